@@ -1,0 +1,18 @@
+"""A workbench for GPU kernel engineering: learn it, look inside, measure.
+
+Importing it decides what runs kernels in this process (a GPU, or Triton's interpreter), so it comes before
+`import triton`.
+"""
+
+from workbench import device as _device
+
+_device.choose()
+
+# Triton is imported from here on, after the choice.
+from workbench import compat as _compat  # noqa: E402
+from workbench.launch import Launch, Step, Work  # noqa: E402
+
+if _device.is_interpreter():
+    _compat.repair_interpreter()
+
+__all__ = ["Launch", "Step", "Work"]

@@ -1,0 +1,168 @@
+"""What runs the kernels here: an NVIDIA GPU (CUDA), an AMD GPU (ROCm), or Triton's interpreter on the CPU.
+
+`@triton.jit` reads `TRITON_INTERPRET` once, when Triton is imported, so the choice is made before that: importing
+`workbench` calls :func:`choose`. Only this file asks the running machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import torch
+
+from workbench.errors import DeviceError
+
+Kind = Literal["cuda", "hip", "interpreter"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """The processor that runs kernels in this process.
+
+    Attributes:
+        kind: "cuda", "hip" (ROCm) or "interpreter".
+        name: the vendor's name for it, or the interpreter's.
+        architecture: the compile target, such as "sm_90" or "gfx942"; "interpreter" without a GPU.
+        compute_units: streaming multiprocessors (NVIDIA), compute units (AMD) or CPU cores.
+        shared_memory_bytes: the most shared memory (LDS) that one program can have; 0 in the interpreter.
+        memory_bytes: device memory in all; the CPU's in the interpreter.
+        l2_bytes: the last-level cache that all compute units share; 0 where unknown.
+        warp_size: threads in a warp (wavefront); 1 in the interpreter.
+        driver: the version of the driver, "none" in the interpreter.
+    """
+
+    kind: Kind
+    name: str
+    architecture: str
+    compute_units: int
+    shared_memory_bytes: int
+    memory_bytes: int
+    l2_bytes: int
+    warp_size: int
+    driver: str
+
+    @property
+    def is_gpu(self) -> bool:
+        """True when kernels are compiled for a GPU, False when they are interpreted."""
+        return self.kind != "interpreter"
+
+    @property
+    def torch_device(self) -> str:
+        """Where tensors for this device live: "cuda" (torch's name for ROCm too) or "cpu"."""
+        return "cuda" if self.is_gpu else "cpu"
+
+    @property
+    def slug(self) -> str:
+        """The name as a file name: lower case, hyphens."""
+        return "-".join("".join(c if c.isalnum() else " " for c in self.name.lower()).split())
+
+
+def choose() -> None:
+    """Decide between GPU and interpreter, before Triton is imported. Called by `import workbench`.
+
+    A `TRITON_INTERPRET` that the user set is respected. Otherwise kernels are interpreted when torch sees no GPU.
+
+    Raises:
+        DeviceError: Triton was already imported in the other mode.
+    """
+    if "TRITON_INTERPRET" not in os.environ and not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
+    if "triton.language" in sys.modules:
+        interprets = _triton_interprets()
+        if interprets != is_interpreter():
+            have, want = ("interpret", "compile") if interprets else ("compile", "interpret")
+            raise DeviceError(
+                f"Triton was imported before workbench, set to {have} kernels, and this machine needs it to {want} "
+                "them. Restart Python (in a notebook: Kernel > Restart) and import workbench before triton."
+            )
+
+
+def is_interpreter() -> bool:
+    """True when kernels in this process run in Triton's interpreter (`TRITON_INTERPRET`, as Triton reads it)."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
+
+
+def _triton_interprets() -> bool:
+    """Whether the Triton that is imported interprets: its own library was decorated at import, one way or the other."""
+    import triton.language as tl
+    from triton.runtime.jit import JITFunction
+
+    return not isinstance(tl.zeros, JITFunction)
+
+
+@cache
+def current() -> Device:
+    """The device of this process. Asked once; a process never changes it.
+
+    Raises:
+        DeviceError: kernels are to be compiled (`TRITON_INTERPRET=0`) and torch sees no GPU.
+    """
+    if is_interpreter():
+        return Device(
+            kind="interpreter",
+            name="Triton interpreter (CPU)",
+            architecture="interpreter",
+            compute_units=os.cpu_count() or 1,
+            shared_memory_bytes=0,
+            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            l2_bytes=0,
+            warp_size=1,
+            driver="none",
+        )
+    if not torch.cuda.is_available():
+        raise DeviceError(
+            "TRITON_INTERPRET is set to compile kernels, but torch sees no GPU. Unset it to use the interpreter, or "
+            "run `python -m workbench doctor` to see what a GPU needs."
+        )
+    index = torch.cuda.current_device()
+    properties = torch.cuda.get_device_properties(index)
+    hip = torch.version.hip is not None
+    major, minor = torch.cuda.get_device_capability(index)
+    return Device(
+        kind="hip" if hip else "cuda",
+        name=properties.name,
+        architecture=properties.gcnArchName.split(":")[0] if hip else f"sm_{major}{minor}",
+        compute_units=properties.multi_processor_count,
+        shared_memory_bytes=_shared_memory_bytes(index),
+        memory_bytes=properties.total_memory,
+        l2_bytes=properties.L2_cache_size,
+        warp_size=properties.warp_size,
+        driver=_driver_version(),
+    )
+
+
+def free_memory_bytes() -> int:
+    """Device memory that is free now (a GPU), or the machine's available memory (the interpreter)."""
+    if current().is_gpu:
+        return torch.cuda.mem_get_info()[0]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def gpu_absence() -> str:
+    """Why torch sees no GPU, in words; empty when it sees one."""
+    if torch.cuda.is_available():
+        return ""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "this torch is a CPU build"
+    return f"torch is built for {'ROCm' if torch.version.hip else 'CUDA'} but finds no usable GPU or driver"
+
+
+def _shared_memory_bytes(index: int) -> int:
+    import triton
+
+    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])
+
+
+def _driver_version() -> str:
+    """The driver as the kernel module states it; the runtime's version where it does not."""
+    for path in ("/sys/module/nvidia/version", "/sys/module/amdgpu/version"):
+        try:
+            with open(path) as file:
+                return file.read().strip()
+        except OSError:
+            continue
+    return str(torch.version.hip or torch.version.cuda)

@@ -1,0 +1,199 @@
+"""Every exception that the workbench raises.
+
+Each is a subclass of the built-in exception that torch would raise in its place, so that code written for torch
+catches it. The message says which argument it is about, what was given, and what to do instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import traceback
+from collections.abc import Iterable, Sequence
+
+_PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+class WorkbenchError(Exception):
+    """The root of all exceptions raised here.
+
+    In a notebook it is shown as the lines of the reader's own code that led to it, then the message: the stack inside
+    the workbench, Triton and torch tells a learner nothing. `raise` it as usual; the full traceback stays on it.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints for this exception (its hook for exceptions that know how to show themselves)."""
+        frames = [
+            frame
+            for frame in traceback.extract_tb(self.__traceback__)
+            if not frame.filename.startswith(_PACKAGE_FOLDER) and "site-packages" not in frame.filename
+        ]
+        return [*traceback.format_list(frames), f"{type(self).__name__}: {self}"]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the message and the attributes: workers raise these errors and callers receive them."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _sentence(argument: str, given: object, fix: str) -> str:
+    return f"{argument}: {given}. {fix}"
+
+
+class InvalidArgumentError(WorkbenchError, ValueError):
+    """An argument has a value that cannot work.
+
+    Args:
+        argument: the name of the argument, as the caller wrote it.
+        given: what it was, in words.
+        fix: what to do instead, a sentence.
+    """
+
+    def __init__(self, argument: str, given: object, fix: str) -> None:
+        super().__init__(_sentence(argument, given, fix))
+        self.argument = argument
+
+
+class ArgumentTypeError(WorkbenchError, TypeError):
+    """An argument has the wrong type. Arguments as in :class:`InvalidArgumentError`."""
+
+    def __init__(self, argument: str, given: object, fix: str) -> None:
+        super().__init__(_sentence(argument, given, fix))
+        self.argument = argument
+
+
+class TensorMismatchError(WorkbenchError, RuntimeError):
+    """Tensors do not fit together or do not fit the kernel: shape, dtype or device (torch raises RuntimeError).
+
+    Arguments as in :class:`InvalidArgumentError`.
+    """
+
+    def __init__(self, argument: str, given: object, fix: str) -> None:
+        super().__init__(_sentence(argument, given, fix))
+        self.argument = argument
+
+
+class UnknownNameError(WorkbenchError, ValueError):
+    """A name (device, baseline, suite, exercise, ...) is not known; the message lists the nearest ones.
+
+    Args:
+        what: the kind of thing, such as "baseline".
+        name: what was given.
+        known: the names there are.
+    """
+
+    def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = nearest(str(name), names)
+        hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+        super().__init__(f"{what}: {name!r} is not known. {hint}Known: {', '.join(names) or 'none'}.")
+        self.nearest = near
+
+
+class DeviceError(WorkbenchError, RuntimeError):
+    """What runs the kernels here is missing, or is not what the call needs. The message says what to do."""
+
+
+class MissingPackageError(WorkbenchError, ImportError):
+    """An optional package is not installed. The message says how to install it, and what works without it."""
+
+
+class NotMeasurableError(WorkbenchError, RuntimeError):
+    """A time was asked for where none means anything: interpreter time says nothing about a GPU."""
+
+
+class KernelError(WorkbenchError, RuntimeError):
+    """A kernel failed while it was compiled or run.
+
+    Args:
+        kernel: the name of the kernel.
+        reason: what went wrong, in the words of the original error.
+        file: the file (or notebook cell) of the kernel's source.
+        line: the line in it, None when unknown.
+        source: the text of that line.
+        fix: what to do, a sentence.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        reason: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        source: str | None = None,
+        fix: str = "",
+    ) -> None:
+        self.kernel, self.reason, self.file, self.line, self.source, self.fix = (
+            kernel,
+            reason,
+            file,
+            line,
+            source,
+            fix,
+        )
+        where = f", line {line}" if line is not None else ""
+        text = f"\n    {source.strip()}" if source else ""
+        super().__init__(f"kernel {kernel}{where}: {reason}{text}" + (f"\n{fix}" if fix else ""))
+
+
+class OutOfBoundsError(KernelError, IndexError):
+    """A kernel addressed memory outside its tensors; the access was not executed."""
+
+
+class WorkerError(WorkbenchError, RuntimeError):
+    """A worker process died or did not answer in time. It is started anew on the next call."""
+
+
+class RecordingError(WorkbenchError, ValueError):
+    """A line of a recording does not fit the format.
+
+    Args:
+        file: the recording's path.
+        line: the number of the line, from 1.
+        field: the field that is wrong.
+        given: what it was, in words.
+        fix: what to do, a sentence.
+    """
+
+    def __init__(self, file: object, line: int, field: str, given: object, fix: str) -> None:
+        super().__init__(f"{file}, line {line}, field {field!r}: {given}. {fix}")
+        self.file, self.line, self.field = file, line, field
+
+
+class ProgressError(WorkbenchError, RuntimeError):
+    """The learner's progress file cannot be written. The message says where it is and what to do."""
+
+
+def _rebuild(
+    kind: type[WorkbenchError], args: tuple[object, ...], state: dict[str, object]
+) -> WorkbenchError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def nearest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
+    """The names in `known` that are most like `name`, best first, at most `most`."""
+    lowered = {candidate.lower(): candidate for candidate in known}
+    return [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=most, cutoff=0.5)]
+
+
+def check_positive(argument: str, value: object, fix: str = "Give a whole number of 1 or more.") -> int:
+    """`value` as an int, or an error that names `argument`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(argument, f"got {value!r}, a {type(value).__name__}", fix)
+    if value < 1:
+        raise InvalidArgumentError(argument, f"got {value}", fix)
+    return value
+
+
+def check_power_of_two(argument: str, value: object) -> int:
+    """`value` as a power of two, which `tl.arange` demands of a tile's length, or an error that names `argument`."""
+    length = check_positive(argument, value, "A tile's length is a power of two, such as 128.")
+    if length & (length - 1):
+        below, above = 1 << (length.bit_length() - 1), 1 << length.bit_length()
+        raise InvalidArgumentError(
+            argument, f"got {length}, not a power of two", f"Triton's tiles need one: try {below} or {above}."
+        )
+    return length

@@ -1,0 +1,319 @@
+"""Run a launch in Triton's interpreter, in a warm worker process, on copies of its tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import threading
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from loky.process_executor import ProcessPoolExecutor, TerminatedWorkerError
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from workbench import compat
+from workbench.errors import WorkerError
+from workbench.interpreter import Access
+from workbench.launch import Launch, Step
+from workbench.runtime.source import KernelSource, pack, unpack
+
+GUARD_BYTES = 4096
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Interpreted:
+    """What a launch did in the interpreter.
+
+    Attributes:
+        outputs: its outputs, on the CPU, with the strides that they had.
+        changed: of the launch's own tensors, those in whose memory elements changed that belong to no output and no
+            accumulator (one tensor for each memory).
+        accesses: of each step, its accesses to memory in order; empty unless they were asked for.
+        printed: what the kernel printed (`tl.device_print`).
+    """
+
+    outputs: tuple[torch.Tensor, ...]
+    changed: tuple[torch.Tensor, ...]
+    accesses: tuple[tuple[Access, ...], ...]
+    printed: str
+
+
+def interpret(
+    launch: Launch,
+    *,
+    poison: bool = False,
+    seed: int | None = None,
+    record: bool = False,
+    timeout: float = 120.0,
+) -> Interpreted:
+    """Run all steps of `launch` in the interpreter; its own tensors stay untouched.
+
+    Args:
+        launch: from this process, whatever device drives it.
+        poison: fill the outputs with NaN (integers: an odd pattern) first, so that what is not written shows.
+        seed: run the programs of each step in an order shuffled with this seed; None for the plain order.
+        record: report every access to memory.
+        timeout: seconds, after which the worker is stopped.
+
+    Raises:
+        as :meth:`Launch.run`; and WorkerError where the worker dies or takes too long.
+    """
+    launch.check()
+    packed, owners = _pack_launch(launch)
+    served: _Served = _worker.call(_serve, packed, poison, seed, record, timeout=timeout)
+    memories = _guarded(served.memories)
+    return Interpreted(
+        outputs=tuple(_unpack_value(view, memories) for view in packed.outputs),
+        changed=tuple(owner for owner, is_changed in zip(owners, served.changed, strict=True) if is_changed),
+        accesses=served.accesses,
+        printed=served.printed,
+    )
+
+
+def warm_up() -> None:
+    """Start the worker in the background, so that the first check does not wait for it."""
+    _worker.submit(os.getpid)
+
+
+class Worker:
+    """One process that stays warm, ends with its parent, and is started anew after a crash.
+
+    Args:
+        environment: variables that it is started with.
+    """
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self._executor: ProcessPoolExecutor | None = None
+
+    def submit(self, function: Any, *args: Any) -> Future[Any]:
+        """Queue a call; it starts the process if there is none."""
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(
+                max_workers=1, env=self._environment, initializer=_end_with_parent, initargs=(os.getpid(),)
+            )
+        future: Future[Any] = self._executor.submit(function, *args)
+        return future
+
+    def call(self, function: Any, *args: Any, timeout: float) -> Any:
+        """The result of `function(*args)` in the worker.
+
+        Raises:
+            what the function raises; WorkerError where the process dies or the time is over.
+        """
+        try:
+            return self.submit(function, *args).result(timeout)
+        except FutureTimeoutError:
+            self.stop()
+            raise WorkerError(
+                f"The kernel did not finish within {timeout:g} s in the interpreter and was stopped. Look for a loop that never "
+                "ends, or make the problem smaller: the interpreter takes about 50 µs an operation."
+            ) from None
+        except TerminatedWorkerError as error:
+            self.stop()
+            raise WorkerError(
+                f"The worker process died while it ran the kernel ({error}). The next call starts a new one."
+            ) from None
+
+    def stop(self) -> None:
+        """End the process; the next call starts another."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, kill_workers=True)
+            self._executor = None
+
+
+def _end_with_parent(parent: int) -> None:
+    """In the worker: leave when the parent is gone, however it went. loky alone outlives a parent that is killed."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+_worker = Worker(
+    {
+        "TRITON_INTERPRET": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "HIP_VISIBLE_DEVICES": "",
+        "ROCR_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
+)
+
+
+@dataclass(frozen=True)
+class _View:
+    """A tensor as a view of one of the memories that travel with it."""
+
+    memory: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class _Descriptor:
+    base: _View
+    fields: dict[str, Any]
+
+
+@dataclass
+class _Packed:
+    """A launch as data: memories (one for each storage, so that views stay views), and steps and outputs in terms of them."""
+
+    memories: list[bytes] = field(default_factory=list)
+    steps: list[Any] = field(default_factory=list)
+    outputs: list[_View] = field(default_factory=list)
+    accumulators: list[_View] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Served:
+    memories: list[bytes]
+    changed: list[bool]
+    accesses: tuple[tuple[Access, ...], ...]
+    printed: str
+
+
+def _pack_launch(launch: Launch) -> tuple[_Packed, list[torch.Tensor]]:
+    """The launch as data, and for each of its memories the first of its tensors that lies there."""
+    packed = _Packed()
+    owners: list[torch.Tensor] = []
+    numbers: dict[tuple[torch.device, int], int] = {}
+
+    def view(tensor: torch.Tensor) -> _View:
+        storage = tensor.untyped_storage()
+        key = (tensor.device, storage.data_ptr())
+        if key not in numbers:
+            numbers[key] = len(packed.memories)
+            owners.append(tensor)
+            packed.memories.append(bytes(storage.cpu()) if storage.nbytes() else b"")
+        return _View(
+            numbers[key], tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+        )
+
+    def value(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            return view(item)
+        if compat.is_kernel(item):
+            return pack(item)
+        if isinstance(item, tuple | list):
+            return tuple(map(value, item))
+        if isinstance(getattr(item, "base", None), torch.Tensor):
+            return _Descriptor(view(item.base), {k: v for k, v in vars(item).items() if k != "base"})
+        return item
+
+    for step in launch.steps:
+        meta = {name: value(item) for name, item in step.meta.items()}
+        packed.steps.append((pack(step.kernel), step.grid, tuple(map(value, step.args)), meta))
+    packed.outputs = [view(tensor) for tensor in launch.outputs]
+    packed.accumulators = [view(tensor) for tensor in launch.accumulators]
+    return packed, owners
+
+
+def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Served:
+    """In the worker: run the launch on its copies."""
+    memories = _guarded(packed.memories)
+    unpack_value = partial(_unpack_value, memories=memories)
+    launch = Launch(
+        tuple(
+            Step(
+                unpack(kernel),
+                grid,
+                tuple(map(unpack_value, args)),
+                {k: unpack_value(v) for k, v in meta.items()},
+            )
+            for kernel, grid, args, meta in packed.steps
+        ),
+        tuple(map(unpack_value, packed.outputs)),
+        tuple(map(unpack_value, packed.accumulators)),
+    )
+    if poison:
+        for output in launch.outputs:
+            fill_with_poison(output)
+    launch.reset()
+    before = [memory.clone() for memory in memories]
+    accesses: list[list[Access]] = [[] for _ in launch.steps]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for number, step in enumerate(launch.steps):
+            step.run(
+                observer=accesses[number].append if record else None,
+                order=None if seed is None else _shuffled(step.programs, seed + number),
+            )
+    expected = [torch.zeros_like(memory, dtype=torch.bool) for memory in memories]
+    for view in (*packed.outputs, *packed.accumulators):
+        _elements(view, expected)[...] = True
+    changed = [
+        bool(((old != new) & ~may_change).any())
+        for old, new, may_change in zip(before, memories, expected, strict=True)
+    ]
+    return _Served(
+        [memory.numpy().tobytes() for memory in memories],
+        changed,
+        tuple(map(tuple, accesses)),
+        printed.getvalue(),
+    )
+
+
+def _shuffled(programs: int, seed: int) -> list[int]:
+    return random.Random(seed).sample(range(programs), programs)
+
+
+def _guarded(memories: list[bytes]) -> list[torch.Tensor]:
+    """The memories as bytes inside one arena, far enough apart that an overrun lands in no other tensor."""
+    guard = [max(GUARD_BYTES, len(memory)) // ALIGNMENT * ALIGNMENT for memory in memories]
+    starts, end = [], 0
+    for memory, band in zip(memories, guard, strict=True):
+        starts.append(end + band)
+        end = -(-(starts[-1] + len(memory) + band) // ALIGNMENT) * ALIGNMENT
+    arena = np.zeros(end + ALIGNMENT, dtype=np.uint8)
+    arena = arena[-arena.ctypes.data % ALIGNMENT :]
+    tensors = []
+    for start, memory in zip(starts, memories, strict=True):
+        arena[start : start + len(memory)] = np.frombuffer(memory, dtype=np.uint8)
+        tensors.append(torch.from_numpy(arena[start : start + len(memory)]))
+    return tensors
+
+
+def _unpack_value(item: Any, memories: list[torch.Tensor]) -> Any:
+    if isinstance(item, _View):
+        whole = torch.empty(0, dtype=item.dtype)
+        return whole.set_(memories[item.memory].untyped_storage(), item.offset, item.shape, item.stride)
+    if isinstance(item, _Descriptor):
+        return TensorDescriptor(base=_unpack_value(item.base, memories), **item.fields)
+    if isinstance(item, KernelSource):
+        return unpack(item)
+    if isinstance(item, tuple):
+        return tuple(_unpack_value(part, memories) for part in item)
+    return item
+
+
+def _elements(view: _View, marks: list[torch.Tensor]) -> torch.Tensor:
+    """The bytes of `view`'s elements, in arrays of one mark a byte."""
+    size = view.dtype.itemsize
+    shape, stride = (*view.shape, size), (*(step * size for step in view.stride), 1)
+    return marks[view.memory].as_strided(shape, stride, view.offset * size)
+
+
+def fill_with_poison(tensor: torch.Tensor) -> None:
+    """Fill with what no kernel writes by chance: NaN; for integers and booleans, a value that stands out."""
+    if tensor.dtype.is_floating_point or tensor.is_complex():
+        tensor.fill_(float("nan"))
+    elif tensor.dtype == torch.bool:
+        tensor.fill_(True)
+    else:
+        tensor.fill_(torch.iinfo(tensor.dtype).max - 12)

@@ -1,0 +1,157 @@
+"""Kernels as text, so that they can travel to another process.
+
+A jit function cannot be pickled, and the other process needs its own: one that interprets, or one that compiles. What
+travels is the source, with the jit functions and the constants that it names.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import linecache
+import os
+import pickle
+import textwrap
+import types
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from workbench import compat
+from workbench.errors import ArgumentTypeError
+
+_CONSTANTS = (bool, int, float, str, bytes, type(None), tl.dtype)
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """The text of a jit function.
+
+    Attributes:
+        name: the function's name.
+        file: the file, or notebook cell, that it was written in.
+        line: the line of `def` in it.
+        text: the function from `def` on, unindented.
+        file_lines: the whole text of a notebook cell, so that lines can be shown; empty where `file` is a real file.
+        names: what it needs from around it, by name.
+    """
+
+    name: str
+    file: str
+    line: int
+    text: str
+    file_lines: tuple[str, ...]
+    names: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class _Module:
+    name: str
+
+
+@dataclass(frozen=True)
+class _Member:
+    module: str
+    path: str
+
+
+@dataclass(frozen=True)
+class _Constexpr:
+    value: Any
+
+
+def pack(kernel: Any) -> KernelSource:
+    """The source of a `@triton.jit` function, and of all that it calls.
+
+    Raises:
+        ArgumentTypeError: it uses something that cannot travel, such as a tensor from around it.
+    """
+    return _pack(kernel, ())
+
+
+def _pack(kernel: Any, callers: tuple[str, ...]) -> KernelSource:
+    function = compat.python_function(kernel)
+    line = compat.definition_line(kernel)
+    lines, first = inspect.getsourcelines(function)
+    text = textwrap.dedent("".join(lines[line - first :]))
+    file = function.__code__.co_filename
+    around = _surroundings(function)
+    name = function.__name__
+    local = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
+    needed = sorted((_free_names(text) - local) & around.keys())
+    if name in callers:
+        raise ArgumentTypeError(name, "it calls itself", "Triton has no recursion: write a loop.")
+    names = tuple((n, _pack_value(name, n, around[n], (*callers, name))) for n in needed if n != name)
+    file_lines = () if os.path.exists(file) else tuple(linecache.getlines(file))
+    return KernelSource(name, file, line, text, file_lines, names)
+
+
+def _surroundings(function: Any) -> dict[str, Any]:
+    closure = inspect.getclosurevars(function).nonlocals
+    return {**function.__globals__, **closure}
+
+
+def _free_names(text: str) -> set[str]:
+    """Every name that the text reads; attribute names, which may coincide with other things around, are none."""
+    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+
+
+def _pack_value(kernel: str, name: str, value: Any, callers: tuple[str, ...]) -> Any:
+    if compat.is_kernel(value):
+        return _pack(value, callers)
+    if isinstance(value, tl.constexpr):
+        return _Constexpr(_pack_value(kernel, name, value.value, callers))
+    if isinstance(value, _CONSTANTS):
+        return value
+    if isinstance(value, tuple):
+        return tuple(_pack_value(kernel, name, item, callers) for item in value)
+    if isinstance(value, types.ModuleType):
+        return _Module(value.__name__)
+    if (
+        (module := getattr(value, "__module__", None))
+        and module != "__main__"
+        and hasattr(value, "__qualname__")
+    ):
+        return _Member(module, value.__qualname__)
+    raise ArgumentTypeError(
+        name,
+        f"kernel {kernel} uses it, and it is a {type(value).__name__} from around the kernel",
+        "Pass it as an argument; only numbers, types and jit functions may come from around.",
+    )
+
+
+def unpack(source: KernelSource) -> Any:
+    """The jit function again, in the mode of this process. The same source gives the same function."""
+    return _unpack(pickle.dumps(source))
+
+
+@lru_cache(maxsize=256)
+def _unpack(pickled: bytes) -> Any:
+    source: KernelSource = pickle.loads(pickled)
+    if source.file_lines:
+        linecache.cache[source.file] = (0, None, list(source.file_lines), source.file)
+    namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, "triton": triton}
+    namespace |= {name: _unpack_value(value) for name, value in source.names}
+    exec(compile("\n" * (source.line - 1) + source.text, source.file, "exec"), namespace)
+    return triton.jit(namespace[source.name])
+
+
+def _unpack_value(value: Any) -> Any:
+    if isinstance(value, KernelSource):
+        return unpack(value)
+    if isinstance(value, _Constexpr):
+        return tl.constexpr(_unpack_value(value.value))
+    if isinstance(value, tuple):
+        return tuple(map(_unpack_value, value))
+    if isinstance(value, _Module):
+        return importlib.import_module(value.name)
+    if isinstance(value, _Member):
+        member: Any = importlib.import_module(value.module)
+        for part in value.path.split("."):
+            member = getattr(member, part)
+        return member
+    return value
