@@ -1,0 +1,65 @@
+# One entry for everyone: `make` alone says what there is.
+#
+# PYTHON     the interpreter that makes .venv (or, for `make gpu`, the one to run with): make PYTHON=python3.12 lab
+# TORCH      auto, cpu, cuda or rocm: the build of torch to install; auto looks for a GPU
+# LAB_ARGS   more arguments for JupyterLab:  make lab LAB_ARGS="--no-browser --port 8899"
+# TEST_ARGS  more arguments for pytest:      make test TEST_ARGS="-k roofline"
+
+PYTHON ?= python3
+TORCH ?= auto
+LAB_ARGS ?=
+TEST_ARGS ?=
+
+GIVEN := $(filter-out file,$(origin PYTHON))
+SETUP := $(PYTHON) tools/setup_environment.py --torch $(TORCH) $(if $(GIVEN),--this-python)
+RUN := .venv/bin/python
+# Both cores of a laptop; a file of tests, and the lab or worker that it starts, stays in one process.
+PYTEST := $(RUN) -m pytest -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lab test test-fast check format gpu clean
+
+help: ## say what there is
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@sed -n '/^# [A-Z_]*  /s/^# //p' Makefile
+
+setup: ## create or update .venv, and nothing else
+	@$(SETUP) lab
+
+lab: ## open JupyterLab with the first lesson
+	@$(SETUP) lab
+	@$(RUN) -m workbench lab 00_start_here $(LAB_ARGS)
+
+test: ## run every test: unit, lessons, browser; those for a GPU are skipped where there is none
+	@$(SETUP) lab test
+	@browser=$$($(RUN) tools/ensure_browser.py) && \
+	WORKBENCH_BROWSER="$$browser" $(PYTEST) $(TEST_ARGS)
+
+test-fast: ## run the tests that need no browser and no notebook: a few minutes
+	@$(SETUP) lab test
+	@$(PYTEST) -m "not browser and not lesson and not slow" $(TEST_ARGS)
+
+check: ## lint, format, types, direction of imports, lessons in step with their sources
+	@$(SETUP) lab test dev
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@$(RUN) -m mypy
+	@$(RUN) -m pytest -q tests/test_import_direction.py
+	@$(RUN) -m tools.lessons check
+
+format: ## format the code
+	@$(SETUP) lab test dev
+	@$(RUN) -m ruff check --fix .
+	@$(RUN) -m ruff format .
+
+gpu: ## on a machine with a GPU: its tests, the benchmarks (which write a recording), the lessons
+ifeq ($(GIVEN),)
+	@$(SETUP) lab test
+	@$(RUN) tools/gpu.py
+else
+	@$(PYTHON) tools/gpu.py
+endif
+
+clean: ## remove .venv and every cache
+	rm -rf .venv .venv.lock build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
