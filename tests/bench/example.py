@@ -1,0 +1,60 @@
+"""A line such as an H200 gives, to change one thing of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.bench.recording import Line
+from workbench.device import Device
+
+FIELDS: dict[str, Any] = {
+    "run": "20260131T120000Z-0a1b2c3d",
+    "device": "NVIDIA H200",
+    "driver": "580.159.04",
+    "torch": "2.11.0+cu130",
+    "triton": "3.6.0",
+    "commit": "0123456789ab",
+    "when": "2026-01-31T12:00:00+00:00",
+    "op": "matmul",
+    "case": {"m": 4096, "n": 4096, "k": 4096, "layout": "nn"},
+    "dtype": "fp16",
+    "provider": "cuBLAS",
+    "mode": "events",
+    "data": "normal",
+    "config": {"kernels": ["nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_NNT"]},
+    "median_ms": 0.2,
+    "p20_ms": 0.19,
+    "p80_ms": 0.21,
+    "flops": 2 * 4096**3,
+    "bytes": 3 * 2 * 4096**2,
+}
+
+
+def line(**changes: Any) -> Line:
+    """The example with some fields changed; p20 and p80 follow a changed median."""
+    if "median_ms" in changes:
+        changes = {"p20_ms": changes["median_ms"], "p80_ms": changes["median_ms"], **changes}
+    return Line(**{**FIELDS, **changes})
+
+
+def copy_line(**changes: Any) -> Line:
+    """A copy of 1 GiB at 4.25 TB/s."""
+    copied = {"op": "clone", "case": {"shape": [2**28]}, "dtype": "fp32", "provider": "torch"}
+    work = {"flops": 0, "bytes": 2**31, "median_ms": 2**31 / 4.25e9}
+    return line(**{**copied, **work, **changes})
+
+
+def gpu(**changes: Any) -> Device:
+    """An H200 that is not here."""
+    fields: dict[str, Any] = {
+        "kind": "cuda",
+        "name": "NVIDIA H200",
+        "architecture": "sm_90",
+        "compute_units": 132,
+        "shared_memory_bytes": 232448,
+        "memory_bytes": 150 * 10**9,
+        "l2_bytes": 60 * 2**20,
+        "warp_size": 32,
+        "driver": "580.159.04",
+    }
+    return Device(**{**fields, **changes})

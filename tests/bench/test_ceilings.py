@@ -1,0 +1,68 @@
+"""Ceilings: from a recording's lines; refused where nothing can be measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.example import copy_line, gpu, line
+from workbench import device
+from workbench.bench import ceilings
+from workbench.errors import InvalidArgumentError, NotMeasurableError, UnknownNameError
+
+LINES = [
+    copy_line(),
+    copy_line(bytes=2**31, median_ms=2**31 / 4.28e9, case={"shape": [2**29]}),  # the best
+    copy_line(provider="workbench", median_ms=0.001),  # faster, but not the copy that makes the roof
+    copy_line(mode="cuda_graph", median_ms=0.001),  # warm caches
+    line(median_ms=0.2),
+    line(median_ms=0.19, provider="cuBLASLt", when="2026-02-01T00:00:01+00:00"),
+    line(median_ms=0.1, provider="workbench"),  # beats the vendor: drawn above the roof
+    line(median_ms=0.3, dtype="bf16"),
+    line(median_ms=0.4, dtype="fp64", provider="torch"),  # no vendor library by name
+]
+
+
+def test_roofs_are_the_best_copy_and_the_best_vendor_rates() -> None:
+    roofs = ceilings.from_recording(LINES)
+    assert roofs.bandwidth == pytest.approx(4.28e12)
+    assert roofs.matrix == {
+        "fp16": pytest.approx(2 * 4096**3 / 0.19e-3),
+        "bf16": pytest.approx(2 * 4096**3 / 0.3e-3),
+    }
+    assert (roofs.device, roofs.when, roofs.recorded) == ("NVIDIA H200", "2026-02-01", True)
+    assert not ceilings.from_recording(LINES, recorded=False).recorded
+
+
+def test_the_interpreters_lines_make_no_roof() -> None:
+    lines = [copy_line(mode="interpreter"), line(mode="interpreter")]
+    assert not ceilings.has_roofs(lines)
+    with pytest.raises(InvalidArgumentError, match="no copy"):
+        ceilings.from_recording(lines)
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(InvalidArgumentError, match="no copy"):
+        ceilings.from_recording([line()])
+    with pytest.raises(InvalidArgumentError, match="no product"):
+        ceilings.from_recording([copy_line(), line(provider="torch")])
+    assert not ceilings.has_roofs([copy_line()])
+    assert ceilings.has_roofs(LINES)
+
+
+def test_roofs_are_of_one_device() -> None:
+    with pytest.raises(InvalidArgumentError, match="of AMD Instinct MI300X and NVIDIA H200"):
+        ceilings.from_recording([*LINES, line(device="AMD Instinct MI300X")])
+
+
+def test_without_a_gpu_nothing_is_measured() -> None:
+    with pytest.raises(NotMeasurableError, match="interpreter"):
+        ceilings.measure_ceilings()
+    with pytest.raises(UnknownNameError, match="dtype: 'fp4'"):
+        ceilings.measure_ceilings(["fp4"])
+
+
+def test_a_full_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "current", gpu)
+    monkeypatch.setattr(device, "free_memory_bytes", lambda: 3 * 10**8)
+    with pytest.raises(NotMeasurableError, match=r"0\.30 GB of device memory are free"):
+        ceilings.measure_ceilings()

@@ -1,0 +1,80 @@
+"""Inputs of measurements: dtypes by name, what a device multiplies, random-normal matrices in a layout."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.bench.example import gpu
+from workbench.bench import data
+from workbench.errors import InvalidArgumentError, UnknownNameError
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2"])
+def test_inputs_are_normal_and_repeatable(dtype: str) -> None:
+    values = data.normal((64, 64), dtype)
+    assert values.dtype == data.torch_dtype(dtype)
+    assert values.is_contiguous()
+    wide = values.double()
+    assert abs(wide.mean()) < 0.1
+    assert abs(wide.std() - 1) < 0.1
+    assert torch.equal(wide, data.normal((64, 64), dtype).double())
+    assert not torch.equal(wide, data.normal((64, 64), dtype, seed=1).double())
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_a_layout_is_how_the_matrices_are_stored(layout: str) -> None:
+    a, b = data.matrices(3, 5, 7, "fp32", layout)
+    assert (a.shape, b.shape) == ((3, 7), (7, 5))
+    for letter, matrix in zip(layout, (a, b), strict=True):
+        assert matrix.is_contiguous() == (letter == "n")
+        assert matrix.t().is_contiguous() == (letter == "t")
+    assert not torch.equal(a[:3, :3], b[:3, :3])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "absent"),
+    [
+        ("sm_75", {"bf16", "tf32", "fp8_e4m3"}),
+        ("sm_80", {"fp8_e4m3"}),
+        ("sm_89", set()),
+        ("sm_90", set()),
+        ("sm_120", set()),
+        ("gfx90a", {"tf32", "fp8_e4m3"}),
+        ("gfx942", {"tf32"}),
+        ("gfx950", {"tf32"}),
+        ("gfx1100", {"tf32", "fp8_e4m3"}),
+        ("gfx1201", {"tf32"}),
+        ("interpreter", {"tf32", "fp8_e4m3"}),
+    ],
+)
+def test_what_a_device_does_not_multiply(architecture: str, absent: set[str]) -> None:
+    kind = (
+        "cuda"
+        if architecture.startswith("sm")
+        else "hip"
+        if architecture.startswith("gfx")
+        else "interpreter"
+    )
+    here = gpu(kind=kind, architecture=architecture)
+    dtypes = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8_e4m3")
+    reasons = {dtype: data.product_absence(dtype, here) for dtype in dtypes}
+    assert {dtype for dtype, reason in reasons.items() if reason} == absent
+
+
+def test_mi300_has_an_fp8_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.device.current", lambda: gpu(kind="hip", architecture="gfx942"))
+    assert data.torch_dtype("fp8_e4m3") == torch.float8_e4m3fnuz
+    assert data.torch_dtype("fp8_e5m2") == torch.float8_e5m2fnuz
+    assert data.torch_dtype("fp16") == torch.float16
+
+
+def test_wrong_names_and_lengths_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="dtype: 'float16'"):
+        data.normal((1,), "float16")
+    with pytest.raises(UnknownNameError, match="dtype: 'int8'"):
+        data.product_absence("int8", gpu())
+    with pytest.raises(UnknownNameError, match="layout: 'rc'"):
+        data.matrices(1, 1, 1, "fp32", "rc")
+    with pytest.raises(InvalidArgumentError, match="n: got 0"):
+        data.matrices(1, 0, 1, "fp32")

@@ -1,0 +1,410 @@
+"""Recordings: what is written is read back; what does not fit is refused by file, line and field."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.bench.example import FIELDS, copy_line, line
+from workbench.bench import recording
+from workbench.errors import InvalidArgumentError, NotMeasurableError, RecordingError, UnknownNameError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "some-gpu.jsonl"
+
+
+def write(path: Path, *records: object) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_lines_are_read_back_as_they_were_written(path: Path) -> None:
+    lines = [line(), copy_line(), line(flops=None, bytes=None, config={}), line(device="Größe ™")]
+    recording.append(path, lines[:1])
+    recording.append(path, lines[1:])
+    assert recording.load(path) == lines
+
+
+@given(
+    st.floats(min_value=1e-6, max_value=1e6),
+    st.integers(min_value=0, max_value=2**60),
+    st.lists(st.integers(0, 2**40), max_size=4),
+)
+def test_any_numbers_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, median: float, flops: int, shape: list[int]
+) -> None:
+    path = tmp_path_factory.mktemp("recording") / "gpu.jsonl"
+    written = copy_line(median_ms=median, flops=flops, bytes=flops, case={"shape": shape})
+    recording.append(path, [written])
+    assert recording.load(path) == [written]
+
+
+def test_the_fields_are_those_of_the_format() -> None:
+    assert list(recording.FIELDS) == list(FIELDS)
+
+
+WRONG: dict[str, list[Any]] = {
+    "run": ["", " ", "a\nb", 1, None, "\ud800"],
+    "device": ["", None, ["NVIDIA H200"]],
+    "driver": ["", 580.1],
+    "torch": ["", 2.11],
+    "triton": ["", {}],
+    "commit": ["", False],
+    "when": [
+        "", "yesterday", "2026-01-31", "2026-01-31T12:00:00", "2026-01-31 12:00:00+00:00",
+        "2026-13-31T12:00:00+00:00", "20260131T120000Z", "2026-01-31T12:00:00.123456+00:00", 1738324800, None,
+    ],
+    "op": ["", "mat mul", "torch.mm", None],
+    "case": [
+        {}, None, [4096], {"m": 1, "n": 1, "k": 1}, {"m": 1, "n": 1, "k": 1, "layout": "nn", "extra": 1},
+        {"m": "1", "n": 1, "k": 1, "layout": "nn"}, {"m": True, "n": 1, "k": 1, "layout": "nn"},
+        {"m": 1.5, "n": 1, "k": 1, "layout": "nn"}, {"m": 1, "n": 1, "k": 1, "layout": "xy"},
+        {"shape": 4096}, {"shape": [1.5]}, {"shape": [True]}, {"shape": [1], "alpha": "2"},
+        {"shape": [1], "alpha": math.nan}, {"rows": 1, "cols": None, "dim": -1},
+        {"b": 1, "h": 1, "h_kv": 1, "n_q": 1, "n_k": 1, "d": 1, "causal": 1},
+    ],
+    "dtype": ["", "float16", "half", None, ["fp16"]],
+    "provider": ["", None],
+    "mode": ["", "wall_clock", None],
+    "data": ["", None],
+    "config": [None, [], "", {"kernels": [math.nan]}, {"launch_us": math.inf}, {"": 1}],
+    "median_ms": [0, -0.2, math.nan, math.inf, "0.2", None, True, 0.22, 0.18],  # the last two: not between
+    "p20_ms": [0, math.nan, None, "0.19", 0.205],
+    "p80_ms": [0, math.inf, None, "0.21", 0.195],
+    "flops": [-1, 1.5, "1", True, math.nan],
+    "bytes": [-1, 1.5, "1", True, math.nan],
+}  # fmt: skip
+
+
+def test_every_field_has_wrong_values() -> None:
+    assert set(WRONG) == set(recording.FIELDS)
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field in WRONG for value in WRONG[field]])
+def test_a_wrong_value_is_refused_by_name(path: Path, field: str, value: object) -> None:
+    write(path, FIELDS, {**FIELDS, field: value}, FIELDS)
+    with pytest.raises(RecordingError) as caught:
+        recording.load(path)
+    out_of_order = field in ("p20_ms", "p80_ms") and isinstance(value, float) and 0 < value < 1
+    assert caught.value.field == ("median_ms" if out_of_order else field)
+    assert (caught.value.file, caught.value.line) == (path, 2)
+    assert all(word in str(caught.value) for word in (str(path), "line 2"))
+    with pytest.raises(InvalidArgumentError, match="median_ms" if out_of_order else field):
+        line(**{"p20_ms": 0.19, "p80_ms": 0.21, field: value})  # nor can such a line be made
+
+
+@pytest.mark.parametrize("field", recording.FIELDS)
+def test_a_missing_field_is_refused_by_name(path: Path, field: str) -> None:
+    write(path, {name: value for name, value in FIELDS.items() if name != field})
+    with pytest.raises(RecordingError, match="missing") as caught:
+        recording.load(path)
+    assert (caught.value.line, caught.value.field) == (1, field)
+
+
+def test_an_unknown_field_is_refused_by_name(path: Path) -> None:
+    write(path, {**FIELDS, "mean_ms": 0.2})
+    with pytest.raises(RecordingError, match="not a field") as caught:
+        recording.load(path)
+    assert caught.value.field == "mean_ms"
+
+
+GOOD = json.dumps(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("content", "number", "said"),
+    [
+        (GOOD[: len(GOOD) // 2] + "\n", 1, "not JSON"),  # half a line, then others
+        (f"{GOOD}\n{GOOD[:40]}", 2, "cut off"),  # a crash while the last line was written
+        (f"{GOOD}\n{GOOD}", 2, "cut off"),  # ... just before its line break
+        (f"{GOOD}\n\n{GOOD}\n", 2, "not JSON"),  # an empty line
+        (f"{GOOD}{GOOD}\n", 1, "not JSON"),  # two objects
+        ("[1]\n", 1, "got"),
+        ("null\n", 1, "got"),
+        ("{'run': 1}\n", 1, "not JSON"),
+        ("[" * 100_000 + "\n", 1, "not JSON"),  # deeper than Python's stack
+        (f'{{"flops": {"9" * 5000}}}\n', 1, "not JSON"),  # longer than Python reads
+        ("\ufeff" + GOOD + "\n", 1, "not JSON"),  # a byte order mark
+    ],
+)
+def test_broken_json_is_refused(path: Path, content: str, number: int, said: str) -> None:
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RecordingError, match=said) as caught:
+        recording.load(path)
+    assert (caught.value.line, caught.value.field) == (number, "line")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_another_encoding_is_refused(path: Path, encoding: str) -> None:
+    path.write_bytes((json.dumps({**FIELDS, "device": "Größe"}, ensure_ascii=False) + "\n").encode(encoding))
+    with pytest.raises(RecordingError, match=r"UTF-8|cut off"):
+        recording.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (GOOD[:-1] + ', "run": "other"}', "run"),
+        (GOOD.replace('"m": 4096', '"m": 4096, "m": 1'), "m"),  # inside of the case
+    ],
+)
+def test_a_key_given_twice_is_refused(path: Path, text: str, field: str) -> None:
+    path.write_text(text + "\n")
+    with pytest.raises(RecordingError, match="given twice") as caught:
+        recording.load(path)
+    assert caught.value.field == field
+
+
+def test_a_number_beyond_floats_is_refused(path: Path) -> None:
+    path.write_text(GOOD.replace('"p80_ms": 0.21', '"p80_ms": 1e999') + "\n")
+    with pytest.raises(RecordingError) as caught:
+        recording.load(path)
+    assert caught.value.field == "p80_ms"
+
+
+def test_a_file_that_is_not_there_is_named(path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"some-gpu\.jsonl: No such file"):
+        recording.load(path)
+
+
+def test_nothing_is_added_behind_half_a_line(path: Path) -> None:
+    path.write_text(f"{GOOD}\n{GOOD[:40]}")
+    before = path.read_bytes()
+    with pytest.raises(RecordingError, match="cut off") as caught:
+        recording.append(path, [line()])
+    assert caught.value.line == 2
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(path: Path) -> None:
+    recording.append(path, [line()])
+    before = path.read_bytes()
+    script = """
+import resource, sys
+from tests.bench.example import line
+from workbench.bench import recording
+from workbench.errors import InvalidArgumentError
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    recording.append(sys.argv[1], [line(), line()])
+except InvalidArgumentError as error:
+    print(error)
+"""
+    limit = str(len(before) + 100)  # in the middle of the first new line
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(path), limit],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "cannot be written: the disk is full" in ran.stdout
+    assert path.read_bytes() == before
+
+
+def test_several_writers_do_not_mix_lines(path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda run: recording.append(path, [line(run=str(run))] * 3), range(40)))
+    runs = [read.run for read in recording.load(path)]
+    assert sorted(runs) == sorted(3 * list(map(str, range(40))))
+    assert all(runs[i] == runs[i + 1] == runs[i + 2] for i in range(0, 120, 3))
+
+
+def test_a_path_that_takes_no_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file" / "below.jsonl"):
+        with pytest.raises(InvalidArgumentError, match="cannot be written"):
+            recording.append(path, [line()])
+
+
+def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
+    recording.append(tmp_path / "a" / "b.jsonl", [line()])
+    assert recording.load(tmp_path / "a" / "b.jsonl") == [line()]
+
+
+def test_select_by_any_field() -> None:
+    one, other = line(), copy_line(run="another", device="AMD Instinct MI300X")
+    lines = [one, other]
+    assert recording.select(lines) == lines
+    assert recording.select(lines, op="clone") == [other]
+    assert recording.select(lines, device="NVIDIA H200") == [one]
+    assert recording.select(lines, dtype="fp16", provider="cuBLAS", mode="events") == [one]
+    assert recording.select(lines, run="another") == [other]
+    assert recording.select(lines, case={"m": 4096}) == [one]  # other keys may be there
+    assert recording.select(lines, case={"shape": (2**28,)}) == [other]  # a tuple is a list
+    assert recording.select(lines, case={"m": 4096, "shape": [2**28]}) == []
+    with pytest.raises(UnknownNameError, match=r"Did you mean .*'fp16'"):
+        recording.select(lines, dtype="fp61")
+    with pytest.raises(UnknownNameError, match="cuda_graph"):
+        recording.select(lines, mode="graph")
+
+
+def test_latest_run_is_by_time_not_by_place_or_id() -> None:
+    early = line(run="z", when="2026-01-31T23:30:00+00:00")
+    late = [
+        line(run="a", when="2026-02-01T00:10:00+01:00"),  # earlier than `early`, but its run went on
+        line(run="a", when="2026-01-31T23:40:00+00:00"),
+    ]
+    assert recording.latest_run([*late, early]) == late
+    assert recording.latest_run([]) == []
+    same_second = [line(run="a"), line(run="b")]
+    assert recording.latest_run(same_second) == same_second[1:]
+
+
+def test_ratio_says_how_much_faster_the_first_is() -> None:
+    lines = [line(median_ms=0.2), line(provider="workbench", median_ms=0.16), line(provider="torch")]
+    assert recording.ratio(lines, "workbench", "cuBLAS") == pytest.approx(1.25)
+    assert recording.ratio(lines, "cuBLAS", "workbench") == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"run": "another"}, "2 runs"),
+        ({"case": {"m": 1, "n": 1, "k": 1, "layout": "nn"}}, "2 problems"),
+        ({"dtype": "bf16"}, "2 problems"),
+        ({"data": "integer"}, "2 problems"),
+        ({"mode": "cuda_graph"}, "2 modes"),
+    ],
+)
+def test_ratio_refuses_what_does_not_compare(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
+        recording.ratio([line(), line(provider="workbench", **change)], "workbench", "cuBLAS")
+
+
+def test_ratio_refuses_what_is_not_there_or_there_twice() -> None:
+    with pytest.raises(UnknownNameError, match="provider: 'rocBLAS'"):
+        recording.ratio([line()], "cuBLAS", "rocBLAS")
+    with pytest.raises(InvalidArgumentError, match="several of one provider"):
+        recording.ratio([line(), line()], "cuBLAS", "cuBLAS")
+
+
+def test_ratio_refuses_the_interpreters_time() -> None:
+    lines = [line(mode="interpreter"), line(mode="interpreter", provider="workbench")]
+    with pytest.raises(NotMeasurableError, match="interpreter"):
+        recording.ratio(lines, "workbench", "cuBLAS")
+
+
+def test_points_are_the_lines_timed_by_events_with_known_work() -> None:
+    lines = [
+        line(),
+        copy_line(),  # a bandwidth without FLOPs
+        line(flops=None, bytes=None),
+        line(mode="cuda_graph"),  # warm caches
+        line(mode="interpreter"),
+        copy_line(bytes=0, case={"shape": [0]}),
+    ]
+    product, copied = recording.points(lines)
+    assert (product.label, product.provider, product.op, product.dtype) == (
+        "4096^3",
+        "cuBLAS",
+        "matmul",
+        "fp16",
+    )
+    assert product.rate == pytest.approx(2 * 4096**3 / 0.2e-3)
+    assert (product.device, product.when, product.recorded) == ("NVIDIA H200", "2026-01-31", True)
+    assert copied.bandwidth == pytest.approx(4.25e12)
+    assert not recording.points(lines, recorded=False)[0].recorded
+
+
+def test_rates_of_a_line() -> None:
+    assert line().tflops == pytest.approx(2 * 4096**3 / 0.2e-3 / 1e12)
+    assert copy_line().gb_per_s == pytest.approx(4250)
+    assert line(flops=None).tflops is None
+    assert line(bytes=None).gb_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("case", "short"),
+    [
+        ({"m": 512, "n": 512, "k": 512, "layout": "nn"}, "512^3"),
+        ({"m": 16, "n": 4096, "k": 512, "layout": "nt"}, "16 x 4096 x 512"),
+        ({"m": 8, "n": 8, "k": 8, "layout": "nn", "batch": 3}, "3 x 8^3"),
+        ({"rows": 4096, "cols": 768, "dim": -1}, "4096 x 768"),
+        ({"shape": [2**28]}, "2^28"),
+        ({"shape": [1]}, "2^0"),
+        ({"shape": [1000]}, "1000"),
+        ({"shape": [64, 32]}, "64 x 32"),
+        ({"shape": []}, "one element"),
+        ({"shape": [4096], "alpha": 2}, "2^12, alpha 2"),
+        (
+            {"b": 1, "h": 16, "h_kv": 16, "n_q": 64, "n_k": 64, "d": 32, "causal": True},
+            "b 1, h 16, h_kv 16, n_q 64, n_k 64, d 32, causal True",
+        ),
+    ],
+)
+def test_a_case_in_short(case: dict[str, Any], short: str) -> None:
+    assert line(case=case).problem == short
+
+
+def test_table_as_text() -> None:
+    text = recording.table([line(), copy_line()])
+    head, product, copied, source = text.splitlines()
+    assert head.split()[:5] == ["op", "problem", "dtype", "provider", "ms"]
+    assert product.split() == [
+        "matmul",
+        "4096^3",
+        "fp16",
+        "cuBLAS",
+        "0.2",
+        "0.19",
+        "to",
+        "0.21",
+        "687",
+        "503",
+        "events",
+    ]
+    assert copied.index("clone") == head.index("op")
+    assert copied.index("torch") == head.index("provider")  # aligned
+    assert source == "NVIDIA H200, 2026-01-31, commit 0123456789ab"
+
+
+def test_table_as_markdown_and_html_escapes() -> None:
+    odd = line(provider="a|b<c>")
+    assert "a\\|b<c>" in recording.table([odd], "markdown")
+    assert recording.table([odd], "markdown").splitlines()[1] == "| " + " | ".join(["---"] * 9) + " |"
+    page = recording.table([odd], "html")
+    assert "a|b&lt;c&gt;" in page
+    assert "<caption>NVIDIA H200, 2026-01-31, commit 0123456789ab</caption>" in page
+
+
+def test_table_of_chosen_columns() -> None:
+    text = recording.table([line()], columns=("provider", "kernels", "launch us"))
+    assert text.splitlines()[1].split() == ["cuBLAS", "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_NNT"]
+
+
+def test_table_says_what_is_no_measurement() -> None:
+    assert "interpreter, no measurement" in recording.table([line(mode="interpreter")])
+    assert "no lines" in recording.table([])
+
+
+def test_table_refuses_unknown_names() -> None:
+    with pytest.raises(UnknownNameError, match="markdown"):
+        recording.table([], "latex")  # type: ignore[arg-type] # what a user might type
+    with pytest.raises(UnknownNameError, match="Did you mean 'provider'"):
+        recording.table([], columns=("providers",))
+
+
+def test_shipped_recordings_fit_the_format() -> None:
+    slugs = [path.stem for path in recording.recordings_folder().glob("*.jsonl")]
+    for slug in slugs:
+        lines = recording.shipped(slug)
+        # What somebody recorded in the interpreter stays on that machine: git ignores the file.
+        assert ({read.mode for read in lines} == {"interpreter"}) == (slug == "triton-interpreter-cpu")
+    assert len(recording.load_all()) == sum(len(recording.shipped(slug)) for slug in slugs)
+
+
+def test_a_device_without_a_recording_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="recording: 'nvidia-h2oo'"):
+        recording.shipped("nvidia-h2oo")

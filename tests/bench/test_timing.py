@@ -1,0 +1,191 @@
+"""Timing: what is refused, what a measurement says, and how candidates take turns.
+
+There is no GPU here, so `triton.testing` is replaced where a test is about how it is asked.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import triton.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.bench.example import gpu
+from workbench import Launch, Work, device
+from workbench.bench import timing
+from workbench.bench.timing import Measurement, measure, measure_together
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, NotMeasurableError, UnknownNameError
+from workbench.kernels import elementwise
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.fixture
+def launch() -> Launch:
+    return elementwise.launch(torch.ones(8), torch.ones(8))
+
+
+@pytest.fixture
+def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "current", gpu)
+
+
+def test_interpreter_time_is_refused_with_the_reason(launch: Launch) -> None:
+    refused: list[Callable[[], object]] = [
+        lambda: measure(launch),
+        lambda: measure(launch, mode="cuda_graph"),
+        lambda: measure_together({"ours": launch, "torch": nothing}),
+        lambda: timing.launch_overhead(launch),
+    ]
+    for call in refused:
+        with pytest.raises(
+            NotMeasurableError, match="says nothing about how fast a kernel is on a GPU"
+        ) as caught:
+            call()
+        assert "interpreter=True" in str(caught.value)  # the way out
+        assert "--interpreter" in str(caught.value)
+
+
+def test_interpreter_time_is_labeled(launch: Launch) -> None:
+    measured = measure(launch, interpreter=True, rep_ms=1)
+    assert measured.mode == "interpreter"
+    assert 0 < measured.p20_ms <= measured.median_ms <= measured.p80_ms
+    assert (measured.flops, measured.bytes) == (8, 96)  # the launch's own work
+
+
+def test_given_work_comes_before_the_launchs_own(launch: Launch) -> None:
+    measured = measure(launch, work=Work(flops=1, bytes=2), interpreter=True, rep_ms=1)
+    assert (measured.flops, measured.bytes) == (1, 2)
+
+
+def test_without_work_there_are_milliseconds_only() -> None:
+    measured = measure(nothing, interpreter=True, rep_ms=1)
+    assert measured.median_ms > 0
+    assert (measured.tflops, measured.gb_per_s) == (None, None)
+
+
+def test_each_candidate_keeps_its_own_work(launch: Launch) -> None:
+    measured = measure_together({"ours": launch, "other": nothing}, interpreter=True, rounds=2, rep_ms=1)
+    assert list(measured) == ["ours", "other"]
+    assert measured["ours"].flops == 8
+    assert measured["other"].flops is None
+
+
+def test_rates_and_spread() -> None:
+    measured = Measurement(2.0, 1.9, 2.3, "events", flops=4 * 10**12, bytes=10**9)
+    assert measured.tflops == pytest.approx(2000)
+    assert measured.gb_per_s == pytest.approx(500)
+    assert measured.spread == pytest.approx(0.2)
+
+
+@given(st.lists(st.floats(min_value=1e-4, max_value=1e4), min_size=1, max_size=50))
+def test_a_summary_is_median_and_fifths(times: list[float]) -> None:
+    summary = timing.summarize(times, "events")
+    assert summary.p20_ms <= summary.median_ms <= summary.p80_ms
+    expected = np.quantile(times, [0.2, 0.5, 0.8])
+    assert [summary.p20_ms, summary.median_ms, summary.p80_ms] == pytest.approx(list(expected))
+
+
+def test_a_summary_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="times_ms"):
+        timing.summarize([], "events")
+
+
+def test_candidates_take_turns_and_the_order_is_reversed() -> None:
+    calls: list[str] = []
+
+    def timer(function: Callable[[], object]) -> list[float]:
+        function()
+        return [float(len(calls))]
+
+    functions = {name: lambda name=name: calls.append(name) for name in "abc"}
+    times = timing.take_turns(functions, 3, lambda index: timer)
+    assert "".join(calls) == "abccbaabc"
+    assert times == {"a": [1, 6, 7], "b": [2, 5, 8], "c": [3, 4, 9]}
+
+
+@pytest.mark.usefixtures("pretended_gpu")
+def test_events_are_triton_s_with_all_single_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, float]] = []
+
+    def do_bench(fn: Callable[[], object], *, warmup: float, rep: float, return_mode: str) -> list[float]:
+        assert return_mode == "all"
+        fn()
+        asked.append((warmup, rep))
+        return [float(len(asked)), 10.0]
+
+    monkeypatch.setattr(triton.testing, "do_bench", do_bench)
+    ran: list[str] = []
+    measured = measure_together(
+        {"a": lambda: ran.append("a"), "b": lambda: ran.append("b")}, rounds=2, warmup_ms=20, rep_ms=100
+    )
+    assert "".join(ran) == "abba"
+    assert asked == [(20, 50), (20, 50), (2, 50), (2, 50)]  # rep is shared by the rounds; warm later on
+    assert measured["a"].mode == "events"
+    assert measured["a"].median_ms == 7  # of 1, 10, 4, 10
+
+
+@pytest.mark.usefixtures("pretended_gpu")
+def test_a_graph_is_captured_with_no_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def do_bench_cudagraph(fn: Callable[[], object], *, rep: float, return_mode: str) -> list[float]:
+        assert (rep, return_mode, gc.isenabled()) == (20, "all", False)
+        fn()
+        return [0.5] * 10
+
+    monkeypatch.setattr(triton.testing, "do_bench_cudagraph", do_bench_cudagraph)
+    measured = measure(nothing, mode="cuda_graph")
+    assert (measured.mode, measured.median_ms) == ("cuda_graph", 0.5)
+    assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("pretended_gpu")
+def test_what_cannot_be_captured_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def do_bench_cudagraph(*_: object, **__: object) -> list[float]:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(triton.testing, "do_bench_cudagraph", do_bench_cudagraph)
+    with pytest.raises(NotMeasurableError, match=r"not permitted when stream is capturing.*mode='events'"):
+        measure(nothing, mode="cuda_graph")
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"mode": "graph"}, UnknownNameError, "cuda_graph"),
+        ({"mode": "interpreter"}, UnknownNameError, "events"),  # a label, not a way to measure
+        ({"rep_ms": 0}, InvalidArgumentError, "rep_ms"),
+        ({"warmup_ms": -1}, InvalidArgumentError, "warmup_ms"),
+        ({"rep_ms": float("nan")}, InvalidArgumentError, "rep_ms"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        measure(nothing, interpreter=True, **options)
+
+
+def test_wrong_subjects_are_named() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"subject: got a Tensor\. Give a Launch"):
+        measure(torch.ones(1), interpreter=True)  # type: ignore[arg-type] # a result instead of the launch
+    with pytest.raises(ArgumentTypeError, match="ours: got a int"):
+        measure_together({"ours": 3}, interpreter=True)  # type: ignore[dict-item] # as above
+    with pytest.raises(InvalidArgumentError, match="rounds: got 0"):
+        measure_together({"ours": nothing}, rounds=0, interpreter=True)
+    with pytest.raises(InvalidArgumentError, match="calls: got 0"):
+        timing.launch_overhead(nothing, calls=0)
+
+
+def test_an_error_of_the_candidate_is_its_own() -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        measure(broken, interpreter=True)

@@ -1,0 +1,184 @@
+"""What only a GPU shows of the bench: real times, what the libraries run, and the floors on the H200."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench import device, ops, suites
+from workbench.bench import baseline, ceilings, data, recording
+from workbench.bench.timing import launch_overhead, measure, measure_together
+from workbench.kernels import elementwise
+from workbench.suites import Case, Suite
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
+
+
+def measured(*names: str) -> list[recording.Line]:
+    """Lines of the cases of these names."""
+    cases = tuple(case for case in suites.get("all").cases if str(case) in names)
+    assert len(cases) == len(names)
+    lines, cut = suites.run(Suite("some", "", cases), progress=False)
+    assert cut == []
+    return lines
+
+
+@pytest.fixture
+def h200() -> None:
+    if "H200" not in device.current().name:
+        pytest.skip(f"the floors are an H200's, this is {device.current().name}")
+
+
+def test_a_launch_is_timed_with_its_own_work() -> None:
+    x = data.normal((2**22,), "fp32")
+    launch = elementwise.launch(x, x)
+    result = measure(launch)
+    assert result.mode == "events"
+    assert 0.001 < result.p20_ms <= result.median_ms <= result.p80_ms < 10
+    assert result.gb_per_s is not None
+    assert result.gb_per_s > 1
+    assert torch.equal(launch.outputs[0], x + x)  # the last timed call left its result
+
+
+def test_twice_the_bytes_take_about_twice_the_time() -> None:
+    x = data.normal((2**26,), "fp32")
+    results = measure_together({"half": lambda: x[: 2**25].clone(), "whole": lambda: x.clone()})
+    assert 1.7 < results["whole"].median_ms / results["half"].median_ms < 2.3
+
+
+def test_a_graph_has_no_launch_overhead() -> None:
+    x = data.normal((2**10,), "fp32")
+    in_a_row = measure(lambda: torch.add(x, x), mode="cuda_graph")
+    assert in_a_row.mode == "cuda_graph"
+    assert in_a_row.median_ms < measure(lambda: torch.add(x, x)).median_ms
+
+
+def test_our_kernel_runs_in_a_graph() -> None:
+    x = data.normal((2**12,), "fp32")
+    assert 0 < measure(lambda: ops.add(x, x), mode="cuda_graph").median_ms < 1
+
+
+def test_what_waits_for_the_gpu_cannot_be_captured() -> None:
+    # In a process of its own, since a spoiled capture can leave torch's allocator confused.
+    script = """
+import torch, workbench
+from workbench.bench.timing import measure
+from workbench.errors import NotMeasurableError
+x = torch.ones(8, device="cuda")
+try:
+    measure(lambda: x.sum().item(), mode="cuda_graph")
+except NotMeasurableError as error:
+    print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "cannot be captured in a CUDA graph" in ran.stdout, ran.stderr
+
+
+def test_a_launch_costs_microseconds() -> None:
+    x = data.normal((2**12,), "fp32")
+    assert 0.5 < launch_overhead(lambda: torch.add(x, x)) < 100
+    assert 0.5 < launch_overhead(elementwise.launch(x, x)) < 1000
+
+
+@pytest.mark.parametrize("dtype", ceilings.PRODUCT_DTYPES)
+def test_each_library_multiplies_and_is_put_back(dtype: str) -> None:
+    if reason := data.product_absence(dtype, device.current()):
+        pytest.skip(reason)
+    before = torch.backends.cuda.preferred_blas_library()
+    a, b = data.matrices(512, 256, 1024, dtype, baseline.product_layout(dtype))
+    case = Case("matmul", dtype, {"m": 512, "n": 256, "k": 1024, "layout": "nn"}, ())
+    for name in (*baseline.product_libraries(dtype), "torch"):
+        product = baseline.get(name).build("matmul", a, b)
+        with baseline.precision(dtype):
+            suites.check(case, (a, b), product(), name)
+            kernels = baseline.kernels_of(product)
+        assert kernels
+        assert all(kernel.strip() for kernel in kernels)
+    assert torch.backends.cuda.preferred_blas_library() == before
+
+
+def test_fp32_and_tf32_are_different_arithmetic() -> None:
+    if reason := data.product_absence("tf32", device.current()):
+        pytest.skip(reason)
+    a, b = data.matrices(512, 512, 512, "fp32")
+    product = baseline.get("torch").build("matmul", a, b)
+    reference = a.double() @ b.double()
+    errors = {}
+    for dtype in ("fp32", "tf32"):
+        with baseline.precision(dtype):
+            errors[dtype] = (product().double() - reference).abs().max().item()
+    assert errors["tf32"] > 10 * errors["fp32"]
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own, which change with its versions
+def test_the_compiler_is_a_baseline() -> None:
+    x, y = data.normal((1000, 33), "fp32"), data.normal((1000, 33), "fp32", seed=1)
+    compiled = baseline.get("torch.compile").build("add", x, y, alpha=2)
+    torch.testing.assert_close(compiled(), torch.add(x, y, alpha=2))
+    assert any("triton" in kernel for kernel in baseline.kernels_of(compiled))
+
+
+def test_the_kernels_that_ran_are_named() -> None:
+    x = data.normal((2**16,), "fp32")
+    assert any("add" in kernel.lower() for kernel in baseline.kernels_of(lambda: torch.add(x, x)))
+    assert any("binary_kernel" in kernel for kernel in baseline.kernels_of(elementwise.launch(x, x)))
+
+
+def test_a_recording_of_this_gpu(tmp_path: Path) -> None:
+    names = ("add fp32 2^12 in a CUDA graph", "add fp32 2^12", "sum fp16 4096 x 4096", "matmul fp16 512^3")
+    cases = tuple(case for case in suites.get("all").cases if str(case) in names)
+    recorded = suites.record(Suite("some", "", cases), tmp_path / "gpu.jsonl", progress=False)
+    assert recording.load(tmp_path / "gpu.jsonl") == recorded.lines
+    here = device.current()
+    assert {line.device for line in recorded.lines} == {here.name}
+    assert {line.mode for line in recorded.lines} == {"events", "cuda_graph"}
+    assert all(line.config["kernels"] for line in recorded.lines)
+    assert all(("launch_us" in line.config) == (line.mode == "cuda_graph") for line in recorded.lines)
+    products = recording.select(recorded.lines, op="matmul")
+    assert {line.provider for line in products} == {*baseline.product_libraries("fp16"), "torch"}
+    assert recording.points(products)
+
+
+def test_the_roofs_are_measured_live_in_seconds() -> None:
+    suites.live_or_recorded("ceilings")  # the first call also loads the libraries
+    start = time.monotonic()
+    roofs, points = suites.live_or_recorded()
+    assert time.monotonic() - start < 15
+    assert not roofs.recorded
+    assert roofs.device == device.current().name
+    assert {"fp16", "fp32"} <= set(roofs.matrix)
+    assert roofs.matrix["fp16"] > roofs.matrix["fp32"]
+    assert {point.op for point in points} == {"add", "sum", "clone", "matmul"}
+    assert not any(point.recorded for point in points)
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.usefixtures("h200")
+def test_floor_vector_add() -> None:
+    lines = measured("add fp32 2^28")
+    rates = {line.provider: line.gb_per_s for line in lines}
+    assert recording.ratio(lines, "workbench", "torch") >= 0.97, rates
+
+
+@pytest.mark.usefixtures("h200")
+def test_floor_ceilings() -> None:
+    roofs = ceilings.measure_ceilings(["bf16"])
+    assert roofs.bandwidth == pytest.approx(4.25e12, rel=0.05)
+    assert roofs.rate("bf16") >= 650e12
+
+
+@pytest.mark.usefixtures("h200")
+def test_floor_product() -> None:
+    lines = measured("matmul bf16 8192^3", "clone fp32 2^28")
+    roofs = ceilings.from_recording(lines, recorded=False)
+    assert roofs.rate("bf16") >= 650e12
+    assert roofs.bandwidth == pytest.approx(4.25e12, rel=0.05)

@@ -1,0 +1,353 @@
+"""Suites: what is cut and why, what is recorded, and that nothing wrong is ever timed."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.bench.example import copy_line, gpu, line
+from workbench import ops, suites
+from workbench.bench import data, recording
+from workbench.errors import (
+    InvalidArgumentError,
+    KernelError,
+    NotMeasurableError,
+    RecordingError,
+    UnknownNameError,
+)
+from workbench.kernels import elementwise
+from workbench.suites import Case, Suite
+
+FOUR_GB_CARD = gpu(name="NVIDIA GeForce RTX 3050", architecture="sm_86", memory_bytes=4 * 2**30)
+FREE_ON_IT = int(3.4e9)
+
+TINY = Suite(
+    "tiny",
+    "one case of each operator, small enough for the interpreter",
+    (
+        Case("add", "fp32", {"shape": [100]}, ("workbench", "torch", "torch.compile")),
+        Case("add", "fp16", {"shape": [7, 5], "alpha": 2}, ("workbench", "torch")),
+        Case("add", "fp32", {"shape": [100]}, ("workbench", "torch"), "cuda_graph"),
+        Case("sum", "bf16", {"rows": 8, "cols": 32, "dim": -1}, ("torch",)),
+        Case("clone", "fp32", {"shape": [64]}, ("torch",)),
+        Case("matmul", "fp16", {"m": 200, "n": 16, "k": 24, "layout": "nt"}, ("cuBLAS", "torch")),
+        Case("matmul", "tf32", {"m": 16, "n": 16, "k": 16, "layout": "nn"}, ("cuBLAS", "torch")),
+        Case("matmul", "fp32", {"m": 16, "n": 16, "k": 16, "layout": "nn"}, ("cuBLAS", "rocBLAS")),
+        Case("clone", "fp32", {"shape": [2**28]}, ("torch",)),
+    ),
+)
+
+
+def case(op: str, dtype: str = "fp32", providers: tuple[str, ...] = ("torch",), **problem: Any) -> Case:
+    return Case(op, dtype, problem, providers)
+
+
+def names(suite: str) -> set[str]:
+    return {str(one) for one in suites.get(suite).cases}
+
+
+def test_the_suites_hold_what_is_to_be_measured() -> None:
+    assert set(suites.SUITES) == {"ceilings", "elementwise", "reduction", "matmul", "all"}
+    products = {
+        f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
+    }
+    assert names("ceilings") >= products | {"clone fp32 2^28"}
+    assert names("matmul") >= products | {"matmul fp16 16 x 4096 x 4096", "matmul fp16 1000^3"}
+    assert names("elementwise") >= {f"add fp32 2^{n}" for n in range(12, 29, 2)}
+    assert names("elementwise") >= {"add fp16 2^28", "add bf16 2^28", "add fp32 2^28, alpha 2"}
+    assert "sum fp32 32768 x 768" in names("reduction")
+    assert all(suite.about for suite in suites.SUITES.values())
+
+
+def test_all_is_every_case_once() -> None:
+    everything = suites.get("all").cases
+    assert len({str(one) for one in everything}) == len(everything)
+    parts = [suite for suite in suites.SUITES.values() if suite.name != "all"]
+    assert {str(one) for one in everything} == {str(one) for suite in parts for one in suite.cases}
+
+
+def test_an_unknown_suite_gets_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'elementwise'\?"):
+        suites.get("element-wise")
+    with pytest.raises(UnknownNameError, match="suite: 'matmull'"):
+        suites.record("matmull", interpreter=True)
+
+
+def test_an_h200_runs_everything() -> None:
+    kept, cut = suites.plan(suites.get("all"), gpu(), free_bytes=140 * 10**9)
+    assert cut == []
+    assert len(kept) == len(suites.get("all").cases)
+    assert all(set(one.providers).isdisjoint({"rocBLAS", "hipBLASLt"}) for one in kept)
+    assert all("cuBLASLt" in one.providers for one in kept if one.op == "matmul")
+
+
+def test_a_4_gb_card_runs_what_fits_and_is_told_the_rest() -> None:
+    kept, cut = suites.plan(suites.get("all"), FOUR_GB_CARD, FREE_ON_IT)
+    left_out = {str(one.case): one.reason for one in cut}
+    assert left_out["add fp32 2^28"] == "needs 3.89 GB of memory, 3.40 GB are free"
+    assert left_out["matmul fp8_e4m3 4096^3"] == "fp8_e4m3 needs sm_89, this is sm_86"
+    kept_names = {str(one) for one in kept}
+    assert kept_names | set(left_out) == names("all")
+    assert kept_names >= {"add fp32 2^26", "clone fp32 2^28", "matmul fp32 8192^3", "matmul bf16 8192^3"}
+
+
+@given(st.integers(min_value=0, max_value=2**38))
+def test_more_memory_never_cuts_more(free: int) -> None:
+    everything = suites.get("all")
+    kept = {str(one) for one in suites.plan(everything, FOUR_GB_CARD, free)[0]}
+    more = {str(one) for one in suites.plan(everything, FOUR_GB_CARD, 2 * free)[0]}
+    assert kept <= more
+
+
+def test_an_amd_gpu_is_measured_against_amds_libraries() -> None:
+    here = gpu(kind="hip", architecture="gfx942", name="AMD Instinct MI300X")
+    kept, cut = suites.plan(suites.get("matmul"), here, 190 * 10**9)
+    assert {name for one in kept for name in one.providers} == {"rocBLAS", "hipBLASLt", "torch"}
+    assert {one.case.dtype for one in cut} == {"tf32"}
+
+
+def test_in_the_interpreter_small_cases_are_left() -> None:
+    kept, cut = suites.plan(suites.get("all"))
+    assert {one.op for one in kept} == {"add", "clone", "matmul"}
+    reasons = {one.reason for one in cut}
+    assert reasons >= {"too slow in the interpreter", "CUDA graphs need a GPU"}
+    assert str(cut[0]) == "add fp32 2^12 in a CUDA graph: CUDA graphs need a GPU"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (case("conv2d", shape=[1]), "op: 'conv2d'"),
+        (
+            case("clone", providers=("torhc",), shape=[1]),
+            "baseline: 'torhc' is not known. Did you mean 'torch'",
+        ),
+        (case("clone", dtype="float", shape=[1]), "dtype: 'float'"),
+    ],
+)
+def test_unknown_names_in_a_suite_are_named(wrong: Case, said: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        suites.plan(Suite("mine", "", (wrong,)))
+    assert said in str(caught.value)
+
+
+def test_without_a_gpu_nothing_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.jsonl"
+    with pytest.raises(NotMeasurableError, match="--interpreter"):
+        suites.record(TINY, path)
+    assert not path.exists()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> suites.Recorded:
+    """TINY, recorded twice in the interpreter."""
+    path = tmp_path_factory.mktemp("recorded") / "new" / "interpreter.jsonl"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKBENCH_COMMIT", "0123456789ab")
+        suites.record(TINY, path, interpreter=True, progress=False)
+        return suites.record(TINY, path, interpreter=True, progress=False)
+
+
+def test_recorded_lines_are_in_the_file_behind_those_before(recorded: suites.Recorded) -> None:
+    lines = recording.load(recorded.path)
+    assert lines[len(lines) // 2 :] == recorded.lines
+    assert recording.latest_run(lines) == recorded.lines
+    assert len({one.run for one in lines}) == 2
+
+
+def test_every_candidate_that_can_run_has_a_line(recorded: suites.Recorded) -> None:
+    measured = {(one.op, one.dtype, one.problem, one.provider) for one in recorded.lines}
+    assert measured == {
+        ("add", "fp32", "100", "workbench"),
+        ("add", "fp32", "100", "torch"),
+        ("add", "fp16", "7 x 5, alpha 2", "workbench"),
+        ("add", "fp16", "7 x 5, alpha 2", "torch"),
+        ("sum", "bf16", "8 x 32", "torch"),
+        ("clone", "fp32", "2^6", "torch"),
+        ("matmul", "fp16", "200 x 16 x 24", "torch"),
+    }
+    assert [str(one) for one in recorded.cut] == [
+        "add fp32 100 in a CUDA graph: CUDA graphs need a GPU",
+        "matmul tf32 16^3: tf32 is a format of GPU matrix units",
+        "matmul fp32 16^3: none of cuBLAS, rocBLAS runs here",
+        "clone fp32 2^28: too slow in the interpreter",
+    ]
+
+
+def test_lines_are_labeled_as_the_interpreters(recorded: suites.Recorded) -> None:
+    for one in recorded.lines:
+        assert (one.mode, one.device, one.driver) == ("interpreter", "Triton interpreter (CPU)", "none")
+        assert (one.commit, one.torch, one.data) == ("0123456789ab", torch.__version__, "normal")
+    assert recording.points(recorded.lines) == []
+
+
+def test_work_is_counted_as_the_launch_counts_it(recorded: suites.Recorded) -> None:
+    x = torch.ones(100)
+    work = elementwise.launch(x, x).work
+    (one,) = recording.select(recorded.lines, op="add", dtype="fp32", provider="workbench")
+    assert work is not None
+    assert (one.flops, one.bytes) == (work.flops, work.bytes)
+    x = x[:35].half()
+    work = elementwise.launch(x, x, operation="axpy", alpha=2).work
+    (one,) = recording.select(recorded.lines, op="add", dtype="fp16", provider="workbench")
+    assert work is not None
+    assert (one.flops, one.bytes) == (work.flops, work.bytes)
+
+
+@pytest.mark.parametrize(
+    ("op", "flops", "moved"),
+    [
+        ("sum", 8 * 31, (8 * 32 + 8) * 2),
+        ("clone", 0, 2 * 64 * 4),
+        ("matmul", 2 * 200 * 16 * 24, (200 * 24 + 24 * 16 + 200 * 16) * 2),
+    ],
+)
+def test_work_of_baselines(recorded: suites.Recorded, op: str, flops: int, moved: int) -> None:
+    (one,) = recording.select(recorded.lines, op=op)
+    assert (one.flops, one.bytes) == (flops, moved)
+
+
+def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = Suite("mine", "", (case("clone", shape=[8]),))
+    suites.record(one, tmp_path / "a.jsonl", interpreter=True)
+    assert "clone fp32 2^3" in capsys.readouterr().err
+    suites.record(one, tmp_path / "a.jsonl", interpreter=True, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_wrong_kernel_is_not_timed_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ops, "add", lambda x, y, alpha=1: x)
+    with pytest.raises(
+        KernelError, match="workbench gives a wrong result for add fp32 100: the largest error"
+    ):
+        suites.record(TINY, tmp_path / "a.jsonl", interpreter=True, progress=False)
+    assert recording.load(tmp_path / "a.jsonl") == []
+
+
+def test_a_path_that_cannot_be_written_is_found_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_reached(*_: object, **__: object) -> None:
+        pytest.fail("measured first")
+
+    monkeypatch.setattr(suites, "run", not_reached)
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidArgumentError, match="path"):
+        suites.record(TINY, tmp_path / "file" / "a.jsonl", interpreter=True)
+    (tmp_path / "broken.jsonl").write_text("{}\n")
+    with pytest.raises(RecordingError, match="line 1"):
+        suites.record(TINY, tmp_path / "broken.jsonl", interpreter=True)
+
+
+@given(
+    st.sampled_from(["fp64", "fp32", "fp16", "bf16"]),
+    st.integers(1, 300),
+    st.integers(1, 40),
+    st.integers(1, 200),
+)
+def test_torchs_own_results_pass_the_check(dtype: str, m: int, n: int, k: int) -> None:
+    a, b = data.matrices(m, n, k, dtype)
+    suites.check(case("matmul", dtype, m=m, n=n, k=k, layout="nn"), (a, b), a @ b, "torch")
+    suites.check(case("sum", dtype, rows=m, cols=k, dim=-1), (a,), a.sum(-1), "torch")
+    suites.check(case("add", dtype, shape=[m, k], alpha=3), (a, a), torch.add(a, a, alpha=3), "torch")
+    suites.check(case("clone", dtype, shape=[m, k]), (a,), a.clone(), "torch")
+
+
+@pytest.mark.parametrize("row", [0, 150, 299])  # the first, a middle and the last row of what is looked at
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e3])
+def test_one_wrong_element_fails_the_check(row: int, value: float) -> None:
+    x = torch.randn(300, 8)
+    for one, inputs, result in (
+        (case("clone", shape=[300, 8]), (x,), x.clone()),
+        (case("add", shape=[300, 8]), (x, x), x + x),
+        (case("matmul", m=300, n=8, k=8, layout="nn"), (x, torch.eye(8)), x.clone()),
+    ):
+        suites.check(one, inputs, result, "mine")
+        result[row, 3] = value
+        with pytest.raises(KernelError, match="mine gives a wrong result"):
+            suites.check(one, inputs, result, "mine")
+
+
+def test_a_copy_is_exact() -> None:
+    x = torch.ones(8)
+    with pytest.raises(KernelError, match="allowed is 0"):
+        suites.check(case("clone", shape=[8]), (x,), torch.nextafter(x, x + 1), "mine")
+
+
+def test_a_result_of_another_shape_fails_the_check() -> None:
+    x = torch.ones(4, 1)  # would broadcast against the right one
+    with pytest.raises(KernelError, match=r"shape \(4,\)"):
+        suites.check(case("clone", shape=[4, 1]), (x,), x[:, 0], "mine")
+
+
+def test_rounding_passes_and_more_than_that_does_not() -> None:
+    x = torch.randn(4096, dtype=torch.float16)
+    one = case("add", "fp16", shape=[4096])
+    suites.check(one, (x, x), (x.double() * 2).half(), "mine")
+    with pytest.raises(KernelError):
+        suites.check(one, (x, x), x * 2 + 0.05, "mine")
+
+
+def shipped(monkeypatch: pytest.MonkeyPatch, folder: Path, *lines: recording.Line) -> None:
+    recording.append(folder / "gpu.jsonl", lines)
+    monkeypatch.setattr(recording, "recordings_folder", lambda: folder)
+
+
+def test_recorded_is_the_newest_run_with_roofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = {
+        "op": "add",
+        "dtype": "fp32",
+        "provider": "torch",
+        "case": {"shape": [2**28]},
+        "median_ms": 0.8,
+    }
+    later, last = "2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00"
+    shipped(
+        monkeypatch,
+        tmp_path,
+        copy_line(),
+        line(),
+        copy_line(run="b", when=later, median_ms=0.6),
+        line(run="b", when=later, median_ms=0.25),
+        line(run="b", when=later, **vectors),
+        line(run="c", when=last, **vectors),  # no roofs
+        copy_line(run="d", when=last, mode="interpreter"),
+        line(run="d", when=last, mode="interpreter"),
+    )
+    roofs, points = suites.live_or_recorded()
+    assert (roofs.device, roofs.when, roofs.recorded) == ("NVIDIA H200", "2026-02-01", True)
+    assert roofs.rate("fp16") == pytest.approx(2 * 4096**3 / 0.25e-3)
+    assert {point.op for point in points} == {"clone", "matmul", "add"}
+    assert all(point.recorded and point.when == "2026-02-01" for point in points)
+    assert {point.op for point in suites.live_or_recorded("elementwise")[1]} == {"add"}
+    assert {point.op for point in suites.live_or_recorded("ceilings", recorded=True)[1]} == {
+        "clone",
+        "matmul",
+    }
+
+
+def test_without_gpu_and_recording_the_way_out_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped(monkeypatch, tmp_path, line())
+    with pytest.raises(NotMeasurableError, match="python -m workbench record"):
+        suites.live_or_recorded()
+    with pytest.raises(UnknownNameError, match="suite: 'reductions'"):
+        suites.live_or_recorded("reductions")
+
+
+def test_a_checkout_without_git_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORKBENCH_COMMIT", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    one = Suite("mine", "", (case("clone", shape=[8]),))
+    suites.record(one, tmp_path / "a.jsonl", interpreter=True, progress=False)
+    assert json.loads((tmp_path / "a.jsonl").read_text())["commit"] == "unknown"

@@ -1,0 +1,248 @@
+"""Baselines: what an expert would use instead of a kernel of ours, by name, and what each really ran."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity
+
+from workbench import device
+from workbench.errors import DeviceError, TensorMismatchError, UnknownNameError
+from workbench.launch import Launch
+
+# The libraries that multiply matrices, by kind of device.
+VENDOR_LIBRARIES: dict[device.Kind, tuple[str, ...]] = {
+    "cuda": ("cuBLAS", "cuBLASLt"),
+    "hip": ("rocBLAS", "hipBLASLt"),
+    "interpreter": (),
+}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Something to compare with.
+
+    Attributes:
+        name: as in recordings.
+        about: what it is, in a sentence.
+        operators: those that it can build.
+        kind: the kind of device that it needs, None for any.
+        library: torch's name for the BLAS library that it prefers.
+        compiles: True where torch.compile makes the kernel.
+    """
+
+    name: str
+    about: str
+    operators: tuple[str, ...]
+    kind: device.Kind | None = None
+    library: str | None = None
+    compiles: bool = False
+
+    def absence(self, here: device.Device | None = None) -> str:
+        """Why it cannot run, in words; empty when it can.
+
+        Args:
+            here: the device in question; this process's by default.
+        """
+        here = here or device.current()
+        if self.kind is not None and here.kind != self.kind:
+            vendor = {"cuda": "NVIDIA", "hip": "AMD"}[self.kind]
+            return f"{self.name} is {vendor}'s, and kernels run on {here.name} here"
+        if self.compiles and not here.is_gpu:
+            return "torch.compile is measured on GPUs only"
+        return ""
+
+    def available(self) -> bool:
+        """Whether it can run here; :meth:`absence` says why not."""
+        return not self.absence()
+
+    def build(self, op: str, *inputs: torch.Tensor, **options: Any) -> Callable[[], torch.Tensor]:
+        """A function of no arguments that computes `op` and returns the result.
+
+        Args:
+            op: "matmul", "add", "sum" or "clone", with torch's meaning; fp8 matrices are multiplied with
+                scales of 1 and fast accumulation, into bf16.
+            inputs: on this device; fp8 matrices in layout "nt" (A row-major, B column-major).
+            options: keywords of torch's function of that name, such as `alpha` or `dim`.
+
+        Raises:
+            DeviceError: it cannot run here.
+            UnknownNameError: it has no such operator.
+            TensorMismatchError: the library has no product of these dtypes.
+        """
+        if reason := self.absence():
+            raise DeviceError(f"{reason}. Available here: {', '.join(available())}.")
+        if op not in self.operators:
+            raise UnknownNameError(f"operator of {self.name}", op, self.operators)
+        if self.compiles:
+            # Without fullgraph, torch would fall back to eager code and not say so.
+            return partial(torch.compile(_with(op, options), fullgraph=True, dynamic=False), *inputs)
+        if op == "matmul" and inputs[0].dtype.itemsize == 1:
+            if self.library == "cublas":
+                raise TensorMismatchError(
+                    "inputs", f"{inputs[0].dtype}", f"{self.name} multiplies no fp8: take the Lt library."
+                )
+            return _scaled_product(*inputs)
+        function = partial(_FUNCTIONS[op], *inputs, **options)
+        return function if self.library is None else _preferring(self.library, function)
+
+
+_FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "add": torch.add,
+    "clone": torch.clone,
+    "matmul": torch.matmul,
+    "sum": torch.sum,
+}
+
+BASELINES = {
+    baseline.name: baseline
+    for baseline in (
+        Baseline("torch", "PyTorch, eager mode", tuple(_FUNCTIONS)),
+        Baseline("torch.compile", "PyTorch's compiler (Inductor)", ("add", "clone", "sum"), compiles=True),
+        # torch calls AMD's libraries by the names of their NVIDIA counterparts.
+        Baseline("cuBLAS", "NVIDIA's BLAS, classic interface", ("matmul",), "cuda", "cublas"),
+        Baseline("cuBLASLt", "NVIDIA's BLAS, lightweight interface", ("matmul",), "cuda", "cublaslt"),
+        Baseline("rocBLAS", "AMD's BLAS", ("matmul",), "hip", "cublas"),
+        Baseline("hipBLASLt", "AMD's BLAS, lightweight interface", ("matmul",), "hip", "cublaslt"),
+    )
+}
+
+
+def get(name: str) -> Baseline:
+    """The baseline of that name.
+
+    Raises:
+        UnknownNameError: there is none; the message lists the nearest names.
+    """
+    if name not in BASELINES:
+        raise UnknownNameError("baseline", name, BASELINES)
+    return BASELINES[name]
+
+
+def available() -> list[str]:
+    """The names of the baselines that can run here."""
+    return [name for name, baseline in BASELINES.items() if baseline.available()]
+
+
+def product_libraries(dtype: str, kind: device.Kind | None = None) -> tuple[str, ...]:
+    """The vendor's libraries that multiply matrices of a dtype; fp8 needs the interface that takes scales.
+
+    Args:
+        dtype: its name, such as "fp16".
+        kind: the kind of device; this process's by default.
+    """
+    names = VENDOR_LIBRARIES[kind or device.current().kind]
+    return tuple(name for name in names if not dtype.startswith("fp8") or name.endswith("Lt"))
+
+
+def product_layout(dtype: str) -> str:
+    """The layout that libraries multiply a dtype in: "nt" for fp8, which has no other, else "nn"."""
+    return "nt" if dtype.startswith("fp8") else "nn"
+
+
+@contextmanager
+def blas_library(name: str) -> Iterator[None]:
+    """Within it, torch multiplies matrices with this library wherever it can.
+
+    Args:
+        name: "cublas" or "cublaslt" (on ROCm these mean rocBLAS and hipBLASLt), or "ck".
+
+    Raises:
+        UnknownNameError: the name. DeviceError: this build of torch does not have the library.
+    """
+    if name not in _LIBRARIES:
+        raise UnknownNameError("BLAS library", name, _LIBRARIES)
+    before = torch.backends.cuda.preferred_blas_library()
+    _prefer_quietly(name)
+    try:
+        torch.backends.cuda.preferred_blas_library(name)
+        yield
+    finally:
+        torch.backends.cuda.preferred_blas_library(before)
+
+
+@contextmanager
+def precision(dtype: str) -> Iterator[None]:
+    """Within it, fp32 matrices are multiplied as tf32 where `dtype` is "tf32", else in full precision."""
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = "tf32" if dtype == "tf32" else "ieee"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
+
+
+def kernels_of(subject: Launch | Callable[[], object]) -> tuple[str, ...]:
+    """The kernels and copies that really run on the device in one call, each once, in order of their start.
+
+    Empty where none run on a GPU, and where the profiler is not allowed to see them (some drivers and
+    containers keep that from users).
+
+    Args:
+        subject: a Launch, or a function of no arguments.
+    """
+    if not device.current().is_gpu:
+        return ()
+    function = subject.run if isinstance(subject, Launch) else subject
+    function()
+    torch.cuda.synchronize()
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
+        function()
+        torch.cuda.synchronize()
+    ran = [event for event in profile.events() or [] if event.device_type.name == "CUDA"]
+    ran.sort(key=lambda event: event.time_range.start)
+    return tuple(dict.fromkeys(event.name for event in ran))
+
+
+_LIBRARIES = ("cublas", "cublaslt", "ck")
+
+
+def _with(op: str, options: dict[str, Any]) -> Callable[..., torch.Tensor]:
+    def function(*inputs: torch.Tensor) -> torch.Tensor:
+        return _FUNCTIONS[op](*inputs, **options)
+
+    return function
+
+
+def _preferring(library: str, function: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    def call() -> torch.Tensor:
+        with blas_library(library):
+            return function()
+
+    return call
+
+
+def _scaled_product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
+    one = torch.ones((), device=a.device)
+    return partial(torch._scaled_mm, a, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+@cache
+def _prefer_quietly(name: str) -> None:
+    """Prefer a library for the first time: torch then prints, from C++, that the switch is experimental.
+
+    Raises:
+        DeviceError: this build of torch does not have it.
+    """
+    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.backends.cuda.preferred_blas_library(name)
+    except RuntimeError as error:
+        reason = str(error).rstrip(".")
+        raise DeviceError(f"{name}: {reason}. Use another baseline, or another build of torch.") from error
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)

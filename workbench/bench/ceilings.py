@@ -1,0 +1,129 @@
+"""A device's own roofs, measured: what a copy reaches, and what the vendor's library reaches in products.
+
+A datasheet number is never a roof: clocks fall under load, and no program reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import torch
+
+from workbench import device
+from workbench.bench import baseline, data, recording
+from workbench.bench.recording import Line
+from workbench.bench.roofline import Ceilings
+from workbench.bench.timing import measure, measure_together, refuse_interpreter_time
+from workbench.errors import InvalidArgumentError, NotMeasurableError
+
+PRODUCT_DTYPES = ("fp16", "bf16", "tf32", "fp32", "fp8_e4m3")
+
+# What `do_bench` overwrites to flush the caches, and what libraries keep as workspace.
+SPARE_BYTES = 2**29
+
+_COPY_BYTES = (2**26, 2**28, 2**30)
+_PRODUCT_SIZES = (4096, 8192)
+_ROUNDS, _REP_MS = 2, 40
+
+
+def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
+    """This device's roofs, measured now in a few seconds.
+
+    Bandwidth: the best of `torch.clone` over copies of 64 MiB to 1 GiB, bytes read and written a second.
+    Matrix rates: the best of the vendor's libraries over square products of 4096 and 8192, on random-normal
+    inputs. Left out are sizes that the free memory does not hold, and dtypes that the device has not.
+
+    Args:
+        dtypes: names of dtypes whose products to measure.
+
+    Raises:
+        NotMeasurableError: no GPU runs kernels here, or its memory is full.
+        UnknownNameError: a dtype.
+    """
+    here = device.current()
+    wanted = [dtype for dtype in dtypes if not data.product_absence(dtype, here)]
+    if not here.is_gpu:
+        refuse_interpreter_time(allowed=False)
+    torch.cuda.empty_cache()
+    free = device.free_memory_bytes()
+    room = free - SPARE_BYTES
+    copies = [size for size in _COPY_BYTES if 2 * size <= room]
+    sizes = [size for size in _PRODUCT_SIZES if 3 * size * size * 4 <= room]
+    if not copies or not sizes:
+        raise NotMeasurableError(
+            f"{free / 1e9:.2f} GB of device memory are free: too little to measure in. End what else uses it."
+        )
+    measured = Ceilings(
+        bandwidth=max(map(_copy_bandwidth, copies)),
+        matrix={dtype: max(_product_rate(size, dtype) for size in sizes) for dtype in wanted},
+        device=here.name,
+        when=datetime.now(UTC).date().isoformat(),
+        recorded=False,
+    )
+    torch.cuda.empty_cache()
+    return measured
+
+
+def from_recording(lines: Iterable[Line], *, recorded: bool = True) -> Ceilings:
+    """The roofs that a run's lines hold: its best `clone` by "torch", and per dtype its best vendor product.
+
+    Args:
+        lines: of one device, timed by events; others in them are passed over.
+        recorded: False where they were measured just now.
+
+    Raises:
+        InvalidArgumentError: the lines are of several devices, or have no copy or no vendor product.
+    """
+    lines = recording.select(lines, mode="events")
+    devices = sorted({line.device for line in lines})
+    if len(devices) > 1:
+        raise InvalidArgumentError("lines", f"of {' and '.join(devices)}", "Select those of one device.")
+    copies, products = _copies(lines), _products(lines)
+    if not copies or not products:
+        missing = "copy (op clone by torch)" if not copies else "product (op matmul) by a vendor's library"
+        raise InvalidArgumentError(
+            "lines", f"no {missing} timed by events", "Give those of a run of the suite 'ceilings' or 'all'."
+        )
+    return Ceilings(
+        bandwidth=max(line.gb_per_s * 1e9 for line in copies if line.gb_per_s),
+        matrix={
+            dtype: max(line.tflops * 1e12 for line in recording.select(products, dtype=dtype) if line.tflops)
+            for dtype in recording.DTYPES
+            if recording.select(products, dtype=dtype)
+        },
+        device=devices[0],
+        when=max(line.when for line in lines)[:10],
+        recorded=recorded,
+    )
+
+
+def has_roofs(lines: Iterable[Line]) -> bool:
+    """Whether :func:`from_recording` finds a copy and a vendor product in these lines."""
+    lines = recording.select(lines, mode="events")
+    return bool(_copies(lines) and _products(lines))
+
+
+def _copies(lines: Iterable[Line]) -> list[Line]:
+    return [line for line in recording.select(lines, op="clone", provider="torch") if line.bytes]
+
+
+def _products(lines: Iterable[Line]) -> list[Line]:
+    vendors = {name for names in baseline.VENDOR_LIBRARIES.values() for name in names}
+    return [line for line in recording.select(lines, op="matmul") if line.provider in vendors and line.flops]
+
+
+def _copy_bandwidth(size: int) -> float:
+    source = data.normal((size // 4,), "fp32")
+    copied = measure(partial(torch.clone, source), rep_ms=_ROUNDS * _REP_MS)
+    return 2 * size / (copied.median_ms / 1e3)
+
+
+def _product_rate(size: int, dtype: str) -> float:
+    a, b = data.matrices(size, size, size, dtype, baseline.product_layout(dtype))
+    libraries = baseline.product_libraries(dtype)
+    products = {name: baseline.get(name).build("matmul", a, b) for name in libraries}
+    with baseline.precision(dtype):
+        measured = measure_together(products, rounds=_ROUNDS, rep_ms=_ROUNDS * _REP_MS)
+    return 2 * size**3 / (min(product.median_ms for product in measured.values()) / 1e3)

@@ -1,0 +1,546 @@
+"""Recordings: measurements with their provenance, one JSON object a line, in files that git can compare.
+
+A line that does not fit the format is refused when written and when read, naming file, line and field.
+Times of different runs are never divided by one another: clocks, power limits and drivers change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import html
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.bench.roofline import Point
+from workbench.errors import InvalidArgumentError, NotMeasurableError, RecordingError, UnknownNameError
+
+# tf32: matrix units multiply fp32 tensors rounded to 10 bits. fp8_e4m3: the "fn" variant; on MI300 "fnuz".
+FLOATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
+DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "bool")
+
+MODES = ("events", "cuda_graph", "interpreter")
+
+# Of a matrix product A @ B, a letter for each: "n" stored as its shape says, row-major, "t" the transposed
+# view of such a matrix. "nt": B is stored n x k.
+LAYOUTS = ("nn", "nt", "tn", "tt")
+
+# The keys that describe a problem, by family of operators: those it must have, and those it may have.
+CASE_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    "matrix product": (frozenset({"m", "n", "k", "layout"}), frozenset({"batch"})),
+    "row operator": (frozenset({"rows", "cols", "dim"}), frozenset()),
+    "attention": (frozenset({"b", "h", "h_kv", "n_q", "n_k", "d", "causal"}), frozenset({"window"})),
+    "convolution": (
+        frozenset({"n", "c", "h", "w", "k", "r", "s", "stride", "pad", "dilation", "groups"}),
+        frozenset(),
+    ),
+    "memory operator": (frozenset({"shape"}), frozenset({"alpha"})),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measurement.
+
+    Attributes:
+        run: the id of the run; ratios are formed within one run only.
+        device: the vendor's name of the device.
+        driver, torch, triton: versions.
+        commit: of this repository; "-dirty" behind it where files were changed; "unknown" outside of git.
+        when: ISO time to the second, with its offset from UTC.
+        op: the operator's name in `ops.py`, its backward `<op>_backward`.
+        case: the problem, in the keys of one family of `CASE_KEYS`; a matrix product's `layout` is one of
+            `LAYOUTS`.
+        dtype: one of `DTYPES`.
+        provider: "workbench" is what `ops.<op>` does with the shipped instances; otherwise a baseline's name.
+        mode: "events" (caches flushed before each call), "cuda_graph" (calls in a row, caches warm, no launch
+            overhead) or "interpreter" (a CPU's time, which says nothing about any GPU).
+        data: how the inputs were filled: "normal", "integer", ...
+        config: what else is known, such as the device kernels that ran: {"kernels": [...]}.
+        median_ms, p20_ms, p80_ms: milliseconds a call.
+        flops, bytes: the work of one call (see `Work`); None where unknown.
+
+    Raises:
+        InvalidArgumentError: a field does not fit; the argument is its name.
+    """
+
+    run: str
+    device: str
+    driver: str
+    torch: str
+    triton: str
+    commit: str
+    when: str
+    op: str
+    case: dict[str, Any]
+    dtype: str
+    provider: str
+    mode: str
+    data: str
+    config: dict[str, Any]
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    flops: int | None
+    bytes: int | None
+
+    def __post_init__(self) -> None:
+        if fault := _fault(vars(self)):
+            raise InvalidArgumentError(*fault)
+
+    @property
+    def time(self) -> datetime:
+        """`when`, to compare with others."""
+        return datetime.fromisoformat(self.when)
+
+    @property
+    def tflops(self) -> float | None:
+        """10^12 floating-point operations a second; None where the FLOPs are unknown."""
+        return None if self.flops is None else self.flops / self.median_ms / 1e9
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """10^9 bytes a second; None where the bytes are unknown."""
+        return None if self.bytes is None else self.bytes / self.median_ms / 1e6
+
+    @property
+    def problem(self) -> str:
+        """The case in short: "4096^3", "16 x 4096 x 4096", "2^28"."""
+        return in_short(self.case)
+
+
+FIELDS = tuple(field.name for field in fields(Line))
+
+
+def recordings_folder() -> Path:
+    """Where the shipped recordings are: one file a device, `<device-slug>.jsonl`."""
+    return Path(__file__).parent / "recordings"
+
+
+def load(path: str | os.PathLike[str]) -> list[Line]:
+    """Every line of a recording, in order.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read.
+        RecordingError: a line does not fit, be it by one field, broken JSON or an end that was never written.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(
+            "path", f"{path}: {error.strerror}", "Give the path of a recording."
+        ) from error
+    *whole, rest = content.split(b"\n")
+    if rest:
+        raise _cut_off(path, len(whole) + 1)
+    return [_parse(path, number, raw) for number, raw in enumerate(whole, start=1)]
+
+
+def load_all() -> list[Line]:
+    """Every line of every shipped recording. Raises as :func:`load`."""
+    return [line for path in sorted(recordings_folder().glob("*.jsonl")) for line in load(path)]
+
+
+def shipped(device_slug: str) -> list[Line]:
+    """Every line of the recording that is shipped for a device, such as "nvidia-h200".
+
+    Raises:
+        UnknownNameError: there is none for it; the message lists those there are. Else as :func:`load`.
+    """
+    files = {path.stem: path for path in recordings_folder().glob("*.jsonl")}
+    if device_slug not in files:
+        raise UnknownNameError("recording", device_slug, files)
+    return load(files[device_slug])
+
+
+def append(path: str | os.PathLike[str], lines: Iterable[Line]) -> None:
+    """Add lines to a recording, or begin one: all of them or, where writing fails, none.
+
+    The file is locked meanwhile. A crash in between leaves a line without its line break, which :func:`load`
+    and this function refuse.
+
+    Raises:
+        InvalidArgumentError: the file cannot be written.
+        RecordingError: its last line was cut off.
+    """
+    data = "".join(json.dumps(asdict(line), ensure_ascii=False) + "\n" for line in lines).encode()
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            before = file.seek(0, os.SEEK_END)
+            if before and os.pread(file.fileno(), 1, before - 1) != b"\n":
+                raise _cut_off(path, Path(path).read_bytes().count(b"\n") + 1)
+            try:
+                if file.write(data) != len(data):
+                    raise OSError(None, "the disk is full")
+                os.fsync(file.fileno())
+            except BaseException:
+                file.truncate(before)
+                raise
+    except OSError as error:
+        raise InvalidArgumentError(
+            "path", f"{path} cannot be written: {error.strerror}", "Give a path that you can write to."
+        ) from error
+
+
+def select(
+    lines: Iterable[Line],
+    *,
+    device: str | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    provider: str | None = None,
+    mode: str | None = None,
+    case: Mapping[str, Any] | None = None,
+    run: str | None = None,
+) -> list[Line]:
+    """The lines that have all the given values; a line's `case` must have those of `case`, and may have more.
+
+    Raises:
+        UnknownNameError: `dtype` or `mode` is none that a line can have.
+    """
+    for what, name, known in (("dtype", dtype, DTYPES), ("mode", mode, MODES)):
+        if name is not None and name not in known:
+            raise UnknownNameError(what, name, known)
+    wanted = {"device": device, "op": op, "dtype": dtype, "provider": provider, "mode": mode, "run": run}
+    wanted = {name: value for name, value in wanted.items() if value is not None}
+    problem = {key: list(value) if isinstance(value, tuple) else value for key, value in (case or {}).items()}
+    return [
+        line
+        for line in lines
+        if all(getattr(line, name) == value for name, value in wanted.items())
+        and all(key in line.case and line.case[key] == value for key, value in problem.items())
+    ]
+
+
+def latest_run(lines: Iterable[Line]) -> list[Line]:
+    """The lines of the run that ended last, of two within a second the later in the file; none of none."""
+    lines = list(lines)
+    if not lines:
+        return []
+    last = max(reversed(lines), key=lambda line: line.time)
+    return select(lines, run=last.run)
+
+
+def ratio(lines: Iterable[Line], numerator: str, denominator: str) -> float:
+    """How fast one provider is in terms of another: time of `denominator` / time of `numerator`.
+
+    Args:
+        lines: of one problem (op, case, dtype), one mode and one run, other providers among them.
+        numerator, denominator: providers; ratio(lines, "workbench", "cuBLAS") is above 1 where we win.
+
+    Raises:
+        InvalidArgumentError: the lines are of several runs, problems or modes, or name a provider twice.
+        UnknownNameError: a provider has no line.
+        NotMeasurableError: the times are the interpreter's.
+    """
+    lines = list(lines)
+    times = {line.provider: line.median_ms for line in lines}
+    for provider in (numerator, denominator):
+        if provider not in times:
+            raise UnknownNameError("provider", provider, times)
+    same: dict[str, set[Any]] = {
+        "runs": {line.run for line in lines},
+        "problems": {(line.op, str(sorted(line.case.items())), line.dtype, line.data) for line in lines},
+        "modes": {line.mode for line in lines},
+    }
+    for what, values in same.items():
+        if len(values) > 1:
+            raise InvalidArgumentError(
+                "lines", f"of {len(values)} {what}", f"Times of different {what} do not compare: select one."
+            )
+    if len(lines) != len(times):
+        raise InvalidArgumentError("lines", "several of one provider", "Select one line of each.")
+    if lines[0].mode == "interpreter":
+        raise NotMeasurableError("The interpreter's times say nothing about how fast kernels are on a GPU.")
+    return times[denominator] / times[numerator]
+
+
+def points(lines: Iterable[Line], *, recorded: bool = True) -> list[Point]:
+    """The points of a roofline: every line that is timed by events and whose FLOPs and bytes are known.
+
+    Left out are the interpreter's lines, and those of mode "cuda_graph": with warm caches the bytes that must
+    move do not come from memory.
+
+    Args:
+        lines: the measurements.
+        recorded: False where they were measured just now.
+    """
+    return [
+        Point(
+            label=line.problem,
+            provider=line.provider,
+            op=line.op,
+            dtype=line.dtype,
+            flops=line.flops,
+            bytes=line.bytes,
+            seconds=line.median_ms / 1e3,
+            device=line.device,
+            when=line.when[:10],
+            recorded=recorded,
+        )
+        for line in lines
+        if line.mode == "events" and line.flops is not None and line.bytes
+    ]
+
+
+def table(
+    lines: Iterable[Line],
+    style: Literal["text", "markdown", "html"] = "text",
+    columns: Sequence[str] = (
+        "op",
+        "problem",
+        "dtype",
+        "provider",
+        "ms",
+        "p20 to p80",
+        "TFLOP/s",
+        "GB/s",
+        "mode",
+    ),
+) -> str:
+    """The lines as a table, with the device and the day of each run below it.
+
+    Args:
+        lines: in the order of the rows.
+        style: "text" (aligned columns), "markdown" or "html".
+        columns: their names, in order. Not shown by default: "kernels", what the profiler saw run on the
+            device; "launch us", what a call costs the CPU.
+
+    Raises:
+        UnknownNameError: the style, or a column.
+    """
+    if style not in _STYLES:
+        raise UnknownNameError("style", style, _STYLES)
+    for name in columns:
+        if name not in _COLUMNS:
+            raise UnknownNameError("column", name, _COLUMNS)
+    lines = list(lines)
+    rows = [[_COLUMNS[name](line) for name in columns] for line in lines]
+    sources = dict.fromkeys(f"{line.device}, {line.when[:10]}, commit {line.commit}" for line in lines)
+    return _STYLES[style](list(columns), rows, list(sources) or ["no lines"])
+
+
+def in_short(case: Mapping[str, Any]) -> str:
+    """A case in few characters: "4096^3", "16 x 4096 x 4096", "2^28"."""
+    if "layout" in case:
+        m, n, k = case["m"], case["n"], case["k"]
+        text = f"{m}^3" if m == n == k else f"{m} x {n} x {k}"
+        return f"{case['batch']} x {text}" if "batch" in case else text
+    if "rows" in case:
+        return f"{case['rows']} x {case['cols']}"
+    if "shape" in case:
+        shape = case["shape"]
+        one_power = len(shape) == 1 and shape[0] > 0 and shape[0] & (shape[0] - 1) == 0
+        text = f"2^{shape[0].bit_length() - 1}" if one_power else " x ".join(map(str, shape)) or "one element"
+        return f"{text}, alpha {case['alpha']}" if "alpha" in case else text
+    return ", ".join(f"{key} {value}" for key, value in case.items())
+
+
+def _cut_off(path: object, line: int) -> RecordingError:
+    return RecordingError(
+        path, line, "line", "it does not end in a line break, so its writing was cut off", "Remove this line."
+    )
+
+
+def _parse(path: object, number: int, raw: bytes) -> Line:
+    def refuse(field: str, given: str, fix: str) -> RecordingError:
+        return RecordingError(path, number, field, given, fix)
+
+    try:
+        record = json.loads(raw.decode(), object_pairs_hook=_without_duplicates)
+    except UnicodeDecodeError as error:
+        raise refuse("line", f"not UTF-8 at byte {error.start + 1}", "Save the file as UTF-8.") from None
+    except _DuplicateKeyError as error:
+        raise refuse(error.key, "given twice", "Keep one.") from None
+    except (ValueError, RecursionError) as error:
+        raise refuse(
+            "line", f"not JSON ({error})", "Write one JSON object a line, none left empty."
+        ) from None
+    if not isinstance(record, dict):
+        raise refuse("line", f"got {_short(record)}", "Write one JSON object a line.")
+    for name in FIELDS:
+        if name not in record:
+            raise refuse(name, "missing", f"Every line has the fields {', '.join(FIELDS)}.")
+    for name in record:
+        if name not in FIELDS:
+            raise refuse(name, "not a field", f"Every line has exactly the fields {', '.join(FIELDS)}.")
+    if fault := _fault(record):
+        raise refuse(*fault)
+    return Line(**record)
+
+
+class _DuplicateKeyError(Exception):
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in record:
+            raise _DuplicateKeyError(key)
+        record[key] = value
+    return record
+
+
+def _fault(record: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """The first field that does not fit: its name, what it was, and what to do; None when all do."""
+    for name, (fits, fix) in _CHECKS.items():
+        if not fits(record[name]):
+            return name, f"got {_short(record[name])}", fix
+    if not record["p20_ms"] <= record["median_ms"] <= record["p80_ms"]:
+        given = ", ".join(f"{name} {record[name]}" for name in ("p20_ms", "median_ms", "p80_ms"))
+        return "median_ms", f"out of order: {given}", "It lies between p20_ms and p80_ms."
+    return None
+
+
+def _is_text(value: object) -> bool:
+    # Printable: no line breaks, no control characters, no halves of surrogate pairs, which UTF-8 cannot hold.
+    return isinstance(value, str) and value.isprintable() and value.strip() == value != ""
+
+
+def _is_when(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    # fromisoformat takes many spellings; one is enough, since days are read off by position.
+    return time.tzinfo is not None and time.isoformat(timespec="seconds") == value
+
+
+def _is_case(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and any(must <= value.keys() <= must | may for must, may in CASE_KEYS.values())
+        and all(_CASE_VALUES.get(key, _is_whole_or_list)(item) for key, item in value.items())
+    )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_whole, value))
+
+
+def _is_whole_or_list(value: object) -> bool:
+    return _is_whole(value) or _is_list(value)
+
+
+_CASE_VALUES: dict[str, Callable[[object], bool]] = {
+    "layout": lambda value: value in LAYOUTS,
+    "causal": lambda value: isinstance(value, bool),
+    "shape": _is_list,
+    "alpha": lambda value: not isinstance(value, bool) and _is_number(value),
+}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(_is_text(key) and _is_json(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    return value is None or _is_text(value) or _is_number(value)
+
+
+def _is_milliseconds(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
+
+
+def _is_count(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+
+
+_FAMILIES = "; ".join(
+    f"{family} {', '.join(sorted(must))}" + (f" (and {', '.join(sorted(may))})" if may else "")
+    for family, (must, may) in CASE_KEYS.items()
+)
+_CASE_FIX = (
+    f"Its keys are those of one family: {_FAMILIES}. Its values are whole numbers, `shape` a list of them, "
+    f"`layout` one of {', '.join(LAYOUTS)}, `causal` true or false."
+)
+_TEXT = (_is_text, "Give a text of one line.")
+_MILLISECONDS = (_is_milliseconds, "Give a finite number of milliseconds above 0.")
+_COUNT = (_is_count, "Give a whole number of 0 or more, or null where it is unknown.")
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("run", "device", "driver", "torch", "triton", "commit", "provider", "data"), _TEXT),
+    "when": (_is_when, "Give a time such as 2026-01-31T12:00:00+00:00."),
+    "op": (lambda value: _is_text(value) and value.isidentifier(), "Give the operator's name in ops.py."),
+    "case": (_is_case, _CASE_FIX),
+    "dtype": (lambda value: value in DTYPES, f"Known: {', '.join(DTYPES)}."),
+    "mode": (lambda value: value in MODES, f"Known: {', '.join(MODES)}."),
+    "config": (
+        lambda value: isinstance(value, dict) and _is_json(value),
+        "Give a JSON object without NaN.",
+    ),
+    **dict.fromkeys(("median_ms", "p20_ms", "p80_ms"), _MILLISECONDS),
+    **dict.fromkeys(("flops", "bytes"), _COUNT),
+}
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _rate(value: float | None) -> str:
+    return "" if not value else f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+_COLUMNS: dict[str, Callable[[Line], str]] = {
+    "op": lambda line: line.op,
+    "problem": lambda line: line.problem,
+    "dtype": lambda line: line.dtype,
+    "provider": lambda line: line.provider,
+    "ms": lambda line: f"{line.median_ms:.4g}",
+    "p20 to p80": lambda line: f"{line.p20_ms:.4g} to {line.p80_ms:.4g}",
+    "TFLOP/s": lambda line: _rate(line.tflops),
+    "GB/s": lambda line: _rate(line.gb_per_s),
+    "mode": lambda line: "interpreter, no measurement" if line.mode == "interpreter" else line.mode,
+    "kernels": lambda line: ", ".join(map(str, line.config.get("kernels", []))),
+    "launch us": lambda line: str(line.config.get("launch_us", "")),
+}
+
+
+def _text_table(head: list[str], rows: list[list[str]], sources: list[str]) -> str:
+    cells = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
+    return "\n".join([*("  ".join(row).rstrip() for row in padded), *sources])
+
+
+def _markdown_table(head: list[str], rows: list[list[str]], sources: list[str]) -> str:
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in [head, ["---"] * len(head), *rows]]
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in cells), "", *sources])
+
+
+def _html_table(head: list[str], rows: list[list[str]], sources: list[str]) -> str:
+    def cells(tag: str, row: list[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
+
+    caption = "<br>".join(map(html.escape, sources))
+    body = "".join(cells("td", row) for row in rows)
+    top = f"<caption>{caption}</caption><thead>{cells('th', head)}</thead>"
+    return f"<table>{top}<tbody>{body}</tbody></table>"
+
+
+_STYLES: dict[str, Callable[[list[str], list[list[str]], list[str]], str]] = {
+    "text": _text_table,
+    "markdown": _markdown_table,
+    "html": _html_table,
+}

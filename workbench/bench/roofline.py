@@ -1,0 +1,161 @@
+"""Roofline arithmetic: how fast a kernel can be, given how much it computes and how much it must move.
+
+Williams, Waterman, Patterson: "Roofline: An Insightful Visual Performance Model for Multicore Architectures",
+CACM 52(4), 2009. Plain numbers in, plain numbers out: FLOP/s, bytes/s, seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Literal
+
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The roofs of one device, as they were measured on it; a datasheet number is never one.
+
+    Attributes:
+        bandwidth: of a copy, bytes read and written a second.
+        matrix: for each dtype ("fp16", "bf16", "tf32", ...) the best rate in FLOP/s that the vendor's library
+            was seen to reach. A kernel can beat it.
+        device: the device's name.
+        when: the day of the measurement, ISO (2026-01-31).
+        recorded: True where the numbers come from a recording, False where they were measured just now.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: a bandwidth or a rate is not a finite number above 0.
+    """
+
+    bandwidth: float
+    matrix: Mapping[str, float]
+    device: str
+    when: str
+    recorded: bool
+
+    def __post_init__(self) -> None:
+        _check_positive("bandwidth", self.bandwidth, "bytes per second")
+        for dtype, rate in self.matrix.items():
+            _check_positive(f"matrix[{dtype!r}]", rate, "FLOP per second")
+        object.__setattr__(self, "matrix", dict(self.matrix))  # a copy: the caller may go on with its own
+
+    def rate(self, dtype: str) -> float:
+        """The compute roof of a dtype, FLOP/s. Raises UnknownNameError where none was measured."""
+        if dtype not in self.matrix:
+            raise UnknownNameError("dtype", dtype, self.matrix)
+        return self.matrix[dtype]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured kernel on the roofline.
+
+    Attributes:
+        label: the problem in short, such as "4096^3".
+        provider: what ran: "workbench", "torch", "cuBLAS", ...
+        op: the operator.
+        dtype: "fp16", "bf16", "tf32", ...
+        flops: floating-point operations of one call; 0 for a copy, which has a bandwidth but no intensity.
+        bytes: the least bytes that one call must move.
+        seconds: the time of one call.
+        device: where it ran.
+        when: the day, ISO (2026-01-31).
+        recorded: True where it comes from a recording, False where it was measured just now.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: `flops` is below 0, or `bytes` or `seconds` not above 0.
+    """
+
+    label: str
+    provider: str
+    op: str
+    dtype: str
+    flops: int
+    bytes: int
+    seconds: float
+    device: str
+    when: str
+    recorded: bool
+
+    def __post_init__(self) -> None:
+        if self.flops != 0:
+            _check_positive("flops", self.flops, "operations (0 for a copy)")
+        _check_positive("bytes", self.bytes, "bytes")
+        _check_positive("seconds", self.seconds, "seconds")
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity, FLOP per byte."""
+        return self.flops / self.bytes
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s."""
+        return self.flops / self.seconds
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second, counting only the bytes that must move."""
+        return self.bytes / self.seconds
+
+
+def attainable(intensity: float, bandwidth: float, rate: float) -> float:
+    """min(rate, intensity * bandwidth): the roof, in FLOP/s, over a kernel of that intensity.
+
+    Args:
+        intensity: FLOP per byte.
+        bandwidth: bytes a second.
+        rate: the compute roof, FLOP/s.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: one is not a finite number above 0.
+    """
+    _check_positive("intensity", intensity, "FLOP per byte")
+    _check_roofs(bandwidth, rate)
+    return min(rate, intensity * bandwidth)
+
+
+def ridge(bandwidth: float, rate: float) -> float:
+    """The intensity, FLOP per byte, at which the two roofs meet: rate / bandwidth.
+
+    Raises:
+        as :func:`attainable`.
+    """
+    _check_roofs(bandwidth, rate)
+    return rate / bandwidth
+
+
+def bound(intensity: float, bandwidth: float, rate: float) -> Literal["memory", "compute"]:
+    """Which roof is the lower one at this intensity; "compute" at the ridge. Raises as :func:`attainable`."""
+    _check_positive("intensity", intensity, "FLOP per byte")
+    return "memory" if intensity < ridge(bandwidth, rate) else "compute"
+
+
+def distance(point: Point, ceilings: Ceilings) -> float:
+    """The fraction of its roof that a point reaches: 1 is on the roof, above 1 is better than the best seen.
+
+    A point without FLOPs is held to the bandwidth alone.
+
+    Raises:
+        UnknownNameError: `ceilings` has no compute roof for the point's dtype.
+    """
+    if point.flops == 0:
+        return point.bandwidth / ceilings.bandwidth
+    return point.rate / attainable(point.intensity, ceilings.bandwidth, ceilings.rate(point.dtype))
+
+
+def _check_roofs(bandwidth: float, rate: float) -> None:
+    _check_positive("bandwidth", bandwidth, "bytes per second")
+    _check_positive("rate", rate, "FLOP per second")
+
+
+def _check_positive(argument: str, value: object, unit: str) -> None:
+    fix = f"Give a finite number of {unit} above 0."
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ArgumentTypeError(argument, f"got {value!r}, a {type(value).__name__}", fix)
+    if not 0 < float(value) < math.inf:
+        raise InvalidArgumentError(argument, f"got {value}", fix)

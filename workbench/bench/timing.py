@@ -1,0 +1,301 @@
+"""How long a launch takes, by the GPU's own clock; and how long it takes to launch.
+
+The clock is `triton.testing.do_bench*`, the same in Triton 3.6 to 3.9. `do_bench` overwrites 256 MiB, as much
+as any last-level cache, before each call, and records an event before and after it. `do_bench_cudagraph` puts
+many calls into one graph and times its replays: no gaps of launching between them, but caches stay warm.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import triton.testing
+
+from workbench import device
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    NotMeasurableError,
+    UnknownNameError,
+    check_positive,
+)
+from workbench.launch import Launch, Work
+
+Subject = Launch | Callable[[], object]
+Timer = Callable[[Callable[[], object]], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The time of one call, and what was done in it.
+
+    Attributes:
+        median_ms, p20_ms, p80_ms: milliseconds: half of the calls were faster, a fifth, four fifths.
+        mode: "events" (caches flushed before each call), "cuda_graph" (calls in a row: inputs that fit stay
+            in the cache) or "interpreter" (a CPU's time, which says nothing about any GPU).
+        flops, bytes: the work of one call; None where unknown.
+    """
+
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    mode: str
+    flops: int | None = None
+    bytes: int | None = None
+
+    @property
+    def tflops(self) -> float | None:
+        """10^12 floating-point operations a second: flops / median."""
+        return None if self.flops is None else self.flops / self.median_ms / 1e9
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """10^9 bytes a second: bytes / median."""
+        return None if self.bytes is None else self.bytes / self.median_ms / 1e6
+
+    @property
+    def spread(self) -> float:
+        """(p80 - p20) / median: how far the calls were apart."""
+        return (self.p80_ms - self.p20_ms) / self.median_ms
+
+
+def measure(
+    subject: Subject,
+    *,
+    work: Work | None = None,
+    mode: Literal["events", "cuda_graph"] = "events",
+    interpreter: bool = False,
+    warmup_ms: float = 25,
+    rep_ms: float = 100,
+) -> Measurement:
+    """Time one launch, reset and all steps, or one callable.
+
+    Args:
+        subject: a Launch, or a function of no arguments that starts work on the current stream.
+        work: FLOPs and least bytes of one call; a Launch's own by default.
+        mode: "events": each call timed by itself, with cold caches. "cuda_graph": calls in a row without
+            launch overhead, with warm caches; for kernels that take less time than launching them.
+        interpreter: where kernels are interpreted, time them all the same; the mode then says "interpreter".
+        warmup_ms: time to spend before measuring, milliseconds.
+        rep_ms: time to spend on measuring, milliseconds.
+
+    Raises:
+        NotMeasurableError: no GPU runs the kernels here; or the work cannot be captured in a CUDA graph.
+        UnknownNameError: the mode. ArgumentTypeError, InvalidArgumentError: other arguments.
+    """
+    measured = measure_together(
+        {"subject": subject},
+        work=work,
+        mode=mode,
+        interpreter=interpreter,
+        rounds=1,
+        warmup_ms=warmup_ms,
+        rep_ms=rep_ms,
+    )
+    return measured["subject"]
+
+
+def measure_together(
+    candidates: Mapping[str, Subject],
+    *,
+    work: Work | None = None,
+    mode: Literal["events", "cuda_graph"] = "events",
+    interpreter: bool = False,
+    rounds: int = 5,
+    warmup_ms: float = 25,
+    rep_ms: float = 100,
+) -> dict[str, Measurement]:
+    """Time several candidates for one problem in turns: a drift of clock or power meets them all alike.
+
+    Args:
+        candidates: by name, what :func:`measure` takes.
+        work: FLOPs and least bytes of one call, the same for all; where it is None, each Launch's own.
+        mode, interpreter: as :func:`measure`.
+        rounds: how often each candidate has its turn; the order is reversed from round to round.
+        warmup_ms: before each candidate's first turn, milliseconds.
+        rep_ms: a candidate's time for measuring, all rounds together, milliseconds.
+
+    Raises:
+        as :func:`measure`.
+    """
+    functions = {name: _function(name, subject) for name, subject in candidates.items()}
+    check_positive("rounds", rounds)
+    for name, value in (("warmup_ms", warmup_ms), ("rep_ms", rep_ms)):
+        if not value > 0:
+            raise InvalidArgumentError(name, f"got {value}", "Give milliseconds above 0.")
+    if mode not in ("events", "cuda_graph"):
+        raise UnknownNameError("mode", mode, ("events", "cuda_graph"))
+    label: str = mode
+    if not device.current().is_gpu:
+        refuse_interpreter_time(interpreter)
+        label = "interpreter"
+    first, later = (_TIMERS[label](warmup, rep_ms / rounds) for warmup in (warmup_ms, warmup_ms / 10))
+    times = take_turns(functions, rounds, lambda index: first if index == 0 else later)
+    works = {
+        name: work if work is not None or not isinstance(subject, Launch) else subject.work
+        for name, subject in candidates.items()
+    }
+    return {name: summarize(times[name], label, works[name]) for name in candidates}
+
+
+def take_turns(
+    functions: Mapping[str, Callable[[], object]], rounds: int, timer_of_round: Callable[[int], Timer]
+) -> dict[str, list[float]]:
+    """Each function's times over all rounds, milliseconds; the order is reversed from round to round.
+
+    Args:
+        functions: by name.
+        rounds: how many.
+        timer_of_round: from the number of the round to what times one function in it.
+    """
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    order = list(functions)
+    for index in range(rounds):
+        timer = timer_of_round(index)
+        for name in order:
+            times[name].extend(timer(functions[name]))
+        order.reverse()
+    return times
+
+
+def summarize(times_ms: Sequence[float], mode: str, work: Work | None = None) -> Measurement:
+    """Median, p20 and p80 of single times (linear between neighbors).
+
+    Raises:
+        InvalidArgumentError: there are no times.
+    """
+    if not times_ms:
+        raise InvalidArgumentError("times_ms", "empty", "Give at least one time.")
+    several = times_ms if len(times_ms) > 1 else [times_ms[0]] * 2
+    p20, _, _, p80 = statistics.quantiles(several, n=5, method="inclusive")
+    median = statistics.median(times_ms)
+    flops, least_bytes = (None, None) if work is None else (work.flops, work.bytes)
+    # Interpolation rounds: of equal times, a quantile can differ in the last bit.
+    return Measurement(median, min(p20, median), max(p80, median), mode, flops, least_bytes)
+
+
+def launch_overhead(subject: Subject, *, calls: int = 100, batches: int = 20) -> float:
+    """What a call costs the CPU, in microseconds: issuing `calls` calls / `calls`, the median over batches.
+
+    The GPU is not waited for within a batch, so give it a small problem: one that takes the GPU longer than
+    the CPU fills the launch queue, and then the CPU waits.
+
+    Args:
+        subject: as :func:`measure`.
+        calls: in a batch.
+        batches: how many; the GPU is idle at the start of each.
+
+    Raises:
+        NotMeasurableError: no GPU runs the kernels here.
+        ArgumentTypeError, InvalidArgumentError: other arguments.
+    """
+    function = _function("subject", subject)
+    check_positive("calls", calls)
+    check_positive("batches", batches)
+    if not device.current().is_gpu:
+        refuse_interpreter_time(allowed=False)
+    costs = []
+    for _ in range(batches + 1):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            function()
+        costs.append((time.perf_counter() - start) / calls)
+    torch.cuda.synchronize()
+    return statistics.median(costs[1:]) * 1e6  # the first batch compiles and warms up
+
+
+def refuse_interpreter_time(allowed: bool) -> None:
+    """Say why there is nothing to measure where kernels are interpreted.
+
+    Raises:
+        NotMeasurableError: always, unless `allowed`.
+    """
+    if not allowed:
+        reason = device.gpu_absence() or "TRITON_INTERPRET is set, although there is a GPU"
+        raise NotMeasurableError(
+            f"Kernels run in Triton's interpreter here ({reason}). Its time on a CPU is no measurement: it "
+            "says nothing about how fast a kernel is on a GPU. Look at a recording instead, or ask for it "
+            "with interpreter=True (on the command line --interpreter), which labels every result so."
+        )
+
+
+def _function(name: str, subject: object) -> Callable[[], object]:
+    if isinstance(subject, Launch):
+        return subject.run
+    if callable(subject):
+        return subject
+    raise ArgumentTypeError(
+        name, f"got a {type(subject).__name__}", "Give a Launch, or a function of no arguments."
+    )
+
+
+def _events(warmup_ms: float, rep_ms: float) -> Timer:
+    def times(function: Callable[[], object]) -> Sequence[float]:
+        taken: list[float] = triton.testing.do_bench(
+            function, warmup=warmup_ms, rep=rep_ms, return_mode="all"
+        )
+        return taken
+
+    return times
+
+
+def _cuda_graph(warmup_ms: float, rep_ms: float) -> Timer:
+    # It warms up by itself and replays its graph ten times, so its `rep` is the time of one replay. At least
+    # its default: of a graph with few calls, one would time the launch.
+    rep = max(20.0, rep_ms / 10)
+
+    def times(function: Callable[[], object]) -> Sequence[float]:
+        function()  # what fails by itself should fail with its own message, outside of the capture
+        try:
+            with _no_garbage_collection():
+                taken: list[float] = triton.testing.do_bench_cudagraph(function, rep=rep, return_mode="all")
+            return taken
+        except RuntimeError as error:
+            raise NotMeasurableError(
+                f"This work cannot be captured in a CUDA graph: {error}. Measure it with mode='events'; work "
+                "that waits for the GPU, or copies to the CPU, cannot be in a graph."
+            ) from error
+
+    return times
+
+
+def _interpreter(warmup_ms: float, rep_ms: float) -> Timer:
+    def times(function: Callable[[], object]) -> Sequence[float]:
+        function()
+        taken: list[float] = []
+        end = time.perf_counter() + rep_ms / 1e3
+        while not taken or (len(taken) < 100 and time.perf_counter() < end):
+            start = time.perf_counter()
+            function()
+            taken.append((time.perf_counter() - start) * 1e3)
+        return taken
+
+    return times
+
+
+_TIMERS: dict[str, Callable[[float, float], Timer]] = {
+    "events": _events,
+    "cuda_graph": _cuda_graph,
+    "interpreter": _interpreter,
+}
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    # A compiled kernel that is collected while a graph is captured unloads its module and spoils the capture
+    # (Triton 3.9 guards against it by itself).
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,587 @@
+"""Suites: named lists of cases, and what records them.
+
+A case is one problem of one operator. All its candidates, ours and the baselines, are checked for
+correctness, then timed in turns in one run. Stands above `bench`, which knows no operators, and `ops`.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import triton
+from tqdm.auto import tqdm
+
+from workbench import device, ops
+from workbench.bench import baseline, ceilings, data, recording
+from workbench.bench.recording import Line
+from workbench.bench.roofline import Ceilings, Point
+from workbench.bench.timing import Measurement, launch_overhead, measure_together, refuse_interpreter_time
+from workbench.errors import KernelError, NotMeasurableError, UnknownNameError
+from workbench.launch import Work
+
+WORKBENCH = "workbench"
+
+# Where kernels are interpreted, more would take minutes: a product of 512^3, three vectors of 2^18 elements.
+_MOST_INTERPRETED = Work(flops=2 * 512**3, bytes=2**22)
+
+# Rows of a result are checked in blocks, so that a reference in fp64 needs little memory beside the problem.
+_BLOCK_ELEMENTS = 2**22
+_BLOCK_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem of one operator.
+
+    Attributes:
+        op: its name in `ops.py` and torch.
+        dtype: as in recordings.
+        case: the problem, in the keys of a recording (see `recording.CASE_KEYS`).
+        providers: the candidates: "workbench" for `ops.<op>`, or names of baselines; those that this device
+            does not have are passed over.
+        mode: how it is timed; with "cuda_graph", what a launch costs the CPU is recorded as well.
+    """
+
+    op: str
+    dtype: str
+    case: Mapping[str, Any]
+    providers: tuple[str, ...]
+    mode: Literal["events", "cuda_graph"] = "events"
+
+    def __str__(self) -> str:
+        mode = " in a CUDA graph" if self.mode == "cuda_graph" else ""
+        return f"{self.op} {self.dtype} {recording.in_short(self.case)}{mode}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A named list of cases, with a sentence about it."""
+
+    name: str
+    about: str
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A case that was not measured, and why."""
+
+    case: Case
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What :func:`record` wrote, where, and what it left out."""
+
+    path: Path
+    lines: list[Line] = field(repr=False)
+    cut: list[Cut] = field(repr=False)
+
+
+def get(name: str) -> Suite:
+    """The suite of that name. Raises UnknownNameError, which lists the nearest names."""
+    if name not in SUITES:
+        raise UnknownNameError("suite", name, SUITES)
+    return SUITES[name]
+
+
+def record(
+    suite: str | Suite = "all",
+    path: str | os.PathLike[str] | None = None,
+    interpreter: bool = False,
+    progress: bool = True,
+) -> Recorded:
+    """Measure a suite on this device and add its lines to a recording, all in the end or, if it fails, none.
+
+    Args:
+        suite: its name, or a suite of your own.
+        path: the recording; by default the one that the package ships for this device.
+        interpreter: where kernels are interpreted, time small cases all the same; each line's mode says so.
+        progress: show a progress bar.
+
+    Raises:
+        NotMeasurableError: no GPU runs kernels here, and `interpreter` is False.
+        UnknownNameError: the suite, or a name in it. InvalidArgumentError: the path cannot be written.
+        RecordingError: the recording there does not fit the format.
+        KernelError: a candidate's result is wrong.
+    """
+    suite = get(suite) if isinstance(suite, str) else suite
+    here = device.current()
+    if not here.is_gpu:
+        refuse_interpreter_time(interpreter)
+    path = Path(path) if path is not None else recording.recordings_folder() / f"{here.slug}.jsonl"
+    recording.append(path, [])  # a file that takes no lines is found now, not minutes later
+    recording.load(path)
+    lines, cut = run(suite, interpreter=interpreter, progress=progress)
+    recording.append(path, lines)
+    return Recorded(path, lines, cut)
+
+
+def live_or_recorded(suite: str = "all", *, recorded: bool = False) -> tuple[Ceilings, list[Point]]:
+    """The roofs of a device, and a suite's points: measured here in about ten seconds, or recorded.
+
+    Live are the suite's quick cases; recorded are those of the newest shipped run that has roofs and points
+    of the suite, and each of them names its device and day.
+
+    Args:
+        suite: its name.
+        recorded: True for what was recorded, even where a GPU could be measured.
+
+    Raises:
+        NotMeasurableError: there is no GPU to measure, or `recorded`, and no such recording is shipped.
+        UnknownNameError: the suite.
+    """
+    cases = get(suite).cases
+    if device.current().is_gpu and not recorded:
+        roofs = ceilings.measure_ceilings()
+        quick = Suite("live", "a suite's quick cases", tuple(filter(None, map(_quickly, cases))))
+        lines, _ = run(quick, progress=False, name_kernels=False, rounds=1, warmup_ms=10, rep_ms=25)
+        return roofs, recording.points(lines, recorded=False)
+    lines = recording.load_all()
+    for run_id in _newest_first(lines):
+        one_run = recording.select(lines, run=run_id)
+        points = recording.points(line for line in one_run if _is_of(line, cases))
+        if points and ceilings.has_roofs(one_run):
+            return ceilings.from_recording(one_run), points
+    raise NotMeasurableError(
+        f"No recording of the suite {suite!r} with roofs is shipped, and no GPU is measured. On a machine "
+        "with a GPU, run `python -m workbench record` and keep the file that it writes."
+    )
+
+
+def _quickly(case: Case) -> Case | None:
+    """A case with what can be measured in milliseconds; None where nothing can."""
+    work = _OPERATORS[case.op].work(case.dtype, case.case)
+    if case.mode != "events" or case.dtype.startswith("fp8") or work.flops > 2 * 4096**3:
+        return None
+    slow = {"torch.compile", "torch" if case.op == "matmul" else ""}
+    return replace(case, providers=tuple(name for name in case.providers if name not in slow))
+
+
+def _is_of(line: Line, cases: Sequence[Case]) -> bool:
+    return any((case.op, case.dtype, case.case) == (line.op, line.dtype, line.case) for case in cases)
+
+
+def _newest_first(lines: Sequence[Line]) -> list[str]:
+    """The ids of the runs."""
+    oldest_first = sorted(lines, key=lambda line: line.time)
+    return list(dict.fromkeys(line.run for line in oldest_first[::-1]))
+
+
+def plan(
+    suite: Suite, here: device.Device | None = None, free_bytes: int | None = None
+) -> tuple[list[Case], list[Cut]]:
+    """The cases of a suite that can run, each with the providers that can; and those that cannot, and why.
+
+    Args:
+        suite: the suite.
+        here: the device; this process's by default.
+        free_bytes: its free memory; what is free now by default.
+
+    Raises:
+        UnknownNameError: a case names an operator, a baseline or a dtype that is not known.
+    """
+    here = here or device.current()
+    free_bytes = device.free_memory_bytes() if free_bytes is None else free_bytes
+    kept, cut = [], []
+    for case in suite.cases:
+        if case.op not in _OPERATORS:
+            raise UnknownNameError("op", case.op, _OPERATORS)
+        providers = tuple(
+            name for name in case.providers if name == WORKBENCH or not baseline.get(name).absence(here)
+        )
+        if reason := _obstacle(case, providers, here, free_bytes):
+            cut.append(Cut(case, reason))
+        else:
+            kept.append(replace(case, providers=providers))
+    return kept, cut
+
+
+def run(
+    suite: Suite,
+    *,
+    interpreter: bool = False,
+    progress: bool = True,
+    name_kernels: bool = True,
+    rounds: int = 5,
+    warmup_ms: float = 25,
+    rep_ms: float = 100,
+) -> tuple[list[Line], list[Cut]]:
+    """Measure a suite on this device, as :func:`record` does, without writing anything.
+
+    Args:
+        suite, interpreter, progress: as :func:`record`.
+        name_kernels: find out which device kernels ran (some tens of milliseconds a candidate).
+        rounds, warmup_ms, rep_ms: as `bench.measure_together`.
+
+    Raises:
+        as :func:`record`.
+    """
+    here = device.current()
+    if here.is_gpu:
+        torch.cuda.empty_cache()
+    else:
+        refuse_interpreter_time(interpreter)
+        name_kernels, rounds, rep_ms = False, 2, 10
+    time_together = partial(
+        measure_together, interpreter=interpreter, rounds=rounds, warmup_ms=warmup_ms, rep_ms=rep_ms
+    )
+    cases, cut = plan(suite)
+    provenance = _provenance(here)
+    lines: list[Line] = []
+    with tqdm(cases, desc=suite.name, unit="case", disable=not progress) as bar:
+        for case in bar:
+            bar.set_postfix_str(str(case))
+            try:
+                lines += _measure_case(case, provenance, time_together, name_kernels)
+            except torch.OutOfMemoryError as error:  # others may use this memory too
+                cut.append(Cut(case, f"out of memory: {str(error).splitlines()[0]}"))
+            _free_memory(case)
+    return lines, cut
+
+
+def check(case: Case, inputs: Sequence[torch.Tensor], result: torch.Tensor, provider: str) -> None:
+    """Compare a result with fp64 arithmetic on the same inputs.
+
+    Every element; of matrix products the first, middle and last rows, in all columns. A copy must be exact.
+    Else, where n terms are summed for an element, allowed is 4 eps, plus sqrt(n) eps of fp32 for the order of
+    summing them, times the largest reference value (at least sqrt(n), the deviation for normal values).
+
+    Raises:
+        KernelError: the largest error is more than that.
+    """
+    operator = _OPERATORS[case.op]
+    terms = operator.terms(case.case)
+    eps = 2**-10 if case.dtype == "tf32" else torch.finfo(result.dtype).eps
+    relative = 4 * eps + math.sqrt(terms) * 2**-23 if terms else 0.0
+    for rows in operator.blocks(inputs):
+        reference = operator.reference(inputs, rows, case.case)
+        if result[rows].shape != reference.shape:
+            raise _wrong(case, provider, f"shape {tuple(result.shape)}")
+        error = (result[rows].double() - reference).abs().max().item()
+        allowed = relative * max(reference.abs().max().item(), math.sqrt(terms))
+        if not error <= allowed:  # NaN is an error too
+            raise _wrong(case, provider, f"the largest error is {error:.3g}, allowed is {allowed:.3g}")
+
+
+def _wrong(case: Case, provider: str, how: str) -> KernelError:
+    return KernelError(
+        case.op,
+        f"{provider} gives a wrong result for {case}: {how}",
+        fix="A wrong kernel is not timed, and nothing of this run is recorded.",
+    )
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """How an operator's cases are set up and checked.
+
+    Attributes:
+        inputs: from dtype and case to tensors on this device.
+        options: keywords of `ops.<op>` and torch's function.
+        work: FLOPs and least bytes.
+        terms: how many terms one element of the result sums, 0 for a copy.
+        reference: rows of the result in fp64.
+        blocks: the rows to check, block by block.
+    """
+
+    inputs: Callable[[str, Mapping[str, Any]], tuple[torch.Tensor, ...]]
+    options: Callable[[Mapping[str, Any]], dict[str, Any]]
+    work: Callable[[str, Mapping[str, Any]], Work]
+    terms: Callable[[Mapping[str, Any]], int]
+    reference: Callable[[Sequence[torch.Tensor], slice, Mapping[str, Any]], torch.Tensor]
+    blocks: Callable[[Sequence[torch.Tensor]], Iterator[slice]]
+
+
+def _itemsize(dtype: str) -> int:
+    return data.torch_dtype(dtype).itemsize
+
+
+def _all_rows(inputs: Sequence[torch.Tensor]) -> Iterator[slice]:
+    rows = inputs[0].shape[0]
+    step = max(1, _BLOCK_ELEMENTS * rows // max(1, inputs[0].numel()))
+    return (slice(start, start + step) for start in range(0, rows, step))
+
+
+def _some_rows(inputs: Sequence[torch.Tensor]) -> Iterator[slice]:
+    rows = inputs[0].shape[0]
+    starts = {0, max(0, (rows - _BLOCK_ROWS) // 2), max(0, rows - _BLOCK_ROWS)}
+    return (slice(start, start + _BLOCK_ROWS) for start in sorted(starts))
+
+
+def _clone_work(dtype: str, case: Mapping[str, Any]) -> Work:
+    return Work(flops=0, bytes=2 * math.prod(case["shape"]) * _itemsize(dtype))
+
+
+def _add_inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    return data.normal(case["shape"], dtype, seed=0), data.normal(case["shape"], dtype, seed=1)
+
+
+def _add_work(dtype: str, case: Mapping[str, Any]) -> Work:
+    length = math.prod(case["shape"])
+    return Work(flops=length * (2 if "alpha" in case else 1), bytes=3 * length * _itemsize(dtype))
+
+
+def _add_reference(inputs: Sequence[torch.Tensor], rows: slice, case: Mapping[str, Any]) -> torch.Tensor:
+    x, y = (tensor[rows].double() for tensor in inputs)
+    return x + float(case.get("alpha", 1)) * y
+
+
+def _sum_work(dtype: str, case: Mapping[str, Any]) -> Work:
+    rows, cols = case["rows"], case["cols"]
+    return Work(flops=rows * (cols - 1), bytes=(rows * cols + rows) * _itemsize(dtype))
+
+
+def _matmul_work(dtype: str, case: Mapping[str, Any]) -> Work:
+    m, n, k = case["m"], case["n"], case["k"]
+    itemsize = _itemsize(dtype)
+    result_itemsize = 2 if itemsize == 1 else itemsize  # fp8 is multiplied into bf16
+    return Work(flops=2 * m * n * k, bytes=(m * k + k * n) * itemsize + m * n * result_itemsize)
+
+
+_OPERATORS = {
+    "clone": _Operator(
+        inputs=lambda dtype, case: (data.normal(case["shape"], dtype),),
+        options=lambda case: {},
+        work=_clone_work,
+        terms=lambda case: 0,
+        reference=lambda inputs, rows, case: inputs[0][rows].double(),
+        blocks=_all_rows,
+    ),
+    "add": _Operator(
+        inputs=_add_inputs,
+        options=lambda case: {"alpha": case["alpha"]} if "alpha" in case else {},
+        work=_add_work,
+        terms=lambda case: 2,
+        reference=_add_reference,
+        blocks=_all_rows,
+    ),
+    "sum": _Operator(
+        inputs=lambda dtype, case: (data.normal((case["rows"], case["cols"]), dtype),),
+        options=lambda case: {"dim": case["dim"]},
+        work=_sum_work,
+        terms=lambda case: int(case["cols"]),
+        reference=lambda inputs, rows, case: torch.sum(inputs[0][rows].double(), dim=int(case["dim"])),
+        blocks=_all_rows,
+    ),
+    "matmul": _Operator(
+        inputs=lambda dtype, case: data.matrices(case["m"], case["n"], case["k"], dtype, case["layout"]),
+        options=lambda case: {},
+        work=_matmul_work,
+        terms=lambda case: int(case["k"]),
+        reference=lambda inputs, rows, case: inputs[0][rows].double() @ inputs[1].double(),
+        blocks=_some_rows,
+    ),
+}
+
+
+def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_bytes: int) -> str:
+    """Why a case cannot run, in words; empty when it can."""
+    work = _OPERATORS[case.op].work(case.dtype, case.case)
+    if case.op == "matmul" and (absence := data.product_absence(case.dtype, here)):
+        return absence
+    if not providers:
+        return f"none of {', '.join(case.providers)} runs here"
+    if here.is_gpu:
+        needed = _needed_bytes(case, work)
+        if needed > free_bytes:
+            return f"needs {needed / 1e9:.2f} GB of memory, {free_bytes / 1e9:.2f} GB are free"
+        return ""
+    if case.mode == "cuda_graph":
+        return "CUDA graphs need a GPU"
+    if work.flops > _MOST_INTERPRETED.flops or work.bytes > _MOST_INTERPRETED.bytes:
+        return "too slow in the interpreter"
+    return ""
+
+
+def _needed_bytes(case: Case, work: Work) -> int:
+    """Inputs and one result; what the check needs beside them; what libraries and cache flushes need."""
+    checking = 4 * 8 * _BLOCK_ELEMENTS
+    if case.op == "matmul":
+        m, n, k = (case.case[key] for key in "mnk")
+        checking = 8 * (k * n + _BLOCK_ROWS * (k + 4 * n))
+        if _itemsize(case.dtype) == 1:
+            checking += 4 * max(m * k, k * n)  # fp8 inputs are drawn in fp32
+    return work.bytes + checking + ceilings.SPARE_BYTES
+
+
+def _measure_case(
+    case: Case,
+    provenance: Mapping[str, str],
+    time_together: Callable[..., dict[str, Measurement]],
+    name_kernels: bool,
+) -> list[Line]:
+    operator = _OPERATORS[case.op]
+    inputs = operator.inputs(case.dtype, case.case)
+    options = operator.options(case.case)
+    candidates = {name: _candidate(name, case.op, inputs, options) for name in case.providers}
+    with baseline.precision(case.dtype):
+        for name, function in candidates.items():
+            check(case, inputs, function(), name)
+        config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
+        if case.mode == "cuda_graph":
+            for name, function in candidates.items():
+                config[name]["launch_us"] = round(launch_overhead(function), 3)
+        measured = time_together(candidates, work=operator.work(case.dtype, case.case), mode=case.mode)
+        if name_kernels:
+            for name, function in candidates.items():
+                config[name]["kernels"] = list(baseline.kernels_of(function))
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return [
+        Line(
+            **provenance,
+            when=when,
+            op=case.op,
+            case=dict(case.case),
+            dtype=case.dtype,
+            provider=name,
+            mode=result.mode,
+            data="normal",
+            config=config[name],
+            median_ms=round(result.median_ms, 6),
+            p20_ms=round(result.p20_ms, 6),
+            p80_ms=round(result.p80_ms, 6),
+            flops=result.flops,
+            bytes=result.bytes,
+        )
+        for name, result in measured.items()
+    ]
+
+
+def _candidate(
+    provider: str, op: str, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
+) -> Callable[[], torch.Tensor]:
+    if provider == WORKBENCH:
+        if not hasattr(ops, op):
+            raise UnknownNameError("operator of ops", op, (name for name in _OPERATORS if hasattr(ops, name)))
+        return partial(getattr(ops, op), *inputs, **options)
+    return baseline.get(provider).build(op, *inputs, **options)
+
+
+def _free_memory(case: Case) -> None:
+    if "torch.compile" in case.providers:
+        torch.compiler.reset()  # it keeps what it compiled, and refuses to keep more than a few
+    gc.collect()
+    if device.current().is_gpu:
+        torch.cuda.empty_cache()
+
+
+def _provenance(here: device.Device) -> dict[str, str]:
+    return {
+        "run": f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
+        "device": here.name,
+        "driver": here.driver,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    """The commit that is measured: git's word, or `WORKBENCH_COMMIT` where files were copied without git."""
+    if given := os.environ.get("WORKBENCH_COMMIT", "").strip():
+        return given
+    git = shutil.which("git")
+    if git is None:
+        return "unknown"
+
+    def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [git, *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+
+    if ask("ls-files", "--error-unmatch", "suites.py").returncode:
+        return "unknown"  # installed somewhere inside of another repository
+    described = ask("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    return described.stdout.strip() or "unknown"
+
+
+def _vector(
+    exponent: int, dtype: str, *more: str, mode: Literal["events", "cuda_graph"] = "events", **case: Any
+) -> Case:
+    return Case("add", dtype, {"shape": [2**exponent], **case}, (WORKBENCH, "torch", *more), mode)
+
+
+def _copy(exponent: int) -> Case:
+    return Case("clone", "fp32", {"shape": [2**exponent]}, ("torch",))
+
+
+def _row_sum(rows: int, cols: int, dtype: str, *more: str) -> Case:
+    return Case("sum", dtype, {"rows": rows, "cols": cols, "dim": -1}, ("torch", *more))
+
+
+def _product(m: int, n: int, k: int, dtype: str) -> Case:
+    libraries = (*baseline.product_libraries(dtype, "cuda"), *baseline.product_libraries(dtype, "hip"))
+    case = {"m": m, "n": n, "k": k, "layout": baseline.product_layout(dtype)}
+    return Case("matmul", dtype, case, (*libraries, "torch"))
+
+
+def _once(suites: Sequence[Suite]) -> tuple[Case, ...]:
+    cases: list[Case] = []
+    for suite in suites:
+        cases += [case for case in suite.cases if case not in cases]
+    return tuple(cases)
+
+
+_PRODUCTS = tuple(
+    _product(size, size, size, dtype)
+    for dtype in ceilings.PRODUCT_DTYPES
+    for size in (512, 1024, 2048, 4096, 8192)
+)
+_CEILINGS = Suite(
+    "ceilings",
+    "this device's roofs: copies of 1 MiB to 2 GiB, vendor products of 512^3 to 8192^3",
+    (*(_copy(exponent) for exponent in (18, 20, 22, 24, 26, 28, 29)), *_PRODUCTS),
+)
+_ELEMENTWISE = Suite(
+    "elementwise",
+    "ops.add and torch.add, from a launch's overhead to the bandwidth roof",
+    (
+        # First: a profiler has not been attached to the process yet, which can make launches slower.
+        _vector(12, "fp32", mode="cuda_graph"),
+        *(_vector(exponent, "fp32") for exponent in range(12, 24, 2)),
+        *(_vector(exponent, "fp32", "torch.compile") for exponent in (24, 26, 28)),
+        *(_vector(exponent, dtype) for dtype in ("fp16", "bf16") for exponent in (20, 24, 28)),
+        *(_vector(exponent, "fp32", alpha=2) for exponent in (24, 28)),
+    ),
+)
+_REDUCTION = Suite(
+    "reduction",
+    "torch's sum over rows",
+    tuple(
+        _row_sum(rows, cols, dtype, *more)
+        for dtype, more in (("fp32", ("torch.compile",)), ("fp16", ()))
+        for rows, cols in ((4096, 4096), (16384, 4096), (4096, 16384), (32768, 768))
+    ),
+)
+_MATMUL = Suite(
+    "matmul",
+    "the vendor's libraries: square products, and shapes that are hard for tiles",
+    (
+        *_PRODUCTS,
+        _product(16384, 4096, 4096, "fp16"),
+        _product(4096, 4096, 512, "fp16"),  # short inner loop
+        _product(16, 4096, 4096, "fp16"),  # skinny: as a decoder's
+        _product(1000, 1000, 1000, "fp16"),  # no power of two divides it far
+    ),
+)
+_PARTS = (_ELEMENTWISE, _REDUCTION, _CEILINGS, _MATMUL)
+_ALL = Suite("all", "every case of the other suites, each once", _once(_PARTS))
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_PARTS, _ALL)}
