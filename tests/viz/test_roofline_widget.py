@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from workbench.bench.roofline import Ceilings, Point
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, NotMeasurableError
+from workbench.viz import RooflineWidget, describe, figure_png, roofline_figure
+
+MakePoint = Callable[..., Point]
+
+
+@pytest.fixture
+def widget(ceilings: Ceilings, points: list[Point]) -> RooflineWidget:
+    return RooflineWidget((ceilings, points))
+
+
+def test_it_starts_as_the_static_figure(
+    widget: RooflineWidget, ceilings: Ceilings, points: list[Point]
+) -> None:
+    assert widget.picture.png == figure_png(roofline_figure(ceilings, points))
+    assert widget.picture.alt == describe(ceilings, points)
+    assert widget.facts == (f"{len(points)} of {len(points)} points shown.",)
+
+
+def test_each_control_changes_the_picture_and_the_facts(widget: RooflineWidget, points: list[Point]) -> None:
+    pictures = [widget.picture.png]
+    widget.dtypes.value = ("fp16", "tf32")
+    assert widget.facts == (f"10 of {len(points)} points shown.",)
+    pictures.append(widget.picture.png)
+    widget.operator.value = "matmul"  # shows the same points, with the sizes of matmul only to choose from
+    assert widget.sizes.options == ("512^3", "1024^3", "2048^3", "4096^3", "8192^3")
+    widget.sizes.index = (1, 2)
+    assert widget.facts == (f"4 of {len(points)} points shown.",)
+    pictures.append(widget.picture.png)
+    widget.theme.value = "dark"
+    pictures.append(widget.picture.png)
+    widget.operator.value = "add"  # fp32 only, which is not chosen
+    assert widget.facts == (f"0 of {len(points)} points shown.",)
+    assert widget.picture.alt.endswith("no points.")
+    pictures.append(widget.picture.png)
+    assert len(set(pictures)) == len(pictures)
+    assert widget.error == ""
+
+
+def test_a_choice_answers_within_200_milliseconds(widget: RooflineWidget) -> None:
+    times = []
+    for last in (5, 6, 7, 8, 9):
+        start = time.process_time()  # of this process alone: the machine may be busy with other tests
+        widget.sizes.index = (0, last)
+        times.append(time.process_time() - start)
+    assert statistics.median(times) < 0.2
+
+
+def test_a_typed_kernel_is_drawn_and_judged(widget: RooflineWidget) -> None:
+    before = widget.picture.png
+    widget.flops.value, widget.bytes.value, widget.milliseconds.value = 1.4e11, 1e8, 0.4
+    widget.own_dtype.value = "fp16"
+    assert widget.picture.png == before  # typing alone draws nothing
+    widget.add_button.click()
+    assert widget.facts[1] == (
+        "your kernel fp16 yours 1, 1400 FLOP/byte, 350 TFLOP/s, 0.25 TB/s, 50% of its compute roof."
+    )
+    assert widget.picture.png != before
+    widget.clear_button.click()
+    assert widget.picture.png == before
+    assert len(widget.facts) == 1
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "milliseconds", "named"),
+    [
+        (1e9, 1e6, 0.0, "seconds"),
+        (1e9, 0.0, 1.0, "bytes"),
+        (float("nan"), 1e6, 1.0, "FLOPs"),
+        (-1.0, 1e6, 1.0, "flops"),
+    ],
+)
+def test_impossible_numbers_are_refused_inside_the_widget(
+    widget: RooflineWidget, flops: float, moved: float, milliseconds: float, named: str
+) -> None:
+    good = widget.picture
+    widget.flops.value, widget.bytes.value, widget.milliseconds.value = flops, moved, milliseconds
+    widget.add_button.click()
+    assert widget.error.startswith(f"{named}: got ")
+    assert widget.picture is good
+
+
+def test_points_are_added_from_python_measured_or_made(
+    widget: RooflineWidget, ceilings: Ceilings, points: list[Point], make_point: MakePoint
+) -> None:
+    mine = make_point("mine", provider="a lesson's cell", op="", recorded=False)
+    widget.add(mine)
+    widget.add(lambda: replace(mine, label="measured", seconds=4.1e-4))
+    assert [fact.split(",")[0] for fact in widget.facts[1:]] == [
+        "your kernel fp16 mine",
+        "your kernel fp16 measured",
+    ]
+    assert RooflineWidget((ceilings, points), add=mine).facts == widget.facts[:2]
+
+
+def test_a_point_that_is_none_is_refused(widget: RooflineWidget) -> None:
+    with pytest.raises(ArgumentTypeError, match="point: got a str"):
+        widget.add("fast")  # type: ignore[arg-type] # that is the mistake
+    with pytest.raises(ArgumentTypeError, match="point: got a NoneType"):
+        widget.add(lambda: None)  # type: ignore[arg-type, return-value] # that is the mistake
+    assert len(widget.facts) == 1
+
+
+def test_live_and_recorded_are_read_when_chosen_and_once(
+    ceilings: Ceilings, points: list[Point], make_point: MakePoint
+) -> None:
+    calls = []
+
+    def live() -> tuple[Ceilings, list[Point]]:
+        calls.append("live")
+        here = {"recorded": False, "device": "NVIDIA T4"}
+        return Ceilings(2.5e11, {"fp16": 3e13}, "NVIDIA T4", "2026-12-01", False), [make_point(**here)]
+
+    widget = RooflineWidget({"recorded": lambda: (ceilings, points), "live": live})
+    assert calls == []
+    recorded = widget.picture
+    widget.source.value = "live"
+    assert widget.picture.alt.startswith("Roofline of NVIDIA T4, measured live 2026-12-01: ")
+    assert widget.operator.options == ("all", "matmul")
+    assert widget.dtypes.options == widget.dtypes.value == ("fp16",)
+    widget.source.value = "recorded"
+    widget.dtypes.value = widget.dtypes.options
+    assert widget.picture.png == recorded.png
+    widget.source.value = "live"
+    assert calls == ["live"]
+
+
+def test_a_source_that_fails_says_why_and_the_choice_goes_back(
+    ceilings: Ceilings, points: list[Point]
+) -> None:
+    def live() -> tuple[Ceilings, list[Point]]:
+        raise NotMeasurableError("There is no GPU here to measure.")
+
+    widget = RooflineWidget({"recorded": (ceilings, points), "live": live})
+    good = widget.picture
+    widget.source.value = "live"
+    assert widget.error == "There is no GPU here to measure."
+    assert widget.source.value == "recorded"
+    assert widget.picture is good
+    widget.operator.value = "matmul"
+    assert widget.error == ""
+
+
+def test_the_source_is_chosen_only_where_there_is_a_choice(
+    ceilings: Ceilings, widget: RooflineWidget
+) -> None:
+    both = RooflineWidget({"recorded": (ceilings, []), "live": (ceilings, [])})
+    assert both.source in both.view.children[0].children
+    assert all(widget.source not in getattr(row, "children", ()) for row in widget.view.children)
+
+
+def test_roofs_without_points_can_be_shown_and_added_to(ceilings: Ceilings, make_point: MakePoint) -> None:
+    widget = RooflineWidget((replace(ceilings, matrix={}), []))
+    widget.add_button.click()  # no dtype has a roof: the memory roof judges
+    assert widget.facts[1].endswith("of its memory roof.")
+    widget = RooflineWidget((ceilings, []))
+    assert widget.facts == ("0 of 0 points shown.",)
+    widget.add(make_point())
+    assert widget.error == ""
+    assert len(widget.facts) == 2
+
+
+def test_data_of_the_wrong_kind_is_refused(ceilings: Ceilings) -> None:
+    with pytest.raises(ArgumentTypeError, match="load: got a Ceilings"):
+        RooflineWidget(ceilings)  # type: ignore[arg-type] # that is the mistake
+    with pytest.raises(ArgumentTypeError, match="ceilings: got None"):
+        RooflineWidget((None, []))  # type: ignore[arg-type] # that is the mistake
+    with pytest.raises(InvalidArgumentError, match="load: got no source"):
+        RooflineWidget({})

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets
+import pytest
+
+from workbench.errors import InvalidArgumentError
+from workbench.viz import Drawing, FigureWidget
+from workbench.viz.style import figure_style, new_figure
+
+
+class Parabola(FigureWidget):
+    """The smallest widget: a slider, and a function that may fail."""
+
+    def __init__(self, function: Callable[[int], float], **options: Any) -> None:
+        self.function = function
+        self.power = ipywidgets.IntSlider(description="power", value=1, min=0, max=3)
+        self.draws = 0
+        super().__init__([self.power], **options)
+
+    def draw(self, theme: str) -> Drawing:
+        self.draws += 1
+        top = self.function(self.power.value)
+        with figure_style(theme):
+            figure, axes = new_figure()
+            axes.plot([0, 1], [0, top])
+        return Drawing(figure, f'A line up to {top}, "steep" <here>.', [f"top < {top}", "second line"])
+
+
+def square(power: int) -> float:
+    return float(power**2)
+
+
+def test_a_control_changes_the_picture_the_text_and_the_facts() -> None:
+    widget = Parabola(square)
+    before = widget.picture
+    widget.power.value = 2
+    assert widget.picture.png != before.png
+    assert widget.picture.alt == 'A line up to 4.0, "steep" <here>.'
+    assert widget.facts == ("top < 4.0", "second line")
+    widget.power.value = 1
+    assert widget.picture.png == before.png  # the same state, the same bytes
+
+
+def test_the_theme_is_a_control_too() -> None:
+    widget = Parabola(square)
+    light = widget.picture.png
+    widget.theme.value = "dark"
+    assert widget.picture.png != light
+    assert Parabola(square, theme="dark").picture.png == widget.picture.png
+
+
+def test_what_is_shown_is_escaped_and_has_an_alternative_text() -> None:
+    *_, error, picture, facts = Parabola(square).view.children
+    assert 'alt="A line up to 1.0, &quot;steep&quot; &lt;here&gt;."' in picture.value
+    assert facts.value == "<div>top &lt; 1.0</div><div>second line</div>"
+    assert error.value == ""
+
+
+def test_the_mime_bundle_has_the_view_and_the_present_picture() -> None:
+    widget = Parabola(square)
+    widget.power.value = 3
+    data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
+    assert base64.b64decode(data["image/png"]) == widget.picture.png
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == widget.view.model_id
+    assert data["text/plain"] == repr(widget) == "Parabola()"
+    assert metadata["image/png"]["alt"] == widget.picture.alt
+
+
+def test_an_error_is_shown_in_words_and_the_last_picture_stays() -> None:
+    def fails_at_two(power: int) -> float:
+        if power == 2:
+            raise InvalidArgumentError("power", "got <2>", "Take another.")
+        return 1 / (power - 3)
+
+    widget = Parabola(fails_at_two)
+    good = widget.picture
+    widget.power.value = 2
+    assert widget.error == "power: got <2>. Take another."
+    assert "power: got &lt;2&gt;. Take another." in widget.view.children[-3].value
+    assert widget.picture is good
+    widget.power.value = 3  # an error of Python's own names the line that raised it
+    assert widget.error.startswith("ZeroDivisionError: ")
+    assert "return 1 / (power - 3)" in widget.error
+    widget.power.value = 0
+    assert widget.error == widget.view.children[-3].value == ""
+    assert widget.picture is not good
+
+
+def test_a_widget_that_cannot_draw_at_all_fails_where_it_is_made() -> None:
+    def fails(power: int) -> float:
+        raise InvalidArgumentError("power", f"got {power}", "Nothing helps.")
+
+    with pytest.raises(InvalidArgumentError, match="Nothing helps"):
+        Parabola(fails)
+
+
+def test_controls_set_together_are_drawn_once() -> None:
+    widget = Parabola(square)
+    with widget.held():
+        widget.power.value = 2
+        widget.theme.value = "dark"
+    widget.redraw()
+    assert widget.draws == 2  # the first, and this one
+
+
+def test_without_ipywidgets_figures_work_and_a_widget_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["ipywidgets"] = None  # as if it were not installed
+from workbench import viz
+from workbench.bench.roofline import Ceilings
+from workbench.errors import MissingPackageError
+roofs = Ceilings(4e12, {"fp16": 7e14}, "some GPU", "2026-01-31", recorded=True)
+print(len(viz.figure_png(viz.roofline_figure(roofs))) > 1000)
+try:
+    viz.RooflineWidget((roofs, []))
+except MissingPackageError as error:
+    print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    figure, message = run.stdout.strip().splitlines()
+    assert figure == "True"
+    assert "pip install 'gpu-kernel-workbench[lab]'" in message

@@ -1,0 +1,127 @@
+"""Labels next to data points that cover neither each other nor the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.text import Annotation
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.float64]
+
+# What a place costs. Too much, and the label is left out: better missing than unreadable.
+_OUTSIDE, _ON_A_LABEL, _ON_A_POINT, _NEARER_ANOTHER, _ON_A_LINE, _FARTHER = (
+    1000.0,
+    100.0,
+    10.0,
+    10.0,
+    0.4,
+    0.1,
+)
+_TOO_MUCH = _ON_A_POINT
+# The same text this near (pixels) to a place where it stands already says nothing new.
+_REPEATED = 40.0
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text that wants to stand next to the point (x, y), in data coordinates.
+
+    A `required` one takes the best place there is; another is left out where it would not read.
+    """
+
+    text: str
+    x: float
+    y: float
+    color: str
+    required: bool = False
+
+
+def place_labels(
+    axes: Axes, labels: Sequence[Label], *, points: Pixels, lines: Pixels, boxes: Sequence[Pixels] = ()
+) -> list[Annotation]:
+    """Write `labels` into `axes`, each at the best place around its point; required ones choose first.
+
+    Args:
+        axes: with their limits and position final.
+        labels: the wishes.
+        points: (n, 2), where markers are, in pixels: never covered if it can be helped.
+        lines: (n, 2), samples of lines, in pixels: covered only when all else is taken.
+        boxes: (4,) each, left, bottom, right, top in pixels: texts that are there already.
+
+    Returns:
+        The texts that were written.
+    """
+    frame = np.array(axes.get_window_extent().extents)
+    taken = np.array(boxes).reshape(-1, 4)
+    written: list[Annotation] = []
+    anchors: list[tuple[str, Pixels]] = []
+    for label in sorted(labels, key=lambda label: not label.required):
+        anchor = np.array(axes.transData.transform((label.x, label.y)))
+        repeated = any(
+            label.text == text and np.hypot(*(anchor - other)) < _REPEATED for text, other in anchors
+        )
+        if repeated and not label.required:
+            continue
+        note = axes.annotate(
+            label.text,
+            (label.x, label.y),
+            xytext=(0, 0),
+            textcoords="offset pixels",
+            va="bottom",
+            color=label.color,
+            fontsize=9,
+        )
+        width, height = note.get_window_extent().size
+        offsets = _offsets(width, height, far=label.required)
+        boxes = [np.concatenate([anchor + offset, anchor + offset + (width, height)]) for offset in offsets]
+        costs = [
+            _cost(box, anchor, frame, taken, points, lines) + _FARTHER * rank
+            for rank, box in enumerate(boxes)
+        ]
+        best = int(np.argmin(costs))
+        if costs[best] >= _TOO_MUCH and not label.required:
+            note.remove()
+            continue
+        note.set_position((float(offsets[best][0]), float(offsets[best][1])))
+        taken = np.vstack([taken, boxes[best]])
+        anchors.append((label.text, anchor))
+        written.append(note)
+    return written
+
+
+def _offsets(width: float, height: float, far: bool) -> list[Pixels]:
+    """Where a text's lower left corner can be, in pixels from its point, the usual places first."""
+    places = []
+    for gap in (11.0, 20.0, 34.0) if far else (11.0, 20.0):
+        right, left, middle = gap, -gap - width, -width / 2
+        above, below, level = gap - 2, -gap - height + 2, -height / 2
+        places += [
+            (right, level), (left, level), (middle, above), (middle, below),
+            (right, above), (right, below), (left, above), (left, below),
+        ]  # fmt: skip
+    return [np.array(place) for place in places]
+
+
+def _cost(box: Pixels, anchor: Pixels, frame: Pixels, taken: Pixels, points: Pixels, lines: Pixels) -> float:
+    outside = bool((box[:2] < frame[:2]).any() or (box[2:] > frame[2:]).any())
+    others = points[np.hypot(*(points - anchor).T) > 3]
+    nearest = _distances(others, box).min(initial=np.inf)
+    return (
+        _OUTSIDE * outside
+        + _ON_A_LABEL * int(((box[:2] < taken[:, 2:]) & (taken[:, :2] < box[2:])).all(axis=1).sum())
+        + _ON_A_POINT * int((_distances(points, box) < 5).sum())
+        + _NEARER_ANOTHER * bool(nearest < _distances(anchor[None], box)[0])
+        + _ON_A_LINE * int((_distances(lines, box) < 1).sum())
+    )
+
+
+def _distances(samples: Pixels, box: Pixels) -> Pixels:
+    """How far, in pixels, each of the (n, 2) samples is from the box; 0 inside."""
+    distances: Pixels = np.linalg.norm(
+        np.maximum(np.maximum(box[:2] - samples, samples - box[2:]), 0), axis=1
+    )
+    return distances

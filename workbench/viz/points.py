@@ -1,0 +1,347 @@
+"""Measured points in a log-log plot: the part that the roofline and the bandwidth figure share.
+
+Color says the provider, the marker's shape the operator, its filling the dtype. A legend and the roofs'
+names stand in a margin on the right, where no point can be; a caption says when and where it was measured.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from workbench.bench.roofline import Ceilings, Point
+from workbench.viz.labels import Label, Pixels, place_labels
+from workbench.viz.style import Palette, new_figure
+
+# The provider of a learner's own points: a star, always labeled.
+YOUR_KERNEL = "your kernel"
+# The device of a point whose numbers were typed in, not measured.
+TYPED = "numbers typed in"
+
+Place = tuple[float, float]
+Filling = Literal["full", "none", "left", "bottom", "right", "top"]
+
+_Value = TypeVar("_Value")
+
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
+_STAR = "*"
+_FILLINGS: tuple[Filling, ...] = ("full", "none", "left", "bottom", "right", "top")
+_LEFT, _RIGHT, _BOTTOM, _TOP = 0.085, 0.765, 0.165, 0.915  # of the axes, as fractions of the figure
+_SMALL = 9  # the size of text inside the axes and in the margin, points
+_LINE_HEIGHT = 17.5  # of that text, pixels
+_GAP = 13.0  # between the axes and the margin, pixels
+_STEP = 6.0  # between the samples of a line, pixels
+
+
+class PointPlot:
+    """A log-log plot that is filled line by line and series by series, then finished.
+
+    Args:
+        palette: of the enclosing style.
+        points: all that the figure may show; they decide on the colors, so that hiding some changes none.
+        dtypes: the order in which dtypes get their fillings.
+        title: above the axes.
+        labels: of the x and y axis.
+        limits: of the x and y axis.
+        ticks: the text of a tick's value, on x and y.
+    """
+
+    def __init__(
+        self,
+        palette: Palette,
+        points: Sequence[Point],
+        dtypes: Iterable[str],
+        *,
+        title: str,
+        labels: tuple[str, str],
+        limits: tuple[Place, Place],
+        ticks: tuple[Callable[[float], str], Callable[[float], str]],
+    ) -> None:
+        self.palette = palette
+        self.figure, self.axes = new_figure()
+        self.figure.subplots_adjust(_LEFT, _BOTTOM, _RIGHT, _TOP)
+        self.axes.set(xscale="log", yscale="log", xlim=limits[0], ylim=limits[1])
+        self.axes.set(xlabel=labels[0], ylabel=labels[1])
+        self.axes.set_title(title, y=1.02)  # with y given, matplotlib spends no time looking for a free place
+        for axis, text in zip((self.axes.xaxis, self.axes.yaxis), ticks, strict=True):
+            axis.set_major_formatter(FuncFormatter(lambda value, _, text=text: text(value)))
+            axis.set_minor_locator(NullLocator())
+        others = _without_own(points)
+        self._colors = _assign((point.provider for point in others), palette.series)
+        self._markers = _assign((point.op for point in others), _MARKERS)
+        measured = [point.dtype for point in others]
+        self._fillings = _assign([*(name for name in dtypes if name in measured), *measured], _FILLINGS)
+        # What labels must not cover: samples of lines, markers, other texts.
+        self._lines: list[Pixels] = [np.empty((0, 2))]
+        self._points: list[Pixels] = [np.empty((0, 2))]
+        self._boxes: list[Pixels] = []
+        self._labels: list[Label] = []
+
+    def line(self, start: Place, end: Place, *, thin: bool = False) -> None:
+        """A straight line: a roof, or (thin) a dotted one."""
+        width, style, color = (1.0, ":", self.palette.muted) if thin else (1.8, "-", self.palette.ink)
+        places = np.array([start, end])
+        self.axes.plot(places[:, 0], places[:, 1], linewidth=width, linestyle=style, color=color, zorder=2)
+        self._lines.append(self._sampled([start, end]))
+
+    def ridges(self, places: Mapping[str, Place]) -> None:
+        """Each dtype's ridge point, with its intensity written up from the x axis; neighbors share a text."""
+        floor = self.axes.get_ylim()[0]
+        groups: list[list[str]] = []
+        for name in sorted(places, key=lambda name: places[name]):
+            x, y = places[name]
+            self.line((x, floor), (x, y), thin=True)
+            edge, face = self.palette.ink, self.palette.background
+            self.axes.plot(x, y, "D", markersize=6, markeredgecolor=edge, markerfacecolor=face, zorder=2.5)
+            self._points.append(self._pixels([(x, y)]))
+            if groups and np.ptp(self._pixels([places[groups[-1][-1]], (x, y)])[:, 0]) < _LINE_HEIGHT:
+                groups[-1].append(name)
+            else:
+                groups.append([name])
+        for group in groups:
+            text = ", ".join(f"{name} {number(places[name][0])}" for name in group)
+            note = self.axes.annotate(
+                f"ridge {text} FLOP/byte",
+                (places[group[0]][0], floor),
+                xytext=(-3, 8),
+                textcoords="offset pixels",
+                rotation=90,
+                ha="right",
+                va="bottom",
+                fontsize=_SMALL,
+                color=self.palette.muted,
+                zorder=5,
+            )
+            self._boxes.append(np.array(note.get_window_extent().extents))
+
+    def series(
+        self, points: Sequence[Point], x: Callable[[Point], float], y: Callable[[Point], float]
+    ) -> None:
+        """Each sweep of one provider, operator and dtype is joined by size, its first and last labeled."""
+        mixed = _mixed(points)
+        for group in _grouped(points):
+            first, last = group[0], group[-1]
+            places = [(x(point), y(point)) for point in group]
+            own = first.provider == YOUR_KERNEL
+            handle = self._star() if own else self._marker(first.provider, first.op, first.dtype)
+            handle.set_data(*np.array(places).T)
+            joined = not own and _is_sweep(first)
+            handle.set(linestyle="-" if joined else "none", linewidth=0.8, zorder=4 if own else 3)
+            handle.set_alpha(0.5 if mixed and first.recorded and not own else 1.0)
+            self.axes.add_line(handle)
+            self._points.append(self._pixels(places))
+            self._lines.append(self._sampled(places if joined else []))
+            for point, place in zip(group, places, strict=True):
+                if own or point is first or point is last:
+                    self._labels.append(Label(point.label, *place, self.palette.ink, required=own))
+
+    def along(self, start: Place, end: Place, text: str) -> None:
+        """`text` just above a straight line, turned like it, where no point is near."""
+        begin, finish = self._pixels([start, end])
+        direction = (finish - begin) / np.hypot(*(finish - begin))
+        angle = float(np.degrees(np.arctan2(direction[1], direction[0])))
+        fractions = np.linspace(0.2, 0.8, 25)
+        centers = begin + fractions[:, None] * (finish - begin)
+        apart = np.linalg.norm(centers[:, None] - np.concatenate(self._points), axis=-1)
+        room = np.minimum(
+            apart.min(axis=1, initial=np.inf), 120.0
+        )  # enough is enough: then the middle is best
+        center = centers[np.argmax(room - 20 * np.abs(fractions - 0.5))]
+        center = center + 13 * np.array([-direction[1], direction[0]])
+        x, y = self.axes.transData.inverted().transform(center)
+        note = self.axes.text(x, y, text, ha="center", va="center", fontsize=_SMALL, zorder=5)
+        half = note.get_window_extent().width / 2
+        note.set(rotation=angle, rotation_mode="anchor")
+        for step in np.arange(-half, half + 1, 8):
+            self._boxes.append(np.concatenate([center + step * direction - 7, center + step * direction + 7]))
+
+    def finish(
+        self, roofs: Mapping[str, float], heading: str, shown: Sequence[Point], caption: str
+    ) -> Figure:
+        """Write the labels, the margin (the roofs' names at their heights, then a legend) and the caption."""
+        points, lines = np.concatenate(self._points), np.concatenate(self._lines)
+        place_labels(self.axes, self._labels, points=points, lines=lines, boxes=self._boxes)
+        self._name_roofs(roofs, heading, floor=self._legend(shown) + 0.5 * _LINE_HEIGHT)
+        lines_of_caption = textwrap.fill(caption, 128)
+        self.figure.text(0.012, 0.015, lines_of_caption, fontsize=_SMALL, color=self.palette.muted)
+        return self.figure
+
+    def _legend(self, shown: Sequence[Point]) -> float:
+        """The legend at the foot of the margin; gives the height of its top, in pixels.
+
+        Not matplotlib's own, which has no headings and costs a widget a tenth of its answering time.
+        """
+        others = _without_own(shown)
+        ink, blank = self.palette.ink, Line2D([], [])
+        sections = {
+            "provider": [
+                (
+                    self._star() if name == YOUR_KERNEL else Line2D([], [], color=self._colors[name], lw=6),
+                    name,
+                )
+                for name in dict.fromkeys(point.provider for point in shown)
+            ],
+            "operator": [
+                (self._symbol(ink, self._markers[name], "full"), name)
+                for name in dict.fromkeys(point.op for point in others)
+            ],
+            "dtype": [
+                (self._symbol(ink, "o", filling), name)
+                for name, filling in self._fillings.items()
+                if any(point.dtype == name for point in others)
+            ],
+        }
+        rows = [row for heading, rows in sections.items() if rows for row in [(blank, heading), *rows]]
+        frame = self.axes.get_window_extent()
+        left, height = frame.x1 + _GAP, float(frame.y0)
+        for handle, name in reversed(rows):
+            if handle is blank:
+                self._margin_text(left, height, name, heading=True)
+            else:
+                shift = (
+                    8 if handle.get_linestyle() == "-" else 0
+                )  # a color is a bar, the others are single markers
+                (x0, y), (x1, _) = self._fractions([(left + 10 - shift, height), (left + 10 + shift, height)])
+                handle.set_data([x0, x1] if shift else [x0], [y, y] if shift else [y])
+                self.figure.add_artist(handle)
+                self._margin_text(left + 28, height, name if len(name) <= 22 else f"{name[:21]}…")
+            height += _LINE_HEIGHT
+        return height
+
+    def _name_roofs(self, roofs: Mapping[str, float], heading: str, floor: float) -> None:
+        if not roofs:
+            return
+        frame = self.axes.get_window_extent()
+        names = sorted(roofs, key=lambda name: -roofs[name])
+        heights = [float(self._pixels([(1.0, roofs[name])])[0, 1]) for name in names]
+        rows = _spread(heights, floor, frame.y1 - _LINE_HEIGHT)
+        for name, height, row in zip(names, heights, rows, strict=True):
+            lead = self._fractions([(frame.x1, height), (frame.x1 + _GAP - 3, row)])
+            self.figure.add_artist(Line2D(lead[:, 0], lead[:, 1], linewidth=0.8, color=self.palette.muted))
+            self._margin_text(frame.x1 + _GAP, row, name)
+        self._margin_text(frame.x1 + _GAP, rows[0] + _LINE_HEIGHT, heading, heading=True)
+
+    def _margin_text(self, x: float, y: float, text: str, *, heading: bool = False) -> None:
+        """Write at a pixel of the figure."""
+        ((x, y),) = self._fractions([(x, y)])
+        color, style = (self.palette.muted, "italic") if heading else (self.palette.ink, "normal")
+        self.figure.text(x, y, text, va="center", fontsize=_SMALL, color=color, fontstyle=style)
+
+    def _marker(self, provider: str, op: str, dtype: str) -> Line2D:
+        return self._symbol(self._colors[provider], self._markers[op], self._fillings[dtype])
+
+    def _symbol(self, color: str, marker: str, filling: Filling) -> Line2D:
+        hollow = filling == "none"
+        return Line2D(
+            [],
+            [],
+            linestyle="none",
+            color=color,
+            marker=marker,
+            markersize=10 if hollow else 7.5,  # a ring leaves room for the point that lies under it
+            fillstyle=filling,
+            markerfacecolor="none" if hollow else color,
+            markerfacecoloralt=self.palette.background,
+        )
+
+    def _star(self) -> Line2D:
+        ink, edge = self.palette.ink, self.palette.background
+        return Line2D([], [], linestyle="none", color=ink, marker=_STAR, markersize=14, markeredgecolor=edge)
+
+    def _pixels(self, places: Sequence[Place]) -> Pixels:
+        pixels: Pixels = self.axes.transData.transform(places)
+        return pixels
+
+    def _fractions(self, pixels: Sequence[Place]) -> Pixels:
+        """Pixels as fractions of the figure, which is how it places what is not in the axes."""
+        fractions: Pixels = self.figure.transFigure.inverted().transform(pixels)
+        return fractions
+
+    def _sampled(self, places: Sequence[Place]) -> Pixels:
+        """Points every few pixels on the straight lines between `places`."""
+        pieces = [
+            np.linspace(start, end, 2 + int(np.hypot(*(end - start)) / _STEP))
+            for start, end in pairwise(self._pixels(places) if places else [])
+        ]
+        return np.concatenate([np.empty((0, 2)), *pieces])
+
+
+def caption_of(ceilings: Ceilings, points: Sequence[Point]) -> str:
+    """When and on which device the roofs and the points were measured."""
+    roofs = _source(ceilings.recorded, ceilings.device, ceilings.when)
+    own = dict.fromkeys(_source_of(point) for point in points if point.provider == YOUR_KERNEL)
+    others = dict.fromkeys(_source_of(point) for point in _without_own(points))
+    if list(others) == [roofs]:
+        parts = [f"Roofs and points {roofs}."]
+    else:
+        parts = [f"Roofs {roofs}."] + ([f"Points {'; '.join(others)}."] if others else [])
+    if _mixed(points):
+        parts.append("Recorded points are fainter.")
+    if own:
+        parts.append(f"Your kernel: {'; '.join(own)}.")
+    return " ".join(parts)
+
+
+def number(value: float) -> str:
+    """Three digits, as one would say it: 0.0833, 4.25, 710, 2731."""
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def tick(value: float) -> str:
+    """A power of ten on an axis: 0.01, 1000, and as a power where that has too many zeros."""
+    return f"{value:g}" if 1e-3 <= value <= 1e4 else f"$10^{{{round(np.log10(value))}}}$"
+
+
+def _source_of(point: Point) -> str:
+    return TYPED if point.device == TYPED else _source(point.recorded, point.device, point.when)
+
+
+def _source(recorded: bool, device: str, when: str) -> str:
+    return f"{'recorded' if recorded else 'measured live'} on {device}, {when[:10]}"
+
+
+def _without_own(points: Iterable[Point]) -> list[Point]:
+    return [point for point in points if point.provider != YOUR_KERNEL]
+
+
+def _mixed(points: Iterable[Point]) -> bool:
+    """Whether some of the points were measured now and others are recorded."""
+    return len({point.recorded for point in _without_own(points)}) == 2
+
+
+def _assign(names: Iterable[str], values: Sequence[_Value]) -> dict[str, _Value]:
+    """A value for each name, in the order in which the names first appear; around again when they run out."""
+    return {name: values[index % len(values)] for index, name in enumerate(dict.fromkeys(names))}
+
+
+def _grouped(points: Sequence[Point]) -> list[list[Point]]:
+    """The points of each series, small problems first."""
+    groups: dict[tuple[object, ...], list[Point]] = {}
+    for point in sorted(points, key=lambda point: (point.bytes, point.flops)):
+        family = re.sub(r"\d+", "", point.label)  # "2^12" and "2^14, alpha 2" are of different sweeps
+        groups.setdefault((point.provider, point.op, point.dtype, family, point.recorded), []).append(point)
+    return list(groups.values())
+
+
+def _is_sweep(point: Point) -> bool:
+    """Whether the point is one of a sweep over one size, as "2^20" and "512^3" are and "16 x 4096" is not."""
+    return "^" in point.label
+
+
+def _spread(heights: Sequence[float], floor: float, ceiling: float) -> list[float]:
+    """`heights` (falling), moved so that rows are a line apart and, as far as may be, between the limits."""
+    rows: list[float] = []
+    for height in heights:
+        rows.append(min(height, rows[-1] - _LINE_HEIGHT if rows else ceiling))
+    for index in reversed(range(len(rows))):
+        floor = rows[index] = max(rows[index], floor)
+        floor += _LINE_HEIGHT
+    return rows

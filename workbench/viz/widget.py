@@ -1,0 +1,174 @@
+"""The base of all widgets: controls, a picture that follows them, a line of facts, and errors in words.
+
+ipywidgets runs callbacks where their exceptions and prints are lost; JupyterLab shows an unopened notebook
+without any live widget. So a redraw reports its own errors inside the widget, and the widget's MIME bundle
+carries the current picture as a PNG.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from workbench.errors import MissingPackageError, WorkbenchError
+from workbench.viz.style import PALETTES, THEMES, Picture, figure_png, resolve_theme
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a widget shows for one state of its controls.
+
+    Attributes:
+        figure: the picture.
+        alt: one sentence that describes it, for readers who cannot see it.
+        facts: lines of plain text below it.
+    """
+
+    figure: Figure
+    alt: str
+    facts: Sequence[str] = ()
+
+
+class FigureWidget(ABC):
+    """Controls above a picture. A subclass makes its controls, gives them to `__init__`, and has a `draw`.
+
+    It is no ipywidget but holds one, `view`: so this file can be imported where there is no ipywidgets.
+
+    Args:
+        rows: the controls, row by row; whenever the `value` of one changes, the picture is drawn anew.
+        unwatched: more rows, whose controls do not change the picture by themselves.
+        theme: the first theme, as in :func:`workbench.viz.style.resolve_theme`.
+
+    Raises:
+        MissingPackageError: ipywidgets is not installed.
+        Exception: whatever the first drawing raises; a cell that makes a widget fails like any other cell.
+    """
+
+    def __init__(
+        self, *rows: Sequence[Any], unwatched: Sequence[Sequence[Any]] = (), theme: str | None = None
+    ) -> None:
+        ipywidgets = require_ipywidgets()
+        self.theme = ipywidgets.Dropdown(
+            description="theme", options=THEMES, value=resolve_theme(theme), layout={"width": "14em"}
+        )
+        self._picture = ipywidgets.HTML()
+        self._error = ipywidgets.HTML()
+        self._facts = ipywidgets.HTML()
+        self._held = False
+        for control in [*(control for row in rows for control in row), self.theme]:
+            control.observe(self._changed, "value")
+        boxes = [
+            ipywidgets.HBox(list(row), layout={"flex_flow": "row wrap"})
+            for row in [*rows, *unwatched, [self.theme]]
+            if row
+        ]
+        self.view = ipywidgets.VBox([*boxes, self._error, self._picture, self._facts])
+        self.redraw()
+
+    @abstractmethod
+    def draw(self, theme: str) -> Drawing:
+        """The controls' present state. What it raises is shown in words, and the last picture stays."""
+
+    @property
+    def picture(self) -> Picture:
+        """The picture that is shown now, and its alternative text."""
+        return self._shown
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The lines below the picture."""
+        return self._lines
+
+    @property
+    def error(self) -> str:
+        """What went wrong since the last picture that could be drawn; empty when nothing did."""
+        return self._problem
+
+    def redraw(self) -> None:
+        """Draw anew, after a change that no control shows. Raises what :meth:`draw` raises."""
+        drawing = self.draw(self.theme.value)
+        self._shown = Picture(figure_png(drawing.figure), drawing.alt)
+        self._lines = tuple(drawing.facts)
+        self._problem = ""
+        self._picture.value = (
+            f'<img src="data:image/png;base64,{base64.b64encode(self._shown.png).decode("ascii")}" '
+            f'alt="{html.escape(drawing.alt)}" style="max-width: 100%; height: auto">'
+        )
+        self._show_facts()
+        self._error.value = ""
+
+    def attempt(self, action: Callable[[], object]) -> None:
+        """Run what a control started; an error is shown in words, and the last good picture stays."""
+        try:
+            action()
+        except Exception as error:  # else lost: ipywidgets drops what a callback raises
+            self._problem = in_words(error)
+            self._show_facts()
+            palette = PALETTES[self.theme.value]
+            self._error.value = (
+                f'<pre role="alert" style="background: {palette.warning}; color: {palette.ink}; '
+                f'padding: 0.5em; white-space: pre-wrap">{html.escape(self._problem)}</pre>'
+            )
+
+    def say(self, text: str) -> None:
+        """Show one line instead of the facts, while something takes its time."""
+        self._facts.value = f"<div>{html.escape(text)}</div>"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside this block, controls can be set without a redraw for each."""
+        before, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = before
+
+    def _show_facts(self) -> None:
+        self._facts.value = "".join(f"<div>{html.escape(line)}</div>" for line in self._lines)
+
+    def _changed(self, _: object) -> None:
+        if not self._held:
+            self.attempt(self.redraw)
+
+    def __repr__(self) -> str:
+        """Fixed, so that a stored notebook agrees with every run of it."""
+        return f"{type(self).__name__}()"
+
+    def _repr_mimebundle_(self, **kwargs: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The live view, and beside it the present picture, which is what an unopened notebook shows."""
+        picture, metadata = self._shown._repr_mimebundle_()
+        view = self.view._repr_mimebundle_(**kwargs) or {}
+        return {**view, **picture, "text/plain": repr(self)}, metadata
+
+
+def in_words(error: Exception) -> str:
+    """An error for a reader who sees no traceback: its message; and the line, unless the error is ours."""
+    if isinstance(error, WorkbenchError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"\nraised in line {frames[-1].lineno} of {frames[-1].name}: {frames[-1].line}" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def require_ipywidgets() -> Any:
+    """The ipywidgets module, which only widgets need.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        import ipywidgets
+    except ImportError as error:
+        raise MissingPackageError(
+            "Widgets need ipywidgets, which is not installed. Run `pip install 'gpu-kernel-workbench[lab]'`, "
+            "or draw the static figure: every widget has a function beside it, such as roofline_figure."
+        ) from error
+    return ipywidgets
