@@ -1,0 +1,153 @@
+"""Lessons in a real browser: what a reader sees before and after running them, and what each widget does.
+
+A cell tagged `widget` is driven without further ado. Where moving its first control changes no picture, MOVES
+says how to move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+from playwright.sync_api import Browser, Locator
+
+from tests.browser.conftest import Lab, OpenNotebook, opened
+from tests.no_network.environment import attempts
+from tools import lessons
+from tools.lesson_check import WIDGET_VIEW, code_cells, pictures, tags_of
+from tools.lessons import LESSON_SECONDS
+
+pytestmark = pytest.mark.browser
+
+NAMES = [lesson.name for lesson in lessons.find()]
+
+# The one move of each control: how to do it, by what it is.
+CONTROLS: dict[str, Callable[[Locator], object]] = {
+    "select": lambda box: box.select_option(
+        index=box.evaluate("box => (box.selectedIndex + 1) % box.length")
+    ),
+    ".noUi-handle": lambda handle: handle.press(
+        "ArrowLeft"
+        if handle.get_attribute("aria-valuenow") == handle.get_attribute("aria-valuemax")
+        else "ArrowRight"
+    ),
+    "input[type=range]": lambda slider: slider.press("ArrowRight"),
+    "input[type=checkbox]": lambda box: box.click(),
+    ".widget-toggle-buttons button:not(.mod-active)": lambda button: button.click(),
+}
+
+# By lesson and number of the widget in it, where it is another control that changes the picture.
+MOVES: dict[tuple[str, int], Callable[[Locator], object]] = {}
+
+
+def move_first_control(output: Locator) -> None:
+    """Move the first control of a widget that needs no typing."""
+    control = output.locator(", ".join(CONTROLS)).first
+    move = next(
+        move
+        for css, move in CONTROLS.items()
+        if control.evaluate("(control, css) => control.matches(css)", css)
+    )
+    move(control)
+
+
+def widget_cells(notebook: NotebookNode) -> list[int]:
+    """The cells that are tagged `widget`."""
+    return [index for index, cell in code_cells(notebook) if "widget" in tags_of(cell)]
+
+
+def stuck_widgets(name: str, notebook: OpenNotebook, seconds: float = 10) -> list[str]:
+    """Move each widget once; what did not happen."""
+    problems = []
+    for number, index in enumerate(widget_cells(notebook.stored)):
+        before = notebook.pictures(index)
+        MOVES.get((name, number), move_first_control)(notebook.output(index))
+        if not before:
+            problems.append(f"cell {index}: the widget shows no picture")
+        elif not notebook.wait_for_change(index, before, seconds):
+            problems.append(f"cell {index}: the widget's control was moved, and its picture stayed")
+    return problems
+
+
+@pytest.fixture(params=NAMES)
+def unrun(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
+    """Each lesson, opened."""
+    with opened(browser, lab, f"{request.param}.ipynb") as notebook:
+        yield notebook
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def ran(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
+    """Each lesson, opened and run from top to bottom, once for all tests of it."""
+    with opened(browser, lab, f"{request.param}.ipynb") as notebook:
+        notebook.run_all()
+        yield notebook
+
+
+def test_opened_unrun(unrun: OpenNotebook) -> None:
+    """Every stored picture is to be seen, nothing is missing, and nobody asks anything."""
+    stored = sum(len(pictures(cell)) for _, cell in code_cells(unrun.stored))
+    assert stored > 0
+    assert unrun.visible_figures() == stored
+    assert unrun.complaints() == []
+
+
+def test_runs_whole(ran: OpenNotebook) -> None:
+    cells = code_cells(ran.stored)
+    assert ran.prompts() == [f"[{count}]:" for count in range(1, len(cells) + 1)]
+    assert ran.complaints() == []
+    assert ran.run_seconds < LESSON_SECONDS
+
+
+def test_widgets_move(ran: OpenNotebook, request: pytest.FixtureRequest) -> None:
+    assert stuck_widgets(request.node.callspec.params["ran"], ran) == []
+    assert ran.complaints() == []
+
+
+def test_moves_are_of_widgets_that_there_are() -> None:
+    known = {
+        (lesson.name, number)
+        for lesson in lessons.find()
+        for number in range(len(widget_cells(lesson.stored())))
+    }
+    assert set(MOVES) <= known
+
+
+def test_lab_needs_no_network(lab: Lab) -> None:
+    """Neither the server, which might look for news, nor its kernels. This test comes after the lessons."""
+    assert attempts(lab.network_log) == []
+
+
+FAULTY_CELLS = [
+    "import ipywidgets\nfrom IPython.display import HTML, Javascript, display",
+    'ipywidgets.VBox([ipywidgets.IntSlider(), ipywidgets.HTML(\'<svg width="10" height="10"></svg>\')])',
+    "display(Javascript('console.error(\"a fault of the page\")'))",
+    "display(HTML('<img src=\"https://example.org/picture.png\">'))",
+    f"display({{'{WIDGET_VIEW}': {{'model_id': 'lost', 'version_major': 2, 'version_minor': 0}}}}, raw=True)",
+    "1 / 0",
+]
+
+
+def test_faults_are_found(browser: Browser, lab: Lab) -> None:
+    """A stored picture that is broken; a widget that stands still; and what a reader should not see."""
+    broken = new_output("display_data", {"image/png": "iVBORw0KGgo="})
+    cells = [new_code_cell(text, execution_count=1) for text in FAULTY_CELLS]
+    cells[1].update(outputs=[broken], metadata={"tags": ["widget"]})
+    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "faults.ipynb")
+    with opened(browser, lab, "faults.ipynb") as faulty:
+        assert faulty.visible_figures() == 0
+        assert faulty.complaints() == []
+        faulty.run_all()
+        stuck = "cell 1: the widget's control was moved, and its picture stayed"
+        assert stuck_widgets("faults", faulty, seconds=2) == [stuck]
+        complaints = "\n".join(faulty.complaints())
+    for said in (
+        "a fault of the page",
+        "https://example.org/picture.png",
+        "model not found",
+        "ZeroDivisionError",
+    ):
+        assert said in complaints

@@ -1,0 +1,80 @@
+"""Every lesson runs, with the network cut off, and prints what is stored in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import nbformat
+import pytest
+
+from tests.no_network.environment import attempts, without_network
+from tools import lessons
+from tools.lesson_check import code_cells
+from tools.lessons import LESSON_SECONDS, ROOT, Lesson, kernel_environment
+
+SANITIZE = Path(__file__).parent / "sanitize.cfg"
+
+
+def nbval(notebook: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
+    """Compare every cell of a notebook, in a process and with a home of its own, without a network."""
+    command = [
+        *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider"),
+        *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", str(SANITIZE)),
+        *("--color=no", f"--junitxml={scratch / 'times.xml'}", str(notebook)),
+    ]
+    environment = without_network(kernel_environment(scratch / "home"), scratch / "network.log")
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=280)
+
+
+def seconds(scratch: Path) -> list[float]:
+    """The time of each cell in the last run."""
+    return [float(case.attrib["time"]) for case in ElementTree.parse(scratch / "times.xml").iter("testcase")]
+
+
+@pytest.mark.lesson
+@pytest.mark.parametrize("lesson", lessons.find(), ids=lambda lesson: lesson.name)
+def test_lesson(lesson: Lesson, tmp_path: Path) -> None:
+    run = nbval(lesson.notebook, tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"{len(code_cells(lesson.stored()))} passed" in run.stdout
+    assert attempts(tmp_path / "network.log") == []
+    assert sum(seconds(tmp_path)) < LESSON_SECONDS
+
+
+def test_stand_in(lesson: Lesson, tmp_path: Path) -> None:
+    """Pictures and tagged cells are not compared, the rest agrees."""
+    run = nbval(lesson.notebook, tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "5 passed" in run.stdout
+
+
+def test_altered_output_is_found(lesson: Lesson, tmp_path: Path) -> None:
+    """What is printed and the sentence of a widget are compared, cell by cell; a picture is not."""
+    notebook = lesson.stored()
+    notebook.cells[3].outputs[0].text = "one lie\n"
+    notebook.cells[7].outputs[0].data["text/plain"] = "Falling bars."
+    notebook.cells[5].outputs[0].data["image/png"] = "iVBORw0KGgo="
+    nbformat.write(notebook, lesson.notebook)
+    run = nbval(lesson.notebook, tmp_path)
+    assert run.returncode == 1
+    assert "2 failed, 3 passed" in run.stdout
+    assert "one lie" in run.stdout
+    assert "Falling bars." in run.stdout
+
+
+def test_use_of_the_network_is_found(lesson: Lesson, tmp_path: Path) -> None:
+    """Even where the lesson swallows the refusal."""
+    notebook = lesson.stored()
+    notebook.cells[4].source = (
+        "import contextlib, urllib.request\n"
+        "with contextlib.suppress(OSError):\n"
+        "    urllib.request.urlopen('http://example.org', timeout=1)"
+    )
+    nbformat.write(notebook, lesson.notebook)
+    run = nbval(lesson.notebook, tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    (attempt,) = attempts(tmp_path / "network.log")
+    assert attempt.startswith("socket.getaddrinfo 'example.org'")

@@ -1,0 +1,106 @@
+"""The command line, through `main`: what a user types, what is printed, and the exit status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench import device
+from workbench.__main__ import main
+from workbench.bench import recording
+
+
+def run_without_gpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own that sees no GPU, whatever this machine has."""
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "workbench", *arguments],
+        env=os.environ | hidden,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_doctor_names_what_runs_kernels_and_finds_nothing_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert device.current().name in printed
+    assert all(name in printed for name in ("torch", "triton", "numpy", "jupyterlab"))
+    assert "BROKEN" not in printed
+
+
+def test_doctor_exits_1_with_the_fix_when_kernels_cannot_run() -> None:
+    # Asked to compile where there is no GPU: the user's own setting is what is broken.
+    done = run_without_gpu("doctor", TRITON_INTERPRET="0")
+    assert done.returncode == 1
+    assert "Unset it to use the interpreter" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["doctr"])
+    assert stopped.value.code == 2
+    assert "doctor" in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_refused_except_by_lab(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["doctor", "--quick"])
+    assert stopped.value.code == 2
+    assert "--quick" in capsys.readouterr().err
+
+
+def test_lab_names_the_nearest_lesson(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "02_roofline_"]) == 1
+    assert "Did you mean '02_roofline'" in capsys.readouterr().err
+
+
+def test_record_refuses_interpreter_time(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    done = run_without_gpu("record", "elementwise", "--output", str(path))
+    assert done.returncode == 1
+    assert "interpreter" in done.stderr
+    assert not path.exists()
+
+
+def test_record_names_the_nearest_suite(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "elementwis", "--interpreter"]) == 1
+    assert "elementwise" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_record_labels_interpreter_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.jsonl"
+    assert main(["record", "elementwise", "--interpreter", "--output", str(path)]) == 0
+    lines = recording.load(path)
+    assert lines
+    if not device.current().is_gpu:
+        assert {line.mode for line in lines} == {"interpreter"}
+        assert "not measured:" in capsys.readouterr().out  # sizes that the interpreter cannot do are named
+
+
+def test_roofline_draws_the_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "roofline.png"
+    assert main(["roofline", "--recorded", "--output", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert "recorded" in capsys.readouterr().out
+
+
+def test_roofline_live_needs_a_gpu(tmp_path: Path) -> None:
+    done = run_without_gpu("roofline", "--live", "--output", str(tmp_path / "roofline.png"))
+    assert done.returncode == 1
+    assert "--live" in done.stderr
+
+
+def test_progress_is_shown_and_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["progress", "--reset"]) == 0
+    printed = capsys.readouterr().out
+    assert "00-1" in printed
+    assert "0 of" in printed

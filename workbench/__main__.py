@@ -1,0 +1,199 @@
+"""The command line: `python -m workbench doctor | lab | record | roofline | progress`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from workbench import device
+from workbench.errors import NotMeasurableError, UnknownNameError, WorkbenchError
+
+LAB_PACKAGES = ("jupyterlab", "ipykernel", "ipywidgets", "anywidget")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 when all is well, 1 with the reason on stderr when not."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    if command is lab:
+        options.rest = rest  # what this command does not know is JupyterLab's
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        return command(options)
+    except WorkbenchError as error:
+        print(f"workbench: {error}", file=sys.stderr)
+        return 1
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Say what runs here, with which versions, and what more there is; status 1 when something is broken."""
+    here = device.current()
+    memory = f"{here.memory_bytes / 2**30:.0f} GiB, {device.free_memory_bytes() / 2**30:.0f} GiB free"
+    print(f"kernels run on    {here.name}" + (f" ({here.architecture})" if here.is_gpu else ""))
+    if here.is_gpu:
+        shared = here.shared_memory_bytes // 1024
+        print(f"compute units     {here.compute_units}, {shared} KiB of shared memory each")
+        print(f"driver            {here.driver}")
+    else:
+        print(f"                  no GPU in use: {device.gpu_absence() or 'TRITON_INTERPRET is set'}")
+    print(f"memory            {memory}")
+    print(f"python            {platform.python_version()}, {sys.executable}")
+    for package in ("torch", "triton", "numpy", *LAB_PACKAGES):
+        print(f"{package:17s} {_version(package) or 'not installed'}")
+    print()
+    print("lessons, checks   here, " + ("compiled for the GPU" if here.is_gpu else "in Triton's interpreter"))
+    print(
+        "benchmarks        "
+        + ("here" if here.is_gpu else "not here: recordings from other devices are shown")
+    )
+    problems = _problems()
+    for problem in problems:
+        print(f"\nBROKEN  {problem}")
+    if not here.is_gpu:
+        print('\nFor more: an NVIDIA or AMD GPU runs the same lessons live. See README.md, "What you need".')
+    return 1 if problems else 0
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _problems() -> list[str]:
+    """What keeps lessons from running here, each with its fix."""
+    import torch
+
+    from workbench import ops, runtime
+    from workbench.kernels import elementwise
+
+    problems = []
+    where = device.current().torch_device
+    x = torch.arange(100, dtype=torch.float32)
+    try:
+        result = ops.add(x.to(where), x.to(where)).cpu()
+        if not torch.equal(result, 2 * x):
+            problems.append(
+                "A kernel gave a wrong result. Run `make clean lab` to install the tested set anew."
+            )
+    except Exception as error:
+        problems.append(f"No kernel runs here: {error}. Run `make clean lab` to install the tested set anew.")
+    try:
+        if not torch.equal(runtime.interpret(elementwise.launch(x, x)).outputs[0], 2 * x):
+            problems.append("The interpreter's worker gave a wrong result. Run `make clean lab`.")
+    except WorkbenchError as error:
+        problems.append(f"The interpreter's worker does not run: {error}")
+    return problems
+
+
+def lab(options: argparse.Namespace) -> int:
+    """Open JupyterLab with a lesson."""
+    root = Path(__file__).parents[1]
+    lessons = {path.stem: path for path in sorted((root / "lessons").glob("*.ipynb"))}
+    if options.lesson not in lessons:
+        raise UnknownNameError("lesson", options.lesson, lessons)
+    if _version("jupyterlab") is None:
+        print("workbench: JupyterLab is not installed. Run `make lab`.", file=sys.stderr)
+        return 1
+    paths = [str(root / "jupyter"), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        f"--LabApp.default_url=/lab/tree/lessons/{options.lesson}.ipynb",
+    ]
+    if os.geteuid() == 0:
+        command.append("--allow-root")
+    environment = {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
+    return subprocess.run([*command, *options.rest], cwd=root, env=environment, check=False).returncode
+
+
+def record(options: argparse.Namespace) -> int:
+    """Measure a suite and write the recording."""
+    from workbench import suites
+    from workbench.bench import recording
+
+    recorded = suites.record(options.suite, path=options.output, interpreter=options.interpreter)
+    print(recording.table(recorded.lines))
+    for cut in recorded.cut:
+        print(f"not measured: {cut}")
+    print(f"{len(recorded.lines)} lines added to {recorded.path}")
+    return 0
+
+
+def roofline(options: argparse.Namespace) -> int:
+    """Write the roofline as a PNG, from a live run or from the recordings."""
+    from workbench import suites, viz
+
+    if options.live and not device.current().is_gpu:
+        raise NotMeasurableError(
+            "There is no GPU here to measure. Leave out --live to draw what was recorded on one."
+        )
+    ceilings, points = suites.live_or_recorded(recorded=options.recorded)
+    Path(options.output).write_bytes(
+        viz.figure_png(viz.roofline_figure(ceilings, points, theme=options.theme))
+    )
+    print(f"{options.output}: {viz.describe(ceilings, points)}")
+    return 0
+
+
+def progress(options: argparse.Namespace) -> int:
+    """Show the learner's progress, or forget it."""
+    from workbench import teach
+
+    if options.reset:
+        teach.reset_progress()
+    print(teach.progress())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m workbench", description="A workbench for GPU kernel engineering."
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=command)
+        return sub
+
+    add("doctor", doctor, "what runs here, with which versions, and what to do for more")
+
+    lab_parser = add("lab", lab, "open JupyterLab with a lesson; further options go to JupyterLab")
+    lab_parser.add_argument("lesson", nargs="?", default="00_start_here", help="such as 02_roofline")
+
+    record_parser = add("record", record, "measure a suite of cases and write the recording")
+    record_parser.add_argument("suite", nargs="?", default="all", help="its name; an unknown one lists them")
+    record_parser.add_argument(
+        "--output", type=Path, help="the file to append to (default: this device's recording)"
+    )
+    record_parser.add_argument(
+        "--interpreter",
+        action="store_true",
+        help="time the interpreter where there is no GPU; every line says so",
+    )
+
+    roofline_parser = add("roofline", roofline, "write the roofline as a PNG")
+    roofline_parser.add_argument("--output", default="roofline.png", help="the file to write")
+    roofline_parser.add_argument("--theme", choices=("light", "dark"), help="of the figure")
+    source = roofline_parser.add_mutually_exclusive_group()
+    source.add_argument("--live", action="store_true", help="measure here; an error without a GPU")
+    source.add_argument("--recorded", action="store_true", help="draw recordings even where there is a GPU")
+
+    progress_parser = add("progress", progress, "the exercises solved so far")
+    progress_parser.add_argument("--reset", action="store_true", help="forget them")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
