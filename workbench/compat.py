@@ -1,4 +1,4 @@
-"""Triton from 3.6 to 3.9: the names that moved between versions, and repairs of its interpreter, in one place.
+"""Triton from 3.6 to 3.9: the names that moved between versions, and repairs of its interpreter.
 
 Each repair has a test in `tests/test_compat.py` that fails once Triton no longer needs it.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.jit import JITFunction, KernelInterface
+from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
 
 
 def is_kernel(value: object) -> bool:
@@ -27,10 +29,21 @@ def is_wrapped_kernel(value: object) -> bool:
     return isinstance(value, KernelInterface) and not is_kernel(value)
 
 
+def is_constexpr_function(value: object) -> bool:
+    """True for what `@triton.constexpr_function` returns."""
+    return isinstance(value, ConstexprFunction)
+
+
 def python_function(kernel: Any) -> Callable[..., Any]:
-    """The Python function that was decorated with `@triton.jit`."""
+    """The Python function that was decorated with `@triton.jit` or `@triton.constexpr_function`."""
     function: Callable[..., Any] = kernel.fn
     return function
+
+
+def tuple_like(example: Any, items: Iterable[Any]) -> tuple[Any, ...]:
+    """`items` as a tuple; as a named one where `example` is one, since kernels read its fields."""
+    like: tuple[Any, ...] = type(example)(*items) if hasattr(example, "_fields") else tuple(items)
+    return like
 
 
 @lru_cache(maxsize=512)
@@ -52,51 +65,83 @@ def launch_options() -> frozenset[str]:
     from triton.backends.nvidia.compiler import CUDAOptions
 
     names = {field.name for options in (CUDAOptions, HIPOptions) for field in dataclasses.fields(options)}
-    return frozenset(names | {"warmup", "maxnreg"}) - {"arch", "backend_name", "extern_libs"}
+    return frozenset(names) - {"arch", "backend_name", "extern_libs"}
 
 
 def repair_interpreter() -> None:
-    """Mend bfloat16 in Triton's interpreter, which keeps it as raw bits in uint16.
+    """Mend the narrow floats of Triton's interpreter, which keeps bfloat16 and fp8 as raw bits.
 
-    Unrepaired (seen on 3.6.0 and 3.7.1): arithmetic, comparisons, mathematical functions and `tl.dot` work on the bits as
-    integers; a conversion from fp32 truncates and loses subnormals; a bf16 scalar constant and an atomic add
-    fail. Repaired: every operation is done in fp32 and its result rounded once, to nearest even, as GPUs do.
-    Calling it again changes nothing.
+    Unrepaired (seen on 3.6.0 and 3.7.1): arithmetic, comparisons, sums and `tl.dot` of bf16 work on the bits
+    as integers, and so do conversions to bf16 from integers and fp64; that from fp32 truncates, that of a
+    subnormal gives another number; a bf16 scalar constant and an atomic add fail. Conversions from fp8 miss
+    subnormals, infinities and NaN, those to fp8 lose the carry of a rounding. Repaired: every operation is
+    done in fp32 and its result rounded once, to nearest even, as GPUs do. Calling it again changes nothing.
     """
-    builder: Any = interpreter.InterpreterBuilder
-    if getattr(builder, "bf16_is_repaired", False):
+    if isinstance(interpreter._interpreter, _Memory):
         return
-    builder.bf16_is_repaired = True
-    for name in ("binary_op", "unary_op", "ternary_op", "create_fma", "create_rsqrt", "create_erf"):
+    builder: Any = interpreter.InterpreterBuilder
+    # Of the unary ones only negation meets bf16, and only from Triton 3.9 on: before, it is a subtraction.
+    for name in ("binary_op", "unary_op", "ternary_op", "create_fma"):
         setattr(builder, name, _in_fp32(getattr(builder, name)))
-    builder.create_dot = _dot_in_fp32(builder.create_dot)
     for name in ("cast_impl", "create_fp_to_fp"):
-        setattr(builder, name, _rounding_to_bf16(getattr(builder, name)))
+        setattr(builder, name, _converting(getattr(builder, name)))
+    builder.create_dot = _dot_of_wide(builder.create_dot)
     builder.get_bf16 = lambda self, value: _narrow(self.get_fp32(value))
-    builder.create_atomic_rmw = _atomic_add_of_bf16(builder.create_atomic_rmw)
     reductions: Any = interpreter.ReduceOps
     reductions.sum = _sum_in_fp32(reductions.sum)
+    interpreter._interpreter = _Memory(interpreter._interpreter)
+
+
+_FP8 = {
+    tl.float8e5: torch.float8_e5m2,
+    tl.float8e4nv: torch.float8_e4m3fn,
+    tl.float8e5b16: torch.float8_e5m2fnuz,
+    tl.float8e4b8: torch.float8_e4m3fnuz,
+}
+
+
+@cache
+def _values_of_fp8(dtype: torch.dtype) -> npt.NDArray[np.float32]:
+    """The value of each of the 256 patterns of bits."""
+    values: npt.NDArray[np.float32] = torch.arange(256, dtype=torch.uint8).view(dtype).float().numpy()
+    return values
+
+
+def _from_bf16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Exact: the same bits, followed by sixteen zeros."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _to_bf16(values: npt.NDArray[Any], toward_zero: bool = False) -> npt.NDArray[np.uint16]:
+    """Rounded to nearest even (or toward zero); NaN stays NaN."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32).reshape(values.shape)
+    rounded = bits if toward_zero else bits + 0x7FFF + ((bits >> 16) & 1)
+    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded >> 16).astype(np.uint16)
+
+
+def _to_fp8(values: npt.NDArray[Any], dtype: torch.dtype) -> npt.NDArray[np.uint8]:
+    """Rounded to nearest even; what is too large becomes the largest, as on NVIDIA GPUs; NaN stays NaN."""
+    most = torch.finfo(dtype).max
+    wide = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32).reshape(values.shape))
+    bits: npt.NDArray[np.uint8] = wide.clamp(-most, most).to(dtype).view(torch.uint8).numpy()
+    return bits
 
 
 def _is_bf16(value: Any) -> bool:
-    return isinstance(value, interpreter.TensorHandle) and value.get_element_ty() == tl.bfloat16
+    return isinstance(value, interpreter.TensorHandle) and value.dtype.scalar == tl.bfloat16
 
 
 def _widen(value: Any) -> Any:
-    """bf16 to fp32, exact: the same bits, followed by sixteen zeros."""
-    if not _is_bf16(value):
-        return value
-    bits = value.data.astype(np.uint32) << 16
-    return interpreter.TensorHandle(bits.view(np.float32), tl.float32)
+    """bf16 and fp8 to fp32, exact; all else as it is."""
+    if _is_bf16(value):
+        return interpreter.TensorHandle(_from_bf16(value.data), tl.float32)
+    if isinstance(value, interpreter.TensorHandle) and value.dtype.scalar in _FP8:
+        return interpreter.TensorHandle(_values_of_fp8(_FP8[value.dtype.scalar])[value.data], tl.float32)
+    return value
 
 
 def _narrow(value: Any) -> Any:
-    """fp32 to bf16, to nearest even; NaN stays NaN."""
-    bits = np.ascontiguousarray(value.data, dtype=np.float32).view(np.uint32)
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    quiet_nan = ((bits >> 16) | 0x40).astype(np.uint16)
-    data = np.where(np.isnan(value.data), quiet_nan, rounded).reshape(value.data.shape)
-    return interpreter.TensorHandle(data, tl.bfloat16)
+    return interpreter.TensorHandle(_to_bf16(value.data), tl.bfloat16)
 
 
 def _in_fp32(operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,19 +154,22 @@ def _in_fp32(operation: Callable[..., Any]) -> Callable[..., Any]:
     return repaired
 
 
-def _dot_in_fp32(dot: Callable[..., Any]) -> Callable[..., Any]:
-    def repaired(self: Any, a: Any, b: Any, accumulator: Any, *options: Any) -> Any:
-        result = dot(self, _widen(a), _widen(b), _widen(accumulator), *options)
-        return _narrow(result) if _is_bf16(accumulator) else result
+def _converting(convert: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, source: Any, target: Any, *rounding: Any) -> Any:
+        wide, scalar = _widen(source), target.scalar
+        toward_zero = rounding == (interpreter._ir.ROUNDING_MODE.RTZ,)
+        if scalar == tl.bfloat16:
+            return interpreter.TensorHandle(_to_bf16(wide.data, toward_zero), scalar)
+        if scalar in _FP8 and not toward_zero:
+            return interpreter.TensorHandle(_to_fp8(wide.data, _FP8[scalar]), scalar)
+        return convert(self, source, target, *rounding) if wide is source else self.cast_impl(wide, target)
 
     return repaired
 
 
-def _rounding_to_bf16(convert: Callable[..., Any]) -> Callable[..., Any]:
-    def repaired(self: Any, source: Any, target: Any, *rounding: Any) -> Any:
-        if source.dtype.scalar == tl.float32 and target.scalar == tl.bfloat16 and not _toward_zero(rounding):
-            return _narrow(source)
-        return convert(self, source, target, *rounding)
+def _dot_of_wide(dot: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return dot(self, _widen(a), _widen(b), *rest)
 
     return repaired
 
@@ -136,31 +184,27 @@ def _sum_in_fp32(total: Callable[..., Any]) -> Callable[..., Any]:
     return repaired
 
 
-def _toward_zero(rounding: tuple[Any, ...]) -> bool:
-    return bool(rounding) and rounding[0] == interpreter._ir.ROUNDING_MODE.RTZ
+class _Memory:
+    """The interpreter's memory functions, with an atomic add of bf16, which comes to them as uint16."""
 
+    def __init__(self, plain: Any) -> None:
+        self._plain = plain
 
-def _atomic_add_of_bf16(atomic: Callable[..., Any]) -> Callable[..., Any]:
-    add = interpreter._ir.ATOMIC_OP.FADD
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
 
-    def repaired(self: Any, operation: Any, pointers: Any, value: Any, mask: Any, *options: Any) -> Any:
-        if operation != add or not _is_bf16(value):
-            return atomic(self, operation, pointers, value, mask, *options)
-        # The interpreter runs one program at a time, so a plain read, add and write is atomic; lanes go one by one,
-        # since several may name one address.
-        lanes = zip(pointers.data.flat, _widen(value).data.flat, mask.data.flat, strict=True)
-        old = np.zeros(value.data.size, dtype=np.uint16)
-        for lane, (address, addend, active) in enumerate(lanes):
-            if active:
-                old[lane] = _add_in_memory(address, addend)
-        return interpreter.TensorHandle(old.reshape(value.data.shape), tl.bfloat16)
+    def atomic_rmw(self, operation: Any, pointers: Any, value: Any, mask: Any, semantics: Any) -> Any:
+        if operation != self._plain.RMW_OP.FADD or value.dtype != np.uint16:
+            return self._plain.atomic_rmw(operation, pointers, value, mask, semantics)
+        # One program runs at a time, so a plain read, add and write is atomic; lanes go one by one, since
+        # several may name one address.
+        lanes = zip(pointers.flat, value.flat, mask.flat, strict=True)
+        return np.array([self._add(*lane) for lane in lanes], np.uint16).reshape(value.shape)
 
-    return repaired
-
-
-def _add_in_memory(address: np.uint64, addend: np.float32) -> np.uint16:
-    where, active = np.array([address]), np.array([True])
-    bits = interpreter._interpreter.load(where, active, np.zeros(1, np.uint16), np.dtype(np.uint16))
-    total = _widen(interpreter.TensorHandle(bits, tl.bfloat16)).data + addend
-    interpreter._interpreter.store(where, _narrow(interpreter.TensorHandle(total, tl.float32)).data, active)
-    return np.uint16(bits[0])
+    def _add(self, address: np.uint64, addend: np.uint16, active: np.bool_) -> np.uint16:
+        """Add at `address` where `active`; what was there before."""
+        where, mask = np.array([address]), np.array([active])
+        old = self._plain.load(where, mask, np.zeros(1, np.uint16), np.dtype(np.uint16))
+        total = _from_bf16(old) + _from_bf16(np.array([addend]))
+        self._plain.store(where, _to_bf16(total), mask)
+        return np.uint16(old[0])

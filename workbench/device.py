@@ -1,7 +1,7 @@
 """What runs the kernels here: an NVIDIA GPU (CUDA), an AMD GPU (ROCm), or Triton's interpreter on the CPU.
 
-`@triton.jit` reads `TRITON_INTERPRET` once, when Triton is imported, so the choice is made before that: importing
-`workbench` calls :func:`choose`. Only this file asks the running machine.
+`@triton.jit` reads `TRITON_INTERPRET` once, when Triton is imported, so the choice is made before that:
+importing `workbench` calls :func:`choose`. Only this file asks the running machine.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Device:
 def choose() -> None:
     """Decide between GPU and interpreter, before Triton is imported. Called by `import workbench`.
 
-    A `TRITON_INTERPRET` that the user set is respected. Otherwise kernels are interpreted when torch sees no GPU.
+    A `TRITON_INTERPRET` that the user set is respected. Otherwise kernels are interpreted when torch sees no
+    GPU.
 
     Raises:
         DeviceError: Triton was already imported in the other mode.
@@ -76,18 +77,18 @@ def choose() -> None:
         if interprets != is_interpreter():
             have, want = ("interpret", "compile") if interprets else ("compile", "interpret")
             raise DeviceError(
-                f"Triton was imported before workbench, set to {have} kernels, and this machine needs it to {want} "
-                "them. Restart Python (in a notebook: Kernel > Restart) and import workbench before triton."
+                f"Triton was imported before workbench, set to {have} kernels, and this machine needs it to "
+                f"{want} them. Restart Python (in a notebook: Kernel > Restart) and import workbench first."
             )
 
 
 def is_interpreter() -> bool:
-    """True when kernels in this process run in Triton's interpreter (`TRITON_INTERPRET`, as Triton reads it)."""
+    """True when this process interprets kernels: `TRITON_INTERPRET`, as Triton reads it."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
 
 
 def _triton_interprets() -> bool:
-    """Whether the Triton that is imported interprets: its own library was decorated at import, one way or the other."""
+    """Whether the imported Triton interprets: its own library was decorated when it was imported."""
     import triton.language as tl
     from triton.runtime.jit import JITFunction
 
@@ -115,8 +116,8 @@ def current() -> Device:
         )
     if not torch.cuda.is_available():
         raise DeviceError(
-            "TRITON_INTERPRET is set to compile kernels, but torch sees no GPU. Unset it to use the interpreter, or "
-            "run `python -m workbench doctor` to see what a GPU needs."
+            "TRITON_INTERPRET is set to compile kernels, but torch sees no GPU. Unset it to use the "
+            "interpreter, or run `python -m workbench doctor` to see what a GPU needs."
         )
     index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)

@@ -1,32 +1,40 @@
 """Every exception that the workbench raises.
 
-Each is a subclass of the built-in exception that torch would raise in its place, so that code written for torch
-catches it. The message says which argument it is about, what was given, and what to do instead.
+Each is a subclass of the built-in exception that torch would raise in its place, so that code written for
+torch catches it. The message says which argument it is about, what was given, and what to do instead.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import sysconfig
 import traceback
 from collections.abc import Iterable, Sequence
 
-_PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__))
+# Where there is no code of the reader's: this package, Python's own library, and what is installed.
+_OWN_AND_PYTHONS = (
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), ""),
+    sysconfig.get_path("stdlib"),
+)
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 class WorkbenchError(Exception):
     """The root of all exceptions raised here.
 
-    In a notebook it is shown as the lines of the reader's own code that led to it, then the message: the stack inside
-    the workbench, Triton and torch tells a learner nothing. `raise` it as usual; the full traceback stays on it.
+    In a notebook it is shown as the lines of the reader's own code that led to it, then the message: the
+    stack inside the workbench, Triton and torch tells a learner nothing. `raise` it as usual; the full
+    traceback stays on it.
     """
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython prints for this exception (its hook for exceptions that know how to show themselves)."""
+        """What IPython prints for this exception: its hook for those that know how to show themselves."""
         frames = [
             frame
             for frame in traceback.extract_tb(self.__traceback__)
-            if not frame.filename.startswith(_PACKAGE_FOLDER) and "site-packages" not in frame.filename
+            if not frame.filename.startswith(_OWN_AND_PYTHONS)
+            and not any(folder in frame.filename for folder in _INSTALLED)
         ]
         return [*traceback.format_list(frames), f"{type(self).__name__}: {self}"]
 
@@ -62,9 +70,9 @@ class ArgumentTypeError(WorkbenchError, TypeError):
 
 
 class TensorMismatchError(WorkbenchError, RuntimeError):
-    """Tensors do not fit together or do not fit the kernel: shape, dtype or device (torch raises RuntimeError).
+    """Tensors do not fit together or do not fit the kernel: shape, dtype or device.
 
-    Arguments as in :class:`InvalidArgumentError`.
+    Torch raises RuntimeError there. Arguments as in :class:`InvalidArgumentError`.
     """
 
     def __init__(self, argument: str, given: object, fix: str) -> None:
@@ -189,7 +197,7 @@ def check_positive(argument: str, value: object, fix: str = "Give a whole number
 
 
 def check_power_of_two(argument: str, value: object) -> int:
-    """`value` as a power of two, which `tl.arange` demands of a tile's length, or an error that names `argument`."""
+    """`value` as a power of two, as `tl.arange` wants a tile's length, or an error that names `argument`."""
     length = check_positive(argument, value, "A tile's length is a power of two, such as 128.")
     if length & (length - 1):
         below, above = 1 << (length.bit_length() - 1), 1 << length.bit_length()

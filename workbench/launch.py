@@ -1,6 +1,6 @@
 """The launch: everything that one operator call needs, as plain data.
 
-Every room takes a :class:`Launch`, so that what is run, traced, compiled and measured is always the same thing.
+Every room takes a :class:`Launch`: what is run, traced, compiled and measured is always the same thing.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from workbench.errors import (
 
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
+MOST_PROGRAMS = (2**31 - 1, 2**16 - 1, 2**16 - 1)
+
 
 @dataclass(frozen=True)
 class Work:
@@ -37,7 +39,8 @@ class Work:
 
     Attributes:
         flops: floating-point operations; a multiply-add counts as two.
-        bytes: the least bytes that must move between memory and chip: each input read once, each output written once.
+        bytes: the least bytes that must move between memory and chip: each input read once, each output
+            written once.
     """
 
     flops: int
@@ -58,7 +61,7 @@ class Work:
         return self.flops / self.bytes if self.bytes else float("inf")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One kernel started over one grid.
 
@@ -66,7 +69,8 @@ class Step:
         kernel: a `@triton.jit` function.
         grid: the number of programs along each of one to three axes.
         args: the kernel's positional arguments.
-        meta: its keyword arguments: constexpr parameters such as `BLOCK_SIZE`, and `num_warps`, `num_stages`, ...
+        meta: its keyword arguments: constexpr parameters such as `BLOCK_SIZE`, and launch options such as
+            `num_warps` and `num_stages`.
     """
 
     kernel: Any
@@ -110,7 +114,13 @@ class Step:
 
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor among the arguments, those inside tuples and tensor descriptors too."""
-        return [tensor for value in (*self.args, *self.meta.values()) for tensor in _tensors_in(value)]
+        found: list[torch.Tensor] = []
+        for value in (*self.args, *self.meta.values()):
+            if isinstance(value, torch.Tensor):
+                found.append(value)
+            elif not isinstance(value, int | float | str):
+                found += _tensors_in(value)
+        return found
 
     def check(self) -> None:
         """Find what would fail, before anything runs.
@@ -119,12 +129,12 @@ class Step:
             ArgumentTypeError: `kernel` is not a jit function, or `grid` is not a tuple.
             InvalidArgumentError: a grid axis under 1, more than three axes, an argument missing or too many.
             UnknownNameError: `meta` has a name that is neither a parameter of the kernel nor a launch option.
-            TensorMismatchError: tensors on several devices, or on one that cannot run this kernel.
+            TensorMismatchError: tensors on several devices.
         """
         _check_kernel(self.kernel)
         _check_grid(self.grid)
         self._check_names()
-        self._check_devices()
+        self._check_one_device()
 
     def run(
         self, *, observer: interpreter.Observer | None = None, order: Sequence[int] | None = None
@@ -137,12 +147,15 @@ class Step:
         Raises:
             KernelError: it failed to compile or to run; the message shows the line of its source.
             OutOfBoundsError: (interpreter) it addressed memory outside its tensors.
+            InvalidArgumentError: `order` is not a permutation of the programs' numbers.
         """
+        if order is not None and sorted(order) != list(range(self.programs)):
+            raise InvalidArgumentError(
+                "order", f"got {_in_short(tuple(order))}", f"Give each number under {self.programs} once."
+            )
         try:
             if device.is_interpreter():
-                with interpreter.watched(
-                    self.name, self.file, self._memory(), observer=observer, order=order
-                ):
+                with interpreter.watched(self.name, self.file, self.memory(), observer=observer, order=order):
                     self.kernel[self.grid](*self.args, **self.meta)
             else:
                 with _device_of(self.tensors()):
@@ -150,7 +163,7 @@ class Step:
         except Exception as error:
             raise _kernel_error(self.kernel, error) from None
 
-    def _memory(self) -> dict[str, torch.Tensor]:
+    def memory(self) -> dict[str, torch.Tensor]:
         """The tensors by the parameter that holds them: `x`, or `pair[1]` inside a tuple."""
         memory: dict[str, torch.Tensor] = {}
         for name, value in self.arguments().items():
@@ -160,11 +173,17 @@ class Step:
 
     def _check_names(self) -> None:
         signature = compat.signature(self.kernel)
+        own = 0
         for name in self.meta:
-            if name not in signature.parameters and name not in compat.launch_options():
+            if name in signature.parameters:
+                own += 1
+            elif name not in compat.launch_options():
                 raise UnknownNameError(
                     f"meta of {self.name}", name, [*signature.parameters, "num_warps", "num_stages"]
                 )
+        last = list(signature.parameters)[len(self.args) :]
+        if len(self.args) + own == len(signature.parameters) and all(name in self.meta for name in last):
+            return  # each parameter is given once: no need for the slower binding, which says what is wrong
         try:
             self.arguments()
         except TypeError as error:
@@ -172,7 +191,7 @@ class Step:
                 f"args of {self.name}", error, f"Its parameters are ({', '.join(signature.parameters)})."
             ) from None
 
-    def _check_devices(self) -> None:
+    def _check_one_device(self) -> None:
         places = {tensor.device for tensor in self.tensors()}
         if len(places) > 1:
             raise TensorMismatchError(
@@ -180,16 +199,28 @@ class Step:
                 f"tensors on {' and '.join(sorted(map(str, places)))}",
                 "Move them all to one device.",
             )
-        here = device.current()
-        if here.is_gpu and any(place.type != here.torch_device for place in places):
+        if any(place.type == "meta" for place in places):
             raise TensorMismatchError(
-                f"args of {self.name}",
-                f"tensors on {places.pop()}, while kernels run on {here.name}",
-                f"Create them with device={here.torch_device!r}.",
+                f"args of {self.name}", "tensors on the meta device", "A kernel needs tensors that hold data."
             )
 
+    def check_place(self) -> None:
+        """Raise TensorMismatchError where a tensor lies where kernels of this process cannot reach it.
 
-@dataclass(frozen=True)
+        Only a run needs this: a launch of CPU tensors can be interpreted and checked in a worker all the
+        same.
+        """
+        here = device.current()
+        for tensor in self.tensors():
+            if tensor.device.type != here.torch_device:
+                raise TensorMismatchError(
+                    f"args of {self.name}",
+                    f"tensors on {tensor.device}, while kernels run on {here.name}",
+                    f"Create them with device={here.torch_device!r}.",
+                )
+
+
+@dataclass(frozen=True, eq=False)
 class Launch:
     """An operator call: ordered steps, what they write, and what they must do.
 
@@ -225,7 +256,8 @@ class Launch:
 
         Args:
             kernel: a `@triton.jit` function.
-            grid: programs per axis, `(n,)` or `n`; or a function from the meta-parameters to it, as Triton takes.
+            grid: programs per axis, `(n,)` or `n`; or, as Triton takes, a function from a dict of the
+                kernel's arguments to it.
             args: the kernel's positional arguments.
             outputs: the tensors that it writes; they are among `args`, or views of what is.
             accumulators: tensors that it adds into, zeroed before each run.
@@ -236,35 +268,33 @@ class Launch:
             as :meth:`Step.check`; and InvalidArgumentError where an output is not among the arguments.
         """
         _check_kernel(kernel)
-        if callable(grid):
-            grid = grid(dict(meta))
-        if isinstance(grid, int):
-            grid = (grid,)
-        if isinstance(outputs, torch.Tensor):
-            outputs = (outputs,)
-        step = Step(kernel, tuple(grid) if isinstance(grid, list) else grid, args, meta)
-        launch = cls((step,), tuple(outputs), tuple(accumulators), work)
-        launch.check()
+        programs: Any = _called(grid, Step(kernel, (1,), args, meta)) if callable(grid) else grid
+        if isinstance(programs, int):
+            programs = (programs,)
+        step = Step(kernel, tuple(programs) if isinstance(programs, list) else programs, args, meta)
+        launch = cls((step,), _tuple_of("outputs", outputs), _tuple_of("accumulators", accumulators), work)
+        _ = launch._checked
         return launch
 
     def check(self) -> None:
-        """Check every step (see :meth:`Step.check`) and that each output is one of the tensors that a step is given."""
+        """Check every step (see :meth:`Step.check`), and that what is written are tensors given to a step."""
         for step in self.steps:
             step.check()
-        if not self.steps:
-            return
+        if not isinstance(self.work, Work | None):
+            raise ArgumentTypeError("work", f"got a {type(self.work).__name__}", "Give a Work, or None.")
         known = {_storage(tensor) for step in self.steps for tensor in step.tensors()}
-        for i, output in enumerate(self.outputs):
-            if not isinstance(output, torch.Tensor):
-                raise ArgumentTypeError(
-                    f"outputs[{i}]", f"got a {type(output).__name__}", "Give the tensors written."
-                )
-            if _storage(output) not in known:
-                raise InvalidArgumentError(
-                    f"outputs[{i}]",
-                    f"a tensor of shape {tuple(output.shape)} that no step is given",
-                    "Pass the kernel the tensor that it is to write, and name that one.",
-                )
+        for argument, tensors in (("outputs", self.outputs), ("accumulators", self.accumulators)):
+            for i, tensor in enumerate(tensors):
+                if not isinstance(tensor, torch.Tensor):
+                    raise ArgumentTypeError(
+                        f"{argument}[{i}]", f"got a {type(tensor).__name__}", "Give the tensors written."
+                    )
+                if self.steps and _storage(tensor) not in known:
+                    raise InvalidArgumentError(
+                        f"{argument}[{i}]",
+                        f"a tensor of shape {tuple(tensor.shape)} that no step is given",
+                        "Pass the kernel the tensor that it is to write, and name that one.",
+                    )
 
     def reset(self) -> None:
         """Zero what the steps accumulate into."""
@@ -277,9 +307,10 @@ class Launch:
         Grids and arguments are checked on the first run: a launch is plain data that does not change.
 
         Raises:
-            as :meth:`check`; and KernelError where a kernel fails to compile or to run.
+            as :meth:`check`; TensorMismatchError where tensors lie on a device that kernels here cannot
+            reach; KernelError where a kernel fails to compile or to run.
         """
-        _ = self._checked
+        _ = self._checked, self._placed
         self.reset()
         for step in self.steps:
             step.run()
@@ -290,13 +321,30 @@ class Launch:
         self.check()
         return True
 
+    @cached_property
+    def _placed(self) -> bool:
+        for step in self.steps:
+            step.check_place()
+        return True
+
 
 def _in_short(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return f"({', '.join(map(_in_short, value))})"
-    return compat.python_function(value).__name__ if compat.is_kernel(value) else str(value)
+    if isinstance(base := getattr(value, "base", None), torch.Tensor):
+        return f"{type(value).__name__}({_in_short(base)})"
+    name = getattr(value, "__name__", None)  # of a function: its repr has an address
+    return name if isinstance(name, str) else str(value)
+
+
+def _tuple_of(argument: str, tensors: Sequence[torch.Tensor] | torch.Tensor) -> tuple[torch.Tensor, ...]:
+    if isinstance(tensors, torch.Tensor):
+        return (tensors,)
+    if not isinstance(tensors, Sequence):
+        raise ArgumentTypeError(argument, f"got a {type(tensors).__name__}", "Give a tuple of tensors.")
+    return tuple(tensors)
 
 
 def _check_kernel(kernel: object) -> None:
@@ -313,13 +361,33 @@ def _check_kernel(kernel: object) -> None:
     )
 
 
+def _called(grid: Callable[[dict[str, Any]], Any], step: Step) -> Any:
+    """What a grid given as a function says, called as Triton does: with the kernel's arguments by name."""
+    step.check()
+    arguments = step.arguments()
+    try:
+        return grid(arguments)
+    except Exception as error:
+        raise InvalidArgumentError(
+            "grid",
+            f"its function raised {type(error).__name__}: {error}",
+            f"It is given a dict of {', '.join(arguments)}.",
+        ) from error
+
+
 def _check_grid(grid: object) -> None:
     if not isinstance(grid, tuple):
         raise ArgumentTypeError("grid", f"got {grid!r}", "Give a tuple of programs per axis, such as (n,).")
     if not 1 <= len(grid) <= 3:
         raise InvalidArgumentError("grid", f"got {len(grid)} axes", "Give one to three.")
-    for axis, programs in enumerate(grid):
+    for axis, (programs, most) in enumerate(zip(grid, MOST_PROGRAMS, strict=False)):
         check_positive(f"grid[{axis}]", programs, "A launch needs at least one program along each axis.")
+        if programs > most:
+            raise InvalidArgumentError(
+                f"grid[{axis}]",
+                f"got {programs}",
+                f"A GPU starts at most {most} along this axis.",
+            )
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

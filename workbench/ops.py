@@ -1,7 +1,7 @@
 """Client API: functions with torch's own names and signatures, run by the kernels of this package.
 
-Each picks a template and an instance, launches, and returns what torch would: same broadcasting, dtypes, strides
-and errors; autograd where torch has it.
+Each picks a template and an instance, launches, and returns what torch would: same broadcasting, dtypes,
+strides and errors; autograd where torch has it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from workbench.errors import ArgumentTypeError, TensorMismatchError
 from workbench.kernels import elementwise
 
 Number = bool | int | float | complex
+
+_PLAIN_DTYPES = frozenset(
+    (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
+)
 
 
 def add(
@@ -38,7 +42,7 @@ def add(
             raise TensorMismatchError(
                 "out", "given together with tensors that require grad", "Drop out=, or use torch.no_grad()."
             )
-        return _Add.apply(input, other, alpha)  # type: ignore[no-any-return]  # torch does not type Function.apply
+        return _Add.apply(input, other, alpha)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _add(input, other, alpha, out)
 
 
@@ -66,13 +70,14 @@ def _reduced(grad: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch
 def _add(
     input: torch.Tensor, other: torch.Tensor | Number, alpha: Number, out: torch.Tensor | None
 ) -> torch.Tensor:
-    if out is None and alpha == 1 and isinstance(other, torch.Tensor) and _flat_alike(input, other):
-        (result,) = elementwise.launch(input, other, torch.empty_like(input)).run()
+    if out is None and isinstance(other, torch.Tensor) and _is_plain(input, other, alpha):
+        result = torch.empty_like(input)
+        _run_axpy(other, input, result, alpha)
         return result
 
     like = _torch_result(input, other, alpha)
     if not isinstance(other, torch.Tensor):
-        other = torch.full((), other, dtype=like.dtype, device=input.device)
+        other = _number(other, like.dtype, input.device)
     input, other = _on_one_device(input, other)
     result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=input.device)
     x, y = torch.broadcast_tensors(other, input)
@@ -90,48 +95,67 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
             raise TensorMismatchError(
                 "alpha", f"got {alpha}", "Multiply other by a complex alpha before the call."
             )
-        parts = [torch.view_as_real(t.to(result.dtype).resolve_conj()) for t in (x, y)]
-        _run_axpy(*parts, torch.view_as_real(result), alpha.real if isinstance(alpha, complex) else alpha)
+        x, y = (torch.view_as_real(t.to(result.dtype).resolve_conj()) for t in (x, y))
+        _run_axpy(x, y, torch.view_as_real(result), alpha.real if isinstance(alpha, complex) else alpha)
     else:
         x, y = x.resolve_neg(), y.resolve_neg()
-        operation = "add" if alpha == 1 else "axpy"
         assert not isinstance(alpha, complex)  # torch refused it when it named the result
+        if result.dtype == torch.int64 and elementwise.MOST_WHOLE_IN_A_DOUBLE < abs(alpha) < 2**63:
+            x, alpha = x * alpha, 1
+        operation = "add" if alpha == 1 else "axpy"
         elementwise.launch(x, y, result, operation=operation, alpha=alpha).run()
 
 
-def _flat_alike(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Both contiguous, of one shape, dtype and device, and of a dtype that needs no conversion."""
+def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:
+    """Whether the result is plainly another `x`, as in most calls, so that torch need not be asked."""
     return (
         x.dtype == y.dtype
-        and x.dtype != torch.bool
+        and x.dtype in _PLAIN_DTYPES
         and x.shape == y.shape
         and x.device == y.device
         and x.is_contiguous()
         and y.is_contiguous()
-        and not (x.is_complex() or x.is_neg() or y.is_neg())
-        and x.dtype.itemsize >= 1
-        and elementwise.is_supported(x, y, x) == ""
+        and isinstance(alpha, int | float if x.dtype.is_floating_point else int)
+        and not isinstance(alpha, bool)
     )
 
 
 def _torch_result(input: torch.Tensor, other: torch.Tensor | Number, alpha: Number) -> torch.Tensor:
-    """The result's shape, strides and dtype, from torch's own rules: a tensor on the meta device, without data."""
-    operands = [_without_data(t) if isinstance(t, torch.Tensor) else t for t in (input, other)]
+    """The result's shape, strides and dtype by torch's own rules: a tensor without data."""
+    operands = (input, other)
     try:
-        return torch.add(*operands, alpha=alpha)  # type: ignore[arg-type]  # a tensor or a number, as add takes
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        # A meta tensor's add has the strides but passes over some errors, which one of no elements raises.
+        torch.add(
+            *(_without_elements(t) if isinstance(t, torch.Tensor) else t for t in operands), alpha=alpha
+        )
+        return torch.add(
+            *(_without_data(t) if isinstance(t, torch.Tensor) else t for t in operands), alpha=alpha
+        )
+    except (RuntimeError, TypeError, ValueError, IndexError, OverflowError) as error:
         given = ", ".join(_in_words(t) for t in (input, other))
         raise TensorMismatchError(
             "input, other", f"{given}, alpha={alpha!r}", f"torch.add says: {error}"
         ) from None
 
 
+def _number(value: Number, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A number as a tensor of no dimensions; whole ones wrap as torch's do."""
+    wide = torch.complex64 if dtype == torch.complex32 else dtype
+    if isinstance(value, int) and not (dtype.is_floating_point or dtype.is_complex):
+        value, wide = (value + 2**63) % 2**64 - 2**63, torch.int64
+    return torch.full((), value, dtype=wide, device=device).to(dtype)
+
+
 def _without_data(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
+def _without_elements(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty((0,) * bool(tensor.dim()), dtype=tensor.dtype, device=tensor.device)
+
+
 def _on_one_device(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As torch does, a tensor of no dimensions on the CPU joins the other on its device; nothing else moves."""
+    """As in torch, a tensor of no dimensions on the CPU joins the other on its device; nothing else moves."""
     if x.device != y.device:
         if y.dim() == 0 and y.device.type == "cpu":
             return x, y.to(x.device)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from loky.process_executor import ProcessPoolExecutor, TerminatedWorkerError
+from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
@@ -25,6 +25,7 @@ from workbench.interpreter import Access
 from workbench.launch import Launch, Step
 from workbench.runtime.source import KernelSource, pack, unpack
 
+START_SECONDS = 120.0
 GUARD_BYTES = 4096
 ALIGNMENT = 64
 
@@ -35,8 +36,8 @@ class Interpreted:
 
     Attributes:
         outputs: its outputs, on the CPU, with the strides that they had.
-        changed: of the launch's own tensors, those in whose memory elements changed that belong to no output and no
-            accumulator (one tensor for each memory).
+        changed: of the launch's own tensors, those in whose memory elements changed that belong to no output
+            and no accumulator (one tensor for each memory).
         accesses: of each step, its accesses to memory in order; empty unless they were asked for.
         printed: what the kernel printed (`tl.device_print`).
     """
@@ -93,36 +94,50 @@ class Worker:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
+        self._lock = threading.RLock()
         self._executor: ProcessPoolExecutor | None = None
 
     def submit(self, function: Any, *args: Any) -> Future[Any]:
         """Queue a call; it starts the process if there is none."""
-        if self._executor is None:
-            self._executor = ProcessPoolExecutor(
-                max_workers=1, env=self._environment, initializer=_end_with_parent, initargs=(os.getpid(),)
-            )
-        future: Future[Any] = self._executor.submit(function, *args)
-        return future
+        with self._lock:
+            if self._executor is None:
+                self._executor = ProcessPoolExecutor(
+                    max_workers=1,
+                    env=self._environment,
+                    initializer=_end_with_parent,
+                    initargs=(os.getpid(),),
+                )
+                self._started = self._executor.submit(os.getpid)
+            future: Future[Any] = self._executor.submit(function, *args)
+            return future
 
     def call(self, function: Any, *args: Any, timeout: float) -> Any:
-        """The result of `function(*args)` in the worker.
+        """The result of `function(*args)` in the worker; the time begins when the process has started.
+
+        Threads take turns, so that one whose time is over stops no other's call.
 
         Raises:
             what the function raises; WorkerError where the process dies or the time is over.
         """
-        try:
-            return self.submit(function, *args).result(timeout)
-        except FutureTimeoutError:
-            self.stop()
-            raise WorkerError(
-                f"The kernel did not finish within {timeout:g} s in the interpreter and was stopped. Look for a loop that never "
-                "ends, or make the problem smaller: the interpreter takes about 50 µs an operation."
-            ) from None
-        except TerminatedWorkerError as error:
-            self.stop()
-            raise WorkerError(
-                f"The worker process died while it ran the kernel ({error}). The next call starts a new one."
-            ) from None
+        with self._lock:
+            try:
+                future = self.submit(function, *args)
+                self._started.result(START_SECONDS)
+                return future.result(timeout)
+            except KeyboardInterrupt:
+                self.stop()
+                raise
+            except FutureTimeoutError:
+                self.stop()
+                raise WorkerError(
+                    f"The kernel did not finish within {timeout:g} s in the interpreter and was stopped. "
+                    "Look for a loop that never ends, or make the problem smaller: an operation takes 50 µs."
+                ) from None
+            except BrokenProcessPool as error:
+                self.stop()
+                raise WorkerError(
+                    f"The worker process died while it ran the kernel ({error}). The next call starts one."
+                ) from None
 
     def stop(self) -> None:
         """End the process; the next call starts another."""
@@ -132,7 +147,7 @@ class Worker:
 
 
 def _end_with_parent(parent: int) -> None:
-    """In the worker: leave when the parent is gone, however it went. loky alone outlives a parent that is killed."""
+    """In the worker: leave when the parent is gone. loky alone outlives a parent that is killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -172,7 +187,7 @@ class _Descriptor:
 
 @dataclass
 class _Packed:
-    """A launch as data: memories (one for each storage, so that views stay views), and steps and outputs in terms of them."""
+    """A launch as data: memories, one for each storage so that views stay views, and what lies in them."""
 
     memories: list[bytes] = field(default_factory=list)
     steps: list[Any] = field(default_factory=list)
@@ -200,9 +215,9 @@ def _pack_launch(launch: Launch) -> tuple[_Packed, list[torch.Tensor]]:
         if key not in numbers:
             numbers[key] = len(packed.memories)
             owners.append(tensor)
-            packed.memories.append(bytes(storage.cpu()) if storage.nbytes() else b"")
+            packed.memories.append(_bytes_of(storage))
         return _View(
-            numbers[key], tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+            numbers[key], tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
         )
 
     def value(item: Any) -> Any:
@@ -211,7 +226,7 @@ def _pack_launch(launch: Launch) -> tuple[_Packed, list[torch.Tensor]]:
         if compat.is_kernel(item):
             return pack(item)
         if isinstance(item, tuple | list):
-            return tuple(map(value, item))
+            return compat.tuple_like(item, map(value, item))
         if isinstance(getattr(item, "base", None), torch.Tensor):
             return _Descriptor(view(item.base), {k: v for k, v in vars(item).items() if k != "base"})
         return item
@@ -222,6 +237,11 @@ def _pack_launch(launch: Launch) -> tuple[_Packed, list[torch.Tensor]]:
     packed.outputs = [view(tensor) for tensor in launch.outputs]
     packed.accumulators = [view(tensor) for tensor in launch.accumulators]
     return packed, owners
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> bytes:
+    # Not bytes(storage), which fetches them one by one.
+    return torch.empty(0, dtype=torch.uint8).set_(storage.cpu()).numpy().tobytes()
 
 
 def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Served:
@@ -298,7 +318,7 @@ def _unpack_value(item: Any, memories: list[torch.Tensor]) -> Any:
     if isinstance(item, KernelSource):
         return unpack(item)
     if isinstance(item, tuple):
-        return tuple(_unpack_value(part, memories) for part in item)
+        return compat.tuple_like(item, (_unpack_value(part, memories) for part in item))
     return item
 
 

@@ -1,19 +1,20 @@
 """Kernels as text, so that they can travel to another process.
 
-A jit function cannot be pickled, and the other process needs its own: one that interprets, or one that compiles. What
-travels is the source, with the jit functions and the constants that it names.
+A jit function cannot be pickled, and the other process needs its own: one that interprets, or one that
+compiles. What travels is the source, with the jit functions and the constants that it names.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import linecache
 import os
 import pickle
+import symtable
 import textwrap
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -36,7 +37,10 @@ class KernelSource:
         file: the file, or notebook cell, that it was written in.
         line: the line of `def` in it.
         text: the function from `def` on, unindented.
-        file_lines: the whole text of a notebook cell, so that lines can be shown; empty where `file` is a real file.
+        file_lines: the whole text of a notebook cell, so that lines can be shown; empty where `file` is a
+            real file.
+        future_flags: those of Python's future features that it was compiled with.
+        is_constexpr_function: whether it was decorated with `@triton.constexpr_function`.
         names: what it needs from around it, by name.
     """
 
@@ -45,6 +49,8 @@ class KernelSource:
     line: int
     text: str
     file_lines: tuple[str, ...]
+    future_flags: int
+    is_constexpr_function: bool
     names: tuple[tuple[str, Any], ...]
 
 
@@ -73,21 +79,31 @@ def pack(kernel: Any) -> KernelSource:
     return _pack(kernel, ())
 
 
-def _pack(kernel: Any, callers: tuple[str, ...]) -> KernelSource:
+def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
     function = compat.python_function(kernel)
-    line = compat.definition_line(kernel)
-    lines, first = inspect.getsourcelines(function)
-    text = textwrap.dedent("".join(lines[line - first :]))
-    file = function.__code__.co_filename
-    around = _surroundings(function)
-    name = function.__name__
-    local = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
-    needed = sorted((_free_names(text) - local) & around.keys())
-    if name in callers:
+    name, file = function.__name__, function.__code__.co_filename
+    if function in callers:
         raise ArgumentTypeError(name, "it calls itself", "Triton has no recursion: write a loop.")
-    names = tuple((n, _pack_value(name, n, around[n], (*callers, name))) for n in needed if n != name)
-    file_lines = () if os.path.exists(file) else tuple(linecache.getlines(file))
-    return KernelSource(name, file, line, text, file_lines, names)
+    try:
+        line = compat.definition_line(kernel)
+        lines, first = inspect.getsourcelines(function)
+    except OSError:
+        raise ArgumentTypeError(
+            name, "its source text cannot be found", "Write it in a file or a notebook cell, not in exec()."
+        ) from None
+    text = textwrap.dedent("".join(lines[line - first :]))
+    around = _surroundings(function)
+    needed = sorted(set(_names_from_around(symtable.symtable(text, file, "exec"))) & around.keys())
+    return KernelSource(
+        name,
+        file,
+        line,
+        text,
+        file_lines=() if os.path.exists(file) else tuple(linecache.getlines(file)),
+        future_flags=function.__code__.co_flags & annotations.compiler_flag,
+        is_constexpr_function=compat.is_constexpr_function(kernel),
+        names=tuple((n, _pack_value(name, n, around[n], (*callers, function))) for n in needed),
+    )
 
 
 def _surroundings(function: Any) -> dict[str, Any]:
@@ -95,14 +111,21 @@ def _surroundings(function: Any) -> dict[str, Any]:
     return {**function.__globals__, **closure}
 
 
-def _free_names(text: str) -> set[str]:
-    """Every name that the text reads; attribute names, which may coincide with other things around, are none."""
-    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+def _names_from_around(scope: symtable.SymbolTable) -> Iterator[str]:
+    """The names that a text reads and that no function in it binds; its attributes are no names."""
+    for symbol in scope.get_symbols():
+        if symbol.is_referenced() and symbol.is_global():
+            yield symbol.get_name()
+    for inner in scope.get_children():
+        yield from _names_from_around(inner)
 
 
-def _pack_value(kernel: str, name: str, value: Any, callers: tuple[str, ...]) -> Any:
-    if compat.is_kernel(value):
-        return _pack(value, callers)
+def _pack_value(kernel: str, name: str, value: Any, callers: tuple[Any, ...]) -> Any:
+    if compat.is_kernel(value) or compat.is_constexpr_function(value):
+        function = compat.python_function(value)
+        # Triton's own library is the same there, and its interpreter knows some of it by identity.
+        from_triton = function.__module__.startswith("triton.")
+        return _Member(function.__module__, function.__qualname__) if from_triton else _pack(value, callers)
     if isinstance(value, tl.constexpr):
         return _Constexpr(_pack_value(kernel, name, value.value, callers))
     if isinstance(value, _CONSTANTS):
@@ -136,8 +159,10 @@ def _unpack(pickled: bytes) -> Any:
         linecache.cache[source.file] = (0, None, list(source.file_lines), source.file)
     namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, "triton": triton}
     namespace |= {name: _unpack_value(value) for name, value in source.names}
-    exec(compile("\n" * (source.line - 1) + source.text, source.file, "exec"), namespace)
-    return triton.jit(namespace[source.name])
+    text = "\n" * (source.line - 1) + source.text
+    exec(compile(text, source.file, "exec", source.future_flags, dont_inherit=True), namespace)
+    decorate = triton.constexpr_function if source.is_constexpr_function else triton.jit
+    return decorate(namespace[source.name])
 
 
 def _unpack_value(value: Any) -> Any:

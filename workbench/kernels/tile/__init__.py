@@ -1,1 +1,1 @@
-"""Layer 1, templated tile operators: `@triton.jit` functions on tiles, without a grid, from which kernels are composed."""
+"""Layer 1, templated tile operators: `@triton.jit` functions on tiles, of which kernels are composed."""

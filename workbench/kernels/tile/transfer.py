@@ -1,7 +1,7 @@
 """Tile transfer: bring a tile from memory into registers, and put it back.
 
-A tile is a block of elements that one program handles. Where a tensor's length is no multiple of the tile's, the last
-tile hangs over the end; `valid` is the mask that keeps those lanes from touching memory.
+A tile is a block of elements that one program handles. Where a tensor's length is no multiple of the tile's,
+the last tile hangs over the end; `valid` is the mask that keeps those lanes from touching memory.
 """
 
 import triton
@@ -37,5 +37,5 @@ def load(pointer, offsets, valid, fill=0):
 
 @triton.jit
 def store(pointer, offsets, tile, valid):
-    """pointer[offsets] = tile, rounded to the element type of `pointer`; lanes that are not `valid` write nothing."""
+    """pointer[offsets] = tile, rounded to the element type of `pointer`, where `valid`; nothing elsewhere."""
     tl.store(pointer + offsets, tile.to(pointer.dtype.element_ty), mask=valid)

@@ -1,0 +1,568 @@
+"""What the check says to every kind of wrong answer."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from workbench import compat, teach
+from workbench.launch import Launch
+from workbench.teach.definition import Budget, Case, eighths
+from workbench.teach.exercise import Exercise
+from workbench.teach.solutions.ex_00_2_axpy import axpy, axpy_kernel
+from workbench.teach.solutions.ex_00_3_fewer_programs_than_blocks import add_persistent_kernel
+from workbench.teach.solutions.ex_02_3_fuse_it import multiply_add
+
+AXPY = teach.exercise("00-2")
+COUNT = teach.exercise("00-1")
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    """2 x."""
+    return 2 * x
+
+
+def exercise_on(specification: Callable[..., Any], *lengths: int, **fields: Any) -> Exercise:
+    """An exercise without mutants, on vectors, or matrices of three columns where `lengths` are negative."""
+
+    def case(length: int) -> Case:
+        shape = (length,) if length > 0 else (-length, 3)
+        return Case(lambda generator: (eighths(generator, *shape),))
+
+    return Exercise(
+        id="99-1",
+        title="try",
+        function="answer",
+        specification=specification,
+        cases=tuple(map(case, lengths)),
+        stub="",
+        hints=(),
+        mutants=(),
+        unproven="anything.",
+        **fields,
+    )
+
+
+def line_of(kernel: Any, text: str) -> int:
+    """The line in this file of a kernel's line."""
+    lines, first = inspect.getsourcelines(compat.python_function(kernel))
+    return next(first + number for number, line in enumerate(lines) if text in line)
+
+
+def launched(kernel: Any, output: torch.Tensor, *arguments: Any, block: int = 64) -> Launch:
+    """A launch of a kernel that takes its arguments, the output, the length and BLOCK_SIZE."""
+    length = arguments[-1].numel()
+    grid = (triton.cdiv(length, block),)
+    return Launch.of(kernel, grid, *arguments, output, length, outputs=output, BLOCK_SIZE=block)
+
+
+@triton.jit
+def shifted_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    x = tl.load(x_pointer + offsets, mask=valid)
+    y = tl.load(y_pointer + offsets, mask=valid)
+    tl.store(output_pointer + offsets, alpha * x + y + (offsets == 130), mask=valid)
+
+
+def axpy_with(kernel: Any, output: Callable[[torch.Tensor], torch.Tensor] = torch.empty_like) -> Any:
+    """An invoker like the solution's, for another kernel and another output."""
+
+    def invoker(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        result = output(x)
+        grid = (triton.cdiv(x.numel(), 64),)
+        return Launch.of(kernel, grid, x, y, result, x.numel(), alpha, outputs=result, BLOCK_SIZE=64)
+
+    return invoker
+
+
+def test_wrong_element_is_traced_to_program_and_line() -> None:
+    verdict = AXPY.evaluate(axpy_with(shifted_kernel))
+    line = line_of(shifted_kernel, "tl.store")
+    assert verdict.kind == "wrong values"
+    assert verdict.case == "axpy(2.5, float32[300], float32[300])"
+    lines = verdict.text.splitlines()
+    assert lines[0] == (
+        "00-2 axpy: 1 of 300 elements of the output are wrong, for axpy(2.5, float32[300], float32[300])."
+    )
+    assert lines[1].startswith("  element 130: expected ")
+    assert lines[2] == (
+        f"  written by program 2, line {line}: "
+        "tl.store(output_pointer + offsets, alpha * x + y + (offsets == 130), mask=valid)"
+    )
+    assert verdict.mistake == ""
+
+
+def test_verdict_is_the_same_each_time() -> None:
+    assert AXPY.evaluate(axpy_with(shifted_kernel)) == AXPY.evaluate(axpy_with(shifted_kernel))
+
+
+@triton.jit
+def one_element_kernel(x_pointer, y_pointer, output_pointer, alpha):
+    element = tl.program_id(0)
+    x = tl.load(x_pointer + element)
+    y = tl.load(y_pointer + element)
+    tl.store(output_pointer + element, alpha * x + y)
+
+
+def test_other_ways_to_solve_it_pass() -> None:
+    """One element a program; a large block; two steps; other names; numbers of another library."""
+
+    def by_elements(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        return Launch.of(one_element_kernel, (x.numel(),), x, y, output, alpha, outputs=output)
+
+    def by_large_blocks(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        return Launch.of(axpy_kernel, 1, x, y, output, x.numel(), alpha, outputs=output, BLOCK_SIZE=2048)
+
+    def in_two_steps(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        scaled = axpy(alpha, x, torch.zeros_like(x))
+        added = axpy(1.0, scaled.outputs[0], y)
+        return Launch((*scaled.steps, *added.steps), added.outputs)
+
+    for answer in (by_elements, by_large_blocks, in_two_steps):
+        assert AXPY.evaluate(answer).solved
+    assert COUNT.evaluate(lambda n, b: (np.int64(-(-n // b)), np.int64(-n % b))).solved
+
+
+def test_swapped_arguments() -> None:
+    verdict = AXPY.evaluate(lambda alpha, x, y: axpy(alpha, y, x))
+    assert (verdict.kind, verdict.mistake) == ("wrong values", "alpha multiplies y")
+    assert COUNT.evaluate(lambda n, block_size: (block_size, n)).kind == "wrong values"
+
+
+def test_overfit_to_one_shape() -> None:
+    """Right for the first case alone."""
+
+    def of_300(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        return Launch.of(axpy_kernel, (5,), x, y, output, 300, alpha, outputs=output, BLOCK_SIZE=64)
+
+    verdict = AXPY.evaluate(of_300)
+    assert verdict.kind == "out of bounds"
+    assert verdict.case == "axpy(0.5, float32[1], float32[1])"
+    assert verdict.mistake == ""  # the mutants fail in the first case already
+    assert "reads outside x_pointer: element 1 of a tensor with 1" in verdict.text
+    assert COUNT.evaluate(lambda n, block_size: (4, 24)).case == "count(1024, 256)"
+
+
+@triton.jit
+def strided_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    x = tl.load(x_pointer + offsets, mask=valid)
+    y = tl.load(y_pointer + offsets, mask=valid)
+    tl.store(output_pointer + 2 * offsets, alpha * x + y, mask=valid)
+
+
+def every_other(x: torch.Tensor) -> torch.Tensor:
+    """A result that is not contiguous."""
+    return torch.zeros(2 * x.numel(), dtype=x.dtype, device=x.device)[::2]
+
+
+def test_output_that_is_not_contiguous() -> None:
+    """Right where the kernel knows; a kernel that does not know writes beside its elements."""
+    assert AXPY.evaluate(axpy_with(strided_kernel, every_other)).solved
+    verdict = AXPY.evaluate(axpy_with(axpy_kernel, every_other))
+    assert verdict.kind == "out of bounds"
+    assert "writes beside the elements of its output" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("output", "kind", "said"),
+    [
+        (lambda x: x.double(), "wrong dtype", "has dtype torch.float64, not torch.float32"),
+        (lambda x: torch.empty_like(x)[:, None], "wrong shape", "has shape [300, 1], not [300]"),
+        (lambda x: torch.empty_like(x)[:-1], "wrong shape", "has shape [299], not [300]"),
+    ],
+    ids=["dtype", "dimensions", "length"],
+)
+def test_output_of_another_kind(output: Callable[[torch.Tensor], torch.Tensor], kind: str, said: str) -> None:
+    verdict = AXPY.evaluate(axpy_with(axpy_kernel, output))
+    assert verdict.kind == kind
+    assert said in verdict.text
+
+
+@pytest.mark.parametrize("result", [None, ..., NotImplemented])
+def test_nothing_returned_is_not_solved_yet(result: object) -> None:
+    verdict = COUNT.evaluate(lambda n, block_size: result)
+    assert verdict.kind == "not solved yet"
+    assert verdict.text == "00-1 count the programs: not solved yet. count(1000, 256) returns nothing."
+
+
+def test_not_implemented_error_is_not_solved_yet() -> None:
+    def later(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        raise NotImplementedError
+
+    assert AXPY.evaluate(later).kind == "not solved yet"
+
+
+@pytest.mark.parametrize("candidate", [None, ...])
+def test_no_candidate_is_not_solved_yet(candidate: object) -> None:
+    verdict = COUNT.evaluate(candidate)
+    assert verdict.kind == "not solved yet"
+    assert "check(count)" in verdict.text
+
+
+def test_nothing_in_a_later_case_is_a_mistake() -> None:
+    """The stub fails in the first one; who forgets a return in a branch has begun."""
+    verdict = COUNT.evaluate(lambda n, block_size: (4, 24) if n == 1000 else None)
+    assert verdict.kind == "wrong type"
+    assert "count(1024, 256) returns a value of type NoneType, not a tuple of int, int." in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("candidate", "said"),
+    [
+        (axpy_kernel, "this is a kernel. Give the check the function that launches it: check(axpy)."),
+        ((1, 2), "got a tuple. Give the check the function itself, not called: check(axpy)."),
+        (lambda alpha, x, y: alpha * x + y, "returns a Tensor. Return the launch, and the check will run it"),
+        (lambda alpha, x, y: axpy(alpha, x, y).run(), "returns a tuple. Return the launch"),
+        (lambda alpha, x, y: [1.0], "returns a list. Return the launch"),
+        (
+            lambda alpha, x, y: Launch(axpy(alpha, x, y).steps, ()),
+            "names 0 outputs, not 1: outputs=output",
+        ),
+    ],
+    ids=["kernel", "result", "torch's own", "run", "list", "no output"],
+)
+def test_what_is_no_launch(candidate: object, said: str) -> None:
+    verdict = AXPY.evaluate(candidate)
+    assert verdict.kind == "wrong type"
+    assert said in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ([4, 24], "returns a value of type list, not a tuple of int, int"),
+        ((4.0, 24.0), "returns a tuple of float, float, not a tuple of int, int"),
+        ((4, 24, 0), "returns a tuple of int, int, int"),
+        ((), "returns a tuple of nothing"),
+        ((True, 24), "returns a tuple of bool, int"),
+        ("4, 24", "returns a value of type str"),
+    ],
+)
+def test_values_of_another_type(result: object, said: str) -> None:
+    verdict = COUNT.evaluate(lambda n, block_size: result)
+    assert verdict.kind == "wrong type"
+    assert said in verdict.text
+
+
+def test_numbers_are_compared_to_nine_digits() -> None:
+    exercise = exercise_on(lambda x: 1.5, 4)
+    assert exercise.evaluate(lambda x: 1.5 * (1 + 1e-12)).solved
+    assert exercise.evaluate(lambda x: 1.5 * (1 + 1e-6)).kind == "wrong values"
+    assert exercise.evaluate(lambda x: float("nan")).kind == "wrong values"
+
+
+def test_function_that_raises_is_shown_with_its_line() -> None:
+    def divides(n: int, block_size: int) -> tuple[int, int]:
+        return n // (block_size - 256), 0  # a line to be shown
+
+    verdict = COUNT.evaluate(divides)
+    line = divides.__code__.co_firstlineno + 1
+    assert verdict.kind == "raises"
+    assert verdict.text == (
+        "00-1 count the programs: count(1000, 256) raises ZeroDivisionError: "
+        "integer division or modulo by zero\n"
+        f"  line {line}: return n // (block_size - 256), 0  # a line to be shown"
+    )
+
+
+def test_function_with_other_parameters() -> None:
+    verdict = AXPY.evaluate(lambda x, y: x)
+    assert verdict.kind == "raises"
+    assert "TypeError" in verdict.text
+
+
+def test_launch_that_cannot_be_made() -> None:
+    def no_programs(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        return Launch.of(axpy_kernel, (0,), x, y, x, x.numel(), alpha, outputs=x, BLOCK_SIZE=64)
+
+    verdict = AXPY.evaluate(no_programs)
+    assert verdict.kind == "raises"
+    assert "grid[0]: got 0" in verdict.text
+
+
+@triton.jit
+def misspelled_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    tl.store(output_pointer + offsets, alpha)  # noqa: F821  (the mistake)
+
+
+def test_kernel_that_raises_is_shown_with_its_line() -> None:
+    verdict = AXPY.evaluate(axpy_with(misspelled_kernel))
+    line = line_of(misspelled_kernel, "tl.store")
+    assert verdict.kind == "raises"
+    assert f"kernel misspelled_kernel, line {line}: NameError" in verdict.text
+    assert "tl.store(output_pointer + offsets, alpha)" in verdict.text
+
+
+@triton.jit
+def greedy_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    result = alpha * tl.load(x_pointer + offsets, mask=valid) + tl.load(y_pointer + offsets, mask=valid)
+    tl.store(x_pointer + offsets, result, mask=valid)
+    tl.store(output_pointer + offsets, result, mask=valid)
+
+
+def test_changed_inputs() -> None:
+    """By the function, by the kernel, and by naming an input as the output."""
+
+    def scales(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        return axpy(1.0, x.mul_(alpha), y)
+
+    answers = {
+        "changes its argument x": scales,
+        "writes to x, an input": axpy_with(greedy_kernel),
+        "Make a new tensor for the result: torch.empty_like(x)": axpy_with(axpy_kernel, lambda x: x),
+    }
+    for said, answer in answers.items():
+        verdict = AXPY.evaluate(answer)
+        assert verdict.kind == "inputs changed"
+        assert said in verdict.text
+
+
+@triton.jit
+def racing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    ahead = offsets + BLOCK_SIZE
+    tl.store(output_pointer + ahead, tl.zeros_like(ahead), mask=ahead < length)
+    x = tl.load(x_pointer + offsets, mask=valid)
+    y = tl.load(y_pointer + offsets, mask=valid)
+    tl.store(output_pointer + offsets, alpha * x + y, mask=valid)
+
+
+def test_race() -> None:
+    """In plain order each program repairs what the one before it spoiled, so the result is right, by luck."""
+    verdict = AXPY.evaluate(axpy_with(racing_kernel))
+    assert verdict.kind == "race"
+    assert "the programs race" in verdict.text
+
+
+@triton.jit
+def nan_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output_pointer + offsets, float("nan"), mask=offsets < length)
+
+
+def test_nan_that_was_stored_is_not_called_unwritten() -> None:
+    verdict = AXPY.evaluate(axpy_with(nan_kernel))
+    assert verdict.kind == "wrong values"
+    assert "got nan" in verdict.text
+    assert "written by program 0" in verdict.text
+
+
+def test_unwritten_elements_are_counted() -> None:
+    def too_few(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        return Launch.of(axpy_kernel, (3,), x, y, output, x.numel(), alpha, outputs=output, BLOCK_SIZE=64)
+
+    verdict = AXPY.evaluate(too_few)
+    assert verdict.text == (
+        "00-2 axpy: 108 of 300 elements of the output are never written, "
+        "for axpy(2.5, float32[300], float32[300]).\n"
+        "  The first is element 192. The launch runs axpy_kernel over a grid of (3,)."
+    )
+
+
+@triton.jit
+def endless_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    turn = 0
+    while turn < 1:
+        turn = turn * 2
+    tl.store(output_pointer, alpha)
+
+
+def test_endless_loops_are_stopped() -> None:
+    """In the kernel; in the function; and in one that catches every Exception. The next check works."""
+
+    def endless(n: int, block_size: int) -> tuple[int, int]:
+        while True:
+            n += 1
+
+    def stubborn(n: int, block_size: int) -> tuple[int, int]:
+        while True:
+            try:
+                n += 1
+            except Exception:
+                n = 0
+
+    assert AXPY.evaluate(axpy).solved  # the worker has started
+    begin = time.monotonic()
+    verdict = AXPY.evaluate(axpy_with(endless_kernel), timeout=1.0)
+    assert verdict.kind == "unfinished"
+    assert "did not finish within 1 s" in verdict.text
+    for answer in (endless, stubborn):
+        verdict = COUNT.evaluate(answer, timeout=0.2)
+        assert verdict.kind == "unfinished"
+        assert verdict.text == (
+            "00-1 count the programs: count(1000, 256) did not return within 0.2 s. "
+            "Look for a loop that never ends."
+        )
+    assert time.monotonic() - begin < 30
+    assert AXPY.evaluate(axpy).solved
+
+
+def test_check_in_another_thread() -> None:
+    """Where no signal can stop it."""
+    verdicts: list[teach.Verdict] = []
+    thread = threading.Thread(target=lambda: verdicts.append(AXPY.evaluate(axpy)))
+    thread.start()
+    thread.join()
+    assert verdicts[0].solved
+
+
+def test_what_the_function_prints_appears_once_a_case(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where wrong answers are tried in search of a name for the mistake."""
+
+    def talks(n: int, block_size: int) -> tuple[int, int]:
+        print("here", n)
+        return n // block_size, n % block_size
+
+    COUNT.check(talks)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "here 1000"
+    assert said[1].startswith("00-1 count the programs: wrong for count(1000, 256).")
+    assert not any("here" in line for line in said[1:])
+
+
+def test_two_passes_through_memory_are_over_budget() -> None:
+    """Correct, in two launches; it counts once the bytes are what they must be."""
+
+    def twice(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launch:
+        product = launched(product_kernel, torch.empty_like(a), a, b)
+        added = launched(sum_kernel, torch.empty_like(a), product.outputs[0], c)
+        return Launch((*product.steps, *added.steps), added.outputs)
+
+    verdict = teach.exercise("02-3").evaluate(twice)
+    assert (verdict.kind, verdict.mistake) == ("over budget", "the product passes through memory")
+    assert verdict.text.splitlines()[:2] == [
+        "02-3 fuse it: correct, but it uses too much to count as solved.",
+        "  For multiply_add(float32[300], float32[300], float32[300]), "
+        "it loads 4,800 bytes where 3,600 would do, "
+        "it stores 2,400 bytes where 1,200 would do, it takes 2 steps where 1 would do.",
+    ]
+    assert teach.exercise("02-3").evaluate(multiply_add).solved
+
+
+@triton.jit
+def product_kernel(x_pointer, y_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    x = tl.load(x_pointer + offsets, mask=valid)
+    tl.store(output_pointer + offsets, x * tl.load(y_pointer + offsets, mask=valid), mask=valid)
+
+
+@triton.jit
+def sum_kernel(x_pointer, y_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    x = tl.load(x_pointer + offsets, mask=valid)
+    tl.store(output_pointer + offsets, x + tl.load(y_pointer + offsets, mask=valid), mask=valid)
+
+
+def test_another_number_of_programs_than_asked_for() -> None:
+    """The result is right however many there are."""
+
+    def one_more(x: torch.Tensor, y: torch.Tensor, programs: int) -> Launch:
+        output = torch.empty_like(x)
+        arguments = (x, y, output, x.numel())
+        return Launch.of(add_persistent_kernel, (programs + 1,), *arguments, outputs=output, BLOCK_SIZE=64)
+
+    verdict = teach.exercise("00-3").evaluate(one_more)
+    assert verdict.kind == "over budget"
+    assert "it starts 4 programs, not 3" in verdict.text
+
+
+@triton.jit
+def atomic_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    tl.atomic_add(output_pointer + offsets, 2 * tl.load(x_pointer + offsets, mask=valid), mask=valid)
+
+
+def test_atomics_count_as_load_and_store() -> None:
+    def added(x: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        steps = launched(atomic_kernel, output, x).steps
+        return Launch(steps, (output,), accumulators=(output,))
+
+    def budget(loads: int, stores: int) -> Exercise:
+        return exercise_on(
+            doubled, 100, returns_launch=True, budget=lambda x: Budget(loads * x.nbytes, stores * x.nbytes)
+        )
+
+    assert budget(loads=2, stores=1).evaluate(added).solved
+    verdict = budget(loads=1, stores=0).evaluate(added)
+    assert "loads 800 bytes where 400 would do, it stores 400 bytes where 0 would do" in verdict.text
+
+
+@triton.jit
+def matrix_kernel(x_pointer, sums_pointer, output_pointer, rows, BLOCK_SIZE: tl.constexpr):
+    row = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)[:, None]
+    columns = tl.arange(0, 4)[None, :]
+    valid = (row < rows) & (columns < 3)
+    x = tl.load(x_pointer + row * 3 + columns, mask=valid, other=0.0)
+    tl.store(output_pointer + row * 3 + columns, 2 * x + (columns == 2) * (row == 1), mask=valid)
+    tl.store(sums_pointer + row, tl.sum(x, axis=1)[:, None], mask=row < rows)
+
+
+def test_several_outputs_and_several_dimensions() -> None:
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sum(dim=1), 2 * x
+
+    def answer(x: torch.Tensor) -> Launch:
+        sums, output = torch.empty_like(x[:, 0]), torch.empty_like(x)
+        arguments = (x, sums, output, len(x))
+        return Launch.of(matrix_kernel, (2,), *arguments, outputs=(sums, output), BLOCK_SIZE=2)
+
+    verdict = exercise_on(both, -3, returns_launch=True).evaluate(answer)
+    assert verdict.kind == "wrong values"
+    assert "1 of 9 elements of output 1 are wrong" in verdict.text
+    assert "element (1, 2): expected " in verdict.text
+    assert "written by program 0, line" in verdict.text
+
+    only_one = exercise_on(doubled, -3, returns_launch=True).evaluate(answer)
+    assert "names 2 outputs, not 1" in only_one.text
+
+
+def test_function_that_returns_tensors() -> None:
+    """Judged by value, shape and dtype like the outputs of a launch."""
+    exercise = exercise_on(doubled, 5, 8)
+    assert exercise.evaluate(lambda x: x + x).solved
+    wrong = {
+        "wrong values": lambda x: x * 2 + (torch.arange(len(x)) == 3),
+        "wrong shape": lambda x: 2 * x[None],
+        "wrong dtype": lambda x: 2 * x.double(),
+        "wrong type": lambda x: [2 * x],
+        "inputs changed": lambda x: x.mul_(2),
+    }
+    for kind, answer in wrong.items():
+        assert exercise.evaluate(answer).kind == kind
+    assert "element 3: expected" in exercise.evaluate(wrong["wrong values"]).text
+
+    pair = exercise_on(lambda x: (x, 2 * x), 5)
+    assert pair.evaluate(lambda x: (x.clone(), x + x)).solved
+    assert pair.evaluate(lambda x: x).text.endswith("returns a Tensor, not a tuple of 2 tensors.")
+    assert "result 1" in pair.evaluate(lambda x: (x, x)).text
+
+
+def test_check_prints_the_verdict_and_returns_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    result: object = AXPY.check(axpy)  # type: ignore[func-returns-value]  # that is what is shown here
+    assert result is None
+    assert capsys.readouterr().out == AXPY.evaluate(axpy).text + "\n"
+    AXPY.check(lambda alpha, x, y: axpy(1.0, x, y))
+    assert "It looks like this: alpha does not enter: this is x + y." in capsys.readouterr().out

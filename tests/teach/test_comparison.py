@@ -1,0 +1,57 @@
+"""How far from the reference a result may be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workbench.teach.comparison import in_words, same_type, wrong_elements
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_floats_by_their_own_error(dtype: torch.dtype) -> None:
+    """One rounding step of the largest value is allowed, four are not."""
+    own = torch.tensor([1.0, 2.0, 4.0], dtype=dtype)
+    step = 4 * torch.finfo(dtype).eps
+    for steps, wrong in ((0, False), (1, False), (4, True)):
+        got = own.clone()
+        got[2] += steps * step
+        assert wrong_elements(got, own.double(), own).tolist() == [False, False, wrong]
+
+
+def test_twice_the_error_of_torch_is_allowed() -> None:
+    exact = torch.tensor([1.0, 100.0], dtype=torch.float64)
+    own = torch.tensor([1.0, 101.0])
+    assert wrong_elements(torch.tensor([1.0, 102.0]), exact, own).tolist() == [False, False]
+    assert wrong_elements(torch.tensor([1.0, 103.0]), exact, own).tolist() == [False, True]
+
+
+def test_infinity_and_nan_are_right_where_the_reference_has_them() -> None:
+    exact = torch.tensor([float("inf"), float("nan"), 1.0, -float("inf")], dtype=torch.float64)
+    assert not wrong_elements(exact.float(), exact, exact.float()).any()
+    got = torch.tensor([1.0, 1.0, float("nan"), float("inf")])
+    assert wrong_elements(got, exact, exact.float()).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool])
+def test_whole_numbers_exactly(dtype: torch.dtype) -> None:
+    own = torch.tensor([1, 0], dtype=dtype)
+    assert wrong_elements(torch.tensor([1, 1], dtype=dtype), own, own).tolist() == [False, True]
+
+
+def test_nothing_to_compare() -> None:
+    empty = torch.empty(0)
+    assert wrong_elements(empty, empty.double(), empty).shape == (0,)
+
+
+def test_types() -> None:
+    assert same_type(3, 2.5)  # a whole number where any number may be
+    assert not same_type(2.5, 3)
+    assert not same_type("3", 3)
+    assert not same_type(1, True)
+
+
+def test_values_in_words() -> None:
+    assert in_words((1.5, "memory", 3)) == "(1.5, 'memory', 3)"
+    assert in_words((torch.zeros(2, 3, dtype=torch.float16),)) == "(float16[2, 3],)"
+    assert in_words(1 / 3) == "0.3333333333"

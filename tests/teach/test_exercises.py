@@ -1,0 +1,171 @@
+"""Each exercise: its solution passes, wrong answers do not, the stub is told kindly, the lesson shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from tests.teach import generated
+from workbench import teach
+from workbench.errors import InvalidArgumentError, UnknownNameError
+from workbench.teach import mutants
+from workbench.teach.definition import Mutant
+
+LESSONS = Path(__file__).parents[2] / "lessons"
+
+each_exercise = pytest.mark.parametrize("exercise", teach.exercises(), ids=lambda exercise: exercise.id)
+SHIPPED = [(exercise, mutant) for exercise in teach.exercises() for mutant in exercise.mutants]
+GENERATED = [
+    (exercise, edit, source)
+    for exercise in teach.exercises()
+    for edit, source in generated.mutants(exercise.solution_source())
+]
+
+# Generated edits that change nothing that anybody could see, by exercise and edit, each with its reason.
+HARMLESS: dict[tuple[str, str], str] = {}
+
+
+def defined_after_the_imports(exercise: teach.Exercise, code: str) -> Callable[..., Any]:
+    """The exercise's function as a cell defines it, below a lesson's imports."""
+    imports = "import torch, triton\nimport triton.language as tl\nfrom workbench import Launch\n\n"
+    return mutants.build(exercise, imports + code, f"<cell of {exercise.id}>")
+
+
+@each_exercise
+def test_solution_passes(exercise: teach.Exercise) -> None:
+    """As the lesson's fold shows it, and so does its explanation."""
+    verdict = exercise.evaluate(defined_after_the_imports(exercise, teach.solution_text(exercise.id)))
+    assert verdict == teach.Verdict("solved", verdict.text)
+    assert verdict.text.startswith(f"{exercise.id} {exercise.title}: solved. ")
+    assert "This does not prove" in verdict.text
+    assert len(teach.solution_explanation(exercise.id)) > 200
+
+
+@each_exercise
+def test_stub_is_not_solved_yet(exercise: teach.Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    exercise.check(defined_after_the_imports(exercise, teach.stub_text(exercise.id)))
+    said = capsys.readouterr().out
+    assert said.startswith(f"{exercise.id} {exercise.title}: not solved yet. ")
+    assert said.count("\n") == 1
+    assert "solved" not in {state for *_, state in teach.progress().rows}
+    assert "tried" not in {state for *_, state in teach.progress().rows}
+
+
+@each_exercise
+def test_stub_and_solution_have_one_signature(exercise: teach.Exercise) -> None:
+    """What the learner begins with leads to the solution; the specification takes the same arguments."""
+    written = [
+        defined_after_the_imports(exercise, code).__code__
+        for code in (teach.stub_text(exercise.id), teach.solution_text(exercise.id))
+    ]
+    names = [code.co_varnames[: code.co_argcount] for code in (*written, exercise.specification.__code__)]
+    assert names[0] == names[1] == names[2]
+
+
+@pytest.mark.parametrize(("exercise", "mutant"), SHIPPED, ids=lambda value: getattr(value, "name", None))
+def test_shipped_mutant_is_rejected_and_named(exercise: teach.Exercise, mutant: Mutant) -> None:
+    verdict = exercise.evaluate(mutants.build_mutant(exercise, mutant))
+    assert not verdict.solved
+    assert verdict.mistake == mutant.name
+    assert verdict.text.endswith(f"It looks like this: {mutant.says}")
+    assert verdict.case.startswith(f"{exercise.function}(")
+
+
+@pytest.mark.parametrize(
+    ("exercise", "edit", "source"),
+    GENERATED,
+    ids=[f"{exercise.id}: {edit}" for exercise, edit, _ in GENERATED],
+)
+def test_generated_mutant_is_rejected(exercise: teach.Exercise, edit: str, source: str) -> None:
+    unnamed = dataclasses.replace(exercise, mutants=())  # that a name is not looked for saves time
+    verdict = unnamed.evaluate(mutants.build(exercise, source, f"<{exercise.id}: {edit}>"))
+    assert verdict.solved == ((exercise.id, edit) in HARMLESS)
+
+
+def test_each_kind_of_edit_is_generated() -> None:
+    """And each harmless one listed above is really made."""
+    edits = {(exercise.id, edit) for exercise, edit, _ in GENERATED}
+    assert set(HARMLESS) <= edits
+    assert ("00-2", "offsets < length -> offsets <= length") in edits
+    assert ("00-2", "tl.load(x_pointer + offsets, mask=valid) -> tl.load(x_pointer + offsets)") in edits
+    assert ("00-3", "block * BLOCK_SIZE -> BLOCK_SIZE") in edits
+    assert ("00-3", "range(program, blocks, programs) -> range(0, blocks, programs)") in edits
+    source = "def f():\n    a = tl.zeros([2])\n    n = 0\n    b = tl.load(p, mask=m, other=1.0)\n"
+    assert [edit for edit, _ in generated.mutants(source)] == [
+        "a = tl.zeros([2]) -> a = tl.zeros([2]) + 1",
+        "n = 0 -> n = 0 + 1",
+        "tl.load(p, mask=m, other=1.0) -> tl.load(p, other=1.0)",
+        "tl.load(p, mask=m, other=1.0) -> tl.load(p, mask=m)",
+    ]
+
+
+def test_mutant_that_fits_nowhere() -> None:
+    """A solution was edited, and a mutant forgotten."""
+    gone = Mutant("gone", find="no such text", replace="", says="")
+    with pytest.raises(InvalidArgumentError, match="find of mutant 'gone': stands 0 times"):
+        mutants.build_mutant(teach.exercise("00-2"), gone)
+
+
+@each_exercise
+def test_hints_lead_and_end(exercise: teach.Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    exercise.reset()
+    for number, hint in enumerate(exercise.hints, start=1):
+        assert "?" in hint
+        exercise.hint()
+        assert capsys.readouterr().out == f"Hint {number} of {len(exercise.hints)}: {hint}\n"
+    for _ in range(2):
+        exercise.hint()
+        assert capsys.readouterr().out == (
+            "That was the last hint. The solution is folded below the exercise.\n"
+        )
+    exercise.reset()
+    exercise.hint()
+    assert capsys.readouterr().out.startswith("Hint 1 of ")
+
+
+@each_exercise
+def test_lesson_shows_the_exercise(exercise: teach.Exercise) -> None:
+    """Its title, its stub, its check and its solution, in this order."""
+    (path,) = LESSONS.glob(f"{exercise.lesson}_*.ipynb")
+    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+    pieces = [
+        f"### Exercise {exercise.id}: {exercise.title}\n",
+        teach.stub_text(exercise.id),
+        f'teach.exercise("{exercise.id}").check({exercise.function})',
+        teach.solution_text(exercise.id),
+    ]
+    places = [text.find(piece) for piece in pieces]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_exercises_are_found_by_id_and_by_lesson() -> None:
+    assert [exercise.id for exercise in teach.exercises()] == [
+        "00-1", "00-2", "00-3", "02-1", "02-2", "02-3",
+    ]  # fmt: skip
+    assert [exercise.id for exercise in teach.exercises("02")] == ["02-1", "02-2", "02-3"]
+    assert teach.exercise("00-2") is teach.exercises("00")[1]
+    assert repr(teach.exercise("00-2")) == "Exercise 00-2 axpy"
+
+
+def test_unknown_ids_are_told_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"exercise: '00-22' is not known. Did you mean '00-2'"):
+        teach.exercise("00-22")
+    with pytest.raises(UnknownNameError, match="lesson: '2' is not known"):
+        teach.exercises("2")
+    for function in (teach.solution_text, teach.solution_explanation, teach.stub_text):
+        with pytest.raises(UnknownNameError):
+            function("99-9")
+
+
+@pytest.mark.gpu
+@each_exercise
+def test_checks_work_beside_a_gpu(exercise: teach.Exercise) -> None:
+    """Inputs lie on the GPU there, and the worker interprets all the same."""
+    solution = defined_after_the_imports(exercise, teach.solution_text(exercise.id))
+    assert exercise.evaluate(solution).solved

@@ -1,0 +1,223 @@
+"""The learner's progress: kept, shown, forgotten, and never lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import pytest
+
+from workbench import teach
+from workbench.errors import ProgressError
+from workbench.teach import progress_file
+from workbench.teach.solutions.ex_00_1_count_the_programs import count
+
+COUNT = teach.exercise("00-1")
+BROKEN = {
+    "empty": b"",
+    "half-written": b'{"version": 1, "exercises": {"00-1": "sol',
+    "binary": b"\xff\xfe\x00",
+    "a list": b"[]",
+    "another version": b'{"version": 2, "exercises": {}}',
+    "no version": b'{"exercises": {}}',
+    "exercises that are no mapping": b'{"version": 1, "exercises": ["00-1"]}',
+    "an unknown state": b'{"version": 1, "exercises": {"00-1": "perfect"}}',
+    "a state of another type": b'{"version": 1, "exercises": {"00-1": []}}',
+    "nested too deeply": b"[" * 100_000,
+}
+
+
+def state(exercise: str = "00-1") -> str:
+    """What the progress says of an exercise."""
+    return next(state for _, name, state in teach.progress().rows if name.startswith(exercise))
+
+
+def write(content: bytes) -> Path:
+    """Put a progress file in place."""
+    path = progress_file.path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_check_moves_it_forward_and_never_back(capsys: pytest.CaptureFixture[str]) -> None:
+    assert state() == "open"
+    COUNT.check(lambda n, block_size: None)  # the stub is no attempt
+    assert state() == "open"
+    COUNT.check(lambda n, block_size: (0, 0))
+    assert state() == "tried"
+    COUNT.check(count)
+    assert state() == "solved"
+    COUNT.check(lambda n, block_size: (0, 0))
+    assert state() == "solved"
+    assert "progress" not in capsys.readouterr().out  # nothing to say about the file
+
+
+def test_evaluate_leaves_it_alone() -> None:
+    COUNT.evaluate(count)
+    assert not progress_file.path().exists()
+
+
+def test_reset_of_one_and_of_all() -> None:
+    progress_file.note("00-1", "solved")
+    progress_file.note("00-2", "tried")
+    COUNT.reset()
+    assert (state("00-1"), state("00-2")) == ("open", "tried")
+    COUNT.reset()  # nothing left to forget
+    teach.reset_progress()
+    assert {state for *_, state in teach.progress().rows} == {"open"}
+
+
+def test_reset_without_a_file_makes_none() -> None:
+    teach.reset_progress()
+    assert not progress_file.path().exists()
+
+
+def test_table() -> None:
+    progress_file.note("00-1", "solved")
+    progress_file.note("02-1", "tried")
+    assert teach.progress().text().splitlines() == [
+        "lesson  exercise                         state",
+        "00      00-1 count the programs          solved",
+        "00      00-2 axpy                        open",
+        "00      00-3 fewer programs than blocks  open",
+        "02      02-1 the intensity of a product  tried",
+        "02      02-2 the least time              open",
+        "02      02-3 fuse it                     open",
+        "1 of 6 solved",
+    ]
+    assert repr(teach.progress()) == str(teach.progress()) == teach.progress().text()
+    html = teach.progress()._repr_html_()
+    assert html.count("<tr>") == 7
+    assert ">00-1 count the programs</td>" in html
+    assert "<p>1 of 6 solved</p>" in html
+
+
+def test_html_escapes() -> None:
+    html = teach.Progress((("00", "00-1 <b>", "open"),), notice="kept as <x>")._repr_html_()
+    assert "00-1 &lt;b&gt;" in html
+    assert "kept as &lt;x&gt;" in html
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_broken_file_is_kept_aside_when_shown(content: bytes) -> None:
+    path = write(content)
+    text = teach.progress().text()
+    aside = path.with_name("progress.broken-1.json")
+    assert f"It is kept as {aside}" in text
+    assert "0 of 6 solved" in text
+    assert aside.read_bytes() == content
+    assert not path.exists()
+    assert "kept" not in teach.progress().text()  # said once
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_broken_file_is_kept_aside_by_a_check(content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(content)
+    COUNT.check(count)
+    said = capsys.readouterr().out
+    assert said.startswith("00-1 count the programs: solved.")
+    assert "progress.broken-1.json" in said
+    assert path.with_name("progress.broken-1.json").read_bytes() == content
+    assert state() == "solved"
+
+
+def test_broken_files_do_not_replace_one_another(capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2, 3):
+        path = write(f"broken {number}".encode())
+        COUNT.reset()
+        assert f"progress.broken-{number}.json" in capsys.readouterr().out
+    kept = sorted(file.read_text() for file in path.parent.glob("progress.broken-*.json"))
+    assert kept == ["broken 1", "broken 2", "broken 3"]
+
+
+def test_exercises_of_another_course_stay() -> None:
+    """A newer version of the lessons wrote them."""
+    path = write(b'{"version": 1, "exercises": {"77-7": "solved"}}')
+    progress_file.note("00-1", "tried")
+    teach.reset_progress()
+    assert json.loads(path.read_text())["exercises"] == {"77-7": "solved"}
+
+
+def test_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verdict is printed all the same."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "file"))
+    COUNT.check(count)
+    said = capsys.readouterr().out
+    assert said.startswith("00-1 count the programs: solved.")
+    assert f"Cannot write your progress file {tmp_path / 'file' / 'progress.json'}: " in said
+    assert "set WORKBENCH_HOME" in said
+    with pytest.raises(ProgressError, match="Cannot read your progress file"):
+        teach.progress()
+
+
+def test_folder_that_takes_no_new_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It exists and refuses, whoever asks; nothing waits for a lock there."""
+    monkeypatch.setenv("WORKBENCH_HOME", "/sys")
+    with pytest.raises(ProgressError, match="Cannot write your progress file"):
+        progress_file.note("00-1", "solved")
+    assert teach.progress().text().endswith("0 of 6 solved")
+
+
+def test_file_that_is_a_folder() -> None:
+    progress_file.path().mkdir(parents=True)
+    with pytest.raises(ProgressError, match="Cannot read your progress file"):
+        teach.progress()
+    with pytest.raises(ProgressError, match="Cannot read your progress file"):
+        progress_file.note("00-1", "solved")
+
+
+def test_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old file stays whole, and no part of the new one is left."""
+    progress_file.note("00-1", "solved")
+
+    def full(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(ProgressError, match="No space left on device"):
+            progress_file.note("00-2", "solved")
+    assert (state("00-1"), state("00-2")) == ("solved", "open")
+    names = {file.name for file in progress_file.path().parent.iterdir()}
+    assert names <= {"progress.json", "progress.lock"}
+
+
+def test_lock_that_is_never_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress_file.note("00-1", "tried")
+    monkeypatch.setattr(progress_file, "LOCK_SECONDS", 0.1)
+    with (
+        filelock.FileLock(progress_file.path().with_suffix(".lock")),
+        pytest.raises(ProgressError, match=r"in use elsewhere for 0\.1 s"),
+    ):
+        progress_file.note("00-1", "solved")
+    assert state() == "tried"
+
+
+def test_notebooks_do_not_lose_each_others_results() -> None:
+    """Three processes, each noting forty exercises at the same time."""
+    program = (
+        "import sys; from workbench.teach import progress_file\n"
+        "for i in range(40): progress_file.note(f'{sys.argv[1]}-{i}', 'solved')"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", program, name]) for name in ("a", "b", "c")]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0, 0]
+    states, notice = progress_file.load()
+    assert states == {f"{name}-{i}": "solved" for name in "abc" for i in range(40)}
+    assert notice == ""
+
+
+def test_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """WORKBENCH_HOME, else where the system keeps a user's data."""
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    assert progress_file.path() == tmp_path / "progress.json"
+    monkeypatch.delenv("WORKBENCH_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert progress_file.path() == tmp_path / "data" / "gpu-kernel-workbench" / "progress.json"

@@ -1,0 +1,180 @@
+"""The repairs of Triton's interpreter against torch, whether each is needed, and the names that moved."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+
+from tests import narrow_floats
+from workbench import compat
+from workbench.errors import KernelError
+from workbench.launch import Launch
+
+CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
+REPAIRED = {name: case for cases in narrow_floats.CASES.values() for name, case in cases.items()}
+
+
+def run_all(cases: dict[str, narrow_floats.Case], name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    with np.errstate(all="ignore"):  # as a Launch does: numpy warns of what is plain arithmetic on a GPU
+        return cases[name]()
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_repaired_as_torch(name: str) -> None:
+    got, want = run_all(REPAIRED, name)
+    assert narrow_floats.same(got, want)
+
+
+@pytest.mark.parametrize("name", narrow_floats.UNAFFECTED)
+def test_what_needs_no_repair_is_left_right(name: str) -> None:
+    got, want = run_all(narrow_floats.UNAFFECTED, name)
+    assert narrow_floats.same(got, want)
+
+
+@pytest.fixture(scope="module")
+def unrepaired() -> dict[str, dict[str, str]]:
+    """What each case gives in Triton's own interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", narrow_floats.__file__],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    result: dict[str, dict[str, str]] = json.loads(done.stdout)
+    return result
+
+
+def pinned_triton() -> str:
+    found = re.search(r"^triton==(\S+)", CONSTRAINTS.read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.skipif(
+    triton.__version__ != pinned_triton(), reason="which repairs are needed is kept for the pinned Triton"
+)
+@pytest.mark.parametrize("repair", narrow_floats.CASES)
+def test_repair_is_still_needed(repair: str, unrepaired: dict[str, dict[str, str]]) -> None:
+    right = [name for name, outcome in unrepaired[repair].items() if outcome == "right"]
+    assert right != list(unrepaired[repair]), (
+        f"Triton {triton.__version__} no longer needs the repair of {repair}: remove it from compat.py"
+    )
+    assert right == [], f"Triton {triton.__version__} gets {right} right: move them to UNAFFECTED"
+
+
+def test_repairing_again_changes_nothing() -> None:
+    before = dict(vars(interpreter.InterpreterBuilder)), interpreter._interpreter
+    compat.repair_interpreter()
+    assert (dict(vars(interpreter.InterpreterBuilder)), interpreter._interpreter) == before
+
+
+@triton.jit
+def to_fp8_kernel(x, output, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(output + i, tl.load(x + i).to(output.dtype.element_ty))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"), [(torch.float8_e4m3fn, 448.0), (torch.float8_e5m2, 57344.0)], ids=["e4m3", "e5m2"]
+)
+def test_fp8_saturates_as_on_nvidia(dtype: torch.dtype, most: float) -> None:
+    x = torch.tensor([1e6, -1e6, float("nan"), 0.0])
+    output = torch.empty(4, dtype=dtype)
+    to_fp8_kernel[(1,)](x, output, 4)
+    torch.testing.assert_close(output.float(), torch.tensor([most, -most, float("nan"), 0.0]), equal_nan=True)
+
+
+@triton.jit
+def function_kernel(x, output, N: tl.constexpr, FUNCTION: tl.constexpr):
+    i = tl.arange(0, N)
+    value = tl.load(x + i)
+    if FUNCTION == "exp":
+        value = tl.exp(value)
+    elif FUNCTION == "log":
+        value = tl.log(value)
+    elif FUNCTION == "sqrt":
+        value = tl.sqrt(value)
+    elif FUNCTION == "rsqrt":
+        value = tl.rsqrt(value)
+    else:
+        value = tl.erf(value)
+    tl.store(output + i, value)
+
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "erf": torch.erf,
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_of_bf16_are_refused_as_when_compiled(function: str) -> None:
+    """Triton has them for fp32 and fp64 only, so nothing is to be repaired; one that converts first is right."""
+    x = torch.rand(32, generator=torch.Generator().manual_seed(0)) + 0.5
+    half = x.bfloat16()
+    with pytest.raises(KernelError, match="bf16"):
+        Launch.of(function_kernel, 1, half, torch.empty_like(half), 32, outputs=(), FUNCTION=function).run()
+    output = torch.empty_like(half)
+    Launch.of(function_kernel, 1, half.float(), output, 32, outputs=output, FUNCTION=function).run()
+    torch.testing.assert_close(output, FUNCTIONS[function](half.float()).bfloat16(), rtol=2**-8, atol=0)
+
+
+# fmt: off
+@triton.jit(
+    do_not_specialize=["n"],
+)
+def decorated_kernel(x, n,
+                     BLOCK: tl.constexpr = 8):
+    tl.store(x + tl.arange(0, BLOCK), n)
+# fmt: on
+
+
+autotuned = triton.autotune(configs=[triton.Config({"BLOCK": 8})], key=["n"])(decorated_kernel)
+heuristic = triton.heuristics({"BLOCK": lambda arguments: 8})(decorated_kernel)
+
+
+def plain(x: Any) -> Any:
+    return x
+
+
+def test_what_is_a_kernel() -> None:
+    assert [compat.is_kernel(f) for f in (decorated_kernel, autotuned, heuristic, plain, 3)] == [
+        True, False, False, False, False,
+    ]  # fmt: skip
+    assert [compat.is_wrapped_kernel(f) for f in (decorated_kernel, autotuned, heuristic, plain, 3)] == [
+        False, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_signature_and_definition() -> None:
+    assert list(compat.signature(decorated_kernel).parameters) == ["x", "n", "BLOCK"]
+    assert compat.signature(decorated_kernel).parameters["BLOCK"].default == 8
+    line = compat.definition_line(decorated_kernel)
+    assert Path(__file__).read_text().splitlines()[line - 1].startswith("def decorated_kernel(x, n,")
+    assert inspect.isfunction(compat.python_function(decorated_kernel))
+
+
+def test_launch_options() -> None:
+    """`warmup` and `grid` are arguments of Triton's own launch: as options they would be given twice."""
+    options = compat.launch_options()
+    assert {"num_warps", "num_stages", "num_ctas", "waves_per_eu", "maxnreg"} <= options
+    assert not {"warmup", "grid", "stream", "arch"} & options

@@ -1,0 +1,155 @@
+"""What runs kernels is chosen before Triton is imported: each case in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+
+from workbench import device
+
+ROOT = Path(__file__).parents[1]
+HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`code` in a new process that sees no GPU, with TRITON_INTERPRET only as given."""
+    inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**inherited, **HIDDEN_GPUS, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+RUN_A_KERNEL = """
+import torch
+from workbench import device
+from workbench.kernels import elementwise
+launch = elementwise.launch(torch.arange(5), torch.ones(5, dtype=torch.int64))
+for call in (launch.run, device.current, device.free_memory_bytes):
+    try:
+        print(call())
+    except RuntimeError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_without_a_gpu_kernels_are_interpreted() -> None:
+    done = python(RUN_A_KERNEL)
+    assert done.stdout.startswith("(tensor([1, 2, 3, 4, 5]),)\nDevice(kind='interpreter'"), done.stderr
+
+
+def test_the_users_wish_to_compile_is_respected() -> None:
+    """Kernels can be compiled for a GPU that is not here; running one says what is missing."""
+    done = python(RUN_A_KERNEL, TRITON_INTERPRET="0")
+    said = done.stdout.splitlines()
+    assert len(said) == 3, done.stderr
+    for line in said:
+        assert line.startswith(
+            "DeviceError TRITON_INTERPRET is set to compile kernels, but torch sees no GPU."
+        )
+        assert "Unset it" in line
+
+
+@pytest.mark.parametrize("value", ["1", "true", "ON", "yes", "y", "0", "false", "off", "", "2", " 1"])
+def test_the_users_wish_is_read_as_triton_reads_it(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", value)
+    assert device.is_interpreter() == triton.knobs.runtime.interpret
+
+
+@pytest.mark.parametrize(
+    ("first", "environment", "have", "want"),
+    [
+        ("import triton.runtime.jit", {}, "compile", "interpret"),
+        (
+            "import os, triton; os.environ['TRITON_INTERPRET'] = '0'",
+            {"TRITON_INTERPRET": "1"},
+            "interpret",
+            "compile",
+        ),
+    ],
+    ids=["compiling", "interpreting"],
+)
+def test_triton_imported_first_in_the_other_mode(
+    first: str, environment: dict[str, str], have: str, want: str
+) -> None:
+    """Said as often as workbench is imported: a notebook's cell is run again."""
+    code = f"""
+{first}
+for _ in range(2):
+    try:
+        import workbench
+    except RuntimeError as error:
+        print(type(error).__name__, error)
+"""
+    said = python(code, **environment).stdout.splitlines()
+    assert len(said) == 2
+    for line in said:
+        assert line.startswith(
+            f"DeviceError Triton was imported before workbench, set to {have} kernels, and this machine "
+            f"needs it to {want} them. Restart Python"
+        )
+
+
+def test_triton_imported_first_in_the_same_mode_is_fine() -> None:
+    done = python(
+        "import triton; from workbench import device; print(device.current().kind)", TRITON_INTERPRET="yes"
+    )
+    assert done.stdout == "interpreter\n", done.stderr
+
+
+INTERPRETER = device.Device(
+    kind="interpreter",
+    name="Triton interpreter (CPU)",
+    architecture="interpreter",
+    compute_units=2,
+    shared_memory_bytes=0,
+    memory_bytes=2**33,
+    l2_bytes=0,
+    warp_size=1,
+    driver="none",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("Triton interpreter (CPU)", "triton-interpreter-cpu"),
+        ("NVIDIA H200", "nvidia-h200"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "nvidia-geforce-rtx-4090-laptop-gpu"),
+        ("AMD Instinct MI300X/MI325X", "amd-instinct-mi300x-mi325x"),
+        ("  odd -- name..\\:*?  ", "odd-name"),
+    ],
+)
+def test_slug_is_a_file_name(name: str, slug: str) -> None:
+    assert replace(INTERPRETER, name=name).slug == slug
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_gpu", "place"),
+    [("cuda", True, "cuda"), ("hip", True, "cuda"), ("interpreter", False, "cpu")],  # ROCm's torch says cuda
+)
+def test_where_tensors_live(kind: device.Kind, is_gpu: bool, place: str) -> None:
+    here = replace(INTERPRETER, kind=kind)
+    assert here.is_gpu is is_gpu
+    assert here.torch_device == place
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what a machine without a GPU says")
+def test_this_machine() -> None:
+    here = device.current()
+    assert here is device.current()
+    assert (here.kind, here.architecture, here.warp_size, here.driver) == ("interpreter",) * 2 + (1, "none")
+    assert here.compute_units == os.cpu_count()
+    assert 0 < device.free_memory_bytes() < here.memory_bytes
+    assert "CPU build" in device.gpu_absence() or "no usable GPU" in device.gpu_absence()

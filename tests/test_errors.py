@@ -1,0 +1,190 @@
+"""Exceptions: what they are caught as, what they say, that they travel, and what a notebook shows of them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import string
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench import errors
+from workbench.errors import (
+    ArgumentTypeError,
+    DeviceError,
+    InvalidArgumentError,
+    KernelError,
+    MissingPackageError,
+    NotMeasurableError,
+    OutOfBoundsError,
+    ProgressError,
+    RecordingError,
+    TensorMismatchError,
+    UnknownNameError,
+    WorkbenchError,
+    WorkerError,
+    check_positive,
+    check_power_of_two,
+    nearest,
+)
+
+EXAMPLES: list[tuple[WorkbenchError, type[Exception]]] = [
+    (InvalidArgumentError("tile", "got 3", "Try 4."), ValueError),
+    (ArgumentTypeError("grid", "got 'x'", "Give a tuple."), TypeError),
+    (TensorMismatchError("x, y", "on cpu and cuda:0", "Move them."), RuntimeError),
+    (UnknownNameError("baseline", "cublass", ["cublas", "eager"]), ValueError),
+    (DeviceError("No GPU."), RuntimeError),
+    (MissingPackageError("Install it."), ImportError),
+    (NotMeasurableError("Not a measurement."), RuntimeError),
+    (KernelError("k", "NameError: y", file="a.py", line=3, source="  y\n", fix="Define y."), RuntimeError),
+    (OutOfBoundsError("k", "reads outside x", line=3), IndexError),
+    (WorkerError("It died."), RuntimeError),
+    (RecordingError("a.jsonl", 3, "dtype", "got 5", "Give a name."), ValueError),
+    (ProgressError("Cannot be written."), RuntimeError),
+]
+KINDS = [type(example).__name__ for example, _ in EXAMPLES]
+
+
+@pytest.mark.parametrize(("error", "builtin"), EXAMPLES, ids=KINDS)
+def test_caught_as_what_torch_raises(error: WorkbenchError, builtin: type[Exception]) -> None:
+    assert isinstance(error, builtin)
+    assert isinstance(error, WorkbenchError)
+
+
+@pytest.mark.parametrize(("error", "builtin"), EXAMPLES, ids=KINDS)
+def test_travels_whole(error: WorkbenchError, builtin: type[Exception]) -> None:
+    """A worker raises it, the caller gets it: with its type, message and attributes."""
+    for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+
+
+def test_every_exception_is_tried_here() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, WorkbenchError) and value is not WorkbenchError
+    }
+    assert defined == set(KINDS)
+
+
+def test_messages_say_what_where_and_what_to_do() -> None:
+    assert str(InvalidArgumentError("tile", "got 3", "Try 4.")) == "tile: got 3. Try 4."
+    assert str(RecordingError("a.jsonl", 3, "dtype", "got 5", "Give a name.")) == (
+        "a.jsonl, line 3, field 'dtype': got 5. Give a name."
+    )
+    assert str(KernelError("k", "NameError: y", line=3, source="    z = y\n", fix="Define y.")) == (
+        "kernel k, line 3: NameError: y\n    z = y\nDefine y."
+    )
+    assert str(KernelError("k", "too much shared memory")) == "kernel k: too much shared memory"
+
+
+def test_unknown_names() -> None:
+    error = UnknownNameError("baseline", "cuBLASs", ["eager", "cublas", "cublaslt"])
+    assert error.nearest == ["cublas", "cublaslt"]
+    assert str(error) == (
+        "baseline: 'cuBLASs' is not known. Did you mean 'cublas' or 'cublaslt'? "
+        "Known: cublas, cublaslt, eager."
+    )
+    assert str(UnknownNameError("suite", "zzz", ["all"])) == "suite: 'zzz' is not known. Known: all."
+    assert str(UnknownNameError("suite", 3, [])) == "suite: 3 is not known. Known: none."
+
+
+def test_nearest_keeps_the_spelling_and_the_order() -> None:
+    assert nearest("blocksize", ["BLOCK_SIZE", "num_warps", "BLOCK"]) == ["BLOCK_SIZE", "BLOCK"]
+    assert nearest("x", []) == []
+    assert len(nearest("aaaa", ["aaa1", "aaa2", "aaa3", "aaa4"], most=2)) == 2
+
+
+@given(st.text(string.ascii_letters + "_", min_size=1), st.lists(st.text(string.ascii_letters, min_size=1)))
+def test_nearest_finds_a_name_that_is_there(name: str, others: list[str]) -> None:
+    found = nearest(name, [*others, name])
+    assert found[0].lower() == name.lower()
+    assert set(found) <= {*others, name}
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "4", None, np.int64(4), (4,)])
+def test_positive_wants_an_int(value: object) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"^tile: got .*, a {type(value).__name__}. "):
+        check_positive("tile", value)
+
+
+@pytest.mark.parametrize("value", [0, -1, -(2**70)])
+def test_positive_wants_one_or_more(value: int) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"^tile: got {value}. "):
+        check_positive("tile", value)
+
+
+def test_positive_returns_the_value() -> None:
+    assert check_positive("tile", 1) == 1
+    assert check_positive("tile", 2**70) == 2**70
+
+
+@given(st.integers(1, 2**40))
+def test_power_of_two(value: int) -> None:
+    if bin(value).count("1") == 1:
+        assert check_power_of_two("tile", value) == value
+        return
+    with pytest.raises(InvalidArgumentError) as caught:
+        check_power_of_two("tile", value)
+    below, above = (int(word.strip(".")) for word in str(caught.value).split()[-3::2])
+    assert below < value < above == 2 * below
+    assert bin(below).count("1") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(0, InvalidArgumentError), (-4, InvalidArgumentError), (8.0, ArgumentTypeError)]
+)
+def test_not_even_a_length(value: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="A tile's length is a power of two, such as 128"):
+        check_power_of_two("tile", value)
+
+
+def function_in(file: str, body: str, **names: Any) -> Any:
+    namespace: dict[str, Any] = dict(names)
+    exec(compile(f"def call():\n    {body}", file, "exec"), namespace)
+    return namespace["call"]
+
+
+def shown(call: Any) -> str:
+    with pytest.raises(WorkbenchError) as caught:
+        call()
+    return "\n".join(caught.value._render_traceback_())
+
+
+def test_only_the_readers_own_lines_are_shown() -> None:
+    """From the cell through a library and this package: the cell is left, and the message."""
+    package = Path(errors.__file__).parent
+    inner = function_in(str(package / "launch.py"), "check()", check=check_nothing)
+    library = function_in("lib/python3/dist-packages/loky/executor.py", "inner()", inner=inner)
+    standard = function_in(f"{sysconfig.get_path('stdlib')}/contextlib.py", "library()", library=library)
+    cell = function_in("<cell 3>", "standard()", standard=standard)
+    text = shown(cell)
+    assert '"<cell 3>", line 2, in call' in text
+    assert "launch.py" not in text
+    assert "loky" not in text
+    assert "contextlib" not in text
+    assert text.endswith("InvalidArgumentError: tile: got 0. Give a whole number of 1 or more.")
+
+
+def check_nothing() -> None:
+    check_positive("tile", 0)
+
+
+def test_a_folder_whose_name_begins_alike_is_the_readers() -> None:
+    """`workbench-solutions/` next to `workbench/`."""
+    beside = Path(errors.__file__).parents[1] / "workbench-solutions" / "mine.py"
+    assert "mine.py" in shown(function_in(str(beside), "check()", check=check_nothing))
+
+
+def test_without_a_traceback_the_message_is_left() -> None:
+    error = DeviceError("No GPU.")
+    assert error._render_traceback_() == ["DeviceError: No GPU."]

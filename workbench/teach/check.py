@@ -1,0 +1,451 @@
+"""The check: a learner's answer, tried on every case of an exercise, and a verdict in words.
+
+A launch runs in the interpreter, on copies, into outputs full of NaN: once with its programs in plain order
+and once shuffled, with every access to memory recorded. So the verdict can name the line that stored a wrong
+element.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import itertools
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+
+from workbench import compat, runtime
+from workbench.errors import OutOfBoundsError, WorkbenchError, WorkerError
+from workbench.launch import Launch
+from workbench.teach import comparison, mutants, observation
+from workbench.teach.comparison import in_words
+from workbench.teach.definition import Case, Definition, Mutant
+from workbench.teach.observation import Usage, Writers, share_memory
+
+# It reorders two programs already.
+SHUFFLE_SEED = 5
+
+Kind = Literal[
+    "solved",
+    "not solved yet",  # the stub, or as good as the stub
+    "raises",  # the function, or its kernel
+    "unfinished",  # still running when the time was over, or the worker died
+    "wrong type",
+    "wrong shape",
+    "wrong dtype",
+    "wrong values",
+    "unwritten elements",
+    "inputs changed",
+    "out of bounds",
+    "race",  # the result depends on the order of the programs
+    "over budget",
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found.
+
+    Attributes:
+        kind: what is wrong, or "solved", or "not solved yet".
+        text: what the learner reads; the same for the same answer, on every machine.
+        case: the call that shows it, such as "axpy(2.5, float32[300], float32[300])"; empty when solved.
+        mistake: the name of the wrong answer that does the same; empty where there is none.
+    """
+
+    kind: Kind
+    text: str
+    case: str = ""
+    mistake: str = ""
+
+    @property
+    def solved(self) -> bool:
+        """True when nothing is wrong."""
+        return self.kind == "solved"
+
+
+def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdict:
+    """Try `candidate` on every case; the first failure makes the verdict.
+
+    Args:
+        definition: the exercise.
+        candidate: the learner's function.
+        timeout: seconds that the function, and each run of what it launches, may take.
+    """
+    call = ""
+    try:
+        function = _function(definition, candidate)
+        usages = []
+        for case in definition.cases:
+            call = _call(definition, case)
+            usages.append(_try(definition, function, case, timeout))
+        for case, usage in zip(definition.cases, usages, strict=True):
+            call = _call(definition, case)
+            _check_budget(definition, case, usage)
+    except _Rejected as rejected:
+        text = f"{definition.name}: {rejected}"
+        if rejected.evidence is not None and (mutant := _mutant_like(definition, function, timeout)):
+            return Verdict(rejected.kind, f"{text}\nIt looks like this: {mutant.says}", call, mutant.name)
+        return Verdict(rejected.kind, text, call)
+    return Verdict("solved", _passing_text(definition))
+
+
+class _Rejected(Exception):
+    """Something is wrong with the answer.
+
+    Args:
+        kind: what.
+        text: the same in words.
+        evidence: what another answer has to show to count as the same mistake; None where nothing can tell.
+    """
+
+    def __init__(self, kind: Kind, text: str, evidence: object = None) -> None:
+        super().__init__(text)
+        self.kind, self.evidence = kind, evidence
+
+
+def _passing_text(definition: Definition) -> str:
+    agreed = f"All {len(definition.cases)} cases agree with the specification"
+    if definition.returns_launch:
+        agreed += ", in two orders of the programs, into outputs that were full of NaN"
+    if definition.budget:
+        agreed += ", and it moves no more bytes than it must"
+    return f"{definition.name}: solved. {agreed}.\nThis does not prove {definition.unproven}"
+
+
+def _function(definition: Definition, candidate: object) -> Callable[..., Any]:
+    call = f"check({definition.function})"
+    if candidate is None or candidate is ...:
+        raise _Rejected("not solved yet", f"not solved yet. Give the check your function: {call}.")
+    if compat.is_kernel(candidate) or compat.is_wrapped_kernel(candidate):
+        text = f"this is a kernel. Give the check the function that launches it: {call}."
+        raise _Rejected("wrong type", text)
+    if not callable(candidate):
+        text = f"got a {type(candidate).__name__}. Give the check the function itself, not called: {call}."
+        raise _Rejected("wrong type", text)
+    return candidate
+
+
+def _call(definition: Definition, case: Case) -> str:
+    return f"{definition.function}({', '.join(map(in_words, case.inputs()))})"
+
+
+def _try(definition: Definition, function: Callable[..., Any], case: Case, timeout: float) -> Usage | None:
+    """Run the function on one case and judge the result.
+
+    Returns:
+        what a launch used; None for what launches nothing.
+
+    Raises:
+        _Rejected: the answer is wrong.
+    """
+    inputs, call = case.inputs(), _call(definition, case)
+    result = _returned(function, inputs, call, timeout)
+    is_first = case is definition.cases[0]
+    if is_first and any(result is nothing for nothing in (None, ..., NotImplemented)):
+        raise _Rejected("not solved yet", f"not solved yet. {call} returns nothing.")
+    names = inspect.signature(definition.specification).parameters
+    tensors = {
+        name: tensor for name, tensor in zip(names, inputs, strict=True) if isinstance(tensor, torch.Tensor)
+    }
+    originals = (value for value in case.inputs() if isinstance(value, torch.Tensor))
+    for (name, tensor), original in zip(tensors.items(), originals, strict=True):
+        if not torch.equal(tensor, original):
+            raise _Rejected("inputs changed", f"{call} changes its argument {name}. Leave the inputs alone.")
+    if not definition.returns_launch:
+        _compare_values(definition, result, case, call)
+        return None
+
+    launch = _launch(result, tensors, call)
+    expected, exact = map(_as_tensors, _expected(definition, case))
+    if len(launch.outputs) != len(expected):
+        text = (
+            f"the launch of {call} names {len(launch.outputs)} outputs, not {len(expected)}: outputs=output."
+        )
+        raise _Rejected("wrong type", text)
+    _check_forms(launch.outputs, expected, "the output", call)
+    plain, shuffled = _interpreted(launch, call, timeout)
+    usage = observation.usage(launch, plain.accesses, plain.outputs)
+    if is_first and usage.stored_bytes == 0:
+        raise _Rejected("not solved yet", "not solved yet. The kernel stores nothing.")
+    _check_changed(launch, plain.changed, tensors, call)
+    if usage.result != tuple(map(observation.bits, shuffled.outputs)):
+        raise _Rejected(
+            "race",
+            f"the programs race: {call} gives another result when they run in another order.\n"
+            "  Look for elements that two programs write, or that one writes and another reads.",
+        )
+    _compare_outputs(launch, plain, expected, exact, usage, call)
+    return usage
+
+
+def _returned(function: Callable[..., Any], inputs: tuple[Any, ...], call: str, timeout: float) -> object:
+    """What the function returns."""
+    try:
+        with _time_limit(timeout):
+            result: object = function(*inputs)
+    except NotImplementedError:
+        return NotImplemented
+    except _TimeOver:
+        text = f"{call} did not return within {timeout:g} s. Look for a loop that never ends."
+        raise _Rejected("unfinished", text) from None
+    except Exception as error:
+        text = f"{call} raises {type(error).__name__}: {error}"
+        raise _Rejected("raises", text + _line_of(error, function)) from None
+    return result
+
+
+def _line_of(error: Exception, function: Callable[..., Any]) -> str:
+    """The line of the function's own file that was running, shown."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename == file:
+            return f"\n  line {frame.lineno}: {(frame.line or '').strip()}"
+    return ""
+
+
+class _TimeOver(BaseException):
+    """No Exception: a learner's `except Exception` must not catch it."""
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise _TimeOver after so many seconds of computing, in the main thread; others cannot be stopped so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _TimeOver
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launch:
+    """What the function returned, if it is a launch that has memory of its own for its outputs."""
+    if not isinstance(result, Launch):
+        raise _Rejected(
+            "wrong type",
+            f"{call} returns a {type(result).__name__}. Return the launch, and the check will run it:\n"
+            "  return Launch.of(kernel, grid, ..., outputs=output)",
+        )
+    for name, tensor in inputs.items():
+        if any(share_memory(tensor, output) for output in result.outputs):
+            text = f"{call} writes over {name}. Make a new tensor for the result: torch.empty_like({name})."
+            raise _Rejected("inputs changed", text)
+    return result
+
+
+def _interpreted(
+    launch: Launch, call: str, timeout: float
+) -> tuple[runtime.Interpreted, runtime.Interpreted]:
+    """The launch with its programs in plain order, and shuffled."""
+
+    def rejected(kind: Kind, error: WorkbenchError, evidence: object = None) -> _Rejected:
+        indented = str(error).replace("\n", "\n  ")
+        return _Rejected(kind, f"the launch of {call} fails.\n  {indented}", evidence)
+
+    try:
+        plain = runtime.interpret(launch, poison=True, record=True, timeout=timeout)
+        if all(step.programs == 1 for step in launch.steps):
+            return plain, plain
+        return plain, runtime.interpret(launch, poison=True, seed=SHUFFLE_SEED, timeout=timeout)
+    except OutOfBoundsError as error:
+        # Up to the colon it says whose memory, and whether it is read or written.
+        raise rejected("out of bounds", error, error.reason.partition(":")[0]) from None
+    except WorkerError as error:
+        raise rejected("unfinished", error) from None
+    except WorkbenchError as error:
+        raise rejected("raises", error) from None
+
+
+def _check_changed(
+    launch: Launch, changed: tuple[torch.Tensor, ...], inputs: dict[str, torch.Tensor], call: str
+) -> None:
+    """Memory that belongs to no output may change only where the launch brought it along."""
+    for memory in changed:
+        for name, tensor in inputs.items():
+            if share_memory(tensor, memory):
+                raise _Rejected("inputs changed", f"the kernel of {call} writes to {name}, an input.")
+        if any(share_memory(output, memory) for output in launch.outputs):
+            text = f"the kernel of {call} writes beside the elements of its output, into the same memory."
+            raise _Rejected("out of bounds", text)
+
+
+def _expected(definition: Definition, case: Case) -> tuple[Any, Any]:
+    """What the specification says: computed in the inputs' own dtypes, and in float64."""
+    wide = (
+        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for value in case.inputs()
+    )
+    return definition.specification(*case.inputs()), definition.specification(*wide)
+
+
+def _as_tensors(value: object) -> tuple[torch.Tensor, ...]:
+    """A tensor or a tuple of tensors as a tuple; empty for anything else."""
+    values = value if isinstance(value, tuple) else (value,)
+    return values if all(isinstance(item, torch.Tensor) for item in values) else ()
+
+
+def _compare_values(definition: Definition, result: object, case: Case, call: str) -> None:
+    """Judge what a function returned that launches nothing."""
+    expected, exact = _expected(definition, case)
+    if tensors := _as_tensors(expected):
+        results = _as_tensors(result)
+        if len(results) != len(tensors):
+            asked = "a tensor" if len(tensors) == 1 else f"a tuple of {len(tensors)} tensors"
+            raise _Rejected("wrong type", f"{call} returns a {type(result).__name__}, not {asked}.")
+        _check_forms(results, tensors, "the result", call)
+        for number, (own, reference) in enumerate(zip(tensors, _as_tensors(exact), strict=True)):
+            wrong = comparison.wrong_elements(results[number].cpu(), reference.cpu(), own.cpu())
+            if wrong.any():
+                name = _numbered("the result", number, len(tensors))
+                raise _wrong_values(results[number], reference, wrong, name, call)
+        return
+    if not comparison.same_type(result, expected):
+        text = f"{call} returns {_type_in_words(result)}, not {_type_in_words(expected)}."
+        raise _Rejected("wrong type", text)
+    if not comparison.same_value(result, expected):
+        raise _Rejected(
+            "wrong values",
+            f"wrong for {call}.\n  expected {in_words(expected)}\n  got      {in_words(result)}",
+            in_words(result),
+        )
+
+
+def _type_in_words(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {', '.join(type(item).__name__ for item in value) or 'nothing'}"
+    return f"a value of type {type(value).__name__}"
+
+
+def _compare_outputs(
+    launch: Launch,
+    run: runtime.Interpreted,
+    expected: tuple[torch.Tensor, ...],
+    exact: tuple[torch.Tensor, ...],
+    usage: Usage,
+    call: str,
+) -> None:
+    """Judge the outputs of a launch, which are of the right shape and dtype."""
+    for number, (own, reference) in enumerate(zip(expected, exact, strict=True)):
+        output, name = run.outputs[number], _numbered("the output", number, len(expected))
+        wrong = comparison.wrong_elements(output, reference.cpu(), own.cpu())
+        if not wrong.any():
+            continue
+        writers = Writers.of(launch, run.accesses, launch.outputs[number])
+        first = _first(wrong)
+        if writer := writers.describe(first):
+            raise _wrong_values(output, reference, wrong, name, call, f"\n  written by {writer}")
+        unwritten = int(writers.unwritten().sum())
+        grids = " and ".join(f"{step.name} over a grid of {step.grid}" for step in launch.steps)
+        raise _Rejected(
+            "unwritten elements",
+            f"{unwritten:,} of {output.numel():,} elements of {name} are never written, for {call}.\n"
+            f"  The first is element {_index(first)}. The launch runs {grids}.",
+            usage,
+        )
+
+
+def _check_forms(
+    results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], what: str, call: str
+) -> None:
+    for number, (result, own) in enumerate(zip(results, expected, strict=True)):
+        name = _numbered(what, number, len(expected))
+        if result.shape != own.shape:
+            text = f"{name} of {call} has shape {list(result.shape)}, not {list(own.shape)}."
+            raise _Rejected("wrong shape", text)
+        if result.dtype != own.dtype:
+            raise _Rejected("wrong dtype", f"{name} of {call} has dtype {result.dtype}, not {own.dtype}.")
+
+
+def _numbered(what: str, number: int, of: int) -> str:
+    """As "the output" where there is one, else as "output 1"."""
+    return what if of == 1 else f"{what.removeprefix('the ')} {number}"
+
+
+def _wrong_values(
+    result: torch.Tensor, reference: torch.Tensor, wrong: torch.Tensor, name: str, call: str, writer: str = ""
+) -> _Rejected:
+    first = _first(wrong)
+    values = [in_words(tensor[first].item()) for tensor in (reference, result)]
+    return _Rejected(
+        "wrong values",
+        f"{int(wrong.sum()):,} of {result.numel():,} elements of {name} are wrong, for {call}.\n"
+        f"  element {_index(first)}: expected {values[0]}, got {values[1]}{writer}",
+        observation.bits(result),
+    )
+
+
+def _first(wrong: torch.Tensor) -> tuple[int, ...]:
+    return tuple(wrong.nonzero()[0].tolist())
+
+
+def _index(element: tuple[int, ...]) -> int | tuple[int, ...]:
+    return element[0] if len(element) == 1 else element
+
+
+def _check_budget(definition: Definition, case: Case, usage: Usage | None) -> None:
+    if definition.budget is None or usage is None:
+        return
+    budget = definition.budget(*case.inputs())
+    excess = [
+        f"it {verb} {used:,} {unit} where {enough:,} would do"
+        for verb, used, unit, enough in (
+            ("loads", usage.loaded_bytes, "bytes", budget.loaded_bytes),
+            ("stores", usage.stored_bytes, "bytes", budget.stored_bytes),
+            ("takes", usage.steps, "steps", budget.steps),
+        )
+        if used > enough
+    ]
+    if budget.programs is not None and usage.programs != budget.programs:
+        excess.append(f"it starts {usage.programs} programs, not {budget.programs}")
+    if excess:
+        raise _Rejected(
+            "over budget",
+            "correct, but it uses too much to count as solved.\n"
+            f"  For {_call(definition, case)}, {', '.join(excess)}.",
+            (usage.loaded_bytes, usage.stored_bytes, budget.programs and usage.programs, usage.result),
+        )
+
+
+def _mutant_like(definition: Definition, function: Callable[..., Any], timeout: float) -> Mutant | None:
+    """The first mutant that does the same as this wrong answer, in every case."""
+    with contextlib.redirect_stdout(io.StringIO()):  # what the function prints was seen already
+        signs = list(_signs(definition, function, timeout))
+        for mutant in definition.mutants:
+            others = _signs(definition, mutants.build_mutant(definition, mutant), timeout)
+            if all(one == other for one, other in itertools.zip_longest(signs, others)):
+                return mutant
+    return None
+
+
+def _signs(
+    definition: Definition, function: Callable[..., Any], timeout: float
+) -> Iterator[tuple[Kind, object] | None]:
+    """How the function fails, and with what evidence, case by case; None where it does not.
+
+    It ends with the first failure that has no evidence, which is like no other.
+    """
+    for case in definition.cases:
+        try:
+            _check_budget(definition, case, _try(definition, function, case, timeout))
+            yield None
+        except _Rejected as rejected:
+            if rejected.evidence is None:
+                yield rejected.kind, object()
+                return
+            yield rejected.kind, rejected.evidence

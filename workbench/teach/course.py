@@ -1,0 +1,110 @@
+"""All exercises, by their ids, and how far the learner has come with them."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+
+from workbench.errors import UnknownNameError
+from workbench.teach import progress_file
+from workbench.teach.exercise import Exercise
+from workbench.teach.exercises import ALL
+
+_BY_ID = {exercise.id: exercise for exercise in ALL}
+
+
+def exercise(id: str) -> Exercise:
+    """The exercise of this id, such as "00-1".
+
+    Raises:
+        UnknownNameError: there is none; the message lists the nearest.
+    """
+    if id not in _BY_ID:
+        raise UnknownNameError("exercise", id, _BY_ID)
+    return _BY_ID[id]
+
+
+def exercises(lesson: str | None = None) -> list[Exercise]:
+    """The exercises of a lesson ("00"), or all, in order.
+
+    Raises:
+        UnknownNameError: no exercise belongs to such a lesson.
+    """
+    lessons = {exercise.lesson for exercise in ALL}
+    if lesson is not None and lesson not in lessons:
+        raise UnknownNameError("lesson", lesson, lessons)
+    return [exercise for exercise in ALL if lesson in (None, exercise.lesson)]
+
+
+def solution_text(id: str) -> str:
+    """The code of an exercise's solution; it runs after a lesson's imports (torch, triton, tl and Launch)."""
+    return exercise(id).solution_code()
+
+
+def solution_explanation(id: str) -> str:
+    """Why the solution is as it is, in Markdown."""
+    return exercise(id).solution_explanation()
+
+
+def stub_text(id: str) -> str:
+    """The code that the lesson shows to begin with."""
+    return exercise(id).stub
+
+
+@dataclass(frozen=True, repr=False)
+class Progress:
+    """The state of every exercise, as a table.
+
+    Attributes:
+        rows: lesson, exercise and state ("open", "tried" or "solved"), in order.
+        notice: what there is to say about the progress file; empty for nothing.
+    """
+
+    rows: tuple[tuple[str, str, str], ...]
+    notice: str = ""
+
+    def text(self) -> str:
+        """The table as plain text."""
+        width = max(len(name) for _, name, _ in self.rows)
+        lines = [f"{lesson:<6}  {name:<{width}}  {state}" for lesson, name, state in (_HEADER, *self.rows)]
+        return "\n".join([*lines, self._summary(), *filter(None, [self.notice])])
+
+    def __repr__(self) -> str:
+        """The table, for the end of a cell and for print."""
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in _HEADER)
+        rows = (
+            "".join(f'<td style="text-align: left">{html.escape(cell)}</td>' for cell in row)
+            for row in self.rows
+        )
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in (self._summary(), self.notice) if note)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+    def _summary(self) -> str:
+        return f"{sum(state == 'solved' for *_, state in self.rows)} of {len(self.rows)} solved"
+
+
+_HEADER = ("lesson", "exercise", "state")
+
+
+def progress() -> Progress:
+    """How far the learner has come.
+
+    Raises:
+        ProgressError: the progress file cannot be read.
+    """
+    states, notice = progress_file.load()
+    return Progress(tuple((e.lesson, e.name, states.get(e.id, "open")) for e in ALL), notice)
+
+
+def reset_progress() -> None:
+    """Forget which exercises were tried and solved; their hints begin anew.
+
+    Raises:
+        ProgressError: the progress file cannot be written.
+    """
+    for each in ALL:
+        each.reset()

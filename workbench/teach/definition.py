@@ -1,0 +1,135 @@
+"""What an exercise is made of, as plain data."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench import device
+
+SOLUTIONS = Path(__file__).parent / "solutions"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of arguments on which a candidate is tried.
+
+    Attributes:
+        build: makes the arguments, tensors on the CPU, from a seeded generator.
+        seed: the generator's seed.
+    """
+
+    build: Callable[[torch.Generator], tuple[Any, ...]]
+    seed: int = 0
+
+    def inputs(self) -> tuple[Any, ...]:
+        """The arguments, made anew, on the device that runs kernels here; the same on every machine."""
+        arguments = self.build(torch.Generator().manual_seed(self.seed))
+        here = device.current().torch_device
+        return tuple(value.to(here) if isinstance(value, torch.Tensor) else value for value in arguments)
+
+
+def eighths(generator: torch.Generator, *shape: int) -> torch.Tensor:
+    """fp32 multiples of 1/8 from -8 up to 8: sums and products of a few are exact, and short to read."""
+    return torch.randint(-64, 64, shape, generator=generator) / 8
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A wrong answer that learners give: the solution with one edit.
+
+    Attributes:
+        name: what was done wrong, in a few words.
+        find: a piece of the solution's source that stands there once.
+        replace: what stands there instead.
+        says: what a learner with the same wrong result is told.
+    """
+
+    name: str
+    find: str
+    replace: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What an answer may use of the machine.
+
+    Attributes:
+        loaded_bytes, stored_bytes: the most that all programs together move.
+        programs: how many are to be started, exactly; None for any number.
+        steps: the most kernels that are started.
+    """
+
+    loaded_bytes: int
+    stored_bytes: int
+    programs: int | None = None
+    steps: int = 1
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Definition:
+    """An exercise: what is asked, and what its check tries.
+
+    Attributes:
+        id: the lesson's number and the exercise's: "00-2".
+        title: in a few words, in lower case; with the id it names the solution's module.
+        function: the name of the function that the learner writes.
+        specification: what that function is to compute, in plain Python and torch; it runs.
+        cases: tried in order. On the first one every mutant but the subtle ones fails.
+        stub: the code that the lesson shows.
+        hints: questions, each nearer to the answer.
+        mutants: wrong answers, the specific before the general.
+        unproven: what passing the check does not prove, a sentence.
+        returns_launch: whether the function returns a Launch; otherwise a number, a string, a tensor, or a
+            tuple of such.
+        budget: from a case's arguments, what the answer may use; None where only the result counts.
+    """
+
+    id: str
+    title: str
+    function: str
+    specification: Callable[..., Any]
+    cases: tuple[Case, ...]
+    stub: str
+    hints: tuple[str, ...]
+    mutants: tuple[Mutant, ...]
+    unproven: str
+    returns_launch: bool = False
+    budget: Callable[..., Budget] | None = None
+
+    @property
+    def name(self) -> str:
+        """Id and title."""
+        return f"{self.id} {self.title}"
+
+    @property
+    def lesson(self) -> str:
+        """The number of its lesson: "00"."""
+        return self.id.partition("-")[0]
+
+    @property
+    def solution_file(self) -> Path:
+        """The module of the solution: its docstring explains, its code is what a learner would write."""
+        return SOLUTIONS / f"ex_{self.name.replace('-', '_').replace(' ', '_')}.py"
+
+    def solution_source(self) -> str:
+        """The text of that module."""
+        return self.solution_file.read_text()
+
+    def solution_code(self) -> str:
+        """What a learner would write: the module after its docstring and imports."""
+        source = self.solution_source()
+        body = ast.parse(source).body
+        around = (ast.Expr, ast.Import, ast.ImportFrom)
+        last = max(node.end_lineno or 0 for node in body if isinstance(node, around))
+        return "\n".join(source.splitlines()[last:]).strip() + "\n"
+
+    def solution_explanation(self) -> str:
+        """Why it is done so, in Markdown: the module's docstring."""
+        return ast.get_docstring(ast.parse(self.solution_source())) or ""

@@ -1,0 +1,112 @@
+"""What a launch did: who wrote each element of an output, and how many bytes moved."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from workbench.interpreter import Access
+from workbench.launch import Launch, Step
+
+Accesses = tuple[tuple[Access, ...], ...]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a launch used of the machine.
+
+    Attributes:
+        loaded_bytes, stored_bytes: moved by all programs together; an atomic counts as both.
+        programs: started, in all steps.
+        steps: kernels started.
+        result: the bytes of its outputs.
+    """
+
+    loaded_bytes: int
+    stored_bytes: int
+    programs: int
+    steps: int
+    result: tuple[bytes, ...]
+
+
+def usage(launch: Launch, accesses: Accesses, outputs: tuple[torch.Tensor, ...]) -> Usage:
+    """Count what a recorded run used."""
+    return Usage(
+        loaded_bytes=_bytes_moved(launch, accesses, "load"),
+        stored_bytes=_bytes_moved(launch, accesses, "store"),
+        programs=sum(step.programs for step in launch.steps),
+        steps=len(launch.steps),
+        result=tuple(map(bits, outputs)),
+    )
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    """The elements of a tensor, bit for bit: unlike the tensors, two of them with NaN can be equal."""
+    # Not contiguous(), which lets a single element keep any stride.
+    packed = tensor.cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
+    return packed.view(torch.uint8).numpy().tobytes()
+
+
+def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether both lie in the same allocation."""
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
+@dataclass(frozen=True)
+class Writers:
+    """Who wrote each element of an output last.
+
+    Attributes:
+        stores: every store to its memory, in order, with its step.
+        last: int64, of the output's shape: the place in `stores` of an element's last one; -1 for none.
+    """
+
+    stores: list[tuple[Step, Access]]
+    last: torch.Tensor
+
+    @classmethod
+    def of(cls, launch: Launch, accesses: Accesses, output: torch.Tensor) -> Writers:
+        """Those of one of the launch's outputs."""
+        last = torch.full((output.untyped_storage().nbytes() // output.element_size(),), -1)
+        stores: list[tuple[Step, Access]] = []
+        for step, access, target in _touched(launch, accesses):
+            if access.kind != "load" and share_memory(target, output) and target.dtype == output.dtype:
+                elements = torch.from_numpy(access.offsets[access.mask]) + target.storage_offset()
+                last[elements] = len(stores)
+                stores.append((step, access))
+        return cls(stores, last.as_strided(output.shape, output.stride(), output.storage_offset()))
+
+    def describe(self, element: tuple[int, ...]) -> str:
+        """Program, line and source of the last store to this element; empty if nobody wrote it."""
+        place = int(self.last[element])
+        if place < 0:
+            return ""
+        step, access = self.stores[place]
+        program = access.program[: len(step.grid)]
+        source = linecache.getline(step.file, access.line or 0).strip()
+        return f"program {program[0] if len(program) == 1 else program}, line {access.line}: {source}"
+
+    def unwritten(self) -> torch.Tensor:
+        """Where no store went."""
+        return self.last < 0
+
+
+def _touched(launch: Launch, accesses: Accesses) -> Iterator[tuple[Step, Access, torch.Tensor]]:
+    """Every access that touches memory, with its step and the tensor that it touches."""
+    for step, seen in zip(launch.steps, accesses, strict=True):
+        memory = step.memory()
+        for access in seen:
+            if access.mask.any():
+                yield step, access, memory[access.argument]
+
+
+def _bytes_moved(launch: Launch, accesses: Accesses, kind: Literal["load", "store"]) -> int:
+    return sum(
+        int(access.mask.sum()) * tensor.element_size()
+        for _, access, tensor in _touched(launch, accesses)
+        if access.kind in (kind, "atomic")
+    )

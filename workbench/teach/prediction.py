@@ -1,0 +1,108 @@
+"""Predictions: the learner commits to an answer before it is revealed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
+
+Answer = float | str
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction:
+    """A question, and what the learner guesses.
+
+    Attributes:
+        question: in words.
+        guess: a number, or one of the choices; None for none.
+        choices: the answers to choose from; empty where a number is asked for.
+        unit: of the number.
+    """
+
+    question: str
+    guess: Answer | None
+    choices: tuple[str, ...]
+    unit: str
+
+    def __repr__(self) -> str:
+        """Question and guess."""
+        return f"{self.question}: {'no guess' if self.guess is None else self._shown(self.guess)}"
+
+    def reveal(self, answer: Answer, because: str = "", tolerance: float = 0.0) -> None:
+        """Print the answer, and how far off the guess is.
+
+        Args:
+            answer: a number, or one of the choices.
+            because: why, a sentence.
+            tolerance: how far off a guess still counts as right, as a fraction of the answer.
+
+        Raises:
+            UnknownNameError: `answer` is none of the choices.
+            ArgumentTypeError, InvalidArgumentError: `answer` is no finite number, or `tolerance` is negative.
+        """
+        _check(self.choices, "answer", answer)
+        if tolerance < 0:
+            raise InvalidArgumentError(
+                "tolerance", f"got {tolerance}", "Give a fraction of the answer, such as 0.1."
+            )
+        print(self._judged(answer, tolerance) + (f" Because: {because}" if because else ""))
+
+    def _judged(self, answer: Answer, tolerance: float) -> str:
+        shown = self._shown(answer)
+        if self.guess is None:
+            return f"No prediction made. The answer: {shown}."
+        if isinstance(answer, str) or isinstance(self.guess, str):
+            right = self.guess == answer
+            return f"Right: {shown}." if right else f"Your guess was {self.guess}. The answer: {shown}."
+        if abs(self.guess - answer) <= tolerance * abs(answer):
+            return f"Right: {shown}." if self.guess == answer else f"Right, near enough: {shown}."
+        off = "too high" if self.guess > answer else "too low"
+        if self.guess * answer > 0:
+            factor = max(self.guess / answer, answer / self.guess)
+            off += f" by a factor of {_number(factor)}"
+        return f"Your guess of {self._shown(self.guess)} is {off}. The answer: {shown}."
+
+    def _shown(self, value: Answer) -> str:
+        if isinstance(value, str):
+            return value
+        return f"{_number(value)} {self.unit}".strip()
+
+
+def predict(
+    question: str, guess: Answer | None = None, *, choices: Sequence[str] = (), unit: str = ""
+) -> Prediction:
+    """Commit to an answer before it is revealed.
+
+    Args:
+        question: in words.
+        guess: a number, or one of `choices`; None to go on without one.
+        choices: the answers to choose from; none where a number is asked for.
+        unit: of the number.
+
+    Raises:
+        UnknownNameError: `guess` is none of the choices.
+        ArgumentTypeError: `guess` is no number. InvalidArgumentError: it is not finite.
+    """
+    if guess is not None:
+        _check(tuple(choices), "guess", guess)
+    return Prediction(question, guess, tuple(choices), unit)
+
+
+def _check(choices: tuple[str, ...], name: str, value: object) -> None:
+    if choices:
+        if value not in choices:
+            raise UnknownNameError(name, value, choices)
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise ArgumentTypeError(name, f"got {value!r}, a {type(value).__name__}", "Give a number.")
+    elif not math.isfinite(value):
+        raise InvalidArgumentError(name, f"got {value}", "Give a finite number.")
+
+
+def _number(value: float) -> str:
+    """Whole numbers in full, others to three digits."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"

@@ -1,0 +1,159 @@
+"""Which exercises a learner has solved: a small file of their own.
+
+It lies in the user's data folder, or in the one that the environment variable WORKBENCH_HOME names. Several
+notebooks may write it at once. A file that cannot be understood is never overwritten: it is kept under
+another name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, get_args
+
+import filelock
+import platformdirs
+
+from workbench.errors import ProgressError
+
+State = Literal["tried", "solved"]
+VERSION = 1
+LOCK_SECONDS = 10.0
+
+
+def path() -> Path:
+    """Where the file is, or will be."""
+    folder = os.environ.get("WORKBENCH_HOME") or platformdirs.user_data_dir("gpu-kernel-workbench")
+    return Path(folder) / "progress.json"
+
+
+def load() -> tuple[dict[str, State], str]:
+    """The state of each exercise that was tried, by id.
+
+    Returns:
+        the states, and what there is to say about the file, empty for nothing.
+
+    Raises:
+        ProgressError: the file is there and cannot be read, or is broken and cannot be kept aside.
+    """
+    try:
+        return _read(), ""
+    except _BrokenError:
+        with _locked():
+            return _read_or_set_aside()
+
+
+def note(exercise: str, state: State) -> str:
+    """Keep the state of an exercise; "tried" never replaces "solved".
+
+    Returns:
+        what there is to say about the file, empty for nothing.
+
+    Raises:
+        ProgressError: the file cannot be read or written.
+    """
+    with _locked():
+        states, notice = _read_or_set_aside()
+        if states.get(exercise) != "solved":
+            _write({**states, exercise: state})
+    return notice
+
+
+def forget(exercise: str) -> str:
+    """Forget the state of an exercise. Returns and raises as :func:`note`."""
+    if not path().exists():
+        return ""
+    with _locked():
+        states, notice = _read_or_set_aside()
+        if states.pop(exercise, None):
+            _write(states)
+    return notice
+
+
+class _BrokenError(Exception):
+    """The file's text is not what this module writes."""
+
+
+def _read() -> dict[str, State]:
+    with _explained("read"):
+        try:
+            text = path().read_bytes()
+        except FileNotFoundError:
+            return {}
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _BrokenError(str(error)) from None
+    if (
+        not isinstance(content, dict)
+        or content.keys() != {"version", "exercises"}
+        or content["version"] != VERSION
+    ):
+        raise _BrokenError("not a progress file of this version")
+    states = content["exercises"]
+    if not isinstance(states, dict) or not all(state in get_args(State) for state in states.values()):
+        raise _BrokenError("unknown states")
+    return states
+
+
+def _read_or_set_aside() -> tuple[dict[str, State], str]:
+    """As :func:`load`, while the lock is held."""
+    try:
+        return _read(), ""
+    except _BrokenError:
+        file = path()
+        names = (f"progress.broken-{number}.json" for number in range(1, 10_000))
+        aside = next(file.with_name(name) for name in names if not file.with_name(name).exists())
+        with _explained("set aside"):
+            file.rename(aside)
+        return {}, f"Your progress file makes no sense. It is kept as {aside}, and a new one begins."
+
+
+def _write(states: Mapping[str, State]) -> None:
+    """Replace the file at once: a reader finds the old one or the new one, never a part."""
+    text = json.dumps({"version": VERSION, "exercises": dict(sorted(states.items()))}, indent=1) + "\n"
+    with _explained("write"):
+        handle, temporary = tempfile.mkstemp(dir=path().parent, prefix=".progress-", suffix=".json")
+        try:
+            with open(handle, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path())
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    """While this is open, no other process changes the file."""
+    with _explained("write"):
+        path().parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path().with_suffix(".lock"), timeout=LOCK_SECONDS)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _explained(verb: str) -> Iterator[None]:
+    """Say in words what keeps the file from being used."""
+    try:
+        yield
+    except filelock.Timeout:
+        raise ProgressError(
+            f"Your progress file {path()} has been in use elsewhere for {LOCK_SECONDS:g} s. Interrupt "
+            "what the other notebooks run, and try again."
+        ) from None
+    except OSError as error:
+        raise ProgressError(
+            f"Cannot {verb} your progress file {path()}: {error.strerror or error}. Checks work without it. "
+            "Make the folder writable, or set WORKBENCH_HOME to one that is."
+        ) from None

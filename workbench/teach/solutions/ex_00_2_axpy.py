@@ -1,0 +1,40 @@
+"""It is the vector addition of this lesson, with one more argument.
+
+Three things make it right for every length:
+
+- the *offsets*: program $i$ begins where program $i - 1$ ends, at `i * BLOCK_SIZE`;
+- the *mask*, on both loads **and** on the store: a load out of bounds reads rubbish, a store out of bounds
+  destroys somebody else's data;
+- the *grid*, rounded up, so that the last few elements get a program too.
+
+`alpha` is an ordinary argument: the kernel gets one number that all lanes share. It is no `tl.constexpr`,
+or the compiler would build a new kernel for every value of it.
+
+An element costs one multiplication, one addition, and 12 bytes moved. The arithmetic hides behind the
+memory traffic, so axpy takes as long as the plain addition. When that holds, and when not, is what the
+lesson on the roofline is about.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.launch import Launch
+
+
+@triton.jit
+def axpy_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    """output[i] = alpha * x[i] + y[i], one block a program."""
+    offsets = tl.program_id(axis=0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    x = tl.load(x_pointer + offsets, mask=valid)
+    y = tl.load(y_pointer + offsets, mask=valid)
+    tl.store(output_pointer + offsets, alpha * x + y, mask=valid)
+
+
+def axpy(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+    """alpha * x + y."""
+    output = torch.empty_like(x)
+    length = output.numel()
+    grid = (triton.cdiv(length, 64),)
+    return Launch.of(axpy_kernel, grid, x, y, output, length, alpha, outputs=output, BLOCK_SIZE=64)

@@ -1,0 +1,20 @@
+r"""Each of the $m n$ elements of $C$ takes $k$ multiplications and $k$ additions.
+
+So there are $2 m n k$ FLOPs. The bytes are those of three matrices, two read and one written: $(m k + k n +
+m n) \cdot b$.
+
+For a square product the ratio is $2 n / 3 b$: it *grows* with the matrix, because every element is used $n$
+times once it has been brought in. That is why a large product can keep a GPU's arithmetic busy.
+
+Now take $m = 1$, a single row, as when a language model writes one word after another. There are $2 n k$
+FLOPs, and B alone has $n k$ elements, so the intensity stays near $2 / b$ however large the matrix is: one
+FLOP a byte in fp16, far down the slope of any roofline. No kernel can change that; taking more rows at once
+can.
+"""
+
+
+def intensity(m: int, n: int, k: int, bytes_per_element: int) -> float:
+    """FLOP per byte of C = A B, with A of m x k and B of k x n, each matrix moved once."""
+    flops = 2 * m * n * k
+    elements = m * k + k * n + m * n
+    return flops / (elements * bytes_per_element)

@@ -1,0 +1,39 @@
+"""Load three tiles, multiply, add, and store one.
+
+The product `a * b` is a value in registers. Nobody outside the program ever asks for it, so it never has to
+exist in memory.
+
+Two kernels, a product and then a sum, compute the same, but the first writes the product and the second
+reads it back: six tensors moved instead of four. Elementwise kernels are bound by memory, so time follows
+bytes, and one kernel can be 1.5 times as fast as two without computing anything faster.
+
+That is what *fusion* means in all later lessons. There the neighbors are larger (a bias and an activation
+after a matrix product, a softmax between two products), but the question stays the same: which values can
+be used up before they leave the chip?
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.launch import Launch
+
+
+@triton.jit
+def multiply_add_kernel(a_pointer, b_pointer, c_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    """output[i] = a[i] * b[i] + c[i], one block a program."""
+    offsets = tl.program_id(axis=0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    a = tl.load(a_pointer + offsets, mask=valid)
+    b = tl.load(b_pointer + offsets, mask=valid)
+    c = tl.load(c_pointer + offsets, mask=valid)
+    product = a * b
+    tl.store(output_pointer + offsets, product + c, mask=valid)
+
+
+def multiply_add(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launch:
+    """a * b + c, elementwise."""
+    output = torch.empty_like(a)
+    length = output.numel()
+    grid = (triton.cdiv(length, 64),)
+    return Launch.of(multiply_add_kernel, grid, a, b, c, output, length, outputs=output, BLOCK_SIZE=64)
