@@ -11,7 +11,8 @@
 #
 # **Time:** 40 minutes. **You need:** Python and nothing else. With no GPU, kernels run
 # in Triton's interpreter: the same source, the same answers, only slowly. With an
-# NVIDIA or AMD GPU, the same cells run on it.
+# NVIDIA GPU, the same cells run on it; with an AMD GPU they should, but no AMD GPU has
+# run them yet.
 #
 # **Out of scope:** how the compiler turns a kernel into instructions, and why some
 # access patterns are fast. Those are lessons of their own.
@@ -40,7 +41,7 @@ from IPython.display import Markdown
 here = device.current()
 print("kernels run on ", here.name)
 print("architecture   ", here.architecture)
-print("compute units  ", here.compute_units)
+print("compute units  ", here.compute_units)  # multiprocessors; on a CPU, its cores
 print("memory         ", f"{here.memory_bytes / 2**30:.0f} GiB")
 
 # %% [markdown]
@@ -66,13 +67,14 @@ bytes_moved.reveal(
 )
 
 # %% [markdown]
-# And the arithmetic? One addition an element: 1,000 FLOPs. So this operator does one
-# FLOP for every 12 bytes that it moves. Keep that ratio in mind: it decides, in the
-# lesson on the roofline, how fast *any* kernel can be that computes this.
+# And the arithmetic? One addition an element: 1,000 floating-point operations, or
+# FLOPs. So this operator does one FLOP for every 12 bytes that it moves. Keep that
+# ratio, the *arithmetic intensity*, in mind: it decides, in the lesson on the roofline,
+# how fast *any* kernel can be that computes this.
 #
 # **You write, and a check tries to break it.** Exercises stand at the end of each
-# lesson. Their check runs your kernel on awkward sizes, with poisoned outputs and its
-# programs in a shuffled order, and tells you which line went wrong.
+# lesson. Their check runs your kernel on awkward sizes, into outputs filled with NaN,
+# and once more in a shuffled order. Where it can, it names the line that went wrong.
 #
 # **Your progress is kept** in a small file of yours, on this machine only:
 
@@ -166,8 +168,8 @@ print(result.tolist())
 # %% [markdown]
 # Two programs of four lanes, eight elements. It works because 8 is a multiple of 4.
 #
-# Now take all ten elements, and three programs. Before you run the next cell: what will
-# the last program do?
+# Now take all ten elements, and three programs. Before you run the next cell: how many
+# lanes of the last program will find no element?
 
 # %%
 last_program = teach.predict(
@@ -189,8 +191,7 @@ except OutOfBoundsError as error:
 # %% [markdown]
 # The workbench's interpreter refused to read there. A GPU would not have: it reads and
 # *writes* whatever lies behind your tensor, and the wrong numbers turn up later,
-# somewhere else. It is the most common mistake in a first kernel, and the most
-# expensive one.
+# somewhere else.
 #
 # ## Step 3: the mask
 #
@@ -326,38 +327,48 @@ for kinds in (["load"], ["store"], ["load", "store"]):
 # How fast should it be? For $2^{28}$ fp32 elements, 3 GiB must move. An NVIDIA H200
 # copies at
 # {{recording device=nvidia-h200 op=clone provider=torch dtype=fp32 problem=2^28 show=TB/s}}
-# when measured, so no kernel can add these vectors in less time than that takes.
-# Interpreter time means nothing, so on a machine with no GPU you see what was recorded
-# on one that has it.
+# when measured, bytes read plus bytes written, so expect the addition to move its bytes
+# at about that rate. Interpreter time means nothing: on a machine with no GPU you see
+# what was recorded on one that has it.
 
 # %%
 roofs, points = suites.live_or_recorded()
-adds = [point for point in points if point.op == "add" and point.dtype == "fp32"]
+adds = [
+    point
+    for point in points
+    if point.op == "add" and point.dtype == "fp32" and "alpha" not in point.label
+]
 viz.Picture(
     viz.figure_png(viz.bandwidth_figure(roofs, adds)), viz.describe(roofs, adds)
 )
 
 # %% [markdown]
 # *Figure: achieved bandwidth of torch's add and of this workbench's add against the
-# number of elements; both rise with size and flatten at the copy bandwidth of the
+# bytes moved; both rise with size and flatten at about the copy bandwidth of the
 # device.*
 #
-# Two regions. Small vectors take the time of *starting* a kernel, a few microseconds
-# whatever the size. Large ones run at the speed of memory, and there a kernel of thirty
-# lines is level with torch's own.
+# Two regions. Large vectors, at the right, run at the speed of memory, and there a
+# kernel of a few lines is level with torch's own. Small ones take the time of
+# *starting* a kernel, whatever their size. There torch is far ahead: its launch is
+# compiled code, and ours goes through Python. What a launch costs, and how to make it
+# cheap, is a lesson of its own.
 
 # %%
-recorded = recording.select(
-    recording.load_all(), op="add", dtype="fp32", case={"shape": [2**28]}
-)
-Markdown(recording.table(recording.latest_run(recorded), "markdown"))
+recorded = recording.latest_run(recording.load_all())
+largest = [
+    line
+    for line in recording.select(recorded, op="add", dtype="fp32")
+    if line.case == {"shape": [2**28]}
+]
+Markdown(recording.table(largest, "markdown"))
 
 # %% [markdown]
 # ## Your turn
 #
-# Each exercise has a specification that runs, a stub to fill in, and a check. Run the
-# check as often as you like. `teach.exercise("00-1").hint()` asks you a question that
-# helps; ask again for the next one.
+# Each exercise has a specification that runs
+# (`teach.exercise("00-1").specification(10, 4)`), a stub to fill in, and a check. Run
+# the check as often as you like. `teach.exercise("00-1").hint()` asks you a question
+# that helps; run it again for the next one.
 #
 # ### Exercise 00-1: count the programs
 #
@@ -408,8 +419,10 @@ teach.exercise("00-2").check(axpy)
 #
 # The grid need not follow the length. Fast kernels often start just as many programs as
 # the GPU has compute units, and let each loop over several blocks; such kernels are
-# called *persistent*. Write `add(x, y, programs)` that starts exactly `programs`
-# programs, whatever the length, and loads every element once.
+# called *persistent*. Write `add_persistent(x, y, programs)` that starts exactly
+# `programs` programs, whatever the length, and loads every element once. Inside a
+# kernel, `tl.num_programs(axis=0)` is the size of the grid, and `range` works as in
+# Python.
 
 
 # %%

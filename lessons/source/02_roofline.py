@@ -83,8 +83,8 @@ product_intensity.reveal(
 # $$\text{attainable FLOP/s} = \min(P,\; I \cdot B)$$
 #
 # The left term is a flat roof, the right one a slope. They meet at the **ridge**,
-# $I = P / B$. Left of it a kernel is *memory-bound*: only moving fewer bytes can make
-# it faster. Right of it, it is *compute-bound*.
+# $I = P / B$. Left of it a job is *memory-bound*: a kernel on the slope gets faster
+# only by moving fewer bytes. Right of it, it is *compute-bound*.
 #
 # Datasheets name both numbers, and no program reaches them. So both are **measured**
 # here: $B$ by copying a large tensor (bytes read plus bytes written), and $P$, for each
@@ -106,8 +106,8 @@ for dtype, rate in roofs.matrix.items():
     print(f"{dtype:9s} {rate / 1e12:.0f} TFLOP/s, ridge at {ridge:.0f} FLOP per byte")
 
 # %% [markdown]
-# Look at the ridges: with numbers of 16 bits, a kernel must do well over a hundred
-# operations with every byte it fetches before arithmetic is what limits it. Almost
+# Look at the ridges: on an H200, with numbers of 16 bits, a kernel must do well over a
+# hundred operations for every byte that it moves before arithmetic limits it. Almost
 # nothing in a neural network does, apart from matrix products; that is why so much of
 # this course is about not moving bytes.
 #
@@ -171,7 +171,7 @@ for name, work in jobs.items():
 small_product = teach.predict(
     "Fraction of its roof that the vendor's 512³ product reaches on an H200",
     guess=None,
-    choices=("nearly all of it", "about half", "under a tenth"),
+    choices=("over 0.8", "a tenth to 0.8", "under a tenth"),
 )
 
 # %%
@@ -184,16 +184,19 @@ small = recording.select(
     provider="cuBLAS",
     case={"m": 512, "n": 512, "k": 512},
 )
-fraction = roofline.distance(recording.points(small)[0], h200)
-bands = {0.1: "under a tenth", 0.8: "about half", 9.9: "nearly all of it"}
+(point,) = recording.points(small)
+fraction = roofline.distance(point, h200)
+took_us = point.seconds * 1e6
+roof_us = took_us * fraction
+bands = {0.1: "under a tenth", 0.8: "a tenth to 0.8", 9.9: "over 0.8"}
 small_product.reveal(
     next(band for limit, band in bands.items() if fraction < limit),
-    because="the roof allows 0.4 µs, and no kernel starts and ends so fast.",
+    because=f"the roof allows {roof_us:.1f} µs, and it took {took_us:.1f} µs.",
 )
 
 # %% [markdown]
-# Here is the roofline with what really ran: the vendor's matrix product from 512 to
-# 8192, and torch's elementwise and reduction kernels.
+# Here is the roofline with what really ran: the vendor's matrix products, torch's
+# addition and sum, and this workbench's addition.
 
 # %%
 # Left out are those that run the same kernels by another door.
@@ -208,14 +211,15 @@ figure = viz.roofline_figure(roofs, shown, dtype=dtypes)
 viz.Picture(viz.figure_png(figure), viz.describe(roofs, shown, dtype=dtypes))
 
 # %% [markdown]
-# *Figure: the measured roofline; additions and sums lie along the memory slope at the
-# left, matrix products climb toward their flat roofs at the right as they grow, the
-# small ones well under both ceilings.*
+# *Figure: the measured roofline; at the left, additions and sums rise in columns toward
+# the memory slope as they grow; at the right, matrix products climb toward their flat
+# roofs; the small ones of both kinds lie well under the ceilings.*
 #
 # Three things to read off it.
 #
-# **On the slope, at the left,** lie additions and sums. At their largest they are as
-# fast as they can be: torch's add of $2^{28}$ fp32 numbers moves
+# **On the slope, at the left,** lie large additions, and not far under it large sums.
+# Such an addition is as fast as memory: on the H200, torch's, of $2^{28}$ fp32 numbers,
+# moves
 # {{recording device=nvidia-h200 op=add dtype=fp32 provider=torch problem=2^28 show=TB/s}}.
 # (A little above the slope: that is what a copy reached, and another mix of reads and
 # writes may come out some percent higher. Roofs are measured, not given.) No cleverness
@@ -223,7 +227,7 @@ viz.Picture(viz.figure_png(figure), viz.describe(roofs, shown, dtype=dtypes))
 # operator reads again: fusing the two. (Exercise 02-3.)
 #
 # **At the right** are large products, a little under the flat roof that the best of
-# them defines: the bf16 product of 8192 × 8192 matrices ran at
+# them defines: on the H200, the bf16 product of 8192 × 8192 matrices ran at
 # {{recording device=nvidia-h200 op=matmul dtype=bf16 provider=cuBLAS problem=8192^3 show=TFLOP/s}}.
 #
 # **Under both ceilings** are the small ones, and the roofline alone does not say why.
@@ -234,12 +238,12 @@ viz.Picture(viz.figure_png(figure), viz.describe(roofs, shown, dtype=dtypes))
 # ## What really ran?
 #
 # A baseline is worth as much as our knowledge of it. So each recording names the
-# kernels that the library started, as the profiler saw them.
+# kernels that the library started, as the profiler saw them on the H200.
 
 # %% tags=["nbval-ignore-output"]
-products = recording.select(recording.load_all(), op="matmul", dtype="bf16")
+products = recording.select(run, op="matmul", dtype="bf16")
 columns = ("problem", "provider", "ms", "TFLOP/s", "kernels")
-Markdown(recording.table(recording.latest_run(products), "markdown", columns))
+Markdown(recording.table(products, "markdown", columns))
 
 # %% [markdown]
 # The names of these kernels hold the size of their tile, the block of $C$ that one
@@ -253,14 +257,15 @@ for line in recording.select(run, op="matmul", dtype="bf16", provider="cuBLAS"):
     if size == line.case["m"] and tile:
         rows, columns = int(tile[1]), int(tile[2])
         tiles = triton.cdiv(size, rows) * triton.cdiv(size, columns)
-        print(f"{size:5d}³: tiles of {rows} x {columns} make {tiles:5d}")
+        idle = max(132 - tiles, 0)
+        print(f"{size:5d}³: {rows} x {columns} makes {tiles:5d} tiles; idle: {idle}")
 
 # %% [markdown]
 # ## Turn the knobs
 #
 # Choose an operator and formats, and add a point for a kernel of your own: type its
 # FLOPs, its bytes and the milliseconds that it took. Try to place one on the slope at
-# one FLOP per byte. How many milliseconds may it take?
+# one FLOP per byte: as many FLOPs as bytes. How many milliseconds may it take?
 
 # %% tags=["widget"]
 viz.RooflineWidget(lambda: (roofs, shown))
@@ -363,7 +368,7 @@ teach.exercise("02-3").check(multiply_add)
 #
 # - Count FLOPs and bytes first. The larger of FLOPs / P and bytes / B is the least time
 #   there is.
-# - Left of the ridge only moving less helps; right of it, computing at a higher rate.
+# - On the slope only moving less helps; on the flat roof, fewer FLOPs or a higher rate.
 # - Roofs are measured, on the device at hand, and a vendor's best is a mark to reach,
 #   not a limit.
 # - A point far under the roof is a question: too little work in flight, bytes that
