@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench import device
+from workbench import device, suites
 from workbench.__main__ import main
 from workbench.bench import recording
 
@@ -39,7 +39,8 @@ def test_doctor_exits_1_with_the_fix_when_kernels_cannot_run() -> None:
     # Asked to compile where there is no GPU: the user's own setting is what is broken.
     done = run_without_gpu("doctor", TRITON_INTERPRET="0")
     assert done.returncode == 1
-    assert "Unset it to use the interpreter" in done.stderr
+    assert "Unset it to use the interpreter" in done.stdout
+    assert "jupyterlab" in done.stdout  # the versions help to find the cause
     assert "Traceback" not in done.stderr
 
 
@@ -104,3 +105,22 @@ def test_progress_is_shown_and_forgotten(capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr().out
     assert "00-1" in printed
     assert "0 of" in printed
+
+
+@pytest.mark.parametrize("name", ["missing/roofline.png", "."])
+def test_roofline_names_a_file_that_cannot_be_written(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["roofline", "--recorded", "--output", str(tmp_path / name)]) == 1
+    assert "--output" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_ends_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(suites, "record", interrupt)
+    assert main(["record", "elementwise", "--interpreter"]) == 130
+    assert "interrupted" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from tests.bench.example import copy_line, gpu, line
 from workbench import ops, suites
 from workbench.bench import data, recording
 from workbench.errors import (
+    ArgumentTypeError,
     InvalidArgumentError,
     KernelError,
     NotMeasurableError,
@@ -230,7 +231,7 @@ def test_a_wrong_kernel_is_not_timed_and_nothing_is_written(
         KernelError, match="workbench gives a wrong result for add fp32 100: the largest error"
     ):
         suites.record(TINY, tmp_path / "a.jsonl", interpreter=True, progress=False)
-    assert recording.load(tmp_path / "a.jsonl") == []
+    assert not (tmp_path / "a.jsonl").exists()
 
 
 def test_a_path_that_cannot_be_written_is_found_before_measuring(
@@ -351,3 +352,28 @@ def test_a_checkout_without_git_has_no_commit(tmp_path: Path, monkeypatch: pytes
     one = Suite("mine", "", (case("clone", shape=[8]),))
     suites.record(one, tmp_path / "a.jsonl", interpreter=True, progress=False)
     assert json.loads((tmp_path / "a.jsonl").read_text())["commit"] == "unknown"
+
+
+def test_an_interrupted_recording_leaves_no_empty_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "new.jsonl"
+    monkeypatch.setattr(suites, "run", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        suites.record("elementwise", path, interpreter=True)
+    assert not path.exists()
+    recording.append(path, [line()])
+    with pytest.raises(KeyboardInterrupt):
+        suites.record("elementwise", path, interpreter=True)
+    assert recording.load(path) == [line()]
+
+
+@pytest.mark.parametrize("wrong", [None, 3, ["all"], {"name": "all"}])
+def test_what_is_no_suite_is_named(wrong: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="suite: got"):
+        suites.record(wrong, interpreter=True)
+    with pytest.raises(UnknownNameError, match="suite"):
+        suites.get(wrong)

@@ -12,7 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from workbench import device
-from workbench.errors import NotMeasurableError, UnknownNameError, WorkbenchError
+from workbench.errors import (
+    DeviceError,
+    InvalidArgumentError,
+    NotMeasurableError,
+    UnknownNameError,
+    WorkbenchError,
+)
 
 LAB_PACKAGES = ("jupyterlab", "ipykernel", "ipywidgets", "anywidget")
 
@@ -31,11 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WorkbenchError as error:
         print(f"workbench: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("workbench: interrupted", file=sys.stderr)
+        return 130  # as shells report it
 
 
 def doctor(options: argparse.Namespace) -> int:
     """Say what runs here, with which versions, and what more there is; status 1 when something is broken."""
-    here = device.current()
+    try:
+        here = device.current()
+    except DeviceError as error:
+        _print_versions()
+        print(f"\nBROKEN  {error}")
+        return 1
     memory = f"{here.memory_bytes / 2**30:.0f} GiB, {device.free_memory_bytes() / 2**30:.0f} GiB free"
     print(f"kernels run on    {here.name}" + (f" ({here.architecture})" if here.is_gpu else ""))
     if here.is_gpu:
@@ -45,9 +59,7 @@ def doctor(options: argparse.Namespace) -> int:
     else:
         print(f"                  no GPU in use: {device.gpu_absence() or 'TRITON_INTERPRET is set'}")
     print(f"memory            {memory}")
-    print(f"python            {platform.python_version()}, {sys.executable}")
-    for package in ("torch", "triton", "numpy", *LAB_PACKAGES):
-        print(f"{package:17s} {_version(package) or 'not installed'}")
+    _print_versions()
     print()
     print("lessons, checks   here, " + ("compiled for the GPU" if here.is_gpu else "in Triton's interpreter"))
     print(
@@ -60,6 +72,12 @@ def doctor(options: argparse.Namespace) -> int:
     if not here.is_gpu:
         print('\nFor more: an NVIDIA or AMD GPU runs the same lessons live. See README.md, "What you need".')
     return 1 if problems else 0
+
+
+def _print_versions() -> None:
+    print(f"python            {platform.python_version()}, {sys.executable}")
+    for package in ("torch", "triton", "numpy", *LAB_PACKAGES):
+        print(f"{package:17s} {_version(package) or 'not installed'}")
 
 
 def _version(package: str) -> str | None:
@@ -139,9 +157,15 @@ def roofline(options: argparse.Namespace) -> int:
             "There is no GPU here to measure. Leave out --live to draw what was recorded on one."
         )
     ceilings, points = suites.live_or_recorded(recorded=options.recorded)
-    Path(options.output).write_bytes(
-        viz.figure_png(viz.roofline_figure(ceilings, points, theme=options.theme))
-    )
+    png = viz.figure_png(viz.roofline_figure(ceilings, points, theme=options.theme))
+    try:
+        Path(options.output).write_bytes(png)
+    except OSError as error:
+        raise InvalidArgumentError(
+            "--output",
+            f"{options.output} cannot be written: {error.strerror}",
+            "Name a file in a folder that you can write to.",
+        ) from error
     print(f"{options.output}: {viz.describe(ceilings, points)}")
     return 0
 

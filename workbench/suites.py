@@ -28,7 +28,7 @@ from workbench.bench import baseline, ceilings, data, recording
 from workbench.bench.recording import Line
 from workbench.bench.roofline import Ceilings, Point
 from workbench.bench.timing import Measurement, launch_overhead, measure_together, refuse_interpreter_time
-from workbench.errors import KernelError, NotMeasurableError, UnknownNameError
+from workbench.errors import ArgumentTypeError, KernelError, NotMeasurableError, UnknownNameError
 from workbench.launch import Work
 
 WORKBENCH = "workbench"
@@ -96,7 +96,7 @@ class Recorded:
 
 def get(name: str) -> Suite:
     """The suite of that name. Raises UnknownNameError, which lists the nearest names."""
-    if name not in SUITES:
+    if not isinstance(name, str) or name not in SUITES:
         raise UnknownNameError("suite", name, SUITES)
     return SUITES[name]
 
@@ -117,19 +117,29 @@ def record(
 
     Raises:
         NotMeasurableError: no GPU runs kernels here, and `interpreter` is False.
-        UnknownNameError: the suite, or a name in it. InvalidArgumentError: the path cannot be written.
+        UnknownNameError: the suite, or a name in it. ArgumentTypeError: it is neither name nor suite.
+        InvalidArgumentError: the path cannot be written.
         RecordingError: the recording there does not fit the format.
         KernelError: a candidate's result is wrong.
     """
     suite = get(suite) if isinstance(suite, str) else suite
+    if not isinstance(suite, Suite):
+        raise ArgumentTypeError(
+            "suite", f"got {suite!r}, a {type(suite).__name__}", "Give the name of a suite, or a Suite."
+        )
     here = device.current()
     if not here.is_gpu:
         refuse_interpreter_time(interpreter)
     path = Path(path) if path is not None else recording.recordings_folder() / f"{here.slug}.jsonl"
+    is_new = not path.exists()
     recording.append(path, [])  # a file that takes no lines is found now, not minutes later
-    recording.load(path)
-    lines, cut = run(suite, interpreter=interpreter, progress=progress)
-    recording.append(path, lines)
+    try:
+        recording.load(path)
+        lines, cut = run(suite, interpreter=interpreter, progress=progress)
+        recording.append(path, lines)
+    finally:
+        if is_new and path.exists() and path.stat().st_size == 0:
+            path.unlink()
     return Recorded(path, lines, cut)
 
 

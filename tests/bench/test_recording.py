@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 
 from tests.bench.example import FIELDS, copy_line, line
 from workbench.bench import recording
-from workbench.errors import InvalidArgumentError, NotMeasurableError, RecordingError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    NotMeasurableError,
+    RecordingError,
+    UnknownNameError,
+)
 
 
 @pytest.fixture
@@ -408,3 +414,32 @@ def test_shipped_recordings_fit_the_format() -> None:
 def test_a_device_without_a_recording_is_named() -> None:
     with pytest.raises(UnknownNameError, match="recording: 'nvidia-h2oo'"):
         recording.shipped("nvidia-h2oo")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("flops", 10**400),  # no rate could be computed of it
+        ("median_ms", 10**400),
+        ("case", {"shape": [-4]}),
+        ("case", {"shape": [10**400]}),
+        ("case", {"shape": [4], "alpha": 10**400}),
+        ("case", {"m": [4, 4], "n": 4, "k": 4, "layout": "nn"}),  # only a convolution has lengths in pairs
+        ("case", {"m": 0, "n": 4, "k": 4, "layout": "nn"}),
+        ("config", {"kernels": None}),
+        ("config", {"kernels": "binary_kernel"}),
+        ("config", {"launch_us": "5"}),
+    ],
+)
+def test_values_that_no_table_could_show_are_refused(path: Path, name: str, value: object) -> None:
+    write(path, {**FIELDS, name: value, **({"p80_ms": value} if name == "median_ms" else {})})
+    with pytest.raises(RecordingError, match=f"line 1, field '{name}'"):
+        recording.load(path)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, ["a.jsonl"], "a\0b"])
+def test_a_path_that_is_none_is_named(wrong: Any) -> None:
+    with pytest.raises((ArgumentTypeError, InvalidArgumentError), match="path"):
+        recording.load(wrong)
+    with pytest.raises((ArgumentTypeError, InvalidArgumentError), match="path"):
+        recording.append(wrong, [])

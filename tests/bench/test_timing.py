@@ -6,6 +6,7 @@ There is no GPU here, so `triton.testing` is replaced where a test is about how 
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -189,3 +190,32 @@ def test_an_error_of_the_candidate_is_its_own() -> None:
 
     with pytest.raises(ZeroDivisionError, match="mine"):
         measure(broken, interpreter=True)
+
+
+@pytest.mark.parametrize("name", ["warmup_ms", "rep_ms"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("5", ArgumentTypeError),
+        (None, ArgumentTypeError),
+        (True, ArgumentTypeError),
+        (math.inf, InvalidArgumentError),  # would never end
+        (math.nan, InvalidArgumentError),
+        (-1, InvalidArgumentError),
+    ],
+)
+def test_a_duration_is_a_finite_number_above_0(name: str, value: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=name):
+        measure(nothing, interpreter=True, **{name: value})
+
+
+@pytest.mark.parametrize("work", [3, "1e9", {"flops": 1, "bytes": 1}])
+def test_work_is_a_work(work: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="work"):
+        measure(nothing, work=work, interpreter=True)
+
+
+@pytest.mark.parametrize("candidates", [None, nothing, [nothing]])
+def test_candidates_have_names(candidates: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="candidates"):
+        measure_together(candidates, interpreter=True)

@@ -250,3 +250,28 @@ def test_bad_arguments_are_named(ceilings: Ceilings, points: list[Point]) -> Non
         describe(ceilings, points, dtype=["fp16", "fp8"])
     with pytest.raises(UnknownNameError, match="theme"):
         roofline_figure(ceilings, theme="blue")
+
+
+@pytest.mark.parametrize(
+    "device", ["AMD Instinct MI300X, a partition of a virtual machine " * 4, "a $\\frac{ $ b"]
+)
+def test_a_strange_device_name_leaves_the_figure_readable(device: str, make_point: MakePoint) -> None:
+    ceilings = Ceilings(4.2e12, {"fp16": 7e14}, device, "2026-11-21", recorded=True)
+    figure = roofline_figure(ceilings, [make_point(device=device), make_point(provider=YOUR_KERNEL)])
+    figure_png(figure)
+    width = figure.bbox.width
+    (title,) = figure.axes[0].findobj(
+        lambda artist: isinstance(artist, Text) and "Roofline of" in artist.get_text()
+    )
+    assert isinstance(title, Text)
+    assert device[:8] in title.get_text()
+    assert title.get_window_extent().x1 <= width
+    caption = figure.texts[-1]
+    assert caption.get_window_extent().y1 < figure.axes[0].xaxis.label.get_window_extent().y0
+    assert "2026-11-21" in caption.get_text()
+
+
+def test_whole_numbers_beyond_64_bits_are_drawn(ceilings: Ceilings, make_point: MakePoint) -> None:
+    huge = make_point(flops=10**21, bytes=10**21, seconds=1.0)
+    assert figure_png(bandwidth_figure(ceilings, [huge]))
+    assert figure_png(roofline_figure(ceilings, [huge]))

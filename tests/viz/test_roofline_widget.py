@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -74,10 +75,10 @@ def test_a_typed_kernel_is_drawn_and_judged(widget: RooflineWidget) -> None:
 @pytest.mark.parametrize(
     ("flops", "moved", "milliseconds", "named"),
     [
-        (1e9, 1e6, 0.0, "seconds"),
+        (1e9, 1e6, 0.0, "ms"),
         (1e9, 0.0, 1.0, "bytes"),
         (float("nan"), 1e6, 1.0, "FLOPs"),
-        (-1.0, 1e6, 1.0, "flops"),
+        (-1.0, 1e6, 1.0, "FLOPs"),
     ],
 )
 def test_impossible_numbers_are_refused_inside_the_widget(
@@ -177,3 +178,20 @@ def test_data_of_the_wrong_kind_is_refused(ceilings: Ceilings) -> None:
         RooflineWidget((None, []))  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(InvalidArgumentError, match="load: got no source"):
         RooflineWidget({})
+
+
+@pytest.mark.parametrize(
+    ("control", "value"),
+    [("flops", 1e300), ("flops", -1.0), ("bytes", 0.5), ("milliseconds", 0.0), ("milliseconds", math.nan)],
+)
+def test_a_number_out_of_range_is_refused_and_the_next_one_is_drawn(
+    widget: RooflineWidget, control: str, value: float
+) -> None:
+    field = getattr(widget, control)
+    good, field.value = field.value, value
+    widget.add_button.click()
+    assert field.description in widget.error
+    field.value = good
+    widget.add_button.click()
+    assert widget.error == ""
+    assert any("yours 1" in line for line in widget.facts)

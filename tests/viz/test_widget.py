@@ -128,4 +128,4 @@ except MissingPackageError as error:
     )
     figure, message = run.stdout.strip().splitlines()
     assert figure == "True"
-    assert "pip install 'gpu-kernel-workbench[lab]'" in message
+    assert "pip install ipywidgets" in message

@@ -121,7 +121,7 @@ def get(name: str) -> Baseline:
     Raises:
         UnknownNameError: there is none; the message lists the nearest names.
     """
-    if name not in BASELINES:
+    if not isinstance(name, str) or name not in BASELINES:
         raise UnknownNameError("baseline", name, BASELINES)
     return BASELINES[name]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import fcntl
 import html
 import json
-import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -18,13 +18,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.bench.roofline import Point
-from workbench.errors import InvalidArgumentError, NotMeasurableError, RecordingError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    NotMeasurableError,
+    RecordingError,
+    UnknownNameError,
+)
 
 # tf32: matrix units multiply fp32 tensors rounded to 10 bits. fp8_e4m3: the "fn" variant; on MI300 "fnuz".
 FLOATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "bool")
 
 MODES = ("events", "cuda_graph", "interpreter")
+
+# Above all lengths and counts: they fit into 64 bits, as in torch.
+_MOST = 2**63
 
 # Of a matrix product A @ B, a letter for each: "n" stored as its shape says, row-major, "t" the transposed
 # view of such a matrix. "nt": B is stored n x k.
@@ -126,11 +135,11 @@ def load(path: str | os.PathLike[str]) -> list[Line]:
     """Every line of a recording, in order.
 
     Raises:
-        InvalidArgumentError: the file cannot be read.
+        ArgumentTypeError, InvalidArgumentError: the path is none, or the file cannot be read.
         RecordingError: a line does not fit, be it by one field, broken JSON or an end that was never written.
     """
     try:
-        content = Path(path).read_bytes()
+        content = _as_path(path).read_bytes()
     except OSError as error:
         raise InvalidArgumentError(
             "path", f"{path}: {error.strerror}", "Give the path of a recording."
@@ -165,12 +174,12 @@ def append(path: str | os.PathLike[str], lines: Iterable[Line]) -> None:
     and this function refuse.
 
     Raises:
-        InvalidArgumentError: the file cannot be written.
+        ArgumentTypeError, InvalidArgumentError: the path is none, or the file cannot be written.
         RecordingError: its last line was cut off.
     """
     data = "".join(json.dumps(asdict(line), ensure_ascii=False) + "\n" for line in lines).encode()
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        _as_path(path).parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             before = file.seek(0, os.SEEK_END)
@@ -349,6 +358,12 @@ def _cut_off(path: object, line: int) -> RecordingError:
     )
 
 
+def _as_path(path: object) -> Path:
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise ArgumentTypeError("path", f"got {path!r}", "Give the path of a file, as a text or a Path.")
+    return Path(path)
+
+
 def _parse(path: object, number: int, raw: bytes) -> Line:
     def refuse(field: str, given: str, fix: str) -> RecordingError:
         return RecordingError(path, number, field, given, fix)
@@ -422,12 +437,20 @@ def _is_case(value: object) -> bool:
     return (
         isinstance(value, dict)
         and any(must <= value.keys() <= must | may for must, may in CASE_KEYS.values())
-        and all(_CASE_VALUES.get(key, _is_whole_or_list)(item) for key, item in value.items())
+        and all(_CASE_VALUES.get(key, _is_length)(item) for key, item in value.items())
     )
 
 
 def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and _is_whole(value) and value > 0
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, list) and all(length is not None and _is_count(length) for length in value)
 
 
 def _is_list(value: object) -> bool:
@@ -441,13 +464,15 @@ def _is_whole_or_list(value: object) -> bool:
 _CASE_VALUES: dict[str, Callable[[object], bool]] = {
     "layout": lambda value: value in LAYOUTS,
     "causal": lambda value: isinstance(value, bool),
-    "shape": _is_list,
+    "shape": _is_shape,
+    # One for all dimensions, or one for each.
+    **dict.fromkeys(("dim", "stride", "pad", "dilation", "window"), _is_whole_or_list),
     "alpha": lambda value: not isinstance(value, bool) and _is_number(value),
 }
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def _is_json(value: object) -> bool:
@@ -459,11 +484,23 @@ def _is_json(value: object) -> bool:
 
 
 def _is_milliseconds(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value <= sys.float_info.max
 
 
 def _is_count(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+    return value is None or (isinstance(value, int) and _is_whole(value) and value >= 0)
+
+
+def _is_config(value: object) -> bool:
+    if not isinstance(value, dict) or not _is_json(value):
+        return False
+    kernels, launch_us = value.get("kernels", []), value.get("launch_us", 0.0)
+    return (
+        isinstance(kernels, list)
+        and all(map(_is_text, kernels))
+        and not isinstance(launch_us, bool)
+        and _is_number(launch_us)
+    )
 
 
 _FAMILIES = "; ".join(
@@ -471,8 +508,8 @@ _FAMILIES = "; ".join(
     for family, (must, may) in CASE_KEYS.items()
 )
 _CASE_FIX = (
-    f"Its keys are those of one family: {_FAMILIES}. Its values are whole numbers, `shape` a list of them, "
-    f"`layout` one of {', '.join(LAYOUTS)}, `causal` true or false."
+    f"Its keys are those of one family: {_FAMILIES}. Lengths are whole numbers of 1 or more, "
+    f"`shape` a list of 0 or more, `layout` one of {', '.join(LAYOUTS)}, `causal` true or false."
 )
 _TEXT = (_is_text, "Give a text of one line.")
 _MILLISECONDS = (_is_milliseconds, "Give a finite number of milliseconds above 0.")
@@ -485,8 +522,8 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "dtype": (lambda value: value in DTYPES, f"Known: {', '.join(DTYPES)}."),
     "mode": (lambda value: value in MODES, f"Known: {', '.join(MODES)}."),
     "config": (
-        lambda value: isinstance(value, dict) and _is_json(value),
-        "Give a JSON object without NaN.",
+        _is_config,
+        "Give a JSON object without NaN; in it `kernels` is a list of texts, `launch_us` a number.",
     ),
     **dict.fromkeys(("median_ms", "p20_ms", "p80_ms"), _MILLISECONDS),
     **dict.fromkeys(("flops", "bytes"), _COUNT),

@@ -6,7 +6,7 @@ CACM 52(4), 2009. Plain numbers in, plain numbers out: FLOP/s, bytes/s, seconds.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -38,9 +38,9 @@ class Ceilings:
     recorded: bool
 
     def __post_init__(self) -> None:
-        _check_positive("bandwidth", self.bandwidth, "bytes per second")
+        check_positive_number("bandwidth", self.bandwidth, "bytes per second")
         for dtype, rate in self.matrix.items():
-            _check_positive(f"matrix[{dtype!r}]", rate, "FLOP per second")
+            check_positive_number(f"matrix[{dtype!r}]", rate, "FLOP per second")
         object.__setattr__(self, "matrix", dict(self.matrix))  # a copy: the caller may go on with its own
 
     def rate(self, dtype: str) -> float:
@@ -83,9 +83,9 @@ class Point:
 
     def __post_init__(self) -> None:
         if self.flops != 0:
-            _check_positive("flops", self.flops, "operations (0 for a copy)")
-        _check_positive("bytes", self.bytes, "bytes")
-        _check_positive("seconds", self.seconds, "seconds")
+            check_positive_number("flops", self.flops, "operations (0 for a copy)")
+        check_positive_number("bytes", self.bytes, "bytes")
+        check_positive_number("seconds", self.seconds, "seconds")
 
     @property
     def intensity(self) -> float:
@@ -114,7 +114,7 @@ def attainable(intensity: float, bandwidth: float, rate: float) -> float:
     Raises:
         ArgumentTypeError, InvalidArgumentError: one is not a finite number above 0.
     """
-    _check_positive("intensity", intensity, "FLOP per byte")
+    check_positive_number("intensity", intensity, "FLOP per byte")
     _check_roofs(bandwidth, rate)
     return min(rate, intensity * bandwidth)
 
@@ -131,7 +131,7 @@ def ridge(bandwidth: float, rate: float) -> float:
 
 def bound(intensity: float, bandwidth: float, rate: float) -> Literal["memory", "compute"]:
     """Which roof is the lower one at this intensity; "compute" at the ridge. Raises as :func:`attainable`."""
-    _check_positive("intensity", intensity, "FLOP per byte")
+    check_positive_number("intensity", intensity, "FLOP per byte")
     return "memory" if intensity < ridge(bandwidth, rate) else "compute"
 
 
@@ -149,13 +149,15 @@ def distance(point: Point, ceilings: Ceilings) -> float:
 
 
 def _check_roofs(bandwidth: float, rate: float) -> None:
-    _check_positive("bandwidth", bandwidth, "bytes per second")
-    _check_positive("rate", rate, "FLOP per second")
+    check_positive_number("bandwidth", bandwidth, "bytes per second")
+    check_positive_number("rate", rate, "FLOP per second")
 
 
-def _check_positive(argument: str, value: object, unit: str) -> None:
+def check_positive_number(argument: str, value: object, unit: str) -> None:
+    """Refuse what is not a finite number above 0, with an error that names `argument` and its unit."""
     fix = f"Give a finite number of {unit} above 0."
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(argument, f"got {value!r}, a {type(value).__name__}", fix)
-    if not 0 < float(value) < math.inf:
+    number = value if isinstance(value, int) else float(value)  # a huge int does not become a float
+    if not 0 < number <= sys.float_info.max:
         raise InvalidArgumentError(argument, f"got {value}", fix)

@@ -19,6 +19,7 @@ import torch
 import triton.testing
 
 from workbench import device
+from workbench.bench.roofline import check_positive_number
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -125,11 +126,16 @@ def measure_together(
     Raises:
         as :func:`measure`.
     """
+    if not isinstance(candidates, Mapping):
+        raise ArgumentTypeError(
+            "candidates", f"got a {type(candidates).__name__}", 'Give them by name: {"mine": launch}.'
+        )
+    if work is not None and not isinstance(work, Work):
+        raise ArgumentTypeError("work", f"got {work!r}, a {type(work).__name__}", "Give a Work, or None.")
     functions = {name: _function(name, subject) for name, subject in candidates.items()}
     check_positive("rounds", rounds)
-    for name, value in (("warmup_ms", warmup_ms), ("rep_ms", rep_ms)):
-        if not value > 0:
-            raise InvalidArgumentError(name, f"got {value}", "Give milliseconds above 0.")
+    check_positive_number("warmup_ms", warmup_ms, "milliseconds")
+    check_positive_number("rep_ms", rep_ms, "milliseconds")
     if mode not in ("events", "cuda_graph"):
         raise UnknownNameError("mode", mode, ("events", "cuda_graph"))
     label: str = mode

@@ -33,6 +33,8 @@ _Value = TypeVar("_Value")
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 _STAR = "*"
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LONGEST_NAME = 40  # characters of a device's name: more do not fit above the axes, or into the caption
 _FILLINGS: tuple[Filling, ...] = ("full", "none", "left", "bottom", "right", "top")
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.085, 0.765, 0.165, 0.915  # of the axes, as fractions of the figure
 _SMALL = 9  # the size of text inside the axes and in the margin, points
@@ -129,7 +131,7 @@ class PointPlot:
         mixed = _mixed(points)
         for group in _grouped(points):
             first, last = group[0], group[-1]
-            places = [(x(point), y(point)) for point in group]
+            places = [(float(x(point)), float(y(point))) for point in group]
             own = first.provider == YOUR_KERNEL
             handle = self._star() if own else self._marker(first.provider, first.op, first.dtype)
             handle.set_data(*np.array(places).T)
@@ -290,6 +292,11 @@ def caption_of(ceilings: Ceilings, points: Sequence[Point]) -> str:
     return " ".join(parts)
 
 
+def shortened(name: str) -> str:
+    """A device's name, cut where it would not fit."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1].rstrip()}…"
+
+
 def number(value: float) -> str:
     """Three digits, as one would say it: 0.0833, 4.25, 710, 2731."""
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
@@ -297,7 +304,7 @@ def number(value: float) -> str:
 
 def tick(value: float) -> str:
     """A power of ten on an axis: 0.01, 1000, and as a power where that has too many zeros."""
-    return f"{value:g}" if 1e-3 <= value <= 1e4 else f"$10^{{{round(np.log10(value))}}}$"
+    return f"{value:g}" if 1e-3 <= value <= 1e4 else f"10{str(round(np.log10(value))).translate(_RAISED)}"
 
 
 def _source_of(point: Point) -> str:
@@ -305,7 +312,7 @@ def _source_of(point: Point) -> str:
 
 
 def _source(recorded: bool, device: str, when: str) -> str:
-    return f"{'recorded' if recorded else 'measured live'} on {device}, {when[:10]}"
+    return f"{'recorded' if recorded else 'measured live'} on {shortened(device)}, {when[:10]}"
 
 
 def _without_own(points: Iterable[Point]) -> list[Point]:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from workbench.bench.roofline import Ceilings, Point, bound, distance, ridge
 from workbench.errors import ArgumentTypeError, UnknownNameError
-from workbench.viz.points import PointPlot, caption_of, number, tick
+from workbench.viz.points import PointPlot, caption_of, number, shortened, tick
 from workbench.viz.style import figure_style
 
 
@@ -70,7 +70,7 @@ def draw_roofline(
             palette,
             placed,
             ceilings.matrix,
-            title=title if title is not None else f"Roofline of {ceilings.device}",
+            title=title if title is not None else f"Roofline of {shortened(ceilings.device)}",
             labels=("arithmetic intensity, FLOP per byte", "rate, TFLOP/s"),
             limits=((left, right), (bottom, top)),
             ticks=(tick, lambda rate: tick(rate / 1e12)),
@@ -108,14 +108,14 @@ def bandwidth_figure(
     """
     points = check(ceilings, points)
     bandwidth = ceilings.bandwidth
-    left, right = _limits([point.bytes for point in points] or [1e6], pad=3, least=2)
+    left, right = _limits([float(point.bytes) for point in points] or [1e6], pad=3, least=2)
     bottom, top = _limits([*(point.bandwidth for point in points), bandwidth], pad=2.5, least=2)
     with figure_style(theme) as palette:
         plot = PointPlot(
             palette,
             points,
             ceilings.matrix,
-            title=title if title is not None else f"Bandwidth against size on {ceilings.device}",
+            title=title if title is not None else f"Bandwidth against size on {shortened(ceilings.device)}",
             labels=("bytes moved", "achieved bandwidth, TB/s"),
             limits=((left, right), (bottom, top)),
             ticks=(bytes_text, lambda rate: tick(rate / 1e12)),

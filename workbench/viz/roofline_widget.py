@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -87,8 +86,13 @@ class RooflineWidget(FigureWidget):
         Raises:
             ArgumentTypeError: it is no Point.
         """
-        self._own.append(_own_point(point))
-        self.redraw()
+        own = _own_point(point)
+        self._own.append(own)
+        try:
+            self.redraw()
+        except Exception:  # a point that cannot be drawn must not spoil every later picture
+            self._own.remove(own)
+            raise
 
     def draw(self, theme: str) -> Drawing:
         """The chosen points under the roofs of the chosen dtypes, and all of the reader's own."""
@@ -141,10 +145,14 @@ class RooflineWidget(FigureWidget):
                 self.sizes.index = (0, len(labels) - 1)
 
     def _add_typed(self) -> None:
-        for control in (self.flops, self.bytes, self.milliseconds):
-            if not math.isfinite(control.value):
+        for control, (least, most) in (
+            (self.flops, (0, 1e24)),
+            (self.bytes, (1, 1e18)),
+            (self.milliseconds, (1e-6, 1e9)),
+        ):
+            if not least <= control.value <= most:
                 raise InvalidArgumentError(
-                    control.description, f"got {control.value}", "Type a finite number."
+                    control.description, f"got {control.value:g}", f"Type a number of {least:g} to {most:g}."
                 )
         self.add(
             Point(

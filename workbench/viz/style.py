@@ -118,6 +118,7 @@ def figure_style(theme: str | None = None) -> Iterator[Palette]:
         "legend.frameon": False,
         "legend.fontsize": 9,
         "text.color": palette.ink,
+        "text.parse_math": False,  # a device or a learner's kernel may have a $ in its name
         "xtick.color": palette.muted,
         "ytick.color": palette.muted,
         "xtick.labelcolor": palette.ink,

@@ -168,7 +168,8 @@ def require_ipywidgets() -> Any:
         import ipywidgets
     except ImportError as error:
         raise MissingPackageError(
-            "Widgets need ipywidgets, which is not installed. Run `pip install 'gpu-kernel-workbench[lab]'`, "
-            "or draw the static figure: every widget has a function beside it, such as roofline_figure."
+            "Widgets need ipywidgets, which is not installed. Run `pip install ipywidgets` (`make lab` "
+            "does it for you), or draw the static figure: every widget has a function beside it, such as "
+            "roofline_figure."
         ) from error
     return ipywidgets
