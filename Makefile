@@ -52,7 +52,7 @@ format: ## format the code
 	@$(RUN) -m ruff check --fix .
 	@$(RUN) -m ruff format .
 
-gpu: ## on a machine with a GPU: its tests, the benchmarks (which write a recording), the lessons
+gpu: ## on a machine with a GPU: its tests, the lessons, the benchmarks (which write a recording)
 ifeq ($(GIVEN),)
 	@$(SETUP) lab test
 	@$(RUN) tools/gpu.py

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from pathlib import Path
 
 import matplotlib
 import pytest
 from hypothesis import settings
-
-import workbench  # noqa: F401  # before a test file imports Triton, whose mode it sets
 
 # Not MPLBACKEND: the lessons' kernels, which tests start, would inherit that and draw nothing.
 matplotlib.use("agg")
@@ -18,17 +18,21 @@ settings.register_profile("workbench", deadline=None, print_blob=True)
 settings.load_profile("workbench")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `gpu` where torch sees no GPU."""
-    wanting = [item for item in items if item.get_closest_marker("gpu")]
-    if not wanting:
-        return
-    from workbench import device  # torch takes seconds to import, and many test files need none
+def pytest_configure(config: pytest.Config) -> None:
+    """Decide how kernels run in this process, before a test file imports Triton: it compiles for `-m gpu` only."""
+    if "gpu" not in config.option.markexpr:
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    importlib.import_module("workbench")
 
-    absence = device.gpu_absence()
-    if absence:
-        for item in wanting:
-            item.add_marker(pytest.mark.skip(reason=f"no GPU: {absence}"))
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked `gpu` where no kernel is compiled for one."""
+    from workbench import device  # not above: it would be imported before the mode is set
+
+    reason = device.gpu_absence() or ("run them with pytest -m gpu" if device.is_interpreter() else "")
+    for item in items:
+        if reason and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
 
 
 @pytest.fixture(autouse=True)

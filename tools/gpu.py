@@ -1,4 +1,4 @@
-"""Run everything that wants a GPU, in one go: the GPU tests, the benchmarks, the lessons.
+"""Run everything that wants a GPU, in one go: the GPU tests, the lessons, the benchmarks.
 
 `make gpu` runs it, with `.venv` or with the interpreter that `make gpu PYTHON=...` names. A part that fails
 does not stop the next; the exit status is 0 only when all went well.
@@ -45,11 +45,12 @@ def parts() -> list[Part]:
     """Everything there is to run, in order: what is wrong shows early, what takes long comes late."""
     return [
         Part("GPU tests", PYTEST, ("pytest", "-m", "gpu")),
-        Part("benchmarks", WORKBENCH, ("workbench", "record", "all")),
         *(
             Part(f"lesson {notebook.stem}", LESSONS, (*NBVAL, str(notebook.relative_to(ROOT))))
             for notebook in sorted((ROOT / "lessons").glob("*.ipynb"))
         ),
+        # Last: the lessons' stored outputs are those of the recordings so far.
+        Part("benchmarks", WORKBENCH, ("workbench", "record", "all")),
     ]
 
 

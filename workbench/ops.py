@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from workbench.errors import ArgumentTypeError, TensorMismatchError
@@ -32,10 +33,12 @@ def add(
         out: where the result goes, of the broadcast shape; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` is not a tensor, or `other` neither tensor nor number.
-        TensorMismatchError: shapes, dtypes, devices, `alpha` or `out` do not fit, in torch's words.
+        ArgumentTypeError: `input` or `out` is not a tensor, `other` neither tensor nor number, `alpha` none.
+        TensorMismatchError: shapes, dtypes, layouts, devices, `alpha` or `out` do not fit, in torch's words.
     """
-    _check_operands(input, other)
+    other = other.item() if isinstance(other, np.generic) else other
+    alpha = alpha.item() if isinstance(alpha, np.generic) else alpha
+    _check_operands(input, other, alpha, out)
     tensors = [t for t in (input, other, out) if isinstance(t, torch.Tensor)]
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         if out is not None:
@@ -100,7 +103,8 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
     else:
         x, y = x.resolve_neg(), y.resolve_neg()
         assert not isinstance(alpha, complex)  # torch refused it when it named the result
-        if result.dtype == torch.int64 and elementwise.MOST_WHOLE_IN_A_DOUBLE < abs(alpha) < 2**63:
+        in_64_bits = result.dtype == torch.int64 and -(2**63) <= alpha < 2**63
+        if in_64_bits and abs(alpha) > elementwise.MOST_WHOLE_IN_A_DOUBLE:
             x, alpha = x * alpha, 1
         operation = "add" if alpha == 1 else "axpy"
         elementwise.launch(x, y, result, operation=operation, alpha=alpha).run()
@@ -124,13 +128,13 @@ def _torch_result(input: torch.Tensor, other: torch.Tensor | Number, alpha: Numb
     """The result's shape, strides and dtype by torch's own rules: a tensor without data."""
     operands = (input, other)
     try:
+        if isinstance(other, torch.Tensor):
+            torch.broadcast_tensors(input, other)
         # A meta tensor's add has the strides but passes over some errors, which one of no elements raises.
         torch.add(
             *(_without_elements(t) if isinstance(t, torch.Tensor) else t for t in operands), alpha=alpha
         )
-        return torch.add(
-            *(_without_data(t) if isinstance(t, torch.Tensor) else t for t in operands), alpha=alpha
-        )
+        return torch.add(*(_without_data(t) if isinstance(t, torch.Tensor) else t for t in operands))
     except (RuntimeError, TypeError, ValueError, IndexError, OverflowError) as error:
         given = ", ".join(_in_words(t) for t in (input, other))
         raise TensorMismatchError(
@@ -180,14 +184,23 @@ def _copy_out(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
                 "out", f"shape {tuple(out.shape)}", f"The result is {tuple(result.shape)}."
             )
         out.resize_(result.shape)
-    return out.copy_(result)
+    try:
+        return out.copy_(result)
+    except RuntimeError as error:
+        raise TensorMismatchError("out", f"strides {out.stride()}", f"torch says: {error}") from None
 
 
-def _check_operands(input: object, other: object) -> None:
-    if not isinstance(input, torch.Tensor):
-        raise ArgumentTypeError("input", f"got a {type(input).__name__}", "Give a torch.Tensor.")
-    if not isinstance(other, torch.Tensor | Number):
-        raise ArgumentTypeError("other", f"got a {type(other).__name__}", "Give a torch.Tensor or a number.")
+def _check_operands(input: object, other: object, alpha: object, out: object) -> None:
+    for name, value, kinds, wanted in (
+        ("input", input, torch.Tensor, "a torch.Tensor"),
+        ("other", other, torch.Tensor | Number, "a torch.Tensor or a number"),
+        ("alpha", alpha, Number, "a number"),
+        ("out", out, torch.Tensor | None, "a torch.Tensor"),
+    ):
+        if not isinstance(value, kinds):
+            raise ArgumentTypeError(name, f"got a {type(value).__name__}", f"Give {wanted}.")
+        if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+            raise TensorMismatchError(name, f"its layout is {value.layout}", "Give a strided tensor.")
 
 
 def _in_words(value: object) -> str:

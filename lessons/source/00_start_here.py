@@ -353,7 +353,7 @@ viz.Picture(
 # compiled code, and ours goes through Python. What a launch costs, and how to make it
 # cheap, is a lesson of its own.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 recorded = recording.latest_run(recording.load_all())
 largest = [
     line

@@ -38,6 +38,10 @@ def _edits(node: ast.expr | ast.Assign) -> Iterator[ast.AST]:
             for keyword in keywords:
                 if keyword.arg in ("mask", "other"):
                     yield _with(node, keywords=[other for other in keywords if other is not keyword])
+            if ast.unparse(node.func) == "tl.store":
+                # The precision of what is stored.
+                rounded = ast.parse(f"({ast.unparse(node.args[1])}).to(tl.float16)", mode="eval").body
+                yield _with(node, args=[node.args[0], rounded, *node.args[2:]])
             if ast.unparse(node.func) == "range":
                 yield from _edited_ranges(node)
         case ast.BinOp(left=left, right=right):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from workbench.teach.definition import Budget, Case, eighths
 from workbench.teach.exercise import Exercise
 from workbench.teach.solutions.ex_00_2_axpy import axpy, axpy_kernel
 from workbench.teach.solutions.ex_00_3_fewer_programs_than_blocks import add_persistent_kernel
-from workbench.teach.solutions.ex_02_3_fuse_it import multiply_add
+from workbench.teach.solutions.ex_02_3_fuse_it import multiply_add, multiply_add_kernel
 
 AXPY = teach.exercise("00-2")
 COUNT = teach.exercise("00-1")
@@ -280,6 +282,17 @@ def test_function_that_raises_is_shown_with_its_line() -> None:
     )
 
 
+def test_function_that_exits_is_caught() -> None:
+    """It would end the notebook's kernel."""
+
+    def leaves(n: int, block_size: int) -> tuple[int, int]:
+        sys.exit("enough")
+
+    verdict = COUNT.evaluate(leaves)
+    assert verdict.kind == "raises"
+    assert 'count(1000, 256) raises SystemExit: enough\n  line ' in verdict.text
+
+
 def test_function_with_other_parameters() -> None:
     verdict = AXPY.evaluate(lambda x, y: x)
     assert verdict.kind == "raises"
@@ -326,12 +339,101 @@ def test_changed_inputs() -> None:
     answers = {
         "changes its argument x": scales,
         "writes to x, an input": axpy_with(greedy_kernel),
-        "Make a new tensor for the result: torch.empty_like(x)": axpy_with(axpy_kernel, lambda x: x),
+        "names x, an input, among its outputs. Name only the result, a new tensor: torch.empty_like(x)": (
+            axpy_with(axpy_kernel, lambda x: x)
+        ),
     }
     for said, answer in answers.items():
         verdict = AXPY.evaluate(answer)
         assert verdict.kind == "inputs changed"
         assert said in verdict.text
+
+
+def test_inputs_named_beside_the_output() -> None:
+    """The kernel writes to neither, so nothing is said of writing."""
+
+    def names_all(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        launch = axpy(alpha, x, y)
+        return Launch(launch.steps, (x, y, *launch.outputs))
+
+    verdict = AXPY.evaluate(names_all)
+    assert verdict.kind == "inputs changed"
+    assert "names x, an input, among its outputs" in verdict.text
+    assert "writes" not in verdict.text
+
+
+@triton.jit
+def copy_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    tl.store(output_pointer + offsets, tl.load(x_pointer + offsets, mask=valid), mask=valid)
+
+
+def copied(result: torch.Tensor, programs: int | None = None) -> Launch:
+    """A launch that only copies what was computed before."""
+    grid = (programs or triton.cdiv(result.numel(), 64),)
+    output = torch.empty_like(result)
+    block = 2048 if programs else 64
+    return Launch.of(copy_kernel, grid, result, output, result.numel(), outputs=output, BLOCK_SIZE=block)
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "said"),
+    [
+        ("00-2", lambda alpha, x, y: copied(alpha * x + y), "x and y"),
+        ("00-2", lambda alpha, x, y: axpy(1.0, alpha * x, y), "x"),
+        ("00-2", lambda alpha, x, y: copied(*axpy(alpha, x, y).run()), "x and y"),
+        ("00-3", lambda x, y, programs: copied(x + y, 1), "x and y"),
+        (
+            "02-3",
+            lambda a, b, c: launched(sum_kernel, torch.empty_like(a), a * b, c),
+            "a and b",
+        ),
+        (
+            "02-3",
+            lambda a, b, c: launched(
+                sum_kernel, torch.empty_like(a), *launched(product_kernel, torch.empty_like(a), a, b).run(), c
+            ),
+            "a and b",
+        ),
+    ],
+    ids=["all in torch", "half in torch", "another launch", "a sum in torch", "a product in torch", "two"],
+)
+def test_what_was_computed_before_the_launch_does_not_count(
+    exercise: str, answer: Callable[..., Any], said: str
+) -> None:
+    """The launch is right, and is given what something else computed."""
+    verdict = teach.exercise(exercise).evaluate(answer)
+    assert verdict.kind == "computed elsewhere"
+    assert f" is right, but no kernel of the launch loads {said}.\n" in verdict.text
+    assert verdict.mistake == ""
+
+
+def test_views_and_constants_are_no_computation() -> None:
+    """The kernels still load the inputs' own memory."""
+
+    def through_views(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        ones = torch.ones(3, device=x.device)
+        return axpy(alpha * float(ones[0]), x.contiguous().view(-1), y.reshape(-1, 1)[:, 0].detach())
+
+    assert AXPY.evaluate(through_views).solved
+
+
+@pytest.mark.parametrize("exercise", ["00-2", "02-3"])
+def test_grid_as_a_learner_rounds_it_down(exercise: str) -> None:
+    """Of one element it leaves no program at all, which cannot be launched; the mistake has its name."""
+    answer: dict[str, Callable[..., Any]] = {
+        "00-2": lambda alpha, x, y: Launch.of(
+            axpy_kernel, (x.numel() // 64,), x, y, (o := torch.empty_like(x)), x.numel(), alpha, outputs=o,
+            BLOCK_SIZE=64,
+        ),
+        "02-3": lambda a, b, c: Launch.of(
+            multiply_add_kernel, (a.numel() // 64,), a, b, c, (o := torch.empty_like(a)), a.numel(),
+            outputs=o, BLOCK_SIZE=64,
+        ),
+    }  # fmt: skip
+    verdict = teach.exercise(exercise).evaluate(answer[exercise])
+    assert (verdict.kind, verdict.mistake) == ("unwritten elements", "the grid rounds down")
 
 
 @triton.jit
@@ -387,7 +489,10 @@ def endless_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def test_endless_loops_are_stopped() -> None:
-    """In the kernel; in the function; and in one that catches every Exception. The next check works."""
+    """In the kernel; in the function, also in one that catches every Exception, or that only sleeps.
+
+    The next check works.
+    """
 
     def endless(n: int, block_size: int) -> tuple[int, int]:
         while True:
@@ -400,12 +505,16 @@ def test_endless_loops_are_stopped() -> None:
             except Exception:
                 n = 0
 
+    def asleep(n: int, block_size: int) -> tuple[int, int]:
+        time.sleep(60)
+        return 4, 24
+
     assert AXPY.evaluate(axpy).solved  # the worker has started
     begin = time.monotonic()
     verdict = AXPY.evaluate(axpy_with(endless_kernel), timeout=1.0)
     assert verdict.kind == "unfinished"
     assert "did not finish within 1 s" in verdict.text
-    for answer in (endless, stubborn):
+    for answer in (endless, stubborn, asleep):
         verdict = COUNT.evaluate(answer, timeout=0.2)
         assert verdict.kind == "unfinished"
         assert verdict.text == (
@@ -414,6 +523,18 @@ def test_endless_loops_are_stopped() -> None:
         )
     assert time.monotonic() - begin < 30
     assert AXPY.evaluate(axpy).solved
+
+
+def test_somebody_elses_timer_goes_on() -> None:
+    """Such as that of a test runner, which also limits real time."""
+    before = signal.signal(signal.SIGALRM, lambda number, frame: None)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 500.0)
+        assert COUNT.evaluate(lambda n, block_size: (0, 0)).kind == "wrong values"
+        assert 400 < signal.getitimer(signal.ITIMER_REAL)[0] <= 500
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_check_in_another_thread() -> None:
@@ -425,18 +546,47 @@ def test_check_in_another_thread() -> None:
     assert verdicts[0].solved
 
 
-def test_what_the_function_prints_appears_once_a_case(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also where wrong answers are tried in search of a name for the mistake."""
+@pytest.mark.parametrize("idle", [lambda n, b: n % b, lambda n, b: -n % b], ids=["wrong", "right"])
+def test_what_the_function_prints_appears_for_the_first_case(
+    idle: Callable[[int, int], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once; neither of later cases, nor where wrong answers are tried in search of a name for the mistake."""
 
     def talks(n: int, block_size: int) -> tuple[int, int]:
         print("here", n)
-        return n // block_size, n % block_size
+        return -(-n // block_size), idle(n, block_size)
 
     COUNT.check(talks)
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "here 1000"
-    assert said[1].startswith("00-1 count the programs: wrong for count(1000, 256).")
+    assert said[1].startswith("00-1 count the programs: ")
     assert not any("here" in line for line in said[1:])
+
+
+def test_flood_of_prints_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    def floods(n: int, block_size: int) -> tuple[int, int]:
+        for number in range(1000):
+            print("line", number)
+        return 0, 0
+
+    COUNT.check(floods)
+    said = capsys.readouterr().out.splitlines()
+    assert said[:20] == [f"line {number}" for number in range(20)]
+    assert said[20] == "... and 980 more lines that your code printed."
+    assert said[21].startswith("00-1 count the programs: ")
+
+
+@triton.jit
+def talking_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    tl.device_print("length", length)
+    tl.store(output_pointer, alpha)
+
+
+def test_what_the_kernel_prints_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Five programs of the case that fails; not of the runs that follow."""
+    AXPY.check(axpy_with(talking_kernel))
+    said = capsys.readouterr().out
+    assert said.count("length") == said.partition("00-2 axpy: ")[0].count("length") == 5
 
 
 def test_two_passes_through_memory_are_over_budget() -> None:

@@ -94,6 +94,8 @@ def test_each_kind_of_edit_is_generated() -> None:
     assert ("00-2", "offsets < length -> offsets <= length") in edits
     assert ("00-2", "tl.load(x_pointer + offsets, mask=valid) -> tl.load(x_pointer + offsets)") in edits
     assert ("00-3", "block * BLOCK_SIZE -> BLOCK_SIZE") in edits
+    stores = {id for id, edit in edits if "-> tl.store(" in edit and ".to(tl.float16)" in edit}
+    assert stores == {exercise.id for exercise in teach.exercises() if exercise.returns_launch}
     assert ("00-3", "range(program, blocks, programs) -> range(0, blocks, programs)") in edits
     source = "def f():\n    a = tl.zeros([2])\n    n = 0\n    b = tl.load(p, mask=m, other=1.0)\n"
     assert [edit for edit, _ in generated.mutants(source)] == [
@@ -158,6 +160,11 @@ def test_unknown_ids_are_told_with_the_nearest() -> None:
         teach.exercise("00-22")
     with pytest.raises(UnknownNameError, match="lesson: '2' is not known"):
         teach.exercises("2")
+    no_text: Any = []  # what cannot even be looked up
+    with pytest.raises(UnknownNameError, match=r"exercise: \[\] is not known"):
+        teach.exercise(no_text)
+    with pytest.raises(UnknownNameError, match=r"lesson: \[\] is not known"):
+        teach.exercises(no_text)
     for function in (teach.solution_text, teach.solution_explanation, teach.stub_text):
         with pytest.raises(UnknownNameError):
             function("99-9")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from workbench import teach
@@ -44,15 +45,25 @@ def test_number(
 @pytest.mark.parametrize(
     ("guess", "said"),
     [
-        (None, "No prediction made. The answer: compute. Because: it is large.\n"),
-        ("compute", "Right: compute. Because: it is large.\n"),
-        ("memory", "Your guess was memory. The answer: compute. Because: it is large.\n"),
+        (None, "No prediction made. The answer: compute.\nBecause: it is large.\n"),
+        ("compute", "Right: compute.\nBecause: it is large.\n"),
+        ("memory", "Your guess was memory. The answer: compute.\nBecause: it is large.\n"),
     ],
 )
 def test_choice(guess: str | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     prediction = teach.predict("What bounds it?", guess, choices=("memory", "compute"))
     prediction.reveal("compute", because="it is large.")
     assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("guess", [np.int64(3), np.uint8(3), np.float32(3), np.float64(3)])
+def test_numbers_of_another_library(guess: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """As guess and as answer; one of few bits meets answers beyond them."""
+    teach.predict("Idle lanes", guess, unit="lanes").reveal(3000)
+    teach.predict("Idle lanes", 3, unit="lanes").reveal(guess)
+    assert capsys.readouterr().out == (
+        "Your guess of 3 lanes is too low by a factor of 1,000. The answer: 3,000 lanes.\nRight: 3 lanes.\n"
+    )
 
 
 def test_repr_is_the_question_and_the_guess() -> None:
@@ -65,6 +76,7 @@ def test_repr_is_the_question_and_the_guess() -> None:
     [
         ({"guess": "many"}, ArgumentTypeError, "guess: got 'many', a str. Give a number."),
         ({"guess": True}, ArgumentTypeError, "guess: got True, a bool"),
+        ({"guess": np.True_}, ArgumentTypeError, "a bool"),
         ({"guess": float("nan")}, InvalidArgumentError, "guess: got nan. Give a finite number."),
         ({"guess": "memry", "choices": ("memory", "compute")}, UnknownNameError, "Did you mean 'memory'"),
         ({"guess": 3, "choices": ("memory", "compute")}, UnknownNameError, "guess: 3 is not known"),

@@ -153,9 +153,12 @@ def test_folder_that_cannot_be_written(
     said = capsys.readouterr().out
     assert said.startswith("00-1 count the programs: solved.")
     assert f"Cannot write your progress file {tmp_path / 'file' / 'progress.json'}: " in said
+    assert f"There is a file where the folder {tmp_path / 'file'} should be: move it away, or" in said
     assert "set WORKBENCH_HOME" in said
     with pytest.raises(ProgressError, match="Cannot read your progress file"):
         teach.progress()
+    with pytest.raises(ProgressError, match="Cannot write your progress file"):
+        teach.reset_progress()
 
 
 def test_folder_that_takes_no_new_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,12 +166,14 @@ def test_folder_that_takes_no_new_files(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("WORKBENCH_HOME", "/sys")
     with pytest.raises(ProgressError, match="Cannot write your progress file"):
         progress_file.note("00-1", "solved")
+    with pytest.raises(ProgressError, match="Make the folder writable, or set WORKBENCH_HOME"):
+        teach.reset_progress()
     assert teach.progress().text().endswith("0 of 6 solved")
 
 
 def test_file_that_is_a_folder() -> None:
     progress_file.path().mkdir(parents=True)
-    with pytest.raises(ProgressError, match="Cannot read your progress file"):
+    with pytest.raises(ProgressError, match="Cannot read .* There is a folder in its place: move it away"):
         teach.progress()
     with pytest.raises(ProgressError, match="Cannot read your progress file"):
         progress_file.note("00-1", "solved")
@@ -218,6 +223,9 @@ def test_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     """WORKBENCH_HOME, else where the system keeps a user's data."""
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
     assert progress_file.path() == tmp_path / "progress.json"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WORKBENCH_HOME", "~/course")  # from a file of settings, which no shell has read
+    assert progress_file.path() == tmp_path / "course" / "progress.json"
     monkeypatch.delenv("WORKBENCH_HOME")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert progress_file.path() == tmp_path / "data" / "gpu-kernel-workbench" / "progress.json"

@@ -221,9 +221,10 @@ def _scalar_for(dtype: torch.dtype, alpha: float) -> float:
     if dtype.is_floating_point or dtype == torch.bool:
         return alpha
     most = min(torch.iinfo(dtype).max, MOST_WHOLE_IN_A_DOUBLE)
-    if not isinstance(alpha, int) or abs(alpha) > most:
+    least = max(torch.iinfo(dtype).min, -MOST_WHOLE_IN_A_DOUBLE) if dtype.is_signed else -most
+    if not isinstance(alpha, int) or not least <= alpha <= most:
         raise TensorMismatchError(
-            "alpha", f"got {alpha!r} for {dtype}", f"Give a whole number from {-most} to {most}."
+            "alpha", f"got {alpha!r} for {dtype}", f"Give a whole number from {least} to {most}."
         )
     return alpha if dtype.is_signed else alpha % (most + 1)
 

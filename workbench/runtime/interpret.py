@@ -26,8 +26,6 @@ from workbench.launch import Launch, Step
 from workbench.runtime.source import KernelSource, pack, unpack
 
 START_SECONDS = 120.0
-GUARD_BYTES = 4096
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def interpret(
     launch.check()
     packed, owners = _pack_launch(launch)
     served: _Served = _worker.call(_serve, packed, poison, seed, record, timeout=timeout)
-    memories = _guarded(served.memories)
+    memories = _as_tensors(served.memories)
     return Interpreted(
         outputs=tuple(_unpack_value(view, memories) for view in packed.outputs),
         changed=tuple(owner for owner, is_changed in zip(owners, served.changed, strict=True) if is_changed),
@@ -246,7 +244,7 @@ def _bytes_of(storage: torch.UntypedStorage) -> bytes:
 
 def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Served:
     """In the worker: run the launch on its copies."""
-    memories = _guarded(packed.memories)
+    memories = _as_tensors(packed.memories)
     unpack_value = partial(_unpack_value, memories=memories)
     launch = Launch(
         tuple(
@@ -293,19 +291,10 @@ def _shuffled(programs: int, seed: int) -> list[int]:
     return random.Random(seed).sample(range(programs), programs)
 
 
-def _guarded(memories: list[bytes]) -> list[torch.Tensor]:
-    """The memories as bytes inside one arena, far enough apart that an overrun lands in no other tensor."""
-    guard = [max(GUARD_BYTES, len(memory)) // ALIGNMENT * ALIGNMENT for memory in memories]
-    starts, end = [], 0
-    for memory, band in zip(memories, guard, strict=True):
-        starts.append(end + band)
-        end = -(-(starts[-1] + len(memory) + band) // ALIGNMENT) * ALIGNMENT
-    arena = np.zeros(end + ALIGNMENT, dtype=np.uint8)
-    arena = arena[-arena.ctypes.data % ALIGNMENT :]
-    tensors = []
-    for start, memory in zip(starts, memories, strict=True):
-        arena[start : start + len(memory)] = np.frombuffer(memory, dtype=np.uint8)
-        tensors.append(torch.from_numpy(arena[start : start + len(memory)]))
+def _as_tensors(memories: list[bytes]) -> list[torch.Tensor]:
+    tensors = [torch.empty(len(memory), dtype=torch.uint8) for memory in memories]
+    for tensor, memory in zip(tensors, memories, strict=True):
+        tensor.numpy()[:] = np.frombuffer(memory, dtype=np.uint8)
     return tensors
 
 
@@ -331,7 +320,9 @@ def _elements(view: _View, marks: list[torch.Tensor]) -> torch.Tensor:
 
 def fill_with_poison(tensor: torch.Tensor) -> None:
     """Fill with what no kernel writes by chance: NaN; for integers and booleans, a value that stands out."""
-    if tensor.dtype.is_floating_point or tensor.is_complex():
+    if tensor.is_complex():
+        tensor.fill_(complex("nan+nanj"))
+    elif tensor.dtype.is_floating_point:
         tensor.fill_(float("nan"))
     elif tensor.dtype == torch.bool:
         tensor.fill_(True)

@@ -39,7 +39,6 @@ class KernelSource:
         text: the function from `def` on, unindented.
         file_lines: the whole text of a notebook cell, so that lines can be shown; empty where `file` is a
             real file.
-        future_flags: those of Python's future features that it was compiled with.
         is_constexpr_function: whether it was decorated with `@triton.constexpr_function`.
         names: what it needs from around it, by name.
     """
@@ -49,7 +48,6 @@ class KernelSource:
     line: int
     text: str
     file_lines: tuple[str, ...]
-    future_flags: int
     is_constexpr_function: bool
     names: tuple[tuple[str, Any], ...]
 
@@ -100,7 +98,6 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
         line,
         text,
         file_lines=() if os.path.exists(file) else tuple(linecache.getlines(file)),
-        future_flags=function.__code__.co_flags & annotations.compiler_flag,
         is_constexpr_function=compat.is_constexpr_function(kernel),
         names=tuple((n, _pack_value(name, n, around[n], (*callers, function))) for n in needed),
     )
@@ -124,7 +121,7 @@ def _pack_value(kernel: str, name: str, value: Any, callers: tuple[Any, ...]) ->
     if compat.is_kernel(value) or compat.is_constexpr_function(value):
         function = compat.python_function(value)
         # Triton's own library is the same there, and its interpreter knows some of it by identity.
-        from_triton = function.__module__.startswith("triton.")
+        from_triton = str(function.__module__).startswith("triton.")
         return _Member(function.__module__, function.__qualname__) if from_triton else _pack(value, callers)
     if isinstance(value, tl.constexpr):
         return _Constexpr(_pack_value(kernel, name, value.value, callers))
@@ -159,8 +156,7 @@ def _unpack(pickled: bytes) -> Any:
         linecache.cache[source.file] = (0, None, list(source.file_lines), source.file)
     namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, "triton": triton}
     namespace |= {name: _unpack_value(value) for name, value in source.names}
-    text = "\n" * (source.line - 1) + source.text
-    exec(compile(text, source.file, "exec", source.future_flags, dont_inherit=True), namespace)
+    exec(compile("\n" * (source.line - 1) + source.text, source.file, "exec"), namespace)
     decorate = triton.constexpr_function if source.is_constexpr_function else triton.jit
     return decorate(namespace[source.name])
 

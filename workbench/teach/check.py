@@ -32,6 +32,9 @@ from workbench.teach.observation import Usage, Writers, share_memory
 # It reorders two programs already.
 SHUFFLE_SEED = 5
 
+# What a run may take while a name for the mistake is looked for: a slow answer goes without one.
+NAMING_SECONDS = 5.0
+
 Kind = Literal[
     "solved",
     "not solved yet",  # the stub, or as good as the stub
@@ -91,7 +94,7 @@ def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdi
             _check_budget(definition, case, usage)
     except _Rejected as rejected:
         text = f"{definition.name}: {rejected}"
-        if rejected.evidence is not None and (mutant := _mutant_like(definition, function, timeout)):
+        if rejected.evidence is not None and (mutant := _mutant_like(definition, function)):
             return Verdict(rejected.kind, f"{text}\nIt looks like this: {mutant.says}", call, mutant.name)
         return Verdict(rejected.kind, text, call)
     return Verdict("solved", _passing_text(definition))
@@ -172,6 +175,7 @@ def _try(definition: Definition, function: Callable[..., Any], case: Case, timeo
         raise _Rejected("wrong type", text)
     _check_forms(launch.outputs, expected, "the output", call)
     plain, shuffled = _interpreted(launch, call, timeout)
+    print(plain.printed, end="")
     usage = observation.usage(launch, plain.accesses, plain.outputs)
     if is_first and usage.stored_bytes == 0:
         raise _Rejected("not solved yet", "not solved yet. The kernel stores nothing.")
@@ -422,12 +426,12 @@ def _check_budget(definition: Definition, case: Case, usage: Usage | None) -> No
         )
 
 
-def _mutant_like(definition: Definition, function: Callable[..., Any], timeout: float) -> Mutant | None:
+def _mutant_like(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
     """The first mutant that does the same as this wrong answer, in every case."""
     with contextlib.redirect_stdout(io.StringIO()):  # what the function prints was seen already
-        signs = list(_signs(definition, function, timeout))
+        signs = list(_signs(definition, function, NAMING_SECONDS))
         for mutant in definition.mutants:
-            others = _signs(definition, mutants.build_mutant(definition, mutant), timeout)
+            others = _signs(definition, mutants.build_mutant(definition, mutant), NAMING_SECONDS)
             if all(one == other for one, other in itertools.zip_longest(signs, others)):
                 return mutant
     return None

@@ -42,7 +42,7 @@ class Exercise(Definition):
             print(notice)
 
     def evaluate(self, candidate: object, *, timeout: float = TIMEOUT_SECONDS) -> Verdict:
-        """The verdict on `candidate`; nothing is printed or noted. Arguments as in :meth:`check`."""
+        """The verdict on `candidate`, neither printed nor noted. Arguments as in :meth:`check`."""
         return check.evaluate(self, candidate, timeout)
 
     def hint(self) -> None:

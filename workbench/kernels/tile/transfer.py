@@ -18,13 +18,13 @@ def tile_1d(tile, length, BLOCK_SIZE: tl.constexpr, WIDE: tl.constexpr = False):
         tile: which tile, often the program id.
         length: elements in the tensor.
         BLOCK_SIZE: elements in a tile, a power of two.
-        WIDE: count in 64 bits, for tensors of 2^31 elements and more.
+        WIDE: count in 64 bits, where the last tile ends at element 2^31 or later.
 
     Returns:
         offsets: int32 or int64 [BLOCK_SIZE]. valid: bool [BLOCK_SIZE].
     """
     if WIDE:
-        tile = tile.to(tl.int64)
+        tile = tl.cast(tile, tl.int64)
     offsets = tile * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     return offsets, offsets < length
 

@@ -1,0 +1,405 @@
+"""Kernels travel as text: what they name comes along, what cannot is refused, and lines stay their own."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import math
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton as another_triton
+import triton.language as language
+import triton.language as tl
+from triton.language import max as largest
+
+from workbench.errors import ArgumentTypeError, KernelError
+from workbench.kernels.tile import transfer
+from workbench.launch import Launch
+from workbench.runtime import interpret
+from workbench.runtime.source import KernelSource, pack, unpack
+
+WIDTH = 8
+FACTOR = tl.constexpr(3)
+PAIR = (2, (5, tl.constexpr(7)))
+ELEMENT = tl.float32
+TABLE = torch.arange(8.0)
+offsets = torch.arange(3)  # named as a local of a kernel below
+OPTIONS = {"a": 1}
+
+
+def travelled(kernel: Any) -> Any:
+    """What arrives: packed, pickled as for another process, unpacked."""
+    source: KernelSource = pickle.loads(pickle.dumps(pack(kernel)))
+    arrived = unpack(source)
+    assert arrived.fn is not kernel.fn
+    assert not arrived.fn.__globals__.keys() & {
+        "test_constants",
+        "TABLE",
+        "travelled",
+    }  # nothing else came along
+    return arrived
+
+
+def run(kernel: Any, x: torch.Tensor, **meta: Any) -> torch.Tensor:
+    output = torch.full_like(x, float("nan"))
+    Launch.of(kernel, 1, x, output, outputs=output, **meta).run()
+    return output
+
+
+@triton.jit
+def constants_kernel(x, output, N: tl.constexpr = WIDTH):
+    """Numbers, constexpr, tuples and types, in the body and as a default."""
+    i = tl.arange(0, N)
+    value = tl.load(x + i).to(ELEMENT) * FACTOR
+    tl.store(output + i, value + PAIR[0] + PAIR[1][0] + PAIR[1][1])
+
+
+def test_constants() -> None:
+    x = torch.arange(8.0)
+    assert torch.equal(run(travelled(constants_kernel), x), 3 * x + 14)
+
+
+@triton.jit
+def innermost(value):
+    return value * FACTOR
+
+
+@triton.jit
+def inner(value):
+    return innermost(value) + 1
+
+
+@triton.jit
+def helpers_kernel(x, output, N: tl.constexpr):
+    i, valid = transfer.tile_1d(0, N, N)
+    transfer.store(output, i, inner(transfer.load(x, i, valid)) + inner(0.0), valid)
+
+
+def test_functions_that_call_functions() -> None:
+    x = torch.arange(8.0)
+    assert torch.equal(run(travelled(helpers_kernel), x, N=8), 3 * x + 2)
+
+
+@triton.jit
+def aliases_kernel(x, output, N: tl.constexpr):
+    i = language.arange(0, N)
+    value = language.load(x + i)
+    language.store(output + i, value + largest(value, axis=0) + another_triton.language.sum(value, axis=0))
+
+
+def test_tritons_own_by_other_names() -> None:
+    """The modules under another name, and a function of Triton's library taken out of it."""
+    x = torch.arange(8.0)
+    arrived = travelled(aliases_kernel)
+    assert torch.equal(run(arrived, x, N=8), x + 7 + 28)
+    assert arrived.fn.__globals__["largest"] is tl.max
+
+
+def test_a_helper_named_like_the_kernel_is_no_recursion() -> None:
+    @triton.jit
+    def add(value):
+        return value + 1
+
+    called = add
+
+    @triton.jit  # type: ignore[no-redef]  # a helper and a kernel of one name
+    def add(x, output, N: tl.constexpr):
+        i = tl.arange(0, N)
+        tl.store(output + i, called(tl.load(x + i)))
+
+    x = torch.arange(8.0)
+    assert torch.equal(run(travelled(add), x, N=8), x + 1)
+
+
+def closure(factor: float, combine: Any) -> Any:
+    width = tl.constexpr(8)
+
+    @triton.jit
+    def kernel(x, output):
+        i = tl.arange(0, width)
+        tl.store(output + i, combine(tl.load(x + i) * factor))
+
+    return kernel
+
+
+@pytest.mark.parametrize("factor", [2.0, 5.0])
+def test_closures(factor: float) -> None:
+    """A kernel made in a function, with what it takes from there; each its own."""
+    x = torch.arange(8.0)
+    assert torch.equal(run(travelled(closure(factor, inner)), x), 3 * factor * x + 1)
+
+
+@triton.jit
+def nested_kernel(x, output, N: tl.constexpr):
+    @triton.jit
+    def unused(value):
+        return value + OPTIONS
+
+    i = tl.arange(0, N)
+    tl.store(output + i, tl.load(x + i))
+
+
+@triton.jit
+def locals_kernel(x, output, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    TABLE = tl.load(x + offsets)
+    tl.store(output + offsets, TABLE)
+
+
+@triton.jit
+def attributes_kernel(x, output, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(output + i, tl.load(x + i).reshape(N).to(output.dtype.element_ty))
+
+
+def test_names_of_its_own_are_not_taken_from_around() -> None:
+    """Locals and attributes that are called like a tensor around the kernel."""
+    x = torch.arange(8.0)
+    assert torch.equal(run(travelled(locals_kernel), x, N=8), x)
+    assert [name for name, _ in pack(locals_kernel).names] == ["tl"]
+    assert [name for name, _ in pack(attributes_kernel).names] == ["tl"]
+
+
+# fmt: off
+@triton.jit(
+    do_not_specialize=["x"],
+)
+def decorated_kernel(
+    x,
+    output,  # def kernel(
+    N: tl.constexpr,
+):
+    i = tl.arange(
+        0,
+        N,
+    )
+    tl.store(output + i, tl.load(x + i) / (N - 8))  # here
+# fmt: on
+
+
+def line_of(kernel: Any, text: str) -> int:
+    lines, first = inspect.getsourcelines(kernel.fn)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def test_lines_stay_where_they_were() -> None:
+    """Decorators with arguments are passed over; an error shows the line of the file it was written in."""
+    source = pack(decorated_kernel)
+    assert (source.name, source.file) == ("decorated_kernel", __file__)
+    assert Path(__file__).read_text().splitlines()[source.line - 1] == "def decorated_kernel("
+    arrived = travelled(failing_kernel)
+    with pytest.raises(KernelError) as caught:
+        run(arrived, torch.zeros(8), N=8)
+    assert (caught.value.file, caught.value.line) == (__file__, line_of(failing_kernel, "# fails"))
+    assert "tl.static_assert(N == 4)" in str(caught.value)
+
+
+@triton.jit
+def failing_kernel(x, output, N: tl.constexpr):
+    tl.store(x, 1.0)
+    tl.static_assert(N == 4)  # fails
+
+
+CELL = '''\
+import triton
+import triton.language as tl
+
+SCALE = 4.0
+
+
+@triton.jit
+def helper(value):
+    return value * SCALE
+
+
+@triton.jit
+def kernel(x, output, N: tl.constexpr, BAD: tl.constexpr = False):
+    """One of a notebook."""
+    i = tl.arange(0, N)
+    tl.store(output + i + BAD, helper(tl.load(x + i)))
+'''
+
+
+def in_a_cell(text: str, file: str = "<cell 7>") -> dict[str, Any]:
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, file, "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+@pytest.fixture
+def cell() -> Iterator[dict[str, Any]]:
+    yield in_a_cell(CELL)
+    linecache.cache.pop("<cell 7>", None)
+
+
+def test_a_notebooks_cell(cell: dict[str, Any]) -> None:
+    """Its text is in no file: it travels whole, so that the other process can show a line of it."""
+    x = torch.arange(8.0)
+    source = pack(cell["kernel"])
+    assert "".join(source.file_lines) == CELL
+    del linecache.cache["<cell 7>"]  # as in a process that has never seen it
+    arrived = unpack(pickle.loads(pickle.dumps(source)))
+    assert torch.equal(run(arrived, x, N=8), 4 * x)
+    with pytest.raises(KernelError) as caught:
+        run(arrived, x, N=8, BAD=True)
+    assert caught.value.line == 16
+    assert "tl.store(output + i + BAD, helper(tl.load(x + i)))" in str(caught.value)
+
+
+def test_a_cell_with_another_factor_is_another_kernel(cell: dict[str, Any]) -> None:
+    x = torch.arange(8.0)
+    assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), 4 * x)
+    cell["SCALE"] = 5.0
+    assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), 5 * x)
+
+
+@triton.constexpr_function
+def next_power_of_two(n: int) -> int:
+    return 1 << math.ceil(math.log2(n))
+
+
+@triton.jit
+def constexpr_function_kernel(x, output, N: tl.constexpr):
+    i = tl.arange(0, next_power_of_two(N))
+    tl.store(output + i, tl.load(x + i, mask=i < N, other=-1), mask=i < 8)
+
+
+def test_functions_that_run_when_a_kernel_is_compiled() -> None:
+    x = torch.arange(8.0)
+    assert run(travelled(constexpr_function_kernel), x, N=5).tolist() == [0, 1, 2, 3, 4, -1, -1, -1]
+
+
+def test_the_same_source_is_the_same_function() -> None:
+    """So that a kernel is prepared once, however often it is sent."""
+    assert unpack(pack(helpers_kernel)) is unpack(pickle.loads(pickle.dumps(pack(helpers_kernel))))
+    assert unpack(pack(closure(2.0, inner))) is not unpack(pack(closure(3.0, inner)))
+
+
+@triton.jit
+def global_tensor_kernel(x, output):
+    tl.store(output, tl.load(TABLE))
+
+
+@triton.jit
+def dictionary_kernel(x, output):
+    tl.store(output, OPTIONS["a"])
+
+
+@triton.jit
+def tensor_in_a_helper(value):
+    return value + TABLE
+
+
+@triton.jit
+def tensor_below_kernel(x, output):
+    tl.store(output, tensor_in_a_helper(tl.load(x)))
+
+
+@triton.jit
+def recursive_kernel(x, n: tl.constexpr):
+    if n > 0:
+        recursive_kernel(x, n - 1)
+
+
+@triton.jit
+def ping(n: tl.constexpr):
+    return pong(n - 1) if n > 0 else 0
+
+
+@triton.jit
+def pong(n: tl.constexpr):
+    return ping(n - 1) if n > 0 else 0
+
+
+@triton.jit
+def mutual_kernel(x):
+    tl.store(x, ping(3))
+
+
+def without_source() -> Any:
+    namespace: dict[str, Any] = {"tl": tl, "triton": triton}
+    exec("@triton.jit\ndef kernel(x):\n    tl.store(x, 1)\n", namespace)
+    return namespace["kernel"]
+
+
+def local_class_kernel() -> Any:
+    class Local:
+        ROWS = 4
+
+    thing = Local()
+
+    @triton.jit
+    def kernel(x):
+        tl.store(x, thing.ROWS)
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (
+            lambda: global_tensor_kernel,
+            "^TABLE: kernel global_tensor_kernel uses it, and it is a Tensor from around",
+        ),
+        (
+            lambda: dictionary_kernel,
+            "^OPTIONS: kernel dictionary_kernel uses it, and it is a dict from around",
+        ),
+        (lambda: nested_kernel, "^OPTIONS: "),
+        (lambda: tensor_below_kernel, "^TABLE: kernel tensor_in_a_helper uses it"),
+        (
+            lambda: recursive_kernel,
+            "^recursive_kernel: it calls itself. Triton has no recursion: write a loop",
+        ),
+        (lambda: mutual_kernel, "^ping: it calls itself"),
+        (lambda: without_source(), "^kernel: its source text cannot be found"),
+        (lambda: local_class_kernel(), "^thing: kernel kernel uses it, and it is a Local from around"),
+    ],
+    ids=[
+        "tensor",
+        "dict",
+        "in a nested function",
+        "in a helper",
+        "itself",
+        "each other",
+        "no source",
+        "an object",
+    ],
+)
+def test_what_cannot_travel_is_refused(kernel: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=message):
+        pack(kernel())
+
+
+def test_the_worker_refuses_alike() -> None:
+    x = torch.zeros(1)
+    with pytest.raises(
+        ArgumentTypeError, match="Pass it as an argument; only numbers, types and jit functions"
+    ):
+        interpret(Launch.of(global_tensor_kernel, 1, x, x, outputs=x))
+
+
+def test_it_arrives_in_another_process() -> None:
+    """Each of the above in the worker, where none of this file is imported."""
+    x = torch.arange(8.0)
+    for kernel, meta, want in (
+        (constants_kernel, {}, 3 * x + 14),
+        (helpers_kernel, {"N": 8}, 3 * x + 2),
+        (aliases_kernel, {"N": 8}, x + 35),
+        (closure(2.0, inner), {}, 6 * x + 1),
+        (constexpr_function_kernel, {"N": 8}, x),
+        (in_a_cell(CELL)["kernel"], {"N": 8}, 4 * x),
+    ):
+        output = torch.zeros(8)
+        given: dict[str, Any] = dict(meta)
+        (result,) = interpret(Launch.of(kernel, 1, x, output, outputs=output, **given)).outputs
+        assert torch.equal(result, want)
+        assert not output.any()

@@ -1,0 +1,621 @@
+"""A launch: what it refuses and how it says so, what it runs, and whose line it shows when a kernel fails."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import linecache
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from workbench import Launch, Step, Work
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    KernelError,
+    OutOfBoundsError,
+    TensorMismatchError,
+    UnknownNameError,
+    WorkbenchError,
+)
+from workbench.kernels.tile import transfer
+
+
+@triton.jit
+def scale_kernel(x, output, n, factor=2.0, BLOCK_SIZE: tl.constexpr = 8):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    value = tl.load(x + i, mask=i < n)
+    tl.store(output + i, value * factor, mask=i < n)
+
+
+@triton.jit
+def add_into_kernel(x, total, BLOCK_SIZE: tl.constexpr):
+    i = tl.arange(0, BLOCK_SIZE)
+    tl.atomic_add(total + i * 0, tl.load(x + i))
+
+
+@triton.jit
+def negate_kernel(x, BLOCK_SIZE: tl.constexpr):
+    i = tl.arange(0, BLOCK_SIZE)
+    tl.store(x + i, -tl.load(x + i))
+
+
+@triton.jit
+def function_kernel(x, FUNCTION: tl.constexpr):
+    tl.store(x, FUNCTION(tl.load(x)))
+
+
+@triton.jit
+def double(value):
+    return 2 * value
+
+
+def plain_function(value: Any) -> Any:
+    return value
+
+
+autotuned = triton.autotune(configs=[triton.Config({"BLOCK_SIZE": 8})], key=["n"])(scale_kernel)
+heuristic = triton.heuristics({"BLOCK_SIZE": lambda arguments: 8})(scale_kernel)
+
+
+def tensors(length: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.arange(float(length)), torch.full((length,), float("nan"))
+
+
+def test_a_learners_kernel_runs_in_one_line() -> None:
+    x, output = tensors(20)
+    launch = Launch.of(scale_kernel, (3,), x, output, 20, outputs=(output,))
+    (result,) = launch.run()
+    assert result is output
+    assert torch.equal(output, 2 * x)
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        3,
+        (3,),
+        [3],
+        (3, 1),
+        (3, 1, 1),
+        lambda arguments: (triton.cdiv(arguments["n"], arguments["BLOCK_SIZE"]),),
+        lambda arguments: triton.cdiv(arguments["x"].numel(), arguments["BLOCK_SIZE"]),
+        lambda arguments: [3],
+    ],
+    ids=["int", "tuple", "list", "two axes", "three axes", "function", "function to int", "function to list"],
+)
+def test_ways_to_say_a_grid(grid: Any) -> None:
+    """A function is given what Triton gives it: all of the kernel's arguments, defaults too."""
+    x, output = tensors(20)
+    launch = Launch.of(scale_kernel, grid, x, output, 20, outputs=output, num_warps=4)
+    assert launch.steps[0].programs == 3
+    assert torch.equal(launch.run()[0], 2 * x)
+
+
+def test_arguments_by_position_and_by_name() -> None:
+    x, output = tensors()
+    launch = Launch.of(scale_kernel, 1, x, output, outputs=output, n=8, factor=3.0, num_stages=2)
+    assert launch.steps[0].arguments() == {"x": x, "output": output, "n": 8, "factor": 3.0, "BLOCK_SIZE": 8}
+    assert torch.equal(launch.run()[0], 3 * x)
+
+
+class Refusal(NamedTuple):
+    name: str
+    kind: type[WorkbenchError]
+    message: str
+    kernel: Any = scale_kernel
+    grid: Any = (1,)
+    args: Callable[[torch.Tensor, torch.Tensor], tuple[Any, ...]] = lambda x, output: (x, output, 8)
+    outputs: Any = None
+    accumulators: Any = ()
+    work: Any = None
+    meta: Mapping[str, Any] = MappingProxyType({})
+
+
+def raising(arguments: dict[str, Any]) -> Any:
+    return (arguments["BLOCK"],)
+
+
+TUPLE = "Give a tuple of programs per axis"
+NOT_UNDER_ONE = "A launch needs at least one program along each axis."
+REFUSALS = [
+    # kernels
+    Refusal(
+        "a function",
+        ArgumentTypeError,
+        "kernel: got a function. Pass a function .* @triton.jit",
+        plain_function,
+    ),
+    Refusal("no function", ArgumentTypeError, "kernel: got a int.", 3),
+    Refusal(
+        "autotuned", ArgumentTypeError, "got a Autotuner, which chooses meta-parameters by itself", autotuned
+    ),
+    Refusal(
+        "heuristic", ArgumentTypeError, "got a Heuristics, which chooses .* A launch names them", heuristic
+    ),
+    Refusal("a launcher", ArgumentTypeError, "kernel: got a ", scale_kernel[(1,)]),
+    # grids
+    Refusal("grid None", ArgumentTypeError, f"grid: got None. {TUPLE}", grid=None),
+    Refusal("grid float", ArgumentTypeError, f"grid: got 2.0. {TUPLE}", grid=2.0),
+    Refusal("grid text", ArgumentTypeError, f"grid: got '3'. {TUPLE}", grid="3"),
+    Refusal("grid bool", ArgumentTypeError, r"grid\[0\]: got True, a bool.", grid=True),
+    Refusal("grid empty", InvalidArgumentError, "grid: got 0 axes. Give one to three.", grid=()),
+    Refusal("grid of four", InvalidArgumentError, "grid: got 4 axes. Give one to three.", grid=(1, 1, 1, 1)),
+    Refusal("grid zero", InvalidArgumentError, rf"grid\[0\]: got 0. {NOT_UNDER_ONE}", grid=0),
+    Refusal("grid zero within", InvalidArgumentError, rf"grid\[1\]: got 0. {NOT_UNDER_ONE}", grid=(2, 0, 3)),
+    Refusal("grid negative", InvalidArgumentError, rf"grid\[2\]: got -1. {NOT_UNDER_ONE}", grid=(2, 1, -1)),
+    Refusal("grid of floats", ArgumentTypeError, r"grid\[0\]: got 1.0, a float", grid=(1.0,)),
+    Refusal("grid of numpy", ArgumentTypeError, r"grid\[0\]: got .*, a int64", grid=(np.int64(1),)),
+    Refusal(
+        "grid of a tensor",
+        ArgumentTypeError,
+        r"grid\[0\]: got tensor\(1\), a Tensor",
+        grid=(torch.tensor(1),),
+    ),
+    Refusal("grid too long", InvalidArgumentError, r"grid\[0\]: got 2147483648. .* 2147483647 ", grid=2**31),
+    Refusal("grid too high", InvalidArgumentError, r"grid\[1\]: got 65536. .* 65535 ", grid=(1, 65536)),
+    Refusal("grid too deep", InvalidArgumentError, r"grid\[2\]: got 65536. .* 65535 ", grid=(1, 1, 65536)),
+    Refusal(
+        "grid function of rubbish", ArgumentTypeError, "grid: got 'many'.", grid=lambda arguments: "many"
+    ),
+    Refusal("grid function of None", ArgumentTypeError, "grid: got None.", grid=lambda arguments: None),
+    Refusal(
+        "grid function of bool", ArgumentTypeError, r"grid\[0\]: got False", grid=lambda arguments: (False,)
+    ),
+    Refusal(
+        "grid function of float", ArgumentTypeError, r"grid\[0\]: got 2.5", grid=lambda arguments: (2.5,)
+    ),
+    Refusal("grid function of less", InvalidArgumentError, r"grid\[0\]: got -3", grid=lambda arguments: -3),
+    Refusal(
+        "grid function that raises",
+        InvalidArgumentError,
+        "its function raised KeyError: 'BLOCK'. It is given a dict of x, output, n, factor, BLOCK_SIZE.",
+        grid=raising,
+    ),
+    Refusal("grid function without arguments", InvalidArgumentError, "raised TypeError", grid=lambda: (1,)),
+    # arguments
+    Refusal(
+        "argument missing",
+        InvalidArgumentError,
+        r"args of scale_kernel: missing a required argument: 'n'. "
+        r"Its parameters are \(x, output, n, factor, BLOCK_SIZE\)",
+        args=lambda x, output: (x, output),
+    ),
+    Refusal(
+        "argument too many",
+        InvalidArgumentError,
+        "args of scale_kernel: too many positional arguments",
+        args=lambda x, output: (x, output, 8, 1.0, 8, 9),
+    ),
+    Refusal(
+        "argument too many, all by position",
+        InvalidArgumentError,
+        "too many positional arguments",
+        kernel=negate_kernel,
+        args=lambda x, output: (output, 8, 8),
+    ),
+    Refusal("argument twice", InvalidArgumentError, "multiple values for argument 'n'", meta={"n": 8}),
+    Refusal(
+        "a misspelled parameter",
+        UnknownNameError,
+        "meta of scale_kernel: 'BLOCKSIZE' is not known. Did you mean 'BLOCK_SIZE'",
+        meta={"BLOCKSIZE": 8},
+    ),
+    Refusal("a misspelled option", UnknownNameError, "Did you mean 'num_warps'", meta={"num_warp": 8}),
+    Refusal(
+        "what Triton's own launch takes", UnknownNameError, "'warmup' is not known", meta={"warmup": True}
+    ),
+    # tensors
+    Refusal(
+        "several devices",
+        TensorMismatchError,
+        "tensors on cpu and meta. Move them all to one device",
+        args=lambda x, output: (x.to("meta"), output, 8),
+    ),
+    Refusal(
+        "devices inside a tuple",
+        TensorMismatchError,
+        "tensors on cpu and meta",
+        args=lambda x, output: ((x, (x.to("meta"),)), output, 8),
+    ),
+    Refusal(
+        "no data",
+        TensorMismatchError,
+        "args of scale_kernel: tensors on the meta device. .* hold data",
+        args=lambda x, output: (x.to("meta"), output.to("meta"), 8),
+        outputs=(),
+    ),
+    # outputs, accumulators and work
+    Refusal(
+        "an output not given",
+        InvalidArgumentError,
+        r"outputs\[0\]: a tensor of shape \(3,\) that no step is given. Pass the kernel the tensor",
+        outputs=torch.zeros(3),
+    ),
+    Refusal(
+        "an output's copy",
+        InvalidArgumentError,
+        r"outputs\[1\]: .* no step is given",
+        outputs=lambda output: (output, output.clone()),
+    ),
+    Refusal(
+        "an output that is none",
+        ArgumentTypeError,
+        r"outputs\[0\]: got a NoneType. Give the tensors",
+        outputs=(None,),
+    ),
+    Refusal("an array", ArgumentTypeError, r"outputs\[0\]: got a ndarray", outputs=(np.zeros(3),)),
+    Refusal(
+        "outputs None",
+        ArgumentTypeError,
+        "outputs: got a NoneType. Give a tuple",
+        outputs=lambda output: None,
+    ),
+    Refusal("outputs a number", ArgumentTypeError, "outputs: got a int. Give a tuple", outputs=3),
+    Refusal(
+        "an accumulator not given",
+        InvalidArgumentError,
+        r"accumulators\[0\]: .* no step is given",
+        accumulators=(torch.zeros(1),),
+    ),
+    Refusal("accumulators a number", ArgumentTypeError, "accumulators: got a int", accumulators=3),
+    Refusal("work a number", ArgumentTypeError, "work: got a int. Give a Work", work=5),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=[refusal.name for refusal in REFUSALS])
+def test_refused_before_anything_runs(refusal: Refusal) -> None:
+    x, output = tensors()
+    outputs = output if refusal.outputs is None else refusal.outputs
+    with pytest.raises(refusal.kind, match=refusal.message) as caught:
+        Launch.of(
+            refusal.kernel, refusal.grid, *refusal.args(x, output),
+            outputs=outputs(output) if callable(outputs) else outputs,
+            accumulators=refusal.accumulators, work=refusal.work, **refusal.meta,
+        )  # fmt: skip
+    assert type(caught.value) is refusal.kind
+    assert output.isnan().all()
+
+
+def test_an_array_for_a_tensor_is_a_kernels_error() -> None:
+    x, output = tensors()
+    with pytest.raises(KernelError):
+        Launch.of(scale_kernel, 1, x.numpy(), output, 8, outputs=output).run()
+
+
+def test_a_view_may_be_an_output() -> None:
+    """A column of what the kernel writes, or the whole of which it writes a part."""
+    whole = torch.zeros(4, 8)
+    x = torch.arange(8.0)
+    launch = Launch.of(scale_kernel, 1, x, whole[2], 8, outputs=(whole[2, 1:3], whole))
+    part, same = launch.run()
+    assert part.tolist() == [2.0, 4.0]
+    assert same is whole
+    assert torch.equal(whole[2], 2 * x)
+    assert not whole[[0, 1, 3]].any()
+
+
+def test_no_outputs() -> None:
+    """A kernel may only print."""
+    x, output = tensors()
+    assert Launch.of(scale_kernel, 1, x, output, 8, outputs=()).run() == ()
+
+
+def test_an_output_without_elements() -> None:
+    x = torch.empty(0)
+    output = torch.empty(0)
+    launch = Launch.of(scale_kernel, 1, x, output, 0, outputs=output)
+    assert launch.run()[0].shape == (0,)
+
+
+def test_nothing_to_do() -> None:
+    output = torch.ones(0, 3)
+    launch = Launch((), (output,), work=Work(0, 0))
+    assert launch.run() == (output,)
+    assert repr(launch) == "Launch(nothing to do -> float32[0, 3])"
+    with pytest.raises(ArgumentTypeError, match=r"outputs\[0\]: got a str"):
+        Launch((), ("output",)).run()  # type: ignore[arg-type]  # what is refused
+
+
+def test_steps_run_in_order() -> None:
+    x, y, z = torch.arange(8.0), torch.zeros(8), torch.zeros(8)
+    first = Step(scale_kernel, (1,), (x, y, 8, 3.0))
+    second = Step(scale_kernel, (1,), (y, z, 8, 10.0))
+    assert torch.equal(Launch((first, second), (z,)).run()[0], 30 * x)
+    y.zero_()
+    assert not Launch((second, first), (z,)).run()[0].any()
+
+
+def test_what_is_accumulated_into_is_zeroed_on_each_run() -> None:
+    x, total = torch.ones(8), torch.full((1,), 5.0)
+    launch = Launch.of(add_into_kernel, 1, x, total, 8, outputs=total, accumulators=(total,))
+    assert total.item() == 5.0
+    assert [launch.run()[0].item() for _ in range(3)] == [8.0, 8.0, 8.0]
+    launch.reset()
+    assert total.item() == 0.0
+    without = Launch.of(add_into_kernel, 1, x, total, 8, outputs=total)
+    assert [without.run()[0].item() for _ in range(3)] == [8.0, 16.0, 24.0]
+
+
+def test_a_step_built_by_hand_is_checked_when_it_runs() -> None:
+    x, output = tensors()
+    for bad in (Step(scale_kernel, (0,), (x, output, 8)), Step(scale_kernel, (1,), (x,))):
+        with pytest.raises(InvalidArgumentError):
+            Launch((bad,), (output,)).run()
+    assert output.isnan().all()
+
+
+def test_the_checks_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch is plain data that does not change, and later runs are measured."""
+    count = {"check": 0, "check_place": 0}
+    for name in count:
+        whole = getattr(Step, name)
+
+        def counted(self: Step, name: str = name, whole: Callable[[Step], None] = whole) -> None:
+            count[name] += 1
+            whole(self)
+
+        monkeypatch.setattr(Step, name, counted)
+    x, output = tensors()
+    launch = Launch.of(scale_kernel, 1, x, output, 8, outputs=output)
+    for _ in range(5):
+        launch.run()
+    assert count == {"check": 1, "check_place": 1}
+
+
+def test_launches_are_plain_data() -> None:
+    """Told apart by identity (their tensors compare by element), and not changed."""
+    x, output = tensors()
+    launch = Launch.of(scale_kernel, 1, x, output, 8, outputs=output, num_warps=4)
+    again = Launch.of(scale_kernel, 1, x, output, 8, outputs=output, num_warps=4)
+    assert launch == launch
+    assert launch != again
+    assert len({launch, again, launch.steps[0], again.steps[0]}) == 4
+    with pytest.raises(AttributeError):
+        launch.outputs = ()  # type: ignore[misc]  # what is refused
+    with pytest.raises(TypeError):
+        launch.steps[0].meta["num_warps"] = 8  # type: ignore[index]  # what is refused
+    meta = {"num_warps": 4}
+    step = Step(scale_kernel, (1,), (x, output, 8), meta)
+    meta["num_warps"] = 8
+    assert step.meta["num_warps"] == 4
+
+
+def test_repr_is_short_and_stable() -> None:
+    """It ends a notebook's cell: no values, no addresses, the same each time."""
+    x, output = torch.zeros(4, 1000, dtype=torch.bfloat16), torch.zeros(4000)
+    launch = Launch.of(scale_kernel, (2, 3), x, output, 8, outputs=output, num_warps=4)
+    assert repr(launch) == (
+        "Launch(scale_kernel[(2, 3)](x=bfloat16[4, 1000], output=float32[4000], n=8, factor=2.0, "
+        "BLOCK_SIZE=8, num_warps=4) -> float32[4000])"
+    )
+    for function in (double, plain_function):
+        step = Step(function_kernel, (1,), (output,), {"FUNCTION": function})
+        assert repr(step) == f"function_kernel[(1,)](x=float32[4000], FUNCTION={function.__name__})"
+    descriptor = TensorDescriptor(output.reshape(4, 1000), [4, 1000], [1000, 1], [4, 8])
+    step = Step(negate_kernel, (1,), ((x, [descriptor, 3]), tl.float32))
+    assert repr(step) == (
+        "negate_kernel[(1,)](x=(bfloat16[4, 1000], (TensorDescriptor(float32[4, 1000]), 3)), BLOCK_SIZE=fp32)"
+    )
+
+
+def test_what_a_step_is_given() -> None:
+    x, y, z = torch.zeros(2), torch.ones(2), torch.zeros(4, 16)
+    descriptor = TensorDescriptor(z, [4, 16], [16, 1], [4, 8])
+    step = Step(scale_kernel, (1,), ((x, (y, 3)), descriptor, 8), {"factor": x})
+    assert [id(tensor) for tensor in step.tensors()] == [id(x), id(y), id(z), id(x)]
+    assert {name: id(tensor) for name, tensor in step.memory().items()} == {
+        "x[0]": id(x), "x[1]": id(y), "output": id(z), "factor": id(x),
+    }  # fmt: skip
+    assert (step.name, step.file) == ("scale_kernel", __file__)
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "kind", "message"),
+    [
+        (1.5, 1, ArgumentTypeError, "flops: got 1.5, a float"),
+        (True, 1, ArgumentTypeError, "flops: got True, a bool"),
+        (1, None, ArgumentTypeError, "bytes: got None, a NoneType"),
+        (-1, 1, InvalidArgumentError, "flops: got -1"),
+        (1, -8, InvalidArgumentError, "bytes: got -8"),
+    ],
+)
+def test_work_is_counted_in_whole_numbers(
+    flops: Any, moved: Any, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        Work(flops, moved)
+
+
+def test_arithmetic_intensity() -> None:
+    assert Work(flops=6, bytes=12).intensity == 0.5
+    assert Work(flops=0, bytes=12).intensity == 0.0
+    assert math.isinf(Work(flops=6, bytes=0).intensity)
+    assert Work(6, 12) == Work(6, 12)
+
+
+# Kernels that fail, each at the line that is marked; what runs deeper in the stack is Triton's.
+
+
+@triton.jit
+def name_kernel(x):
+    tl.store(x, no_such_name)  # fails  # noqa: F821  # the learner's slip
+
+
+@triton.jit
+def shape_kernel(x):
+    i = tl.arange(0, 8)
+    tl.store(x + i, tl.load(x + i) + tl.arange(0, 4))  # fails
+
+
+@triton.jit
+def static_assert_kernel(x, N: tl.constexpr):
+    tl.static_assert(N == 4, "N must be 4")  # fails
+
+
+@triton.jit
+def assert_kernel(x, N: tl.constexpr):
+    assert N == 4, "N has to be 4"  # fails
+
+
+@triton.jit
+def division_kernel(x, N: tl.constexpr):
+    tl.store(x, 1 // (N - 8))  # fails
+
+
+@triton.jit
+def range_kernel(x):
+    i = tl.arange(0, 7)  # fails
+    tl.store(x + i, i)
+
+
+@triton.jit
+def attribute_kernel(x):
+    tl.store(x, tl.no_such_function(x))  # fails
+
+
+@triton.jit
+def bounds_kernel(x):
+    i = tl.arange(0, 16)
+    tl.store(x + i, i)  # fails
+
+
+@triton.jit
+def broken_helper(value):
+    return value + no_such_name  # fails  # noqa: F821  # the learner's slip
+
+
+@triton.jit
+def helper_kernel(x):
+    tl.store(x, broken_helper(tl.load(x)))
+
+
+@triton.jit
+def library_kernel(x):
+    i, valid = transfer.tile_1d(0, 8, 8)
+    transfer.store(x, i, "text", valid)  # fails
+
+
+FAILURES = {
+    name_kernel: (name_kernel, "NameError: name 'no_such_name' is not defined"),
+    shape_kernel: (shape_kernel, "ValueError: Cannot make_shape_compatible: incompatible dimensions"),
+    static_assert_kernel: (static_assert_kernel, "AssertionError: N must be 4"),
+    assert_kernel: (assert_kernel, "AssertionError: N has to be 4"),
+    division_kernel: (division_kernel, "ZeroDivisionError: integer division or modulo by zero"),
+    range_kernel: (range_kernel, "ValueError: arange's range must be a power of 2"),
+    attribute_kernel: (attribute_kernel, "AttributeError: module 'triton.language' has no attribute"),
+    bounds_kernel: (bounds_kernel, "writes outside x: element 8 of a tensor with 8"),
+    helper_kernel: (broken_helper, "NameError: name 'no_such_name' is not defined"),
+    library_kernel: (library_kernel, "AttributeError: 'str' object has no attribute 'to'"),
+}
+
+
+def failing_line(kernel: Any) -> tuple[int, str]:
+    lines, first = inspect.getsourcelines(kernel.fn)
+    (found,) = [(first + i, line.strip()) for i, line in enumerate(lines) if "# fails" in line]
+    return found
+
+
+@pytest.mark.parametrize("kernel", FAILURES, ids=lambda kernel: kernel.fn.__name__)
+def test_the_learners_own_line_is_shown(kernel: Any) -> None:
+    where, reason = FAILURES[kernel]
+    meta: dict[str, Any] = {"N": 8} if "N" in inspect.signature(kernel.fn).parameters else {}
+    with pytest.raises(KernelError) as caught:
+        Launch.of(kernel, 1, torch.zeros(8), outputs=(), **meta).run()
+    error = caught.value
+    line, text = failing_line(where)
+    assert (error.kernel, error.file, error.line) == (kernel.fn.__name__, __file__, line)
+    assert error.reason.startswith(reason)
+    assert str(error).startswith(f"kernel {kernel.fn.__name__}, line {line}: {reason}")
+    assert f"\n    {text}" in str(error)
+    assert "InterpreterError" not in str(error)
+
+
+CELL = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale(x, factor):
+    return factor * x.undefined
+
+
+@triton.jit
+def cell_kernel(x, DEEP: tl.constexpr):
+    i = tl.arange(0, 8)
+    if DEEP:
+        tl.store(x + i, scale(tl.load(x + i), 3))
+    tl.store(x + i + 1, 0)
+"""
+
+
+@pytest.fixture
+def cell_kernel() -> Iterator[Any]:
+    """A kernel as a notebook has it: its source is in `linecache` only."""
+    name = "<cell 12>"
+    linecache.cache[name] = (len(CELL), None, CELL.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(CELL, name, "exec"), namespace)
+    yield namespace["cell_kernel"]
+    del linecache.cache[name]
+
+
+def test_a_notebooks_kernel(cell_kernel: Any) -> None:
+    x = torch.zeros(8)
+    with pytest.raises(OutOfBoundsError) as caught:
+        Launch.of(cell_kernel, 1, x, outputs=x, DEEP=False).run()
+    assert (caught.value.file, caught.value.line) == ("<cell 12>", 15)
+    assert "\n    tl.store(x + i + 1, 0)\n" in str(caught.value)
+    with pytest.raises(KernelError) as caught_inside:
+        Launch.of(cell_kernel, 1, x, outputs=x, DEEP=True).run()
+    assert (caught_inside.value.line, caught_inside.value.kernel) == (7, "cell_kernel")
+    assert "AttributeError" in str(caught_inside.value)
+    assert "return factor * x.undefined" in str(caught_inside.value)
+
+
+def test_a_notebook_shows_the_readers_lines_only(cell_kernel: Any) -> None:
+    x = torch.zeros(8)
+    launch = Launch.of(cell_kernel, 1, x, outputs=x, DEEP=True)
+    with pytest.raises(KernelError) as caught:
+        launch.run()
+    shown = "".join(caught.value._render_traceback_())
+    assert f'File "{__file__}"' in shown
+    assert "launch.run()" in shown
+    assert len(re.findall(r'File "', shown)) == 1
+    assert shown.endswith(f"KernelError: {caught.value}")
+
+
+def test_an_error_keeps_nothing_of_the_interpreters() -> None:
+    """No chain of causes is printed in a script either; the message has what there is to say."""
+    with pytest.raises(KernelError) as caught:
+        Launch.of(name_kernel, 1, torch.zeros(1), outputs=()).run()
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_stopping_a_kernel_is_no_error_of_its() -> None:
+    """Jupyter's stop button."""
+
+    def stop(access: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Step(negate_kernel, (1,), (torch.zeros(8), 8)).run(observer=stop)
+
+
+def test_launch_can_be_copied() -> None:
+    x, output = tensors()
+    launch = Launch.of(scale_kernel, 1, x, output, 8, outputs=output)
+    again = copy.copy(launch)
+    assert torch.equal(again.run()[0], 2 * x)

@@ -1,0 +1,507 @@
+"""ops.add beside torch.add: values, dtypes, strides, errors, gradients."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench import ops
+from workbench.errors import ArgumentTypeError, TensorMismatchError, WorkbenchError
+
+FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+COMPLEX = [torch.complex64, torch.complex128, torch.complex32]
+DTYPES = [*FLOATS, *INTEGERS, torch.bool, *COMPLEX]
+
+
+@pytest.fixture(autouse=True)
+def complex_half_is_experimental() -> Iterator[None]:
+    """torch says so once in each process, wherever it is first used."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="ComplexHalf support is experimental")
+        yield
+
+
+def numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator) < 0.5
+    if dtype.is_complex:
+        return torch.randn(shape, generator=generator, dtype=torch.complex64).to(dtype)
+    if dtype.is_floating_point:
+        return (torch.randn(shape, generator=generator) * 3).to(dtype)
+    return torch.randint(-300, 300, shape, generator=generator).to(dtype)
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
+
+
+def outcome(add: Callable[..., torch.Tensor], *args: Any, **options: Any) -> Any:
+    try:
+        return add(*args, **options)
+    except Exception as error:
+        return error
+
+
+def assert_as_torch(input: Any, other: Any, **options: Any) -> None:
+    """The same result, or an error that is caught like torch's.
+
+    Where alpha is a fraction torch's own kernels differ by a rounding (they fuse the multiplication on some
+    processors, round alpha on others), so both are held against float64: ours is at most twice as far off,
+    and a rounding of the largest value.
+    """
+    want, got = (outcome(add, input, other, **options) for add in (torch.add, ops.add))
+    if isinstance(want, Exception):
+        assert isinstance(got, WorkbenchError), f"torch: {want!r}; ops: {got!r}"
+        assert isinstance(got, RuntimeError | TypeError)
+        return
+    assert isinstance(got, torch.Tensor), f"torch: {want!r}; ops: {got!r}"
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    if got.numel():  # a stride says nothing along a dimension of one element
+        strides = zip(got.shape, got.stride(), want.stride(), strict=True)
+        assert all(ours == torchs for n, ours, torchs in strides if n > 1)
+    assert (got.is_conj(), got.is_neg()) == (False, False)
+    alpha = options.get("alpha", 1)
+    if not (want.is_floating_point() or want.is_complex()) or alpha == 1:
+        torch.testing.assert_close(wide(got), wide(want), rtol=0, atol=0, equal_nan=True)
+        return
+    exact = torch.add(wide(input), wide(other) if isinstance(other, torch.Tensor) else other, alpha=alpha)
+    finite = exact.abs() < torch.finfo(want.dtype).max / 2
+    assert torch.equal(got.isnan(), want.isnan())
+    assert torch.equal(got.isinf()[~finite], want.isinf()[~finite])
+    if finite.any():
+        off, torchs = ((wide(t) - exact)[finite].abs().max() for t in (got, want))
+        assert off <= 2 * torchs + exact[finite].abs().max() * torch.finfo(want.dtype).eps
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_pair_of_dtypes(dtype: torch.dtype) -> None:
+    for i, other in enumerate(DTYPES):
+        x, y = numbers((3, 7), dtype, i), numbers((3, 7), other, i + 1)
+        for options in ({}, {"alpha": 2}):
+            assert_as_torch(x, y, **options)
+            assert_as_torch(x, y[:, :1], **options)
+        assert_as_torch(x[0], y[0, 0])  # of no dimensions: it does not promote
+        assert_as_torch(x[0, 0], y[0])
+        assert_as_torch(x[0, 0], y[0, 0])
+
+
+NUMBERS = [
+    1,
+    -1,
+    0,
+    300,
+    2.5,
+    0.1,
+    True,
+    False,
+    1j,
+    1 + 0j,
+    2**40,
+    -(2**63),
+    2**63,
+    2**70,
+    1e30,
+    np.int64(3),
+    np.float32(0.5),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_number_for_the_other(dtype: torch.dtype) -> None:
+    """Whole numbers wrap around in integer dtypes; too large ones are refused as torch refuses them."""
+    for number in NUMBERS:
+        if dtype == torch.complex32 and isinstance(number, int | float) and abs(number) > 1e6:
+            continue  # torch's own gives inf + nan j: it multiplies by alpha = 1 + 0j
+        assert_as_torch(numbers((5,), dtype), number)
+        assert_as_torch(numbers((), dtype), number)
+
+
+ALPHAS: list[Any] = [
+    1, 1.0, True, False, 1 + 0j, 2, -1, 0, 0.5, 0.1, -2.0, 300, -300,
+    -128, -(2**31), 2**31, 2**40, 2**53 + 1, 2**60 + 1, 2**63 - 1, -(2**63), 2**63, 2**70,
+    np.int64(2), np.float32(0.5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_alphas(dtype: torch.dtype) -> None:
+    """A boolean for booleans only, a whole number for whole ones, one that the dtype can hold."""
+    x, y = numbers((2, 5), dtype), numbers((2, 5), dtype, 1)
+    for alpha in ALPHAS:
+        if dtype in (torch.float16, torch.complex32) and abs(alpha) > 65504:
+            continue  # torch refuses that on the CPU, and takes it on a GPU
+        for other in (y, y[:1], y.mT.contiguous().mT, 3):
+            assert_as_torch(x, other, alpha=alpha)
+
+
+@pytest.mark.parametrize("alpha", [1j, 2 + 1j])
+def test_a_complex_alpha_is_refused_for_now(alpha: complex) -> None:
+    for dtype in (torch.complex64, torch.complex128):
+        x = numbers((3,), dtype)
+        with pytest.raises(
+            TensorMismatchError, match=r"alpha: got .* Multiply other by a complex alpha before"
+        ):
+            ops.add(x, x, alpha=alpha)
+    with pytest.raises(TensorMismatchError, match=r"torch\.add says: For non-complex input"):
+        ops.add(torch.zeros(3), torch.zeros(3), alpha=alpha)
+
+
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 6e-8, 6e4, 1e-40])
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_infinities_nan_zeros_and_subnormals(dtype: torch.dtype) -> None:
+    x, y = torch.meshgrid(SPECIAL.to(dtype), SPECIAL.to(dtype), indexing="ij")
+    got, want = ops.add(x, y), torch.add(x, y)
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(got.signbit()[~want.isnan()], want.signbit()[~want.isnan()])
+    for number in (math.inf, -math.inf, math.nan, -0.0):
+        torch.testing.assert_close(ops.add(x, number), torch.add(x, number), rtol=0, atol=0, equal_nan=True)
+    for alpha in (math.inf, math.nan, 0.0):
+        torch.testing.assert_close(
+            ops.add(x, y, alpha=alpha), torch.add(x, y, alpha=alpha), rtol=0, atol=0, equal_nan=True
+        )
+
+
+SHAPES = [
+    ((), ()), ((1,), ()), ((5,), (5,)), ((5,), (1,)), ((3, 1), (1, 4)), ((2, 3, 4), (3, 1)),
+    ((2, 1, 4), (5, 1, 3, 1)), ((1, 1, 32), (1, 1, 32)), ((1,) * 7, (2,) * 7),
+    ((0,), (0,)), ((0, 3), (3,)), ((0, 3), (1, 1)), ((2, 0), (2, 1)), ((1, 0, 3), (4, 1, 1)), ((0,), ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "other"), SHAPES, ids=str)
+def test_broadcasting(shape: tuple[int, ...], other: tuple[int, ...]) -> None:
+    for dtypes in ((torch.float32, torch.float32), (torch.float16, torch.int64)):
+        x, y = numbers(shape, dtypes[0]), numbers(other, dtypes[1], 1)
+        assert_as_torch(x, y)
+        assert_as_torch(y, x, alpha=2)
+
+
+def layouts(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """4-D tensors of one shape, each lying in memory in another way."""
+    padded = torch.zeros(*x.shape[:-1], 2 * x.shape[-1], dtype=x.dtype)
+    padded[..., ::2] = x
+    return {
+        "contiguous": x,
+        "channels last": x.contiguous(memory_format=torch.channels_last),
+        "transposed": x.mT.contiguous().mT,
+        "permuted": x.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0),
+        "every other element": padded[..., ::2],
+        "expanded": x[:, :1, :, :1].expand(x.shape),
+        "with an offset": torch.cat([x.new_zeros(3), x.flatten()])[3:].view(x.shape),
+        "first row for all": x[:1].expand(x.shape),
+    }
+
+
+def test_strides_of_the_result() -> None:
+    """Of any two layouts torch picks one for the result, by rules of its own."""
+    x, y = layouts(numbers((2, 3, 4, 5), torch.float32)), layouts(numbers((2, 3, 4, 5), torch.float32, 1))
+    for a, b in itertools.product(x, y):
+        assert_as_torch(x[a], y[b])
+    for a in x:
+        assert_as_torch(x[a], 2)
+        assert_as_torch(x[a], numbers((5,), torch.float32))
+
+
+@st.composite
+def tensors(draw: st.DrawFn, shape: tuple[int, ...]) -> torch.Tensor:
+    """What broadcasts to `shape`: permuted, sliced, expanded, with dimensions left out."""
+    kept = [1 if draw(st.integers(0, 4)) == 0 else n for n in shape[draw(st.integers(0, len(shape))) :]]
+    order = draw(st.permutations(range(len(kept))))
+    steps = [draw(st.sampled_from([1, 1, 2])) for _ in kept]
+    dtype = draw(st.sampled_from([*FLOATS, *INTEGERS, torch.bool, torch.complex64]))
+    stored = numbers(tuple(kept[d] * steps[d] for d in order), dtype, draw(st.integers(0, 1000)))
+    tensor = stored.permute([order.index(d) for d in range(len(kept))])
+    tensor = tensor[tuple(slice(None, None, step) for step in steps)]
+    is_expanded = draw(st.booleans())
+    if kept and is_expanded:
+        tensor = tensor.expand(shape[len(shape) - len(kept) :])
+    return tensor
+
+
+@settings(max_examples=100)
+@given(
+    data=st.data(),
+    shape=st.lists(st.integers(0, 4), max_size=4).map(tuple),
+    alpha=st.sampled_from([1, 2, -3]),
+)
+def test_anything_that_broadcasts(data: st.DataObject, shape: tuple[int, ...], alpha: int) -> None:
+    x, y = data.draw(tensors(shape)), data.draw(tensors(shape))
+    assert_as_torch(x, y, alpha=alpha)
+
+
+def test_torchs_own_samples() -> None:
+    """The OpInfo database, with which torch tests its own add."""
+    pytest.importorskip("expecttest", reason="torch's test database needs it")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    (add,) = (op for op in op_db if op.name == "add")
+    count = 0
+    for dtype in DTYPES:
+        for sample in add.sample_inputs("cpu", dtype, requires_grad=False):
+            assert_as_torch(sample.input, *sample.args, **sample.kwargs)
+            count += 1
+    assert count > 10 * len(DTYPES)
+    errors = list(add.error_inputs("cpu"))
+    for error in errors:
+        sample = error.sample_input
+        with pytest.raises(error.error_type, match=error.error_regex):
+            ops.add(sample.input, *sample.args, **sample.kwargs)
+
+
+def test_conjugates_and_negatives_are_views_with_a_mark() -> None:
+    x, y = numbers((3, 4), torch.complex64), numbers((3, 4), torch.complex64, 1)
+    assert_as_torch(x.conj(), y)
+    assert_as_torch(x, y.conj(), alpha=2)
+    assert_as_torch(x.conj().imag, y.real)
+    assert_as_torch(x.real, y.conj().imag, alpha=0.5)
+    assert x.conj().imag.is_neg()
+
+
+def test_what_comes_in_stays_as_it_is() -> None:
+    x, y = numbers((3, 4), torch.float32), numbers((4,), torch.int32)
+    before = x.clone(), y.clone()
+    ops.add(x, y, alpha=3)
+    assert torch.equal(x, before[0])
+    assert torch.equal(y, before[1])
+
+
+def test_a_new_tensor_each_time() -> None:
+    x, zero = numbers((3,), torch.float32), torch.zeros(())
+    for result in (ops.add(x, x), ops.add(x, zero), ops.add(x, 0), ops.add(x, x, alpha=0)):
+        assert result.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+        assert not result.requires_grad
+
+
+def test_parameters_and_modes() -> None:
+    x = torch.nn.Parameter(numbers((3,), torch.float32))
+    assert type(ops.add(x, x)) is torch.Tensor
+    with torch.no_grad():
+        assert not ops.add(x, 1).requires_grad
+    with torch.inference_mode():
+        assert ops.add(x, 1).is_inference()
+
+
+def outs() -> dict[str, Callable[[], torch.Tensor]]:
+    return {
+        "as wanted": lambda: torch.full((3, 4), math.nan),
+        "double": lambda: torch.full((3, 4), math.nan, dtype=torch.float64),
+        "half": lambda: torch.full((3, 4), math.nan, dtype=torch.float16),
+        "complex": lambda: torch.full((3, 4), math.nan, dtype=torch.complex64),
+        "transposed": lambda: torch.full((4, 3), math.nan).t(),
+        "every other column": lambda: torch.full((3, 8), math.nan)[:, ::2],
+        "no elements yet": lambda: torch.empty(0),
+        "no elements yet, half": lambda: torch.empty(0, dtype=torch.float16),
+    }
+
+
+@pytest.mark.parametrize("kind", outs())
+def test_out(kind: str) -> None:
+    x, y = numbers((3, 4), torch.float32), numbers((4,), torch.float32, 1)
+    want, got = outs()[kind](), outs()[kind]()
+    torch.add(x, y, out=want)
+    assert ops.add(x, y, out=got) is got
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
+    assert got.stride() == want.stride()
+
+
+def test_out_that_is_an_input() -> None:
+    x, y = numbers((3, 4), torch.float32), numbers((3, 4), torch.float32, 1)
+    expected = x + y
+    assert torch.equal(ops.add(x, y, out=x), expected)
+    z = numbers((4, 4), torch.float32)
+    expected = z + z.t()
+    assert torch.equal(ops.add(z, z.t().clone(), out=z), expected)
+    # Overlapping in part: torch refuses; the result here is that of inputs as they were.
+    memory = numbers((10,), torch.float32)
+    expected = memory[:8] + 1
+    assert torch.equal(ops.add(memory[:8], 1, out=memory[1:9]), expected)
+
+
+@pytest.mark.parametrize(
+    ("out", "kind", "message"),
+    [
+        (
+            torch.zeros(3, 4, dtype=torch.int32),
+            TensorMismatchError,
+            "out: torch.int32, the result is torch.float32",
+        ),
+        (torch.zeros(3, 4, dtype=torch.bool), TensorMismatchError, "out: torch.bool"),
+        (torch.zeros(4, 3), TensorMismatchError, r"out: shape \(4, 3\). The result is \(3, 4\)"),
+        (torch.zeros(1, 3, 4), TensorMismatchError, r"out: shape \(1, 3, 4\)"),
+        (torch.zeros(()), TensorMismatchError, r"out: shape \(\)"),
+        (
+            torch.zeros(4).expand(3, 4),
+            TensorMismatchError,
+            r"out: strides \(0, 1\). torch says: .* more than one element",
+        ),
+        (torch.zeros(3, 4, device="meta"), TensorMismatchError, "out: on meta. The operands are on cpu"),
+        (torch.zeros(3, 4).to_sparse(), TensorMismatchError, "out: its layout is torch.sparse_coo"),
+        (3, ArgumentTypeError, "out: got a int. Give a torch.Tensor"),
+    ],
+    ids=[
+        "int",
+        "bool",
+        "transposed shape",
+        "more dimensions",
+        "none",
+        "expanded",
+        "device",
+        "sparse",
+        "a number",
+    ],
+)
+def test_out_that_does_not_fit(out: Any, kind: type[Exception], message: str) -> None:
+    """torch resizes one of another shape, with a warning that this will be an error: here it is one."""
+    x = numbers((3, 4), torch.float32)
+    with pytest.raises(kind, match=message):
+        ops.add(x, x, out=out)
+
+
+def test_out_and_gradients() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(TensorMismatchError, match="out: given together with tensors that require grad"):
+        ops.add(x, 1, out=torch.zeros(3))
+    with pytest.raises(TensorMismatchError, match="out: given together"):
+        ops.add(torch.ones(3), 1, out=torch.zeros(3, requires_grad=True))
+    out = torch.zeros(3)
+    with torch.no_grad():
+        assert ops.add(x, 1, out=out) is out
+    assert out.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        (lambda x: (3, x), ArgumentTypeError, "input: got a int. Give a torch.Tensor"),
+        (lambda x: ([1.0], x), ArgumentTypeError, "input: got a list"),
+        (lambda x: (x, None), ArgumentTypeError, "other: got a NoneType. Give a torch.Tensor or a number"),
+        (lambda x: (x, "1"), ArgumentTypeError, "other: got a str"),
+        (lambda x: (x, x.numpy()), ArgumentTypeError, "other: got a ndarray"),
+        (lambda x: (x, torch.zeros(3)), TensorMismatchError, r"float32 \(4,\) on cpu, float32 \(3,\) on cpu"
+            r".*torch\.add says: The size of tensor a \(4\) must match the size of tensor b \(3\) at"),
+        (lambda x: (x, x.to("meta")), TensorMismatchError, r"on cpu, float32 \(4,\) on meta"),
+        (lambda x: (x.to("meta"), 1), TensorMismatchError, "hold data"),
+        (lambda x: (x, x.to_sparse()), TensorMismatchError, "other: its layout is torch.sparse_coo"),
+        (lambda x: (x.to(torch.float8_e5m2),) * 2, TensorMismatchError, "Float8_e5m2"),
+        (lambda x: (x.to(torch.uint16),) * 2, TensorMismatchError, "UInt16"),
+    ],
+)  # fmt: skip
+def test_operands_that_are_refused(
+    arguments: Callable[[torch.Tensor], Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        ops.add(*arguments(torch.ones(4)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "alpha", "kind", "message"),
+    [
+        (torch.float32, "1", ArgumentTypeError, "alpha: got a str. Give a number"),
+        (torch.float32, None, ArgumentTypeError, "alpha: got a NoneType"),
+        (torch.float32, torch.tensor(2), ArgumentTypeError, "alpha: got a Tensor"),
+        (torch.int64, 0.5, TensorMismatchError, r"alpha=0\.5\. torch\.add says: For integral input tensors"),
+        (torch.int8, 300, TensorMismatchError, "alpha=300. torch.add says: value cannot be converted"),
+        (torch.int32, 2**31, TensorMismatchError, "alpha: got 2147483648 for torch.int32. Give a whole num"),
+    ],
+)  # fmt: skip
+def test_alphas_that_are_refused(dtype: torch.dtype, alpha: Any, kind: type[Exception], message: str) -> None:
+    x = torch.ones(4, dtype=dtype)
+    with pytest.raises(kind, match=message):
+        ops.add(x, x, alpha=alpha)
+
+
+def test_alpha_is_given_by_name() -> None:
+    arguments: Any = (torch.ones(4), torch.ones(4), 2)
+    with pytest.raises(TypeError, match="positional argument"):
+        ops.add(*arguments)
+
+
+GRADIENTS = [
+    ((3, 4), (3, 4)),
+    ((3, 4), (4,)),
+    ((3, 1), (1, 4)),
+    ((), (2, 3)),
+    ((2, 3), ()),
+    ((2, 0), (2, 1)),
+    ((1, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("shape", "other"), GRADIENTS, ids=str)
+@pytest.mark.parametrize("alpha", [1, -2.5])
+def test_gradients(shape: tuple[int, ...], other: tuple[int, ...], alpha: float) -> None:
+    x, y = (numbers(s, torch.float64, i).requires_grad_() for i, s in enumerate((shape, other)))
+    assert torch.autograd.gradcheck(lambda a, b: ops.add(a, b, alpha=alpha), (x, y))
+    assert torch.autograd.gradgradcheck(lambda a, b: ops.add(a * a, b * b, alpha=alpha), (x, y))
+
+
+def test_gradients_of_complex_numbers() -> None:
+    """A real operand of a complex sum gets the real part; conjugates are followed."""
+    z, w = (numbers((2, 3), torch.complex128, i).requires_grad_() for i in range(2))
+    real = numbers((3,), torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, b: ops.add(a, b, alpha=2.0), (z, w))
+    assert torch.autograd.gradcheck(lambda a, b: ops.add(a, b), (z, real))
+    assert torch.autograd.gradcheck(lambda a, b: ops.add(a.conj(), b, alpha=-1), (z, w))
+
+
+CASES: list[tuple[tuple[int, ...], torch.dtype, bool, tuple[int, ...], torch.dtype, bool]] = [
+    ((3, 4), torch.float32, True, (4,), torch.float32, True),
+    ((3, 4), torch.float32, True, (4,), torch.float32, False),
+    ((3, 4), torch.float32, False, (4,), torch.float32, True),
+    ((3, 4), torch.float16, True, (3, 4), torch.float32, True),  # each gradient is of its operand's dtype
+    ((3, 4), torch.bfloat16, True, (3, 1), torch.float64, True),
+    ((4,), torch.int64, False, (3, 4), torch.float32, True),
+    ((), torch.float64, True, (3, 4), torch.float32, True),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("alpha", [1, 3])
+def test_gradients_as_torchs(case: Any, alpha: int) -> None:
+    shape, dtype, needs, other_shape, other_dtype, other_needs = case
+    grads = []
+    for add in (torch.add, ops.add):
+        x = numbers(shape, dtype).requires_grad_(needs)
+        y = numbers(other_shape, other_dtype, 1).requires_grad_(other_needs)
+        result = add(x, y, alpha=alpha)
+        result.backward(torch.arange(1.0, 1 + result.numel()).to(result.dtype).reshape(result.shape))
+        grads.append((result.dtype, x.grad, y.grad))
+    (dtype_of_torch, *want), (dtype_of_ours, *got) = grads
+    assert dtype_of_ours == dtype_of_torch
+    for ours, torchs in zip(got, want, strict=True):
+        assert (ours is None) == (torchs is None)
+        if torchs is not None:
+            torch.testing.assert_close(ours, torchs)
+
+
+def test_gradient_of_one_tensor_twice_and_of_a_number() -> None:
+    x = torch.ones(3, requires_grad=True)
+    ops.add(x, x, alpha=3).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [4.0] * 3
+    x.grad = None
+    ops.add(x, 5, alpha=3).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1.0] * 3
+
+
+def test_errors_where_gradients_are_wanted() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(TensorMismatchError, match="Boolean alpha"):
+        ops.add(x, x, alpha=True)
+    with pytest.raises(TensorMismatchError, match="must match the size of tensor b"):
+        ops.add(x, torch.ones(4))
