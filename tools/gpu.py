@@ -44,7 +44,8 @@ NBVAL = ("pytest", "--nbval", "--nbval-current-env", "--nbval-sanitize-with", "t
 def parts() -> list[Part]:
     """Everything there is to run, in order: what is wrong shows early, what takes long comes late."""
     return [
-        Part("GPU tests", PYTEST, ("pytest", "-m", "gpu")),
+        # The browser tests are not collected: a machine with a GPU need not have what they import.
+        Part("GPU tests", PYTEST, ("pytest", "-m", "gpu", "--ignore=tests/browser")),
         *(
             Part(f"lesson {notebook.stem}", LESSONS, (*NBVAL, str(notebook.relative_to(ROOT))))
             for notebook in sorted((ROOT / "lessons").glob("*.ipynb"))
