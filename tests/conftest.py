@@ -19,8 +19,8 @@ settings.load_profile("workbench")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Decide how kernels run in this process, before a test file imports Triton: it compiles for `-m gpu` only."""
-    if "gpu" not in config.option.markexpr:
+    """Decide how kernels run, before a test file imports Triton: they are compiled for `-m gpu` only."""
+    if config.option.markexpr != "gpu":
         os.environ.setdefault("TRITON_INTERPRET", "1")
     importlib.import_module("workbench")
 

@@ -128,7 +128,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_of_bf16_are_refused_as_when_compiled(function: str) -> None:
-    """Triton has them for fp32 and fp64 only, so nothing is to be repaired; one that converts first is right."""
+    """Triton has them for fp32 and fp64 only: nothing needs repair, and one that converts first is right."""
     x = torch.rand(32, generator=torch.Generator().manual_seed(0)) + 0.5
     half = x.bfloat16()
     with pytest.raises(KernelError, match="bf16"):

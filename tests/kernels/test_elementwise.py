@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from triton.runtime.jit import JITFunction
 
 from workbench.errors import (
     ArgumentTypeError,
@@ -18,7 +19,7 @@ from workbench.errors import (
     TensorMismatchError,
     UnknownNameError,
 )
-from workbench.kernels import reference
+from workbench.kernels import elementwise, reference
 from workbench.kernels.elementwise import collapse, is_supported, launch
 from workbench.launch import Work
 from workbench.runtime import interpret
@@ -305,6 +306,8 @@ def test_tensors_that_do_not_fit() -> None:
     assert "several elements of output share one address: its strides are (0, 1)" in overlapping
     assert is_supported(x, x, torch.zeros(1, 6).expand(1, 6)) != ""
     assert is_supported(x[:1], x[:1], torch.zeros(6).expand(1, 6)) == ""  # of length 1: nothing is shared
+    empty = torch.zeros(0).as_strided((0, 6), (0, 0))
+    assert is_supported(empty, empty, empty) == ""  # of no elements: nor here
     assert is_supported(x, x.half()) == ""
 
 
@@ -333,6 +336,7 @@ def test_a_scalar_that_the_arithmetic_cannot_hold(dtype: torch.dtype, alpha: flo
         ({"operation": "ad"}, UnknownNameError, "operation: 'ad' is not known. Did you mean 'add'"),
         ({"operation": None}, UnknownNameError, "operation: None is not known"),
         ({"tile": 0}, InvalidArgumentError, "tile: got 0"),
+        ({"tile": -1}, InvalidArgumentError, "tile: got -1"),
         ({"tile": 100}, InvalidArgumentError, "tile: got 100, not a power of two. .* try 64 or 128"),
         ({"tile": 64.0}, ArgumentTypeError, "tile: got 64.0, a float"),
         ({"tile": True}, ArgumentTypeError, "tile: got True"),
@@ -358,3 +362,10 @@ def test_the_reference_is_torchs_own() -> None:
     x, y = numbers((4, 1), torch.float64), numbers((3,), torch.float64, seed=1)
     assert torch.equal(reference.add(x, y, alpha=2), torch.add(x, y, alpha=2))
     assert torch.equal(reference.add(x, 2.0), x + 2)
+
+
+@pytest.mark.parametrize("kernel", [elementwise.binary_kernel, elementwise.binary_strided_kernel])
+def test_alpha_is_compiled_as_a_double(kernel: Any) -> None:
+    """Triton passes a Python float as fp32 unless the annotation, as Triton reads it, says otherwise."""
+    compiled = JITFunction(kernel.fn)
+    assert {p.name: p.annotation_type for p in compiled.params}["alpha"] == "fp64"

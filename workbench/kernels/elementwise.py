@@ -4,7 +4,7 @@ The template is given the operator as a jit function. Tensors are taken as they 
 follow one another in all three are merged first, so that most calls become one flat run of elements.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -114,8 +114,10 @@ def is_supported(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor | None =
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in _COMPUTE_TYPES)}"
         if tensor.shape != x.shape:
             return f"shapes differ: x {tuple(x.shape)}, {name} {tuple(tensor.shape)}"
-    if output is not None and any(
-        n > 1 for n, stride in zip(output.shape, output.stride(), strict=True) if not stride
+    if (
+        output is not None
+        and output.numel()
+        and any(n > 1 for n, stride in zip(output.shape, output.stride(), strict=True) if not stride)
     ):
         return f"several elements of output share one address: its strides are {output.stride()}"
     return ""

@@ -32,6 +32,9 @@ from workbench.teach.observation import Usage, Writers, share_memory
 # It reorders two programs already.
 SHUFFLE_SEED = 5
 
+# What is shown of what the learner's code prints.
+PRINTED_LINES = 20
+
 # What a run may take while a name for the mistake is looked for: a slow answer goes without one.
 NAMING_SECONDS = 5.0
 
@@ -48,6 +51,7 @@ Kind = Literal[
     "inputs changed",
     "out of bounds",
     "race",  # the result depends on the order of the programs
+    "computed elsewhere",  # right, but what the launch is given was computed before it
     "over budget",
 ]
 
@@ -77,10 +81,13 @@ class Verdict:
 def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdict:
     """Try `candidate` on every case; the first failure makes the verdict.
 
+    Of what the learner's code prints, the beginning of the first case's appears.
+
     Args:
         definition: the exercise.
         candidate: the learner's function.
-        timeout: seconds that the function, and each run of what it launches, may take.
+        timeout: seconds of real time that the function, and each run of what it launches, may take. Outside
+            the main thread, a function that never returns cannot be stopped.
     """
     call = ""
     try:
@@ -88,7 +95,8 @@ def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdi
         usages = []
         for case in definition.cases:
             call = _call(definition, case)
-            usages.append(_try(definition, function, case, timeout))
+            with _prints_kept(shown=case is definition.cases[0]):
+                usages.append(_try(definition, function, case, timeout))
         for case, usage in zip(definition.cases, usages, strict=True):
             call = _call(definition, case)
             _check_budget(definition, case, usage)
@@ -112,6 +120,21 @@ class _Rejected(Exception):
     def __init__(self, kind: Kind, text: str, evidence: object = None) -> None:
         super().__init__(text)
         self.kind, self.evidence = kind, evidence
+
+
+@contextlib.contextmanager
+def _prints_kept(shown: bool) -> Iterator[None]:
+    """Keep what is printed from the reader, except for the first lines where it is to be shown."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield
+    finally:
+        lines = printed.getvalue().splitlines() if shown else []
+        for line in lines[:PRINTED_LINES]:
+            print(line)
+        if (more := len(lines) - PRINTED_LINES) > 0:
+            print(f"... and {more:,} more lines that your code printed.")
 
 
 def _passing_text(definition: Definition) -> str:
@@ -187,6 +210,7 @@ def _try(definition: Definition, function: Callable[..., Any], case: Case, timeo
             "  Look for elements that two programs write, or that one writes and another reads.",
         )
     _compare_outputs(launch, plain, expected, exact, usage, call)
+    _check_loaded(launch, plain.accesses, tensors, call)
     return usage
 
 
@@ -200,13 +224,13 @@ def _returned(function: Callable[..., Any], inputs: tuple[Any, ...], call: str, 
     except _TimeOver:
         text = f"{call} did not return within {timeout:g} s. Look for a loop that never ends."
         raise _Rejected("unfinished", text) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = f"{call} raises {type(error).__name__}: {error}"
-        raise _Rejected("raises", text + _line_of(error, function)) from None
+        raise _Rejected("raises", text + _line_of(error, function), type(error)) from None
     return result
 
 
-def _line_of(error: Exception, function: Callable[..., Any]) -> str:
+def _line_of(error: BaseException, function: Callable[..., Any]) -> str:
     """The line of the function's own file that was running, shown."""
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -221,7 +245,7 @@ class _TimeOver(BaseException):
 
 @contextlib.contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise _TimeOver after so many seconds of computing, in the main thread; others cannot be stopped so."""
+    """Raise _TimeOver after so many seconds, in the main thread; others cannot be stopped so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -229,13 +253,14 @@ def _time_limit(seconds: float) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise _TimeOver
 
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    handler_before = signal.signal(signal.SIGALRM, stop)
+    timer_before = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler_before)
+        signal.setitimer(signal.ITIMER_REAL, *timer_before)  # a test runner's own limit, say
 
 
 def _launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launch:
@@ -248,7 +273,10 @@ def _launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launc
         )
     for name, tensor in inputs.items():
         if any(share_memory(tensor, output) for output in result.outputs):
-            text = f"{call} writes over {name}. Make a new tensor for the result: torch.empty_like({name})."
+            text = (
+                f"{call} names {name}, an input, among its outputs. "
+                f"Name only the result, a new tensor: torch.empty_like({name})."
+            )
             raise _Rejected("inputs changed", text)
     return result
 
@@ -287,6 +315,19 @@ def _check_changed(
         if any(share_memory(output, memory) for output in launch.outputs):
             text = f"the kernel of {call} writes beside the elements of its output, into the same memory."
             raise _Rejected("out of bounds", text)
+
+
+def _check_loaded(
+    launch: Launch, accesses: observation.Accesses, inputs: dict[str, torch.Tensor], call: str
+) -> None:
+    """Every input has to be loaded from its own memory: torch or another launch could have done the work."""
+    unused = [name for name, tensor in inputs.items() if not observation.loads(launch, accesses, tensor)]
+    if unused:
+        raise _Rejected(
+            "computed elsewhere",
+            f"the result of {call} is right, but no kernel of the launch loads {' and '.join(unused)}.\n"
+            "  Give the kernel the inputs themselves, and compute nothing before it runs.",
+        )
 
 
 def _expected(definition: Definition, case: Case) -> tuple[Any, Any]:
@@ -428,7 +469,7 @@ def _check_budget(definition: Definition, case: Case, usage: Usage | None) -> No
 
 def _mutant_like(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
     """The first mutant that does the same as this wrong answer, in every case."""
-    with contextlib.redirect_stdout(io.StringIO()):  # what the function prints was seen already
+    with _prints_kept(shown=False):
         signs = list(_signs(definition, function, NAMING_SECONDS))
         for mutant in definition.mutants:
             others = _signs(definition, mutants.build_mutant(definition, mutant), NAMING_SECONDS)

@@ -19,7 +19,7 @@ def exercise(id: str) -> Exercise:
     Raises:
         UnknownNameError: there is none; the message lists the nearest.
     """
-    if id not in _BY_ID:
+    if not isinstance(id, str) or id not in _BY_ID:
         raise UnknownNameError("exercise", id, _BY_ID)
     return _BY_ID[id]
 
@@ -31,7 +31,7 @@ def exercises(lesson: str | None = None) -> list[Exercise]:
         UnknownNameError: no exercise belongs to such a lesson.
     """
     lessons = {exercise.lesson for exercise in ALL}
-    if lesson is not None and lesson not in lessons:
+    if lesson is not None and not (isinstance(lesson, str) and lesson in lessons):
         raise UnknownNameError("lesson", lesson, lessons)
     return [exercise for exercise in ALL if lesson in (None, exercise.lesson)]
 

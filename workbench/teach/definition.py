@@ -39,6 +39,12 @@ def eighths(generator: torch.Generator, *shape: int) -> torch.Tensor:
     return torch.randint(-64, 64, shape, generator=generator) / 8
 
 
+def normals(generator: torch.Generator, *shape: int) -> torch.Tensor:
+    """Standard normals in fp32, of which every digit counts: a rounding to fp16 shows."""
+    # torch's own fp32 ones differ in the last digit from one processor to another.
+    return torch.randn(shape, generator=generator, dtype=torch.float64).float()
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A wrong answer that learners give: the solution with one edit.

@@ -28,7 +28,7 @@ class Exercise(Definition):
 
         Args:
             candidate: the learner's function.
-            timeout: seconds that the function, and each run of what it launches, may take.
+            timeout: seconds of real time that the function, and each run of what it launches, may take.
         """
         verdict = self.evaluate(candidate, timeout=timeout)
         print(verdict.text)

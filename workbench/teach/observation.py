@@ -56,6 +56,14 @@ def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
+def loads(launch: Launch, accesses: Accesses, tensor: torch.Tensor) -> bool:
+    """Whether any program loads from the tensor's memory."""
+    return any(
+        access.kind != "store" and share_memory(target, tensor)
+        for _, access, target in _touched(launch, accesses)
+    )
+
+
 @dataclass(frozen=True)
 class Writers:
     """Who wrote each element of an output last.

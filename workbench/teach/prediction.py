@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 
@@ -32,7 +33,7 @@ class Prediction:
         return f"{self.question}: {'no guess' if self.guess is None else self._shown(self.guess)}"
 
     def reveal(self, answer: Answer, because: str = "", tolerance: float = 0.0) -> None:
-        """Print the answer, and how far off the guess is.
+        """Print the answer, how far off the guess is, and on a line of its own, why.
 
         Args:
             answer: a number, or one of the choices.
@@ -43,12 +44,14 @@ class Prediction:
             UnknownNameError: `answer` is none of the choices.
             ArgumentTypeError, InvalidArgumentError: `answer` is no finite number, or `tolerance` is negative.
         """
-        _check(self.choices, "answer", answer)
+        answer = _plain(self.choices, "answer", answer)
         if tolerance < 0:
             raise InvalidArgumentError(
                 "tolerance", f"got {tolerance}", "Give a fraction of the answer, such as 0.1."
             )
-        print(self._judged(answer, tolerance) + (f" Because: {because}" if because else ""))
+        print(self._judged(answer, tolerance))
+        if because:
+            print(f"Because: {because}")
 
     def _judged(self, answer: Answer, tolerance: float) -> str:
         shown = self._shown(answer)
@@ -78,7 +81,7 @@ def predict(
 
     Args:
         question: in words.
-        guess: a number, or one of `choices`; None to go on without one.
+        guess: a number, also one of NumPy's, or one of `choices`; None to go on without one.
         choices: the answers to choose from; none where a number is asked for.
         unit: of the number.
 
@@ -87,18 +90,23 @@ def predict(
         ArgumentTypeError: `guess` is no number. InvalidArgumentError: it is not finite.
     """
     if guess is not None:
-        _check(tuple(choices), "guess", guess)
+        guess = _plain(tuple(choices), "guess", guess)
     return Prediction(question, guess, tuple(choices), unit)
 
 
-def _check(choices: tuple[str, ...], name: str, value: object) -> None:
+def _plain(choices: tuple[str, ...], name: str, value: object) -> Answer:
+    """The value, checked; a number as one of Python's, since NumPy's overflow."""
     if choices:
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise UnknownNameError(name, value, choices)
-    elif isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(name, f"got {value!r}, a {type(value).__name__}", "Give a number.")
-    elif not math.isfinite(value):
+    if isinstance(value, Integral):
+        return int(value)
+    if not math.isfinite(value):
         raise InvalidArgumentError(name, f"got {value}", "Give a finite number.")
+    return float(value)
 
 
 def _number(value: float) -> str:

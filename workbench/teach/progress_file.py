@@ -28,7 +28,7 @@ LOCK_SECONDS = 10.0
 def path() -> Path:
     """Where the file is, or will be."""
     folder = os.environ.get("WORKBENCH_HOME") or platformdirs.user_data_dir("gpu-kernel-workbench")
-    return Path(folder) / "progress.json"
+    return Path(os.path.expanduser(folder)) / "progress.json"
 
 
 def load() -> tuple[dict[str, State], str]:
@@ -65,8 +65,6 @@ def note(exercise: str, state: State) -> str:
 
 def forget(exercise: str) -> str:
     """Forget the state of an exercise. Returns and raises as :func:`note`."""
-    if not path().exists():
-        return ""
     with _locked():
         states, notice = _read_or_set_aside()
         if states.pop(exercise, None):
@@ -153,7 +151,14 @@ def _explained(verb: str) -> Iterator[None]:
             "what the other notebooks run, and try again."
         ) from None
     except OSError as error:
+        match error:
+            case FileExistsError() | NotADirectoryError():
+                advice = f"There is a file where the folder {path().parent} should be: move it away"
+            case IsADirectoryError():
+                advice = "There is a folder in its place: move it away"
+            case _:
+                advice = "Make the folder writable"
         raise ProgressError(
             f"Cannot {verb} your progress file {path()}: {error.strerror or error}. Checks work without it. "
-            "Make the folder writable, or set WORKBENCH_HOME to one that is."
+            f"{advice}, or set WORKBENCH_HOME to another folder."
         ) from None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
-from workbench.teach.definition import Budget, Case, Mutant, eighths
+from workbench.teach.definition import Budget, Case, Mutant, eighths, normals
 from workbench.teach.exercise import Exercise
+
+Numbers = Callable[[torch.Generator, int], torch.Tensor]
 
 
 def count(n: int, block_size: int) -> tuple[int, int]:
@@ -30,12 +34,12 @@ def _constants(*arguments: int) -> Case:
     return Case(lambda generator: arguments)
 
 
-def _axpy_case(length: int, alpha: float, seed: int) -> Case:
-    return Case(lambda generator: (alpha, eighths(generator, length), eighths(generator, length)), seed)
+def _axpy_case(length: int, alpha: float, seed: int, numbers: Numbers = eighths) -> Case:
+    return Case(lambda generator: (alpha, numbers(generator, length), numbers(generator, length)), seed)
 
 
-def _persistent_case(length: int, programs: int, seed: int) -> Case:
-    return Case(lambda generator: (eighths(generator, length), eighths(generator, length), programs), seed)
+def _persistent_case(length: int, programs: int, seed: int, numbers: Numbers = eighths) -> Case:
+    return Case(lambda generator: (numbers(generator, length), numbers(generator, length), programs), seed)
 
 
 def _each_once(x: torch.Tensor, y: torch.Tensor, programs: int) -> Budget:
@@ -132,6 +136,7 @@ AXPY = Exercise(
         _axpy_case(1023, 1.0, seed=6),  # the same around a larger block
         _axpy_case(1024, 0.0, seed=7),  # alpha of zero
         _axpy_case(1025, -0.25, seed=8),
+        _axpy_case(300, 0.7, seed=9, numbers=normals),  # sums that have to be rounded
     ),
     stub="""\
 @triton.jit
@@ -218,7 +223,7 @@ def axpy(alpha, x, y):
         Mutant(
             "the grid rounds down",
             "triton.cdiv(length, 64)",
-            "max(1, length // 64)",
+            "length // 64",
             "The grid is rounded down, so nobody takes the last, partly filled block.",
         ),
         Mutant("zeros", "alpha * x + y, mask", "x * 0, mask", "Only zeros are stored."),
@@ -244,6 +249,7 @@ ADD_PERSISTENT = Exercise(
         _persistent_case(65, 3, seed=7),
         _persistent_case(192, 3, seed=8),  # a block for each program
         _persistent_case(1025, 5, seed=9),  # one element beyond a larger block
+        _persistent_case(300, 3, seed=10, numbers=normals),  # sums that have to be rounded
     ),
     stub="""\
 @triton.jit
@@ -341,8 +347,8 @@ def add_persistent(x, y, programs):
         Mutant("zeros", "x + y, mask=valid)", "x * 0, mask=valid)", "Only zeros are stored."),
         Mutant("x, untouched", "x + y, mask=valid)", "x, mask=valid)", "x itself is stored, untouched."),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for other dtypes and "
-    "strides.",
+    unproven="that the work is spread evenly, that the kernel compiles for a GPU, that it is fast, or that "
+    "it is right for other dtypes and strides.",
     returns_launch=True,
     budget=_each_once,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from workbench.teach.definition import Budget, Case, Mutant, eighths
+from workbench.teach.definition import Budget, Case, Mutant, eighths, normals
 from workbench.teach.exercise import Exercise
 
 
@@ -232,10 +232,15 @@ MULTIPLY_ADD = Exercise(
     title="fuse it",
     function="multiply_add",
     specification=multiply_add,
-    cases=tuple(
-        _vectors(length, seed)
-        # Several blocks with a ragged last one; one element; around the stub's block; around a larger one.
-        for seed, length in enumerate((300, 1, 63, 64, 65, 1023, 1024, 1025), start=1)
+    cases=(
+        *(
+            _vectors(length, seed)
+            # Several blocks, the last one ragged; one element; around the stub's block; around a larger one.
+            for seed, length in enumerate((300, 1, 63, 64, 65, 1023, 1024, 1025), start=1)
+        ),
+        Case(  # results that have to be rounded
+            lambda generator: tuple(normals(generator, 300) for _ in range(3)), seed=9
+        ),
     ),
     stub="""\
 @triton.jit
@@ -332,7 +337,7 @@ def multiply_add(a, b, c):
         Mutant(
             "the grid rounds down",
             "triton.cdiv(length, 64)",
-            "max(1, length // 64)",
+            "length // 64",
             "The grid is rounded down, so nobody takes the last, partly filled block.",
         ),
         Mutant("zeros", "product + c", "product * 0", "Only zeros are stored."),

@@ -1,0 +1,230 @@
+"""ops.add and its template on a GPU: against float64, on poisoned and guarded memory, at any size."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from workbench import device, ops
+from workbench.bench.timing import measure_together
+from workbench.errors import TensorMismatchError
+from workbench.kernels import elementwise
+
+pytestmark = pytest.mark.gpu
+
+FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+DTYPES = [*FLOATS, *INTEGERS, torch.bool, torch.complex64, torch.complex128]
+
+
+def numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator, device="cuda") < 0.5
+    if dtype.is_floating_point or dtype.is_complex:
+        wide = torch.complex64 if dtype.is_complex else torch.float32
+        return torch.randn(shape, generator=generator, dtype=wide, device="cuda").to(dtype)
+    return torch.randint(-300, 300, shape, generator=generator, device="cuda").to(dtype)
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
+
+
+def assert_right(input: torch.Tensor, other: torch.Tensor, alpha: float = 1) -> None:
+    """Exact for whole numbers; else at most twice as far from float64 as torch, and one rounding."""
+    got, want = ops.add(input, other, alpha=alpha), torch.add(input, other, alpha=alpha)
+    assert (got.dtype, got.shape, got.device) == (want.dtype, want.shape, want.device)
+    if not (want.dtype.is_floating_point or want.dtype.is_complex):
+        assert torch.equal(got, want)
+    elif want.numel():
+        exact = torch.add(wide(input), wide(other), alpha=alpha)
+        off, torchs = ((wide(t) - exact).abs().max().item() for t in (got, want))
+        assert off <= 2 * torchs + exact.abs().max().item() * torch.finfo(want.dtype).eps
+
+
+SHAPES = [
+    (),
+    (1,),
+    (15,),
+    (17,),
+    (239,),
+    (1023,),
+    (1025,),
+    (0,),
+    (1, 1, 32),
+    (15, 160, 1024),
+    (495, 5333),
+    (0, 7),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_dtypes_and_shapes(dtype: torch.dtype) -> None:
+    for shape in SHAPES:
+        x, y = numbers(shape, dtype), numbers(shape, dtype, 1)
+        assert_right(x, y)
+        if dtype != torch.bool:
+            assert_right(x, y, alpha=-2)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")  # torch says so once in a process
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_promotion(dtype: torch.dtype) -> None:
+    for i, other in enumerate(DTYPES):
+        assert_right(numbers((33, 7), dtype), numbers((33, 7), other, i))
+        assert_right(numbers((33, 7), dtype), numbers((), other, i))
+
+
+def test_layouts() -> None:
+    x, y = numbers((60, 70, 9), torch.float32), numbers((60, 70, 9), torch.float32, 1)
+    for a, b in (
+        (x.transpose(0, 2), y.transpose(0, 2)),
+        (x[::2, 1:], y[::2, 1:]),
+        (x[:, :1], y),
+        (x, y[0]),
+        (x[..., 0].t(), y[:1, :1, 0]),
+        (x.permute(2, 0, 1), y.permute(2, 0, 1).contiguous()),
+    ):
+        assert_right(a, b)
+        assert ops.add(a, b).stride() == torch.add(a, b).stride()
+
+
+@pytest.mark.parametrize("length", [1, 15, 1023, 1024, 1025, 2**20 + 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8], ids=str)
+def test_poisoned_and_guarded(length: int, dtype: torch.dtype) -> None:
+    """Every element is written, none beside them; the output does not begin where vectors do, either."""
+    poison = math.nan if dtype.is_floating_point else 243
+    x, y = numbers((length,), dtype), numbers((length,), dtype, 1)
+    for offset in (4096, 4097):
+        memory = torch.full((length + 2 * 4097,), poison, dtype=dtype, device="cuda")
+        inside = memory[offset : offset + length]
+        elementwise.launch(x, y, inside).run()
+        assert torch.equal(inside, x + y)
+        memory[offset : offset + length] = poison
+        assert (memory.isnan() if dtype.is_floating_point else memory == poison).all()
+
+
+def test_special_values() -> None:
+    values = torch.tensor([0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, 6e-8, 6e4, 1e-40], device="cuda")
+    for dtype in FLOATS:
+        x, y = torch.meshgrid(values.to(dtype), values.to(dtype), indexing="ij")
+        torch.testing.assert_close(ops.add(x, y), torch.add(x, y), rtol=0, atol=0, equal_nan=True)
+
+
+def test_numbers_and_alphas() -> None:
+    """alpha reaches the kernel as a double, whatever it is; a number rounds like torch's."""
+    x, y = numbers((1000,), torch.float64), numbers((1000,), torch.float64, 1)
+    torch.testing.assert_close(ops.add(x, y, alpha=0.1), x + 0.1 * y, rtol=4e-16, atol=4e-16)
+    for dtype, alpha in (
+        (torch.int64, 2**53),
+        (torch.int64, 2**60 + 1),
+        (torch.int64, -(2**63)),
+        (torch.int32, -(2**31)),
+        (torch.uint8, -1),
+        (torch.int8, -128),
+    ):
+        assert_right(numbers((1000,), dtype), numbers((1000,), dtype, 1), alpha=alpha)
+    for dtype in FLOATS + INTEGERS:
+        z = numbers((1000,), dtype)
+        assert torch.equal(ops.add(z, 3), torch.add(z, 3))
+
+
+def test_out_and_in_place() -> None:
+    x, y = numbers((100, 7), torch.float32), numbers((7,), torch.float32, 1)
+    expected = x + y
+    out = torch.full((100, 7), math.nan, dtype=torch.float64, device="cuda")
+    assert ops.add(x, y, out=out) is out
+    assert torch.equal(out, expected.double())
+    assert torch.equal(ops.add(x, y, out=x), expected)
+
+
+def test_gradients() -> None:
+    x = numbers((3, 4), torch.float64).requires_grad_()
+    y = numbers((4,), torch.float64, 1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, b: ops.add(a, b, alpha=-2.5), (x, y))
+
+
+def test_the_current_stream() -> None:
+    """The sum waits for what its stream does before, while the default stream is free."""
+    x, output = numbers((1000,), torch.float32), torch.empty(1000, device="cuda")
+    launch = elementwise.launch(x, x, output)
+    launch.run()  # compiled before, so that starting it takes no time
+    output.fill_(math.nan)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10**9)  # cycles: about half a second
+        launch.run()
+        result = ops.add(x, 1)
+    assert output.isnan().all()
+    stream.synchronize()
+    assert torch.equal(output, x + x)
+    assert torch.equal(result, x + 1)
+
+
+def test_a_mix_of_devices() -> None:
+    x = torch.ones(4, device="cuda")
+    with pytest.raises(TensorMismatchError, match="input, other"):
+        ops.add(x, torch.ones(4))
+    with pytest.raises(TensorMismatchError, match="input, other"):
+        ops.add(torch.ones(4), x)
+    with pytest.raises(TensorMismatchError, match="args of binary_kernel: tensors on cpu and cuda:0"):
+        elementwise.launch(x, torch.ones(4), x.clone())
+    with pytest.raises(TensorMismatchError, match="out: on cpu"):
+        ops.add(x, x, out=torch.ones(4))
+    with pytest.raises(TensorMismatchError, match=r"tensors on cpu, while kernels run on .*device='cuda'"):
+        ops.add(torch.ones(4), torch.ones(4))
+    # Of no dimensions it joins the other, as torch has it.
+    assert ops.add(x, torch.tensor(2.0)).tolist() == [3.0] * 4
+    assert ops.add(torch.tensor(2.0), x, alpha=3).tolist() == [5.0] * 4
+
+
+@pytest.fixture
+def many() -> Iterator[int]:
+    """2^31; less on a GPU without space for three tensors of over 4 GB and something to check them with."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    yield 2**31 if device.free_memory_bytes() >= 24 * 2**30 else 2**22
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def assert_sum(result: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
+    """In pieces, since the comparison needs memory too."""
+    for piece in range(0, result.numel(), 2**28):
+        part = slice(piece, piece + 2**28)
+        assert torch.equal(result[part], torch.add(x[part], y[part]))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16], ids=str)
+def test_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None:
+    """Where 32 bits do not count the elements: the ends of 2^31 and what lies beyond."""
+    for length in (many - 1, many + 12345):
+        x = (torch.arange(2**20, device="cuda") % 251).to(dtype).repeat(-(-length // 2**20))[:length]
+        y = torch.full((length,), 3, dtype=dtype, device="cuda")
+        assert_sum(ops.add(x, y), x, y)
+        del x, y
+        torch.cuda.empty_cache()
+
+
+def test_few_elements_far_apart(many: int) -> None:
+    """A view whose rows begin more than 2^31 elements apart."""
+    memory = torch.zeros(2 * many + 1000, dtype=torch.uint8, device="cuda")
+    view = memory.as_strided((3, 1000), (many, 1))
+    x, y = numbers((3, 1000), torch.uint8), numbers((3, 1000), torch.uint8, 1)
+    elementwise.launch(x, y, view).run()
+    assert torch.equal(view, x + y)
+    assert torch.equal(ops.add(view, 1), x + y + 1)
+    assert memory.count_nonzero() == view.count_nonzero()
+
+
+def test_as_fast_as_torch() -> None:
+    """At 2^26 elements memory is the limit; 1.1 leaves room for the noise of one measurement."""
+    x, y = numbers((2**26,), torch.float32), numbers((2**26,), torch.float32, 1)
+    times = measure_together({"torch": lambda: torch.add(x, y), "ops": lambda: ops.add(x, y)})
+    assert times["ops"].median_ms <= 1.1 * times["torch"].median_ms, times
