@@ -282,8 +282,13 @@ def test_function_that_raises_is_shown_with_its_line() -> None:
     )
 
 
-def test_function_that_exits_is_caught() -> None:
-    """It would end the notebook's kernel."""
+@triton.jit
+def leaving_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    raise SystemExit
+
+
+def test_function_or_kernel_that_exits_is_caught() -> None:
+    """Either would end the process that checks it."""
 
     def leaves(n: int, block_size: int) -> tuple[int, int]:
         sys.exit("enough")
@@ -291,6 +296,9 @@ def test_function_that_exits_is_caught() -> None:
     verdict = COUNT.evaluate(leaves)
     assert verdict.kind == "raises"
     assert "count(1000, 256) raises SystemExit: enough\n  line " in verdict.text
+    verdict = AXPY.evaluate(axpy_with(leaving_kernel))
+    assert verdict.kind == "raises"
+    assert "the kernel of axpy(2.5, float32[300], float32[300]) raises SystemExit." in verdict.text
 
 
 def test_function_with_other_parameters() -> None:

@@ -302,6 +302,8 @@ def _interpreted(
         raise rejected("unfinished", error) from None
     except WorkbenchError as error:
         raise rejected("raises", error) from None
+    except SystemExit:
+        raise _Rejected("raises", f"the kernel of {call} raises SystemExit.") from None
 
 
 def _check_changed(
