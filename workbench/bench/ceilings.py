@@ -25,7 +25,7 @@ SPARE_BYTES = 2**29
 
 _COPY_BYTES = (2**26, 2**28, 2**30)
 _PRODUCT_SIZES = (4096, 8192)
-_ROUNDS, _REP_MS = 2, 40
+_ROUNDS, _REP_MS = 2, 20
 
 
 def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
