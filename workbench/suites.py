@@ -144,7 +144,7 @@ def record(
 
 
 def live_or_recorded(suite: str = "all", *, recorded: bool = False) -> tuple[Ceilings, list[Point]]:
-    """The roofs of a device, and a suite's points: measured here in some ten seconds, or recorded.
+    """The roofs of a device, and a suite's points: measured here in some fifteen seconds, or recorded.
 
     Live are the suite's quick cases; recorded are those of the newest shipped run that has roofs and points
     of the suite, and each of them names its device and day.
