@@ -85,6 +85,83 @@ def test_repairing_again_changes_nothing() -> None:
 
 
 @triton.jit
+def truth_kernel(x, output, n, KIND: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    valid = i < n
+    if KIND == "if":
+        if valid:
+            tl.store(output + i, tl.load(x + i))
+    elif KIND == "if expression":
+        tl.store(output + i, tl.load(x + i) if valid else 0.0)
+    elif KIND == "and":
+        tl.store(output + i, tl.load(x + i), mask=(i > 1) and valid)
+    elif KIND == "or":
+        tl.store(output + i, tl.load(x + i), mask=(i > 1) or valid)
+    elif KIND == "not":
+        tl.store(output + i, tl.load(x + i), mask=not valid)
+    elif KIND == "while":
+        while valid:
+            valid = valid & (i < 0)
+
+
+@pytest.mark.parametrize("kind", ["if", "if expression", "and", "or", "not", "while"])
+def test_a_tile_is_neither_true_nor_false(kind: str) -> None:
+    """Triton's compiler refuses an `if`, too; it warns of `and`, which its interpreter gets wrong."""
+    x, output = torch.arange(8.0), torch.zeros(8)
+    with pytest.raises(KernelError, match="a tile of 8 elements is neither true nor false") as caught:
+        Launch.of(truth_kernel, 1, x, output, 5, kind, 8, outputs=output).run()
+    assert caught.value.source is not None
+    assert "valid" in caught.value.source
+
+
+@triton.jit
+def single_values_kernel(x, output, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    if (n > 2 and not n > 7) or tl.load(x) > 100:
+        value = tl.load(x + i, mask=i < n, other=tl.full((N,), 9.0, tl.float32))
+        tl.store(output + i, value if tl.max(value) > 3 else -value, mask=i < N)
+    while n > 5:
+        n -= 1
+    tl.atomic_add(output + tl.arange(0, 1), n, mask=tl.arange(0, 1) < n)
+
+
+def test_a_single_value_is_true_or_false() -> None:
+    """One of the run time, a tile of one element; and Triton itself asks whether there is a mask."""
+    x, output = torch.arange(8.0), torch.zeros(8)
+    Launch.of(single_values_kernel, 1, x, output, 6, 8, outputs=output).run()
+    assert output.tolist() == [5, 1, 2, 3, 4, 5, 9, 9]
+
+
+TRUTH = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def kernel(x, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(x + i, 1.0, mask=(i < n) and (i >= 0))
+
+x = torch.zeros(4)
+kernel[(1,)](x, 2, 4)
+print(int(x.sum()))
+"""
+
+
+def test_the_truth_of_tiles_still_needs_repair(tmp_path: Path) -> None:
+    """Unrepaired, the first condition of an `and` is lost: all four elements are written instead of two."""
+    script = tmp_path / "truth.py"
+    script.write_text(TRUTH)
+    done = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == "4\n", "Triton minds the truth of tiles: remove the repair from compat.py"
+
+
+@triton.jit
 def to_fp8_kernel(x, output, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(output + i, tl.load(x + i).to(output.dtype.element_ty))

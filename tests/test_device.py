@@ -13,6 +13,7 @@ import torch
 import triton
 
 from workbench import device
+from workbench.errors import UnknownNameError
 
 ROOT = Path(__file__).parents[1]
 HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -61,10 +62,25 @@ def test_the_users_wish_to_compile_is_respected() -> None:
         assert "Unset it" in line
 
 
-@pytest.mark.parametrize("value", ["1", "true", "ON", "yes", "y", "0", "false", "off", "", "2", " 1"])
+@pytest.mark.parametrize("value", ["1", "true", "ON", "yes", "y", "0", "False", "off", "no", "n", ""])
 def test_the_users_wish_is_read_as_triton_reads_it(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", value)
     assert device.is_interpreter() == triton.knobs.runtime.interpret
+    assert device.unclear_wish() == ""
+
+
+@pytest.mark.parametrize("value", ["garbage", "ture", "2", " 1", "enabled", "t"])
+def test_an_unclear_wish_is_read_as_triton_reads_it(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", value)
+    assert not triton.knobs.runtime.interpret
+    assert not device.is_interpreter()
+    assert repr(value) in device.unclear_wish()
+    assert device.unclear_wish().endswith("it compiles")
+
+
+def test_no_wish_is_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET")
+    assert device.unclear_wish() == ""
 
 
 @pytest.mark.parametrize(
@@ -133,6 +149,11 @@ INTERPRETER = device.Device(
 )
 def test_slug_is_a_file_name(name: str, slug: str) -> None:
     assert replace(INTERPRETER, name=name).slug == slug
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="kind: 'rocm' is not known"):
+        replace(INTERPRETER, kind="rocm")  # type: ignore[arg-type] # what a user might type
 
 
 @pytest.mark.parametrize(

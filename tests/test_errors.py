@@ -148,6 +148,31 @@ def test_not_even_a_length(value: Any, kind: type[Exception]) -> None:
         check_power_of_two("tile", value)
 
 
+def test_a_name_is_one_of_the_known() -> None:
+    errors.check_name("suite", "all", {"all": 1})
+    for wrong in ("al", 3, None, ["all"]):
+        with pytest.raises(UnknownNameError, match=r"suite: .* is not known"):
+            errors.check_name("suite", wrong, {"all": 1})
+
+
+def test_a_type_is_said_with_the_value() -> None:
+    errors.check_type("work", None, int | None, "Give a number.")
+    with pytest.raises(ArgumentTypeError, match=r"^work: got 'x', a str\. Give a number\.$"):
+        errors.check_type("work", "x", int | None, "Give a number.")
+    with pytest.raises(ArgumentTypeError) as caught:
+        errors.check_type("work", ["x" * 1000], int, "Give a number.")
+    assert len(str(caught.value)) < 150
+
+
+def test_each_is_checked_and_the_first_wrong_one_named() -> None:
+    assert errors.check_each("lines", (i for i in range(3)), int, "Give numbers.") == [0, 1, 2]
+    for wrong in ("abc", 3, None):
+        with pytest.raises(ArgumentTypeError, match=r"^lines: got"):
+            errors.check_each("lines", wrong, int, "Give numbers.")
+    with pytest.raises(ArgumentTypeError, match=r"^lines\[1\]: got 'x', a str"):
+        errors.check_each("lines", [0, "x", "y"], int, "Give numbers.")
+
+
 def function_in(file: str, body: str, **names: Any) -> Any:
     namespace: dict[str, Any] = dict(names)
     exec(compile(f"def call():\n    {body}", file, "exec"), namespace)

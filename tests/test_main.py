@@ -44,6 +44,13 @@ def test_doctor_exits_1_with_the_fix_when_kernels_cannot_run() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_doctor_says_what_triton_makes_of_an_unclear_wish() -> None:
+    done = run_without_gpu("doctor", TRITON_INTERPRET="garbage")
+    assert done.returncode == 1
+    assert "TRITON_INTERPRET is 'garbage', neither yes (1) nor no (0)" in done.stdout
+    assert "it compiles kernels, but torch sees no GPU. Unset it" in done.stdout
+
+
 def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["doctr"])
@@ -76,6 +83,15 @@ def test_record_names_the_nearest_suite(capsys: pytest.CaptureFixture[str]) -> N
     assert "elementwise" in capsys.readouterr().err
 
 
+def test_record_says_why_nothing_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    done = run_without_gpu("record", "reduction", "--interpreter", "--output", str(path))
+    assert done.returncode == 1
+    assert "Nothing of the suite 'reduction' can be measured" in done.stderr
+    assert "8 cases: too slow in the interpreter" in done.stderr
+    assert not path.exists()
+
+
 @pytest.mark.slow
 def test_record_labels_interpreter_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.jsonl"
@@ -105,6 +121,16 @@ def test_progress_is_shown_and_forgotten(capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr().out
     assert "00-1" in printed
     assert "0 of" in printed
+
+
+@pytest.mark.parametrize("name", ["roofline.pdf", "roofline.svg", "roofline", "png"])
+def test_roofline_writes_nothing_but_png(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    assert main(["roofline", "--recorded", "--output", str(path)]) == 1
+    assert f"--output: {path}. A PNG is written: name a file that ends in .png." in capsys.readouterr().err
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("name", ["missing/roofline.png", "."])

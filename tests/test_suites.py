@@ -336,6 +336,65 @@ def test_recorded_is_the_newest_run_with_roofs(tmp_path: Path, monkeypatch: pyte
     }
 
 
+def pretend_live(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
+    """Let suites be measured on an H200 that is not here, in a millisecond a call; the cases asked for."""
+    asked: list[Case] = []
+
+    def run(suite: Suite, **_: object) -> tuple[list[recording.Line], list[suites.Cut]]:
+        kept, cut = suites.plan(suite)
+        asked.extend(kept)
+        measured = [
+            line(
+                op=one.op,
+                dtype=one.dtype,
+                case=dict(one.case),
+                provider=provider,
+                median_ms=1.0,
+                flops=2 * one.case["m"] ** 3 if one.op == "matmul" else 0,
+                bytes=2**30,
+            )
+            for one in kept
+            for provider in one.providers
+        ]
+        return measured, cut
+
+    monkeypatch.setattr(suites, "run", run)
+    monkeypatch.setattr("workbench.device.current", gpu)
+    monkeypatch.setattr("workbench.device.free_memory_bytes", lambda: 140 * 10**9)
+    return asked
+
+
+def test_live_roofs_and_points_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pretend_live(monkeypatch)
+    roofs, points = suites.live_or_recorded()
+    assert len({str(one) for one in asked}) == len(asked)  # each problem once
+    assert not any("torch.compile" in one.providers or one.mode == "cuda_graph" for one in asked)
+    assert not any("torch" in one.providers for one in asked if one.op == "matmul")
+    assert (roofs.device, roofs.recorded) == ("NVIDIA H200", False)
+    assert roofs.bandwidth == pytest.approx(2**30 / 1e-3)
+    assert roofs.rate("bf16") == roofs.rate("fp8_e4m3") == pytest.approx(2 * 8192**3 / 1e-3)
+    assert roofs.rate("fp32") == pytest.approx(2 * 4096**3 / 1e-3)  # 8192 takes too long
+    assert {point.op for point in points} == {"add", "sum", "clone", "matmul"}
+    assert not any(point.recorded for point in points)
+
+
+def test_live_points_are_the_suites_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pretend_live(monkeypatch)
+    roofs, points = suites.live_or_recorded("elementwise")
+    assert {one.op for one in asked} == {"add", "clone", "matmul"}  # the last two for the roofs
+    assert {point.op for point in points} == {"add"}
+    assert {"fp16", "bf16", "tf32", "fp32", "fp8_e4m3"} == set(roofs.matrix)
+
+
+def test_live_roofs_need_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_live(monkeypatch)
+    monkeypatch.setattr("workbench.device.free_memory_bytes", lambda: 6 * 10**8)
+    with pytest.raises(
+        NotMeasurableError, match=r"clone fp32 2\^26: needs 1\.21 GB of memory, 0\.60 GB are free"
+    ):
+        suites.live_or_recorded("elementwise")
+
+
 def test_without_gpu_and_recording_the_way_out_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,5 +434,111 @@ def test_an_interrupted_recording_leaves_no_empty_file(
 def test_what_is_no_suite_is_named(wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="suite: got"):
         suites.record(wrong, interpreter=True)
+    with pytest.raises(ArgumentTypeError, match="suite: got"):
+        suites.run(wrong, interpreter=True)
+    with pytest.raises(ArgumentTypeError, match="suite: got"):
+        suites.plan(wrong)
     with pytest.raises(UnknownNameError, match="suite"):
         suites.get(wrong)
+    with pytest.raises(UnknownNameError, match="suite"):
+        suites.live_or_recorded(wrong)
+
+
+def test_arguments_of_a_plan_are_named() -> None:
+    everything = suites.get("all")
+    with pytest.raises(ArgumentTypeError, match="here: got 'NVIDIA H200'"):
+        suites.plan(everything, "NVIDIA H200")  # type: ignore[arg-type] # its name instead
+    with pytest.raises(ArgumentTypeError, match="free_bytes"):
+        suites.plan(everything, gpu(), 1e9)  # type: ignore[arg-type] # half a byte?
+    with pytest.raises(InvalidArgumentError, match="free_bytes: got -1"):
+        suites.plan(everything, gpu(), -1)
+
+
+@pytest.mark.parametrize("flag", [None, 1, "no"])
+def test_flags_are_true_or_false(flag: Any, tmp_path: Path) -> None:
+    one, path = Suite("mine", "", (case("clone", shape=[8]),)), tmp_path / "a.jsonl"
+    with pytest.raises(ArgumentTypeError, match="interpreter"):
+        suites.record(one, path, interpreter=flag)
+    with pytest.raises(ArgumentTypeError, match="progress"):
+        suites.record(one, path, interpreter=True, progress=flag)
+    with pytest.raises(ArgumentTypeError, match="name_kernels"):
+        suites.run(one, interpreter=True, name_kernels=flag)
+    with pytest.raises(ArgumentTypeError, match="recorded"):
+        suites.live_or_recorded(recorded=flag)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("path", [3, ["a.jsonl"], b"a.jsonl", "a\0b"])
+def test_what_is_no_path_is_named(path: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="path"):
+        suites.record(TINY, path, interpreter=True)
+
+
+def test_where_nothing_can_be_measured_the_reasons_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with pytest.raises(NotMeasurableError, match=r"'reduction'.*\(8 cases: too slow in the interpreter\)"):
+        suites.record("reduction", path, interpreter=True)
+    with pytest.raises(NotMeasurableError, match="it has no cases"):
+        suites.record(Suite("mine", "", ()), path, interpreter=True)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"op": None}, ArgumentTypeError),
+        ({"dtype": ["fp32"]}, ArgumentTypeError),
+        ({"case": None}, ArgumentTypeError),
+        ({"case": {"shape": (8,)}}, InvalidArgumentError),  # a recording holds a list
+        ({"case": {"m": 8}}, InvalidArgumentError),
+        ({"providers": "torch"}, ArgumentTypeError),
+        ({"providers": None}, ArgumentTypeError),
+        ({"providers": (3,)}, ArgumentTypeError),
+        ({"mode": "interpreter"}, UnknownNameError),
+    ],
+)
+def test_a_case_is_checked_when_it_is_made(change: dict[str, Any], error: type[Exception]) -> None:
+    fields: dict[str, Any] = {"op": "clone", "dtype": "fp32", "case": {"shape": [8]}, "providers": ("torch",)}
+    with pytest.raises(error, match=next(iter(change))):
+        Case(**{**fields, **change})
+
+
+@pytest.mark.parametrize("cases", [None, 3, "all", ["clone"], case("clone", shape=[8])])
+def test_a_suite_is_of_cases(cases: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="cases"):
+        Suite("mine", "", cases)
+    with pytest.raises(ArgumentTypeError, match="name"):
+        Suite(None, "", ())  # type: ignore[arg-type] # forgotten
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (case("matmul", rows=8, cols=8, dim=-1), "The keys of matmul are k, layout, m, n."),
+        (case("matmul", m=8, n=8, k=8, layout="nn", batch=4), "matmul"),  # would be measured without
+        (case("clone", shape=[8], alpha=2), "The keys of clone are shape."),
+        (case("sum", rows=8, cols=8, dim=0), "dim: got 0"),
+        (case("add", shape=[]), "shape: got []"),
+        (case("clone", shape=[5, 0]), "shape: got [5, 0]"),
+    ],
+)
+def test_a_problem_that_would_be_measured_as_another_is_refused(wrong: Case, said: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        suites.plan(Suite("mine", "", (wrong,)))
+    assert said in str(caught.value)
+
+
+def test_what_is_checked_are_tensors() -> None:
+    x = torch.ones(8)
+    one = case("clone", shape=[8])
+    with pytest.raises(ArgumentTypeError, match="result: got None"):
+        suites.check(one, (x,), None, "mine")  # type: ignore[arg-type] # a kernel that returns nothing
+    with pytest.raises(ArgumentTypeError, match=r"inputs\[0\]"):
+        suites.check(one, (None,), x, "mine")  # type: ignore[arg-type] # as above
+    with pytest.raises(InvalidArgumentError, match="inputs: got 0 tensors"):
+        suites.check(one, (), x, "mine")
+    with pytest.raises(ArgumentTypeError, match="case"):
+        suites.check("clone", (x,), x, "mine")  # type: ignore[arg-type] # its operator instead
+    for wrong in (x.int(), x.sum()):
+        with pytest.raises(KernelError, match=r"mine gives a wrong result .* shape"):
+            suites.check(one, (x,), wrong, "mine")

@@ -66,6 +66,8 @@ def doctor(options: argparse.Namespace) -> int:
         "benchmarks        "
         + ("here" if here.is_gpu else "not here: recordings from other devices are shown")
     )
+    if wish := device.unclear_wish():
+        print(f"\nUNCLEAR {wish} kernels. Unset it, or set it to 1 or 0.")
     problems = _problems()
     for problem in problems:
         print(f"\nBROKEN  {problem}")
@@ -152,6 +154,10 @@ def roofline(options: argparse.Namespace) -> int:
     """Write the roofline as a PNG, from a live run or from the recordings."""
     from workbench import suites, viz
 
+    if Path(options.output).suffix.lower() != ".png":
+        raise InvalidArgumentError(
+            "--output", options.output, "A PNG is written: name a file that ends in .png."
+        )
     if options.live and not device.current().is_gpu:
         raise NotMeasurableError(
             "There is no GPU here to measure. Leave out --live to draw what was recorded on one."
@@ -208,7 +214,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     roofline_parser = add("roofline", roofline, "write the roofline as a PNG")
-    roofline_parser.add_argument("--output", default="roofline.png", help="the file to write")
+    roofline_parser.add_argument("--output", default="roofline.png", help="the file to write, a .png")
     roofline_parser.add_argument("--theme", choices=("light", "dark"), help="of the figure")
     source = roofline_parser.add_mutually_exclusive_group()
     source.add_argument("--live", action="store_true", help="measure here; an error without a GPU")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
+import sys
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
@@ -69,13 +72,19 @@ def launch_options() -> frozenset[str]:
 
 
 def repair_interpreter() -> None:
-    """Mend the narrow floats of Triton's interpreter, which keeps bfloat16 and fp8 as raw bits.
+    """Mend Triton's interpreter: its narrow floats, and the truth of tiles.
 
-    Unrepaired (seen on 3.6.0 and 3.7.1): arithmetic, comparisons, sums and `tl.dot` of bf16 work on the bits
-    as integers, and so do conversions to bf16 from integers and fp64; that from fp32 truncates, that of a
-    subnormal gives another number; a bf16 scalar constant and an atomic add fail. Conversions from fp8 miss
-    subnormals, infinities and NaN, those to fp8 lose the carry of a rounding. Repaired: every operation is
-    done in fp32 and its result rounded once, to nearest even, as GPUs do. Calling it again changes nothing.
+    It keeps bfloat16 and fp8 as raw bits. Unrepaired (seen on 3.6.0, 3.7.1 and 3.9.0): arithmetic,
+    comparisons, sums and `tl.dot` of bf16 work on the bits as integers, and so do conversions to bf16 from
+    integers and fp64; that from fp32 truncates, that of a subnormal gives another number; a bf16 scalar
+    constant and an atomic add fail. Conversions from fp8 miss subnormals, infinities and NaN, those to fp8
+    lose the carry of a rounding. Repaired: every operation is done in fp32 and its result rounded once, to
+    nearest even, as GPUs do.
+
+    It takes a tile of several elements for true: `if offsets < n:` and `inside and valid` go on with a wrong
+    mask, where the compiler refuses the first and warns of the second. Repaired: ValueError.
+
+    Calling it again changes nothing.
     """
     if isinstance(interpreter._interpreter, _Memory):
         return
@@ -88,8 +97,37 @@ def repair_interpreter() -> None:
     builder.create_dot = _dot_of_wide(builder.create_dot)
     builder.get_bf16 = lambda self, value: _narrow(self.get_fp32(value))
     reductions: Any = interpreter.ReduceOps
-    reductions.sum = _sum_in_fp32(reductions.sum)
+    scans: Any = interpreter.ScanOps
+    # Of these, only sums meet bf16 before Triton 3.9.
+    for operations, name in (
+        (reductions, "sum"), (reductions, "min_max"), (scans, "cumsum"), (scans, "cumprod"),
+    ):  # fmt: skip
+        setattr(operations, name, _reduced_in_fp32(getattr(operations, name)))
     interpreter._interpreter = _Memory(interpreter._interpreter)
+    interpreter._patch_lang_tensor = _refusing_the_truth_of_tiles(interpreter._patch_lang_tensor)
+
+
+_TRITON = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")
+
+
+def _refusing_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
+    def repaired(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        plain = tensor.__bool__
+
+        def truth(self: Any) -> bool:
+            size = self.handle.data.size
+            # Triton's own code asks `if mask` for whether there is one.
+            if size > 1 and not sys._getframe(1).f_code.co_filename.startswith(_TRITON):
+                raise ValueError(
+                    f"a tile of {size} elements is neither true nor false as a whole: "
+                    "`if`, `and`, `or`, `not` and `assert` take a single value"
+                )
+            return bool(plain(self))
+
+        scope.set_attr(tensor, "__bool__", truth)
+
+    return repaired
 
 
 _FP8 = {
@@ -174,12 +212,18 @@ def _dot_of_wide(dot: Callable[..., Any]) -> Callable[..., Any]:
     return repaired
 
 
-def _sum_in_fp32(total: Callable[..., Any]) -> Callable[..., Any]:
-    def repaired(self: Any, values: Any) -> Any:
+def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, values: Any, **operations: Any) -> Any:
         if not _is_bf16(values.handle):
-            return total(self, values)
-        wide = total(self, tl.core.tensor(_widen(values.handle), values.type.with_element_ty(tl.float32)))
-        return tl.core.tensor(_narrow(wide.handle), wide.type.with_element_ty(tl.bfloat16))
+            return reduce(self, values, **operations)
+        wide = tl.core.tensor(_widen(values.handle), values.type.with_element_ty(tl.float32))
+        results = reduce(self, wide, **operations)
+        return type(results)(map(narrow, results)) if isinstance(results, tuple | list) else narrow(results)
+
+    def narrow(result: Any) -> Any:
+        if result.dtype != tl.float32:
+            return result  # where the largest is
+        return tl.core.tensor(_narrow(result.handle), result.type.with_element_ty(tl.bfloat16))
 
     return repaired
 

@@ -10,13 +10,17 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
-from workbench.errors import DeviceError
+from workbench.errors import DeviceError, check_name
 
 Kind = Literal["cuda", "hip", "interpreter"]
+
+# How Triton reads TRITON_INTERPRET, in any case: the first are yes, and everything else is no.
+_YES = ("1", "true", "yes", "on", "y")
+_NO = ("0", "false", "no", "off", "n", "")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class Device:
         l2_bytes: the last-level cache that all compute units share; 0 where unknown.
         warp_size: threads in a warp (wavefront); 1 in the interpreter.
         driver: the version of the driver, "none" in the interpreter.
+
+    Raises:
+        UnknownNameError: the kind.
     """
 
     kind: Kind
@@ -44,6 +51,9 @@ class Device:
     l2_bytes: int
     warp_size: int
     driver: str
+
+    def __post_init__(self) -> None:
+        check_name("kind", self.kind, get_args(Kind))
 
     @property
     def is_gpu(self) -> bool:
@@ -84,7 +94,15 @@ def choose() -> None:
 
 def is_interpreter() -> bool:
     """True when this process interprets kernels: `TRITON_INTERPRET`, as Triton reads it."""
-    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y")
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in _YES
+
+
+def unclear_wish() -> str:
+    """What Triton makes of a `TRITON_INTERPRET` that is neither yes nor no, in words; empty otherwise."""
+    wish = os.environ.get("TRITON_INTERPRET", "0")
+    if wish.lower() in (*_YES, *_NO):
+        return ""
+    return f"TRITON_INTERPRET is {wish!r}, neither yes (1) nor no (0), which Triton takes for no: it compiles"
 
 
 def _triton_interprets() -> bool:
@@ -100,7 +118,8 @@ def current() -> Device:
     """The device of this process. Asked once; a process never changes it.
 
     Raises:
-        DeviceError: kernels are to be compiled (`TRITON_INTERPRET=0`) and torch sees no GPU.
+        DeviceError: kernels are to be compiled (`TRITON_INTERPRET=0`, or a value that Triton takes for that)
+            and torch sees no GPU.
     """
     if is_interpreter():
         return Device(
@@ -115,9 +134,10 @@ def current() -> Device:
             driver="none",
         )
     if not torch.cuda.is_available():
+        setting = unclear_wish() or "TRITON_INTERPRET is set to compile"
         raise DeviceError(
-            "TRITON_INTERPRET is set to compile kernels, but torch sees no GPU. Unset it to use the "
-            "interpreter, or run `python -m workbench doctor` to see what a GPU needs."
+            f"{setting} kernels, but torch sees no GPU. Unset it to use the interpreter, or run "
+            "`python -m workbench doctor` to see what a GPU needs."
         )
     index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)

@@ -10,7 +10,9 @@ import difflib
 import os
 import sysconfig
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from types import UnionType
+from typing import Any
 
 # Where there is no code of the reader's: this package, Python's own library, and what is installed.
 _OWN_AND_PYTHONS = (
@@ -30,17 +32,24 @@ class WorkbenchError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython prints for this exception: its hook for those that know how to show themselves."""
-        frames = [
-            frame
-            for frame in traceback.extract_tb(self.__traceback__)
-            if not frame.filename.startswith(_OWN_AND_PYTHONS)
-            and not any(folder in frame.filename for folder in _INSTALLED)
-        ]
-        return [*traceback.format_list(frames), f"{type(self).__name__}: {self}"]
+        return [*traceback.format_list(readers_frames(self)), f"{type(self).__name__}: {self}"]
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the message and the attributes: workers raise these errors and callers receive them."""
         return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def readers_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The lines of the reader's own code that led to an error, outermost first.
+
+    Left out are those of this package, of Python's own library, and of what is installed.
+    """
+    return [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_OWN_AND_PYTHONS)
+        and not any(folder in frame.filename for folder in _INSTALLED)
+    ]
 
 
 def _sentence(argument: str, given: object, fix: str) -> str:
@@ -93,7 +102,7 @@ class UnknownNameError(WorkbenchError, ValueError):
         names = sorted(known)
         near = nearest(str(name), names)
         hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-        super().__init__(f"{what}: {name!r} is not known. {hint}Known: {', '.join(names) or 'none'}.")
+        super().__init__(f"{what}: {in_brief(name)} is not known. {hint}Known: {', '.join(names) or 'none'}.")
         self.nearest = near
 
 
@@ -187,10 +196,45 @@ def nearest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
     return [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=most, cutoff=0.5)]
 
 
+def check_name(what: str, name: object, known: Collection[str]) -> None:
+    """Raise UnknownNameError, with the nearest of the `known` names, where `name` is none of them."""
+    if not isinstance(name, str) or name not in known:
+        raise UnknownNameError(what, name, known)
+
+
+def check_type(argument: str, value: object, kind: type | UnionType, fix: str) -> None:
+    """Raise ArgumentTypeError, which names `argument`, where `value` is not of this kind."""
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(argument, f"got {in_brief(value)}, a {type(value).__name__}", fix)
+
+
+def check_each(argument: str, values: object, kind: type | UnionType, fix: str) -> list[Any]:
+    """`values` as a list; raises ArgumentTypeError where they, or one of them, are something else.
+
+    Args:
+        argument: the name of the argument; of an element `argument[i]`.
+        values: an iterable, which a text is not.
+        kind: the type of its elements.
+        fix: what to give instead, a sentence.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ArgumentTypeError(argument, f"got {in_brief(values)}, a {type(values).__name__}", fix)
+    checked = list(values)
+    for index, value in enumerate(checked):
+        check_type(f"{argument}[{index}]", value, kind, fix)
+    return checked
+
+
+def in_brief(value: object) -> str:
+    """The `repr` of a value, cut off behind 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def check_positive(argument: str, value: object, fix: str = "Give a whole number of 1 or more.") -> int:
     """`value` as an int, or an error that names `argument`."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(argument, f"got {value!r}, a {type(value).__name__}", fix)
+        raise ArgumentTypeError(argument, f"got {in_brief(value)}, a {type(value).__name__}", fix)
     if value < 1:
         raise InvalidArgumentError(argument, f"got {value}", fix)
     return value

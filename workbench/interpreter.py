@@ -10,27 +10,52 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import math
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any, Literal
+from functools import cache
+from types import FrameType, ModuleType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import triton
+import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
+from workbench import compat
 from workbench.errors import OutOfBoundsError
 
 AccessKind = Literal["load", "store", "atomic"]
+ComputationKind = Literal["dot", "reduction", "scan", "arithmetic"]
 Program = tuple[int, int, int]
+
+
+class Frame(NamedTuple):
+    """A place in a source: the file (or notebook cell) and the line."""
+
+    file: str
+    line: int
+
 
 # The addresses that kernels are given: above all real ones, a tensor's range this far from the next one's.
 _FIRST_ADDRESS = 1 << 62
 _SPACING = 1 << 44
 _ALIGNMENT = 1 << 12
+
+_LANGUAGES = {tl, tl.core}
+
+# Between a line of a kernel and a report of what it does lie Triton's frames, and the workbench's.
+_START_OF_PROGRAMS = triton_interpreter.GridExecutor.__call__.__code__
+_NOT_OF_KERNELS = (
+    os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), ""),
+    os.path.abspath(__file__),
+    os.path.abspath(compat.__file__),
+)
 
 _VERBS: dict[AccessKind, str] = {"load": "reads", "store": "writes", "atomic": "updates"}
 
@@ -42,10 +67,15 @@ class Access:
     Attributes:
         kind: "load", "store" or "atomic".
         program: the program's index along the three axes of the grid.
-        argument: the name of the kernel's parameter whose memory is touched; empty where no lane is active.
+        argument: the name of the kernel's parameter whose memory is touched; where no lane is active, the one
+            that the addresses are nearest to (empty for a kernel without tensors).
         offsets: int64, of the tile's shape: elements from that tensor's first one.
         mask: bool, of the same shape: the lanes that touch memory.
         line: the line of the kernel's own source file.
+        frames: the line of the kernel, and those of the jit functions through which it came here, in order.
+        itemsize: the bytes of an element.
+        stored: of a store, the values of all lanes as the interpreter keeps them (bfloat16 as its bits); None
+            of loads and atomics.
     """
 
     kind: AccessKind
@@ -54,6 +84,28 @@ class Access:
     offsets: npt.NDArray[np.int64]
     mask: npt.NDArray[np.bool_]
     line: int | None
+    frames: tuple[Frame, ...] = ()
+    itemsize: int = 1
+    stored: npt.NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Computation:
+    """One dot, reduction or scan of one program, or an operation on tiles of floating-point numbers.
+
+    Attributes:
+        kind: "dot", "reduction", "scan" or "arithmetic".
+        program, frames: as an access's.
+        shape: the operand's; of a dot (M, N, K), a batch first where there is one.
+        flops: floating-point operations: 2 M N K for a dot; for each row that is reduced or scanned, one less
+            than its elements; one an element for arithmetic and functions, two for a multiply-add.
+    """
+
+    kind: ComputationKind
+    program: Program
+    frames: tuple[Frame, ...]
+    shape: tuple[int, ...]
+    flops: int
 
 
 Observer = Callable[[Access], None]
@@ -73,6 +125,7 @@ class _Region:
         start, stop: where its storage begins and ends, as the kernel sees it.
         itemsize: the bytes of an element.
         elements: how many the tensor has.
+        shift: what to add to an address, modulo 2^64, for the real one.
     """
 
     argument: str
@@ -82,6 +135,7 @@ class _Region:
     stop: int
     itemsize: int
     elements: int
+    shift: np.uint64
 
     @classmethod
     def of(cls, number: int, argument: str, tensor: torch.Tensor) -> _Region:
@@ -90,7 +144,16 @@ class _Region:
         real_first = storage.data_ptr() + before
         first = _FIRST_ADDRESS + number * _SPACING + real_first % _ALIGNMENT
         start = first - before
-        return cls(argument, first, real_first, start, start + storage.nbytes(), itemsize, tensor.numel())
+        return cls(
+            argument,
+            first,
+            real_first,
+            start,
+            start + storage.nbytes(),
+            itemsize,
+            tensor.numel(),
+            np.uint64((real_first - first) % 2**64),
+        )
 
     def distance(self, address: int) -> int:
         return max(self.start - address, address - self.stop + 1, 0)
@@ -100,81 +163,129 @@ class _WatchedMemory:
     """Stands in for the interpreter's memory functions: checks, reports, does the same on real memory."""
 
     def __init__(self, plain: Any, watch: _Watch) -> None:
-        self._plain, self._watch = plain, watch
+        self._plain, self._see = plain, watch.see
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._plain, name)
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
-        real = self._watch.see("load", pointers, mask, np.dtype(dtype).itemsize)
+        real = self._see("load", pointers, mask, np.dtype(dtype).itemsize)
         return self._plain.load(real, mask, other, dtype)
 
     def store(self, pointers: Any, value: Any, mask: Any) -> Any:
-        real = self._watch.see("store", pointers, mask, value.dtype.itemsize)
+        real = self._see("store", pointers, mask, value.dtype.itemsize, value)
         return self._plain.store(real, value, mask)
 
     def atomic_rmw(self, operation: Any, pointers: Any, value: Any, mask: Any, semantics: Any) -> Any:
-        real = self._watch.see("atomic", pointers, mask, value.dtype.itemsize)
+        real = self._see("atomic", pointers, mask, value.dtype.itemsize)
         return self._plain.atomic_rmw(operation, real, value, mask, semantics)
 
     def atomic_cas(self, pointers: Any, compare: Any, value: Any, semantics: Any) -> Any:
-        real = self._watch.see("atomic", pointers, True, value.dtype.itemsize)
+        real = self._see("atomic", pointers, True, value.dtype.itemsize)
         return self._plain.atomic_cas(real, compare, value, semantics)
 
 
 class _Watch:
-    def __init__(self, kernel: str, file: str, regions: list[_Region], observer: Observer | None) -> None:
-        self._kernel, self._file, self._regions, self._observer = kernel, file, regions, observer
+    def __init__(
+        self,
+        kernel: str,
+        file: str,
+        regions: list[_Region],
+        observer: Observer | None,
+        computed: Callable[[Computation], None] | None,
+    ) -> None:
+        self._kernel, self._file, self._regions = kernel, file, regions
+        self._observer, self.computed = observer, computed
+
+    def close(self) -> None:
+        """Let go of the observer: Triton leaves a reference to this in the globals of the kernel's module."""
+        self._observer = self.computed = None
 
     def see(
-        self, kind: AccessKind, pointers: npt.NDArray[np.uint64], mask: npt.ArrayLike, itemsize: int
+        self,
+        kind: AccessKind,
+        pointers: npt.NDArray[np.uint64],
+        mask: npt.ArrayLike,
+        itemsize: int,
+        stored: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[np.uint64]:
         """Check and report one access; the addresses where it is to be done."""
-        mask = np.broadcast_to(np.asarray(mask, dtype=bool), pointers.shape)  # a descriptor's is a memoryview
-        touched = self._touched(pointers, mask, itemsize) if mask.any() else []
-        if sum(int(lanes.sum()) for _, lanes in touched) < int(mask.sum()):
+        # This runs for each load and store, and numpy takes a microsecond for next to nothing: hence no
+        # broadcast, comparison or selection of lanes where all lanes are active, as they nearly always are.
+        lanes = np.asarray(mask, dtype=bool)  # a descriptor's mask is a memoryview
+        if lanes.shape != pointers.shape:
+            lanes = np.broadcast_to(lanes, pointers.shape)
+        active = pointers if np.count_nonzero(lanes) == lanes.size else pointers[lanes]
+        if not active.size:
+            self._report(kind, None, pointers, lanes, stored)
+            return pointers
+        low, high = int(active.min()), int(active.max()) + itemsize
+        for region in self._regions:
+            if region.start <= low and high <= region.stop:
+                self._report(kind, region, pointers, lanes, stored)
+                return pointers + region.shift
+        return self._see_several(kind, pointers, lanes, itemsize, stored)
+
+    def _see_several(
+        self,
+        kind: AccessKind,
+        pointers: npt.NDArray[np.uint64],
+        mask: npt.NDArray[np.bool_],
+        itemsize: int,
+        stored: npt.NDArray[Any] | None,
+    ) -> npt.NDArray[np.uint64]:
+        """As `see`, where lanes of one access lie in several regions, or in none."""
+        touched = [
+            (region, mask & (pointers >= region.start) & (pointers <= region.stop - itemsize))
+            for region in self._regions
+        ]
+        if sum(np.count_nonzero(lanes) for _, lanes in touched) < np.count_nonzero(mask):
             raise self._out_of_bounds(kind, pointers[mask], itemsize)
         real = pointers
         for region, lanes in touched:
-            offsets = (pointers.astype(np.int64) - region.first) // region.itemsize
-            self._report(kind, region.argument, offsets, lanes)
-            real = np.where(lanes, pointers + np.uint64((region.real_first - region.first) % 2**64), real)
-        if not touched:
-            self._report(kind, "", np.zeros(pointers.shape, dtype=np.int64), mask)
+            if lanes.any():
+                self._report(kind, region, pointers, lanes, stored)
+                real = np.where(lanes, pointers + region.shift, real)
         return real
-
-    def _touched(
-        self, pointers: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], itemsize: int
-    ) -> list[tuple[_Region, npt.NDArray[np.bool_]]]:
-        """The regions in which active lanes lie, and which lanes: nearly always one, and all."""
-        low, high = int(pointers[mask].min()), int(pointers[mask].max()) + itemsize
-        for region in self._regions:
-            if region.start <= low and high <= region.stop:
-                return [(region, mask)]
-        inside = (
-            (region, mask & (pointers >= region.start) & (pointers <= region.stop - itemsize))
-            for region in self._regions
-        )
-        return [(region, lanes) for region, lanes in inside if lanes.any()]
 
     def _report(
         self,
         kind: AccessKind,
-        argument: str,
-        offsets: npt.NDArray[np.int64],
+        region: _Region | None,
+        pointers: npt.NDArray[np.uint64],
         lanes: npt.NDArray[np.bool_],
+        stored: npt.NDArray[Any] | None,
     ) -> None:
-        if self._observer is not None:
-            self._observer(Access(kind, self._program(), argument, offsets, lanes, self._line()))
+        """Tell the observer, if there is one. `region`: None where no lane is active."""
+        if self._observer is None:
+            return
+        if region is None:
+            region = self._nearest(int(pointers.flat[0]))
+        if region is None:
+            argument, offsets, itemsize = "", np.zeros(pointers.shape, dtype=np.int64), 1
+        else:
+            argument, itemsize = region.argument, region.itemsize
+            # The difference wraps around for what lies before the first element, and is negative as int64.
+            offsets = (pointers - np.uint64(region.first)).view(np.int64)
+            offsets //= itemsize
+        frames = frames_of_kernel()
+        line = next((frame.line for frame in reversed(frames) if frame.file == self._file), None)
+        self._observer(
+            Access(kind, running_program(), argument, offsets, lanes, line, frames, itemsize, stored)
+        )
+
+    def _nearest(self, address: int) -> _Region | None:
+        return min(self._regions, key=lambda region: region.distance(address), default=None)
 
     def _out_of_bounds(
         self, kind: AccessKind, active: npt.NDArray[np.uint64], itemsize: int
     ) -> OutOfBoundsError:
-        line = self._line()
+        frames = frames_of_kernel()
+        line = next((frame.line for frame in reversed(frames) if frame.file == self._file), None)
         reason, fix = self._what_is_wrong(active, itemsize)
         return OutOfBoundsError(
             self._kernel,
-            f"{_VERBS[kind]} {reason}, in program {self._program()}",
+            f"{_VERBS[kind]} {reason}, in program {running_program()}",
             file=self._file,
             line=line,
             source=linecache.getline(self._file, line or 0),
@@ -187,28 +298,36 @@ class _Watch:
             for address in map(int, active)
             if not any(r.start <= address and address + itemsize <= r.stop for r in self._regions)
         )
-        if address < _FIRST_ADDRESS // 2 or not self._regions:
+        region = self._nearest(address)
+        if address < _FIRST_ADDRESS // 2 or region is None:
             return "an address that none of its arguments has", "Pass it the tensors that it is to touch."
-        region = min(self._regions, key=lambda region: region.distance(address))
         element = (address - region.first) // region.itemsize
         return (
             f"outside {region.argument}: element {element} of a tensor with {region.elements}",
             "Mask the lanes that have no element, and check the offsets.",
         )
 
-    def _line(self) -> int | None:
-        """The line of the kernel's own file that is running, however deep the functions it calls."""
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None:
-            if frame.f_code.co_filename == self._file:
-                return frame.f_lineno
-            frame = frame.f_back
-        return None
 
-    @staticmethod
-    def _program() -> Program:
-        x, y, z = triton_interpreter.interpreter_builder.grid_idx
-        return x, y, z
+def running_program() -> Program:
+    """The index of the program that runs, along the three axes of the grid."""
+    x, y, z = triton_interpreter.interpreter_builder.grid_idx
+    return x, y, z
+
+
+@cache
+def _is_of_kernels(file: str) -> bool:
+    return not file.startswith(_NOT_OF_KERNELS)
+
+
+def frames_of_kernel() -> tuple[Frame, ...]:
+    """Where the program is: the kernel's line, and those of the jit functions that it called, in order."""
+    frames = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _START_OF_PROGRAMS:
+        if _is_of_kernels(frame.f_code.co_filename):
+            frames.append(Frame(frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(reversed(frames))
 
 
 @contextlib.contextmanager
@@ -218,7 +337,9 @@ def watched(
     tensors: Mapping[str, torch.Tensor],
     *,
     observer: Observer | None = None,
+    computed: Callable[[Computation], None] | None = None,
     order: Sequence[int] | None = None,
+    grid: Program | None = None,
 ) -> Iterator[None]:
     """While this is open, the interpreter's accesses to memory are checked and reported.
 
@@ -230,25 +351,127 @@ def watched(
         file: the file (or notebook cell) of its source.
         tensors: the memory it may touch, by the name of the parameter.
         observer: called with every access.
-        order: a permutation of the programs' numbers: `order[i]` runs as the i-th. None for the plain order.
+        computed: called with every dot, reduction, scan and operation on floating-point numbers.
+        order: which programs run, and when: their numbers, x + grid[0] * (y + grid[1] * z). The kernel is
+            then to be started with the grid `(len(order),)`. None for all, in the interpreter's own order.
+        grid: with `order`, the grid that the programs are to see.
 
     Raises:
         OutOfBoundsError: (inside) an access outside all of the tensors; it is not executed.
     """
     builder: Any = triton_interpreter.interpreter_builder
     regions = [_Region.of(number, name, tensor) for number, (name, tensor) in enumerate(tensors.items())]
-    watch = _Watch(kernel, file, regions, observer)
+    watch = _Watch(kernel, file, regions, observer, computed)
     with _lock, np.errstate(all="ignore"):
-        memory, convert = triton_interpreter._interpreter, triton_interpreter._implicit_cvt
-        triton_interpreter._interpreter = _WatchedMemory(memory, watch)
-        triton_interpreter._implicit_cvt = _with_given_addresses(convert, regions, tensors)
+        replaced = {
+            "_interpreter": _WatchedMemory(triton_interpreter._interpreter, watch),
+            "_implicit_cvt": _with_given_addresses(triton_interpreter._implicit_cvt, regions, tensors),
+        }
+        if hasattr(triton_interpreter, "_patch_lang"):
+            replaced["_patch_lang"] = _LanguagePatch(triton_interpreter._patch_lang)
+        before = {name: getattr(triton_interpreter, name) for name in replaced}
+        vars(triton_interpreter).update(replaced)
+        reductions = (triton_interpreter.ReduceOps, triton_interpreter.ScanOps)
+        if computed is not None:
+            builder.__dict__.update(_counting(builder, watch))
+            for operations in reductions:
+                operations.apply = _counting_rows(operations, watch)
         if order is not None:
-            builder.set_grid_idx = _reordered(builder, order)
+            builder.__dict__.update(_reordered(builder, order, grid or (len(order), 1, 1)))
         try:
             yield
         finally:
-            triton_interpreter._interpreter, triton_interpreter._implicit_cvt = memory, convert
-            builder.__dict__.pop("set_grid_idx", None)
+            vars(triton_interpreter).update(before)
+            for name in (*_COUNTED, "set_grid_idx", "set_grid_dim"):
+                builder.__dict__.pop(name, None)
+            for operations in reductions:
+                if "apply" in vars(operations):
+                    del operations.apply
+            watch.close()
+
+
+# The methods of the interpreter's builder that compute, and the operations of each on an element.
+_COUNTED = {"binary_op": 1, "unary_op": 1, "ternary_op": 1, "create_fma": 2, "create_dot": 0}
+
+
+def _counting(builder: Any, watch: _Watch) -> dict[str, Callable[..., Any]]:
+    """The builder's methods that compute, which report what they did."""
+
+    def counting(name: str, operations: int) -> Callable[..., Any]:
+        compute = getattr(builder, name)
+
+        def counted(*operands: Any) -> Any:
+            result = compute(*operands)
+            if name == "create_dot":
+                a, b = (operand.data.shape for operand in operands[:2])
+                shape = (*a[:-1], b[-1], a[-1])
+                _report(watch, "dot", shape, 2 * math.prod(shape))
+            elif result.dtype.scalar.is_floating():
+                _report(watch, "arithmetic", result.data.shape, operations * result.data.size)
+            return result
+
+        return counted
+
+    return {name: counting(name, operations) for name, operations in _COUNTED.items()}
+
+
+def _counting_rows(operations: Any, watch: _Watch) -> Callable[..., Any]:
+    """The interpreter's reductions (or scans), which report what they did, and nothing that they call."""
+    apply = operations.apply
+    kind: ComputationKind = "scan" if operations is triton_interpreter.ScanOps else "reduction"
+
+    def counted(self: Any, operand: Any) -> Any:
+        computed, watch.computed = watch.computed, None
+        try:
+            result = apply(self, operand)
+        finally:
+            watch.computed = computed
+        first = operand[0] if isinstance(operand, tuple) else operand
+        shape = first.handle.data.shape
+        rows = math.prod(shape) // shape[self.axis] if self.axis is not None else 1
+        flops = math.prod(shape) - rows if first.dtype.scalar.is_floating() else 0
+        _report(watch, kind, shape, flops)
+        return result
+
+    return counted
+
+
+def _report(watch: _Watch, kind: ComputationKind, shape: tuple[int, ...], flops: int) -> None:
+    if watch.computed is not None:
+        watch.computed(Computation(kind, running_program(), frames_of_kernel(), tuple(shape), flops))
+
+
+class _LanguagePatch:
+    """The interpreter's replacement of Triton's language by its own, made once a launch.
+
+    Triton makes it anew at each call of a jit function by another, which takes longer than the call, and
+    takes back only the first.
+
+    Args:
+        patch: Triton's own: for the modules of the language that a function's globals have.
+    """
+
+    def __init__(self, patch: Callable[[Any], Any]) -> None:
+        self._patch = patch
+        self._seen: set[Any] = set()
+        self._patched: set[ModuleType] = set()
+        self._scopes: list[Any] = []
+
+    def __call__(self, function: Any) -> _LanguagePatch:
+        """Patch what is not yet patched; to be restored by the caller that began."""
+        if function not in self._seen:
+            self._seen.add(function)
+            modules = {value for value in function.__globals__.values() if isinstance(value, ModuleType)}
+            languages = modules & _LANGUAGES
+            if not languages or not languages <= self._patched:
+                self._scopes.append(self._patch(function))
+                self._patched |= languages
+        return self
+
+    def restore(self) -> None:
+        """Take it all back, the last first."""
+        while self._scopes:
+            self._scopes.pop().restore()
 
 
 def _with_given_addresses(
@@ -281,12 +504,15 @@ def _lies(tensor: torch.Tensor) -> tuple[Any, ...]:
     )
 
 
-def _reordered(builder: Any, order: Sequence[int]) -> Callable[[int, int, int], None]:
-    plain = type(builder).set_grid_idx
+def _reordered(builder: Any, order: Sequence[int], grid: Program) -> dict[str, Callable[..., Any]]:
+    """The builder's methods that say which program runs, and in which grid."""
+    plain, (width, height, _) = type(builder), grid
 
-    def set_grid_idx(x: int, y: int, z: int) -> None:
-        _, height, depth = builder.grid_dim
-        number = order[(x * height + y) * depth + z]
-        plain(builder, number // (height * depth), number // depth % height, number % depth)
+    def set_grid_dim(*_: int) -> None:
+        plain.set_grid_dim(builder, *grid)
 
-    return set_grid_idx
+    def set_grid_idx(place: int, *_: int) -> None:
+        number = order[place]
+        plain.set_grid_idx(builder, number % width, number // width % height, number // (width * height))
+
+    return {"set_grid_dim": set_grid_dim, "set_grid_idx": set_grid_idx}

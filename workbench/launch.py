@@ -26,6 +26,7 @@ from workbench.errors import (
     TensorMismatchError,
     UnknownNameError,
     check_positive,
+    in_brief,
 )
 
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
@@ -104,6 +105,12 @@ class Step:
         """How many programs the grid starts."""
         return torch.Size(self.grid).numel()
 
+    @property
+    def axes(self) -> tuple[int, int, int]:
+        """The grid along all three axes."""
+        x, y, z = (*self.grid, 1, 1)[:3]
+        return x, y, z
+
     def arguments(self) -> dict[str, Any]:
         """The kernel's own parameters by name, defaults filled in; launch options are left out."""
         signature = compat.signature(self.kernel)
@@ -137,31 +144,48 @@ class Step:
         self._check_one_device()
 
     def run(
-        self, *, observer: interpreter.Observer | None = None, order: Sequence[int] | None = None
+        self,
+        *,
+        observer: interpreter.Observer | None = None,
+        computed: Callable[[interpreter.Computation], None] | None = None,
+        order: Sequence[int] | None = None,
     ) -> None:
         """Start the kernel on the current stream.
 
-        In the interpreter every access to memory is checked first, and `observer` and `order` are as in
-        :func:`workbench.interpreter.watched`.
+        In the interpreter every access to memory is checked first, and `observer`, `computed` and `order` are
+        as in :func:`workbench.interpreter.watched`.
 
         Raises:
             KernelError: it failed to compile or to run; the message shows the line of its source.
             OutOfBoundsError: (interpreter) it addressed memory outside its tensors.
-            InvalidArgumentError: `order` is not a permutation of the programs' numbers.
+            InvalidArgumentError: `order` names a program twice, or one that there is not.
         """
-        if order is not None and sorted(order) != list(range(self.programs)):
-            raise InvalidArgumentError(
-                "order", f"got {_in_short(tuple(order))}", f"Give each number under {self.programs} once."
-            )
+        if order is not None:
+            self._check_order(order)
         try:
             if device.is_interpreter():
-                with interpreter.watched(self.name, self.file, self.memory(), observer=observer, order=order):
-                    self.kernel[self.grid](*self.args, **self.meta)
+                with interpreter.watched(
+                    self.name,
+                    self.file,
+                    self.memory(),
+                    observer=observer,
+                    computed=computed,
+                    order=order,
+                    grid=self.axes,
+                ):
+                    grid = self.grid if order is None else (len(order),)
+                    self.kernel[grid](*self.args, **self.meta)
             else:
                 with _device_of(self.tensors()):
                     self.kernel[self.grid](*self.args, **self.meta)
         except Exception as error:
             raise _kernel_error(self.kernel, error) from None
+
+    def _check_order(self, order: Sequence[int]) -> None:
+        if not order or len(set(order)) < len(order) or not set(order) <= set(range(self.programs)):
+            raise InvalidArgumentError(
+                "order", f"got {_in_short(tuple(order))}", f"Give numbers under {self.programs}, each once."
+            )
 
     def memory(self) -> dict[str, torch.Tensor]:
         """The tensors by the parameter that holds them: `x`, or `pair[1]` inside a tuple."""
@@ -377,7 +401,9 @@ def _called(grid: Callable[[dict[str, Any]], Any], step: Step) -> Any:
 
 def _check_grid(grid: object) -> None:
     if not isinstance(grid, tuple):
-        raise ArgumentTypeError("grid", f"got {grid!r}", "Give a tuple of programs per axis, such as (n,).")
+        raise ArgumentTypeError(
+            "grid", f"got {in_brief(grid)}", "Give a tuple of programs per axis, such as (n,)."
+        )
     if not 1 <= len(grid) <= 3:
         raise InvalidArgumentError("grid", f"got {len(grid)} axes", "Give one to three.")
     for axis, (programs, most) in enumerate(zip(grid, MOST_PROGRAMS, strict=False)):

@@ -339,7 +339,8 @@ adds = [
     if point.op == "add" and point.dtype == "fp32" and "alpha" not in point.label
 ]
 viz.Picture(
-    viz.figure_png(viz.bandwidth_figure(roofs, adds)), viz.describe(roofs, adds)
+    viz.figure_png(viz.bandwidth_figure(roofs, adds)),
+    viz.describe_bandwidth(roofs, adds),
 )
 
 # %% [markdown]
@@ -354,7 +355,7 @@ viz.Picture(
 # cheap, is a lesson of its own.
 
 # %% tags=["nbval-ignore-output"]
-recorded = recording.latest_run(recording.load_all())
+recorded = recording.latest_run(recording.load_all(), op="add")
 largest = [
     line
     for line in recording.select(recorded, op="add", dtype="fp32")

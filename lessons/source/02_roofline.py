@@ -175,7 +175,7 @@ small_product = teach.predict(
 )
 
 # %%
-run = recording.latest_run(recording.shipped("nvidia-h200"))
+run = recording.latest_run(recording.shipped("nvidia-h200"), op="matmul")
 h200 = from_recording(run)
 small = recording.select(
     run,

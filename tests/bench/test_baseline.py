@@ -9,7 +9,13 @@ import torch
 
 from tests.bench.example import gpu
 from workbench.bench import baseline
-from workbench.errors import DeviceError, TensorMismatchError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    DeviceError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnknownNameError,
+)
 
 
 def preferred() -> Any:
@@ -123,6 +129,73 @@ def test_precision_is_put_back() -> None:
     with pytest.raises(ZeroDivisionError), baseline.precision("tf32"):
         raise ZeroDivisionError
     assert settings.fp32_precision == before
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "said"),
+    [
+        ("matmul", (), "inputs: got 0 tensors. The operator matmul takes 2"),
+        ("add", (torch.ones(1),), "inputs: got 1 tensors. The operator add takes 2"),
+        ("sum", (torch.ones(1), torch.ones(1)), "inputs: got 2 tensors. The operator sum takes 1"),
+    ],
+)
+def test_too_few_or_too_many_inputs_are_said(op: str, inputs: tuple[torch.Tensor, ...], said: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        baseline.get("torch").build(op, *inputs)
+    assert said in str(caught.value)
+
+
+def test_inputs_are_tensors_of_this_device() -> None:
+    eager = baseline.get("torch")
+    here, elsewhere = torch.ones(2), torch.ones(2, device="meta")
+    with pytest.raises(ArgumentTypeError, match=r"inputs\[1\]: got 2, a int"):
+        eager.build("add", here, 2)  # type: ignore[arg-type] # torch would take it
+    with pytest.raises(TensorMismatchError, match="tensors on cpu and meta"):
+        eager.build("add", here, elsewhere)
+    with pytest.raises(TensorMismatchError, match="tensors on meta, while kernels run on Triton interpreter"):
+        eager.build("clone", elsewhere)
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(UnknownNameError, match=r"option of add: 'alhpa'.*Did you mean 'alpha'"):
+        baseline.get("torch").build("add", torch.ones(1), torch.ones(1), alhpa=2)
+
+
+def test_integers_of_one_byte_are_no_fp8() -> None:
+    a = torch.ones(2, 2, dtype=torch.int8)
+    assert torch.equal(baseline.get("torch").build("matmul", a, a)(), a @ a)
+
+
+@pytest.mark.parametrize("name", ["x", "float16", "int8", None, 3, ["fp16"], ""])
+def test_a_dtype_that_is_not_known_is_named(name: Any) -> None:
+    with pytest.raises(UnknownNameError, match="dtype"), baseline.precision(name):
+        pass
+    with pytest.raises(UnknownNameError, match="dtype"):
+        baseline.product_libraries(name)
+    with pytest.raises(UnknownNameError, match="dtype"):
+        baseline.product_layout(name)
+
+
+@pytest.mark.parametrize("name", [None, 3, ["torch"], {}])
+def test_what_is_no_name_is_refused_as_a_name(name: Any) -> None:
+    with pytest.raises(UnknownNameError, match="baseline"):
+        baseline.get(name)
+    with pytest.raises(UnknownNameError, match="operator of torch"):
+        baseline.get("torch").build(name)
+    with pytest.raises(UnknownNameError, match="BLAS library"), baseline.blas_library(name):
+        pass
+
+
+def test_an_unknown_kind_of_device_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="kind: 'rocm'"):
+        baseline.product_libraries("fp16", "rocm")  # type: ignore[arg-type] # what a user might type
+    with pytest.raises(ArgumentTypeError, match="here: got 'cuda'"):
+        baseline.get("cuBLAS").absence("cuda")  # type: ignore[arg-type] # as above
+
+
+def test_kernels_are_those_of_a_launch_or_function() -> None:
+    with pytest.raises(ArgumentTypeError, match="subject: got a Tensor"):
+        baseline.kernels_of(torch.ones(3))  # type: ignore[arg-type] # a result instead of the launch
 
 
 def test_no_kernels_are_named_where_none_run_on_a_gpu() -> None:

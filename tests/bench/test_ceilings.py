@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.bench.example import copy_line, gpu, line
 from workbench import device
 from workbench.bench import ceilings
-from workbench.errors import InvalidArgumentError, NotMeasurableError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    NotMeasurableError,
+    UnknownNameError,
+)
 
 LINES = [
     copy_line(),
@@ -59,6 +66,27 @@ def test_without_a_gpu_nothing_is_measured() -> None:
         ceilings.measure_ceilings()
     with pytest.raises(UnknownNameError, match="dtype: 'fp4'"):
         ceilings.measure_ceilings(["fp4"])
+
+
+@pytest.mark.parametrize("dtypes", [3, None, "fp16", [3], [["fp16"]]])
+def test_dtypes_are_names_in_a_list(dtypes: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="dtypes"):
+        ceilings.measure_ceilings(dtypes)
+
+
+def test_roofs_of_no_dtype_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="dtypes: none"):
+        ceilings.measure_ceilings([])
+    with pytest.raises(UnknownNameError, match="dtype: 'half'"):
+        ceilings.roof_sizes("half")
+
+
+@pytest.mark.parametrize("lines", [None, 3, "run", [3], [{}], line()])
+def test_lines_are_lines(lines: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="lines"):
+        ceilings.from_recording(lines)
+    with pytest.raises(ArgumentTypeError, match="lines"):
+        ceilings.has_roofs(lines)
 
 
 def test_a_full_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

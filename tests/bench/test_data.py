@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from tests.bench.example import gpu
 from workbench.bench import data
-from workbench.errors import InvalidArgumentError, UnknownNameError
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 
 
 @pytest.mark.parametrize("dtype", ["fp64", "fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2"])
@@ -78,3 +80,35 @@ def test_wrong_names_and_lengths_are_refused() -> None:
         data.matrices(1, 1, 1, "fp32", "rc")
     with pytest.raises(InvalidArgumentError, match="n: got 0"):
         data.matrices(1, 0, 1, "fp32")
+    with pytest.raises(UnknownNameError, match="dtype"):
+        data.torch_dtype(["fp16"])  # type: ignore[arg-type] # several
+
+
+@pytest.mark.parametrize("shape", [3, None, "4", "", 2.0, [2.0], [None], (True,), {4}])
+def test_a_shape_is_of_whole_numbers(shape: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="shape"):
+        data.normal(shape, "fp32")
+
+
+@pytest.mark.parametrize("shape", [(-1,), (2**63,), (2**40, 2**40)])
+def test_a_shape_that_no_memory_holds_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidArgumentError, match="shape"):
+        data.normal(shape, "fp32")
+
+
+def test_a_shape_may_be_empty() -> None:
+    assert data.normal((), "fp16").shape == ()
+    assert data.normal([0, 3], "fp16").shape == (0, 3)
+
+
+@pytest.mark.parametrize("seed", [None, "0", 1.0, True, -1, 2**63])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises((ArgumentTypeError, InvalidArgumentError), match="seed"):
+        data.normal((1,), "fp32", seed=seed)
+
+
+def test_a_device_is_a_device() -> None:
+    with pytest.raises(ArgumentTypeError, match="here"):
+        data.product_absence("fp16", "sm_90")  # type: ignore[arg-type] # its name instead
+    with pytest.raises(InvalidArgumentError, match="'hopper'"):
+        data.product_absence("fp16", gpu(architecture="hopper"))

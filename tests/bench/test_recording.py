@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,40 @@ def test_nothing_is_added_behind_half_a_line(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("last", ["", "{}", "half a line", GOOD[:40], GOOD.replace("fp16", "fp61")])
+def test_nothing_is_added_behind_a_line_that_does_not_fit(path: Path, last: str) -> None:
+    path.write_text(f"{GOOD}\n{last}\n")
+    before = path.read_bytes()
+    with pytest.raises(RecordingError) as caught:
+        recording.append(path, [line()])
+    assert (caught.value.file, caught.value.line) == (path, 2)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("lines", [None, 3, "run", [3], [None], [FIELDS], line()])
+def test_only_lines_are_written_and_read(path: Path, lines: Any) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: recording.append(path, lines),
+        lambda: recording.select(lines),
+        lambda: recording.latest_run(lines),
+        lambda: recording.ratio(lines, "torch", "torch"),
+        lambda: recording.points(lines),
+        lambda: recording.table(lines),
+    ]
+    for call in calls:
+        with pytest.raises(ArgumentTypeError, match=r"lines(\[0\])?: got .* Give Lines"):
+            call()
+    assert not path.exists()
+
+
+def test_a_line_that_was_spoiled_after_it_was_made_is_not_written(path: Path) -> None:
+    spoiled = line(case={"m": 1, "n": 1, "k": 1, "layout": "nn"})
+    spoiled.case["m"] = "1"
+    with pytest.raises(InvalidArgumentError, match=r"lines\[1\]\.case"):
+        recording.append(path, [line(), spoiled])
+    assert not path.exists()
+
+
 def test_a_full_disk_leaves_the_file_as_it_was(path: Path) -> None:
     recording.append(path, [line()])
     before = path.read_bytes()
@@ -256,6 +291,32 @@ def test_select_by_any_field() -> None:
         recording.select(lines, mode="graph")
 
 
+def test_select_names_the_nearest_device_and_operator() -> None:
+    lines = [line(), copy_line(device="AMD Instinct MI300X")]
+    with pytest.raises(UnknownNameError, match=r"device: 'NVIDIA H20'.*Did you mean 'NVIDIA H200'"):
+        recording.select(lines, device="NVIDIA H20")
+    with pytest.raises(UnknownNameError, match=r"op: 'matmull'.*Did you mean 'matmul'.*Known: clone, matmul"):
+        recording.select(lines, op="matmull")
+    with pytest.raises(UnknownNameError, match=r"key of case: 'M'"):
+        recording.select(lines, case={"M": 4096})
+
+
+def test_select_finds_nothing_where_a_value_is_possible() -> None:
+    lines = [line(), copy_line(device="AMD Instinct MI300X")]
+    assert recording.select(lines, device="AMD Instinct MI300X", op="matmul") == []  # each by itself is there
+    assert recording.select(lines, op="matmul", case={"m": 512}) == []
+    assert recording.select(lines, provider="rocBLAS") == []
+    assert recording.select(lines, run="another") == []
+    assert recording.select([], device="any", op="any") == []  # of nothing
+
+
+@pytest.mark.parametrize("name", ["device", "op", "dtype", "provider", "mode", "case", "run"])
+@pytest.mark.parametrize("wrong", [3, ["x"], math.nan])
+def test_select_wants_texts_and_a_case(name: str, wrong: object) -> None:
+    with pytest.raises((ArgumentTypeError, UnknownNameError), match=name):
+        recording.select([line()], **{name: wrong})  # type: ignore[arg-type] # that is the question
+
+
 def test_latest_run_is_by_time_not_by_place_or_id() -> None:
     early = line(run="z", when="2026-01-31T23:30:00+00:00")
     late = [
@@ -266,6 +327,15 @@ def test_latest_run_is_by_time_not_by_place_or_id() -> None:
     assert recording.latest_run([]) == []
     same_second = [line(run="a"), line(run="b")]
     assert recording.latest_run(same_second) == same_second[1:]
+
+
+def test_latest_run_of_an_operator_passes_over_runs_without_it() -> None:
+    product = line(run="older", when="2025-01-01T00:00:00+00:00")
+    later = copy_line(run="newer")
+    assert recording.latest_run([product, later]) == [later]
+    assert recording.latest_run([product, later], op="matmul") == [product]
+    with pytest.raises(UnknownNameError, match="op: 'softmax'"):
+        recording.latest_run([product, later], op="softmax")
 
 
 def test_ratio_says_how_much_faster_the_first_is() -> None:
@@ -398,6 +468,36 @@ def test_table_says_what_is_no_measurement() -> None:
 def test_table_refuses_unknown_names() -> None:
     with pytest.raises(UnknownNameError, match="markdown"):
         recording.table([], "latex")  # type: ignore[arg-type] # what a user might type
+    with pytest.raises(ArgumentTypeError, match="columns: got 'op'"):
+        recording.table([], columns="op")
+    with pytest.raises(InvalidArgumentError, match="columns: none"):
+        recording.table([], columns=[])
+
+
+@pytest.mark.parametrize("case", [None, 3, "4096^3", [4096]])
+def test_a_case_is_a_mapping(case: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="case"):
+        recording.in_short(case)
+
+
+@pytest.mark.parametrize("case", [{}, {"layout": "nn"}, {"rows": 3}, {"shape": 4}, {"shape": (4,)}, {3: 4}])
+def test_a_case_has_all_the_keys_of_its_family(case: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="case: got"):
+        recording.check_case(case)
+    with pytest.raises(InvalidArgumentError, match="case: got"):
+        recording.in_short(case)
+
+
+@pytest.mark.parametrize("recorded", [None, 1, "no"])
+def test_points_are_recorded_or_not(recorded: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="recorded"):
+        recording.points([], recorded=recorded)
+
+
+@pytest.mark.parametrize("name", [None, 3, ["nvidia-h200"]])
+def test_what_is_no_name_has_no_recording(name: Any) -> None:
+    with pytest.raises(UnknownNameError, match="recording"):
+        recording.shipped(name)
     with pytest.raises(UnknownNameError, match="Did you mean 'provider'"):
         recording.table([], columns=("providers",))
 

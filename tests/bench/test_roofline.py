@@ -103,6 +103,12 @@ def test_a_dtype_without_a_roof_is_named() -> None:
         distance(point(dtype="fp15"), ceilings())
 
 
+@pytest.mark.parametrize("wrong", [None, 3, "fp61", ["fp16"], {}])
+def test_a_rate_is_asked_by_name(wrong: Any) -> None:
+    with pytest.raises(UnknownNameError, match="dtype"):
+        ceilings().rate(wrong)
+
+
 def test_ceilings_keep_their_own_copy() -> None:
     matrix = {"fp16": 7e14}
     roofs = ceilings(matrix=matrix)
@@ -141,3 +147,55 @@ def test_numbers_are_numbers(wrong: object) -> None:
         ceilings(bandwidth=wrong)
     with pytest.raises(ArgumentTypeError, match="seconds"):
         point(seconds=wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "fp16", ["fp16"], {3: 1.0}])
+def test_roofs_are_by_dtype(wrong: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="matrix"):
+        ceilings(matrix=wrong)
+
+
+@pytest.mark.parametrize("name", ["device", "when", "recorded"])
+@pytest.mark.parametrize("wrong", [None, 3, ["NVIDIA H200"]])
+def test_where_and_when_are_of_their_types(name: str, wrong: object) -> None:
+    with pytest.raises(ArgumentTypeError, match=name):
+        ceilings(**{name: wrong})
+    with pytest.raises(ArgumentTypeError, match=name):
+        point(**{name: wrong})
+
+
+@pytest.mark.parametrize("wrong", ["yesterday", "31.1.2026", "20260131", "2026-13-31", "2026-01-31T12:00:00"])
+def test_a_day_is_written_in_one_way(wrong: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="when"):
+        ceilings(when=wrong)
+    with pytest.raises(InvalidArgumentError, match="when"):
+        point(when=wrong)
+
+
+def test_of_a_point_day_and_operator_may_be_unknown() -> None:
+    typed = point(op="", when="")
+    assert (typed.op, typed.when) == ("", "")
+    with pytest.raises(InvalidArgumentError, match="when"):
+        ceilings(when="")
+    with pytest.raises(InvalidArgumentError, match="device"):
+        ceilings(device=" ")
+
+
+@pytest.mark.parametrize("name", ["label", "provider", "op", "dtype"])
+def test_names_of_a_point_are_texts(name: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=name):
+        point(**{name: None})
+
+
+@pytest.mark.parametrize("wrong", [False, "0", None, []])
+def test_no_flops_are_a_number_too(wrong: object) -> None:
+    with pytest.raises(ArgumentTypeError, match="flops"):
+        point(flops=wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "fp16", []])
+def test_distance_wants_a_point_and_ceilings(wrong: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="point: got"):
+        distance(wrong, ceilings())
+    with pytest.raises(ArgumentTypeError, match="ceilings: got"):
+        distance(point(), wrong)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 import triton.testing
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +24,13 @@ from tests.bench.example import gpu
 from workbench import Launch, Work, device
 from workbench.bench import timing
 from workbench.bench.timing import Measurement, measure, measure_together
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, NotMeasurableError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    KernelError,
+    NotMeasurableError,
+    UnknownNameError,
+)
 from workbench.kernels import elementwise
 
 
@@ -182,14 +191,94 @@ def test_wrong_subjects_are_named() -> None:
         measure_together({"ours": nothing}, rounds=0, interpreter=True)
     with pytest.raises(InvalidArgumentError, match="calls: got 0"):
         timing.launch_overhead(nothing, calls=0)
+    with pytest.raises(ArgumentTypeError, match=r"subject: got a kernel.*Launch\.of"):
+        measure(undefined_kernel, interpreter=True)
+    with pytest.raises(ArgumentTypeError, match=r"ours: got <lambda>, .*argument: 'x'"):
+        measure_together({"ours": lambda x: x}, interpreter=True)  # type: ignore[misc, dict-item] # as above
 
 
-def test_an_error_of_the_candidate_is_its_own() -> None:
-    def broken() -> None:
-        raise ZeroDivisionError("mine")
+def test_a_wrapper_without_arguments_is_not_taken_for_what_it_wraps() -> None:
+    def wanting(x: int) -> int:
+        return x
 
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        measure(broken, interpreter=True)
+    @wraps(wanting)
+    def wrapper() -> int:
+        return wanting(1)
+
+    assert measure(wrapper, interpreter=True, rep_ms=1).median_ms > 0
+
+
+def broken() -> None:
+    raise ZeroDivisionError("mine")
+
+
+class Broken:
+    def __call__(self) -> None:
+        broken()
+
+
+@triton.jit
+def undefined_kernel(x_pointer):
+    tl.store(x_pointer, nowhere)  # noqa: F821 # the mistake
+
+
+@pytest.mark.parametrize(
+    ("subject", "said", "source"),
+    [
+        (broken, "kernel broken, line", 'raise ZeroDivisionError("mine")'),
+        (partial(broken), "kernel broken, line", 'raise ZeroDivisionError("mine")'),
+        (lambda: broken(), "kernel <lambda>, line", 'raise ZeroDivisionError("mine")'),
+        (Broken(), "kernel Broken, line", 'raise ZeroDivisionError("mine")'),
+        (lambda: undefined_kernel[(1,)](torch.ones(1)), "NameError", "tl.store(x_pointer, nowhere)"),
+    ],
+    ids=["function", "partial", "lambda", "object", "kernel"],
+)
+def test_an_error_of_the_candidate_is_shown_at_its_own_line(
+    subject: Callable[[], object], said: str, source: str
+) -> None:
+    with pytest.raises(KernelError) as caught:
+        measure(subject, interpreter=True)
+    assert said in str(caught.value)
+    assert caught.value.file == __file__
+    assert caught.value.source is not None
+    assert caught.value.source.startswith(source)
+    assert str(caught.value.line) in str(caught.value)
+    assert caught.value.__cause__ is not None
+
+
+def test_an_error_in_a_library_has_no_line_of_the_readers() -> None:
+    with pytest.raises(KernelError, match="kernel matmul: RuntimeError: ") as caught:
+        measure(partial(torch.matmul, torch.ones(8), torch.ones(3)), interpreter=True)
+    assert caught.value.line is None
+
+
+@pytest.mark.usefixtures("pretended_gpu")
+def test_an_error_of_a_candidate_is_its_own_in_every_way_of_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def do_bench(fn: Callable[[], object], **_: object) -> list[float]:
+        fn()
+        return [1.0]
+
+    monkeypatch.setattr(triton.testing, "do_bench", do_bench)
+    monkeypatch.setattr(torch.cuda, "synchronize", nothing)
+    calls: list[Callable[[], object]] = [
+        lambda: measure(broken),
+        lambda: measure(broken, mode="cuda_graph"),
+        lambda: timing.launch_overhead(broken),
+    ]
+    for call in calls:
+        with pytest.raises(KernelError, match=r"kernel broken, line .*ZeroDivisionError: mine"):
+            call()
+
+
+def test_what_says_enough_by_itself_is_left_as_it_is() -> None:
+    def full() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):  # a suite passes such a case over
+        measure(full, interpreter=True)
+    x = torch.ones(4)
+    with pytest.raises(InvalidArgumentError, match=r"grid\[0\]: got 0"):
+        measure(lambda: Launch.of(undefined_kernel, (0,), x, outputs=x), interpreter=True)
 
 
 @pytest.mark.parametrize("name", ["warmup_ms", "rep_ms"])
@@ -215,7 +304,54 @@ def test_work_is_a_work(work: Any) -> None:
         measure(nothing, work=work, interpreter=True)
 
 
-@pytest.mark.parametrize("candidates", [None, nothing, [nothing]])
+@pytest.mark.parametrize("candidates", [None, nothing, [nothing], {3: nothing}])
 def test_candidates_have_names(candidates: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="candidates"):
         measure_together(candidates, interpreter=True)
+    with pytest.raises(InvalidArgumentError, match="candidates: none"):
+        measure_together({}, interpreter=True)
+
+
+@pytest.mark.parametrize("flag", [None, 1, "no"])
+def test_the_interpreter_is_allowed_or_not(flag: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="interpreter"):
+        measure(nothing, interpreter=flag)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"median_ms": 0}, InvalidArgumentError),
+        ({"p20_ms": math.nan}, InvalidArgumentError),
+        ({"p80_ms": "1"}, ArgumentTypeError),
+        ({"mode": "wall_clock"}, UnknownNameError),
+        ({"flops": 1.5}, ArgumentTypeError),
+        ({"bytes": -1}, InvalidArgumentError),
+    ],
+)
+def test_a_measurement_is_of_sound_numbers(change: dict[str, Any], error: type[Exception]) -> None:
+    values: dict[str, Any] = {"median_ms": 1.0, "p20_ms": 1.0, "p80_ms": 1.0, "mode": "events"}
+    with pytest.raises(error, match=next(iter(change))):
+        Measurement(**{**values, **change})
+
+
+@pytest.mark.parametrize(
+    ("times", "error"),
+    [
+        (None, ArgumentTypeError),
+        (1.0, ArgumentTypeError),
+        (["1"], ArgumentTypeError),
+        ([1.0, math.nan], InvalidArgumentError),
+        ([-1.0, 1.0], InvalidArgumentError),
+    ],
+)
+def test_times_are_finite_numbers(times: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="times_ms"):
+        timing.summarize(times, "events")
+
+
+def test_turns_are_of_named_functions_and_a_timer() -> None:
+    with pytest.raises(ArgumentTypeError, match="functions"):
+        timing.take_turns([nothing], 1, lambda index: lambda function: [1.0])  # type: ignore[arg-type] # no names
+    with pytest.raises(ArgumentTypeError, match="timer_of_round"):
+        timing.take_turns({"a": nothing}, 1, None)  # type: ignore[arg-type] # forgotten

@@ -17,6 +17,7 @@ import triton as another_triton
 import triton.language as language
 import triton.language as tl
 from triton.language import max as largest
+from triton.runtime.jit import JITFunction
 
 from workbench.errors import ArgumentTypeError, KernelError
 from workbench.kernels.tile import transfer
@@ -258,6 +259,44 @@ def test_a_cell_with_another_factor_is_another_kernel(cell: dict[str, Any]) -> N
     assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), 4 * x)
     cell["SCALE"] = 5.0
     assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), 5 * x)
+
+
+ANNOTATED = """\
+import triton
+import triton.language as tl
+
+C = tl.constexpr
+
+
+def made():
+    @triton.jit
+    def inner(x, alpha: "fp64", rows: tl.int32, N: C):
+        tl.store(x + tl.arange(0, N), alpha * rows)
+
+    return inner
+
+
+@triton.jit
+def kernel(x, alpha: "fp64", rows: tl.int32, N: tl.constexpr):
+    tl.store(x + tl.arange(0, N), alpha * rows)
+"""
+
+
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations\n"], ids=["values", "texts"])
+def test_annotations_are_what_they_were_where_it_was_written(future: str) -> None:
+    """Values, or texts under the future import; and Triton reads the same types from them."""
+    cell = in_a_cell(future + ANNOTATED)
+    for kernel in (cell["kernel"], cell["made"]()):
+        arrived = travelled(kernel)
+        assert arrived.fn.__annotations__ == kernel.fn.__annotations__
+        assert (arrived.fn.__annotations__["alpha"] == "fp64") == (future == "")
+        types = [
+            [(p.annotation, p.is_constexpr) for p in JITFunction(k.fn).params] for k in (arrived, kernel)
+        ]
+        assert types[0] == types[1]
+    x = torch.zeros(8)
+    Launch.of(travelled(cell["kernel"]), 1, x, 1.5, 2, 8, outputs=x).run()
+    assert x.tolist() == [3.0] * 8
 
 
 @triton.constexpr_function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import signal
 import sys
@@ -433,6 +434,103 @@ def test_what_was_computed_before_the_launch_does_not_count(
     assert verdict.mistake == ""
 
 
+@triton.jit
+def pretending_kernel(input_pointer, result_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    """Loads an input, and stores what it was given."""
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    unused = tl.load(input_pointer + offsets, mask=valid)
+    result = tl.load(result_pointer + offsets, mask=valid)
+    tl.store(output_pointer + offsets, tl.where(unused == unused, result, 0.0), mask=valid)
+
+
+def pretended(result: torch.Tensor, *inputs: torch.Tensor) -> Launch:
+    """A launch that loads all inputs, and copies the result."""
+    output = torch.empty_like(result)
+    launches = [launched(pretending_kernel, output, tensor, result) for tensor in inputs]
+    return Launch(tuple(step for launch in launches for step in launch.steps), (output,))
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "said"),
+    [
+        ("00-2", lambda alpha, x, y: pretended(alpha * x + y, x, y), "x and y"),
+        ("00-2", lambda alpha, x, y: pretended(axpy(alpha, x, y).run()[0], x, y), "x and y"),
+        ("00-3", lambda x, y, programs: pretended(x + y, x, y), "x and y"),
+        ("02-3", lambda a, b, c: pretended(a * b + c, a, b, c), "a and b and c"),
+    ],
+    ids=["axpy", "axpy by another launch", "a sum", "a product and a sum"],
+)
+def test_loading_the_inputs_is_not_computing_from_them(
+    exercise: str, answer: Callable[..., Any], said: str
+) -> None:
+    """The result was computed before; it does not follow when the inputs hold other numbers."""
+    verdict = teach.exercise(exercise).evaluate(answer)
+    assert verdict.kind == "computed elsewhere"
+    assert f"with other numbers in {said}, the same launch does not compute from those" in verdict.text
+
+
+@triton.jit
+def sparing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
+    """Does not load x where alpha is zero."""
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    result = tl.load(y_pointer + offsets, mask=valid)
+    if alpha != 0:
+        result += alpha * tl.load(x_pointer + offsets, mask=valid)
+    tl.store(output_pointer + offsets, result, mask=valid)
+
+
+def test_an_input_that_does_not_matter_need_not_be_loaded() -> None:
+    """A kernel that skips x when alpha is zero is right, unless x holds infinities or NaN."""
+    assert any(case.inputs()[0] == 0 for case in AXPY.cases)
+    assert AXPY.evaluate(axpy_with(sparing_kernel)).solved
+
+    def infinite(generator: torch.Generator) -> tuple[Any, ...]:
+        return 0.0, torch.full((4,), float("inf")), eighths(generator, 4)
+
+    strict = dataclasses.replace(AXPY, cases=(*AXPY.cases, Case(infinite)))
+    verdict = strict.evaluate(axpy_with(sparing_kernel))
+    assert verdict.kind == "wrong values"
+    assert verdict.case == "axpy(0, float32[4], float32[4])"
+    assert strict.evaluate(axpy).solved
+
+
+def test_inputs_that_lie_in_one_memory() -> None:
+    """Expanded, and views of one tensor: they hold other numbers the second time too."""
+
+    def packed(generator: torch.Generator) -> tuple[Any, ...]:
+        both = eighths(generator, 2, 40)
+        return both[0], both[1]
+
+    def expanded(generator: torch.Generator) -> tuple[Any, ...]:
+        return eighths(generator, 1).expand(40), eighths(generator, 40)
+
+    def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    def answer(x: torch.Tensor, y: torch.Tensor) -> Launch:
+        output = torch.empty(40, device=x.device)
+        arguments = (x, y, output, x.stride(0), 40)
+        return Launch.of(strided_sum_kernel, 1, *arguments, outputs=output, BLOCK_SIZE=64)
+
+    def before(x: torch.Tensor, y: torch.Tensor) -> Launch:
+        return answer(x.clone(memory_format=torch.contiguous_format), y)
+
+    cases = (Case(packed), Case(expanded))
+    exercise = dataclasses.replace(exercise_on(add, returns_launch=True), cases=cases)
+    assert exercise.evaluate(answer).solved
+    assert exercise.evaluate(before).kind == "computed elsewhere"
+
+
+@triton.jit
+def strided_sum_kernel(x_pointer, y_pointer, output_pointer, x_stride, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    x = tl.load(x_pointer + offsets * x_stride, mask=valid)
+    tl.store(output_pointer + offsets, x + tl.load(y_pointer + offsets, mask=valid), mask=valid)
+
+
 def test_views_and_constants_are_no_computation() -> None:
     """The kernels still load the inputs' own memory."""
 
@@ -475,7 +573,94 @@ def test_race() -> None:
     """In plain order each program repairs what the one before it spoiled, so the result is right, by luck."""
     verdict = AXPY.evaluate(axpy_with(racing_kernel))
     assert verdict.kind == "race"
-    assert "the programs race" in verdict.text
+    zeros, results = "tl.store(output_pointer + ahead", "tl.store(output_pointer + offsets"
+    lines = verdict.text.splitlines()
+    assert lines[0] == (
+        "00-2 axpy: the programs race, for axpy(2.5, float32[300], float32[300]): "
+        "element 64 of output_pointer is written by two programs, with two values."
+    )
+    assert lines[1].startswith(f"  written by program 0, line {line_of(racing_kernel, zeros)}: {zeros}")
+    assert lines[2].startswith(f"  written by program 1, line {line_of(racing_kernel, results)}: {results}")
+    assert lines[3].startswith("  Programs run at the same time, in any order.")
+
+
+@triton.jit
+def sum_into_kernel(x_pointer, total_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    part = tl.sum(tl.load(x_pointer + offsets, mask=offsets < length, other=0.0))
+    tl.store(total_pointer, tl.load(total_pointer) + part)
+
+
+@triton.jit
+def sum_by_atomics_kernel(x_pointer, total_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.atomic_add(total_pointer, tl.sum(tl.load(x_pointer + offsets, mask=offsets < length, other=0.0)))
+
+
+@triton.jit
+def ticket_kernel(x_pointer, total_pointer, length, BLOCK_SIZE: tl.constexpr):
+    """The last program to draw a ticket is expected to be the last of the grid."""
+    ticket = tl.atomic_add(total_pointer + 1, 1.0)
+    if ticket == tl.num_programs(0) - 1:
+        tl.store(
+            total_pointer, tl.load(x_pointer + (length - 1) % BLOCK_SIZE + tl.program_id(0) * BLOCK_SIZE)
+        )
+
+
+def into_an_accumulator(kernel: Any, elements: int = 1) -> Callable[[torch.Tensor], Launch]:
+    def answer(x: torch.Tensor) -> Launch:
+        total = torch.empty(elements, device=x.device)
+        length = x.numel()
+        launch = Launch.of(
+            kernel, (triton.cdiv(length, 64),), x, total, length, outputs=total[:1], accumulators=(total,),
+            BLOCK_SIZE=64,
+        )  # fmt: skip
+        return launch
+
+    return answer
+
+
+def test_sums_that_race_and_sums_that_do_not() -> None:
+    """Whether programs run one by one in any order, as here, shows no difference between the first two."""
+    exercise = exercise_on(lambda x: x.sum()[None], 300, 64, returns_launch=True)
+    verdict = exercise.evaluate(into_an_accumulator(sum_into_kernel))
+    assert verdict.kind == "race"
+    assert "element 0 of total_pointer is written by one program and read by another" in verdict.text
+    assert "tl.atomic_add" in verdict.text
+    assert exercise.evaluate(into_an_accumulator(sum_by_atomics_kernel)).solved
+    last = exercise_on(lambda x: x[-1:], 300, 64, returns_launch=True)
+    verdict = last.evaluate(into_an_accumulator(ticket_kernel, elements=2))
+    assert verdict.kind == "race"
+    assert "gives another result when they run in another order" in verdict.text
+
+
+def test_elements_that_two_programs_write_alike_are_noted() -> None:
+    """A last tile that is moved back, so that it needs no mask, overlaps the one before."""
+
+    def overlapping(x: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        length = x.numel()
+        return Launch.of(overlapping_kernel, (-(-length // 64),), x, output, length, 64, outputs=output)
+
+    verdict = exercise_on(doubled, 300, 128, returns_launch=True).evaluate(overlapping)
+    assert verdict.solved
+    line = line_of(overlapping_kernel, "tl.store")
+    source = "tl.store(output_pointer + offsets, 2 * tl.load(x_pointer + offsets))"
+    assert verdict.text.splitlines()[-4:] == [
+        "Note, for answer(float32[300]): element 236 of output_pointer is written by two programs, "
+        "with one value.",
+        f"  written by program 3, line {line}: {source}",
+        f"  written by program 4, line {line}: {source}",
+        "  Both write the same: the result is right, and the work is done twice.",
+    ]
+    assert "Note" not in exercise_on(doubled, 128, returns_launch=True).evaluate(overlapping).text
+
+
+@triton.jit
+def overlapping_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    start = tl.minimum(tl.program_id(0) * BLOCK_SIZE, length - BLOCK_SIZE)
+    offsets = start + tl.arange(0, BLOCK_SIZE)
+    tl.store(output_pointer + offsets, 2 * tl.load(x_pointer + offsets))
 
 
 @triton.jit

@@ -9,6 +9,7 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
 
 from tests.teach import generated
 from workbench import teach
@@ -44,6 +45,19 @@ def test_solution_passes(exercise: teach.Exercise) -> None:
     assert verdict.text.startswith(f"{exercise.id} {exercise.title}: solved. ")
     assert "This does not prove" in verdict.text
     assert len(teach.solution_explanation(exercise.id)) > 200
+
+
+@each_exercise
+def test_other_inputs_differ_in_what_tensors_hold_alone(exercise: teach.Exercise) -> None:
+    """A launch for the one is run on the other."""
+    for case in exercise.cases:
+        for one, other in zip(case.inputs(), case.other_inputs(), strict=True):
+            if not isinstance(one, torch.Tensor):
+                assert one == other
+                continue
+            forms = [(t.shape, t.dtype, t.stride(), t.untyped_storage().nbytes()) for t in (one, other)]
+            assert forms[0] == forms[1]
+            assert not torch.equal(one, other)
 
 
 @each_exercise

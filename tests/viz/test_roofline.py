@@ -1,66 +1,28 @@
 from __future__ import annotations
 
-import itertools
+import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 
+from tests.viz.drawn import boxes, outside, overlaps, texts
 from workbench.bench.roofline import Ceilings, Point
-from workbench.errors import ArgumentTypeError, UnknownNameError
-from workbench.viz import YOUR_KERNEL, bandwidth_figure, describe, figure_png, roofline_figure
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
+from workbench.viz import (
+    YOUR_KERNEL,
+    bandwidth_figure,
+    describe,
+    describe_bandwidth,
+    figure_png,
+    roofline_figure,
+)
 
 MakePoint = Callable[..., Point]
-
-
-def drawn_texts(figure: Figure) -> list[Text]:
-    """Each text that can be seen; matplotlib also keeps labels of ticks beyond the axes' limits."""
-    unseen = {
-        id(tick.label1)
-        for axes in figure.axes
-        for axis in (axes.xaxis, axes.yaxis)
-        for tick in axis.get_major_ticks()
-        if not axis.get_view_interval()[0] <= tick.get_loc() <= axis.get_view_interval()[1]
-    }
-    found = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_visible()]
-    return [text for text in found if text.get_text().strip() and id(text) not in unseen]
-
-
-def texts(figure: Figure) -> set[str]:
-    return {text.get_text() for text in drawn_texts(figure)}
-
-
-def boxes(figure: Figure) -> list[tuple[Text, tuple[float, float, float, float]]]:
-    """Where each text lies, in pixels; slanted text as a chain of small boxes along it."""
-    figure.canvas.draw()
-    found = []
-    for text in drawn_texts(figure):
-        angle = text.get_rotation()
-        box = text.get_window_extent()
-        if angle % 90 == 0:
-            found.append((text, box.extents))
-            continue
-        text.set_rotation(0)
-        flat = text.get_window_extent()
-        text.set_rotation(angle)
-        along = np.array([np.cos(np.radians(angle)), np.sin(np.radians(angle))])
-        center = np.array([(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2])
-        for step in np.arange(-flat.width / 2, flat.width / 2, 6):
-            x, y = center + step * along
-            found.append((text, (x - 4, y - 4, x + 4, y + 4)))
-    return found
-
-
-def overlaps(figure: Figure) -> list[tuple[str, str]]:
-    return [
-        (one.get_text(), other.get_text())
-        for (one, a), (other, b) in itertools.combinations(boxes(figure), 2)
-        if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] and one is not other
-    ]
 
 
 def markers(figure: Figure) -> list[Line2D]:
@@ -77,9 +39,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(
         bandwidth_figure(ceilings, points, theme=theme),
     ):
         assert overlaps(figure) == []
-        width, height = figure.bbox.size
-        for text, (left, bottom, right, top) in boxes(figure):
-            assert min(left, bottom, width - right, height - top) >= 0, text.get_text()
+        assert outside(figure) == []
         assert len(figure_png(figure)) < 120_000
 
 
@@ -205,6 +165,7 @@ def test_unusual_data_still_gives_a_readable_picture(
     drawn = [make_point(f"p{index}", **changes) for index, changes in enumerate(points_of)]
     for figure in (roofline_figure(roofs, drawn), bandwidth_figure(roofs, drawn)):
         assert overlaps(figure) == []
+        assert outside(figure) == []
         assert sum(len(np.asarray(line.get_xdata())) for line in markers(figure)) == len(drawn)
 
 
@@ -236,20 +197,42 @@ def test_the_description_is_one_sentence_with_the_facts(ceilings: Ceilings, poin
 
 
 def test_bad_arguments_are_named(ceilings: Ceilings, points: list[Point]) -> None:
-    draw: list[Callable[..., object]] = [roofline_figure, bandwidth_figure, describe]
+    draw: list[Callable[..., object]] = [roofline_figure, bandwidth_figure, describe, describe_bandwidth]
     for function in draw:
         with pytest.raises(ArgumentTypeError, match="ceilings: got None"):
             function(None, points)
-        with pytest.raises(ArgumentTypeError, match=r"points\[1\]: got a str"):
+        with pytest.raises(ArgumentTypeError, match=r"points\[1\]: got 'a point', a str"):
             function(ceilings, [points[0], "a point"])
-        with pytest.raises(ArgumentTypeError, match="points: got a int"):
-            function(ceilings, 3)
+        for wrong in (None, 3, float("nan"), "points"):
+            with pytest.raises(ArgumentTypeError, match="points: got "):
+                function(ceilings, wrong)
     with pytest.raises(UnknownNameError, match=r"dtype: 'fp61'.*Did you mean 'fp16'"):
         roofline_figure(ceilings, points, dtype="fp61")
     with pytest.raises(UnknownNameError, match=r"dtype: 'fp8'"):
         describe(ceilings, points, dtype=["fp16", "fp8"])
-    with pytest.raises(UnknownNameError, match="theme"):
-        roofline_figure(ceilings, theme="blue")
+    with pytest.raises(InvalidArgumentError, match="dtype: got no name"):
+        describe(ceilings, points, dtype=[])
+    for dtype in (3, [3], [None]):
+        with pytest.raises(ArgumentTypeError, match="dtype"):
+            roofline_figure(ceilings, points, dtype=dtype)  # type: ignore[arg-type] # that is the mistake
+    theme: Any
+    for theme in ("blue", 3, [], np.zeros(2)):
+        with pytest.raises(UnknownNameError, match="theme"):
+            roofline_figure(ceilings, theme=theme)
+    for figure in (roofline_figure, bandwidth_figure):
+        with pytest.raises(ArgumentTypeError, match="title: got 3"):
+            figure(ceilings, points, title=3)  # type: ignore[arg-type] # that is the mistake
+
+
+def test_what_lies_off_any_axis_is_refused(ceilings: Ceilings, make_point: MakePoint) -> None:
+    for far in ({"seconds": 1e-320}, {"flops": 1, "bytes": 10**60}, {"bytes": 10**300}):
+        for draw in (roofline_figure, bandwidth_figure, describe, describe_bandwidth):
+            with pytest.raises(InvalidArgumentError, match=r"points\[1\].*check the units"):
+                draw(ceilings, [make_point(), make_point(**far)])
+    with pytest.raises(InvalidArgumentError, match=r"ceilings\.bandwidth: 1e\+300"):
+        roofline_figure(replace(ceilings, bandwidth=1e300))
+    with pytest.raises(InvalidArgumentError, match=r"ceilings\.matrix\['fp16'\]"):
+        describe(replace(ceilings, matrix={"fp16": 1e-300}))
 
 
 @pytest.mark.parametrize(
@@ -259,19 +242,175 @@ def test_a_strange_device_name_leaves_the_figure_readable(device: str, make_poin
     ceilings = Ceilings(4.2e12, {"fp16": 7e14}, device, "2026-11-21", recorded=True)
     figure = roofline_figure(ceilings, [make_point(device=device), make_point(provider=YOUR_KERNEL)])
     figure_png(figure)
-    width = figure.bbox.width
-    (title,) = figure.axes[0].findobj(
-        lambda artist: isinstance(artist, Text) and "Roofline of" in artist.get_text()
-    )
-    assert isinstance(title, Text)
-    assert device[:8] in title.get_text()
-    assert title.get_window_extent().x1 <= width
-    caption = figure.texts[-1]
-    assert caption.get_window_extent().y1 < figure.axes[0].xaxis.label.get_window_extent().y0
-    assert "2026-11-21" in caption.get_text()
+    assert figure.axes[0].get_title(loc="left").startswith(f"Roofline of {device[:8]}")
+    assert outside(figure) == []
+    assert overlaps(figure) == []
+    assert "2026-11-21" in caption(figure)
 
 
 def test_whole_numbers_beyond_64_bits_are_drawn(ceilings: Ceilings, make_point: MakePoint) -> None:
     huge = make_point(flops=10**21, bytes=10**21, seconds=1.0)
     assert figure_png(bandwidth_figure(ceilings, [huge]))
     assert figure_png(roofline_figure(ceilings, [huge]))
+
+
+def crowd(make_point: MakePoint, dtypes: list[str]) -> tuple[Ceilings, list[Point]]:
+    """Of twelve providers, eleven operators, four devices; and thirty kernels of one's own at one place."""
+    chosen = random.Random(3)
+    roofs = Ceilings(
+        4e12, {name: 1e12 * 1.9**i for i, name in enumerate(dtypes)}, "some GPU", "2026-01-31", True
+    )
+    points = []
+    for index in range(120):
+        dtype, intensity = chosen.choice(dtypes), 10 ** chosen.uniform(-1, 3.5)
+        rate = min(roofs.matrix[dtype], intensity * 4e12) * chosen.uniform(0.01, 1)
+        points.append(
+            make_point(
+                f"{chosen.choice([512, 4096])} x {index}",
+                provider=f"provider {chosen.randrange(12)}",
+                op=f"operator_{chosen.randrange(11)}",
+                dtype=dtype,
+                flops=int(1e9 * intensity),
+                bytes=10**9,
+                seconds=1e9 * intensity / rate,
+                recorded=index % 3 > 0,
+                device=f"GPU {index % 4}, with the long name that some devices have",
+            )
+        )
+    own = {"provider": YOUR_KERNEL, "dtype": dtypes[0], "when": ""}
+    return roofs, [
+        *points,
+        *(
+            make_point(f"mine {n}", device=f"寒武纪 number {n % 4}, with a name as long", **own)
+            for n in range(30)
+        ),
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_crowd_overlaps_nowhere_and_says_what_had_no_room(make_point: MakePoint, theme: str) -> None:
+    dtypes = [f"dtype{index}" for index in range(11)]
+    roofs, points = crowd(make_point, dtypes)
+    for figure in (
+        roofline_figure(roofs, points, theme=theme),
+        bandwidth_figure(roofs, points, theme=theme),
+    ):
+        assert overlaps(figure) == []
+        assert outside(figure) == []
+        written = texts(figure)
+        labels = {point.label for point in points}
+        missing = len(labels) - len(labels & written)  # each has a series of its own, but all of mine are one
+        ridges = sum(text.startswith("ridge") for text in written)
+        if figure.axes[0].get_xlabel() == "bytes moved":
+            assert f"{missing} labels had no room." in caption(figure)
+        else:
+            assert f"{missing + 11 - ridges} labels had no room." in caption(figure)
+            named = sum(text.endswith(" TFLOP/s") and text.startswith("dtype") for text in written)
+            assert named >= 2
+            assert f"and {11 - named} lower ones" in written
+        # Six colors, eight markers, six fillings: the last of each stands for the rest.
+        rest = sorted(text.split(", ")[1] for text in written if text.endswith(" more") and len(text) < 30)
+        assert rest == ["3 more", "5 more", "6 more"]
+
+
+def test_no_label_covers_a_marker_not_even_the_reader_s_own(make_point: MakePoint) -> None:
+    roofs, points = crowd(make_point, [f"dtype{index}" for index in range(11)])
+    figure = roofline_figure(roofs, points)
+    labels = {point.label for point in points}
+    placed = [box for text, box in boxes(figure) if text.get_text() in labels or text.get_rotation() == 90]
+    markers_at = figure.axes[0].transData.transform([(point.intensity, point.rate) for point in points])
+    assert len(placed) > 10
+    for left, bottom, right, top in placed:
+        assert not ((markers_at > (left, bottom)) & (markers_at < (right, top))).all(axis=1).any()
+
+
+@pytest.mark.parametrize("step", [1.0001, 1.02, 1.2])
+def test_many_ridges_side_by_side_are_summed_up(step: float) -> None:
+    matrix = {f"dtype{index}": 1e14 * step**index for index in range(12)}
+    figure = roofline_figure(Ceilings(4e12, matrix, "some GPU", "2026-01-31", recorded=True))
+    assert overlaps(figure) == []
+    assert outside(figure) == []
+    if step == 1.02:
+        assert "ridges 25 to 31.1" in texts(figure)
+
+
+def test_a_ridge_s_text_makes_way_for_points_along_it(ceilings: Ceilings, make_point: MakePoint) -> None:
+    low = [make_point(f"p{n}", flops=165 * 10**9, bytes=10**9, seconds=0.165 * 4**n) for n in range(4)]
+    written = texts(roofline_figure(ceilings, low))
+    assert "ridge fp16 165, bf16 167 FLOP/byte" not in written
+    assert "ridge fp32 12 FLOP/byte" in written
+
+
+def test_the_legend_names_only_the_looks_that_are_shown(ceilings: Ceilings, make_point: MakePoint) -> None:
+    points = [make_point(f"{n}^3", provider=f"library {n}", dtype=("fp16", "bf16")[n > 6]) for n in range(9)]
+    assert "library 5, 3 more" in texts(roofline_figure(ceilings, points))
+    assert "library 5, 1 more" in texts(roofline_figure(ceilings, points, dtype="fp16"))
+    (last,) = [text for text in texts(roofline_figure(ceilings, points, dtype="bf16")) if "library" in text]
+    assert last == "library 7, 1 more"
+
+
+CHINESE = {"provider": "寒武纪", "op": "矩阵乘法", "label": "大小 2^12", "device": "思元五九零" * 20}
+
+
+def test_what_no_font_can_write_is_spelled_out_and_kept_in_the_description(make_point: MakePoint) -> None:
+    roofs = Ceilings(4e12, {"fp16": 7e14, "半精度": 3e14}, CHINESE["device"], "2026-11-21", recorded=True)
+    points = [make_point(**CHINESE), make_point("x\ny 🚀", provider=YOUR_KERNEL, dtype="半精度")]
+    for figure in (roofline_figure(roofs, points), bandwidth_figure(roofs, points)):
+        figure_png(figure)  # matplotlib would warn here, which fails a test
+        written = texts(figure)
+        assert r"\u5bd2\u6b66\u7eaa" in written
+        assert r"x\ny \U0001f680" in written
+        assert caption(figure).endswith(r"\u...: a character that no font here has.")
+        assert overlaps(figure) == []
+        assert outside(figure) == []
+    for text in (describe(roofs, points[:1]), describe_bandwidth(roofs, points[:1])):
+        assert "寒武纪 矩阵乘法 fp16 大小 2^12" in text
+        assert CHINESE["device"] in text
+
+
+def test_latin_names_need_no_note(ceilings: Ceilings, points: list[Point]) -> None:
+    assert "\\u" not in caption(roofline_figure(ceilings, points))
+
+
+def test_a_long_title_is_cut_before_the_margin(ceilings: Ceilings, points: list[Point]) -> None:
+    figure = roofline_figure(ceilings, points, title="A very long title indeed " * 9)
+    assert overlaps(figure) == []
+    assert figure.axes[0].get_title(loc="left").endswith("…")
+    assert "short" in texts(roofline_figure(ceilings, points, title="short"))
+
+
+def test_the_descriptions_say_what_is_drawn_and_what_is_not(
+    ceilings: Ceilings, make_point: MakePoint
+) -> None:
+    copy = make_point("2^28", op="clone", flops=0, bytes=2**31, seconds=6e-4)
+    assert describe(ceilings, [make_point(), copy]).endswith("roof; left out: 1 without FLOPs.")
+    assert describe_bandwidth(ceilings, [make_point(), copy]) == (
+        "Bandwidth against size on NVIDIA H200, recorded 2026-11-21: memory bandwidth 4.25 TB/s; 2 points, "
+        "moving 101 MB to 2.15 GB, the shortest time 205 µs, the highest bandwidth 3.58 TB/s, "
+        "by cuBLAS clone fp16 2^28."
+    )
+    assert describe_bandwidth(ceilings, []).endswith("TB/s; no points.")
+
+
+@pytest.mark.parametrize("slower", [0.1, 0.2, 0.5, 0.9, 0.999, 1.0, 1.1, 10, 1e4])
+def test_a_line_s_name_stays_in_the_axes_or_is_said_to_be_missing(
+    ceilings: Ceilings, make_point: MakePoint, slower: float
+) -> None:
+    point = make_point(bytes=10**7, seconds=slower * 10**7 / ceilings.bandwidth)
+    figure = bandwidth_figure(ceilings, [point])
+    assert overlaps(figure) == []
+    frame = figure.axes[0].get_window_extent()
+    named = [box for text, box in boxes(figure) if text.get_text().startswith("shortest time")]
+    for left, bottom, right, top in named:
+        assert min(left - frame.x0, bottom - frame.y0, frame.x1 - right, frame.y1 - top) >= 0
+    dotted = [line for line in figure.axes[0].get_lines() if line.get_linestyle() == ":"]
+    assert len(dotted) - bool(named) == ("1 label had no room." in caption(figure))
+
+
+def test_a_day_that_is_not_known_is_left_out(ceilings: Ceilings, make_point: MakePoint) -> None:
+    text = caption(roofline_figure(ceilings, [make_point(when="")]))
+    assert text.endswith("Points recorded on NVIDIA H200.")
+
+
+def test_an_operator_that_is_not_known_has_its_row(ceilings: Ceilings, make_point: MakePoint) -> None:
+    assert "not known" in texts(roofline_figure(ceilings, [make_point(op="")]))

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -105,9 +106,9 @@ def test_points_are_added_from_python_measured_or_made(
 
 
 def test_a_point_that_is_none_is_refused(widget: RooflineWidget) -> None:
-    with pytest.raises(ArgumentTypeError, match="point: got a str"):
+    with pytest.raises(ArgumentTypeError, match="point: got 'fast'"):
         widget.add("fast")  # type: ignore[arg-type] # that is the mistake
-    with pytest.raises(ArgumentTypeError, match="point: got a NoneType"):
+    with pytest.raises(ArgumentTypeError, match="point: got None"):
         widget.add(lambda: None)  # type: ignore[arg-type, return-value] # that is the mistake
     assert len(widget.facts) == 1
 
@@ -172,12 +173,44 @@ def test_roofs_without_points_can_be_shown_and_added_to(ceilings: Ceilings, make
 
 
 def test_data_of_the_wrong_kind_is_refused(ceilings: Ceilings) -> None:
-    with pytest.raises(ArgumentTypeError, match="load: got a Ceilings"):
+    with pytest.raises(ArgumentTypeError, match=r"load: got Ceilings\("):
         RooflineWidget(ceilings)  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(ArgumentTypeError, match="ceilings: got None"):
         RooflineWidget((None, []))  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(InvalidArgumentError, match="load: got no source"):
         RooflineWidget({})
+    with pytest.raises(InvalidArgumentError, match="load: got 3 things"):
+        RooflineWidget((ceilings, [], []))  # type: ignore[arg-type] # that is the mistake
+    with pytest.raises(ArgumentTypeError, match=r"load\[0\]: got 3"):
+        RooflineWidget({3: (ceilings, [])})  # type: ignore[dict-item] # that is the mistake
+    with pytest.raises(ArgumentTypeError, match="add: got 'fast'"):
+        RooflineWidget((ceilings, []), add="fast")  # type: ignore[arg-type] # that is the mistake
+    wrong: Any
+    for wrong in (None, 3, "abc", [], math.nan, lambda: None):
+        with pytest.raises(ArgumentTypeError, match="load: got "):
+            RooflineWidget(wrong)
+
+
+def test_a_point_off_any_axis_is_refused_and_the_picture_stays(
+    widget: RooflineWidget, make_point: MakePoint
+) -> None:
+    good = widget.picture
+    with pytest.raises(InvalidArgumentError, match=r"point: .*check the units"):
+        widget.add(make_point(seconds=1e-320))
+    widget.redraw()
+    assert widget.picture.png == good.png
+
+
+def test_points_without_flops_are_not_counted_as_shown(ceilings: Ceilings, make_point: MakePoint) -> None:
+    widget = RooflineWidget((ceilings, [make_point(), make_point(op="clone", flops=0)]))
+    assert widget.facts == ("1 of 2 points shown.",)
+    assert "left out: 1 without FLOPs" in widget.picture.alt
+
+
+def test_all_dtypes_can_be_seen_at_once(widget: RooflineWidget, make_point: MakePoint) -> None:
+    assert widget.dtypes.rows == len(widget.dtypes.options) == 4
+    roofs = Ceilings(4e12, {f"dtype{n}": 1e14 + n for n in range(6)}, "some GPU", "2026-01-31", recorded=True)
+    assert RooflineWidget((roofs, [])).dtypes.rows == 6
 
 
 @pytest.mark.parametrize(

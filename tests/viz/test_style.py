@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -10,8 +11,19 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from workbench import viz
-from workbench.errors import UnknownNameError
-from workbench.viz.style import DPI, PALETTES, SIZE_INCHES, THEMES, new_figure, resolve_theme
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
+from workbench.viz import style
+from workbench.viz.style import (
+    DPI,
+    PALETTES,
+    SIZE_INCHES,
+    THEMES,
+    drawable,
+    fit,
+    new_figure,
+    resolve_theme,
+    text_color,
+)
 
 Color = NDArray[np.float64]
 
@@ -94,6 +106,17 @@ def test_the_same_figure_gives_the_same_bytes_whatever_the_user_s_settings() -> 
     assert sketch("dark") != expected
 
 
+def test_the_powers_of_a_logarithmic_axis_are_set_as_formulas() -> None:
+    with viz.figure_style():
+        figure, axes = new_figure()
+        axes.loglog([1e-2, 1e4], [1, 1e3])
+        figure.canvas.draw()
+        ticks = [*axes.get_xticklabels(), *axes.get_yticklabels()]
+    written = [tick for tick in ticks if tick.get_text()]
+    assert written
+    assert max(tick.get_window_extent().width for tick in written) < 50  # not the formula's source
+
+
 def test_a_figure_leaves_the_user_s_settings_alone() -> None:
     before = dict(mpl.rcParams)
     sketch("dark")
@@ -116,3 +139,66 @@ def test_a_picture_shows_itself_with_its_alternative_text() -> None:
     assert data["text/plain"] == repr(picture) == "Picture()"
     assert data["image/png"].startswith("iVBORw0KGgo")  # base64 of a PNG's first bytes
     assert metadata["image/png"]["alt"] == "A line that falls, then rises."
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_text_on_a_series_color_can_be_read(theme: viz.style.Theme) -> None:
+    palette = PALETTES[theme]
+    assert min(contrast(text_color(palette, color), color) for color in palette.series) >= 4.5
+
+
+def test_an_installed_font_writes_what_the_first_one_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Neither is in DejaVu Sans. STIXGeneral, which comes with matplotlib too, has one, the other not in bold.
+    sign, thin = "\u29b6", "\u1d84"
+    assert drawable(f"a {sign}") == r"a \u29b6"
+    monkeypatch.setattr(style, "FALLBACK_FONTS", ("no such font", "STIXGeneral"))
+    assert drawable(f"a {sign}{thin}") == f"a {sign}\\u1d84"
+    with viz.figure_style():
+        figure, axes = new_figure()
+        axes.set(title=sign, xlabel=sign)
+    assert viz.figure_png(figure)  # with no warning of a missing glyph, which fails a test
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("2^12 × µs", "2^12 × µs"),
+        ("x\ny\t", r"x\ny\t"),
+        ("\ud800\x00", r"\ud800\x00"),  # half a pair; a NUL
+        ("", ""),
+    ],
+)
+def test_what_cannot_be_written_on_one_line_is_spelled_out(text: str, written: str) -> None:
+    assert drawable(text) == written
+
+
+@pytest.mark.parametrize("text", ["short", "a long name " * 50, "x" * 5000])
+def test_a_text_is_cut_to_fit(text: str) -> None:
+    with viz.figure_style():
+        _, axes = new_figure()
+        note = axes.text(0, 0, text)
+    fit(note, 100)
+    assert note.get_window_extent().width <= 100
+    assert note.get_text() == text or note.get_text().endswith("…")
+    assert text.startswith(note.get_text().removesuffix("…"))
+
+
+@pytest.mark.parametrize("wrong", [None, "figure", 3, [], float("nan"), b"\x89PNG"])
+def test_what_is_no_figure_is_refused(wrong: object) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"figure: got .* Give a matplotlib Figure"):
+        viz.figure_png(wrong)  # type: ignore[arg-type] # that is the mistake
+
+
+def test_what_is_no_picture_is_refused() -> None:
+    png = sketch("light")
+    wrong: Any
+    for wrong in (None, "png", 3, []):
+        with pytest.raises(ArgumentTypeError, match=r"png: got .* Give the bytes of a PNG"):
+            viz.Picture(wrong, "A line.")
+        if wrong != "png":
+            with pytest.raises(ArgumentTypeError, match=r"alt: got .* Give one sentence"):
+                viz.Picture(png, wrong)
+    with pytest.raises(InvalidArgumentError, match="png: bytes that begin with b'GIF89a'"):
+        viz.Picture(b"GIF89a", "A line.")
+    with pytest.raises(InvalidArgumentError, match="alt: got ' '"):
+        viz.Picture(png, " ")

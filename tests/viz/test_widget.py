@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets
 import pytest
 
-from workbench.errors import InvalidArgumentError
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.viz import Drawing, FigureWidget
 from workbench.viz.style import figure_style, new_figure
 
@@ -107,6 +107,70 @@ def test_controls_set_together_are_drawn_once() -> None:
         widget.theme.value = "dark"
     widget.redraw()
     assert widget.draws == 2  # the first, and this one
+
+
+class Shows(FigureWidget):
+    """A widget that draws what it is given."""
+
+    def __init__(self, shown: Any, *rows: Any, **options: Any) -> None:
+        self.shown = shown
+        super().__init__(*rows, **options)
+
+    def draw(self, theme: str) -> Drawing:
+        return self.shown  # type: ignore[no-any-return] # anything at all
+
+
+def drawing(**changes: Any) -> Drawing:
+    with figure_style():
+        figure, _ = new_figure()
+    return Drawing(**{"figure": figure, "alt": "Empty axes.", **changes})
+
+
+@pytest.mark.parametrize("wrong", [None, "drawing", 3, [], float("nan")])
+def test_what_is_no_drawing_is_refused(wrong: object) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"draw: got .* Return a Drawing"):
+        Shows(wrong)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"figure": None}, "figure: got None"),
+        ({"figure": "a figure"}, "figure: got 'a figure'"),
+        ({"alt": None}, "alt: got None"),
+        ({"alt": 3}, "alt: got 3"),
+        ({"alt": ""}, "alt: got ''"),
+        ({"facts": "a fact"}, "facts: got 'a fact'"),  # each of its letters would become a line
+        ({"facts": None}, "facts: got None"),
+        ({"facts": ["a fact", 3]}, r"facts\[1\]: got 3"),
+    ],
+)
+def test_a_drawing_of_something_else_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises((ArgumentTypeError, InvalidArgumentError), match=message):
+        drawing(**changes)
+
+
+@pytest.mark.parametrize("wrong", [None, "row", 3, float("nan"), [None], ["power"], [ipywidgets.Button()]])
+def test_a_row_without_a_control_is_refused(wrong: object) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"rows\[0\].*ipywidgets that have a value"):
+        Shows(drawing(), wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, "row", 3, float("nan"), [None], [3], [[None]], [["button"]]])
+def test_an_unwatched_row_of_something_else_is_refused(wrong: object) -> None:
+    with pytest.raises(ArgumentTypeError, match="unwatched"):
+        Shows(drawing(), unwatched=wrong)
+
+
+def test_other_wrong_arguments_are_named() -> None:
+    with pytest.raises(UnknownNameError, match="theme: 3"):
+        Shows(drawing(), theme=3)
+    widget = Shows(drawing(), unwatched=[[ipywidgets.Button()]])
+    for wrong in (None, "action", 3):
+        with pytest.raises(ArgumentTypeError, match="action: got "):
+            widget.attempt(wrong)  # type: ignore[arg-type] # that is the mistake
+    with pytest.raises(ArgumentTypeError, match="text: got 3"):
+        widget.say(3)  # type: ignore[arg-type] # that is the mistake
 
 
 def test_without_ipywidgets_figures_work_and_a_widget_says_what_to_install() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -14,8 +14,16 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from workbench import device
-from workbench.errors import DeviceError, TensorMismatchError, UnknownNameError
-from workbench.launch import Launch
+from workbench.bench.recording import FLOATS
+from workbench.bench.timing import Subject, callable_of
+from workbench.errors import (
+    DeviceError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_each,
+    check_name,
+    check_type,
+)
 
 # The libraries that multiply matrices, by kind of device.
 VENDOR_LIBRARIES: dict[device.Kind, tuple[str, ...]] = {
@@ -50,7 +58,11 @@ class Baseline:
 
         Args:
             here: the device in question; this process's by default.
+
+        Raises:
+            ArgumentTypeError: `here` is no Device.
         """
+        check_type("here", here, device.Device | None, "Give a Device, or None for this process's.")
         here = here or device.current()
         if self.kind is not None and here.kind != self.kind:
             vendor = {"cuda": "NVIDIA", "hip": "AMD"}[self.kind]
@@ -74,37 +86,51 @@ class Baseline:
 
         Raises:
             DeviceError: it cannot run here.
-            UnknownNameError: it has no such operator.
-            TensorMismatchError: the library has no product of these dtypes.
+            UnknownNameError: it has no such operator, or the operator no such option.
+            ArgumentTypeError, InvalidArgumentError: `inputs` are no tensors, too few or too many.
+            TensorMismatchError: they lie on another device, or the library has no product of these dtypes.
         """
         if reason := self.absence():
             raise DeviceError(f"{reason}. Available here: {', '.join(available())}.")
-        if op not in self.operators:
-            raise UnknownNameError(f"operator of {self.name}", op, self.operators)
+        check_name(f"operator of {self.name}", op, self.operators)
+        operator = _OPERATORS[op]
+        _check_call(op, operator, inputs, options)
+        is_fp8 = inputs[0].dtype.itemsize == 1 and inputs[0].is_floating_point()
+        if is_fp8 and self.library == "cublas":
+            raise TensorMismatchError(
+                "inputs", f"{inputs[0].dtype}", f"{self.name} multiplies no fp8: take the Lt library."
+            )
+        _check_place(inputs)
         if self.compiles:
             # Without fullgraph, torch would fall back to eager code and not say so.
-            return partial(torch.compile(_with(op, options), fullgraph=True, dynamic=False), *inputs)
-        if op == "matmul" and inputs[0].dtype.itemsize == 1:
-            if self.library == "cublas":
-                raise TensorMismatchError(
-                    "inputs", f"{inputs[0].dtype}", f"{self.name} multiplies no fp8: take the Lt library."
-                )
+            whole = torch.compile(_with(operator.function, options), fullgraph=True, dynamic=False)
+            return partial(whole, *inputs)
+        if is_fp8 and op == "matmul":
             return _scaled_product(*inputs)
-        function = partial(_FUNCTIONS[op], *inputs, **options)
+        function = partial(operator.function, *inputs, **options)
         return function if self.library is None else _preferring(self.library, function)
 
 
-_FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
-    "add": torch.add,
-    "clone": torch.clone,
-    "matmul": torch.matmul,
-    "sum": torch.sum,
+@dataclass(frozen=True)
+class _Operator:
+    """Torch's function, how many tensors it takes, and the options that a baseline passes on."""
+
+    function: Callable[..., torch.Tensor]
+    inputs: int
+    options: tuple[str, ...] = ()
+
+
+_OPERATORS = {
+    "add": _Operator(torch.add, 2, ("alpha",)),
+    "clone": _Operator(torch.clone, 1),
+    "matmul": _Operator(torch.matmul, 2),
+    "sum": _Operator(torch.sum, 1, ("dim", "keepdim", "dtype")),
 }
 
 BASELINES = {
     baseline.name: baseline
     for baseline in (
-        Baseline("torch", "PyTorch, eager mode", tuple(_FUNCTIONS)),
+        Baseline("torch", "PyTorch, eager mode", tuple(_OPERATORS)),
         Baseline("torch.compile", "PyTorch's compiler (Inductor)", ("add", "clone", "sum"), compiles=True),
         # torch calls AMD's libraries by the names of their NVIDIA counterparts.
         Baseline("cuBLAS", "NVIDIA's BLAS, classic interface", ("matmul",), "cuda", "cublas"),
@@ -121,8 +147,7 @@ def get(name: str) -> Baseline:
     Raises:
         UnknownNameError: there is none; the message lists the nearest names.
     """
-    if not isinstance(name, str) or name not in BASELINES:
-        raise UnknownNameError("baseline", name, BASELINES)
+    check_name("baseline", name, BASELINES)
     return BASELINES[name]
 
 
@@ -137,13 +162,24 @@ def product_libraries(dtype: str, kind: device.Kind | None = None) -> tuple[str,
     Args:
         dtype: its name, such as "fp16".
         kind: the kind of device; this process's by default.
+
+    Raises:
+        UnknownNameError: the dtype, or the kind.
     """
+    check_name("dtype", dtype, FLOATS)
+    if kind is not None:
+        check_name("kind", kind, VENDOR_LIBRARIES)
     names = VENDOR_LIBRARIES[kind or device.current().kind]
     return tuple(name for name in names if not dtype.startswith("fp8") or name.endswith("Lt"))
 
 
 def product_layout(dtype: str) -> str:
-    """The layout that libraries multiply a dtype in: "nt" for fp8, which has no other, else "nn"."""
+    """The layout that libraries multiply a dtype in: "nt" for fp8, which has no other, else "nn".
+
+    Raises:
+        UnknownNameError: the dtype.
+    """
+    check_name("dtype", dtype, FLOATS)
     return "nt" if dtype.startswith("fp8") else "nn"
 
 
@@ -157,8 +193,7 @@ def blas_library(name: str) -> Iterator[None]:
     Raises:
         UnknownNameError: the name. DeviceError: this build of torch does not have the library.
     """
-    if name not in _LIBRARIES:
-        raise UnknownNameError("BLAS library", name, _LIBRARIES)
+    check_name("BLAS library", name, _LIBRARIES)
     before = torch.backends.cuda.preferred_blas_library()
     _prefer_quietly(name)
     try:
@@ -170,7 +205,12 @@ def blas_library(name: str) -> Iterator[None]:
 
 @contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """Within it, fp32 matrices are multiplied as tf32 where `dtype` is "tf32", else in full precision."""
+    """Within it, fp32 matrices are multiplied as tf32 where `dtype` is "tf32", else in full precision.
+
+    Raises:
+        UnknownNameError: the dtype.
+    """
+    check_name("dtype", dtype, FLOATS)
     settings = torch.backends.cuda.matmul
     before = settings.fp32_precision
     settings.fp32_precision = "tf32" if dtype == "tf32" else "ieee"
@@ -180,7 +220,7 @@ def precision(dtype: str) -> Iterator[None]:
         settings.fp32_precision = before
 
 
-def kernels_of(subject: Launch | Callable[[], object]) -> tuple[str, ...]:
+def kernels_of(subject: Subject) -> tuple[str, ...]:
     """The kernels and copies that really run on the device in one call, each once, in order of their start.
 
     Empty where none run on a GPU, and where the profiler is not allowed to see them (some drivers and
@@ -188,10 +228,13 @@ def kernels_of(subject: Launch | Callable[[], object]) -> tuple[str, ...]:
 
     Args:
         subject: a Launch, or a function of no arguments.
+
+    Raises:
+        ArgumentTypeError: it is neither.
     """
+    function = callable_of("subject", subject)
     if not device.current().is_gpu:
         return ()
-    function = subject.run if isinstance(subject, Launch) else subject
     function()
     torch.cuda.synchronize()
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
@@ -206,9 +249,36 @@ def kernels_of(subject: Launch | Callable[[], object]) -> tuple[str, ...]:
 _LIBRARIES = ("cublas", "cublaslt", "ck")
 
 
-def _with(op: str, options: dict[str, Any]) -> Callable[..., torch.Tensor]:
+def _check_call(
+    op: str, operator: _Operator, inputs: Sequence[torch.Tensor], options: Mapping[str, object]
+) -> None:
+    check_each("inputs", inputs, torch.Tensor, "Give tensors.")
+    if len(inputs) != operator.inputs:
+        raise InvalidArgumentError(
+            "inputs", f"got {len(inputs)} tensors", f"The operator {op} takes {operator.inputs}."
+        )
+    for name in options:
+        check_name(f"option of {op}", name, operator.options)
+
+
+def _check_place(inputs: Sequence[torch.Tensor]) -> None:
+    here = device.current()
+    places = sorted({str(tensor.device) for tensor in inputs})
+    if len(places) > 1:
+        raise TensorMismatchError(
+            "inputs", f"tensors on {' and '.join(places)}", "Move them all to one device."
+        )
+    if inputs[0].device.type != here.torch_device:
+        raise TensorMismatchError(
+            "inputs",
+            f"tensors on {places[0]}, while kernels run on {here.name}",
+            f"Create them with device={here.torch_device!r}.",
+        )
+
+
+def _with(operation: Callable[..., torch.Tensor], options: Mapping[str, Any]) -> Callable[..., torch.Tensor]:
     def function(*inputs: torch.Tensor) -> torch.Tensor:
-        return _FUNCTIONS[op](*inputs, **options)
+        return operation(*inputs, **options)
 
     return function
 

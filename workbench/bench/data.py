@@ -5,13 +5,23 @@ Zeros or small integers would flatter a GPU: fewer bits toggle, so that it draws
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from workbench import device
 from workbench.bench.recording import FLOATS, LAYOUTS
-from workbench.errors import UnknownNameError, check_positive
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    check_name,
+    check_positive,
+    check_type,
+)
+
+# Lengths and seeds fit into 64 bits, as in torch.
+_MOST = 2**63 - 1
 
 _TORCH_DTYPES = {
     "fp64": torch.float64,
@@ -30,8 +40,7 @@ def torch_dtype(dtype: str) -> torch.dtype:
     Raises:
         UnknownNameError: it is not the name of a floating-point dtype.
     """
-    if dtype not in FLOATS:
-        raise UnknownNameError("dtype", dtype, FLOATS)
+    check_name("dtype", dtype, FLOATS)
     if device.current().architecture.startswith("gfx94"):
         if dtype == "fp8_e4m3":
             return torch.float8_e4m3fnuz
@@ -44,10 +53,11 @@ def product_absence(dtype: str, here: device.Device) -> str:
     """Why a device's matrix units do not multiply this dtype, in words; empty where they do.
 
     Raises:
-        UnknownNameError: as :func:`torch_dtype`.
+        UnknownNameError: as :func:`torch_dtype`. ArgumentTypeError: `here` is no Device.
+        InvalidArgumentError: a device of NVIDIA has no architecture such as "sm_90".
     """
-    if dtype not in FLOATS:
-        raise UnknownNameError("dtype", dtype, FLOATS)
+    check_name("dtype", dtype, FLOATS)
+    check_type("here", here, device.Device, "Give a Device, such as device.current().")
     if dtype == "fp8_e5m2":
         return "no library multiplies two fp8_e5m2 matrices"
     if here.kind == "interpreter":
@@ -59,22 +69,54 @@ def product_absence(dtype: str, here: device.Device) -> str:
             return f"{here.architecture} has no fp8"
         return ""
     least = {"tf32": 80, "bf16": 80, "fp8_e4m3": 89}.get(dtype, 0)
-    capability = int(here.architecture.removeprefix("sm_"))
-    return f"{dtype} needs sm_{least}, this is {here.architecture}" if capability < least else ""
+    capability = here.architecture.removeprefix("sm_")
+    if not capability.isdecimal():
+        raise InvalidArgumentError("here", f"its architecture is {here.architecture!r}", "It is like sm_90.")
+    return f"{dtype} needs sm_{least}, this is {here.architecture}" if int(capability) < least else ""
 
 
 def normal(shape: Sequence[int], dtype: str, *, seed: int = 0) -> torch.Tensor:
     """A contiguous tensor of standard normal values on this device, the same for the same seed.
 
+    Args:
+        shape: its lengths, of 0 or more.
+        dtype: a name of a floating-point dtype.
+        seed: a whole number of 0 or more.
+
     Raises:
         UnknownNameError: as :func:`torch_dtype`.
+        ArgumentTypeError, InvalidArgumentError: the seed, or the shape, be it by more memory than there is.
     """
+    kind = torch_dtype(dtype)
+    _check_shape(shape, kind)
+    _check_whole("seed", seed)
     place = device.current().torch_device
     generator = torch.Generator(device=place).manual_seed(seed)
-    kind = torch_dtype(dtype)
     if kind.itemsize == 1:  # torch draws no fp8
-        return torch.randn(*shape, generator=generator, device=place).to(kind)
-    return torch.randn(*shape, generator=generator, device=place, dtype=kind)
+        return torch.randn(tuple(shape), generator=generator, device=place).to(kind)
+    return torch.randn(tuple(shape), generator=generator, device=place, dtype=kind)
+
+
+def _check_shape(shape: Sequence[int], dtype: torch.dtype) -> None:
+    check_type("shape", shape, tuple | list, "Give a length for each axis, such as (4096, 4096).")
+    for axis, length in enumerate(shape):
+        _check_whole(f"shape[{axis}]", length)
+    here = device.current()
+    needed = math.prod(shape) * dtype.itemsize
+    if needed > here.memory_bytes:
+        raise InvalidArgumentError(
+            "shape",
+            f"{tuple(shape)} takes {needed // 10**9} GB, and {here.name} has {here.memory_bytes // 10**9} GB",
+            "Give smaller lengths.",
+        )
+
+
+def _check_whole(argument: str, value: int) -> None:
+    fix = f"Give a whole number from 0 to {_MOST}."
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(argument, f"got {value!r}, a {type(value).__name__}", fix)
+    if not 0 <= value <= _MOST:
+        raise InvalidArgumentError(argument, f"got {value}", fix)
 
 
 def matrices(m: int, n: int, k: int, dtype: str, layout: str = "nn") -> tuple[torch.Tensor, torch.Tensor]:
@@ -88,8 +130,7 @@ def matrices(m: int, n: int, k: int, dtype: str, layout: str = "nn") -> tuple[to
     Raises:
         UnknownNameError: dtype or layout. ArgumentTypeError, InvalidArgumentError: a length.
     """
-    if layout not in LAYOUTS:
-        raise UnknownNameError("layout", layout, LAYOUTS)
+    check_name("layout", layout, LAYOUTS)
     for name, length in (("m", m), ("n", n), ("k", k)):
         check_positive(name, length)
     a = normal((m, k), dtype, seed=0) if layout[0] == "n" else normal((k, m), dtype, seed=0).t()

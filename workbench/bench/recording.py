@@ -11,7 +11,7 @@ import html
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,10 @@ from workbench.errors import (
     InvalidArgumentError,
     NotMeasurableError,
     RecordingError,
-    UnknownNameError,
+    check_each,
+    check_name,
+    check_type,
+    in_brief,
 )
 
 # tf32: matrix units multiply fp32 tensors rounded to 10 bits. fp8_e4m3: the "fn" variant; on MI300 "fnuz".
@@ -50,6 +53,7 @@ CASE_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     ),
     "memory operator": (frozenset({"shape"}), frozenset({"alpha"})),
 }
+_ALL_CASE_KEYS = frozenset(key for must, may in CASE_KEYS.values() for key in must | may)
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def load(path: str | os.PathLike[str]) -> list[Line]:
         RecordingError: a line does not fit, be it by one field, broken JSON or an end that was never written.
     """
     try:
-        content = _as_path(path).read_bytes()
+        content = as_path(path).read_bytes()
     except OSError as error:
         raise InvalidArgumentError(
             "path", f"{path}: {error.strerror}", "Give the path of a recording."
@@ -162,8 +166,7 @@ def shipped(device_slug: str) -> list[Line]:
         UnknownNameError: there is none for it; the message lists those there are. Else as :func:`load`.
     """
     files = {path.stem: path for path in recordings_folder().glob("*.jsonl")}
-    if device_slug not in files:
-        raise UnknownNameError("recording", device_slug, files)
+    check_name("recording", device_slug, files)
     return load(files[device_slug])
 
 
@@ -171,20 +174,28 @@ def append(path: str | os.PathLike[str], lines: Iterable[Line]) -> None:
     """Add lines to a recording, or begin one: all of them or, where writing fails, none.
 
     The file is locked meanwhile. A crash in between leaves a line without its line break, which :func:`load`
-    and this function refuse.
+    and this function refuse. Of what the file holds, this function looks at the last line alone.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: the path is none, or the file cannot be written.
-        RecordingError: its last line was cut off.
+        ArgumentTypeError: the path or a line is none.
+        InvalidArgumentError: the file cannot be written, or a line was made unfit after it was made.
+        RecordingError: the file's last line was cut off or does not fit.
     """
-    data = "".join(json.dumps(asdict(line), ensure_ascii=False) + "\n" for line in lines).encode()
+    checked = _as_lines(lines)
+    for index, line in enumerate(checked):
+        if fault := _fault(vars(line)):
+            field, *rest = fault
+            raise InvalidArgumentError(f"lines[{index}].{field}", *rest)
+    data = "".join(json.dumps(asdict(line), ensure_ascii=False) + "\n" for line in checked).encode()
     try:
-        _as_path(path).parent.mkdir(parents=True, exist_ok=True)
+        as_path(path).parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            before = file.seek(0, os.SEEK_END)
-            if before and os.pread(file.fileno(), 1, before - 1) != b"\n":
-                raise _cut_off(path, Path(path).read_bytes().count(b"\n") + 1)
+            file.seek(0)
+            content = file.read()
+            before = len(content)
+            if content:
+                _check_end(path, content)
             try:
                 if file.write(data) != len(data):
                     raise OSError(None, "the disk is full")
@@ -212,11 +223,22 @@ def select(
     """The lines that have all the given values; a line's `case` must have those of `case`, and may have more.
 
     Raises:
-        UnknownNameError: `dtype` or `mode` is none that a line can have.
+        UnknownNameError: `dtype`, `mode` or a key of `case` is none that a line can have; or there are lines,
+            and none has this `device` or `op`. Other values that no line has select nothing.
+        ArgumentTypeError: `lines` are no Lines, `case` is no mapping, or `provider` or `run` no text.
     """
-    for what, name, known in (("dtype", dtype, DTYPES), ("mode", mode, MODES)):
-        if name is not None and name not in known:
-            raise UnknownNameError(what, name, known)
+    lines = _as_lines(lines)
+    for what, text in (("provider", provider), ("run", run)):
+        check_type(what, text, str | None, "Give a text, or None for any.")
+    check_type("case", case, Mapping | None, 'Give keys of a line\'s case, such as {"m": 4096}.')
+    known: dict[str, Collection[str]] = {"dtype": DTYPES, "mode": MODES}
+    if lines:
+        known |= {"device": {line.device for line in lines}, "op": {line.op for line in lines}}
+    for what, name in (("dtype", dtype), ("mode", mode), ("device", device), ("op", op)):
+        if name is not None and what in known:
+            check_name(what, name, known[what])
+    for key in case or {}:
+        check_name("key of case", key, _ALL_CASE_KEYS)
     wanted = {"device": device, "op": op, "dtype": dtype, "provider": provider, "mode": mode, "run": run}
     wanted = {name: value for name, value in wanted.items() if value is not None}
     problem = {key: list(value) if isinstance(value, tuple) else value for key, value in (case or {}).items()}
@@ -228,12 +250,20 @@ def select(
     ]
 
 
-def latest_run(lines: Iterable[Line]) -> list[Line]:
-    """The lines of the run that ended last, of two within a second the later in the file; none of none."""
-    lines = list(lines)
+def latest_run(lines: Iterable[Line], *, op: str | None = None) -> list[Line]:
+    """The lines of the run that ended last, of two within a second the later in the file; none of none.
+
+    Args:
+        lines: of any runs.
+        op: of those runs only in which this operator was measured; None for all.
+
+    Raises:
+        ArgumentTypeError: they are no Lines. UnknownNameError: there are lines, and none has this `op`.
+    """
+    lines = _as_lines(lines)
     if not lines:
         return []
-    last = max(reversed(lines), key=lambda line: line.time)
+    last = max(reversed(select(lines, op=op)), key=lambda line: line.time)
     return select(lines, run=last.run)
 
 
@@ -248,12 +278,12 @@ def ratio(lines: Iterable[Line], numerator: str, denominator: str) -> float:
         InvalidArgumentError: the lines are of several runs, problems or modes, or name a provider twice.
         UnknownNameError: a provider has no line.
         NotMeasurableError: the times are the interpreter's.
+        ArgumentTypeError: `lines` are no Lines.
     """
-    lines = list(lines)
+    lines = _as_lines(lines)
     times = {line.provider: line.median_ms for line in lines}
     for provider in (numerator, denominator):
-        if provider not in times:
-            raise UnknownNameError("provider", provider, times)
+        check_name("provider", provider, times)
     same: dict[str, set[Any]] = {
         "runs": {line.run for line in lines},
         "problems": {(line.op, str(sorted(line.case.items())), line.dtype, line.data) for line in lines},
@@ -280,7 +310,11 @@ def points(lines: Iterable[Line], *, recorded: bool = True) -> list[Point]:
     Args:
         lines: the measurements.
         recorded: False where they were measured just now.
+
+    Raises:
+        ArgumentTypeError: `lines` are no Lines, or `recorded` is neither True nor False.
     """
+    check_type("recorded", recorded, bool, "Give True or False.")
     return [
         Point(
             label=line.problem,
@@ -294,7 +328,7 @@ def points(lines: Iterable[Line], *, recorded: bool = True) -> list[Point]:
             when=line.when[:10],
             recorded=recorded,
         )
-        for line in lines
+        for line in _as_lines(lines)
         if line.mode == "events" and line.flops is not None and line.bytes
     ]
 
@@ -324,20 +358,27 @@ def table(
 
     Raises:
         UnknownNameError: the style, or a column.
+        ArgumentTypeError, InvalidArgumentError: `lines` are no Lines; `columns` are no names, or none.
     """
-    if style not in _STYLES:
-        raise UnknownNameError("style", style, _STYLES)
+    check_name("style", style, _STYLES)
+    columns = check_each("columns", columns, str, "Give names in a list, such as ['op', 'ms'].")
+    if not columns:
+        raise InvalidArgumentError("columns", "none", f"Name some of {', '.join(_COLUMNS)}.")
     for name in columns:
-        if name not in _COLUMNS:
-            raise UnknownNameError("column", name, _COLUMNS)
-    lines = list(lines)
+        check_name("column", name, _COLUMNS)
+    lines = _as_lines(lines)
     rows = [[_COLUMNS[name](line) for name in columns] for line in lines]
     sources = dict.fromkeys(f"{line.device}, {line.when[:10]}, commit {line.commit}" for line in lines)
-    return _STYLES[style](list(columns), rows, list(sources) or ["no lines"])
+    return _STYLES[style](columns, rows, list(sources) or ["no lines"])
 
 
 def in_short(case: Mapping[str, Any]) -> str:
-    """A case in few characters: "4096^3", "16 x 4096 x 4096", "2^28"."""
+    """A case in few characters: "4096^3", "16 x 4096 x 4096", "2^28".
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: as :func:`check_case`.
+    """
+    check_case(case)
     if "layout" in case:
         m, n, k = case["m"], case["n"], case["k"]
         text = f"{m}^3" if m == n == k else f"{m} x {n} x {k}"
@@ -352,13 +393,41 @@ def in_short(case: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in case.items())
 
 
+def check_case(case: Mapping[str, Any]) -> None:
+    """See that a problem is described in the keys of one family of `CASE_KEYS`, with values that fit.
+
+    Raises:
+        ArgumentTypeError: it is no mapping. InvalidArgumentError: its keys, or a value.
+    """
+    check_type("case", case, Mapping, _CASE_FIX)
+    if not _is_case(dict(case)):
+        raise InvalidArgumentError("case", f"got {in_brief(dict(case))}", _CASE_FIX)
+
+
+def _as_lines(lines: object) -> list[Line]:
+    return check_each("lines", lines, Line, "Give Lines, such as those of recording.load(path).")
+
+
+def _check_end(path: object, content: bytes) -> None:
+    """Refuse a file that ends in something else than a whole line.
+
+    Raises:
+        RecordingError: what is wrong with its last line.
+    """
+    number = content.count(b"\n")
+    if not content.endswith(b"\n"):
+        raise _cut_off(path, number + 1)
+    _parse(path, number, content[:-1].rpartition(b"\n")[2])
+
+
 def _cut_off(path: object, line: int) -> RecordingError:
     return RecordingError(
         path, line, "line", "it does not end in a line break, so its writing was cut off", "Remove this line."
     )
 
 
-def _as_path(path: object) -> Path:
+def as_path(path: object) -> Path:
+    """`path` as a Path. Raises ArgumentTypeError where it is neither that nor a text, or holds a NUL."""
     if not isinstance(path, str | os.PathLike) or "\0" in str(path):
         raise ArgumentTypeError("path", f"got {path!r}", "Give the path of a file, as a text or a Path.")
     return Path(path)
@@ -379,7 +448,7 @@ def _parse(path: object, number: int, raw: bytes) -> Line:
             "line", f"not JSON ({error})", "Write one JSON object a line, none left empty."
         ) from None
     if not isinstance(record, dict):
-        raise refuse("line", f"got {_short(record)}", "Write one JSON object a line.")
+        raise refuse("line", f"got {in_brief(record)}", "Write one JSON object a line.")
     for name in FIELDS:
         if name not in record:
             raise refuse(name, "missing", f"Every line has the fields {', '.join(FIELDS)}.")
@@ -410,7 +479,7 @@ def _fault(record: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """The first field that does not fit: its name, what it was, and what to do; None when all do."""
     for name, (fits, fix) in _CHECKS.items():
         if not fits(record[name]):
-            return name, f"got {_short(record[name])}", fix
+            return name, f"got {in_brief(record[name])}", fix
     if not record["p20_ms"] <= record["median_ms"] <= record["p80_ms"]:
         given = ", ".join(f"{name} {record[name]}" for name in ("p20_ms", "median_ms", "p80_ms"))
         return "median_ms", f"out of order: {given}", "It lies between p20_ms and p80_ms."
@@ -528,11 +597,6 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("median_ms", "p20_ms", "p80_ms"), _MILLISECONDS),
     **dict.fromkeys(("flops", "bytes"), _COUNT),
 }
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _rate(value: float | None) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from numbers import Real
 from typing import Literal
 
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_each, check_name, check_type
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Ceilings:
         recorded: True where the numbers come from a recording, False where they were measured just now.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: a bandwidth or a rate is not a finite number above 0.
+        ArgumentTypeError, InvalidArgumentError: a bandwidth or a rate is not a finite number above 0, or
+            another attribute is not as above.
     """
 
     bandwidth: float
@@ -39,14 +41,20 @@ class Ceilings:
 
     def __post_init__(self) -> None:
         check_positive_number("bandwidth", self.bandwidth, "bytes per second")
+        check_type("matrix", self.matrix, Mapping, 'Give a rate for each dtype: {"fp16": 7e14}.')
+        check_each("matrix", self.matrix, str, "Its keys are names of dtypes.")
         for dtype, rate in self.matrix.items():
             check_positive_number(f"matrix[{dtype!r}]", rate, "FLOP per second")
+        check_type("device", self.device, str, "Give the device's name.")
+        if not self.device.strip():
+            raise InvalidArgumentError("device", f"got {self.device!r}", "Give the device's name.")
+        _check_day("when", self.when)
+        check_type("recorded", self.recorded, bool, "Give True or False.")
         object.__setattr__(self, "matrix", dict(self.matrix))  # a copy: the caller may go on with its own
 
     def rate(self, dtype: str) -> float:
         """The compute roof of a dtype, FLOP/s. Raises UnknownNameError where none was measured."""
-        if dtype not in self.matrix:
-            raise UnknownNameError("dtype", dtype, self.matrix)
+        check_name("dtype", dtype, self.matrix)
         return self.matrix[dtype]
 
 
@@ -57,17 +65,18 @@ class Point:
     Attributes:
         label: the problem in short, such as "4096^3".
         provider: what ran: "workbench", "torch", "cuBLAS", ...
-        op: the operator.
+        op: the operator; empty where it is not known.
         dtype: "fp16", "bf16", "tf32", ...
         flops: floating-point operations of one call; 0 for a copy, which has a bandwidth but no intensity.
         bytes: the least bytes that one call must move.
         seconds: the time of one call.
         device: where it ran.
-        when: the day, ISO (2026-01-31).
+        when: the day, ISO (2026-01-31); empty where it is not known.
         recorded: True where it comes from a recording, False where it was measured just now.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `flops` is below 0, or `bytes` or `seconds` not above 0.
+        ArgumentTypeError, InvalidArgumentError: `flops` is below 0, `bytes` or `seconds` not above 0, or
+            another attribute is not as above.
     """
 
     label: str
@@ -82,10 +91,16 @@ class Point:
     recorded: bool
 
     def __post_init__(self) -> None:
-        if self.flops != 0:
+        for name in ("label", "provider", "op", "dtype", "device", "when"):
+            check_type(name, getattr(self, name), str, "Give a text.")
+        check_type("flops", self.flops, Real, "Give a number of operations (0 for a copy).")
+        if self.flops != 0 or isinstance(self.flops, bool):
             check_positive_number("flops", self.flops, "operations (0 for a copy)")
         check_positive_number("bytes", self.bytes, "bytes")
         check_positive_number("seconds", self.seconds, "seconds")
+        if self.when:
+            _check_day("when", self.when)
+        check_type("recorded", self.recorded, bool, "Give True or False.")
 
     @property
     def intensity(self) -> float:
@@ -141,11 +156,25 @@ def distance(point: Point, ceilings: Ceilings) -> float:
     A point without FLOPs is held to the bandwidth alone.
 
     Raises:
+        ArgumentTypeError: `point` is no Point, or `ceilings` are no Ceilings.
         UnknownNameError: `ceilings` has no compute roof for the point's dtype.
     """
+    check_type("point", point, Point, "Give a Point, such as those of recording.points(lines).")
+    check_type("ceilings", ceilings, Ceilings, "Give the Ceilings of a device, such as those of a recording.")
     if point.flops == 0:
         return point.bandwidth / ceilings.bandwidth
     return point.rate / attainable(point.intensity, ceilings.bandwidth, ceilings.rate(point.dtype))
+
+
+def _check_day(argument: str, value: object) -> None:
+    fix = "Give a day such as 2026-01-31."
+    check_type(argument, value, str, fix)
+    try:
+        is_day = date.fromisoformat(str(value)).isoformat() == value  # it takes other spellings too
+    except ValueError:
+        is_day = False
+    if not is_day:
+        raise InvalidArgumentError(argument, f"got {value!r}", fix)
 
 
 def _check_roofs(bandwidth: float, rate: float) -> None:

@@ -8,24 +8,34 @@ many calls into one graph and times its replays: no gaps of launching between th
 from __future__ import annotations
 
 import gc
+import inspect
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from numbers import Real
 from typing import Literal
 
 import torch
 import triton.testing
+from triton.runtime.errors import InterpreterError
 
-from workbench import device
+from workbench import compat, device
 from workbench.bench.roofline import check_positive_number
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
+    KernelError,
     NotMeasurableError,
-    UnknownNameError,
+    WorkbenchError,
+    check_each,
+    check_name,
     check_positive,
+    check_type,
+    readers_frames,
 )
 from workbench.launch import Launch, Work
 
@@ -42,6 +52,9 @@ class Measurement:
         mode: "events" (caches flushed before each call), "cuda_graph" (calls in a row: inputs that fit stay
             in the cache) or "interpreter" (a CPU's time, which says nothing about any GPU).
         flops, bytes: the work of one call; None where unknown.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above.
     """
 
     median_ms: float
@@ -50,6 +63,12 @@ class Measurement:
     mode: str
     flops: int | None = None
     bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("median_ms", "p20_ms", "p80_ms"):
+            check_positive_number(name, getattr(self, name), "milliseconds")
+        check_name("mode", self.mode, _TIMERS)
+        Work(0 if self.flops is None else self.flops, 0 if self.bytes is None else self.bytes)  # checks them
 
     @property
     def tflops(self) -> float | None:
@@ -90,6 +109,8 @@ def measure(
     Raises:
         NotMeasurableError: no GPU runs the kernels here; or the work cannot be captured in a CUDA graph.
         UnknownNameError: the mode. ArgumentTypeError, InvalidArgumentError: other arguments.
+        KernelError: the subject failed; the message shows the line of its source. Only what a GPU's full
+            memory raises, torch.OutOfMemoryError, is left as it is.
     """
     measured = measure_together(
         {"subject": subject},
@@ -126,18 +147,17 @@ def measure_together(
     Raises:
         as :func:`measure`.
     """
-    if not isinstance(candidates, Mapping):
-        raise ArgumentTypeError(
-            "candidates", f"got a {type(candidates).__name__}", 'Give them by name: {"mine": launch}.'
-        )
-    if work is not None and not isinstance(work, Work):
-        raise ArgumentTypeError("work", f"got {work!r}, a {type(work).__name__}", "Give a Work, or None.")
-    functions = {name: _function(name, subject) for name, subject in candidates.items()}
+    by_name = 'Give them by name: {"mine": launch}.'
+    check_type("candidates", candidates, Mapping, by_name)
+    check_each("candidates", candidates, str, by_name)
+    if not candidates:
+        raise InvalidArgumentError("candidates", "none", by_name)
+    check_type("work", work, Work | None, "Give a Work, or None.")
+    functions = {name: callable_of(name, subject) for name, subject in candidates.items()}
     check_positive("rounds", rounds)
     check_positive_number("warmup_ms", warmup_ms, "milliseconds")
     check_positive_number("rep_ms", rep_ms, "milliseconds")
-    if mode not in ("events", "cuda_graph"):
-        raise UnknownNameError("mode", mode, ("events", "cuda_graph"))
+    check_name("mode", mode, ("events", "cuda_graph"))
     label: str = mode
     if not device.current().is_gpu:
         refuse_interpreter_time(interpreter)
@@ -160,13 +180,23 @@ def take_turns(
         functions: by name.
         rounds: how many.
         timer_of_round: from the number of the round to what times one function in it.
+
+    Raises:
+        KernelError: as :func:`measure`. ArgumentTypeError, InvalidArgumentError: other arguments.
     """
+    check_type("functions", functions, Mapping, 'Give them by name: {"mine": function}.')
+    check_positive("rounds", rounds)
+    if not callable(timer_of_round):
+        raise ArgumentTypeError(
+            "timer_of_round", f"got a {type(timer_of_round).__name__}", "Give a function of the round."
+        )
     times: dict[str, list[float]] = {name: [] for name in functions}
     order = list(functions)
     for index in range(rounds):
         timer = timer_of_round(index)
         for name in order:
-            times[name].extend(timer(functions[name]))
+            with _failures_of(functions[name]):
+                times[name].extend(timer(functions[name]))
         order.reverse()
     return times
 
@@ -175,10 +205,16 @@ def summarize(times_ms: Sequence[float], mode: str, work: Work | None = None) ->
     """Median, p20 and p80 of single times (linear between neighbors).
 
     Raises:
-        InvalidArgumentError: there are no times.
+        InvalidArgumentError: there are no times, or one is not a finite number of 0 or more.
+        ArgumentTypeError: they are not numbers. UnknownNameError: the mode.
     """
+    times_ms = check_each("times_ms", times_ms, Real, "Give milliseconds.")
     if not times_ms:
         raise InvalidArgumentError("times_ms", "empty", "Give at least one time.")
+    for index, time_ms in enumerate(times_ms):
+        if not 0 <= time_ms < math.inf:
+            raise InvalidArgumentError(f"times_ms[{index}]", f"got {time_ms}", "Give finite milliseconds.")
+    check_type("work", work, Work | None, "Give a Work, or None.")
     several = times_ms if len(times_ms) > 1 else [times_ms[0]] * 2
     p20, _, _, p80 = statistics.quantiles(several, n=5, method="inclusive")
     median = statistics.median(times_ms)
@@ -200,21 +236,22 @@ def launch_overhead(subject: Subject, *, calls: int = 100, batches: int = 20) ->
 
     Raises:
         NotMeasurableError: no GPU runs the kernels here.
-        ArgumentTypeError, InvalidArgumentError: other arguments.
+        ArgumentTypeError, InvalidArgumentError: other arguments. KernelError: as :func:`measure`.
     """
-    function = _function("subject", subject)
+    function = callable_of("subject", subject)
     check_positive("calls", calls)
     check_positive("batches", batches)
     if not device.current().is_gpu:
         refuse_interpreter_time(allowed=False)
     costs = []
-    for _ in range(batches + 1):
+    with _failures_of(function):
+        for _ in range(batches + 1):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            costs.append((time.perf_counter() - start) / calls)
         torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            function()
-        costs.append((time.perf_counter() - start) / calls)
-    torch.cuda.synchronize()
     return statistics.median(costs[1:]) * 1e6  # the first batch compiles and warms up
 
 
@@ -222,8 +259,9 @@ def refuse_interpreter_time(allowed: bool) -> None:
     """Say why there is nothing to measure where kernels are interpreted.
 
     Raises:
-        NotMeasurableError: always, unless `allowed`.
+        NotMeasurableError: always, unless `allowed`. ArgumentTypeError: `allowed` is neither True nor False.
     """
+    check_type("interpreter", allowed, bool, "Give True or False.")
     if not allowed:
         reason = device.gpu_absence() or "TRITON_INTERPRET is set, although there is a GPU"
         raise NotMeasurableError(
@@ -233,14 +271,67 @@ def refuse_interpreter_time(allowed: bool) -> None:
         )
 
 
-def _function(name: str, subject: object) -> Callable[[], object]:
+def callable_of(argument: str, subject: object) -> Callable[[], object]:
+    """What to call to run a subject: a Launch's `run`, or the function itself.
+
+    Args:
+        argument: its name, for the message.
+        subject: as :func:`measure`.
+
+    Raises:
+        ArgumentTypeError: it is neither Launch nor function, a kernel without its launch, or wants arguments.
+    """
     if isinstance(subject, Launch):
         return subject.run
-    if callable(subject):
-        return subject
-    raise ArgumentTypeError(
-        name, f"got a {type(subject).__name__}", "Give a Launch, or a function of no arguments."
-    )
+    if compat.is_kernel(subject) or compat.is_wrapped_kernel(subject):
+        raise ArgumentTypeError(
+            argument, "got a kernel, without grid and arguments", "Give Launch.of(kernel, grid, ...)."
+        )
+    if not callable(subject):
+        raise ArgumentTypeError(
+            argument, f"got a {type(subject).__name__}", "Give a Launch, or a function of no arguments."
+        )
+    try:
+        inspect.signature(subject, follow_wrapped=False).bind()
+    except ValueError:
+        pass  # built in, with no signature to look at
+    except TypeError as error:
+        raise ArgumentTypeError(
+            argument,
+            f"got {_name_of(subject)}, which cannot be called without arguments ({error})",
+            "Give a Launch, or a function of no arguments such as lambda: f(x).",
+        ) from None
+    return subject
+
+
+def _name_of(function: object) -> str:
+    inner = function.func if isinstance(function, partial) else function
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+@contextmanager
+def _failures_of(function: Callable[[], object]) -> Iterator[None]:
+    """What a measured function raises, as a KernelError that shows the reader's own line.
+
+    Around the whole measurement instead of each call, which it would make slower.
+    """
+    try:
+        yield
+    except (WorkbenchError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        own = error.__cause__ if isinstance(error, InterpreterError) else None
+        raise _kernel_error(_name_of(function), own or error) from error
+
+
+def _kernel_error(name: str, error: BaseException) -> KernelError:
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    fix = "Make it run by itself before you measure it."
+    frames = readers_frames(error)
+    if not frames:
+        return KernelError(name, reason, fix=fix)
+    last = frames[-1]
+    return KernelError(name, reason, file=last.filename, line=last.lineno, source=last.line, fix=fix)
 
 
 def _events(warmup_ms: float, rep_ms: float) -> Timer:

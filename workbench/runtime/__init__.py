@@ -4,6 +4,6 @@
 both. Checks and traces run in a worker that interprets, whatever this process does.
 """
 
-from workbench.runtime.interpret import Interpreted, interpret, warm_up
+from workbench.runtime.interpret import Interpreted, StepObserver, interpret, observe, warm_up
 
-__all__ = ["Interpreted", "interpret", "warm_up"]
+__all__ = ["Interpreted", "StepObserver", "interpret", "observe", "warm_up"]

@@ -6,26 +6,25 @@ import contextlib
 import io
 import os
 import random
-import threading
-import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
-from workbench.errors import WorkerError
-from workbench.interpreter import Access
+from workbench.interpreter import Access, Computation
 from workbench.launch import Launch, Step
 from workbench.runtime.source import KernelSource, pack, unpack
+from workbench.runtime.worker import NO_GPU, Worker
 
-START_SECONDS = 120.0
+worker = Worker(
+    {"TRITON_INTERPRET": "1", **NO_GPU},
+    advice="Look for a loop that never ends, or make the problem smaller: an operation takes 50 µs.",
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def interpret(
     """
     launch.check()
     packed, owners = _pack_launch(launch)
-    served: _Served = _worker.call(_serve, packed, poison, seed, record, timeout=timeout)
+    served: _Served = worker.call(_serve, packed, poison, seed, record, timeout=timeout)
     memories = _as_tensors(served.memories)
     return Interpreted(
         outputs=tuple(_unpack_value(view, memories) for view in packed.outputs),
@@ -78,92 +77,50 @@ def interpret(
     )
 
 
-def warm_up() -> None:
-    """Start the worker in the background, so that the first check does not wait for it."""
-    _worker.submit(os.getpid)
+class StepObserver(Protocol):
+    """Sees a step run, in the worker; what `result` returns is sent back."""
+
+    def access(self, access: Access, /) -> None:
+        """A load, store or atomic."""
+
+    def computation(self, computation: Computation, /) -> None:
+        """A dot, reduction, scan or operation on floating-point numbers."""
+
+    def result(self) -> Any:
+        """What was seen; it is pickled."""
 
 
-class Worker:
-    """One process that stays warm, ends with its parent, and is started anew after a crash.
+def observe(
+    launch: Launch,
+    observers: Callable[[], StepObserver],
+    orders: Sequence[Sequence[int]],
+    *,
+    timeout: float = 120.0,
+) -> list[Any]:
+    """Run `launch` in the interpreter under the eyes of one observer a step; its own tensors stay untouched.
 
     Args:
-        environment: variables that it is started with.
+        launch: from this process, whatever device drives it.
+        observers: makes an observer; a class or function that can be pickled.
+        orders: for each step, the numbers of the programs to run, in order (see
+            :func:`workbench.interpreter.watched`).
+        timeout: seconds, after which the worker is stopped.
+
+    Returns:
+        what each observer's `result()` returned.
+
+    Raises:
+        as :func:`interpret`.
     """
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self._environment = environment
-        self._lock = threading.RLock()
-        self._executor: ProcessPoolExecutor | None = None
-
-    def submit(self, function: Any, *args: Any) -> Future[Any]:
-        """Queue a call; it starts the process if there is none."""
-        with self._lock:
-            if self._executor is None:
-                self._executor = ProcessPoolExecutor(
-                    max_workers=1,
-                    env=self._environment,
-                    initializer=_end_with_parent,
-                    initargs=(os.getpid(),),
-                )
-                self._started = self._executor.submit(os.getpid)
-            future: Future[Any] = self._executor.submit(function, *args)
-            return future
-
-    def call(self, function: Any, *args: Any, timeout: float) -> Any:
-        """The result of `function(*args)` in the worker; the time begins when the process has started.
-
-        Threads take turns, so that one whose time is over stops no other's call.
-
-        Raises:
-            what the function raises; WorkerError where the process dies or the time is over.
-        """
-        with self._lock:
-            try:
-                future = self.submit(function, *args)
-                self._started.result(START_SECONDS)
-                return future.result(timeout)
-            except KeyboardInterrupt:
-                self.stop()
-                raise
-            except FutureTimeoutError:
-                self.stop()
-                raise WorkerError(
-                    f"The kernel did not finish within {timeout:g} s in the interpreter and was stopped. "
-                    "Look for a loop that never ends, or make the problem smaller: an operation takes 50 µs."
-                ) from None
-            except BrokenProcessPool as error:
-                self.stop()
-                raise WorkerError(
-                    f"The worker process died while it ran the kernel ({error}). The next call starts one."
-                ) from None
-
-    def stop(self) -> None:
-        """End the process; the next call starts another."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, kill_workers=True)
-            self._executor = None
+    launch.check()
+    packed, _ = _pack_launch(launch)
+    seen: list[Any] = worker.call(_serve_observed, packed, observers, list(orders), timeout=timeout)
+    return seen
 
 
-def _end_with_parent(parent: int) -> None:
-    """In the worker: leave when the parent is gone. loky alone outlives a parent that is killed."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-_worker = Worker(
-    {
-        "TRITON_INTERPRET": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "HIP_VISIBLE_DEVICES": "",
-        "ROCR_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-    }
-)
+def warm_up() -> None:
+    """Start the worker in the background, so that the first check does not wait for it."""
+    worker.submit(os.getpid)
 
 
 @dataclass(frozen=True)
@@ -244,21 +201,7 @@ def _bytes_of(storage: torch.UntypedStorage) -> bytes:
 
 def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Served:
     """In the worker: run the launch on its copies."""
-    memories = _as_tensors(packed.memories)
-    unpack_value = partial(_unpack_value, memories=memories)
-    launch = Launch(
-        tuple(
-            Step(
-                unpack(kernel),
-                grid,
-                tuple(map(unpack_value, args)),
-                {k: unpack_value(v) for k, v in meta.items()},
-            )
-            for kernel, grid, args, meta in packed.steps
-        ),
-        tuple(map(unpack_value, packed.outputs)),
-        tuple(map(unpack_value, packed.accumulators)),
-    )
+    launch, memories = _unpack_launch(packed)
     if poison:
         for output in launch.outputs:
             fill_with_poison(output)
@@ -285,6 +228,41 @@ def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Se
         tuple(map(tuple, accesses)),
         printed.getvalue(),
     )
+
+
+def _serve_observed(
+    packed: _Packed, observers: Callable[[], StepObserver], orders: list[Sequence[int]]
+) -> list[Any]:
+    """In the worker: run the launch on its copies, and return what was seen of each step."""
+    launch, _ = _unpack_launch(packed)
+    launch.reset()
+    seen = []
+    with contextlib.redirect_stdout(io.StringIO()):
+        for step, order in zip(launch.steps, orders, strict=True):
+            observer = observers()
+            step.run(observer=observer.access, computed=observer.computation, order=order)
+            seen.append(observer.result())
+    return seen
+
+
+def _unpack_launch(packed: _Packed) -> tuple[Launch, list[torch.Tensor]]:
+    """The launch, and the memories in which its tensors lie."""
+    memories = _as_tensors(packed.memories)
+    unpack_value = partial(_unpack_value, memories=memories)
+    launch = Launch(
+        tuple(
+            Step(
+                unpack(kernel),
+                grid,
+                tuple(map(unpack_value, args)),
+                {k: unpack_value(v) for k, v in meta.items()},
+            )
+            for kernel, grid, args, meta in packed.steps
+        ),
+        tuple(map(unpack_value, packed.outputs)),
+        tuple(map(unpack_value, packed.accumulators)),
+    )
+    return launch, memories
 
 
 def _shuffled(programs: int, seed: int) -> list[int]:

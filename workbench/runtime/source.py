@@ -5,10 +5,12 @@ compiles. What travels is the source, with the jit functions and the constants t
 """
 
 from __future__ import annotations
+import __future__
 
 import importlib
 import inspect
 import linecache
+import operator
 import os
 import pickle
 import symtable
@@ -16,7 +18,7 @@ import textwrap
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import triton
@@ -26,6 +28,9 @@ from workbench import compat
 from workbench.errors import ArgumentTypeError
 
 _CONSTANTS = (bool, int, float, str, bytes, type(None), tl.dtype)
+_FUTURE_FLAGS = reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class KernelSource:
         file_lines: the whole text of a notebook cell, so that lines can be shown; empty where `file` is a
             real file.
         is_constexpr_function: whether it was decorated with `@triton.constexpr_function`.
+        future: compiler flags, those of the `from __future__ import ...` above it: with `annotations`, Triton
+            is given the text of `alpha: "fp64"`, quotes included.
         names: what it needs from around it, by name.
     """
 
@@ -49,6 +56,7 @@ class KernelSource:
     text: str
     file_lines: tuple[str, ...]
     is_constexpr_function: bool
+    future: int
     names: tuple[tuple[str, Any], ...]
 
 
@@ -99,6 +107,7 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
         text,
         file_lines=() if os.path.exists(file) else tuple(linecache.getlines(file)),
         is_constexpr_function=compat.is_constexpr_function(kernel),
+        future=function.__code__.co_flags & _FUTURE_FLAGS,
         names=tuple((n, _pack_value(name, n, around[n], (*callers, function))) for n in needed),
     )
 
@@ -156,7 +165,9 @@ def _unpack(pickled: bytes) -> Any:
         linecache.cache[source.file] = (0, None, list(source.file_lines), source.file)
     namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, "triton": triton}
     namespace |= {name: _unpack_value(value) for name, value in source.names}
-    exec(compile("\n" * (source.line - 1) + source.text, source.file, "exec"), namespace)
+    text = "\n" * (source.line - 1) + source.text
+    # Not with the future imports of this module, but with those of the kernel's own.
+    exec(compile(text, source.file, "exec", flags=source.future, dont_inherit=True), namespace)
     decorate = triton.constexpr_function if source.is_constexpr_function else triton.jit
     return decorate(namespace[source.name])
 

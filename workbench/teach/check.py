@@ -1,8 +1,9 @@
 """The check: a learner's answer, tried on every case of an exercise, and a verdict in words.
 
-A launch runs in the interpreter, on copies, into outputs full of NaN: once with its programs in plain order
-and once shuffled, with every access to memory recorded. So the verdict can name the line that stored a wrong
-element.
+A launch runs in the interpreter, on copies, into outputs full of NaN. First with its programs in plain order
+and every access to memory recorded: so the verdict can name the line that stored a wrong element, and two
+programs that race for one. Then with its programs shuffled and with other numbers in its inputs, which a
+result that was computed before the launch does not follow.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import inspect
 import io
 import itertools
+import re
 import signal
 import threading
 import traceback
@@ -22,9 +24,9 @@ from typing import Any, Literal
 import torch
 
 from workbench import compat, runtime
-from workbench.errors import OutOfBoundsError, WorkbenchError, WorkerError
+from workbench.errors import KernelError, OutOfBoundsError, WorkbenchError, WorkerError
 from workbench.launch import Launch
-from workbench.teach import comparison, mutants, observation
+from workbench.teach import comparison, mutants, newcomer, observation, races
 from workbench.teach.comparison import in_words
 from workbench.teach.definition import Case, Definition, Mutant
 from workbench.teach.observation import Usage, Writers, share_memory
@@ -50,8 +52,8 @@ Kind = Literal[
     "unwritten elements",
     "inputs changed",
     "out of bounds",
-    "race",  # the result depends on the order of the programs
-    "computed elsewhere",  # right, but what the launch is given was computed before it
+    "race",  # two programs touch one element, or the result depends on the order of the programs
+    "computed elsewhere",  # right, but computed before the launch, which does not follow its inputs
     "over budget",
 ]
 
@@ -92,20 +94,34 @@ def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdi
     call = ""
     try:
         function = _function(definition, candidate)
-        usages = []
+        answers = []
         for case in definition.cases:
             call = _call(definition, case)
             with _prints_kept(shown=case is definition.cases[0]):
-                usages.append(_try(definition, function, case, timeout))
-        for case, usage in zip(definition.cases, usages, strict=True):
+                answers.append(_try(definition, function, case, timeout))
+        for case, answer in zip(definition.cases, answers, strict=True):
             call = _call(definition, case)
-            _check_budget(definition, case, usage)
+            _check_budget(definition, case, answer.usage)
     except _Rejected as rejected:
         text = f"{definition.name}: {rejected}"
         if rejected.evidence is not None and (mutant := _mutant_like(definition, function)):
             return Verdict(rejected.kind, f"{text}\nIt looks like this: {mutant.says}", call, mutant.name)
         return Verdict(rejected.kind, text, call)
-    return Verdict("solved", _passing_text(definition))
+    note = next((answer.note for answer in answers if answer.note), "")
+    return Verdict("solved", _passing_text(definition) + note)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A right answer to one case.
+
+    Attributes:
+        usage: what the launch used; None for what launches nothing.
+        note: what is remarkable about it, in lines to be appended.
+    """
+
+    usage: Usage | None = None
+    note: str = ""
 
 
 class _Rejected(Exception):
@@ -163,11 +179,8 @@ def _call(definition: Definition, case: Case) -> str:
     return f"{definition.function}({', '.join(map(in_words, case.inputs()))})"
 
 
-def _try(definition: Definition, function: Callable[..., Any], case: Case, timeout: float) -> Usage | None:
+def _try(definition: Definition, function: Callable[..., Any], case: Case, timeout: float) -> _Answer:
     """Run the function on one case and judge the result.
-
-    Returns:
-        what a launch used; None for what launches nothing.
 
     Raises:
         _Rejected: the answer is wrong.
@@ -187,31 +200,52 @@ def _try(definition: Definition, function: Callable[..., Any], case: Case, timeo
             raise _Rejected("inputs changed", f"{call} changes its argument {name}. Leave the inputs alone.")
     if not definition.returns_launch:
         _compare_values(definition, result, case, call)
-        return None
+        return _Answer()
 
-    launch = _launch(result, tensors, call)
-    expected, exact = map(_as_tensors, _expected(definition, case))
+    return _try_launch(definition, _launch(result, tensors, call), tensors, case, timeout)
+
+
+def _try_launch(
+    definition: Definition, launch: Launch, inputs: dict[str, torch.Tensor], case: Case, timeout: float
+) -> _Answer:
+    """Run a launch that the function made of `inputs`, and judge it; raises as :func:`_try`."""
+    call = _call(definition, case)
+    expected, exact = map(_as_tensors, _expected(definition, case.inputs()))
     if len(launch.outputs) != len(expected):
         text = (
             f"the launch of {call} names {len(launch.outputs)} outputs, not {len(expected)}: outputs=output."
         )
         raise _Rejected("wrong type", text)
     _check_forms(launch.outputs, expected, "the output", call)
-    plain, shuffled = _interpreted(launch, call, timeout)
-    print(plain.printed, end="")
-    usage = observation.usage(launch, plain.accesses, plain.outputs)
-    if is_first and usage.stored_bytes == 0:
-        raise _Rejected("not solved yet", "not solved yet. The kernel stores nothing.")
-    _check_changed(launch, plain.changed, tensors, call)
-    if usage.result != tuple(map(observation.bits, shuffled.outputs)):
+    run = _interpreted(launch, call, timeout, record=True)
+    print(run.printed, end="")
+    usage = observation.usage(launch, run.accesses, run.outputs)
+    if case is definition.cases[0] and usage.stored_bytes == 0:
+        text = "not solved yet. The kernel stores nothing."
+        raise _Rejected("not solved yet", text + newcomer.hint(text, _kernels(launch)))
+    _check_changed(launch, run.changed, inputs, call)
+    race = races.find(launch, run.accesses)
+    if race is not None and not race.is_harmless:
         raise _Rejected(
             "race",
-            f"the programs race: {call} gives another result when they run in another order.\n"
-            "  Look for elements that two programs write, or that one writes and another reads.",
+            f"the programs race, for {call}: {race.describe()}\n"
+            "  Programs run at the same time, in any order. Leave an element to one of them, or use atomics, "
+            "such as tl.atomic_add.",
         )
-    _compare_outputs(launch, plain, expected, exact, usage, call)
-    _check_loaded(launch, plain.accesses, tensors, call)
-    return usage
+    _compare_outputs(launch, run, expected, exact, usage, call)
+    _check_follows(definition, launch, run.accesses, inputs, case, timeout)
+    if race is None:
+        return _Answer(usage)
+    return _Answer(
+        usage,
+        f"\nNote, for {call}: {race.describe()}\n"
+        "  Both write the same: the result is right, and the work is done twice.",
+    )
+
+
+def _kernels(launch: Launch) -> str:
+    """The source of its kernels."""
+    return "\n".join(inspect.getsource(compat.python_function(step.kernel)) for step in launch.steps)
 
 
 def _returned(function: Callable[..., Any], inputs: tuple[Any, ...], call: str, timeout: float) -> object:
@@ -225,18 +259,26 @@ def _returned(function: Callable[..., Any], inputs: tuple[Any, ...], call: str, 
         text = f"{call} did not return within {timeout:g} s. Look for a loop that never ends."
         raise _Rejected("unfinished", text) from None
     except (Exception, SystemExit) as error:
-        text = f"{call} raises {type(error).__name__}: {error}"
-        raise _Rejected("raises", text + _line_of(error, function), type(error)) from None
+        text = _in_short(f"{type(error).__name__}: {error}")
+        number, line = _line_of(error, function)
+        shown = f"\n  line {number}: {line}" if number else ""
+        hint = newcomer.hint(text, line)
+        raise _Rejected("raises", f"{call} raises {text}{shown}{hint}", type(error)) from None
     return result
 
 
-def _line_of(error: BaseException, function: Callable[..., Any]) -> str:
-    """The line of the function's own file that was running, shown."""
+def _line_of(error: BaseException, function: Callable[..., Any]) -> tuple[int, str]:
+    """The line of the function's own file that was running: its number and its text; 0 if there is none."""
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename == file:
-            return f"\n  line {frame.lineno}: {(frame.line or '').strip()}"
-    return ""
+            return frame.lineno or 0, (frame.line or "").strip()
+    return 0, ""
+
+
+def _in_short(text: str) -> str:
+    """An error's words without what differs from one run to the next, addresses, and without long arrays."""
+    return re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"\[[-+\d\s.,e]{40,}\]", "[...]", text))
 
 
 class _TimeOver(BaseException):
@@ -282,24 +324,24 @@ def _launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launc
 
 
 def _interpreted(
-    launch: Launch, call: str, timeout: float
-) -> tuple[runtime.Interpreted, runtime.Interpreted]:
-    """The launch with its programs in plain order, and shuffled."""
+    launch: Launch, call: str, timeout: float, *, seed: int | None = None, record: bool = False
+) -> runtime.Interpreted:
+    """The launch in the interpreter, into outputs full of NaN; arguments as those of `runtime.interpret`."""
 
-    def rejected(kind: Kind, error: WorkbenchError, evidence: object = None) -> _Rejected:
-        indented = str(error).replace("\n", "\n  ")
-        return _Rejected(kind, f"the launch of {call} fails.\n  {indented}", evidence)
+    def rejected(kind: Kind, error: WorkbenchError, evidence: object = None, hint: str = "") -> _Rejected:
+        indented = _in_short(str(error)).replace("\n", "\n  ")
+        return _Rejected(kind, f"the launch of {call} fails.\n  {indented}{hint}", evidence)
 
     try:
-        plain = runtime.interpret(launch, poison=True, record=True, timeout=timeout)
-        if all(step.programs == 1 for step in launch.steps):
-            return plain, plain
-        return plain, runtime.interpret(launch, poison=True, seed=SHUFFLE_SEED, timeout=timeout)
+        return runtime.interpret(launch, poison=True, seed=seed, record=record, timeout=timeout)
     except OutOfBoundsError as error:
         # Up to the colon it says whose memory, and whether it is read or written.
         raise rejected("out of bounds", error, error.reason.partition(":")[0]) from None
     except WorkerError as error:
         raise rejected("unfinished", error) from None
+    except KernelError as error:
+        hint = newcomer.hint(_in_short(error.reason), error.source or "")
+        raise rejected("raises", error, hint=hint) from None
     except WorkbenchError as error:
         raise rejected("raises", error) from None
     except SystemExit:
@@ -319,26 +361,56 @@ def _check_changed(
             raise _Rejected("out of bounds", text)
 
 
-def _check_loaded(
-    launch: Launch, accesses: observation.Accesses, inputs: dict[str, torch.Tensor], call: str
+def _check_follows(
+    definition: Definition,
+    launch: Launch,
+    accesses: observation.Accesses,
+    inputs: dict[str, torch.Tensor],
+    case: Case,
+    timeout: float,
 ) -> None:
-    """Every input has to be loaded from its own memory: torch or another launch could have done the work."""
-    unused = [name for name, tensor in inputs.items() if not observation.loads(launch, accesses, tensor)]
-    if unused:
+    """With other numbers in its inputs, and its programs shuffled, the same launch has to be right too.
+
+    Otherwise its result depends on the order of the programs, or comes from somewhere else: torch or another
+    launch could have done the work.
+    """
+    call, others = _call(definition, case), case.other_inputs()
+    other_tensors = (value for value in others if isinstance(value, torch.Tensor))
+    for tensor, other in zip(inputs.values(), other_tensors, strict=True):
+        tensor.untyped_storage().copy_(other.untyped_storage())  # all of it: an expanded tensor takes no copy
+    expected, exact = map(_as_tensors, _expected(definition, others))
+
+    def is_right(seed: int | None) -> bool:
+        run = _interpreted(launch, call, timeout, seed=seed)
+        outputs = zip(run.outputs, exact, expected, strict=True)
+        return not any(comparison.wrong_elements(o, e.cpu(), own.cpu()).any() for o, e, own in outputs)
+
+    if is_right(SHUFFLE_SEED):
+        return
+    if is_right(None):
         raise _Rejected(
-            "computed elsewhere",
-            f"the result of {call} is right, but no kernel of the launch loads {' and '.join(unused)}.\n"
-            "  Give the kernel the inputs themselves, and compute nothing before it runs.",
+            "race",
+            f"the programs race: {call} gives another result when they run in another order.\n"
+            "  Look for atomics whose result is used: which program comes first is not known.",
         )
+    unused = [name for name, tensor in inputs.items() if not observation.loads(launch, accesses, tensor)]
+    reason = f"no kernel of the launch loads {' and '.join(unused)}"
+    if not unused:
+        reason = f"with other numbers in {' and '.join(inputs)}, the same launch does not compute from those"
+    raise _Rejected(
+        "computed elsewhere",
+        f"the result of {call} is right, but {reason}.\n"
+        "  Give the kernel the inputs themselves, and compute nothing before it runs.",
+    )
 
 
-def _expected(definition: Definition, case: Case) -> tuple[Any, Any]:
+def _expected(definition: Definition, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
     """What the specification says: computed in the inputs' own dtypes, and in float64."""
     wide = (
         value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for value in case.inputs()
+        for value in inputs
     )
-    return definition.specification(*case.inputs()), definition.specification(*wide)
+    return definition.specification(*inputs), definition.specification(*wide)
 
 
 def _as_tensors(value: object) -> tuple[torch.Tensor, ...]:
@@ -349,7 +421,7 @@ def _as_tensors(value: object) -> tuple[torch.Tensor, ...]:
 
 def _compare_values(definition: Definition, result: object, case: Case, call: str) -> None:
     """Judge what a function returned that launches nothing."""
-    expected, exact = _expected(definition, case)
+    expected, exact = _expected(definition, case.inputs())
     if tensors := _as_tensors(expected):
         results = _as_tensors(result)
         if len(results) != len(tensors):
@@ -489,7 +561,7 @@ def _signs(
     """
     for case in definition.cases:
         try:
-            _check_budget(definition, case, _try(definition, function, case, timeout))
+            _check_budget(definition, case, _try(definition, function, case, timeout).usage)
             yield None
         except _Rejected as rejected:
             if rejected.evidence is None:

@@ -15,12 +15,17 @@ from workbench import device
 SOLUTIONS = Path(__file__).parent / "solutions"
 
 
+# What lies between the seeds of a case's two sets of tensors.
+_OTHER_SEED = 1_000_003
+
+
 @dataclass(frozen=True)
 class Case:
     """One set of arguments on which a candidate is tried.
 
     Attributes:
-        build: makes the arguments, tensors on the CPU, from a seeded generator.
+        build: makes the arguments, tensors on the CPU, from a seeded generator. The seed may decide what the
+            tensors hold and nothing else: a launch for one seed is also run on the tensors of another.
         seed: the generator's seed.
     """
 
@@ -29,7 +34,14 @@ class Case:
 
     def inputs(self) -> tuple[Any, ...]:
         """The arguments, made anew, on the device that runs kernels here; the same on every machine."""
-        arguments = self.build(torch.Generator().manual_seed(self.seed))
+        return self._built(self.seed)
+
+    def other_inputs(self) -> tuple[Any, ...]:
+        """The same, with other numbers in the tensors."""
+        return self._built(self.seed + _OTHER_SEED)
+
+    def _built(self, seed: int) -> tuple[Any, ...]:
+        arguments = self.build(torch.Generator().manual_seed(seed))
         here = device.current().torch_device
         return tuple(value.to(here) if isinstance(value, torch.Tensor) else value for value in arguments)
 

@@ -1,7 +1,7 @@
 """Figures (matplotlib) and widgets (ipywidgets). They draw plain results that others measured or traced."""
 
 from workbench.viz.points import YOUR_KERNEL
-from workbench.viz.roofline import bandwidth_figure, describe, roofline_figure
+from workbench.viz.roofline import bandwidth_figure, describe, describe_bandwidth, roofline_figure
 from workbench.viz.roofline_widget import RooflineWidget
 from workbench.viz.style import Picture, figure_png, figure_style
 from workbench.viz.tile_map import TileMapWidget, describe_tile_map, tile_map_figure
@@ -16,6 +16,7 @@ __all__ = [
     "TileMapWidget",
     "bandwidth_figure",
     "describe",
+    "describe_bandwidth",
     "describe_tile_map",
     "figure_png",
     "figure_style",

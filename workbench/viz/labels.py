@@ -7,30 +7,32 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.text import Annotation
 from numpy.typing import NDArray
+
+from workbench.viz.style import fit
 
 Pixels = NDArray[np.float64]
 
-# What a place costs. Too much, and the label is left out: better missing than unreadable.
+# What a place costs. At the limit the label is left out: better missing than unreadable or over the data.
 _OUTSIDE, _ON_A_LABEL, _ON_A_POINT, _NEARER_ANOTHER, _ON_A_LINE, _FARTHER = (
     1000.0,
     100.0,
-    10.0,
+    50.0,
     10.0,
     0.4,
     0.1,
 )
-_TOO_MUCH = _ON_A_POINT
+_LIMIT, _LIMIT_OF_REQUIRED = _NEARER_ANOTHER, _ON_A_POINT
 # The same text this near (pixels) to a place where it stands already says nothing new.
 _REPEATED = 40.0
+_WIDEST = 230.0  # a label, pixels
 
 
 @dataclass(frozen=True)
 class Label:
     """A text that wants to stand next to the point (x, y), in data coordinates.
 
-    A `required` one takes the best place there is; another is left out where it would not read.
+    A `required` one chooses before the others, and may stand farther off, even nearer to another point.
     """
 
     text: str
@@ -42,29 +44,27 @@ class Label:
 
 def place_labels(
     axes: Axes, labels: Sequence[Label], *, points: Pixels, lines: Pixels, boxes: Sequence[Pixels] = ()
-) -> list[Annotation]:
+) -> int:
     """Write `labels` into `axes`, each at the best place around its point; required ones choose first.
 
     Args:
         axes: with their limits and position final.
         labels: the wishes.
-        points: (n, 2), where markers are, in pixels: never covered if it can be helped.
+        points: (n, 2), where markers are, in pixels: never covered.
         lines: (n, 2), samples of lines, in pixels: covered only when all else is taken.
         boxes: (4,) each, left, bottom, right, top in pixels: texts that are there already.
 
     Returns:
-        The texts that were written.
+        How many were left out because they would not have read there.
     """
     frame = np.array(axes.get_window_extent().extents)
     taken = np.array(boxes).reshape(-1, 4)
-    written: list[Annotation] = []
+    backing = {"facecolor": axes.get_facecolor(), "linewidth": 0, "pad": 0}  # else lines cross digits out
+    left_out = 0
     anchors: list[tuple[str, Pixels]] = []
     for label in sorted(labels, key=lambda label: not label.required):
         anchor = np.array(axes.transData.transform((label.x, label.y)))
-        repeated = any(
-            label.text == text and np.hypot(*(anchor - other)) < _REPEATED for text, other in anchors
-        )
-        if repeated and not label.required:
+        if any(label.text == text and np.hypot(*(anchor - other)) < _REPEATED for text, other in anchors):
             continue
         note = axes.annotate(
             label.text,
@@ -74,7 +74,9 @@ def place_labels(
             va="bottom",
             color=label.color,
             fontsize=9,
+            bbox=backing,
         )
+        fit(note, _WIDEST)
         width, height = note.get_window_extent().size
         offsets = _offsets(width, height, far=label.required)
         boxes = [np.concatenate([anchor + offset, anchor + offset + (width, height)]) for offset in offsets]
@@ -83,14 +85,14 @@ def place_labels(
             for rank, box in enumerate(boxes)
         ]
         best = int(np.argmin(costs))
-        if costs[best] >= _TOO_MUCH and not label.required:
+        if costs[best] >= (_LIMIT_OF_REQUIRED if label.required else _LIMIT):
             note.remove()
+            left_out += 1
             continue
         note.set_position((float(offsets[best][0]), float(offsets[best][1])))
         taken = np.vstack([taken, boxes[best]])
         anchors.append((label.text, anchor))
-        written.append(note)
-    return written
+    return left_out
 
 
 def _offsets(width: float, height: float, far: bool) -> list[Pixels]:
@@ -112,11 +114,24 @@ def _cost(box: Pixels, anchor: Pixels, frame: Pixels, taken: Pixels, points: Pix
     nearest = _distances(others, box).min(initial=np.inf)
     return (
         _OUTSIDE * outside
-        + _ON_A_LABEL * int(((box[:2] < taken[:, 2:]) & (taken[:, :2] < box[2:])).all(axis=1).sum())
-        + _ON_A_POINT * int((_distances(points, box) < 5).sum())
+        + _ON_A_LABEL * _overlaps(box, taken)
+        + _ON_A_POINT * _covers(box, points)
         + _NEARER_ANOTHER * bool(nearest < _distances(anchor[None], box)[0])
         + _ON_A_LINE * int((_distances(lines, box) < 1).sum())
     )
+
+
+def blocked(box: Pixels, points: Pixels, boxes: Sequence[Pixels]) -> bool:
+    """Whether a text in `box` would cover one of the points or of the other boxes, all in pixels."""
+    return bool(_covers(box, points) or _overlaps(box, np.array(boxes).reshape(-1, 4)))
+
+
+def _overlaps(box: Pixels, taken: Pixels) -> int:
+    return int(((box[:2] < taken[:, 2:]) & (taken[:, :2] < box[2:])).all(axis=1).sum())
+
+
+def _covers(box: Pixels, points: Pixels) -> int:
+    return int((_distances(points, box) < 5).sum())
 
 
 def _distances(samples: Pixels, box: Pixels) -> Pixels:

@@ -13,9 +13,12 @@ from collections.abc import Iterable, Sequence
 from matplotlib.figure import Figure
 
 from workbench.bench.roofline import Ceilings, Point, bound, distance, ridge
-from workbench.errors import ArgumentTypeError, UnknownNameError
+from workbench.errors import InvalidArgumentError, check_each, check_name, check_type
 from workbench.viz.points import PointPlot, caption_of, number, shortened, tick
-from workbench.viz.style import figure_style
+from workbench.viz.style import plain_text_style
+
+# What an axis can show; beyond it, products and their limits are no longer finite numbers.
+_LEAST, _MOST = 1e-40, 1e40
 
 
 def roofline_figure(
@@ -36,10 +39,11 @@ def roofline_figure(
         theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: `ceilings` or a point is something else.
+        ArgumentTypeError, InvalidArgumentError: an argument is something else, or lies off any axis.
         UnknownNameError: a dtype has neither roof nor point, or the theme is not known.
     """
     points = check(ceilings, points)
+    _check_title(title)
     dtypes = _chosen(dtypes_of(ceilings, points), dtype)
     shown = [point for point in points if point.dtype in dtypes]
     return draw_roofline(ceilings, points, shown, dtypes, title, theme)
@@ -64,13 +68,17 @@ def draw_roofline(
     left, right = _limits(intensities, pad=3, least=3)
     rates = [*(point.rate for point in placed), *ceilings.matrix.values(), left * bandwidth]
     bottom, top = _limits(rates, pad=2.5, least=2)
+    caption = caption_of(ceilings, seen)
+    if without := len(shown) - len(seen):
+        caption += f" Left out: {without} without FLOPs (no intensity)."
     slope_end = max(ridges.values(), default=min(right, top / bandwidth))
-    with figure_style(theme) as palette:
+    with plain_text_style(theme) as palette:
         plot = PointPlot(
             palette,
             placed,
             ceilings.matrix,
             title=title if title is not None else f"Roofline of {shortened(ceilings.device)}",
+            caption=caption,
             labels=("arithmetic intensity, FLOP per byte", "rate, TFLOP/s"),
             limits=((left, right), (bottom, top)),
             ticks=(tick, lambda rate: tick(rate / 1e12)),
@@ -83,10 +91,7 @@ def draw_roofline(
         plot.series(seen, lambda point: point.intensity, lambda point: point.rate)
         plot.along(*slope, f"memory bandwidth {number(bandwidth / 1e12)} TB/s")
         names = {f"{name} {number(rate / 1e12)} TFLOP/s": rate for name, rate in roofs.items()}
-        caption = caption_of(ceilings, seen)
-        if without := len(shown) - len(seen):
-            caption += f" Left out: {without} without FLOPs (they have a bandwidth, but no intensity)."
-        return plot.finish(names, "best vendor rate seen", seen, caption)
+        return plot.finish(names, "best vendor rate seen", seen)
 
 
 def bandwidth_figure(
@@ -104,18 +109,20 @@ def bandwidth_figure(
         theme: as in :func:`roofline_figure`.
 
     Raises:
-        ArgumentTypeError, UnknownNameError: as :func:`roofline_figure`.
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: as :func:`roofline_figure`.
     """
     points = check(ceilings, points)
+    _check_title(title)
     bandwidth = ceilings.bandwidth
     left, right = _limits([float(point.bytes) for point in points] or [1e6], pad=3, least=2)
     bottom, top = _limits([*(point.bandwidth for point in points), bandwidth], pad=2.5, least=2)
-    with figure_style(theme) as palette:
+    with plain_text_style(theme) as palette:
         plot = PointPlot(
             palette,
             points,
             ceilings.matrix,
             title=title if title is not None else f"Bandwidth against size on {shortened(ceilings.device)}",
+            caption=caption_of(ceilings, points),
             labels=("bytes moved", "achieved bandwidth, TB/s"),
             limits=((left, right), (bottom, top)),
             ticks=(bytes_text, lambda rate: tick(rate / 1e12)),
@@ -125,12 +132,12 @@ def bandwidth_figure(
         if points:
             shortest = min(point.seconds for point in points)
             start, end = max(left, bottom * shortest), min(right, bandwidth * shortest)
-            if start < end:
+            if start * 1.05 < end:  # else there is nothing to see of it
                 slope = ((start, start / shortest), (end, end / shortest))
                 plot.line(*slope, thin=True)
                 plot.along(*slope, f"shortest time, {number(shortest * 1e6)} µs")
         names = {f"{number(bandwidth / 1e12)} TB/s": bandwidth}
-        return plot.finish(names, "memory bandwidth", points, caption_of(ceilings, points))
+        return plot.finish(names, "memory bandwidth", points)
 
 
 def describe(
@@ -153,22 +160,47 @@ def describe_drawn(ceilings: Ceilings, shown: Sequence[Point], dtypes: Sequence[
     if roofs:
         text += f", best vendor rates seen {', '.join(roofs)} TFLOP/s"
     placed = [point for point in shown if point.flops > 0]
+    without = len(shown) - len(placed)
+    left_out = f"; left out: {without} without FLOPs" if without else ""
     if not placed:
-        return f"{text}; no points."
+        return f"{text}; no points{left_out}."
     best = max(placed, key=lambda point: _share(ceilings, point))
     count = "one point" if len(placed) == 1 else f"{len(placed)} points, nearest to its roof"
-    return f"{text}; {count}: {fact(ceilings, best)}."
+    return f"{text}; {count}: {fact(ceilings, best)}{left_out}."
+
+
+def describe_bandwidth(ceilings: Ceilings, points: Iterable[Point]) -> str:
+    """:func:`bandwidth_figure` in one sentence: its alternative text. Arguments and errors are the same."""
+    points = check(ceilings, points)
+    how = "recorded" if ceilings.recorded else "measured live"
+    text = (
+        f"Bandwidth against size on {ceilings.device}, {how} {ceilings.when[:10]}: "
+        f"memory bandwidth {number(ceilings.bandwidth / 1e12)} TB/s"
+    )
+    if not points:
+        return f"{text}; no points."
+    sizes = [point.bytes for point in points]
+    best = max(points, key=lambda point: point.bandwidth)
+    count = "one point" if len(points) == 1 else f"{len(points)} points"
+    return (
+        f"{text}; {count}, moving {bytes_text(min(sizes))} to {bytes_text(max(sizes))}, the shortest time "
+        f"{number(min(point.seconds for point in points) * 1e6)} µs, the highest bandwidth "
+        f"{number(best.bandwidth / 1e12)} TB/s, by {_name(best)}."
+    )
 
 
 def fact(ceilings: Ceilings, point: Point) -> str:
     """A point in words: its intensity, its rate, and what share of its roof that is."""
     rate = ceilings.matrix.get(point.dtype)
     side = "memory" if not point.flops or rate is None else bound(point.intensity, ceilings.bandwidth, rate)
-    name = " ".join(word for word in (point.provider, point.op, point.dtype, point.label) if word)
     return (
-        f"{name}, {number(point.intensity)} FLOP/byte, {number(point.rate / 1e12)} TFLOP/s, "
+        f"{_name(point)}, {number(point.intensity)} FLOP/byte, {number(point.rate / 1e12)} TFLOP/s, "
         f"{number(point.bandwidth / 1e12)} TB/s, {_share(ceilings, point):.0%} of its {side} roof"
     )
+
+
+def _name(point: Point) -> str:
+    return " ".join(word for word in (point.provider, point.op, point.dtype, point.label) if word)
 
 
 def _share(ceilings: Ceilings, point: Point) -> float:
@@ -178,26 +210,45 @@ def _share(ceilings: Ceilings, point: Point) -> float:
     return point.bandwidth / ceilings.bandwidth
 
 
-def check(ceilings: object, points: object) -> list[Point]:
-    """`points` as a list, if they are Points and `ceilings` Ceilings, which hold only sound numbers.
+def check(ceilings: Ceilings, points: Iterable[Point]) -> list[Point]:
+    """`points` as a list, if they are Points and `ceilings` Ceilings, and all can be drawn.
 
     Raises:
         ArgumentTypeError: they are something else.
+        InvalidArgumentError: a rate or an intensity lies off any axis.
     """
-    if not isinstance(ceilings, Ceilings):
-        raise ArgumentTypeError(
-            "ceilings",
-            f"got {'None' if ceilings is None else f'a {type(ceilings).__name__}'}",
-            "Give the Ceilings of a device: measured by workbench.bench, or read from a recording.",
-        )
-    if not isinstance(points, Iterable):
-        raise ArgumentTypeError("points", f"got a {type(points).__name__}", "Give a list of Point.")
-    checked: list[Point] = []
-    for index, point in enumerate(points):
-        if not isinstance(point, Point):
-            raise ArgumentTypeError(f"points[{index}]", f"got a {type(point).__name__}", "Give a Point.")
-        checked.append(point)
+    fix = "Give the Ceilings of a device: measured by workbench.bench, or read from a recording."
+    check_type("ceilings", ceilings, Ceilings, fix)
+    _check_on_axis("ceilings.bandwidth", ceilings.bandwidth, "bytes/s")
+    for dtype, rate in ceilings.matrix.items():
+        _check_on_axis(f"ceilings.matrix[{dtype!r}]", rate, "FLOP/s")
+    checked: list[Point] = check_each("points", points, Point, "Give a list of Point.")
+    for index, point in enumerate(checked):
+        check_point(f"points[{index}]", point)
     return checked
+
+
+def check_point(argument: str, point: Point) -> None:
+    """Refuse a point that cannot be drawn; errors as those of :func:`check`."""
+    _check_on_axis(f"{argument}.bytes", point.bytes, "bytes")
+    _check_on_axis(argument, point.bandwidth, "bytes/s")
+    if point.flops:
+        _check_on_axis(argument, point.intensity, "FLOP/byte")
+        _check_on_axis(argument, point.rate, "FLOP/s")
+
+
+def _check_on_axis(argument: str, value: float, unit: str) -> None:
+    if not _LEAST <= value <= _MOST:
+        raise InvalidArgumentError(
+            argument,
+            f"{value:g} {unit}",
+            f"Only {_LEAST:g} to {_MOST:g} can be drawn: check the units of FLOPs, bytes and seconds.",
+        )
+
+
+def _check_title(title: object) -> None:
+    if title is not None:
+        check_type("title", title, str, "Give a text, or leave it out.")
 
 
 def dtypes_of(ceilings: Ceilings, points: Iterable[Point]) -> list[str]:
@@ -208,10 +259,12 @@ def dtypes_of(ceilings: Ceilings, points: Iterable[Point]) -> list[str]:
 def _chosen(known: Sequence[str], dtype: str | Sequence[str] | None) -> list[str]:
     if dtype is None:
         return list(known)
-    wanted = [dtype] if isinstance(dtype, str) else list(dtype)
+    fix = "Give a name, such as 'fp16', or a list of names."
+    wanted = [dtype] if isinstance(dtype, str) else check_each("dtype", dtype, str, fix)
+    if not wanted:
+        raise InvalidArgumentError("dtype", "got no name", "Leave it out to draw all.")
     for name in wanted:
-        if name not in known:
-            raise UnknownNameError("dtype", name, known)
+        check_name("dtype", name, known)
     return [name for name in known if name in wanted]
 
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from workbench.bench.roofline import Ceilings, Point
-from workbench.errors import ArgumentTypeError, InvalidArgumentError
+from workbench.errors import InvalidArgumentError, check_each, check_type
 from workbench.viz.points import TYPED, YOUR_KERNEL
-from workbench.viz.roofline import check, describe_drawn, draw_roofline, dtypes_of, fact
-from workbench.viz.widget import Drawing, FigureWidget, require_ipywidgets
+from workbench.viz.roofline import check, check_point, describe_drawn, draw_roofline, dtypes_of, fact
+from workbench.viz.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
 
 Roofline: TypeAlias = tuple[Ceilings, Sequence[Point]]
 Source: TypeAlias = Roofline | Callable[[], Roofline]
 
 _ALL = "all"
+_MOST_ROWS = 8  # of dtypes, before their list scrolls
 
 
 class RooflineWidget(FigureWidget):
@@ -31,7 +32,8 @@ class RooflineWidget(FigureWidget):
         theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: `load` or `add` is something else.
+        ArgumentTypeError, InvalidArgumentError: `load` or `add` is something else, or cannot be drawn.
+        UnknownNameError: the theme is not known.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -48,13 +50,18 @@ class RooflineWidget(FigureWidget):
             raise InvalidArgumentError(
                 "load", "got no source", 'Give at least one, such as {"recorded": read}.'
             )
+        check_each("load", self._sources, str, "Name each source by a text, such as 'recorded'.")
         self._loaded: dict[str, Roofline] = {}
         self._current: str | None = None
         self._own: list[Point] = []
         # Their options follow what is loaded: see _offer.
-        self.source = widgets.Dropdown(description="source", options=list(self._sources))
-        self.operator = widgets.Dropdown(description="operator", options=[_ALL], layout={"width": "17em"})
-        self.dtypes = widgets.SelectMultiple(description="dtypes", rows=4, layout={"width": "14em"})
+        self.source = widgets.Dropdown(
+            description="source", options=list(self._sources), style=FIRST_IN_ROW, layout={"width": "19em"}
+        )
+        self.operator = widgets.Dropdown(
+            description="operator", options=[_ALL], style=FIRST_IN_ROW, layout={"width": "19em"}
+        )
+        self.dtypes = widgets.SelectMultiple(description="dtypes", layout={"width": "14em"})
         self.sizes = widgets.SelectionRangeSlider(
             description="sizes", options=[_ALL], continuous_update=False, layout={"width": "26em"}
         )
@@ -62,13 +69,14 @@ class RooflineWidget(FigureWidget):
             widgets.FloatText(description=name, value=value, layout={"width": "15em"})
             for name, value in (("FLOPs", 2.0**24), ("bytes", 12 * 2.0**24), ("ms", 0.1))
         )
+        self.flops.style = FIRST_IN_ROW
         self.own_dtype = widgets.Dropdown(description="dtype", layout={"width": "14em"})
         self.add_button = widgets.Button(description="add your kernel", icon="star")
         self.clear_button = widgets.Button(description="remove yours", icon="trash")
         self.add_button.on_click(lambda _: self.attempt(self._add_typed))
         self.clear_button.on_click(lambda _: self.attempt(self._clear))
         if add is not None:
-            self._own.append(_own_point(add))
+            self._own.append(_own_point("add", add))
         super().__init__(
             [self.source] if len(self._sources) > 1 else [],
             [self.operator, self.dtypes, self.sizes],
@@ -84,9 +92,9 @@ class RooflineWidget(FigureWidget):
         """Draw a kernel of your own, a labeled star: a Point, or a function that measures and returns one.
 
         Raises:
-            ArgumentTypeError: it is no Point.
+            ArgumentTypeError, InvalidArgumentError: it is no Point, or cannot be drawn.
         """
-        own = _own_point(point)
+        own = _own_point("point", point)
         self._own.append(own)
         try:
             self.redraw()
@@ -110,7 +118,8 @@ class RooflineWidget(FigureWidget):
         ]
         drawn = [*shown, *self._own]
         figure = draw_roofline(ceilings, [*points, *self._own], drawn, self.dtypes.value, theme=theme)
-        facts = [f"{len(shown)} of {len(points)} points shown."]
+        placed = sum(point.flops > 0 for point in shown)
+        facts = [f"{placed} of {len(points)} points shown."]
         facts += [f"{fact(ceilings, point)}." for point in self._own]
         return Drawing(figure, describe_drawn(ceilings, drawn, self.dtypes.value), facts)
 
@@ -138,6 +147,7 @@ class RooflineWidget(FigureWidget):
             if list(self.dtypes.options) != dtypes:
                 kept = [dtype for dtype in self.dtypes.value if dtype in dtypes]
                 self.dtypes.options = dtypes
+                self.dtypes.rows = min(max(len(dtypes), 2), _MOST_ROWS)
                 self.dtypes.value = kept or dtypes
             labels = _labels(points, self.operator.value) or [_ALL]
             if list(self.sizes.options) != labels:
@@ -175,21 +185,19 @@ class RooflineWidget(FigureWidget):
 
 
 def _read(source: Source) -> Roofline:
-    loaded: object = source() if callable(source) else source
-    if not (isinstance(loaded, tuple) and len(loaded) == 2):
-        raise ArgumentTypeError(
-            "load", f"got a {type(loaded).__name__}", "Give (ceilings, points), or a function of it."
-        )
+    loaded: Any = source() if callable(source) else source
+    fix = "Give (ceilings, points), or a function that returns them."
+    check_type("load", loaded, tuple, fix)
+    if len(loaded) != 2:
+        raise InvalidArgumentError("load", f"got {len(loaded)} things", fix)
     ceilings, points = loaded
     return ceilings, check(ceilings, points)
 
 
-def _own_point(point: Point | Callable[[], Point]) -> Point:
-    measured: object = point() if callable(point) else point
-    if not isinstance(measured, Point):
-        raise ArgumentTypeError(
-            "point", f"got a {type(measured).__name__}", "Give a Point, or a function that returns one."
-        )
+def _own_point(argument: str, point: Point | Callable[[], Point]) -> Point:
+    measured = point() if callable(point) else point
+    check_type(argument, measured, Point, "Give a Point, or a function that returns one.")
+    check_point(argument, measured)
     return replace(measured, provider=YOUR_KERNEL)
 
 

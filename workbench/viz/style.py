@@ -14,22 +14,47 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import matplotlib.style
+import numpy as np
 from cycler import cycler
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image  # matplotlib writes its own pictures with it
 
-from workbench.errors import UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    check_name,
+    check_type,
+    in_brief,
+)
 
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 
 SIZE_INCHES = (9.0, 5.5)
 DPI = 110
+
+# It comes with matplotlib, so what it can write looks the same on every machine.
+FONT = "DejaVu Sans"
+# For what it cannot write, such as Chinese: those of them that are installed.
+FALLBACK_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "Unifont",
+)
+
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -82,10 +107,8 @@ def resolve_theme(theme: str | None = None) -> Theme:
         UnknownNameError: it is neither "light" nor "dark".
     """
     name = theme if theme is not None else os.environ.get("WORKBENCH_THEME") or "light"
-    for known in THEMES:
-        if name == known:
-            return known
-    raise UnknownNameError("theme" if theme is not None else "WORKBENCH_THEME", name, THEMES)
+    check_name("theme" if theme is not None else "WORKBENCH_THEME", name, THEMES)
+    return "dark" if name == "dark" else "light"
 
 
 @contextmanager
@@ -111,14 +134,13 @@ def figure_style(theme: str | None = None) -> Iterator[Palette]:
         "axes.titlelocation": "left",
         "axes.titlesize": 12,
         "axes.titleweight": "bold",
-        "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same picture on every machine
+        "font.family": list(_fonts(FALLBACK_FONTS)),
         "font.size": 10,
         "grid.color": palette.grid,
         "grid.linewidth": 0.8,
         "legend.frameon": False,
         "legend.fontsize": 9,
         "text.color": palette.ink,
-        "text.parse_math": False,  # a device or a learner's kernel may have a $ in its name
         "xtick.color": palette.muted,
         "ytick.color": palette.muted,
         "xtick.labelcolor": palette.ink,
@@ -126,6 +148,13 @@ def figure_style(theme: str | None = None) -> Iterator[Palette]:
         "lines.markersize": 7,
     }
     with matplotlib.style.context(settings, after_reset=True):
+        yield palette
+
+
+@contextmanager
+def plain_text_style(theme: str | None = None) -> Iterator[Palette]:
+    """:func:`figure_style` for names from elsewhere, such as a device's: a $ in them begins no formula."""
+    with figure_style(theme) as palette, matplotlib.rc_context({"text.parse_math": False}):
         yield palette
 
 
@@ -139,11 +168,69 @@ def new_figure() -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
+def text_color(palette: Palette, color: str) -> str:
+    """Of the palette's darkest and brightest, that which reads better on `color` (WCAG 2.1, 1.4.3)."""
+    on = _luminance(color)
+    dark, bright = sorted((palette.background, palette.ink), key=_luminance)
+    return (
+        dark
+        if (on + 0.05) / (_luminance(dark) + 0.05) > (_luminance(bright) + 0.05) / (on + 0.05)
+        else bright
+    )
+
+
+def _luminance(color: str) -> float:
+    """WCAG 2.1's relative luminance."""
+    values = np.array(to_rgb(color))
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def drawable(text: str) -> str:
+    r"""`text` with what no font here can write, line breaks too, in Python's notation, such as ``\u5bd2``."""
+    known = _characters(_fonts(FALLBACK_FONTS))
+    return "".join(
+        character
+        if character.isprintable() and ord(character) in known
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def fit(note: Text, pixels: float) -> None:
+    """Cut the end of a text off, so that it is no wider than `pixels`."""
+    text = note.get_text()
+    while (width := note.get_window_extent().width) > pixels and text:
+        text = text[: min(len(text) - 1, int(len(text) * pixels / width))].rstrip()
+        note.set_text(f"{text}…")
+
+
+@cache
+def _fonts(fallbacks: tuple[str, ...]) -> tuple[str, ...]:
+    installed = set(font_manager.fontManager.get_font_names())
+    return (FONT, *(name for name in fallbacks if name in installed))
+
+
+@cache
+def _characters(fonts: tuple[str, ...]) -> frozenset[int]:
+    """The codes of the characters that at least one of the fonts can write, in titles too, which are bold."""
+    known: set[int] = set()
+    for name in fonts:
+        faces = [font_manager.FontProperties(family=[name], weight=weight) for weight in ("normal", "bold")]
+        normal, bold = (font_manager.get_font(font_manager.findfont(face)).get_charmap() for face in faces)
+        known |= normal.keys() & bold.keys()
+    return frozenset(known)
+
+
 def figure_png(figure: Figure) -> bytes:
     """`figure` as a PNG of exactly its size, with no date or version inside: the same figure, the same bytes.
 
     At most 256 colors, the most frequent ones exact: a third of the bytes, and notebooks keep many pictures.
+
+    Raises:
+        ArgumentTypeError: it is no matplotlib Figure.
     """
+    check_type("figure", figure, Figure, "Give a matplotlib Figure, such as roofline_figure returns.")
     pixels = io.BytesIO()
     with figure_style():  # some settings are read when a figure is saved, not when it is drawn
         figure.savefig(pixels, format="rgba", dpi=figure.dpi, facecolor=figure.get_facecolor())
@@ -161,10 +248,23 @@ class Picture:
     Attributes:
         png: the picture.
         alt: one sentence that describes it.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: `png` is no PNG, or `alt` no sentence.
     """
 
     png: bytes
     alt: str
+
+    def __post_init__(self) -> None:
+        check_type("png", self.png, bytes, "Give the bytes of a PNG, such as figure_png(figure) returns.")
+        if not self.png.startswith(_PNG):
+            raise InvalidArgumentError(
+                "png",
+                f"bytes that begin with {self.png[:8]!r}",
+                "Give the bytes of a PNG, as figure_png does.",
+            )
+        check_sentence("alt", self.alt)
 
     def __repr__(self) -> str:
         """Fixed: a lesson's stored text must fit whatever machine the picture was measured on."""
@@ -174,3 +274,17 @@ class Picture:
         """What IPython displays: data by MIME type, and metadata, where notebooks keep alternative texts."""
         data = {"image/png": base64.b64encode(self.png).decode("ascii"), "text/plain": repr(self)}
         return data, {"image/png": {"alt": self.alt}}
+
+
+def check_callable(argument: str, value: object, fix: str) -> None:
+    """Refuse what cannot be called, with an error that names `argument`. `fix` is a sentence."""
+    if not callable(value):
+        raise ArgumentTypeError(argument, f"got {in_brief(value)}, a {type(value).__name__}", fix)
+
+
+def check_sentence(argument: str, value: object) -> None:
+    """Refuse a text alternative that says nothing."""
+    fix = "Give one sentence that describes the picture to readers who cannot see it."
+    check_type(argument, value, str, fix)
+    if not str(value).strip():
+        raise InvalidArgumentError(argument, f"got {value!r}", fix)

@@ -18,8 +18,19 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from workbench.errors import MissingPackageError, WorkbenchError
-from workbench.viz.style import PALETTES, THEMES, Picture, figure_png, resolve_theme
+from workbench.errors import MissingPackageError, WorkbenchError, check_each, check_type
+from workbench.viz.style import (
+    PALETTES,
+    THEMES,
+    Picture,
+    check_callable,
+    check_sentence,
+    figure_png,
+    resolve_theme,
+)
+
+# The style of the first control of each row, so that controls stand one below the other.
+FIRST_IN_ROW = {"description_width": "7em"}
 
 
 @dataclass(frozen=True)
@@ -30,11 +41,19 @@ class Drawing:
         figure: the picture.
         alt: one sentence that describes it, for readers who cannot see it.
         facts: lines of plain text below it.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: a field is something else, or `alt` says nothing.
     """
 
     figure: Figure
     alt: str
     facts: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_type("figure", self.figure, Figure, "Give a matplotlib Figure.")
+        check_sentence("alt", self.alt)
+        check_each("facts", self.facts, str, "Give a list of lines of text.")
 
 
 class FigureWidget(ABC):
@@ -43,12 +62,15 @@ class FigureWidget(ABC):
     It is no ipywidget but holds one, `view`: so this file can be imported where there is no ipywidgets.
 
     Args:
-        rows: the controls, row by row; whenever the `value` of one changes, the picture is drawn anew.
+        rows: ipywidgets, row by row; whenever the `value` of one changes, the picture is drawn anew. The
+            first of a row has the style `FIRST_IN_ROW`.
         unwatched: more rows, whose controls do not change the picture by themselves.
         theme: the first theme, as in :func:`workbench.viz.style.resolve_theme`.
 
     Raises:
         MissingPackageError: ipywidgets is not installed.
+        ArgumentTypeError: a row holds what is no control, or has no value that could be watched.
+        UnknownNameError: the theme is not known.
         Exception: whatever the first drawing raises; a cell that makes a widget fails like any other cell.
     """
 
@@ -56,8 +78,18 @@ class FigureWidget(ABC):
         self, *rows: Sequence[Any], unwatched: Sequence[Sequence[Any]] = (), theme: str | None = None
     ) -> None:
         ipywidgets = require_ipywidgets()
+        for index, row in enumerate(rows):
+            fix = "Give a list of ipywidgets that have a value; others go to `unwatched`."
+            check_each(f"rows[{index}]", row, ipywidgets.ValueWidget, fix)
+        check_each("unwatched", unwatched, Sequence, "Give a list of rows.")
+        for index, row in enumerate(unwatched):
+            check_each(f"unwatched[{index}]", row, ipywidgets.Widget, "Give a list of ipywidgets.")
         self.theme = ipywidgets.Dropdown(
-            description="theme", options=THEMES, value=resolve_theme(theme), layout={"width": "14em"}
+            description="theme",
+            options=THEMES,
+            value=resolve_theme(theme),
+            style=FIRST_IN_ROW,
+            layout={"width": "14em"},
         )
         self._picture = ipywidgets.HTML()
         self._error = ipywidgets.HTML()
@@ -93,8 +125,14 @@ class FigureWidget(ABC):
         return self._problem
 
     def redraw(self) -> None:
-        """Draw anew, after a change that no control shows. Raises what :meth:`draw` raises."""
+        """Draw anew, after a change that no control shows.
+
+        Raises:
+            ArgumentTypeError: :meth:`draw` returns no Drawing.
+            Exception: what :meth:`draw` raises.
+        """
         drawing = self.draw(self.theme.value)
+        check_type("draw", drawing, Drawing, "Return a Drawing from it.")
         self._shown = Picture(figure_png(drawing.figure), drawing.alt)
         self._lines = tuple(drawing.facts)
         self._problem = ""
@@ -106,7 +144,12 @@ class FigureWidget(ABC):
         self._error.value = ""
 
     def attempt(self, action: Callable[[], object]) -> None:
-        """Run what a control started; an error is shown in words, and the last good picture stays."""
+        """Run what a control started; an error is shown in words, and the last good picture stays.
+
+        Raises:
+            ArgumentTypeError: `action` cannot be called.
+        """
+        check_callable("action", action, "Give a function without arguments.")
         try:
             action()
         except Exception as error:  # else lost: ipywidgets drops what a callback raises
@@ -119,7 +162,12 @@ class FigureWidget(ABC):
             )
 
     def say(self, text: str) -> None:
-        """Show one line instead of the facts, while something takes its time."""
+        """Show one line instead of the facts, while something takes its time.
+
+        Raises:
+            ArgumentTypeError: it is no text.
+        """
+        check_type("text", text, str, "Give one line of text.")
         self._facts.value = f"<div>{html.escape(text)}</div>"
 
     @contextmanager

@@ -1,0 +1,252 @@
+"""A trace says of each program what it touched and computed, and where in the source."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import time
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench import Launch, lens
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, OutOfBoundsError, UnknownNameError
+from workbench.kernels import elementwise
+from workbench.kernels.tile import transfer
+
+
+@triton.jit
+def tiles_kernel(x, y, n, BLOCK: tl.constexpr):
+    offsets, valid = transfer.tile_1d(tl.program_id(0), n, BLOCK)
+    tile = transfer.load(x, offsets, valid)
+    tl.store(y + offsets, tile, mask=valid)
+
+
+@triton.jit
+def product_kernel(a, b, c, K, M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, STEP)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for start in range(0, K, STEP):
+        left = tl.load(a + rows[:, None] * K + start + inner)
+        right = tl.load(b + (start + inner)[:, None] * N + columns)
+        total = tl.dot(left, right, total)
+    tl.store(c + rows[:, None] * N + columns, total)
+
+
+@triton.jit
+def rows_kernel(x, totals, columns, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    row = tl.load(x + tl.program_id(0) * columns + offsets, mask=offsets < columns, other=0)
+    tl.atomic_add(totals, tl.sum(row * row + 1.0, axis=0))
+
+
+@triton.jit
+def gather_kernel(x, places, output, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    tl.store(output + offsets, tl.load(x + tl.load(places + offsets)))
+
+
+@triton.jit
+def grid_kernel(output):
+    tl.store(output + tl.program_id(0) + 10 * tl.program_id(1), 1)
+
+
+def line_of(kernel: object, text: str) -> int:
+    lines, first = inspect.getsourcelines(kernel.fn)  # type: ignore[attr-defined] # a jit function has it
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def tiles(n: int, block: int, programs: int) -> Launch:
+    x, y = torch.arange(float(n)), torch.zeros(n)
+    return Launch.of(tiles_kernel, programs, x, y, n, outputs=y, BLOCK=block)
+
+
+def test_every_access_of_every_program() -> None:
+    launch = tiles(10, 4, 3)
+    (step,) = lens.trace(launch)
+    assert not launch.outputs[0].any()  # it ran on copies
+    assert (step.kernel, step.grid, step.programs) == ("tiles_kernel", (3, 1, 1), (0, 1, 2))
+    assert step.file == __file__
+    events = list(step.events())
+    assert [(e.program, e.site.kind, e.site.argument) for e in events] == [
+        (program, kind, argument) for program in range(3) for kind, argument in (("load", "x"), ("store", "y"))
+    ]
+    for event in events:
+        assert event.offsets is not None and event.mask is not None
+        assert event.offsets.tolist() == [4 * event.program + lane for lane in range(4)]
+        assert event.mask.tolist() == [4 * event.program + lane < 10 for lane in range(4)]
+        assert (event.site.shape, event.site.itemsize, event.site.flops) == ((4,), 4, 0)
+
+
+def test_places_in_the_source_lead_through_tile_operators() -> None:
+    (step,) = lens.trace(tiles(10, 4, 3))
+    load, store = step.sites
+    assert load.line == line_of(tiles_kernel, "transfer.load")
+    assert [frame.file for frame in load.frames] == [__file__, transfer.__file__]
+    assert load.frames[1].line == line_of(transfer.load, "tl.load")
+    assert [(frame.file, frame.line) for frame in store.frames] == [
+        (__file__, line_of(tiles_kernel, "tl.store"))
+    ]
+
+
+def test_bytes_by_argument() -> None:
+    x, y = torch.arange(10.0), torch.zeros(10)
+    (step,) = lens.trace(Launch.of(tiles_kernel, 3, x, y, 10, outputs=y, BLOCK=4))
+    loads = step.traffic("x")
+    assert (loads.accesses, loads.bytes, loads.distinct_bytes, loads.masked_bytes) == (3, 40, 40, 8)
+    assert (loads.reread, loads.masked_waste) == (1.0, 8 / 48)
+    assert step.traffic().bytes == 80
+    assert [(t.argument, t.kind, t.bytes) for t in step.by_argument()] == [("x", "load", 40), ("y", "store", 40)]
+
+
+def test_what_is_read_again_is_counted_again() -> None:
+    m, n, k = 16, 16, 48
+    a, b, c = torch.ones(m, k), torch.ones(k, n), torch.zeros(m, n)
+    (step,) = lens.trace(Launch.of(product_kernel, 2, a, b, c, k, outputs=c, M=m, N=n, STEP=16))
+    assert step.traffic("a", "load").reread == 2.0  # both programs load all of it
+    assert step.traffic("a").distinct_bytes == a.nbytes
+    assert step.traffic("a", "store").bytes == 0
+    assert step.counts("a").tolist() == [[2] * k] * m
+    assert step.counts("c", "load").sum() == 0
+
+
+def test_dots_reductions_and_arithmetic_are_counted() -> None:
+    m, n, k = 16, 32, 48
+    a, b, c = torch.ones(m, k), torch.ones(k, n), torch.zeros(m, n)
+    (step,) = lens.trace(Launch.of(product_kernel, 1, a, b, c, k, outputs=c, M=m, N=n, STEP=16))
+    dots = [event.site for event in step.events(kind="dot")]
+    assert [(dot.shape, dot.flops) for dot in dots] == [((m, n, 16), 2 * m * n * 16)] * 3
+    assert dots[0].line == line_of(product_kernel, "tl.dot")
+    assert step.flops == 2 * m * n * k
+
+    x, totals = torch.ones(4, 10), torch.zeros(1)
+    launch = Launch.of(rows_kernel, 4, x, totals, 10, outputs=totals, accumulators=(totals,), BLOCK=16)
+    (step,) = lens.trace(launch)
+    (sites, flops) = zip(*((event.site.kind, event.site.flops) for event in step.events(program=2)), strict=True)
+    assert sites == ("load", "arithmetic", "arithmetic", "reduction", "atomic")
+    assert flops == (0, 16, 16, 15, 0)  # masked lanes compute as well
+    assert step.traffic("totals", "atomic").reread == 4.0
+
+
+def test_the_shipped_addition_does_what_its_work_says() -> None:
+    x, y = torch.ones(1000), torch.ones(1000)
+    launch = elementwise.launch(x, y, tile=8)
+    (step,) = lens.trace(launch)
+    assert launch.work is not None
+    assert (step.flops, step.traffic().bytes) == (launch.work.flops, launch.work.bytes)
+
+
+def test_who_touches_an_element() -> None:
+    (step,) = lens.trace(tiles(10, 4, 3))
+    (event,) = step.who("x", 6)
+    assert (event.program, event.site.kind) == (1, "load")
+    assert step.who("x", 10) == ()
+    assert [e.program for e in step.who("y", 0)] == [0]
+
+
+def test_programs_are_in_launch_order() -> None:
+    output = torch.zeros(100, dtype=torch.int32)
+    (step,) = lens.trace(Launch.of(grid_kernel, (3, 2), output, outputs=output))
+    assert [(e.program, step.index(e.program)) for e in step.events()] == [
+        (x + 3 * y, (x, y, 0)) for y in range(2) for x in range(3)
+    ]
+    assert [int(e.offsets[0]) for e in step.events() if e.offsets is not None] == [0, 1, 2, 10, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("programs", "ran"), [(1, (0,)), (2, (0, 7)), (3, (0, 4, 7)), (99, tuple(range(8))), ([5, 2], (5, 2))]
+)
+def test_a_sample_says_that_it_is_one(programs: int | list[int], ran: tuple[int, ...]) -> None:
+    (step,) = lens.trace(tiles(32, 4, 8), programs=programs)
+    assert step.programs == ran
+    assert [e.program for e in step.events(kind="load")] == list(ran)
+    assert step.is_sample == (len(ran) < 8)
+    assert ("of them traced" in repr(step)) == step.is_sample
+
+
+def test_irregular_accesses_keep_every_offset() -> None:
+    places = torch.tensor([7, 0, 3, 3, 9, 1, 2, 8])
+    x, output = torch.arange(10.0), torch.zeros(8)
+    (step,) = lens.trace(Launch.of(gather_kernel, 1, x, places, output, outputs=output, N=8))
+    (event,) = step.events(argument="x")
+    assert event.offsets is not None
+    assert event.offsets.tolist() == places.tolist()
+    assert step.counts("x").tolist() == [1, 1, 1, 2, 0, 0, 0, 1, 1, 1]
+    assert step.traffic("x").distinct_bytes == 4 * 7
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(1, 70), block=st.sampled_from([1, 2, 8, 32]), spare=st.integers(0, 2))
+def test_counts_agree_with_the_accesses_one_by_one(n: int, block: int, spare: int) -> None:
+    launch = tiles(n, block, triton.cdiv(n, block) + spare)
+    (step,) = lens.trace(launch)
+    counted = np.zeros(n, dtype=int)
+    for event in step.events(kind="load"):
+        assert event.offsets is not None and event.mask is not None
+        np.add.at(counted, event.offsets[event.mask], 1)
+    assert step.counts("x", "load").tolist() == counted.tolist() == [1] * n
+    lanes = block * len(step.programs)
+    assert step.traffic("x").masked_bytes == 4 * (lanes - n)
+
+
+def test_views_are_counted_in_their_own_shape() -> None:
+    base = torch.arange(40.0).reshape(4, 10)
+    x, y = base[1:3].t(), torch.zeros(20)
+    launch = Launch.of(tiles_kernel, 1, x, y, 20, outputs=y, BLOCK=32)
+    (step,) = lens.trace(launch)
+    assert step.arguments["x"].shape == (10, 2)
+    assert step.counts("x").tolist() == [[1, 1]] * 10
+
+
+def test_a_store_outside_is_reported_and_not_done() -> None:
+    x, y = torch.arange(10.0), torch.zeros(8)
+    launch = Launch.of(tiles_kernel, 3, x, y, 10, outputs=y, BLOCK=4)
+    with pytest.raises(OutOfBoundsError) as caught:
+        lens.trace(launch)
+    message = str(caught.value)
+    line = line_of(tiles_kernel, "tl.store")
+    assert all(part in message for part in ("y", "element 8", "program (2, 0, 0)", f"line {line}")), message
+
+
+def test_a_launch_of_several_steps_has_a_trace_each() -> None:
+    one, two = tiles(8, 4, 2).steps[0], tiles(12, 4, 3).steps[0]
+    launch = Launch((one, two), (two.args[1],))
+    assert [len(step.programs) for step in lens.trace(launch)] == [2, 3]
+    assert lens.trace(Launch((), ())) == ()
+
+
+def test_a_trace_is_small_and_plain_data() -> None:
+    """4,096 programs x 64 accesses take a few tens of bytes an access: offsets are kept as patterns."""
+    (step,) = lens.trace(tiles(2**14, 4, 2**12))
+    kept = pickle.dumps(step)
+    assert len(kept) < 40 * len(step)
+    again = pickle.loads(kept)
+    assert again.traffic() == step.traffic()
+    assert repr(step) == "StepTrace(tiles_kernel, 4096 programs, 8192 events at 2 places)"
+
+
+@pytest.mark.parametrize("programs", [0, -1, [], [0, 0], [8], [-1], [0.5], ["0"]], ids=str)
+def test_programs_that_there_are_not(programs: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="programs"):
+        lens.trace(tiles(32, 4, 8), programs=programs)  # type: ignore[arg-type] # that is the question
+
+
+def test_wrong_questions() -> None:
+    with pytest.raises(ArgumentTypeError, match="launch: got a list"):
+        lens.trace([])  # type: ignore[arg-type] # that is the question
+    with pytest.raises(ArgumentTypeError, match="programs"):
+        lens.trace(tiles(8, 4, 2), programs="all")  # type: ignore[arg-type] # that is the question
+    (step,) = lens.trace(tiles(32, 4, 8), programs=2)
+    with pytest.raises(UnknownNameError, match="argument: 'z'"):
+        step.traffic("z")
+    with pytest.raises(UnknownNameError, match="kind: 'loads'"):
+        step.counts("x", "loads")
+    with pytest.raises(UnknownNameError, match="argument: 'z'"):
+        step.who("z", 0)
+    with pytest.raises(InvalidArgumentError, match="program: got 3, and 2 of 8 programs ran"):
+        list(step.events(program=3))

@@ -1,0 +1,329 @@
+"""Each mistake of a first kernel, made in a real one: the check's last line is the hint for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from workbench import teach
+from workbench.launch import Launch
+from workbench.teach.newcomer import MISTAKES, hint
+from workbench.teach.solutions.ex_00_2_axpy import axpy_kernel
+
+AXPY = teach.exercise("00-2")
+Answer = Callable[[float, torch.Tensor, torch.Tensor], Any]
+
+
+@triton.jit
+def index_to_read_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, alpha * x[i] + y[i], mask=i < length)
+
+
+@triton.jit
+def index_one_element_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0)
+    output[i] = alpha * x[i] + y[i]
+
+
+@triton.jit
+def index_to_write_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    output[i] = tl.load(x + i, mask=i < length)
+
+
+@triton.jit
+def slice_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    tl.store(output, x[0:BLOCK_SIZE])
+
+
+@triton.jit
+def range_over_block_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    for element in range(i):
+        tl.store(output + element, tl.load(x + element))
+
+
+@triton.jit
+def loop_over_block_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    for element in tl.arange(0, BLOCK_SIZE):
+        tl.store(output + element, tl.load(x + element))
+
+
+@triton.jit
+def pointer_times_number_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, alpha * x, mask=i < length)
+
+
+@triton.jit
+def pointers_times_number_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, (x + i) * alpha, mask=i < length)
+
+
+@triton.jit
+def pointers_added_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, x + y, mask=i < length)
+
+
+@triton.jit
+def pointers_stored_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, x + i, mask=i < length)
+
+
+@triton.jit
+def offsets_loaded_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, tl.load(i, mask=i < length), mask=i < length)
+
+
+@triton.jit
+def offsets_stored_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(i, tl.load(x + i, mask=i < length), mask=i < length)
+
+
+@triton.jit
+def copy_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)
+
+
+@triton.jit
+def torch_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + torch.arange(0, BLOCK_SIZE)
+    tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)
+
+
+@triton.jit
+def torch_a_line_later_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = torch.arange(0, BLOCK_SIZE)
+    value = tl.load(x + i, mask=i < length)
+    tl.store(output + i, value, mask=i < length)
+
+
+@triton.jit
+def numpy_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = np.arange(0, BLOCK_SIZE)
+    value = tl.load(x + i, mask=i < length)
+    tl.store(output + i, value, mask=i < length)
+
+
+@triton.jit
+def torch_function_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, torch.exp(tl.load(x + i, mask=i < length)), mask=i < length)
+
+
+@triton.jit
+def python_range_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = range(BLOCK_SIZE)
+    value = tl.load(x + i)
+    tl.store(output + i, value)
+
+
+@triton.jit
+def no_constexpr_kernel(x, y, output, length, alpha, BLOCK_SIZE):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)
+
+
+@triton.jit
+def arange_of_length_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.arange(0, length)
+    tl.store(output + i, alpha * tl.load(x + i) + tl.load(y + i))
+
+
+@triton.jit
+def arange_from_program_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    program = tl.program_id(0)
+    i = tl.arange(program * BLOCK_SIZE, (program + 1) * BLOCK_SIZE)
+    tl.store(output + i, alpha * tl.load(x + i) + tl.load(y + i))
+
+
+@triton.jit
+def shape_in_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = i < x.shape[0]
+    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
+
+
+@triton.jit
+def numel_in_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = i < x.numel()
+    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
+
+
+@triton.jit
+def len_in_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = i < len(x)
+    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
+
+
+@triton.jit
+def and_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = (i >= 0) and (i < length)
+    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
+
+
+@triton.jit
+def not_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = not (i >= length)
+    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
+
+
+@triton.jit
+def if_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    if i < length:
+        tl.store(output + i, alpha * tl.load(x + i) + tl.load(y + i))
+
+
+@triton.jit
+def conditional_expression_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    value = tl.load(x + i, mask=i < length)
+    tl.store(output + i, value if value > 0 else 0, mask=i < length)
+
+
+@triton.jit
+def returning_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    return alpha * tl.load(x + i, mask=i < length) + tl.load(y + i, mask=i < length)
+
+
+@triton.jit
+def assigning_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    output = alpha * tl.load(x + i, mask=i < length) + tl.load(y + i, mask=i < length)  # noqa: F841  (the mistake)
+
+
+def launching(
+    kernel: Any, block: int = 64, length: Callable[[torch.Tensor], Any] = torch.Tensor.numel
+) -> Answer:
+    """An answer that launches the kernel as the solution does."""
+
+    def answer(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        arguments = (x, y, output, length(x), alpha)
+        return Launch.of(kernel, (triton.cdiv(x.numel(), 64),), *arguments, outputs=output, BLOCK_SIZE=block)
+
+    return answer
+
+
+def called_like_a_function(alpha: float, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    output = torch.empty_like(x)
+    axpy_kernel(x, y, output, x.numel(), alpha, BLOCK_SIZE=64)
+    return output
+
+
+def without_a_grid(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+    output: Any = torch.empty_like(x)
+    grid: Any = x
+    return Launch.of(axpy_kernel, grid, y, output, x.numel(), alpha, outputs=output, BLOCK_SIZE=64)
+
+
+def grid_not_rounded_up(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+    output = torch.empty_like(x)
+    grid: Any = (x.numel() / 64,)
+    return Launch.of(axpy_kernel, grid, x, y, output, x.numel(), alpha, outputs=output, BLOCK_SIZE=64)
+
+
+MADE: dict[str, list[Answer]] = {
+    "a kernel called like a function": [called_like_a_function],
+    "a pointer indexed like an array": [
+        launching(index_to_read_kernel),
+        launching(index_one_element_kernel),
+        launching(index_to_write_kernel),
+        launching(slice_kernel),
+    ],
+    "a loop over a block": [launching(range_over_block_kernel), launching(loop_over_block_kernel)],
+    "arithmetic with a pointer": [
+        launching(pointer_times_number_kernel),
+        launching(pointers_times_number_kernel),
+        launching(pointers_added_kernel),
+        launching(pointers_stored_kernel),
+    ],
+    "offsets without their pointer": [launching(offsets_loaded_kernel), launching(offsets_stored_kernel)],
+    "a method instead of what it returns": [launching(axpy_kernel, length=lambda x: x.numel)],
+    "torch or numpy in a kernel": [
+        launching(torch_kernel),
+        launching(torch_a_line_later_kernel),
+        launching(numpy_kernel),
+        launching(torch_function_kernel),
+    ],
+    "a Python range as offsets": [launching(python_range_kernel)],
+    "a block size that is no tl.constexpr": [launching(no_constexpr_kernel)],
+    "tl.arange between numbers of the run time": [
+        launching(arange_of_length_kernel),
+        launching(arange_from_program_kernel),
+    ],
+    "a block size that is no power of two": [launching(axpy_kernel, block=100)],
+    "a shape where a number belongs": [launching(axpy_kernel, length=lambda x: x.shape)],
+    "the shape of a pointer": [
+        launching(shape_in_kernel),
+        launching(numel_in_kernel),
+        launching(len_in_kernel),
+    ],
+    "`and`, `or` or `not` with blocks": [launching(and_kernel), launching(not_kernel)],
+    "`if` with a block": [launching(if_kernel), launching(conditional_expression_kernel)],
+    "a launch without a grid": [without_a_grid],
+    "a grid that is not rounded up": [grid_not_rounded_up],
+    "a result that is not stored": [launching(returning_kernel), launching(assigning_kernel)],
+}
+
+
+def test_each_mistake_is_made() -> None:
+    assert [mistake.name for mistake in MISTAKES] == list(MADE)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        pytest.param(name, answer, id=f"{name} {number}")
+        for name, answers in MADE.items()
+        for number, answer in enumerate(answers, start=1)
+    ],
+)
+def test_the_last_line_is_the_hint(name: str, answer: Answer) -> None:
+    verdict = AXPY.evaluate(answer)
+    expected = next(mistake.hint for mistake in MISTAKES if mistake.name == name)
+    assert not verdict.solved
+    assert verdict.text.splitlines()[-1] == f"  Hint: {expected}"
+    assert verdict == AXPY.evaluate(answer)  # no address in it that the next run does not have
+
+
+def test_another_launch_before_changes_nothing() -> None:
+    """The interpreter keeps the last program's number: a kernel that is called finds it."""
+    launch = launching(axpy_kernel)(1.0, torch.ones(4), torch.ones(4))
+    launch.run()
+    assert "Hint: a kernel is not called like a function" in AXPY.evaluate(called_like_a_function).text
+
+
+def test_a_process_that_compiles_says_it_otherwise() -> None:
+    """Triton's words on a machine with a GPU."""
+    said = "RuntimeError: Cannot call @triton.jit'd outside of the scope of a kernel"
+    assert "a kernel is not called like a function" in hint(
+        said, "axpy_kernel(x, y, output, x.numel(), alpha)"
+    )
+
+
+def test_what_is_no_newcomers_mistake_has_no_hint() -> None:
+    """Misspelled names, a failed assertion, an index into a tuple: the error says it all."""
+    assert hint("NameError: name 'offsets' is not defined", "tl.store(output + offsets, value)") == ""
+    assert hint("AssertionError: N is 4", "tl.static_assert(N == 4)") == ""
+    assert hint("IndexError: tuple index out of range", "stride = strides[2]") == ""
+    assert hint("The kernel stores nothing.", "@triton.jit\ndef kernel(x):\n    pass\n") == ""

@@ -1,0 +1,67 @@
+"""Where the texts of a figure are."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+Box = tuple[float, float, float, float]
+
+
+def drawn_texts(figure: Figure) -> list[Text]:
+    """Each text that can be seen; matplotlib also keeps labels of ticks beyond the axes' limits."""
+    unseen = {
+        id(tick.label1)
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in axis.get_major_ticks()
+        if not axis.get_view_interval()[0] <= tick.get_loc() <= axis.get_view_interval()[1]
+    }
+    found = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_visible()]
+    return [text for text in found if text.get_text().strip() and id(text) not in unseen]
+
+
+def texts(figure: Figure) -> set[str]:
+    return {text.get_text() for text in drawn_texts(figure)}
+
+
+def boxes(figure: Figure) -> list[tuple[Text, Box]]:
+    """Where each text lies, in pixels; slanted text as a chain of small boxes along it."""
+    figure.canvas.draw()
+    found = []
+    for text in drawn_texts(figure):
+        angle = text.get_rotation()
+        box = text.get_window_extent()
+        if angle % 90 == 0:
+            found.append((text, box.extents))
+            continue
+        text.set_rotation(0)
+        flat = text.get_window_extent()
+        text.set_rotation(angle)
+        along = np.array([np.cos(np.radians(angle)), np.sin(np.radians(angle))])
+        center = np.array([(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2])
+        for step in np.arange(-flat.width / 2, flat.width / 2, 6):
+            x, y = center + step * along
+            found.append((text, (x - 4, y - 4, x + 4, y + 4)))
+    return found
+
+
+def overlaps(figure: Figure) -> list[tuple[str, str]]:
+    return [
+        (one.get_text(), other.get_text())
+        for (one, a), (other, b) in itertools.combinations(boxes(figure), 2)
+        if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] and one is not other
+    ]
+
+
+def outside(figure: Figure) -> list[str]:
+    """The texts that run out of the figure."""
+    width, height = figure.bbox.size
+    return [
+        text.get_text()
+        for text, (left, bottom, right, top) in boxes(figure)
+        if min(left, bottom, width - right, height - top) < 0
+    ]

@@ -1,0 +1,12 @@
+"""Looking inside a launch: what it does to memory, what it is compiled to, where its values lie.
+
+`trace` runs it in the interpreter, `compile` compiles it for a GPU that need not be here, `layout` says which
+lane and register hold which element, `memory` counts sectors, bank conflicts and cache hits. All results are
+plain data.
+"""
+
+from workbench.lens import layout
+
+from workbench.lens.trace import StepTrace, trace
+
+__all__ = ["StepTrace", "layout", "trace"]

@@ -1,0 +1,507 @@
+"""What a launch really does: each load, store, atomic, dot and reduction of each program, from a run.
+
+The launch runs in the interpreter, in a worker, on copies of its tensors. What is kept of an access is where
+it begins and which *pattern* of elements it touches from there: the programs of a kernel repeat a few
+patterns, so that a trace of millions of elements takes tens of bytes for an access.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError, check_positive
+from workbench.interpreter import Access, Computation, Frame, Program
+from workbench.launch import Launch, Step
+from workbench.runtime import observe
+
+Kind = Literal["load", "store", "atomic", "dot", "reduction", "arithmetic"]
+KINDS: tuple[Kind, ...] = ("load", "store", "atomic", "dot", "reduction", "arithmetic")
+MEMORY_KINDS: tuple[Kind, ...] = ("load", "store", "atomic")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor argument of a kernel, without its data.
+
+    Attributes:
+        name: the parameter's.
+        shape, strides: of the tensor; strides in elements.
+        dtype: torch's name for it: "float16".
+        itemsize: the bytes of an element.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    itemsize: int
+
+    @property
+    def elements(self) -> int:
+        """How many the tensor has."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the source, and what it does there each time.
+
+    Attributes:
+        kind: "load", "store", "atomic", "dot", "reduction" or "arithmetic" (of floating-point numbers).
+        argument: the parameter whose memory is touched; empty where none is.
+        frames: file and line, from the kernel's own down through the tile operators that it calls.
+        shape: the tile's; of a dot (M, N, K), or (batch, M, N, K).
+        itemsize: the bytes of an element touched; 0 where none is.
+        flops: floating-point operations of one execution, masked lanes included: 2 M N K for a dot, one less
+            than its length for each reduced row, one an element for arithmetic (two for a multiply-add).
+    """
+
+    kind: Kind
+    argument: str
+    frames: tuple[Frame, ...]
+    shape: tuple[int, ...]
+    itemsize: int
+    flops: int
+
+    @property
+    def line(self) -> int | None:
+        """The line in the kernel's own file."""
+        return self.frames[0].line if self.frames else None
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Which elements an access touches, counted from its first lane's.
+
+    Attributes:
+        shape: the tile's.
+        strides: elements from a lane to the next along each axis; None where they are not regular.
+        mask: bool, of the tile's shape; None where all lanes are active.
+        table: int64, of the tile's shape, where `strides` is None: each lane's own distance.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    mask: npt.NDArray[np.bool_] | None
+    table: npt.NDArray[np.int64] | None
+
+    @cached_property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """int64, of the tile's shape: elements from the first lane's."""
+        if self.table is not None:
+            return self.table
+        offsets = np.zeros(self.shape, dtype=np.int64)
+        for axis, (length, stride) in enumerate(zip(self.shape, self.strides or (), strict=True)):
+            along = [1] * len(self.shape)
+            along[axis] = length
+            offsets = offsets + (np.arange(length) * stride).reshape(along)
+        return offsets
+
+    @property
+    def lanes(self) -> int:
+        """How many there are."""
+        return prod(self.shape)
+
+    @cached_property
+    def active(self) -> int:
+        """How many of them touch memory."""
+        return self.lanes if self.mask is None else int(np.count_nonzero(self.mask))
+
+    @cached_property
+    def touched(self) -> npt.NDArray[np.int64]:
+        """The offsets of the active lanes, in order."""
+        return self.offsets.reshape(-1) if self.mask is None else self.offsets[self.mask]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes moved, by one argument or by several.
+
+    Attributes:
+        argument, kind: what is counted; empty for all.
+        accesses: how many loads, stores or atomics, of a tile each.
+        bytes: asked for by active lanes; more than `distinct_bytes` where elements are touched again.
+        distinct_bytes: of the elements touched, each counted once.
+        masked_bytes: what the lanes that are masked off would have moved.
+    """
+
+    argument: str
+    kind: str
+    accesses: int
+    bytes: int
+    distinct_bytes: int
+    masked_bytes: int
+
+    @property
+    def reread(self) -> float:
+        """How often each element is touched: bytes / distinct_bytes; 0 where nothing is."""
+        return self.bytes / self.distinct_bytes if self.distinct_bytes else 0.0
+
+    @property
+    def masked_waste(self) -> float:
+        """The part of all lanes that is masked off: masked_bytes / (bytes + masked_bytes)."""
+        lanes = self.bytes + self.masked_bytes
+        return self.masked_bytes / lanes if lanes else 0.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One execution of a site by one program.
+
+    Attributes:
+        program: its number, in launch order.
+        site: what was done, and where.
+        offsets: int64, of the tile's shape: elements from the argument's first; None where no memory is
+            touched.
+        mask: bool, of the same shape; None where no memory is touched.
+    """
+
+    program: int
+    site: Site
+    offsets: npt.NDArray[np.int64] | None
+    mask: npt.NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True, eq=False)
+class StepTrace:
+    """All that one kernel of a launch did.
+
+    Programs are numbered in launch order: x + y * grid[0] + z * grid[0] * grid[1], as GPUs start them.
+
+    Attributes:
+        kernel: its name.
+        file: of its source, or the notebook cell.
+        grid: programs along each of three axes.
+        programs: the numbers of those that ran; all of them unless `trace` was asked for a sample.
+        arguments: the tensor arguments by name.
+        sites: what is done, and where.
+        patterns: the shapes of accesses.
+        program, site, pattern, base: one entry an event, in the order in which they happened: the program's
+            number; places in `sites` and `patterns` (-1 where no memory is touched); the element of its
+            first lane.
+    """
+
+    kernel: str
+    file: str
+    grid: Program
+    programs: tuple[int, ...]
+    arguments: Mapping[str, Argument]
+    sites: tuple[Site, ...]
+    patterns: tuple[Pattern, ...]
+    program: npt.NDArray[np.int32] = field(repr=False)
+    site: npt.NDArray[np.int32] = field(repr=False)
+    pattern: npt.NDArray[np.int32] = field(repr=False)
+    base: npt.NDArray[np.int64] = field(repr=False)
+
+    def __repr__(self) -> str:
+        sample = f" ({len(self.programs)} of them traced)" if self.is_sample else ""
+        return (
+            f"StepTrace({self.kernel}, {prod(self.grid)} programs{sample}, {len(self)} events at "
+            f"{len(self.sites)} places)"
+        )
+
+    def __len__(self) -> int:
+        return len(self.program)
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether only some of the programs ran."""
+        return len(self.programs) < prod(self.grid)
+
+    def index(self, program: int) -> Program:
+        """A program's place along the three axes of the grid."""
+        width, height, _ = self.grid
+        return program % width, program // width % height, program // (width * height)
+
+    def events(
+        self, *, program: int | None = None, kind: str | None = None, argument: str | None = None
+    ) -> Iterator[Event]:
+        """What happened, in order: all of it, or of one program, kind or argument.
+
+        Raises:
+            UnknownNameError: no such kind or argument. InvalidArgumentError: a program that did not run.
+        """
+        yield from map(self._event, self._select(program, kind, argument))
+
+    def traffic(self, argument: str | None = None, kind: str | None = None) -> Traffic:
+        """Bytes moved, counted over all programs that ran: of one argument, of one kind, or in all."""
+        chosen = self._select(None, kind, argument)
+        chosen = chosen[self.pattern[chosen] >= 0]
+        itemsizes = np.array([site.itemsize for site in self.sites], dtype=np.int64)[self.site[chosen]]
+        lanes = np.array([pattern.lanes for pattern in self.patterns], dtype=np.int64)[self.pattern[chosen]]
+        active = np.array([pattern.active for pattern in self.patterns], dtype=np.int64)[self.pattern[chosen]]
+        return Traffic(
+            argument or "",
+            kind or "",
+            accesses=len(chosen),
+            bytes=int((active * itemsizes).sum()),
+            distinct_bytes=sum(
+                int(np.count_nonzero(counts)) * self.arguments[name].itemsize
+                for name, (_, counts) in self._counts(chosen).items()
+            ),
+            masked_bytes=int(((lanes - active) * itemsizes).sum()),
+        )
+
+    def by_argument(self) -> tuple[Traffic, ...]:
+        """Bytes moved by each argument and kind that there is."""
+        pairs = {(site.argument, site.kind): None for site in self.sites if site.kind in MEMORY_KINDS}
+        return tuple(self.traffic(argument, kind) for argument, kind in pairs)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all programs that ran, masked lanes included."""
+        flops = np.array([site.flops for site in self.sites], dtype=np.int64)
+        return int(flops[self.site].sum()) if len(self) else 0
+
+    def counts(self, argument: str, kind: str | None = None) -> npt.NDArray[np.int64]:
+        """How often each element of a tensor is touched; int64, of the tensor's shape.
+
+        Raises:
+            UnknownNameError: no such kind or argument.
+        """
+        known = self._argument(argument)
+        first, counts = self._counts(self._select(None, kind, argument)).get(
+            argument, (0, np.zeros(0, dtype=np.int64))
+        )
+        offsets = np.zeros(known.shape, dtype=np.int64)
+        for axis, (length, stride) in enumerate(zip(known.shape, known.strides, strict=True)):
+            offsets += (
+                np.arange(length).reshape([-1 if a == axis else 1 for a in range(len(known.shape))]) * stride
+            )
+        inside = (offsets >= first) & (offsets < first + len(counts))
+        return np.where(inside, counts[np.where(inside, offsets - first, 0)] if len(counts) else 0, 0)
+
+    def who(self, argument: str, element: int) -> tuple[Event, ...]:
+        """The events that touch one element: which programs, what for, and when.
+
+        Args:
+            argument: a tensor's parameter.
+            element: counted from the tensor's first, in memory: the sum of index times stride.
+
+        Raises:
+            UnknownNameError: no such argument.
+        """
+        self._argument(argument)
+        chosen = self._select(None, None, argument)
+        found = []
+        for pattern in np.unique(self.pattern[chosen]):
+            events = chosen[self.pattern[chosen] == pattern]
+            found.append(events[np.isin(element - self.base[events], self.patterns[pattern].touched)])
+        events = np.sort(np.concatenate(found)) if found else chosen
+        return tuple(map(self._event, events))
+
+    def _event(self, number: int) -> Event:
+        program, site = int(self.program[number]), self.sites[self.site[number]]
+        if self.pattern[number] < 0:
+            return Event(program, site, None, None)
+        pattern = self.patterns[self.pattern[number]]
+        mask = np.ones(pattern.shape, dtype=bool) if pattern.mask is None else pattern.mask
+        return Event(program, site, pattern.offsets + self.base[number], mask)
+
+    def _select(self, program: int | None, kind: str | None, argument: str | None) -> npt.NDArray[np.intp]:
+        """The numbers of the events of a program, a kind, an argument."""
+        if kind is not None and kind not in KINDS:
+            raise UnknownNameError("kind", kind, KINDS)
+        if argument is not None:
+            self._argument(argument)
+        if program is not None and program not in self.programs:
+            ran = f"{len(self.programs)} of {prod(self.grid)} programs ran"
+            raise InvalidArgumentError(
+                "program", f"got {program!r}, and {ran}", "Give the number of one of those."
+            )
+        wanted = [
+            (kind is None or site.kind == kind) and (argument is None or site.argument == argument)
+            for site in self.sites
+        ]
+        chosen = np.array(wanted, dtype=bool)[self.site]
+        return np.flatnonzero(chosen if program is None else chosen & (self.program == program))
+
+    def _argument(self, name: str) -> Argument:
+        if name not in self.arguments:
+            raise UnknownNameError("argument", name, self.arguments)
+        return self.arguments[name]
+
+    def _counts(self, events: npt.NDArray[np.intp]) -> dict[str, tuple[int, npt.NDArray[np.int64]]]:
+        """Of each argument that events touch: its first element touched, and how often each from there."""
+        counts = {}
+        arguments = np.array([site.argument for site in self.sites], dtype=object)[self.site[events]]
+        for name in dict.fromkeys(arguments):
+            own = events[(arguments == name) & (self.pattern[events] >= 0)]
+            groups = [
+                (
+                    self.patterns[pattern].touched,
+                    *np.unique(self.base[own[self.pattern[own] == pattern]], return_counts=True),
+                )
+                for pattern in np.unique(self.pattern[own])
+            ]
+            groups = [group for group in groups if len(group[0])]
+            if not groups:
+                continue
+            first = min(int(touched.min() + bases[0]) for touched, bases, _ in groups)
+            last = max(int(touched.max() + bases[-1]) for touched, bases, _ in groups)
+            total = np.zeros(last - first + 1, dtype=np.int64)
+            for touched, bases, times in groups:
+                # One tile may touch an element in several lanes.
+                elements, lanes = np.unique(touched, return_counts=True)
+                for base, time in zip(bases - first, times, strict=True):
+                    total[elements + base] += lanes * time
+            counts[str(name)] = (first, total)
+        return counts
+
+
+def trace(
+    launch: Launch, *, programs: int | Sequence[int] | None = None, timeout: float = 120.0
+) -> tuple[StepTrace, ...]:
+    """Run a launch in the interpreter and see what each program does; its own tensors stay untouched.
+
+    Args:
+        launch: from this process, whatever device drives it.
+        programs: run a sample only: so many programs of each step, evenly spread over its grid, or those with
+            these numbers (in launch order). What later steps read of the others' results is then missing.
+        timeout: seconds, after which the worker is stopped.
+
+    Returns:
+        one trace a step.
+
+    Raises:
+        OutOfBoundsError: it addresses memory outside its tensors: which argument, element, program and line.
+        KernelError: it failed. WorkerError: the worker died or took too long.
+        InvalidArgumentError: `programs` names a program twice, or one that there is not.
+    """
+    if not isinstance(launch, Launch):
+        raise ArgumentTypeError("launch", f"got a {type(launch).__name__}", "Give a Launch.")
+    launch.check()
+    chosen = [_chosen(step, programs) for step in launch.steps]
+    recorded = observe(launch, _Recorder, chosen, timeout=timeout)
+    return tuple(map(_step_trace, launch.steps, chosen, recorded))
+
+
+def _chosen(step: Step, programs: int | Sequence[int] | None) -> tuple[int, ...]:
+    """The numbers of the programs to run, in launch order."""
+    there = step.programs
+    if programs is None:
+        return tuple(range(there))
+    if isinstance(programs, int):
+        wanted = min(check_positive("programs", programs), there)
+        return tuple(dict.fromkeys(round(i * (there - 1) / max(wanted - 1, 1)) for i in range(wanted)))
+    if isinstance(programs, str) or not isinstance(programs, Sequence):
+        raise ArgumentTypeError(
+            "programs", f"got a {type(programs).__name__}", "Give how many, or a list of their numbers."
+        )
+    numbers = tuple(programs)
+    if (
+        not numbers
+        or len(set(numbers)) < len(numbers)
+        or not all(isinstance(number, int) and 0 <= number < there for number in numbers)
+    ):
+        raise InvalidArgumentError(
+            "programs",
+            f"got {list(numbers)}",
+            f"Name some of the {there} programs of {step.name}, each once.",
+        )
+    return numbers
+
+
+@dataclass(frozen=True, eq=False)
+class _Recorded:
+    """What a recorder kept: for each event its program (three numbers), site, pattern and base."""
+
+    sites: tuple[Site, ...]
+    patterns: tuple[Pattern, ...]
+    events: npt.NDArray[np.int64]
+
+
+class _Recorder:
+    """In the worker: keeps what the interpreter reports, in little room."""
+
+    def __init__(self) -> None:
+        self._sites: dict[Site, int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._patterns: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]] = []
+        self._latest: dict[int, int] = {}
+        self._events = array("q")
+
+    def access(self, access: Access) -> None:
+        """A load, store or atomic."""
+        tile = access.offsets
+        site = self._site(access.kind, access.argument, access.frames, tile.shape, access.itemsize, 0)
+        base = int(tile.flat[0])
+        pattern = self._pattern(site, tile - base, access.mask)
+        self._events.extend((*access.program, site, pattern, base))
+
+    def computation(self, computation: Computation) -> None:
+        """A dot, a reduction, or arithmetic."""
+        site = self._site(computation.kind, "", computation.frames, computation.shape, 0, computation.flops)
+        self._events.extend((*computation.program, site, -1, 0))
+
+    def result(self) -> _Recorded:
+        """All of it, to be sent."""
+        return _Recorded(
+            tuple(self._sites),
+            tuple(_pattern(offsets, mask) for offsets, mask in self._patterns),
+            np.array(self._events, dtype=np.int64).reshape(-1, 6),
+        )
+
+    def _site(self, *what: Any) -> int:
+        return self._sites.setdefault(Site(*what), len(self._sites))
+
+    def _pattern(self, site: int, offsets: npt.NDArray[np.int64], lanes: npt.NDArray[np.bool_]) -> int:
+        """The number of an access's pattern: most often that of the last access from the same place."""
+        mask = None if np.count_nonzero(lanes) == lanes.size else lanes
+        latest = self._latest.get(site)
+        if latest is None or not _same(self._patterns[latest], (offsets, mask)):
+            key = (offsets.shape, offsets.tobytes(), None if mask is None else mask.tobytes())
+            latest = self._latest[site] = self._numbers.setdefault(key, len(self._patterns))
+            if latest == len(self._patterns):
+                self._patterns.append((offsets, None if mask is None else mask.copy()))
+        return latest
+
+
+def _same(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    return np.array_equal(one[0], other[0]) and (
+        one[1] is other[1] if one[1] is None or other[1] is None else np.array_equal(one[1], other[1])
+    )
+
+
+def _pattern(offsets: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_] | None) -> Pattern:
+    """The pattern, without its table where strides say it all."""
+    strides = tuple(
+        int(offsets[tuple(int(a == axis) for a in range(offsets.ndim))]) if length > 1 else 0
+        for axis, length in enumerate(offsets.shape)
+    )
+    regular = Pattern(offsets.shape, strides, mask, None)
+    return (
+        regular if np.array_equal(regular.offsets, offsets) else Pattern(offsets.shape, None, mask, offsets)
+    )
+
+
+def _step_trace(step: Step, ran: tuple[int, ...], recorded: _Recorded) -> StepTrace:
+    x, y, z, site, pattern, base = recorded.events.T
+    grid = step.axes
+    return StepTrace(
+        kernel=step.name,
+        file=step.file,
+        grid=grid,
+        programs=ran,
+        arguments={name: _argument(name, tensor) for name, tensor in step.memory().items()},
+        sites=recorded.sites,
+        patterns=recorded.patterns,
+        program=(x + grid[0] * (y + grid[1] * z)).astype(np.int32),
+        site=site.astype(np.int32),
+        pattern=pattern.astype(np.int32),
+        base=base.copy(),
+    )
+
+
+def _argument(name: str, tensor: torch.Tensor) -> Argument:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Argument(name, tuple(tensor.shape), tensor.stride(), dtype, tensor.element_size())

@@ -1,0 +1,142 @@
+"""The mistakes of a first kernel: how each shows itself, and a hint in plain words.
+
+A pattern is searched for in what the check has to say (an error's type and words, in those of Triton, numpy
+or the workbench), followed by the code that it is about: the line that failed, or the whole kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mistake:
+    r"""One kind of mistake.
+
+    Attributes:
+        name: what was done wrong, in a few words.
+        pattern: a regular expression; up to its `\n` it is about the error, from there on about the code.
+        hint: what the learner is told, in plain words.
+    """
+
+    name: str
+    pattern: str
+    hint: str
+
+
+# The specific before the general: the first that fits is taken.
+MISTAKES = (
+    Mistake(
+        "a kernel called like a function",
+        r"(InterpreterError|outside of the scope of a kernel).*\n(?!.*\]\s*\()",
+        "a kernel is not called like a function: it is launched over a grid, a number of programs. "
+        "Return Launch.of(kernel, grid, ...).",
+    ),
+    Mistake(
+        "a pointer indexed like an array",
+        r"(not iterable|length-1|0-dimensional|tensor index|item assignment).*\n.*\w\[",
+        "square brackets reach no memory in a kernel, where a tensor argument is a pointer. Read with "
+        "tl.load(pointer + offsets, mask=...), write with tl.store(pointer + offsets, values, mask=...).",
+    ),
+    Mistake(
+        "a loop over a block",
+        r"(not iterable|length-1|0-dimensional).*\n.*\bfor\b",
+        "a loop counts with single numbers: range(start, end, step). A block of values needs no loop, since "
+        "each operation is done for all of them at once.",
+    ),
+    Mistake(
+        "arithmetic with a pointer",
+        r"operands of type pointer|add pointers together|cannot cast \[\.\.\.\]",
+        "a tensor argument is a pointer, an address. Load the values first, as in "
+        "x = tl.load(pointer + offsets, mask=...), and compute with those.",
+    ),
+    Mistake(
+        "offsets without their pointer",
+        r"Unsupported ptr type",
+        "tl.load and tl.store take addresses, the pointer plus the offsets: tl.load(pointer + offsets).",
+    ),
+    Mistake(
+        "a method instead of what it returns",
+        r"built-in method|'builtin_function_or_method' object has no attribute 'dtype'",
+        "an argument is a method that was not called. Write its parentheses, as in x.numel().",
+    ),
+    Mistake(
+        "torch or numpy in a kernel",
+        r"'(torch|numpy)\b[.\w]*' object|has no attribute 'scalar'|\n.*\b(torch|numpy|np)\.",
+        "torch and numpy work outside of kernels only. Inside, Triton has functions of its own: tl.arange, "
+        "tl.zeros, tl.exp, tl.sum, ...",
+    ),
+    Mistake(
+        "a Python range as offsets",
+        r"'range' object",
+        "range is for loops. A block of offsets is tl.arange(0, BLOCK_SIZE).",
+    ),
+    Mistake(
+        "a block size that is no tl.constexpr",
+        r"must be of type tl\.constexpr\n.*arange\(\s*0\s*,\s*[A-Z_]+\s*\)",
+        "tl.arange needs a size that is known when the kernel is compiled. Mark it among the kernel's "
+        "parameters, as in BLOCK_SIZE: tl.constexpr.",
+    ),
+    Mistake(
+        "tl.arange between numbers of the run time",
+        r"must be of type tl\.constexpr",
+        "tl.arange takes constants, as in tl.arange(0, BLOCK_SIZE). Add what is known at run time only, and "
+        "cut it to a length with a mask: offsets < length.",
+    ),
+    Mistake(
+        "a block size that is no power of two",
+        r"power of (2|two)\n",
+        "blocks have 1, 2, 4, 8, ... elements. Take the next larger power of two, and mask the lanes that "
+        "have no element.",
+    ),
+    Mistake(
+        "a shape where a number belongs",
+        r"'tuple'",
+        "an argument is a tuple, as x.shape is. Pass the number: x.numel(), or x.shape[0] for one dimension.",
+    ),
+    Mistake(
+        "the shape of a pointer",
+        r"(out of range|not callable|no len|no attribute).*\n.*(\.shape|\.numel|\.size|\blen\()",
+        "a kernel is given a tensor's address, and not its shape. Pass the length as an argument of its own.",
+    ),
+    Mistake(
+        "`and`, `or` or `not` with blocks",
+        r"neither true nor false.*\n.*(\b(and|or|not)\b|[<>][^<>(),]*[<>])",
+        "write & for `and`, | for `or`, ~ for `not`, and put each comparison into parentheses: "
+        "(i < rows) & (j < columns).",
+    ),
+    Mistake(
+        "`if` with a block",
+        r"neither true nor false",
+        "`if` decides once, for a whole program. To decide element by element, use a mask (mask=offsets < "
+        "length), or tl.where(condition, this, that).",
+    ),
+    Mistake(
+        "a launch without a grid",
+        r"grid: got (tensor|a Tensor|\w+\[)",
+        "the grid is missing. It comes after the kernel: Launch.of(kernel, (programs,), x, ...).",
+    ),
+    Mistake(
+        "a grid that is not rounded up",
+        r"grid(\[\d\])?: got [\d.]+, a float",
+        "programs are counted in whole numbers. triton.cdiv(length, BLOCK_SIZE) divides and rounds up.",
+    ),
+    Mistake(
+        "a result that is not stored",
+        r"stores nothing\.\n(.*\n)*.*(\breturn [^\n]|tl\.load)",
+        "only tl.store writes to memory. What a kernel returns, or assigns to a parameter, is lost.",
+    ),
+)
+
+
+def hint(error: str, code: str) -> str:
+    """A line with the hint of the first mistake that fits, to be appended; empty where none does.
+
+    Args:
+        error: the type and the words of an error, or of a verdict.
+        code: the line that failed, or the kernel.
+    """
+    text = f"{error}\n{code}"
+    found = (mistake.hint for mistake in MISTAKES if re.search(mistake.pattern, text))
+    return next((f"\n  Hint: {hint}" for hint in found), "")
