@@ -19,6 +19,7 @@ from workbench import errors
 from workbench.errors import (
     ArgumentTypeError,
     DeviceError,
+    DimensionError,
     InvalidArgumentError,
     KernelError,
     MissingPackageError,
@@ -39,6 +40,7 @@ EXAMPLES: list[tuple[WorkbenchError, type[Exception]]] = [
     (InvalidArgumentError("tile", "got 3", "Try 4."), ValueError),
     (ArgumentTypeError("grid", "got 'x'", "Give a tuple."), TypeError),
     (TensorMismatchError("x, y", "on cpu and cuda:0", "Move them."), RuntimeError),
+    (DimensionError("dims", "2 of a matrix", "Give 0 or 1."), IndexError),
     (UnknownNameError("baseline", "cublass", ["cublas", "eager"]), ValueError),
     (DeviceError("No GPU."), RuntimeError),
     (MissingPackageError("Install it."), ImportError),

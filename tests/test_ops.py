@@ -1,4 +1,4 @@
-"""ops.add beside torch.add: values, dtypes, strides, errors, gradients."""
+"""Each operator beside torch's: values, dtypes, strides, errors, gradients."""
 
 from __future__ import annotations
 
@@ -509,3 +509,235 @@ def test_errors_where_gradients_are_wanted() -> None:
         ops.add(x, x, alpha=True)
     with pytest.raises(TensorMismatchError, match="must match the size of tensor b"):
         ops.add(x, torch.ones(4))
+
+
+COPIES: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
+    "clone": (torch.clone, ops.clone),
+    "transpose_copy": (torch.transpose_copy, ops.transpose_copy),
+    "permute_copy": (torch.permute_copy, ops.permute_copy),
+}
+ALL_DTYPES = [*DTYPES, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+def assert_copy_as_torch(name: str, *args: Any, **options: Any) -> None:
+    """The same bits in the same strides, in memory of their own; or an error that is caught like torch's."""
+    want, got = (outcome(function, *args, **options) for function in COPIES[name])
+    if isinstance(want, Exception):
+        assert isinstance(got, WorkbenchError), f"torch: {want!r}; ops: {got!r}"
+        torchs = next(t for t in (IndexError, TypeError, ValueError, RuntimeError) if isinstance(want, t))
+        assert isinstance(got, torchs), f"torch: {want!r}; ops: {got!r}"
+        return
+    assert isinstance(got, torch.Tensor), f"torch: {want!r}; ops: {got!r}"
+    assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
+    assert (got.is_conj(), got.is_neg(), got.requires_grad) == (False, False, want.requires_grad)
+    assert torch.equal(*(t.detach().contiguous().unsqueeze(-1).view(torch.uint8) for t in (got, want)))
+    assert got.numel() == 0 or got.untyped_storage().data_ptr() != args[0].untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
+def test_copies_of_every_dtype(dtype: torch.dtype) -> None:
+    x = numbers((3, 5, 2), torch.float32).to(dtype)
+    for layout in (x, x.mT, x[:, ::2], x[:1].expand(4, 5, 2)):
+        assert_copy_as_torch("clone", layout)
+        assert_copy_as_torch("transpose_copy", layout, 0, -1)
+        assert_copy_as_torch("permute_copy", layout, (1, 0, 2))
+
+
+def test_copies_of_special_values() -> None:
+    """Bits are moved, not numbers: NaN keeps its payload, zero its sign."""
+    payloads = torch.tensor([0x7FC00001, -0x400001, 0x7F800001, -(2**31), 1], dtype=torch.int32)
+    x = torch.cat([SPECIAL, payloads.view(torch.float32)]).view(3, 5)
+    assert_copy_as_torch("clone", x)
+    assert_copy_as_torch("transpose_copy", x, 0, 1)
+
+
+@pytest.mark.parametrize("kind", layouts(torch.zeros(1, 1, 1, 2)))
+def test_strides_of_copies(kind: str) -> None:
+    x = layouts(numbers((2, 3, 4, 5), torch.float32))[kind]
+    for memory_format in (
+        torch.preserve_format,
+        torch.contiguous_format,
+        torch.channels_last,
+        torch.channels_last_3d,
+        None,
+    ):
+        assert_copy_as_torch("clone", x, memory_format=memory_format)
+    for dims in itertools.permutations(range(4)):
+        assert_copy_as_torch("permute_copy", x, dims)
+    for dim0, dim1 in itertools.product(range(-4, 4), repeat=2):
+        assert_copy_as_torch("transpose_copy", x, dim0, dim1)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.tensor(3.0),
+        torch.ones(1),
+        torch.zeros(0),
+        torch.zeros(0, 3, 2),
+        torch.zeros(3, 0).t(),
+        torch.zeros(0).as_strided((0, 3), (7, 2)),
+        torch.arange(20.0).as_strided((4, 5), (2, 1)),  # windows that overlap
+        torch.arange(8.0).as_strided((2, 1, 4), (4, 77, 1)),  # a dimension of one element has any stride
+        torch.tensor(3.0).expand(2, 3),
+        torch.zeros((1,) * 8),
+        torch.arange(64.0).view((2,) * 6).permute(5, 3, 1, 4, 2, 0),
+    ],
+    ids=lambda x: f"{tuple(x.shape)} {x.stride()}",
+)
+def test_copies_of_odd_shapes(x: torch.Tensor) -> None:
+    assert_copy_as_torch("clone", x)
+    assert_copy_as_torch("clone", x, memory_format=torch.contiguous_format)
+    assert_copy_as_torch("permute_copy", x, tuple(reversed(range(x.dim()))))
+    assert_copy_as_torch("transpose_copy", x, 0, -1)
+
+
+@settings(max_examples=100)
+@given(data=st.data(), shape=st.lists(st.integers(0, 4), max_size=5).map(tuple))
+def test_copies_of_anything(data: st.DataObject, shape: tuple[int, ...]) -> None:
+    x = data.draw(tensors(shape))
+    dims = data.draw(st.permutations(range(x.dim())))
+    pick = st.integers(-x.dim() - 1, x.dim())  # one too far on both sides
+    assert_copy_as_torch("clone", x)
+    assert_copy_as_torch("permute_copy", x, dims)
+    assert_copy_as_torch("permute_copy", x, [d - x.dim() for d in dims])
+    assert_copy_as_torch("permute_copy", x, data.draw(st.lists(pick, max_size=5)))
+    assert_copy_as_torch("transpose_copy", x, data.draw(pick), data.draw(pick))
+
+
+def test_copies_of_conjugates_and_negatives() -> None:
+    """The mark is resolved: the result's memory holds what the view shows."""
+    for dtype in COMPLEX:
+        z = numbers((3, 4), dtype)
+        for view in (z.conj(), z.conj().imag, z[:, ::2].conj().t(), z.conj()[:1].expand(3, 4)):
+            assert_copy_as_torch("clone", view)
+            assert_copy_as_torch("transpose_copy", view, 0, 1)
+            assert_copy_as_torch("permute_copy", view, (1, 0))
+
+
+def test_copies_by_names_and_kinds_of_numbers() -> None:
+    x = numbers((2, 3), torch.float32)
+    assert torch.equal(ops.transpose_copy(input=x, dim0=1, dim1=0), x.t())
+    assert torch.equal(ops.permute_copy(input=x, dims=[1, 0]), x.t())
+    assert torch.equal(ops.permute_copy(x, torch.Size((1, 0))), x.t())
+    assert_copy_as_torch("transpose_copy", x, np.int64(0), torch.tensor(1))
+    assert_copy_as_torch("permute_copy", x, (np.int64(1), 0))
+    positional: Any = (x, torch.contiguous_format)
+    with pytest.raises(TypeError, match="positional argument"):
+        ops.clone(*positional)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kind", "message"),
+    [
+        ("transpose_copy", (0, 2), IndexError, r"dim0, dim1: got 0, 2 for a tensor of 2 dimensions. "
+            r"torch.transpose says: Dimension out of range \(expected to be in range of \[-2, 1\], but got"),
+        ("transpose_copy", (-3, 0), TensorMismatchError, "but got -3"),
+        ("transpose_copy", (0, 1.0), ArgumentTypeError, "dim0, dim1: got 0, 1.0 .* must be int, not float"),
+        ("transpose_copy", (True, 0), ArgumentTypeError, "must be int, not bool"),
+        ("transpose_copy", ("a", "b"), ArgumentTypeError, "must be int, not str"),
+        ("transpose_copy", (2**70, 0), ValueError, "Overflow when unpacking long"),
+        ("permute_copy", ((0, 2),), IndexError, r"dims: got \(0, 2\) .*torch.permute says: Dimension out of"),
+        ("permute_copy", ((0,),), TensorMismatchError, r"input.dim\(\) = 2 is not equal to len\(dims\) = 1"),
+        ("permute_copy", ((),), TensorMismatchError, r"= 2 is not equal to len\(dims\) = 0"),
+        ("permute_copy", ((1, -1),), TensorMismatchError, "duplicate dims are not allowed"),
+        ("permute_copy", (0,), ArgumentTypeError, "dims: got 0 for .* must be tuple of ints, not int"),
+        ("permute_copy", ((0, 1.0),), ArgumentTypeError, "dims: got .* tuple of ints"),
+        ("permute_copy", (None,), ArgumentTypeError, "dims: got None"),
+    ],
+)  # fmt: skip
+def test_copies_that_are_refused(name: str, arguments: Any, kind: type[Exception], message: str) -> None:
+    x = numbers((2, 3), torch.float32)
+    assert_copy_as_torch(name, x, *arguments)
+    with pytest.raises(kind, match=message) as caught:
+        COPIES[name][1](x, *arguments)
+    assert isinstance(caught.value, WorkbenchError)
+
+
+@pytest.mark.parametrize("x", [3, None, [1.0], np.zeros(3)], ids=str)
+def test_copies_of_no_tensor(x: Any) -> None:
+    for name, arguments in (("clone", ()), ("transpose_copy", (0, 0)), ("permute_copy", ((0,),))):
+        assert_copy_as_torch(name, x, *arguments)
+        with pytest.raises(ArgumentTypeError, match=r"input: got a .*\. Give a torch\.Tensor"):
+            COPIES[name][1](x, *arguments)
+
+
+def test_memory_formats_that_are_refused() -> None:
+    x = numbers((2, 3), torch.float32)
+    assert_copy_as_torch("clone", x, memory_format=torch.channels_last)
+    with pytest.raises(
+        TensorMismatchError, match=r"memory_format: got torch.channels_last .* required rank 4"
+    ):
+        ops.clone(x, memory_format=torch.channels_last)
+    wrongs: list[Any] = [3, "channels_last", torch.strided]
+    for wrong in wrongs:
+        assert_copy_as_torch("clone", x, memory_format=wrong)
+        with pytest.raises(ArgumentTypeError, match=r"memory_format: got a .* Give one of torch's, or None"):
+            ops.clone(x, memory_format=wrong)
+
+
+@pytest.mark.filterwarnings("ignore:.*quantiz.*")
+def test_tensors_that_copies_refuse() -> None:
+    """torch clones these; here they are refused in words."""
+    dense = numbers((2, 3), torch.float32)
+    packed = torch.quantize_per_tensor(dense, 1.0, 0, torch.qint8)
+    for function, arguments in ((ops.clone, ()), (ops.transpose_copy, (0, 1)), (ops.permute_copy, ((1, 0),))):
+        copy: Any = function
+        with pytest.raises(TensorMismatchError, match=r"input: its layout is torch\.sparse_coo"):
+            copy(dense.to_sparse(), *arguments)
+        with pytest.raises(TensorMismatchError, match=r"input: quantized, torch\.qint8"):
+            copy(packed, *arguments)
+        with pytest.raises(TensorMismatchError, match="on the meta device"):
+            copy(dense.to("meta"), *arguments)
+
+
+GRADIENTS_OF_COPIES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "clone": lambda of, x: of.clone(x),
+    "clone, channels last": lambda of, x: of.clone(x[None], memory_format=torch.channels_last),
+    "transpose_copy": lambda of, x: of.transpose_copy(x, 0, -1),
+    "permute_copy": lambda of, x: of.permute_copy(x, (1, 2, 0)),
+    "of a slice": lambda of, x: of.permute_copy(x[:, ::2], (2, 0, 1)),
+    "of an expanded tensor": lambda of, x: of.clone(x[:1].expand(3, 3, 2)),
+    "of a conjugate": lambda of, x: of.transpose_copy(x.conj(), 0, 1),
+    "of a copy": lambda of, x: of.permute_copy(of.transpose_copy(x * x, 0, 1), (2, 1, 0)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode uses it
+@pytest.mark.parametrize("case", GRADIENTS_OF_COPIES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_gradients_of_copies(case: str, dtype: torch.dtype) -> None:
+    """Backward, forward, and twice; and the gradients are torch's."""
+    copy = GRADIENTS_OF_COPIES[case]
+    x = numbers((2, 3, 2), dtype).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: copy(ops, t), (x,), check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda t: copy(ops, t), (x,), fast_mode=True)
+    weights = numbers(tuple(copy(torch, x).shape), dtype, 1)
+    grads = [torch.autograd.grad((copy(of, x) * weights).sum().abs(), x)[0] for of in (torch, ops)]
+    assert torch.equal(*grads)
+
+
+def test_copies_in_modes() -> None:
+    x = torch.nn.Parameter(numbers((2, 3), torch.float32))
+    for copy in (ops.clone(x), ops.transpose_copy(x, 0, 1), ops.permute_copy(x, (1, 0))):
+        assert type(copy) is torch.Tensor
+        assert copy.requires_grad
+        assert not copy.is_leaf
+    with torch.no_grad():
+        assert not ops.clone(x).requires_grad
+        assert ops.transpose_copy(x, 0, 1).is_leaf
+    with torch.inference_mode():
+        assert ops.permute_copy(x, (1, 0)).is_inference()
+    assert not ops.clone(x.detach()).requires_grad
+    assert not ops.clone(torch.arange(3)).requires_grad
+
+
+def test_a_copy_is_apart_from_what_it_was_copied_from() -> None:
+    x = numbers((2, 3), torch.float32)
+    before = x.clone()
+    copy = ops.clone(x)
+    copy.zero_()
+    assert torch.equal(x, before)
+    copy = ops.transpose_copy(x, 0, 0)
+    x.zero_()
+    assert torch.equal(copy, before)

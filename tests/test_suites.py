@@ -55,7 +55,7 @@ def names(suite: str) -> set[str]:
 
 
 def test_the_suites_hold_what_is_to_be_measured() -> None:
-    assert set(suites.SUITES) == {"ceilings", "elementwise", "reduction", "matmul", "all"}
+    assert set(suites.SUITES) == {"ceilings", "elementwise", "reduction", "transfer", "matmul", "all"}
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
     }
@@ -64,6 +64,12 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert names("elementwise") >= {f"add fp32 2^{n}" for n in range(12, 29, 2)}
     assert names("elementwise") >= {"add fp16 2^28", "add bf16 2^28", "add fp32 2^28, alpha 2"}
     assert "sum fp32 32768 x 768" in names("reduction")
+    assert names("transfer") >= {
+        "clone fp32 2^28",
+        "permute_copy fp16 8192 x 8192, dims [1, 0]",
+        "permute_copy fp32 8192 x 8192, dims [1, 0]",
+        "permute_copy fp16 32 x 64 x 56 x 56, dims [0, 2, 3, 1]",
+    }
     assert all(suite.about for suite in suites.SUITES.values())
 
 
@@ -116,10 +122,27 @@ def test_an_amd_gpu_is_measured_against_amds_libraries() -> None:
 
 def test_in_the_interpreter_small_cases_are_left() -> None:
     kept, cut = suites.plan(suites.get("all"))
-    assert {one.op for one in kept} == {"add", "clone", "matmul"}
+    assert {one.op for one in kept} == {"add", "clone", "matmul", "permute_copy"}
     reasons = {one.reason for one in cut}
     assert reasons >= {"too slow in the interpreter", "CUDA graphs need a GPU"}
     assert str(cut[0]) == "add fp32 2^12 in a CUDA graph: CUDA graphs need a GPU"
+
+
+@pytest.mark.parametrize("dims", [[0], [0, 0], [1, 2], [0, 1, 2], [-1, 0]], ids=str)
+def test_dims_of_a_permutation_are_each_named_once(dims: list[int]) -> None:
+    wrong = case("permute_copy", shape=[8, 4], dims=dims)
+    with pytest.raises(InvalidArgumentError, match=r"dims: got \["):
+        suites.plan(Suite("mine", "", (wrong,)))
+
+
+def test_a_permutation_is_checked_in_its_own_rows() -> None:
+    problem = case("permute_copy", shape=[6, 4], dims=[1, 0])
+    x = torch.arange(24.0).reshape(6, 4)
+    suites.check(problem, [x], x.t().contiguous(), "mine")
+    wrong = x.t().contiguous()
+    wrong[3, 5] += 1
+    with pytest.raises(KernelError, match="the largest error is 1"):
+        suites.check(problem, [x], wrong, "mine")
 
 
 @pytest.mark.parametrize(
@@ -374,7 +397,7 @@ def test_live_roofs_and_points_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -
     assert roofs.bandwidth == pytest.approx(2**30 / 1e-3)
     assert roofs.rate("bf16") == roofs.rate("fp8_e4m3") == pytest.approx(2 * 8192**3 / 1e-3)
     assert roofs.rate("fp32") == pytest.approx(2 * 4096**3 / 1e-3)  # 8192 takes too long
-    assert {point.op for point in points} == {"add", "sum", "clone", "matmul"}
+    assert {point.op for point in points} == {"add", "sum", "clone", "permute_copy", "matmul"}
     assert not any(point.recorded for point in points)
 
 

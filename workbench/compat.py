@@ -43,6 +43,14 @@ def python_function(kernel: Any) -> Callable[..., Any]:
     return function
 
 
+def decorations(kernel: Any) -> dict[str, Any]:
+    """What was given to `@triton.jit` and changes how the kernel is compiled."""
+    given = getattr(kernel, "kwargs", None)  # of an interpreted one; a compiled one has attributes
+    names = ("do_not_specialize", "do_not_specialize_on_alignment", "noinline")
+    values = {name: getattr(kernel, name, None) if given is None else given.get(name) for name in names}
+    return {name: value for name, value in values.items() if value}
+
+
 def tuple_like(example: Any, items: Iterable[Any]) -> tuple[Any, ...]:
     """`items` as a tuple; as a named one where `example` is one, since kernels read its fields."""
     like: tuple[Any, ...] = type(example)(*items) if hasattr(example, "_fields") else tuple(items)

@@ -89,6 +89,10 @@ class TensorMismatchError(WorkbenchError, RuntimeError):
         self.argument = argument
 
 
+class DimensionError(TensorMismatchError, IndexError):
+    """A tensor does not have the dimension that is named. Torch raises IndexError there."""
+
+
 class UnknownNameError(WorkbenchError, ValueError):
     """A name (device, baseline, suite, exercise, ...) is not known; the message lists the nearest ones.
 

@@ -179,7 +179,7 @@ class Step:
                 with _device_of(self.tensors()):
                     self.kernel[self.grid](*self.args, **self.meta)
         except Exception as error:
-            raise _kernel_error(self.kernel, error) from None
+            raise kernel_error(self.kernel, error) from None
 
     def _check_order(self, order: Sequence[int]) -> None:
         if not order or len(set(order)) < len(order) or not set(order) <= set(range(self.programs)):
@@ -437,8 +437,8 @@ def _device_of(tensors: list[torch.Tensor]) -> contextlib.AbstractContextManager
     return contextlib.nullcontext()
 
 
-def _kernel_error(kernel: Any, error: Exception) -> KernelError:
-    """`error` in terms of the kernel's own source."""
+def kernel_error(kernel: Any, error: Exception) -> KernelError:
+    """What failed in Triton, in terms of the kernel's own source: its line, and the reason."""
     if reported := next((e for e in _chain(error) if isinstance(e, KernelError)), None):
         return reported
     function = compat.python_function(kernel)

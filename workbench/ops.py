@@ -6,13 +6,21 @@ strides and errors; autograd where torch has it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from types import UnionType
 from typing import Any
 
 import numpy as np
 import torch
 
-from workbench.errors import ArgumentTypeError, TensorMismatchError
-from workbench.kernels import elementwise
+from workbench.errors import (
+    ArgumentTypeError,
+    DimensionError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    WorkbenchError,
+)
+from workbench.kernels import elementwise, transfer
 
 Number = bool | int | float | complex
 
@@ -47,6 +55,59 @@ def add(
             )
         return _Add.apply(input, other, alpha)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _add(input, other, alpha, out)
+
+
+def clone(
+    input: torch.Tensor, *, memory_format: torch.memory_format | None = torch.preserve_format
+) -> torch.Tensor:
+    """A copy of `input`, as `torch.clone`.
+
+    Args:
+        input: a tensor of any shape, strides and dtype.
+        memory_format: how the copy lies in memory. `torch.preserve_format`: as `input`, or where that has
+            gaps or is expanded, dense with its dimensions in the same order.
+
+    Raises:
+        ArgumentTypeError: `input` is not a tensor, `memory_format` none.
+        TensorMismatchError: `input` is sparse or quantized, or not of the rank of `memory_format`.
+    """
+    _check_plain(input)
+    _check_operand("memory_format", memory_format, torch.memory_format | None, "one of torch's, or None")
+    return _materialized(input, memory_format)
+
+
+def transpose_copy(input: torch.Tensor, dim0: int, dim1: int) -> torch.Tensor:
+    """A contiguous copy of `input` with two dimensions exchanged, as `torch.transpose_copy`.
+
+    Args:
+        input: a tensor of any shape, strides and dtype.
+        dim0, dim1: the dimensions, those under 0 counted from the end.
+
+    Raises:
+        ArgumentTypeError: `input` is not a tensor, `dim0` or `dim1` no whole number.
+        DimensionError: `input` does not have `dim0` or `dim1`.
+        TensorMismatchError: `input` is sparse or quantized.
+    """
+    _check_plain(input)
+    view = _view(torch.transpose, input, {"dim0": dim0, "dim1": dim1})
+    return _materialized(view, torch.contiguous_format)
+
+
+def permute_copy(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """A contiguous copy of `input` with its dimensions in another order, as `torch.permute_copy`.
+
+    Args:
+        input: a tensor of any shape, strides and dtype.
+        dims: for each dimension of the result, which one of `input` it is; those under 0 are counted from the
+            end.
+
+    Raises:
+        ArgumentTypeError: `input` is not a tensor, `dims` no sequence of whole numbers.
+        DimensionError: `input` does not have one of `dims`.
+        TensorMismatchError: `dims` does not name each dimension once; `input` is sparse or quantized.
+    """
+    _check_plain(input)
+    return _materialized(_view(torch.permute, input, {"dims": dims}), torch.contiguous_format)
 
 
 class _Add(torch.autograd.Function):
@@ -190,17 +251,81 @@ def _copy_out(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         raise TensorMismatchError("out", f"strides {out.stride()}", f"torch says: {error}") from None
 
 
+def _check_plain(input: torch.Tensor) -> None:
+    _check_operand("input", input, torch.Tensor, "a torch.Tensor")
+    if input.is_quantized:
+        raise TensorMismatchError("input", f"quantized, {input.dtype}", "Give its input.int_repr().")
+
+
+def _view(
+    function: Callable[..., torch.Tensor], input: torch.Tensor, arguments: dict[str, Any]
+) -> torch.Tensor:
+    """`function`'s view of `input`; what torch refuses, in its words."""
+    try:
+        return function(input, **arguments)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        kind = next(ours for torchs, ours in _ERRORS.items() if isinstance(error, torchs))
+        given = ", ".join(map(repr, arguments.values()))
+        raise kind(
+            ", ".join(arguments),
+            f"got {given} for a tensor of {input.dim()} dimensions",
+            f"torch.{function.__name__} says: {error}",
+        ) from None
+
+
+_ERRORS: dict[type[Exception], type[WorkbenchError]] = {
+    IndexError: DimensionError,
+    RuntimeError: TensorMismatchError,
+    TypeError: ArgumentTypeError,
+    ValueError: InvalidArgumentError,
+}
+
+
+def _materialized(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
+    """The elements of `view` in memory of their own; gradients pass in both directions."""
+    return _Materialize.apply(view, memory_format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+
+
+class _Materialize(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
+        ctx.memory_format = memory_format
+        return _copy(view, memory_format)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return grads[0], None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        return _copy(tangents[0], ctx.memory_format)
+
+
+def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
+    try:
+        result = torch.empty_like(view, memory_format=memory_format)
+    except RuntimeError as error:
+        raise TensorMismatchError(
+            "memory_format",
+            f"got {memory_format} for a tensor of {view.dim()} dimensions",
+            f"torch says: {error}",
+        ) from None
+    transfer.launch(view.resolve_conj().resolve_neg(), result).run()
+    return result
+
+
 def _check_operands(input: object, other: object, alpha: object, out: object) -> None:
-    for name, value, kinds, wanted in (
-        ("input", input, torch.Tensor, "a torch.Tensor"),
-        ("other", other, torch.Tensor | Number, "a torch.Tensor or a number"),
-        ("alpha", alpha, Number, "a number"),
-        ("out", out, torch.Tensor | None, "a torch.Tensor"),
-    ):
-        if not isinstance(value, kinds):
-            raise ArgumentTypeError(name, f"got a {type(value).__name__}", f"Give {wanted}.")
-        if isinstance(value, torch.Tensor) and value.layout != torch.strided:
-            raise TensorMismatchError(name, f"its layout is {value.layout}", "Give a strided tensor.")
+    _check_operand("input", input, torch.Tensor, "a torch.Tensor")
+    _check_operand("other", other, torch.Tensor | Number, "a torch.Tensor or a number")
+    _check_operand("alpha", alpha, Number, "a number")
+    _check_operand("out", out, torch.Tensor | None, "a torch.Tensor")
+
+
+def _check_operand(name: str, value: object, kinds: type | UnionType, wanted: str) -> None:
+    if not isinstance(value, kinds):
+        raise ArgumentTypeError(name, f"got a {type(value).__name__}", f"Give {wanted}.")
+    if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+        raise TensorMismatchError(name, f"its layout is {value.layout}", "Give a strided tensor.")
 
 
 def _in_words(value: object) -> str:

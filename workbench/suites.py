@@ -370,7 +370,7 @@ def check(case: Case, inputs: Sequence[torch.Tensor], result: torch.Tensor, prov
     terms = operator.terms(case.case)
     eps = 2**-10 if case.dtype == "tf32" else torch.finfo(result.dtype).eps
     relative = 4 * eps + math.sqrt(terms) * 2**-23 if terms else 0.0
-    for rows in operator.blocks(inputs):
+    for rows in operator.blocks(result):
         reference = operator.reference(inputs, rows, case.case)
         if result[rows].shape != reference.shape:
             raise _wrong(case, provider, f"shape {tuple(result.shape)}")
@@ -398,6 +398,8 @@ def _check_problem(case: Case) -> None:
         )
     if problem.get("dim", -1) not in (-1, 1):
         raise InvalidArgumentError("dim", f"got {problem['dim']}", "Suites sum over columns: give -1.")
+    if sorted(problem.get("dims", [])) != list(range(len(problem["shape"]) if "dims" in problem else 0)):
+        raise InvalidArgumentError("dims", f"got {problem['dims']}", "Give each dimension of the shape once.")
     if not math.prod(problem.get("shape", [1])) or problem.get("shape") == []:
         raise InvalidArgumentError("shape", f"got {problem['shape']}", "Give lengths of 1 or more.")
 
@@ -422,7 +424,7 @@ class _Operator:
         work: FLOPs and least bytes.
         terms: how many terms one element of the result sums, 0 for a copy.
         reference: rows of the result in fp64.
-        blocks: the rows to check, block by block.
+        blocks: the rows of a result to check, block by block.
         optional: keys that a problem may have besides.
     """
 
@@ -433,7 +435,7 @@ class _Operator:
     work: Callable[[str, Mapping[str, Any]], Work]
     terms: Callable[[Mapping[str, Any]], int]
     reference: Callable[[Sequence[torch.Tensor], slice, Mapping[str, Any]], torch.Tensor]
-    blocks: Callable[[Sequence[torch.Tensor]], Iterator[slice]]
+    blocks: Callable[[torch.Tensor], Iterator[slice]]
     optional: frozenset[str] = frozenset()
 
 
@@ -441,14 +443,14 @@ def _itemsize(dtype: str) -> int:
     return data.torch_dtype(dtype).itemsize
 
 
-def _all_rows(inputs: Sequence[torch.Tensor]) -> Iterator[slice]:
-    rows = inputs[0].shape[0]
-    step = max(1, _BLOCK_ELEMENTS * rows // max(1, inputs[0].numel()))
+def _all_rows(result: torch.Tensor) -> Iterator[slice]:
+    rows = result.shape[0]
+    step = max(1, _BLOCK_ELEMENTS * rows // max(1, result.numel()))
     return (slice(start, start + step) for start in range(0, rows, step))
 
 
-def _some_rows(inputs: Sequence[torch.Tensor]) -> Iterator[slice]:
-    rows = inputs[0].shape[0]
+def _some_rows(result: torch.Tensor) -> Iterator[slice]:
+    rows = result.shape[0]
     starts = {0, max(0, (rows - _BLOCK_ROWS) // 2), max(0, rows - _BLOCK_ROWS)}
     return (slice(start, start + _BLOCK_ROWS) for start in sorted(starts))
 
@@ -504,6 +506,16 @@ _OPERATORS = {
         reference=_add_reference,
         blocks=_all_rows,
         optional=frozenset({"alpha"}),
+    ),
+    "permute_copy": _Operator(
+        keys=frozenset({"shape", "dims"}),
+        arity=1,
+        inputs=lambda dtype, case: (data.normal(case["shape"], dtype),),
+        options=lambda case: {"dims": tuple(case["dims"])},
+        work=_clone_work,
+        terms=lambda case: 0,
+        reference=lambda inputs, rows, case: inputs[0].permute(case["dims"])[rows].double(),
+        blocks=_all_rows,
     ),
     "sum": _Operator(
         keys=frozenset({"rows", "cols", "dim"}),
@@ -655,8 +667,13 @@ def _vector(
     return Case("add", dtype, {"shape": [2**exponent], **case}, (WORKBENCH, "torch", *more), mode)
 
 
-def _copy(exponent: int) -> Case:
-    return Case("clone", "fp32", {"shape": [2**exponent]}, ("torch",))
+def _copy(exponent: int, dtype: str = "fp32") -> Case:
+    return Case("clone", dtype, {"shape": [2**exponent]}, (WORKBENCH, "torch"))
+
+
+def _permuted(shape: Sequence[int], dims: Sequence[int], dtype: str, *more: str) -> Case:
+    case = {"shape": list(shape), "dims": list(dims)}
+    return Case("permute_copy", dtype, case, (WORKBENCH, "torch", *more))
 
 
 def _row_sum(rows: int, cols: int, dtype: str, *more: str) -> Case:
@@ -728,7 +745,27 @@ _MATMUL = Suite(
         _product(1000, 1000, 1000, "fp16"),  # no power of two divides it far
     ),
 )
-_PARTS = (_ELEMENTWISE, _REDUCTION, _CEILINGS, _MATMUL)
+_TRANSFER = Suite(
+    "transfer",
+    "ops.clone and ops.permute_copy against torch: copies, transposes, and images between NCHW and NHWC",
+    (
+        *(_copy(exponent, "fp16") for exponent in (20, 29)),
+        *(_copy(exponent) for exponent in (20, 24, 28)),
+        *(
+            _permuted((size, size), (1, 0), dtype, "torch.compile")
+            for dtype in ("fp16", "fp32")
+            for size in (1024, 8192)
+        ),
+        *(
+            _permuted(shape, dims, dtype)
+            for dtype in ("fp16", "fp32")
+            for n, c, h, w in ((32, 64, 56, 56), (8, 256, 56, 56), (64, 512, 14, 14), (16, 3, 224, 224))
+            for shape, dims in (((n, c, h, w), (0, 2, 3, 1)), ((n, h, w, c), (0, 3, 1, 2)))
+        ),
+        _permuted((16, 2048, 16, 128), (0, 2, 1, 3), "fp16"),  # attention's heads: rows stay whole
+    ),
+)
+_PARTS = (_ELEMENTWISE, _REDUCTION, _TRANSFER, _CEILINGS, _MATMUL)
 _ALL = Suite(
     "all",
     "every case of the other suites, each once",

@@ -1,10 +1,12 @@
-"""ops.add and its template on a GPU: against float64, on poisoned and guarded memory, at any size."""
+"""The operators and their templates on a GPU: right on poisoned and guarded memory, at any size, and fast."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ import torch
 from workbench import device, ops
 from workbench.bench.timing import measure_together
 from workbench.errors import TensorMismatchError
-from workbench.kernels import elementwise
+from workbench.kernels import elementwise, transfer
 
 pytestmark = pytest.mark.gpu
 
@@ -228,3 +230,135 @@ def test_as_fast_as_torch() -> None:
     x, y = numbers((2**26,), torch.float32), numbers((2**26,), torch.float32, 1)
     times = measure_together({"torch": lambda: torch.add(x, y), "ops": lambda: ops.add(x, y)})
     assert times["ops"].median_ms <= 1.1 * times["torch"].median_ms, times
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().unsqueeze(-1).view(torch.uint8)
+
+
+def assert_copies(x: torch.Tensor) -> None:
+    """Each copy of `x` has torch's bits and strides."""
+    dims = tuple(reversed(range(x.dim())))
+    for got, want in (
+        (ops.clone(x), torch.clone(x)),
+        (ops.transpose_copy(x, 0, -1), torch.transpose_copy(x, 0, -1)),
+        (ops.permute_copy(x, dims), torch.permute_copy(x, dims)),
+    ):
+        assert (got.dtype, got.stride(), got.device) == (want.dtype, want.stride(), want.device)
+        assert torch.equal(bits(got), bits(want))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_copies_of_dtypes_and_shapes(dtype: torch.dtype) -> None:
+    for shape in (*SHAPES, (64, 64), (63, 65), (1, 129), (513, 2), (3, 40, 50), (2, 3, 4, 5, 6), (2,) * 9):
+        assert_copies(numbers(shape, dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.complex128], ids=str)
+def test_copies_of_layouts(dtype: torch.dtype) -> None:
+    """Lengths of every divisibility, views that begin anywhere, sliced and expanded ones."""
+    for length in (31, 32, 36, 40, 48, 64):
+        x = numbers((20, length, 70), dtype)
+        for view in (
+            x,
+            x.mT,
+            x.permute(2, 0, 1),
+            x[:, 1:],
+            x[:, :, 1:].mT,
+            x[::2, :, ::3],
+            x[:1].expand(5, length, 70),
+            x[:, :, :1].expand(20, length, 90).mT,
+            x.flatten()[3 : 3 + 19 * length * 70].view(-1, length, 10).mT,
+        ):
+            assert_copies(view)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(2, 64, 56, 56), (3, 3, 224, 224), (4, 512, 14, 14), (2, 5, 7, 9)], ids=str
+)
+def test_images(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = numbers(shape, dtype)
+    last = ops.clone(x, memory_format=torch.channels_last)
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(last, x)
+    assert torch.equal(ops.clone(last, memory_format=torch.contiguous_format), x)
+    assert torch.equal(ops.permute_copy(x, (0, 2, 3, 1)), x.permute(0, 2, 3, 1))
+    assert torch.equal(ops.permute_copy(last.permute(0, 2, 3, 1), (0, 3, 1, 2)), x)
+
+
+@pytest.mark.parametrize("tile", [(1,), (16,), (1, 32), (64, 1), (8, 256), (32, 4, 32), (4, 16, 16)], ids=str)
+def test_poisoned_and_guarded_copies(tile: tuple[int, ...]) -> None:
+    """Every element is written, none beside them or between them; whatever the tile."""
+    x = numbers((33, 50, 70), torch.float32)
+    for num_warps in (1, 4):
+        for dims, offset in itertools.product(itertools.permutations(range(3)), (64, 65)):
+            view = x.permute(dims)
+            memory = torch.full((2 * x.numel() + 200,), math.nan, device="cuda")
+            inside = memory[offset : offset + 2 * x.numel()].view(*view.shape[:-1], -1)[..., ::2]
+            if len(tile) <= len(transfer.merged(view, inside)):
+                transfer.launch(view, inside, tile=tile, num_warps=num_warps).run()
+                assert torch.equal(inside, view)
+                inside.fill_(math.nan)
+                assert memory.isnan().all()
+
+
+def test_copies_of_conjugates_and_gradients() -> None:
+    z = numbers((30, 40), torch.complex64)
+    assert_copies(z.conj())
+    assert_copies(z.conj().imag)
+    x = numbers((3, 4), torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: ops.permute_copy(ops.transpose_copy(t, 0, 1), (1, 0)), (x,))
+    assert torch.autograd.gradcheck(ops.clone, (x,))
+
+
+def test_a_copy_between_devices_is_refused() -> None:
+    x = torch.ones(4, device="cuda")
+    with pytest.raises(TensorMismatchError, match="args of copy_kernel: tensors on cpu and cuda:0"):
+        transfer.launch(torch.ones(4), x)
+    with pytest.raises(TensorMismatchError, match=r"tensors on cpu, while kernels run on .*device='cuda'"):
+        ops.clone(torch.ones(4))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16], ids=str)
+def test_copies_of_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None:
+    """Flat, transposed, and of rows with gaps: offsets of 64 bits in both kernels."""
+    rows, columns = 2**12 + 3, many // 2**12
+    period = (torch.arange(2**20 - 3, device="cuda") % 251).to(dtype)
+    x = period.repeat(rows * columns // len(period) + 1)[: rows * columns].view(rows, columns)
+    for view in (x, x[:, : columns - 5]):
+        copy = ops.clone(view)
+        assert all(torch.equal(a, b) for a, b in zip(copy.split(256), view.split(256), strict=True))
+        del copy
+    transposed = ops.transpose_copy(x, 0, 1)
+    assert all(torch.equal(a.t(), b) for a, b in zip(transposed.split(256, 1), x.split(256), strict=True))
+
+
+def test_copies_of_few_elements_far_apart(many: int) -> None:
+    memory = torch.zeros(2 * many + 1000, dtype=torch.uint8, device="cuda")
+    view = memory.as_strided((3, 1000), (many, 1))
+    x = numbers((1000, 3), torch.uint8)
+    transfer.launch(x.t(), view).run()
+    assert torch.equal(view, x.t())
+    assert torch.equal(ops.transpose_copy(view, 0, 1), x)
+    assert memory.count_nonzero() == view.count_nonzero()
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [
+        ((2**28,), (0,)),
+        ((8192, 8192), (1, 0)),
+        ((32, 64, 56, 56), (0, 2, 3, 1)),
+        ((64, 14, 14, 512), (0, 3, 1, 2)),
+    ],
+    ids=str,
+)
+def test_copies_as_fast_as_torchs(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    """1.1 leaves room for the noise of one measurement."""
+    for dtype in (torch.float16, torch.float32):
+        view = numbers(shape, dtype).permute(dims)
+        output = torch.empty(view.shape, dtype=dtype, device="cuda")
+        launch = transfer.launch(view, output)
+        times = measure_together({"torch": partial(output.copy_, view), "launch": launch})
+        assert times["launch"].median_ms <= 1.1 * times["torch"].median_ms, (dtype, times)

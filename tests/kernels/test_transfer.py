@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.interpreter import Access
@@ -143,3 +145,134 @@ def test_a_stored_tile_is_rounded_to_the_tensors_type(dtype: torch.dtype, output
     output = torch.zeros(16, dtype=output_dtype)
     Launch.of(copy_kernel, 1, x, output, 16, outputs=output, BLOCK_SIZE=16).run()
     assert torch.equal(output, x.to(output_dtype))
+
+
+@triton.jit
+def tile_nd_kernel(
+    offsets, valid, tile, sizes, strides, LENGTH: tl.constexpr, TILE: tl.constexpr, AXES: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    if WIDE:
+        tile = tl.cast(tile, tl.int64)
+    tile_offsets, tile_valid = transfer.tile_nd(tile, sizes, strides, TILE, AXES)
+    i = tl.arange(0, LENGTH)
+    tl.store(offsets + i, tl.reshape(tile_offsets, (LENGTH,)))
+    tl.store(valid + i, tl.reshape(tile_valid, (LENGTH,)))
+
+
+def tile_nd_of(
+    tile: int,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    lengths: tuple[int, ...],
+    axes: tuple[int, ...],
+    wide: bool = False,
+) -> tuple[list[int], list[bool]]:
+    """Offsets and mask of a tile, flattened in the order of its own axes."""
+    length = math.prod(lengths)
+    offsets, valid = torch.full((length,), -1), torch.zeros(length, dtype=torch.bool)
+    Launch.of(
+        tile_nd_kernel, 1, offsets, valid, tile, sizes, strides, outputs=(offsets, valid),
+        LENGTH=length, TILE=lengths, AXES=axes, WIDE=wide,
+    ).run()  # fmt: skip
+    return offsets.tolist(), valid.tolist()
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> tuple[tuple[int, ...], ...]:
+    """Sizes and strides of a tensor, a tile of it, and the order of the tile's axes."""
+    rank = draw(st.integers(1, 5))
+    thick = draw(st.integers(1, min(rank, 3)))
+    sizes = tuple(draw(st.integers(1, 9)) for _ in range(rank))
+    strides = tuple(draw(st.integers(0, 50)) for _ in range(rank))
+    lengths = (1,) * (rank - thick) + tuple(draw(st.sampled_from([1, 2, 4])) for _ in range(thick))
+    return sizes, strides, lengths, tuple(draw(st.permutations(range(thick))))
+
+
+@settings(max_examples=60)
+@given(cut=cuts(), data=st.data(), wide=st.booleans())
+def test_elements_of_a_tile_of_any_rank(cut: Any, data: st.DataObject, wide: bool) -> None:
+    """By brute force: every index of the tile, where it lies, and whether the tensor has it."""
+    sizes, strides, lengths, axes = cut
+    tiles = [-(-n // length) for n, length in zip(sizes, lengths, strict=True)]
+    numbers = list(itertools.product(*map(range, tiles)))
+    tile = data.draw(st.integers(0, len(numbers) - 1))
+    rank, thick = len(sizes), len(axes)
+    expected = {}
+    for place in itertools.product(*map(range, lengths)):
+        index = [t * n + i for t, n, i in zip(numbers[tile], lengths, place, strict=True)]
+        lane = [0] * thick
+        for i, axis in zip(place[rank - thick :], axes, strict=True):
+            lane[axis] = i
+        expected[tuple(lane)] = (
+            sum(i * step for i, step in zip(index, strides, strict=True)),
+            all(i < n for i, n in zip(index, sizes, strict=True)),
+        )
+    offsets, valid = tile_nd_of(tile, sizes, strides, lengths, axes, wide)
+    assert list(zip(offsets, valid, strict=True)) == [expected[lane] for lane in sorted(expected)]
+
+
+def test_all_tiles_together_have_every_element_once() -> None:
+    sizes, strides, lengths = (3, 5, 6), (30, 6, 1), (1, 2, 4)
+    found = []
+    for tile in range(3 * 3 * 2):
+        offsets, valid = tile_nd_of(tile, sizes, strides, lengths, (1, 0))
+        found += [offset for offset, is_valid in zip(offsets, valid, strict=True) if is_valid]
+    assert sorted(found) == list(range(90))
+
+
+@pytest.mark.parametrize(
+    ("tile", "sizes", "strides", "lengths", "first", "missing"),
+    [
+        (2**29 - 1, (2**31 - 1,), (1,), (4,), 2**31 - 4, 1),  # the sum in tl.cdiv would overflow
+        (2**29, (2**31 + 2,), (1,), (4,), 2**31, 2),
+        (5, (2, 12), (2**31, 1), (1, 4), 2**31 + 8, 0),  # few elements, far apart
+        (2**20, (2**20 + 1, 2**20), (2**20, 1), (1, 2**20), 2**40, 0),
+    ],
+    ids=str,
+)
+def test_a_tile_beyond_what_32_bits_count(
+    tile: int, sizes: Any, strides: Any, lengths: Any, first: int, missing: int
+) -> None:
+    length = math.prod(lengths)
+    offsets, valid = tile_nd_of(tile, sizes, strides, lengths, (0,), wide=True)
+    assert offsets == list(range(first, first + length))
+    assert valid == [True] * (length - missing) + [False] * missing
+
+
+@triton.jit
+def permute_kernel(x, output, LENGTHS: tl.constexpr, AXES: tl.constexpr, LENGTH: tl.constexpr):
+    i = tl.arange(0, LENGTH)
+    if len(AXES) == 1:
+        tile = tl.load(x + i)
+    elif len(AXES) == 2:
+        tile = tl.reshape(tl.load(x + i), (LENGTHS[0], LENGTHS[1]))
+    else:
+        tile = tl.reshape(tl.load(x + i), (LENGTHS[0], LENGTHS[1], LENGTHS[2]))
+    tl.store(output + i, tl.reshape(transfer.permute(tile, AXES), (LENGTH,)))
+
+
+@pytest.mark.parametrize("lengths", [(8,), (2, 8), (4, 2, 8), (1, 4, 1)])
+def test_axes_in_any_order(lengths: tuple[int, ...]) -> None:
+    x = torch.arange(math.prod(lengths))
+    for axes in itertools.permutations(range(len(lengths))):
+        output = torch.full_like(x, -1)
+        Launch.of(
+            permute_kernel, 1, x, output, outputs=output, LENGTHS=lengths, AXES=axes, LENGTH=x.numel()
+        ).run()
+        assert torch.equal(output, x.view(lengths).permute(axes).flatten())
+
+
+@triton.jit
+def multiples_kernel(output, values, DIVISORS: tl.constexpr):
+    known = transfer.multiples_of(values, DIVISORS)
+    for d in tl.static_range(len(values)):
+        tl.store(output + d, known[d])
+
+
+def test_what_is_known_of_a_number_does_not_change_it() -> None:
+    """What it changes in the compiled kernel is seen in test_permute.py."""
+    values = (0, 1, 6, 196, 3, 48, 2**40)
+    output = torch.full((len(values),), -1)
+    Launch.of(multiples_kernel, 1, output, values, outputs=output, DIVISORS=(8, 1, 2, 4, 1, 16, 8)).run()
+    assert tuple(output.tolist()) == values

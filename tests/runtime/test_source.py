@@ -19,6 +19,7 @@ import triton.language as tl
 from triton.language import max as largest
 from triton.runtime.jit import JITFunction
 
+from workbench import compat
 from workbench.errors import ArgumentTypeError, KernelError
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch
@@ -442,3 +443,13 @@ def test_it_arrives_in_another_process() -> None:
         (result,) = interpret(Launch.of(kernel, 1, x, output, outputs=output, **given)).outputs
         assert torch.equal(result, want)
         assert not output.any()
+
+
+def test_what_was_given_to_the_decorator_travels() -> None:
+    @triton.jit(do_not_specialize=["length"], noinline=True)
+    def kernel(pointer, length):
+        tl.store(pointer, length)
+
+    assert dict(pack(kernel).decorations) == {"do_not_specialize": ["length"], "noinline": True}
+    assert compat.decorations(unpack(pack(kernel))) == compat.decorations(kernel)
+    assert pack(constants_kernel).decorations == ()

@@ -79,8 +79,8 @@ class Baseline:
         """A function of no arguments that computes `op` and returns the result.
 
         Args:
-            op: "matmul", "add", "sum" or "clone", with torch's meaning; fp8 matrices are multiplied with
-                scales of 1 and fast accumulation, into bf16.
+            op: "matmul", "add", "sum", "clone" or "permute_copy", with torch's meaning; fp8 matrices are
+                multiplied with scales of 1 and fast accumulation, into bf16.
             inputs: on this device; fp8 matrices in layout "nt" (A row-major, B column-major).
             options: keywords of torch's function of that name, such as `alpha` or `dim`.
 
@@ -124,6 +124,8 @@ _OPERATORS = {
     "add": _Operator(torch.add, 2, ("alpha",)),
     "clone": _Operator(torch.clone, 1),
     "matmul": _Operator(torch.matmul, 2),
+    # What people write for it.
+    "permute_copy": _Operator(lambda input, dims: input.permute(dims).contiguous(), 1, ("dims",)),
     "sum": _Operator(torch.sum, 1, ("dim", "keepdim", "dtype")),
 }
 
@@ -131,7 +133,12 @@ BASELINES = {
     baseline.name: baseline
     for baseline in (
         Baseline("torch", "PyTorch, eager mode", tuple(_OPERATORS)),
-        Baseline("torch.compile", "PyTorch's compiler (Inductor)", ("add", "clone", "sum"), compiles=True),
+        Baseline(
+            "torch.compile",
+            "PyTorch's compiler (Inductor)",
+            ("add", "clone", "permute_copy", "sum"),
+            compiles=True,
+        ),
         # torch calls AMD's libraries by the names of their NVIDIA counterparts.
         Baseline("cuBLAS", "NVIDIA's BLAS, classic interface", ("matmul",), "cuda", "cublas"),
         Baseline("cuBLASLt", "NVIDIA's BLAS, lightweight interface", ("matmul",), "cuda", "cublaslt"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -11,3 +13,18 @@ def add(input: torch.Tensor, other: torch.Tensor | float, *, alpha: float = 1) -
     Judge a kernel against this on float64 copies of its inputs.
     """
     return torch.add(input, other, alpha=alpha)
+
+
+def clone(input: torch.Tensor, *, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
+    """The elements of input in memory of their own, lying there as `memory_format` says."""
+    return torch.clone(input, memory_format=memory_format)
+
+
+def transpose_copy(input: torch.Tensor, dim0: int, dim1: int) -> torch.Tensor:
+    """input with dimensions dim0 and dim1 exchanged, contiguous."""
+    return torch.transpose_copy(input, dim0, dim1)
+
+
+def permute_copy(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """input with its dimension dims[d] as dimension d, contiguous."""
+    return torch.permute_copy(input, tuple(dims))

@@ -5,8 +5,8 @@ lane and register hold which element, `memory` counts sectors, bank conflicts an
 plain data.
 """
 
-from workbench.lens import layout
-
+from workbench.lens import layout, memory, targets
+from workbench.lens.compile import CompiledStep, compare, compile
 from workbench.lens.trace import StepTrace, trace
 
-__all__ = ["StepTrace", "layout", "trace"]
+__all__ = ["CompiledStep", "StepTrace", "compare", "compile", "layout", "memory", "targets", "trace"]

@@ -45,6 +45,7 @@ class KernelSource:
         file_lines: the whole text of a notebook cell, so that lines can be shown; empty where `file` is a
             real file.
         is_constexpr_function: whether it was decorated with `@triton.constexpr_function`.
+        decorations: what was given to `@triton.jit`, by name.
         future: compiler flags, those of the `from __future__ import ...` above it: with `annotations`, Triton
             is given the text of `alpha: "fp64"`, quotes included.
         names: what it needs from around it, by name.
@@ -56,6 +57,7 @@ class KernelSource:
     text: str
     file_lines: tuple[str, ...]
     is_constexpr_function: bool
+    decorations: tuple[tuple[str, Any], ...]
     future: int
     names: tuple[tuple[str, Any], ...]
 
@@ -107,6 +109,7 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
         text,
         file_lines=() if os.path.exists(file) else tuple(linecache.getlines(file)),
         is_constexpr_function=compat.is_constexpr_function(kernel),
+        decorations=tuple(compat.decorations(kernel).items()),
         future=function.__code__.co_flags & _FUTURE_FLAGS,
         names=tuple((n, _pack_value(name, n, around[n], (*callers, function))) for n in needed),
     )
@@ -168,8 +171,9 @@ def _unpack(pickled: bytes) -> Any:
     text = "\n" * (source.line - 1) + source.text
     # Not with the future imports of this module, but with those of the kernel's own.
     exec(compile(text, source.file, "exec", flags=source.future, dont_inherit=True), namespace)
-    decorate = triton.constexpr_function if source.is_constexpr_function else triton.jit
-    return decorate(namespace[source.name])
+    if source.is_constexpr_function:
+        return triton.constexpr_function(namespace[source.name])
+    return triton.jit(**dict(source.decorations))(namespace[source.name])
 
 
 def _unpack_value(value: Any) -> Any:

@@ -30,6 +30,81 @@ def tile_1d(tile, length, BLOCK_SIZE: tl.constexpr, WIDE: tl.constexpr = False):
 
 
 @triton.jit
+def tile_nd(tile, sizes, strides, TILE: tl.constexpr, AXES: tl.constexpr):
+    """The elements of tile number `tile` of a tensor of any rank; tiles are counted row by row.
+
+    offsets[i] = sum of index[d] * strides[d];  valid[i] = index[d] < sizes[d] for all d
+
+    The last len(AXES) dimensions are axes of the tile; along those before, it is one element thick. Called
+    with the same number but the strides of another tensor and other AXES, it gives the same tile there.
+
+    Args:
+        tile: which tile, often the program id; as int64 it makes the offsets so.
+        sizes, strides: of the tensor, in elements, one a dimension; no size is 0.
+        TILE: elements of a tile along each dimension, powers of two, 1 where it is one element thick.
+        AXES: for each of the last dimensions, which axis of the tile it is: (0, 1) for a tile as the tensor
+            is, (1, 0) for a transposed one. Neighboring lanes get neighbors along the last axis, if the
+            strides give the compiler no reason to prefer another.
+
+    Returns:
+        offsets: int32 or int64. valid: bool. Both of the tile's shape.
+    """
+    offsets = 0
+    valid = True
+    for d in tl.static_range(len(sizes) - 1, -1, -1):
+        tiles = (sizes[d] - 1) // TILE[d] + 1  # not tl.cdiv, whose sum overflows for sizes near 2^31
+        index = tile % tiles * TILE[d]
+        tile = tile // tiles
+        if d >= len(sizes) - len(AXES):
+            index = along(index + tl.arange(0, TILE[d]), AXES[d - len(sizes)], len(AXES))
+            valid = valid & (index < sizes[d])
+        offsets += index * strides[d]
+    return offsets, valid
+
+
+@triton.jit
+def along(index, AXIS: tl.constexpr, RANK: tl.constexpr):
+    """A vector as a tile of RANK axes: it lies along AXIS, and the other axes have one element."""
+    for axis in tl.static_range(RANK):
+        if axis != AXIS:
+            index = tl.expand_dims(index, axis)
+    return index
+
+
+@triton.jit
+def permute(tile, AXES: tl.constexpr):
+    """The tile with its axis AXES[d] as axis d. Lanes exchange what they hold through shared memory.
+
+    Args:
+        tile: of one to three axes.
+        AXES: a permutation of the axes' numbers, such as (1, 0) for a transpose.
+    """
+    if len(AXES) == 1:
+        return tile
+    elif len(AXES) == 2:
+        return tl.permute(tile, AXES[0], AXES[1])
+    else:
+        return tl.permute(tile, AXES[0], AXES[1], AXES[2])
+
+
+@triton.jit
+def multiples_of(values, DIVISORS: tl.constexpr):
+    """`values`, a tuple of integers, from which the compiler sees that DIVISORS[d] divides values[d].
+
+    It moves 16 bytes at once only where it can prove that they begin at a multiple of 16 bytes and that a
+    mask takes all of them or none. Of an argument it knows no more than that it is 1, or a multiple of 16
+    (`tl.multiple_of` has no effect on one), so rows of 196 halves would be moved one element at a time.
+    """
+    known = values[:0]
+    for d in tl.static_range(len(values)):
+        if DIVISORS[d] == 1:
+            known += (values[d],)
+        else:
+            known += (values[d] // DIVISORS[d] * DIVISORS[d],)
+    return known
+
+
+@triton.jit
 def load(pointer, offsets, valid, fill=0):
     """The tile pointer[offsets]; lanes that are not `valid` read nothing and hold `fill`."""
     return tl.load(pointer + offsets, mask=valid, other=fill)

@@ -1,0 +1,323 @@
+"""Compile a kernel for a target and take the result apart. Only in the compiler's process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton import knobs
+from triton._C.libtriton import get_cache_invalidating_env_vars
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.compiler.errors import CompilationError
+from triton.runtime.jit import compute_cache_key, create_function_from_signature
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from workbench import compat
+from workbench.errors import InvalidArgumentError, KernelError, MissingPackageError, WorkbenchError
+from workbench.launch import kernel_error
+from workbench.lens._instructions import Instruction, from_assembly, from_sass
+from workbench.lens._layouts import tensor_layouts
+from workbench.lens._locations import Home, chains
+from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
+from workbench.lens.targets import MOST_THREADS_PER_BLOCK, Occupancy, Target, occupancy, target
+from workbench.runtime.source import KernelSource, unpack
+
+MOST_TENSOR_MEMORY_COLUMNS = 512
+
+MOST_KEPT = 128
+_built: dict[tuple[Any, ...], CompiledStep] = {}
+
+
+def build(request: Request) -> CompiledStep:
+    """What the kernel of `request` becomes; the same specialization is compiled once.
+
+    Raises:
+        KernelError: it does not compile; file and line are the learner's.
+        InvalidArgumentError: an option that the target's vendor does not have.
+    """
+    on = target(request.target)
+    kernel = unpack(request.kernel)
+    with _captured_output() as output:
+        try:
+            return _compiled(kernel, request, on)
+        except WorkbenchError:
+            raise
+        except Exception as error:
+            raise _in_the_learners_terms(kernel, error, output()) from None
+
+
+def _compiled(kernel: Any, request: Request, on: Target) -> CompiledStep:
+    gpu = _gpu(on)
+    backend = make_backend(gpu)
+    arguments = {name: _stand_in(value) for name, value in request.arguments}
+    keywords = {name: _stand_in(value) for name, value in request.keywords}
+    options = {name: value for name, value in keywords.items() if name not in arguments}
+    _check_options(kernel, options, backend, on)
+    # As JITFunction.run does, with another target than this machine's.
+    keywords["debug"] = keywords.get("debug", kernel.debug) or knobs.runtime.debug
+    keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    bound, specialization, options = bind(**arguments, **options)
+    files = _files(request)
+    key = (request.target, kernel.cache_key, files, compute_cache_key({}, specialization, options))
+    if key not in _built:
+        if len(_built) == MOST_KEPT:
+            _built.clear()
+        parsed, signature, constants, attributes = kernel._pack_args(
+            backend, keywords, bound, specialization, options
+        )
+        source = ASTSource(kernel, signature, constants, attributes)
+        # Triton's cache on disk knows a kernel by its text. Its line table names files too.
+        environment = {**get_cache_invalidating_env_vars(), "source_files": ":".join(files)}
+        binary = triton.compile(source, target=gpu, options=parsed.__dict__, _env_vars=environment)
+        _built[key] = _taken_apart(binary, backend, on, Home(request.kernel.file, request.kernel.line))
+    return _built[key]
+
+
+def _gpu(on: Target) -> GPUTarget:
+    """The target in Triton's words."""
+    if on.vendor == "NVIDIA":
+        return GPUTarget("cuda", int(on.name.removeprefix("sm_")), on.warp_size)
+    return GPUTarget("hip", on.name, on.warp_size)
+
+
+class _Tensor:
+    """What Triton asks a tensor when it specializes a kernel, without the data."""
+
+    def __init__(self, pointer: Pointer) -> None:
+        self.dtype = pointer.dtype
+        self._pointer = pointer
+
+    def data_ptr(self) -> int:
+        return self._pointer.misalignment
+
+    def ptr_range(self) -> int:
+        return 0 if self._pointer.is_within_2gb else 2**31
+
+
+def _stand_in(value: Any) -> Any:
+    if isinstance(value, Pointer):
+        return _Tensor(value)
+    if isinstance(value, Descriptor):
+        return TensorDescriptor(base=_Tensor(value.base), **dict(value.fields))
+    if isinstance(value, KernelSource):
+        return unpack(value)
+    if isinstance(value, tuple):
+        return compat.tuple_like(value, map(_stand_in, value))
+    return value
+
+
+def _check_options(kernel: Any, options: Iterable[str], backend: Any, on: Target) -> None:
+    known = backend.parse_options({}).__dict__
+    for name in options:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"meta of {kernel.fn.__name__}",
+                f"{on.vendor} GPUs have no option {name!r}",
+                f"Leave it out to compile for {on.name}.",
+            )
+
+
+def _files(request: Request) -> tuple[str, ...]:
+    """The files that the lines of a kernel's code are in, and the folders of what it imports from."""
+    files = {str(Path(__file__).parents[1]), str(Path(triton.__file__).parent)}
+    sources: list[Any] = [request.kernel, *(value for _, value in request.arguments)]
+    while sources:
+        each = sources.pop()
+        if isinstance(each, KernelSource):
+            files.add(each.file)
+            sources += [value for _, value in each.names]
+        elif isinstance(each, tuple):
+            sources += each
+    return tuple(sorted(files))
+
+
+def _taken_apart(binary: Any, backend: Any, on: Target, home: Home) -> CompiledStep:
+    stages: dict[str, str] = {name: binary.asm[name] for name in ("ttir", "ttgir", "llir")}
+    missing: dict[str, str] = {}
+    if on.vendor == "NVIDIA":
+        stages["ptx"] = binary.asm["ptx"]
+        used = _nvidia_resources(binary.asm["cubin"])
+        instructions = _nvidia_instructions(binary.asm["cubin"], stages, missing, home)
+    else:
+        stages["amdgcn"] = binary.asm["amdgcn"]
+        used = _amd_resources(stages["amdgcn"])
+        instructions = from_assembly(stages["amdgcn"], stages["llir"], home)
+    try:
+        layouts = tensor_layouts(stages["ttgir"], backend, home)
+    except ValueError as error:
+        layouts, missing["layouts"] = (), str(error)
+    threads = binary.metadata.num_warps * on.warp_size
+    shared = int(binary.metadata.shared)
+    fit = occupancy(on, threads=threads, registers=used.registers, shared_bytes=shared)
+    columns = getattr(binary.metadata, "tmem_size", None) or 0
+    return CompiledStep(
+        kernel=binary.src.name,
+        target=on.name,
+        file=home.file,
+        stages=stages,
+        missing=missing,
+        registers=used.registers,
+        spills=used.spills,
+        shared_bytes=shared,
+        local_bytes=used.local_bytes,
+        threads=threads,
+        warp_size=on.warp_size,
+        instructions=instructions,
+        layouts=layouts,
+        occupancy=fit,
+        problem=_problem(on, fit, threads, used.registers, shared, columns),
+    )
+
+
+@dataclass(frozen=True)
+class _Resources:
+    registers: int
+    spills: int
+    local_bytes: int
+
+
+def _nvidia_resources(cubin: bytes) -> _Resources:
+    tool = _tool("cuobjdump")
+    if tool is None:
+        raise MissingPackageError(
+            "The resources that a kernel uses are read with cuobjdump, which this build of Triton does not "
+            "bring. Install NVIDIA's CUDA Toolkit and set TRITON_CUOBJDUMP_PATH to it; AMD targets work "
+            "without."
+        )
+    report = _run(tool, "-res-usage", binary=cubin)
+    match = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", report.stdout)
+    if match is None:
+        raise RuntimeError(f"cuobjdump says nothing of registers: {report.stdout}{report.stderr}")
+    local = int(match[2]) + int(match[3])
+    return _Resources(registers=int(match[1]), spills=local // 4, local_bytes=local)
+
+
+def _amd_resources(amdgcn: str) -> _Resources:
+    read = partial(_metadata, amdgcn)
+    return _Resources(
+        registers=read(".vgpr_count"),
+        spills=read(".vgpr_spill_count"),
+        local_bytes=read(".private_segment_fixed_size"),
+    )
+
+
+def _metadata(amdgcn: str, name: str) -> int:
+    """A number in the code object's metadata, which ends the text."""
+    return int(re.findall(rf"^\s+(?:- )?{re.escape(name)}:\s+(\d+)", amdgcn, re.MULTILINE)[-1])
+
+
+def _nvidia_instructions(
+    cubin: bytes, stages: dict[str, str], missing: dict[str, str], home: Home
+) -> tuple[Instruction, ...]:
+    """From SASS, which is added to `stages`; else from PTX, and why is added to `missing`."""
+    tool = _tool("nvdisasm")
+    if tool is None:
+        missing["sass"] = "this build of Triton brings no nvdisasm"
+    else:
+        report = _run(tool, "-gp", "-c", binary=cubin)
+        if report.returncode == 0:
+            instructions, stages["sass"] = from_sass(report.stdout, stages["ptx"], stages["llir"], home)
+            return instructions
+        missing["sass"] = report.stderr.strip() or f"nvdisasm exits with {report.returncode}"
+    return from_assembly(stages["ptx"], stages["llir"], home)
+
+
+def _tool(name: str) -> str | None:
+    """The path of one of NVIDIA's tools, as Triton finds it; None where there is none."""
+    try:
+        path: str = getattr(knobs.nvidia, name).path
+    except RuntimeError:
+        return None
+    return path
+
+
+def _run(tool: str, *arguments: str, binary: bytes) -> subprocess.CompletedProcess[str]:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        return subprocess.run([tool, *arguments, file.name], capture_output=True, text=True, check=False)
+
+
+def _problem(
+    on: Target, fit: Occupancy, threads: int, registers: int, shared: int, tensor_memory_columns: int
+) -> str:
+    """Why the target cannot run it, in words; empty when it can. No driver is here to say so."""
+    if shared > on.most_shared_per_block:
+        return (
+            f"needs {shared} bytes of shared memory a block, and {on.name} has {on.most_shared_per_block}: "
+            "use smaller tiles, or fewer num_stages"
+        )
+    if threads > MOST_THREADS_PER_BLOCK:
+        return f"needs {threads} threads a block, and GPUs take {MOST_THREADS_PER_BLOCK}: use fewer num_warps"
+    if tensor_memory_columns > MOST_TENSOR_MEMORY_COLUMNS:
+        return (
+            f"needs {tensor_memory_columns} columns of tensor memory, and {on.name} has "
+            f"{MOST_TENSOR_MEMORY_COLUMNS}: use smaller tiles"
+        )
+    if not fit.blocks:
+        return f"needs {registers} registers a thread, too many for a block of {threads} threads"
+    return ""
+
+
+@contextlib.contextmanager
+def _captured_output() -> Iterator[Any]:
+    """Keep what compilers print from the notebook; gives a function that reads it.
+
+    They are C++ and other processes, which write to the file descriptors, and Triton's own `print`.
+    """
+    printed = io.StringIO()
+    with tempfile.TemporaryFile() as file:
+        saved = os.dup(2)
+        os.dup2(file.fileno(), 2)
+
+        def read() -> str:
+            file.seek(0)
+            return file.read().decode(errors="replace") + printed.getvalue()
+
+        try:
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                yield read
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+def _in_the_learners_terms(kernel: Any, error: Exception, output: str) -> KernelError:
+    """`error`, with the line of the kernel where the compiler's messages name one."""
+    if isinstance(error, CompilationError):
+        return kernel_error(kernel, error)
+    function = compat.python_function(kernel)
+    file = function.__code__.co_filename
+    if match := re.search(rf'"?{re.escape(file)}"?:(\d+):\d+\)?: error: (.*)', output):
+        line = int(match[1])
+        return KernelError(
+            function.__name__, match[2], file=file, line=line, source=linecache.getline(file, line)
+        )
+    if match := re.search(r"(?:error|fatal) *: +(.*(?:\n\s+.*)?)", output):
+        found = _line_by_ptx(output, Home(file, compat.definition_line(kernel)))
+        source = linecache.getline(file, found) if found else None
+        return KernelError(function.__name__, match[1].strip(), file=file, line=found, source=source)
+    return kernel_error(kernel, error)
+
+
+def _line_by_ptx(output: str, home: Home) -> int | None:
+    """The kernel's line where the assembler names one of PTX; Triton prints that text behind the message."""
+    complaint, _, rest = output.partition("Repro command:")
+    line = re.search(r"ptxas.*\bline (\d+)", complaint)
+    ptx = rest.partition("\n\n")[2].lstrip("\n")
+    if line is None or not ptx:
+        return None
+    return home.split(chains(ptx, "")[int(line[1]) - 1])[1]

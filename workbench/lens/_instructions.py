@@ -1,0 +1,267 @@
+"""Instructions out of SASS, PTX and AMDGCN text: what class each is of, how wide, from which source line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from workbench.lens._locations import Chain, Home, chains
+
+Kind = Literal[
+    "matrix",
+    "global load",
+    "global store",
+    "asynchronous copy",
+    "shared load",
+    "shared store",
+    "barrier",
+    "conversion",
+    "other",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction of a compiled kernel.
+
+    Attributes:
+        text: as the disassembler or the compiler wrote it.
+        opcode: its name with all modifiers: "LDG.E.128", "global_load_dwordx4".
+        kind: its class, one of `KINDS`. "asynchronous copy" is between global and shared memory past the
+            registers (cp.async, TMA, loads to LDS); "barrier" is of a block, with the barriers in memory that
+            asynchronous copies signal; "conversion" is between number formats. Waiting for loads
+            (s_waitcnt, DEPBAR), shuffles, atomics and spills are "other".
+        bits: for a memory access, how many a lane moves; None elsewhere, and where one thread moves a whole
+            tile (TMA).
+        file: the kernel's own file.
+        line: the line in it that the instruction comes from.
+        inlined: where that line calls a tile operator, the (file, line) in it, and so on down.
+    """
+
+    text: str
+    opcode: str
+    kind: Kind
+    bits: int | None
+    file: str
+    line: int
+    inlined: Chain
+
+    def __repr__(self) -> str:
+        width = f", {self.bits} bits" if self.bits else ""
+        return f"Instruction({self.opcode}: {self.kind}{width}, line {self.line})"
+
+
+@dataclass(frozen=True)
+class _Class:
+    kind: Kind
+    pattern: re.Pattern[str]  # of the whole text, without its predicate
+    bits: Callable[[str, str], int | None]
+
+
+def from_sass(disassembly: str, ptx: str, llir: str, home: Home) -> tuple[tuple[Instruction, ...], str]:
+    """The instructions, and the text with source lines, of `nvdisasm -gp -c`.
+
+    That option names the line of PTX which each instruction comes from. PTX lines know their whole chain; the
+    line table of the binary, which `-gi` prints, has only its innermost frame before Triton 3.9.
+
+    The assembler gives no line to the later matrix instructions of a Hopper warp group's product, which
+    would seem to come from whatever stands before them. They have that of the WARPGROUP.ARRIVE before them.
+    """
+    of_ptx = chains(ptx, llir)
+    listing: list[str] = []
+    found: list[Instruction] = []
+    chain: Chain = ()
+    of_product: Chain = ()
+    shown: Chain = ()
+    for text in disassembly.splitlines():
+        if marker := _PTX_LINE.match(text):
+            chain = of_ptx[int(marker[1]) - 1]
+        elif match := _SASS.match(text):
+            if "WARPGROUP.ARRIVE" in match["text"]:
+                of_product = chain
+            own = of_product if of_product and _WARP_GROUP_PRODUCT.match(match["text"]) else chain
+            found.append(_instruction(_SASS_CLASSES, match["text"], own, home))
+            if own != shown:
+                listing.append(_marker(own))
+                shown = own
+            listing.append(f"{match['address']}{match['text']};")
+        else:
+            listing.append(text)
+    return tuple(found[: _without_padding(found)]), "\n".join(listing)
+
+
+_PTX_LINE = re.compile(r'\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
+_WARP_GROUP_PRODUCT = re.compile(r"(@!?\w+\s+)?[HIQB]GMMA\.")
+# Some disassemblers append scheduling to an instruction: `&req={5} &wr=0x2 ?trans1;`.
+_SASS = re.compile(r"(?P<address>\s*/\*[0-9a-f]{4,}\*/\s+)(?P<text>\S.*?)\s*(?:\s[&?]\S+\s*)*;\s*$")
+
+
+def _marker(chain: Chain) -> str:
+    """A comment as `nvdisasm -gi` writes it, innermost frame first."""
+    frames = [f'"{file}", line {line}' for file, line in reversed(chain)]
+    return "\t//## File " + " inlined at ".join(frames)
+
+
+def _without_padding(instructions: Sequence[Instruction]) -> int:
+    """How many there are before the end: a branch to itself, and NOPs to the next cache line."""
+    end = len(instructions)
+    while end and instructions[end - 1].opcode == "NOP":
+        end -= 1
+    return end - 1 if end and instructions[end - 1].opcode == "BRA" else end
+
+
+def from_assembly(assembly: str, llir: str, home: Home) -> tuple[Instruction, ...]:
+    """The instructions in the text of PTX or AMDGCN."""
+    is_ptx = ".address_size" in assembly
+    classes, statements = (_PTX_CLASSES, _ptx_statements) if is_ptx else (_AMD_CLASSES, _amd_statements)
+    chain_of = chains(assembly, llir)
+    return tuple(_instruction(classes, text, chain_of[number], home) for number, text in statements(assembly))
+
+
+def _ptx_statements(ptx: str) -> Iterator[tuple[int, str]]:
+    """Number, from 0, and text of every line with an instruction, from the body's `{` to the debug data."""
+    body = False
+    for number, line in enumerate(ptx.splitlines()):
+        text = line.split("//")[0].strip()
+        if body and text.startswith((".file", ".section")):
+            return
+        if body and _PTX_START.match(text):
+            yield number, text.rstrip("; ")
+        body |= text == "{"
+
+
+_PTX_START = re.compile(r"(@!?%\w+\s+)?[a-z]\w*[.\w:]*(\s|;|$)")
+
+
+def _amd_statements(amdgcn: str) -> Iterator[tuple[int, str]]:
+    """Number, from 0, and text of every instruction: what is indented and no directive, up to the data."""
+    for number, line in enumerate(amdgcn.splitlines()):
+        text = line.split(";")[0].rstrip()
+        if text.strip().startswith(".section") and ".rodata" in text:
+            return
+        if text[:1].isspace() and not text.strip().startswith("."):
+            yield number, text.strip()
+
+
+def _instruction(classes: Sequence[_Class], text: str, chain: Chain, home: Home) -> Instruction:
+    unconditional = _PREDICATE.sub("", text)
+    opcode = unconditional.split()[0]
+    kind, bits = _classified(classes, opcode, unconditional)
+    return Instruction(" ".join(text.split()), opcode, kind, bits, *home.split(chain))
+
+
+_PREDICATE = re.compile(r"^@!?%?\w+\s+")
+
+
+def _classified(classes: Sequence[_Class], opcode: str, text: str) -> tuple[Kind, int | None]:
+    for each in classes:
+        if each.pattern.fullmatch(text):
+            return each.kind, each.bits(opcode, text)
+    return "other", None
+
+
+def _no_access(opcode: str, text: str) -> None:
+    """Width of what is no access to memory, or moves a whole tile."""
+    return None
+
+
+def _sass_bits(opcode: str, text: str) -> int:
+    """32 unless a modifier says else: `.64`, `.128`, `.256`, `.U8`, `.S16`."""
+    for modifier in opcode.split(".")[1:]:
+        if match := re.fullmatch(r"[US]?(8|16|64|128|256)", modifier):
+            return int(match[1])
+    return 32
+
+
+def _sass_matrix_bits(opcode: str, text: str) -> int:
+    """LDSM and STSM move 1, 2 or 4 matrices of 8 x 8 16-bit elements: 32 bits a lane each."""
+    count = re.search(r"\.([24])(?=\.|$)", opcode)
+    return 32 * int(count[1]) if count else 32
+
+
+def _classes(*rows: tuple[Kind, str, Callable[[str, str], int | None]]) -> tuple[_Class, ...]:
+    return tuple(_Class(kind, re.compile(pattern), bits) for kind, pattern, bits in rows)
+
+
+# The opcodes are listed in NVIDIA's "CUDA Binary Utilities", instruction set reference. HADD2.F32 adds a half
+# to zero in fp32, which is how fp16 is widened.
+_SASS_CLASSES = _classes(
+    ("matrix", r"([HIDBQO]MMA|[HIQB]GMMA|UTC\w*MMA)\b.*", _no_access),
+    ("asynchronous copy", r"LDGSTS\b.*", _sass_bits),
+    ("asynchronous copy", r"(UTMALDG|UTMASTG|UTMAREDG|UBLKCP|UBLKRED|UTCCP)\b.*", _no_access),
+    ("global load", r"LDG?\b.*", _sass_bits),
+    ("global store", r"STG?\b.*", _sass_bits),
+    ("shared load", r"LDSM\b.*", _sass_matrix_bits),
+    ("shared load", r"LDS\b.*", _sass_bits),
+    ("shared store", r"STSM\b.*", _sass_matrix_bits),
+    ("shared store", r"STS\b.*", _sass_bits),
+    ("barrier", r"(BAR|SYNCS|UCGABAR_\w+|UTCBAR)\b.*", _no_access),
+    ("conversion", r"U?(F2F|F2FP|F2I|F2IP|I2F|I2FP|I2I|I2IP)\b.*|HADD2\.F32\b.*", _no_access),
+    ("other", r"(LDL|STL|ATOM|ATOMG|ATOMS|RED|REDG|REDS)\b.*", _sass_bits),
+)
+
+
+def _amd_bits(opcode: str, text: str) -> int | None:
+    """By the name: `dwordx4`, `b128`, `ushort`, `u8`; twice that for two in one, `read2`, `2addr`, `pk`."""
+    times = 2 if re.search(r"read2|write2|_2addr|_pk_", opcode) else 1
+    if match := re.search(r"dwordx?(\d?)", opcode):
+        return times * 32 * int(match[1] or 1)
+    if match := re.search(r"_[bfiu](\d+)", opcode):
+        return times * int(match[1])
+    if "byte" in opcode:
+        return 8
+    return 16 if "short" in opcode else None
+
+
+# The opcodes are listed in AMD's "Instruction Set Architecture" guides, one for each of CDNA2 to 4, RDNA3, 4.
+_AMD_CLASSES = _classes(
+    ("matrix", r"v_(mfma|smfmac|wmma|swmmac)_.*", _no_access),
+    ("asynchronous copy", r"(global|buffer)_load_(lds_.*|.* lds\b.*)", _amd_bits),
+    ("global load", r"(global|buffer|flat)_load_.*", _amd_bits),
+    ("global store", r"(global|buffer|flat)_store_.*", _amd_bits),
+    ("shared load", r"ds_(read|load).*", _amd_bits),
+    ("shared store", r"ds_(write|store).*", _amd_bits),
+    ("barrier", r"s_barrier.*", _no_access),
+    ("conversion", r"v_cvt_.*", _no_access),
+    ("other", r"scratch_(load|store)_.*|(global|buffer|flat|ds)_atomic_.*", _amd_bits),
+)
+
+
+def _ptx_bits(opcode: str, text: str) -> int:
+    """The element's width times the vector's length: `ld.global.v4.b32` is 128."""
+    element = re.findall(r"\.[bfsu](\d+)", opcode)
+    vector = re.search(r"\.v(\d+)", opcode)
+    return int(element[-1] if element else 32) * int(vector[1] if vector else 1)
+
+
+def _ptx_copy_bits(opcode: str, text: str) -> int | None:
+    """cp.async names the bytes as its third operand; the bulk forms move a whole tile."""
+    operands = text.split(",")
+    size = operands[2].strip() if len(operands) > 2 and ".bulk" not in opcode else ""
+    return 8 * int(size, 0) if re.fullmatch(r"0x[0-9a-f]+|\d+", size) else None
+
+
+def _ptx_matrix_bits(opcode: str, text: str) -> int:
+    """ldmatrix and stmatrix move 1, 2 or 4 matrices: 32 bits a lane each."""
+    count = re.search(r"\.x([124])\b", opcode)
+    return 32 * int(count[1]) if count else 32
+
+
+# The opcodes are listed in NVIDIA's "PTX ISA".
+_PTX_CLASSES = _classes(
+    ("matrix", r"(mma|wmma\.mma|wgmma\.mma_async|tcgen05\.mma)\b.*", _no_access),
+    ("asynchronous copy", r"cp\.(reduce\.)?async\.(?!.*(commit|wait|prefetch|mbarrier)).*", _ptx_copy_bits),
+    ("asynchronous copy", r"tcgen05\.cp\b.*", _no_access),
+    ("global load", r"ld\.(\w+\.)*global\b.*", _ptx_bits),
+    ("global store", r"st\.(\w+\.)*global\b.*", _ptx_bits),
+    ("shared load", r"ldmatrix\b.*", _ptx_matrix_bits),
+    ("shared load", r"ld\.(\w+\.)*shared\b.*", _ptx_bits),
+    ("shared store", r"stmatrix\b.*", _ptx_matrix_bits),
+    ("shared store", r"st\.(\w+\.)*shared\b.*", _ptx_bits),
+    ("barrier", r"(bar|barrier|mbarrier)\b.*", _no_access),
+    ("conversion", r"cvt\b.*", _no_access),
+    ("other", r"(ld\.local|st\.local|atom|red)\b.*", _ptx_bits),
+)

@@ -1,0 +1,140 @@
+"""Where an instruction comes from: lines of PTX and AMDGCN text, and of SASS, to chains of source lines."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+Frame = tuple[str, int]
+"""A file and a line in it."""
+
+Chain = tuple[Frame, ...]
+"""A line of the kernel, then, where it calls a tile operator, the line in that, and so on down."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """The kernel's own file and the line of its `def`: what the ends of chains are held against."""
+
+    file: str
+    line: int
+
+    def split(self, chain: Chain) -> tuple[str, int, Chain]:
+        """Of a chain: file, line of its outermost frame in the kernel's own file, and the frames below that.
+
+        Code without a chain is what the compiler puts before the first line; it counts to the `def`.
+        """
+        names = {self.file, os.path.abspath(self.file)}
+        for number, (file, line) in enumerate(chain):
+            if file in names:
+                return self.file, line, chain[number + 1 :]
+        return (*chain[0], chain[1:]) if chain else (self.file, self.line, ())
+
+
+def chains(assembly: str, llir: str) -> list[Chain]:
+    """For each line of PTX or AMDGCN text, the chain of source lines that it comes from.
+
+    LLVM says it by `.loc` directives, each for what follows it. Those with line 0 are code of no line (merged
+    or moved by the compiler): it counts to the line before. Triton before 3.9 gives the frames above only as
+    a comment, without folders, which the LLVM IR of the same kernel has.
+
+    The directives inside an inline assembly do not count: from Triton 3.9 on each of its lines has one, as if
+    the kernel's lines went on in step.
+    """
+    lines = assembly.splitlines()
+    read = _Directives(dict(_files(lines)), _Folders(llir))
+    current: Chain = ()
+    result = []
+    inside = False
+    for text in lines:
+        if boundary := _INLINE_ASSEMBLY.search(text):
+            inside = boundary["begin"] is not None
+        elif not inside and (match := _LOC.match(text)):
+            current = read.chain(match) or current
+        result.append(current)
+    return result
+
+
+class _Directives:
+    """The `.loc` directives of a text, read in order."""
+
+    def __init__(self, files: dict[int, str], folders: _Folders) -> None:
+        self._files, self._folders = files, folders
+        self._seen: dict[tuple[int, int, int], Chain] = {}
+
+    def chain(self, directive: re.Match[str]) -> Chain:
+        """The frames that one names; none where it has line 0."""
+        file, line, column = map(int, directive.group("file", "line", "column"))
+        if not line:
+            return ()
+        frame = (self._files[file], line)
+        if above := _INLINED_AT.search(directive["rest"]):
+            caller, at_line, at_column = map(int, above.groups())
+            # The directive that it refers to came before, and may have callers of its own.
+            callers = self._seen.get((caller, at_line, at_column), ((self._files[caller], at_line),))
+        else:
+            callers = self._folders.callers(directive["rest"])
+        self._seen[file, line, column] = (*callers, frame)
+        return (*callers, frame)
+
+
+_LOC = re.compile(r"\s*\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)\s+(?P<column>\d+)(?P<rest>.*)")
+_INLINE_ASSEMBLY = re.compile(r"(?P<begin>// begin inline asm|;#ASMSTART)|// end inline asm|;#ASMEND")
+_INLINED_AT = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
+_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
+_POSITION = re.compile(r"(.+):(\d+):(\d+)")
+
+
+def _files(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """The numbered `.file` directives, as `"folder" "name"` or `"path"`; PTX has them at its end."""
+    for text in lines:
+        if match := _FILE.match(text):
+            yield int(match[1]), os.path.join(_octal(match[2]), _octal(match[3] or "")).rstrip("/")
+
+
+class _Folders:
+    """Full paths of the files that comments name without their folder."""
+
+    def __init__(self, llir: str) -> None:
+        paths = {
+            number: (_hexadecimal(name), os.path.join(_hexadecimal(folder), _hexadecimal(name)))
+            for number, name, folder in re.findall(
+                r'^!(\d+) = !DIFile\(filename: "([^"]*)", directory: "([^"]*)"', llir, re.MULTILINE
+            )
+        }
+        self._by_name = dict(paths.values())
+        scopes = dict(re.findall(r"^!(\d+) = .*\bfile: !(\d+)", llir, re.MULTILINE))
+        self._by_position = {
+            (paths[scopes[scope]][0], int(line), int(column or 0)): paths[scopes[scope]][1]
+            for line, column, scope in re.findall(
+                r"!DILocation\(line: (\d+),(?: column: (\d+),)? scope: !(\d+)", llir
+            )
+            if scopes.get(scope) in paths
+        }
+
+    def callers(self, comment: str) -> Chain:
+        """The frames above the innermost in `; a.py:5:1 @[ b.py:7:2 @[ c.py:9:3 ] ]`, outermost first."""
+        found = []
+        for text in comment.split(" @[ ")[1:]:
+            if match := _POSITION.match(text.rstrip(" ]")):
+                name, line, column = match[1], int(match[2]), int(match[3])
+                path = self._by_position.get((name, line, column)) or self._by_name.get(name, name)
+                found.append((path, line))
+        return tuple(reversed(found))
+
+
+def _octal(text: str) -> str:
+    r"""A path as assemblers write it, bytes that are no plain ASCII as `\303`."""
+    return _unescaped(r"\\([0-7]{3})", 8, text)
+
+
+def _hexadecimal(text: str) -> str:
+    r"""A path as LLVM IR writes it, bytes that are no plain ASCII as `\C3`."""
+    return _unescaped(r"\\([0-9A-F]{2})", 16, text)
+
+
+def _unescaped(pattern: str, base: int, text: str) -> str:
+    escaped = re.compile(pattern.encode())
+    return escaped.sub(lambda match: bytes([int(match[1], base)]), text.encode()).decode()

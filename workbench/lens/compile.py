@@ -1,0 +1,263 @@
+"""Compile a launch for a GPU that need not be here, and see what its kernels became.
+
+The compiler runs in a process of its own: this one may interpret kernels, or drive a GPU. Tensors stay here;
+only their type and alignment travel, which is all that compiling asks of them.
+"""
+
+from __future__ import annotations
+
+import html
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from workbench import compat
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, KernelError, UnknownNameError
+from workbench.launch import Launch, Step
+from workbench.lens import targets
+from workbench.lens._instructions import KINDS, Instruction, Kind
+from workbench.lens._layouts import TensorLayout
+from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
+from workbench.runtime.compiler import worker
+from workbench.runtime.source import pack
+
+__all__ = [
+    "KINDS",
+    "Compared",
+    "Comparison",
+    "CompiledStep",
+    "Instruction",
+    "Kind",
+    "TensorLayout",
+    "compare",
+    "compile",
+]
+
+SECONDS = 120.0
+
+
+def compile(launch: Launch, target: str, **meta: Any) -> tuple[CompiledStep, ...]:
+    """What each step of `launch` becomes on `target`; no GPU is needed, and nothing runs.
+
+    Arguments are specialized as by Triton's own launch: by dtype, by divisibility by 16 of addresses and
+    integers, by equality to 1. The result for the same source, specialization, options and target is kept.
+
+    Args:
+        launch: any launch, on any device; one without steps gives an empty tuple.
+        target: a name in `lens.targets.TARGETS`.
+        meta: constexpr parameters and launch options instead of the launch's own (`BLOCK_SIZE=512,
+            num_warps=4`). A parameter counts for the kernels that have it, an option for all.
+
+    Raises:
+        UnknownNameError: `target`, or a name in `meta` that no kernel of the launch has.
+        InvalidArgumentError: an option that the target's vendor does not have.
+        KernelError: a kernel does not compile; the message shows the line of its source.
+        WorkerError: the compiler died, or took longer than two minutes. The next call starts another.
+        as :meth:`Launch.check`.
+    """
+    targets.target(target)
+    launch.check()
+    _check_names(launch, meta)
+    return tuple(_compiled(pickle.dumps(_request(step, target, meta))) for step in launch.steps)
+
+
+def _check_names(launch: Launch, meta: Iterable[str]) -> None:
+    if not launch.steps:
+        return
+    parameters = {name for step in launch.steps for name in compat.signature(step.kernel).parameters}
+    for name in meta:
+        if name not in parameters | compat.launch_options():
+            kernels = ", ".join(dict.fromkeys(step.name for step in launch.steps))
+            raise UnknownNameError(f"meta of {kernels}", name, {*parameters, "num_warps", "num_stages"})
+
+
+def _request(step: Step, target: str, meta: Mapping[str, Any]) -> Request:
+    parameters = compat.signature(step.kernel).parameters
+    own = {name: value for name, value in meta.items() if name in parameters}
+    options = {name: value for name, value in meta.items() if name in compat.launch_options()}
+    return Request(
+        pack(step.kernel),
+        arguments=_packed(step.arguments() | own),
+        keywords=_packed({**step.meta, **own, **options}),
+        target=target,
+    )
+
+
+def _packed(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, _packed_value(value)) for name, value in values.items())
+
+
+def _packed_value(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        most = 2**31 - 1
+        return Pointer(value.dtype, value.data_ptr() % 16, value.untyped_storage().nbytes() <= most)
+    if compat.is_kernel(value):
+        return pack(value)
+    if isinstance(value, tuple | list):
+        return compat.tuple_like(value, map(_packed_value, value))
+    if isinstance(base := getattr(value, "base", None), torch.Tensor):
+        fields = {name: item for name, item in vars(value).items() if name != "base"}
+        return Descriptor(_packed_value(base), tuple(fields.items()))
+    return value
+
+
+@lru_cache(maxsize=128)
+def _compiled(request: bytes) -> CompiledStep:
+    step: CompiledStep = worker.call(_build, request, timeout=SECONDS)
+    return step
+
+
+def _build(request: bytes) -> CompiledStep:
+    """In the worker."""
+    from workbench.lens import _build
+
+    return _build.build(pickle.loads(request))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row of a comparison: what a step became, or why it did not compile.
+
+    Attributes:
+        label: the target, or what was changed: "sm_90", "num_warps=8".
+        kernel: the kernel's name.
+        step: the result; None where it does not compile.
+        reason: why not, in words.
+    """
+
+    label: str
+    kernel: str
+    step: CompiledStep | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Steps compiled in several ways, one row each; a table in a notebook and as text."""
+
+    rows: tuple[Compared, ...]
+
+    def table(self) -> list[list[str]]:
+        """Its cells, the heading first."""
+        return [list(_COLUMNS), *(_cells(row) for row in self.rows)]
+
+    def __str__(self) -> str:
+        table = self.table()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in table
+        )
+
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(row.label for row in self.rows)})"
+
+    def _repr_html_(self) -> str:
+        heading, *rows = [[html.escape(cell) for cell in row] for row in self.table()]
+        head = "".join(f'<th scope="col">{cell}</th>' for cell in heading)
+        body = "".join(
+            f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>'
+            for row in rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+_COLUMNS = (
+    "compiled for",
+    "kernel",
+    "registers",
+    "spills",
+    "shared bytes",
+    "blocks per SM",
+    "occupancy",
+    "limited by",
+    "load width",
+    *KINDS[:-1],
+    "problem",
+)
+
+
+def _cells(row: Compared) -> list[str]:
+    step = row.step
+    if step is None:
+        return [row.label, row.kernel, *[""] * (len(_COLUMNS) - 3), row.reason]
+    fit = step.occupancy
+    return [
+        row.label,
+        row.kernel,
+        str(step.registers),
+        str(step.spills),
+        str(step.shared_bytes),
+        str(fit.blocks),
+        f"{fit.percent:.0f}%",
+        ", ".join(fit.limited_by),
+        str(step.widest("global load") or step.widest("asynchronous copy") or ""),
+        *(str(step.count(kind)) for kind in KINDS[:-1]),
+        step.problem,
+    ]
+
+
+def compare(
+    launch: Launch,
+    choices: Sequence[str | Mapping[str, Any]],
+    *,
+    target: str | None = None,
+    **meta: Any,
+) -> Comparison:
+    """A launch compiled for several targets, or for one with several meta-parameters; a row for each step.
+
+        compare(launch, ["sm_80", "sm_90", "gfx942"])
+        compare(launch, [{"num_warps": 4}, {"num_warps": 8}], target="sm_90")
+
+    A kernel that does not compile gets a row that says why.
+
+    Args:
+        launch: as for :func:`compile`.
+        choices: names of targets; or dicts of meta-parameters, which need `target`.
+        target: the target for dicts.
+        meta: for all rows.
+
+    Raises:
+        as :func:`compile`, KernelError excepted; ArgumentTypeError, InvalidArgumentError: `choices` are
+        mixed, or `target` is missing or superfluous.
+    """
+    rows = [
+        row
+        for label, name, changed in _ways(choices, target)
+        for row in _rows(launch, label, name, {**meta, **changed})
+    ]
+    return Comparison(tuple(rows))
+
+
+def _ways(
+    choices: Sequence[str | Mapping[str, Any]], target: str | None
+) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Of each choice: its label, target and changes."""
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
+        raise ArgumentTypeError("choices", f"got {choices!r}", 'Give a list such as ["sm_90", "gfx942"].')
+    if all(isinstance(choice, str) for choice in choices):
+        if target is not None:
+            raise InvalidArgumentError(
+                "target", f"got {target!r} beside targets in choices", "Leave it out, or give dicts."
+            )
+        return [(str(choice), str(choice), {}) for choice in choices]
+    if not all(isinstance(choice, Mapping) for choice in choices):
+        raise ArgumentTypeError("choices", f"got {choices!r}", "Give names of targets, or dicts, not both.")
+    if target is None:
+        raise InvalidArgumentError("target", "it is missing", 'Say for which: target="sm_90".')
+    return [(_label(choice), target, choice) for choice in choices if isinstance(choice, Mapping)]
+
+
+def _label(changed: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in changed.items()) or "as it is"
+
+
+def _rows(launch: Launch, label: str, target: str, meta: Mapping[str, Any]) -> list[Compared]:
+    try:
+        return [Compared(label, step.kernel, step, "") for step in compile(launch, target, **meta)]
+    except KernelError as error:
+        return [Compared(label, error.kernel, None, error.reason)]
