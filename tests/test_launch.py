@@ -619,3 +619,29 @@ def test_launch_can_be_copied() -> None:
     launch = Launch.of(scale_kernel, 1, x, output, 8, outputs=output)
     again = copy.copy(launch)
     assert torch.equal(again.run()[0], 2 * x)
+
+
+def test_a_replay_runs_on_other_tensors() -> None:
+    x, output = tensors(20)
+    launch = Launch.of(scale_kernel, 3, x, output, 20, 3.0, outputs=output)
+    again = launch.replay(x, output)
+    other, others_output = torch.randn(20), torch.zeros(20)
+    again(other, others_output)
+    assert torch.equal(others_output, 3 * other)
+    assert output.isnan().all()  # the first ones are left alone
+
+
+def test_a_replay_clears_what_it_adds_into() -> None:
+    x, total = torch.ones(8), torch.zeros(1)
+    launch = Launch.of(add_into_kernel, 1, x, total, outputs=total, accumulators=(total,), BLOCK_SIZE=8)
+    again, other = launch.replay(x, total), torch.full((1,), 100.0)
+    again(2 * x, other)
+    assert other.item() == 16.0
+
+
+@pytest.mark.parametrize("given", [[], [0], [1], [0, 0, 1], [0, 1, 1]], ids=str)
+def test_a_replay_wants_each_tensor_once(given: list[int]) -> None:
+    pair = tensors(20)
+    launch = Launch.of(scale_kernel, 3, *pair, 20, outputs=pair[1])
+    with pytest.raises(InvalidArgumentError, match="tensors: "):
+        launch.replay(*(pair[i] for i in given))

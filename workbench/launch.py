@@ -340,6 +340,41 @@ class Launch:
             step.run()
         return self.outputs
 
+    def replay(self, *tensors: torch.Tensor) -> Callable[..., None]:
+        """A function that starts the steps again, with other tensors in the places of these.
+
+        It takes as many tensors, which the caller knows to lie as these do: in shape, strides, dtype and
+        device. Nothing is checked and these are not kept alive, so that a call costs what starting kernels
+        costs.
+
+        Raises:
+            InvalidArgumentError: a tensor is given twice, or the steps have others: which one another stands
+                for is then not known.
+        """
+        places = {id(tensor): place for place, tensor in enumerate(tensors)}
+        held = [tensor for step in self.steps for tensor in step.tensors()]
+        if len(places) < len(tensors) or not {id(t) for t in (*held, *self.accumulators)} <= places.keys():
+            raise InvalidArgumentError(
+                "tensors",
+                f"{len(tensors)} of them",
+                "Give all that the steps are given, each once, no views.",
+            )
+        plans = []
+        for step in self.steps:
+            at = [places.get(id(argument)) for argument in step.args]
+            fixed = [None if place is not None else a for place, a in zip(at, step.args, strict=True)]
+            plans.append((step.kernel[step.grid], list(zip(at, fixed, strict=True)), dict(step.meta)))
+        cleared = [places[id(tensor)] for tensor in self.accumulators]
+
+        def again(*others: torch.Tensor) -> None:
+            with _device_of(others):
+                for place in cleared:
+                    others[place].zero_()
+                for start, arguments, meta in plans:
+                    start(*[value if place is None else others[place] for place, value in arguments], **meta)
+
+        return again
+
     @cached_property
     def _checked(self) -> bool:
         self.check()
@@ -430,7 +465,7 @@ def _storage(tensor: torch.Tensor) -> tuple[torch.device, int]:
     return tensor.device, tensor.untyped_storage().data_ptr()
 
 
-def _device_of(tensors: list[torch.Tensor]) -> contextlib.AbstractContextManager[Any]:
+def _device_of(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextManager[Any]:
     """Triton launches on torch's current device; where the tensors lie on another, make that one current."""
     if tensors and tensors[0].is_cuda and tensors[0].get_device() != torch.cuda.current_device():
         return torch.cuda.device(tensors[0].device)

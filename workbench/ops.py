@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from workbench.errors import (
     ArgumentTypeError,
@@ -153,7 +154,7 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
     """result = alpha * x + y."""
     if result.dtype == torch.bool:
         x = x if alpha else torch.zeros_like(x)
-        elementwise.launch(x.to(torch.bool), y.to(torch.bool), result, operation="logical_or").run()
+        elementwise.run(x.to(torch.bool), y.to(torch.bool), result, "logical_or")
     elif result.is_complex():
         if isinstance(alpha, complex) and alpha.imag:
             raise TensorMismatchError(
@@ -168,7 +169,7 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
         if in_64_bits and abs(alpha) > elementwise.MOST_WHOLE_IN_A_DOUBLE:
             x, alpha = x * alpha, 1
         operation = "add" if alpha == 1 else "axpy"
-        elementwise.launch(x, y, result, operation=operation, alpha=alpha).run()
+        elementwise.run(x, y, result, operation, alpha)
 
 
 def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:
@@ -283,6 +284,8 @@ _ERRORS: dict[type[Exception], type[WorkbenchError]] = {
 
 def _materialized(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
     """The elements of `view` in memory of their own; gradients pass in both directions."""
+    if forward_ad._current_level < 0 and not (view.requires_grad and torch.is_grad_enabled()):
+        return _copy(view, memory_format)  # autograd would take longer than the copy
     return _Materialize.apply(view, memory_format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
 
 
@@ -310,7 +313,7 @@ def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torc
             f"got {memory_format} for a tensor of {view.dim()} dimensions",
             f"torch says: {error}",
         ) from None
-    transfer.launch(view.resolve_conj().resolve_neg(), result).run()
+    transfer.run(view.resolve_conj().resolve_neg(), result)
     return result
 
 

@@ -671,9 +671,15 @@ def _copy(exponent: int, dtype: str = "fp32") -> Case:
     return Case("clone", dtype, {"shape": [2**exponent]}, (WORKBENCH, "torch"))
 
 
-def _permuted(shape: Sequence[int], dims: Sequence[int], dtype: str, *more: str) -> Case:
+def _permuted(
+    shape: Sequence[int],
+    dims: Sequence[int],
+    dtype: str,
+    *more: str,
+    mode: Literal["events", "cuda_graph"] = "events",
+) -> Case:
     case = {"shape": list(shape), "dims": list(dims)}
-    return Case("permute_copy", dtype, case, (WORKBENCH, "torch", *more))
+    return Case("permute_copy", dtype, case, (WORKBENCH, "torch", *more), mode)
 
 
 def _row_sum(rows: int, cols: int, dtype: str, *more: str) -> Case:
@@ -756,11 +762,13 @@ _TRANSFER = Suite(
             for dtype in ("fp16", "fp32")
             for size in (1024, 8192)
         ),
+        # So small that a launch takes longer than the copy: in both modes.
         *(
-            _permuted(shape, dims, dtype)
+            _permuted(shape, dims, dtype, mode=mode)
             for dtype in ("fp16", "fp32")
             for n, c, h, w in ((32, 64, 56, 56), (8, 256, 56, 56), (64, 512, 14, 14), (16, 3, 224, 224))
             for shape, dims in (((n, c, h, w), (0, 2, 3, 1)), ((n, h, w, c), (0, 3, 1, 2)))
+            for mode in ("events", "cuda_graph")
         ),
         _permuted((16, 2048, 16, 128), (0, 2, 1, 3), "fp16"),  # attention's heads: rows stay whole
     ),

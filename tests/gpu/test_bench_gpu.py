@@ -157,7 +157,7 @@ def test_the_roofs_are_measured_live_in_seconds() -> None:
     assert roofs.device == device.current().name
     assert {"fp16", "fp32"} <= set(roofs.matrix)
     assert roofs.matrix["fp16"] > roofs.matrix["fp32"]
-    assert {point.op for point in points} == {"add", "sum", "clone", "matmul"}
+    assert {point.op for point in points} == {"add", "sum", "clone", "permute_copy", "matmul"}
     assert not any(point.recorded for point in points)
 
 

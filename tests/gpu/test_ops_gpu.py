@@ -362,3 +362,29 @@ def test_copies_as_fast_as_torchs(shape: tuple[int, ...], dims: tuple[int, ...])
         launch = transfer.launch(view, output)
         times = measure_together({"torch": partial(output.copy_, view), "launch": launch})
         assert times["launch"].median_ms <= 1.1 * times["torch"].median_ms, (dtype, times)
+
+
+def test_calls_on_tensors_that_lie_alike_share_a_launch() -> None:
+    """The kept launch is started on each call's own tensors, with each call's own alpha."""
+    for seed in range(3):
+        generator = torch.Generator("cuda").manual_seed(seed)
+        x, y = (torch.randn(1000, 30, generator=generator, device="cuda") for _ in range(2))
+        for alpha in (1, 0.5, 0.0, -0.0):
+            assert torch.equal(bits(ops.add(x, y, alpha=alpha)), bits(torch.add(x, y, alpha=alpha)))
+        assert torch.equal(ops.add(x, x), x + x)
+        assert torch.equal(ops.clone(x[1:]), x[1:])  # of another alignment
+        assert torch.equal(ops.clone(x[:, 1:]), x[:, 1:])
+        assert torch.equal(ops.permute_copy(x, (1, 0)), x.t())
+
+
+def test_kept_launches_run_on_the_current_stream_and_in_a_graph() -> None:
+    x = torch.randn(300, 200, device="cuda")
+    ops.permute_copy(x, (1, 0))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = ops.permute_copy(x, (1, 0))
+    x.add_(1)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(result, x.t())

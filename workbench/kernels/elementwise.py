@@ -7,7 +7,7 @@ follow one another in all three are merged first, so that most calls become one 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ import triton.language as tl
 from workbench.errors import TensorMismatchError, UnknownNameError, check_power_of_two
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Work
+from workbench.runtime.cache import LaunchCache
 
 MOST_OFFSETS_IN_32_BITS = 2**31 - 1
 MOST_WHOLE_IN_A_DOUBLE = 2**53
@@ -183,6 +184,16 @@ def launch(
         binary_strided_kernel, grid, x, y, output, length, layout.sizes, *layout.strides, alpha,
         outputs=output, work=work, **meta,
     )  # fmt: skip
+
+
+_launches = LaunchCache()
+
+
+def run(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float = 1) -> None:
+    """`launch(x, y, output, ...).run()`, kept ready for tensors that lie alike."""
+    layouts = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in (x, y, output))
+    key = (layouts, operation, repr(alpha))  # not alpha itself: 0.0 and -0.0 are equal
+    _launches.run(key, partial(launch, operation=operation, alpha=alpha), x, y, output)
 
 
 def collapse(

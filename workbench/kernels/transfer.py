@@ -21,6 +21,7 @@ from workbench.errors import InvalidArgumentError, TensorMismatchError, check_ea
 from workbench.kernels.elementwise import MOST_OFFSETS_IN_32_BITS, collapse
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Work
+from workbench.runtime.cache import LaunchCache
 
 # The widest access of a lane, and how many of them it makes: a flat copy has nothing to gain from more than
 # one, while in a tile more of them hide the time that its lanes wait for one another to transpose it.
@@ -185,6 +186,16 @@ def launch(
     )  # fmt: skip
 
 
+_launches = LaunchCache()
+
+
+def run(source: torch.Tensor, destination: torch.Tensor) -> None:
+    """`launch(source, destination).run()`, kept ready for tensors that lie alike; they share no memory."""
+    source, destination = _in_words(source), _in_words(destination)
+    key = (source.shape, source.stride(), destination.stride(), source.dtype, source.device)
+    _launches.run(key, launch, source, destination)
+
+
 def merged(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
     """The lengths of the fewest dimensions that describe the transfer, in the order of destination's memory.
 
@@ -302,7 +313,8 @@ def _in_words(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as integers of the elements' width; of complex128, as pairs of them."""
     if tensor.element_size() == 16:
         tensor = torch.view_as_real(tensor)
-    return tensor.view(_WORDS[tensor.element_size()])
+    word = _WORDS[tensor.element_size()]
+    return tensor if tensor.dtype == word else tensor.view(word)
 
 
 def _overlap(source: torch.Tensor, destination: torch.Tensor) -> bool:

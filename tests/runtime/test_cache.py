@@ -1,0 +1,100 @@
+"""A launch that was made once is started again for tensors that lie alike, and for no others."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from workbench import Launch, ops
+from workbench.kernels import elementwise, transfer
+from workbench.runtime import cache
+from workbench.runtime.cache import LaunchCache
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept where kernels are interpreted: each run is watched."""
+    monkeypatch.setattr(cache, "device", SimpleNamespace(is_interpreter=lambda: False))
+
+
+class Making:
+    """Makes launches, and counts them."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self, source: torch.Tensor, destination: torch.Tensor) -> Launch:
+        self.made += 1
+        return transfer.launch(source, destination)
+
+
+def test_the_second_call_makes_no_launch() -> None:
+    launches, make = LaunchCache(), Making()
+    for _ in range(3):
+        x, y = torch.randint(99, (40,)), torch.zeros(40, dtype=torch.int64)
+        launches.run("alike", make, x, y)
+        assert torch.equal(y, x)
+    assert make.made == 1
+
+
+def test_another_key_makes_another() -> None:
+    launches, make = LaunchCache(), Making()
+    for length in (40, 50):
+        x, y = torch.arange(length), torch.zeros(length, dtype=torch.int64)
+        launches.run(length, make, x, y)
+        assert torch.equal(y, x)
+    assert make.made == 2
+
+
+def test_tensors_are_not_kept_alive() -> None:
+    launches, x, y = LaunchCache(), torch.arange(9), torch.zeros(9, dtype=torch.int64)
+    launches.run("once", Making(), x, y)
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
+
+
+def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MOST_KEPT", 2)
+    launches, make = LaunchCache(), Making()
+    for key in (1, 2, 3, 3, 1):
+        launches.run(key, make, torch.arange(9), torch.zeros(9, dtype=torch.int64))
+    assert make.made == 4  # 3 pushed out the others
+
+
+def test_a_tensor_that_is_given_twice() -> None:
+    """ops.add(x, x), and then of two tensors that lie alike."""
+    x, y = torch.arange(9.0), torch.ones(9)
+    for left, right in ((x, x), (x, y), (x, x), (y, x)):
+        assert torch.equal(ops.add(left, right), left + right)
+
+
+@pytest.mark.parametrize("alphas", [(1, 2, 0.5, 1), (0.0, 2.0, 0.0), (float("nan"), 2.0)], ids=str)
+def test_alpha_is_part_of_what_is_alike(alphas: tuple[float, ...]) -> None:
+    x, y = torch.arange(9.0), torch.full((9,), 3.0)
+    for alpha in alphas:
+        expected = torch.add(x, y, alpha=alpha)
+        torch.testing.assert_close(ops.add(x, y, alpha=alpha), expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_layouts_and_dtypes_are_part_of_what_is_alike() -> None:
+    base = torch.arange(64.0).reshape(8, 8)
+    for x in (base, base.t(), base.half(), base[::2], base[:, ::2], base[:1].expand(8, 8)):
+        for _ in range(2):
+            assert torch.equal(ops.clone(x), x)
+            assert torch.equal(ops.permute_copy(x, (1, 0)), x.t())
+            assert torch.equal(ops.add(x, x.clone()), x + x)
+
+
+def test_run_does_what_launch_does() -> None:
+    x, y = torch.randn(33), torch.randn(33)
+    for _ in range(2):
+        kept, made = torch.empty(33), torch.empty(33)
+        elementwise.run(x, y, kept, "axpy", 0.3)
+        elementwise.launch(x, y, made, operation="axpy", alpha=0.3).run()
+        assert torch.equal(kept, made)
