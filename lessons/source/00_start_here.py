@@ -349,10 +349,11 @@ viz.Picture(
 # device.*
 #
 # Two regions. Large vectors, at the right, run at the speed of memory, and there a
-# kernel of a few lines is level with torch's own. Small ones take the time of
-# *starting* a kernel, whatever their size. There torch is far ahead: its launch is
-# compiled code, and ours goes through Python. What a launch costs, and how to make it
-# cheap, is a lesson of its own.
+# kernel of a few lines is level with torch's own. Small ones take the time that the GPU
+# needs to *start and end* a kernel, whatever their size. What a start costs the CPU
+# does not show here, since it starts the next kernel while the GPU still works on the
+# last one. That is a number of its own, in which torch's compiled launch beats ours, and
+# it has a lesson of its own.
 
 # %% tags=["nbval-ignore-output"]
 recorded = recording.latest_run(recording.load_all(), op="add")
