@@ -128,6 +128,20 @@ def test_in_the_interpreter_small_cases_are_left() -> None:
     assert str(cut[0]) == "add fp32 2^12 in a CUDA graph: CUDA graphs need a GPU"
 
 
+def test_rungs_are_measured_beside_the_shipped_kernel() -> None:
+    problem = case(
+        "permute_copy", providers=("workbench", "workbench:rows", "torch"), shape=[8, 8], dims=[1, 0]
+    )
+    lines, cut = suites.run(Suite("mine", "", (problem,)), interpreter=True, progress=False)
+    assert [line.provider for line in lines] == ["workbench", "workbench:rows", "torch"]
+    assert cut == []
+    wrong = case("permute_copy", providers=("workbench:row",), shape=[8, 8], dims=[1, 0])
+    with pytest.raises(
+        UnknownNameError, match=r"rung of permute_copy: 'row' is not known\. Did you mean 'rows'"
+    ):
+        suites.run(Suite("mine", "", (wrong,)), interpreter=True, progress=False)
+
+
 @pytest.mark.parametrize("dims", [[0], [0, 0], [1, 2], [0, 1, 2], [-1, 0]], ids=str)
 def test_dims_of_a_permutation_are_each_named_once(dims: list[int]) -> None:
     wrong = case("permute_copy", shape=[8, 4], dims=dims)

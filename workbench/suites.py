@@ -38,6 +38,7 @@ from workbench.errors import (
     check_name,
     check_type,
 )
+from workbench.kernels import ladder
 from workbench.launch import Work
 
 WORKBENCH = "workbench"
@@ -58,8 +59,9 @@ class Case:
         op: its name in `ops.py` and torch.
         dtype: as in recordings.
         case: the problem, in the keys of a recording (see `recording.CASE_KEYS`).
-        providers: the candidates: "workbench" for `ops.<op>`, or names of baselines; those that this device
-            does not have are passed over.
+        providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
+            `kernels.ladder.RUNGS`, or names of baselines; those that this device does not have are passed
+            over.
         mode: how it is timed; with "cuda_graph", what a launch costs the CPU is recorded as well.
 
     Raises:
@@ -245,7 +247,8 @@ def _is_quick(case: Case) -> bool:
 def _without_slow_providers(case: Case) -> Case:
     """Without the compiler, and in products without torch, which calls a library that is there anyway."""
     slow = {"torch.compile", "torch" if case.op == "matmul" else ""}
-    return replace(case, providers=tuple(name for name in case.providers if name not in slow))
+    quick = (name for name in case.providers if name not in slow and not name.startswith(f"{WORKBENCH}:"))
+    return replace(case, providers=tuple(quick))
 
 
 def _is_of(line: Line, cases: Sequence[Case]) -> bool:
@@ -284,7 +287,7 @@ def plan(
     for case in suite.cases:
         _check_problem(case)
         providers = tuple(
-            name for name in case.providers if name == WORKBENCH or not baseline.get(name).absence(here)
+            name for name in case.providers if _is_ours(name) or not baseline.get(name).absence(here)
         )
         if reason := _obstacle(case, providers, here, free_bytes):
             cut.append(Cut(case, reason))
@@ -620,7 +623,15 @@ def _candidate(
         if not hasattr(ops, op):
             raise UnknownNameError("operator of ops", op, (name for name in _OPERATORS if hasattr(ops, name)))
         return partial(getattr(ops, op), *inputs, **options)
+    if _is_ours(provider):
+        rungs, rung = ladder.RUNGS.get(op, {}), provider.removeprefix(f"{WORKBENCH}:")
+        check_name(f"rung of {op}", rung, rungs)
+        return rungs[rung](*inputs, **options)
     return baseline.get(provider).build(op, *inputs, **options)
+
+
+def _is_ours(provider: str) -> bool:
+    return provider.partition(":")[0] == WORKBENCH
 
 
 def _free_memory(case: Case) -> None:
@@ -669,6 +680,12 @@ def _vector(
 
 def _copy(exponent: int, dtype: str = "fp32") -> Case:
     return Case("clone", dtype, {"shape": [2**exponent]}, (WORKBENCH, "torch"))
+
+
+def _rungs(case: Case) -> Case:
+    """The same problem, solved by every rung as well."""
+    rungs = tuple(f"{WORKBENCH}:{rung}" for rung in ladder.RUNGS[case.op])
+    return replace(case, providers=(*case.providers, *rungs))
 
 
 def _permuted(
@@ -757,11 +774,9 @@ _TRANSFER = Suite(
     (
         *(_copy(exponent, "fp16") for exponent in (20, 29)),
         *(_copy(exponent) for exponent in (20, 24, 28)),
-        *(
-            _permuted((size, size), (1, 0), dtype, "torch.compile")
-            for dtype in ("fp16", "fp32")
-            for size in (1024, 8192)
-        ),
+        _rungs(_copy(27)),
+        *(_permuted((1024, 1024), (1, 0), dtype, "torch.compile") for dtype in ("fp16", "fp32")),
+        *(_rungs(_permuted((8192, 8192), (1, 0), dtype, "torch.compile")) for dtype in ("fp16", "fp32")),
         # So small that a launch takes longer than the copy: in both modes.
         *(
             _permuted(shape, dims, dtype, mode=mode)

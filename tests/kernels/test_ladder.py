@@ -1,0 +1,59 @@
+"""Every rung computes what its operator does, and reads memory as its pattern says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workbench import lens, ops
+from workbench.errors import InvalidArgumentError, UnknownNameError
+from workbench.kernels import ladder
+
+
+@pytest.mark.parametrize("pattern", ladder.PATTERNS)
+@pytest.mark.parametrize("length", [1, 64, 2048])
+def test_a_copy_by_any_pattern_is_a_copy(pattern: str, length: int) -> None:
+    values = torch.randn(length)
+    output = torch.full_like(values, float("nan"))
+    ladder.copy_by(pattern, ladder.spread(values, pattern), output, block_size=256).run()
+    assert torch.equal(output, values)
+
+
+@pytest.mark.parametrize("pattern", ladder.PATTERNS)
+def test_the_kernel_reads_where_the_pattern_says(pattern: str) -> None:
+    output = torch.empty(256)
+    launch = ladder.copy_by(pattern, ladder.spread(torch.randn(256), pattern), output, block_size=64)
+    (step,) = lens.trace(launch)
+    read = [int(offset) for event in step.events(kind="load") for offset in event.offsets.flat]  # type: ignore[union-attr] # loads have them
+    assert read == ladder.places(pattern, 256).tolist()
+    assert len(set(read)) == 256
+
+
+def test_patterns_from_the_best_to_the_worst() -> None:
+    """Sectors of 32 bytes for the 32 lanes of a warp that load 4 bytes each."""
+    sectors = [len({int(at) // 8 for at in ladder.places(name, 2**16)[:32]}) for name in ladder.PATTERNS]
+    assert sectors == [4, 5, 8, 32, 32]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (64, 64), (65, 63), (3, 200)], ids=str)
+@pytest.mark.parametrize("rung", [ladder.transpose_rows, ladder.transpose_tiles])
+def test_transposes(rung: object, shape: tuple[int, int]) -> None:
+    x = torch.randn(shape)
+    output = torch.full(shape[::-1], float("nan"))
+    rung(x, output).run()  # type: ignore[operator] # both rungs are functions
+    assert torch.equal(output, x.t())
+
+
+def test_rungs_are_candidates_of_their_operators() -> None:
+    x = torch.randn(64, 64)
+    for name, rung in ladder.RUNGS["permute_copy"].items():
+        assert torch.equal(rung(x, dims=(1, 0))(), ops.permute_copy(x, (1, 0))), name
+    for name, rung in ladder.RUNGS["clone"].items():
+        assert torch.equal(rung(x)(), x), name
+
+
+def test_wrong_patterns() -> None:
+    with pytest.raises(UnknownNameError, match="pattern: 'strided'"):
+        ladder.spread(torch.ones(8), "strided")
+    with pytest.raises(InvalidArgumentError, match="length: got 9"):
+        ladder.spread(torch.ones(9), "scattered")
