@@ -17,10 +17,10 @@ RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-fast check format gpu clean
+.PHONY: help setup lab test test-fast test-matrix check format gpu clean
 
 help: ## say what there is
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 	@sed -n '/^# [A-Z_]*  /s/^# //p' Makefile
 
 setup: ## create or update .venv, and nothing else
@@ -38,6 +38,10 @@ test: ## run every test: unit, lessons, browser; those for a GPU are skipped whe
 test-fast: ## run the tests that need no browser and no notebook: a few minutes
 	@$(SETUP) lab test
 	@$(PYTEST) -m "not browser and not lesson and not slow" $(TEST_ARGS)
+
+test-matrix: ## the tests of what depends on Triton's version, on the oldest and the pinned one
+	@$(SETUP) lab test
+	@$(RUN) tools/matrix.py
 
 check: ## lint, format, types, direction of imports, lessons in step with their sources
 	@$(SETUP) lab test dev
@@ -61,5 +65,5 @@ else
 endif
 
 clean: ## remove .venv and every cache
-	rm -rf .venv .venv.lock build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/artifacts
+	rm -rf .venv .venv.lock .matrix build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

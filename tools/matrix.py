@@ -1,0 +1,62 @@
+"""Run the tests of what depends on Triton's version on each version at the ends of the supported range.
+
+`make test-matrix` runs it. Each version is installed beside the environment, in a folder of its own that
+shadows the environment's Triton; nothing else changes. The wheels are a few hundred megabytes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".matrix"
+
+# What is installed for each, without its dependencies. Triton 3.6's interpreter needs numpy < 2.4.
+VERSIONS = {"3.6.0": ("triton==3.6.0", "numpy==2.3.5"), "3.7.1": ("triton==3.7.1",)}
+TESTS = ("tests/lens", "tests/coords", "tests/test_interpreter.py", "tests/test_compat.py", "tests/runtime")
+
+
+def install(version: str) -> Path:
+    """The folder with that version of Triton; installed where it is not there."""
+    folder = FOLDER / f"triton-{version}"
+    if not (folder / "triton").exists():
+        print(f"Installing Triton {version} into {folder.relative_to(ROOT)}", flush=True)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+        subprocess.run([*pip, *VERSIONS[version]], check=True)
+    return folder
+
+
+def test(version: str) -> bool:
+    """Whether the tests pass on it."""
+    folder = install(version)
+    paths = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": paths, "TRITON_CACHE_DIR": str(folder / "cache")}
+    found = subprocess.run(
+        [sys.executable, "-c", "import triton; print(triton.__version__)"],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    print(f"\n== Triton {found.stdout.strip()}", flush=True)
+    if found.stdout.strip() != version:
+        print(f"wanted {version}: another Triton comes before {folder}")
+        return False
+    pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *TESTS]
+    return subprocess.run(pytest, cwd=ROOT, env=environment, check=False).returncode == 0
+
+
+def main() -> int:
+    """Test each version; the exit status is 0 where all pass."""
+    results = {version: test(version) for version in VERSIONS}
+    print("\n== summary")
+    for version, passed in results.items():
+        print(f"Triton {version:<8} {'passed' if passed else 'FAILED'}")
+    return 0 if all(results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
