@@ -20,7 +20,8 @@ from workbench.errors import (
     UnknownNameError,
 )
 from workbench.kernels import elementwise, reference
-from workbench.kernels.elementwise import collapse, is_supported, launch
+from workbench.kernels.elementwise import is_supported, launch
+from workbench.kernels.layout import collapse
 from workbench.launch import Work
 from workbench.runtime import interpret
 

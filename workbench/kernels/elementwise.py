@@ -6,7 +6,6 @@ follow one another in all three are merged first, so that most calls become one 
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
-from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -15,11 +14,11 @@ import triton
 import triton.language as tl
 
 from workbench.errors import TensorMismatchError, UnknownNameError, check_power_of_two
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, collapse
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Work
 from workbench.runtime.cache import LaunchCache
 
-MOST_OFFSETS_IN_32_BITS = 2**31 - 1
 MOST_WHOLE_IN_A_DOUBLE = 2**53
 TILE_BYTES = 4096
 
@@ -194,39 +193,6 @@ def run(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, 
     layouts = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in (x, y, output))
     key = (layouts, operation, repr(alpha))  # not alpha itself: 0.0 and -0.0 are equal
     _launches.run(key, partial(launch, operation=operation, alpha=alpha), x, y, output)
-
-
-def collapse(
-    shape: Sequence[int], strides: Sequence[Sequence[int]]
-) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """The fewest dimensions that describe the same elements, in the order of the last tensor's memory.
-
-    Dimensions of one element are dropped. A dimension is merged into the next inner one where, for every
-    tensor, its stride is the inner length times the inner stride. (PyTorch's TensorIterator does the same.)
-
-    Args:
-        shape: the length of each dimension, none of them 0.
-        strides: of each tensor, one stride a dimension.
-
-    Returns:
-        the lengths, and for each tensor its strides, outermost first, at least one dimension.
-    """
-    order = sorted(
-        (i for i, length in enumerate(shape) if length > 1),
-        key=lambda i: (strides[-1][i], shape[i]),
-        reverse=True,
-    )
-    dims = [(shape[i], tuple(s[i] for s in strides)) for i in order]
-    merged: list[tuple[int, tuple[int, ...]]] = []
-    for length, steps in reversed(dims):
-        if merged and all(
-            step == merged[-1][0] * inner for step, inner in zip(steps, merged[-1][1], strict=True)
-        ):
-            merged[-1] = (merged[-1][0] * length, merged[-1][1])
-        else:
-            merged.append((length, steps))
-    merged = merged[::-1] or [(1, (1,) * len(strides))]
-    return tuple(m[0] for m in merged), [tuple(m[1][t] for m in merged) for t in range(len(strides))]
 
 
 def _scalar_for(dtype: torch.dtype, alpha: float) -> float:

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_power_of_two
-from workbench.kernels.elementwise import MOST_OFFSETS_IN_32_BITS, collapse
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, collapse
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Work
 from workbench.runtime.cache import LaunchCache
