@@ -38,10 +38,11 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "lens": LAUNCHES | {"runtime", "coords"},
     "bench": LAUNCHES | {"runtime"},
     "viz": {"errors"},
-    "teach": LAUNCHES | {"runtime", "lens", "ops", "kernels.reference"},
+    "teach": LAUNCHES | {"runtime", "coords", "lens", "ops", "kernels.reference"},
     "tune": ROOMS,
     "suites": ROOMS,
-    "__main__": ROOMS | {"tune", "suites"},
+    "look": ROOMS,
+    "__main__": ROOMS | {"tune", "suites", "look"},
 }
 
 # Viz draws plain results: of these rooms it may import classes, and the roofline's arithmetic.

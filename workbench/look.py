@@ -1,0 +1,129 @@
+"""From a launch to the widget that shows all lenses at once: one line in a notebook.
+
+Stands above `lens`, which knows no widgets, and `viz`, which calls no lens.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import triton
+
+from workbench import lens
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_each, check_name
+from workbench.launch import Launch
+from workbench.lens import layout
+from workbench.lens.compile import CompiledStep, TensorLayout
+from workbench.lens.layout import Layout, SharedLayout
+from workbench.lens.targets import TARGETS
+from workbench.lens.trace import StepTrace
+from workbench.runtime.source import pack
+from workbench.viz import SourceLensWidget
+
+_TRITON = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")
+
+_BITS = {"i8": 8, "i16": 16, "f16": 16, "bf16": 16, "i32": 32, "f32": 32, "i64": 64, "f64": 64}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a function.
+
+    Attributes:
+        name: the function's.
+        file: the file, or notebook cell, that it was written in.
+        line: the line of `def` in it.
+        text: from `def` on, unindented.
+    """
+
+    name: str
+    file: str
+    line: int
+    text: str
+
+
+def source_lens(
+    launch: Launch, shown: Sequence[str] = ("sm_90", "gfx942"), *, step: int = 0, theme: str | None = None
+) -> SourceLensWidget:
+    """The kernel's text, in which selecting a line shows its trace, its layouts and its instructions.
+
+    The launch runs in the interpreter, and is compiled for each target; other targets are compiled when they
+    are ticked. No GPU is needed.
+
+    Args:
+        launch: of your own kernel or a shipped one.
+        shown: names of architectures (see `lens.targets`), at most four.
+        step: which kernel of the launch, where it has several.
+        theme: "light" or "dark"; None for JupyterLab's own.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: a target.
+        KernelError: the kernel fails, in the interpreter or in the compiler.
+    """
+    if not isinstance(launch, Launch):
+        raise ArgumentTypeError("launch", f"got a {type(launch).__name__}", "Give a Launch.")
+    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < len(launch.steps):
+        raise InvalidArgumentError("step", f"got {step!r}", f"The launch has {len(launch.steps)} steps.")
+    names = check_each("shown", shown, str, 'Give names in a tuple, such as ("sm_90", "gfx942").')
+    for name in names:
+        check_name("target", name, TARGETS)
+    trace = lens.trace(launch)[step]
+    ready = {name: _compiled(launch, step, name) for name in names}
+    waiting = {name: partial(_compiled, launch, step, name) for name in TARGETS if name not in names}
+    texts = sources(launch.steps[step].kernel, trace, ready.values())
+    return SourceLensWidget(
+        trace, {**ready, **waiting}, texts, shown=tuple(names), layout_of=_layout_of, theme=theme
+    )
+
+
+def _compiled(launch: Launch, step: int, target: str) -> CompiledStep:
+    """The step for a target, its register layouts asked for in one go."""
+    compiled = lens.compile(launch, target)[step]
+    registers = dict.fromkeys((t.layout, t.shape) for t in compiled.layouts if t.memory == "register")
+    layout.prepare(list(registers), target=target)
+    return compiled
+
+
+def _layout_of(tensor: TensorLayout, target: str) -> Layout | SharedLayout | None:
+    """Where a compiled tensor's elements lie; None where that is in no registers or shared memory."""
+    if tensor.memory == "register":
+        return layout.of(tensor.layout, tensor.shape, target=target)
+    if tensor.memory != "shared" or tensor.dtype not in _BITS:
+        return None
+    return layout.shared(tensor.layout, tensor.shape, target=target, dtype_bits=_BITS[tensor.dtype])
+
+
+def sources(kernel: Any, trace: StepTrace, compiled: Iterable[CompiledStep]) -> tuple[Source, ...]:
+    """The kernel, and each function of others in which it did something; Triton's own are left out."""
+    packed = pack(kernel)
+    own = Source(packed.name, packed.file, packed.line, packed.text)
+    places = {(frame.file, frame.line) for site in trace.sites for frame in site.frames}
+    for step in compiled:
+        for each in step.instructions:
+            places |= {place for place in ((each.file, each.line), *each.inlined) if all(place)}
+    found = (_function_at(file, line) for file, line in sorted(places) if not file.startswith(_TRITON))
+    others = (source for source in found if source and (source.file, source.line) != (own.file, own.line))
+    return tuple(dict.fromkeys((own, *others)))
+
+
+def _function_at(file: str, line: int) -> Source | None:
+    """The function that has this line; None where its text is not known."""
+    lines = linecache.getlines(file)
+    for node in _functions("".join(lines)):
+        if node.lineno <= line <= (node.end_lineno or 0):
+            text = textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno]))
+            return Source(node.name, file, node.lineno, text)
+    return None
+
+
+def _functions(text: str) -> Iterator[ast.FunctionDef]:
+    """Innermost first."""
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    yield from reversed(found)
