@@ -19,7 +19,7 @@
 
 # %%
 # workbench comes first: it decides, before Triton is imported, what runs the kernels.
-from workbench import Launch, Work, device, ops, runtime, suites, teach, viz
+from workbench import Launch, Work, device, lens, ops, runtime, suites, teach, viz
 from workbench.bench import recording
 from workbench.errors import OutOfBoundsError
 from workbench.kernels import elementwise
@@ -307,20 +307,38 @@ viz.TileMapWidget(accesses)
 # %% [markdown]
 # ## Look inside
 #
-# The recorded accesses can be counted, too. Is the kernel as frugal as you predicted?
+# Three **lenses** look into a launch. All take the same launch, and none of them changes
+# its tensors. The first is the **trace**: what each program loads, stores and computes,
+# recorded from a run. Is the kernel as frugal as you predicted?
 
 # %%
-length = 1000
-seen = runtime.interpret(
-    add(torch.ones(length), torch.ones(length), 256), record=True
-).accesses[0]
-for kinds in (["load"], ["store"], ["load", "store"]):
-    lanes = sum(int(access.mask.sum()) for access in seen if access.kind in kinds)
-    print(f"{' and '.join(kinds):15s} {lanes:5,d} elements = {4 * lanes:6,d} bytes")
+(trace,) = lens.trace(add(torch.ones(1000), torch.ones(1000), block_size=256))
+for row in trace.by_argument():
+    print(f"{row.kind:5s} {row.argument:15s} {row.bytes:6,d} bytes")
+print(f"in all {trace.traffic().bytes:,d} bytes and {trace.flops:,d} lanes that add")
 
 # %% [markdown]
-# Twelve thousand: the least that is possible. This kernel cannot be improved by moving
-# less.
+# Twelve thousand bytes: the least that is possible. This kernel cannot be improved by
+# moving less. (The idle lanes of the last block add as well, in vain: they just do not
+# touch memory.)
+#
+# The second is the **compiler's output**, for a GPU that you need not have: `sm_90` is
+# an H200, `gfx942` an MI300. Here we ask one question only: how many bits does a thread
+# load at once? Four fp32 numbers would be 128 bits.
+
+# %%
+for length in (1024, 1000):
+    numbers = torch.ones(length)
+    (code,) = lens.compile(add(numbers, numbers.clone()), "sm_90")
+    widths = {each.bits for each in code.instructions if each.kind == "global load"}
+    print(f"{length} numbers: loads of {sorted(widths)} bits")
+
+# %% [markdown]
+# The mask does that. Triton tells the compiler that a length is a multiple of 16 where
+# it is, and then no mask can cut through four neighbors. Of 1,000 the compiler knows
+# nothing, and loads one number at a time. How that matters is the next lesson.
+#
+# The third lens is the **clock**.
 #
 # ## Measure
 #
@@ -466,5 +484,5 @@ teach.exercise("00-3").check(add_persistent)
 # - Bytes moved are worth counting before the first line is written: they bound the
 #   speed of everything that follows.
 #
-# **Next:** [02, the roofline](02_roofline.ipynb) turns those bytes and FLOPs into the
-# speed to aim at.
+# **Next:** [01, tile transfer](01_tile_transfer.ipynb) moves matrices, and shows why
+# some ways through memory are fast and others slow.

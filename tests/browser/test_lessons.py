@@ -40,7 +40,17 @@ CONTROLS: dict[str, Callable[[Locator], object]] = {
 }
 
 # By lesson and number of the widget in it, where it is another control that changes the picture.
-MOVES: dict[tuple[str, int], Callable[[Locator], object]] = {}
+MOVES: dict[tuple[str, int], Callable[[Locator], object]] = {
+    # Another line, of which there are as many pictures.
+    ("01_tile_transfer", 1): lambda output: (
+        output.get_by_role("treeitem").filter(has_text="tl.store").last.click()
+    ),
+    ("07_inside_the_compiler", 0): lambda output: (
+        output.get_by_role("treeitem").filter(has_text="b = tl.load").last.click()
+    ),
+    # A layout has no controls: the cursor goes from element to element.
+    ("07_inside_the_compiler", 1): lambda output: output.get_by_role("application").press("ArrowRight"),
+}
 
 
 def move_first_control(output: Locator) -> None:

@@ -854,6 +854,59 @@ def test_atomics_count_as_load_and_store() -> None:
 
 
 @triton.jit
+def double_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    tl.store(output_pointer + offsets, 2 * tl.load(x_pointer + offsets, mask=valid), mask=valid)
+
+
+@triton.jit
+def double_spread_out_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    offsets = i * 8 % length + i * 8 // length
+    tl.store(output_pointer + offsets, 2 * tl.load(x_pointer + offsets, mask=i < length), mask=i < length)
+
+
+@triton.jit
+def double_in_python_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = sorted([tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)], key=id)[0]
+    valid = offsets < length
+    tl.store(output_pointer + offsets, 2 * tl.load(x_pointer + offsets, mask=valid), mask=valid)
+
+
+def test_a_budget_of_sectors() -> None:
+    """2048 numbers of 4 bytes fill 256 sectors, loaded and stored; spread out, each has one of its own."""
+    exercise = exercise_on(
+        doubled, 2048, returns_launch=True, budget=lambda x: Budget(x.nbytes, x.nbytes, sectors=512)
+    )
+
+    def answer(kernel: Any) -> Callable[[torch.Tensor], Launch]:
+        return lambda x: launched(kernel, torch.empty_like(x), x, block=2048)
+
+    verdict = exercise.evaluate(answer(double_kernel))
+    assert verdict.solved
+    assert "it moves no more bytes than it must, in no more sectors than it may." in verdict.text
+    verdict = exercise.evaluate(answer(double_spread_out_kernel))
+    assert verdict.kind == "over budget"
+    assert verdict.text.endswith("it touches 4,096 sectors where 512 would do.")
+
+
+def test_a_kernel_whose_sectors_cannot_be_counted() -> None:
+    """It is right, and no GPU's compiler takes it: only a budget of sectors finds out."""
+
+    def answer(x: torch.Tensor) -> Launch:
+        return launched(double_in_python_kernel, torch.empty_like(x), x)
+
+    bytes_alone = exercise_on(doubled, 512, returns_launch=True, budget=lambda x: Budget(x.nbytes, x.nbytes))
+    assert bytes_alone.evaluate(answer).solved
+    counted = dataclasses.replace(bytes_alone, budget=lambda x: Budget(x.nbytes, x.nbytes, sectors=128))
+    verdict = counted.evaluate(answer)
+    assert verdict.kind == "raises"
+    assert "the result of answer(float32[512]) is right, but its sectors cannot be counted.\n" in verdict.text
+    assert "double_in_python_kernel" in verdict.text
+
+
+@triton.jit
 def matrix_kernel(x_pointer, sums_pointer, output_pointer, rows, BLOCK_SIZE: tl.constexpr):
     row = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)[:, None]
     columns = tl.arange(0, 4)[None, :]

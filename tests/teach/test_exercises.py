@@ -33,7 +33,10 @@ HARMLESS: dict[tuple[str, str], str] = {}
 
 def defined_after_the_imports(exercise: teach.Exercise, code: str) -> Callable[..., Any]:
     """The exercise's function as a cell defines it, below a lesson's imports."""
-    imports = "import torch, triton\nimport triton.language as tl\nfrom workbench import Launch\n\n"
+    imports = (
+        "import torch, triton\nimport triton.language as tl\n"
+        "from workbench import Launch, lens\nfrom workbench.coords import TileDistributionEncoding\n\n"
+    )
     return mutants.build(exercise, imports + code, f"<cell of {exercise.id}>")
 
 
@@ -162,7 +165,7 @@ def test_lesson_shows_the_exercise(exercise: teach.Exercise) -> None:
 
 def test_exercises_are_found_by_id_and_by_lesson() -> None:
     assert [exercise.id for exercise in teach.exercises()] == [
-        "00-1", "00-2", "00-3", "02-1", "02-2", "02-3",
+        "00-1", "00-2", "00-3", "01-1", "01-2", "01-3", "02-1", "02-2", "02-3", "07-1", "07-2", "07-3",
     ]  # fmt: skip
     assert [exercise.id for exercise in teach.exercises("02")] == ["02-1", "02-2", "02-3"]
     assert teach.exercise("00-2") is teach.exercises("00")[1]

@@ -26,7 +26,7 @@ import torch
 from workbench import compat, runtime
 from workbench.errors import KernelError, OutOfBoundsError, WorkbenchError, WorkerError
 from workbench.launch import Launch
-from workbench.teach import comparison, mutants, newcomer, observation, races
+from workbench.teach import comparison, mutants, newcomer, observation, races, sectors
 from workbench.teach.comparison import in_words
 from workbench.teach.definition import Case, Definition, Mutant
 from workbench.teach.observation import Usage, Writers, share_memory
@@ -101,7 +101,7 @@ def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdi
                 answers.append(_try(definition, function, case, timeout))
         for case, answer in zip(definition.cases, answers, strict=True):
             call = _call(definition, case)
-            _check_budget(definition, case, answer.usage)
+            _check_budget(definition, case, answer)
     except _Rejected as rejected:
         text = f"{definition.name}: {rejected}"
         if rejected.evidence is not None and (mutant := _mutant_like(definition, function)):
@@ -118,10 +118,12 @@ class _Answer:
     Attributes:
         usage: what the launch used; None for what launches nothing.
         note: what is remarkable about it, in lines to be appended.
+        sectors: that its loads and stores touch; None where there is no budget of them.
     """
 
     usage: Usage | None = None
     note: str = ""
+    sectors: int | None = None
 
 
 class _Rejected(Exception):
@@ -159,6 +161,8 @@ def _passing_text(definition: Definition) -> str:
         agreed += ", in two orders of the programs, into outputs that were full of NaN"
     if definition.budget:
         agreed += ", and it moves no more bytes than it must"
+        if definition.budget(*definition.cases[0].inputs()).sectors is not None:
+            agreed += ", in no more sectors than it may"
     return f"{definition.name}: solved. {agreed}.\nThis does not prove {definition.unproven}"
 
 
@@ -234,13 +238,27 @@ def _try_launch(
         )
     _compare_outputs(launch, run, expected, exact, usage, call)
     _check_follows(definition, launch, run.accesses, inputs, case, timeout)
+    touched = _sectors(definition, launch, case)
     if race is None:
-        return _Answer(usage)
+        return _Answer(usage, sectors=touched)
     return _Answer(
         usage,
         f"\nNote, for {call}: {race.describe()}\n"
         "  Both write the same: the result is right, and the work is done twice.",
+        touched,
     )
+
+
+def _sectors(definition: Definition, launch: Launch, case: Case) -> int | None:
+    """Those that a launch which is right touches; None where there is no budget of them."""
+    if definition.budget is None or definition.budget(*case.inputs()).sectors is None:
+        return None
+    try:
+        return sectors.total(launch)
+    except WorkbenchError as error:
+        indented = _in_short(str(error)).replace("\n", "\n  ")
+        text = f"the result of {_call(definition, case)} is right, but its sectors cannot be counted."
+        raise _Rejected("raises", f"{text}\n  {indented}") from None
 
 
 def _kernels(launch: Launch) -> str:
@@ -517,7 +535,8 @@ def _index(element: tuple[int, ...]) -> int | tuple[int, ...]:
     return element[0] if len(element) == 1 else element
 
 
-def _check_budget(definition: Definition, case: Case, usage: Usage | None) -> None:
+def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
+    usage = answer.usage
     if definition.budget is None or usage is None:
         return
     budget = definition.budget(*case.inputs())
@@ -530,6 +549,8 @@ def _check_budget(definition: Definition, case: Case, usage: Usage | None) -> No
         )
         if used > enough
     ]
+    if budget.sectors is not None and answer.sectors is not None and answer.sectors > budget.sectors:
+        excess.append(f"it touches {answer.sectors:,} sectors where {budget.sectors:,} would do")
     if budget.programs is not None and usage.programs != budget.programs:
         excess.append(f"it starts {usage.programs} programs, not {budget.programs}")
     if excess:
@@ -537,7 +558,13 @@ def _check_budget(definition: Definition, case: Case, usage: Usage | None) -> No
             "over budget",
             "correct, but it uses too much to count as solved.\n"
             f"  For {_call(definition, case)}, {', '.join(excess)}.",
-            (usage.loaded_bytes, usage.stored_bytes, budget.programs and usage.programs, usage.result),
+            (
+                usage.loaded_bytes,
+                usage.stored_bytes,
+                budget.programs and usage.programs,
+                answer.sectors,
+                usage.result,
+            ),
         )
 
 
@@ -561,7 +588,7 @@ def _signs(
     """
     for case in definition.cases:
         try:
-            _check_budget(definition, case, _try(definition, function, case, timeout).usage)
+            _check_budget(definition, case, _try(definition, function, case, timeout))
             yield None
         except _Rejected as rejected:
             if rejected.evidence is None:

@@ -82,12 +82,15 @@ class Budget:
         loaded_bytes, stored_bytes: the most that all programs together move.
         programs: how many are to be started, exactly; None for any number.
         steps: the most kernels that are started.
+        sectors: the most sectors of memory that the requests of all loads and stores touch, as
+            :mod:`workbench.teach.sectors` counts them; None for any number, and then nothing is compiled.
     """
 
     loaded_bytes: int
     stored_bytes: int
     programs: int | None = None
     steps: int = 1
+    sectors: int | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -1,0 +1,142 @@
+"""Sectors of whole launches, against counts made by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import InvalidArgumentError, KernelError
+from workbench.kernels import transfer
+from workbench.launch import Launch
+from workbench.teach import sectors
+
+
+@triton.jit
+def copy_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    tl.store(output_pointer + offsets, tl.load(x_pointer + offsets, mask=valid), mask=valid)
+
+
+@triton.jit
+def spread_out_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    tl.store(
+        output_pointer
+        + offsets,
+        tl.load(
+            x_pointer + offsets,
+            mask=valid,
+        ),
+        mask=valid,
+    )  # fmt: skip
+
+
+@triton.jit
+def row_sums_kernel(x_pointer, sums_pointer, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows = tl.arange(0, ROWS)
+    places = rows[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    tl.store(sums_pointer + rows, tl.sum(tl.load(x_pointer + places), axis=1))
+
+
+@triton.jit
+def one_element_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    first = tl.load(x_pointer)
+    offsets = tl.arange(0, BLOCK_SIZE)
+    tl.store(output_pointer + offsets, first + offsets * 0.0, mask=offsets < length)
+
+
+@triton.jit
+def atomic_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    tl.atomic_add(output_pointer + offsets, tl.load(x_pointer + offsets, mask=valid), mask=valid)
+
+
+@triton.jit
+def python_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = [tl.arange(0, BLOCK_SIZE)]
+    offsets.append(offsets[0] < length)
+    tile = tl.load(x_pointer + offsets[0], mask=offsets[1])
+    tl.store(output_pointer + offsets[0], tile, mask=sorted(offsets[1:], key=id)[0])
+
+
+def launched(kernel: object, length: int) -> Launch:
+    x, output = torch.zeros(length), torch.zeros(length)
+    grid = (triton.cdiv(length, 1024),)
+    return Launch.of(kernel, grid, x, output, length, outputs=output, BLOCK_SIZE=1024)
+
+
+def counts(launch: Launch) -> list[tuple[str, str, int, int]]:
+    return [
+        (access.kind, access.argument, access.totals.bits, access.totals.sectors)
+        for access in sectors.by_access(launch)
+    ]
+
+
+@pytest.mark.parametrize("kernel", [copy_kernel, spread_out_kernel], ids=["one line", "several lines"])
+def test_a_copy_touches_each_sector_once(kernel: object) -> None:
+    """4096 numbers of 4 bytes are 512 sectors. The compiler may place a call at one of its arguments."""
+    assert counts(launched(kernel, 4096)) == [
+        ("load", "x_pointer", 128, 512),
+        ("store", "output_pointer", 128, 512),
+    ]
+    assert sectors.total(launched(kernel, 4096)) == 1024
+
+
+def test_a_mask_that_ends_anywhere_makes_four_requests_of_one() -> None:
+    """Of 4100 numbers the last 4 are in one sector: four requests each, of one lane."""
+    assert counts(launched(copy_kernel, 4100)) == [
+        ("load", "x_pointer", 32, 4 * 512 + 4),
+        ("store", "output_pointer", 32, 4 * 512 + 4),
+    ]
+
+
+def test_accesses_of_tile_operators_are_told_apart_by_where_they_are_called() -> None:
+    """The shipped copy calls the same two operators for whole tiles and for the last one."""
+    x = torch.zeros(4100)
+    load, store, last_load, last_store = counts(transfer.launch(x, torch.empty_like(x)))
+    assert (load[2:], store[2:]) == ((128, 512), (128, 512))
+    assert (last_load[2:], last_store[2:]) == ((32, 4), (32, 4))
+
+
+def test_a_tile_without_one_of_its_dimensions() -> None:
+    """Its layout is a slice of the tile's, or one of its own; 16 sums of 4 bytes are 2 sectors."""
+    x, sums = torch.zeros(16, 64), torch.zeros(16)
+    launch = Launch.of(row_sums_kernel, (1,), x, sums, outputs=sums, ROWS=16, COLUMNS=64)
+    load, store = sectors.by_access(launch)
+    assert load.totals.sectors == 16 * 64 * 4 // 32
+    assert 2 <= store.totals.sectors <= 16
+    assert store.totals.useful_bytes == 64
+
+
+def test_all_steps_count() -> None:
+    one, two = launched(copy_kernel, 4096), launched(copy_kernel, 2048)
+    launch = Launch((*one.steps, *two.steps), (*one.outputs, *two.outputs))
+    assert [found[3] for found in counts(launch)] == [512, 512, 256, 256]
+    assert sectors.total(Launch((), ())) == 0
+
+
+def test_an_access_in_words() -> None:
+    load, _ = sectors.by_access(launched(copy_kernel, 4096))
+    assert repr(load) == (
+        "load of x_pointer: 128 bits a lane, sectors a request: 16, in all: 512; "
+        "100.0% of their bytes are used"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "what"), [(one_element_kernel, "load"), (atomic_kernel, "atomic")], ids=["element", "atomic"]
+)
+def test_what_cannot_be_counted_is_named(kernel: object, what: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"the {what} in line .* is not one of a tile of pointers"):
+        sectors.by_access(launched(kernel, 100))
+
+
+def test_a_kernel_that_runs_here_alone() -> None:
+    """The interpreter takes any Python."""
+    with pytest.raises(KernelError, match="python_kernel"):
+        sectors.by_access(launched(python_kernel, 100))

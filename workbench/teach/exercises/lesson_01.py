@@ -1,0 +1,409 @@
+"""Exercises of lesson 01: sectors of a request, strides, and a transpose that wastes no sector."""
+
+from __future__ import annotations
+
+import torch
+
+from workbench.teach.definition import Budget, Case, Mutant, eighths, normals
+from workbench.teach.exercise import Exercise
+
+SECTOR_BYTES = 32
+
+
+def sectors(first: int, stride: int, itemsize: int) -> int:
+    """How many sectors of 32 bytes a warp touches; lane l of 32 reads element l * stride.
+
+    Elements are of `itemsize` bytes and follow one another; the first begins at byte `first`, a multiple of
+    `itemsize`.
+    """
+    touched = []
+    for lane in range(32):
+        for byte in range(itemsize):
+            sector = (first + lane * stride * itemsize + byte) // SECTOR_BYTES
+            if sector not in touched:
+                touched.append(sector)
+    return len(touched)
+
+
+def copy_any(x: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy of a matrix in fp32 of any strides."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def quarter_turn(x: torch.Tensor) -> torch.Tensor:
+    """x, turned counterclockwise: output[columns - 1 - j, i] = x[i, j], for a contiguous matrix in fp32."""
+    return torch.rot90(x).contiguous()
+
+
+def _numbers(*arguments: int) -> Case:
+    return Case(lambda generator: arguments)
+
+
+def _contiguous(rows: int, columns: int, seed: int) -> Case:
+    return Case(lambda generator: (eighths(generator, rows, columns),), seed)
+
+
+def _transposed(rows: int, columns: int, seed: int) -> Case:
+    return Case(lambda generator: (eighths(generator, columns, rows).t(),), seed)
+
+
+def _window(rows: int, columns: int, step: int, seed: int) -> Case:
+    """Every step-th column of a wider matrix."""
+    return Case(lambda generator: (eighths(generator, rows, step * columns + 5)[:, 3:-2:step],), seed)
+
+
+def _each_once(x: torch.Tensor) -> Budget:
+    return Budget(loaded_bytes=x.nbytes, stored_bytes=x.nbytes)
+
+
+def _least_sectors(x: torch.Tensor) -> Budget:
+    """Each sector once; twice where rows do not begin with sectors, so that runs share some.
+
+    Any number of a matrix so thin that it is a vector: a tile has no runs on one of its sides.
+    """
+    least = 2 * -(-x.nbytes // SECTOR_BYTES)
+    is_aligned = all(length % 16 == 0 for length in x.shape)
+    allowed = None if min(x.shape) == 1 else least if is_aligned else 2 * least
+    return Budget(x.nbytes, x.nbytes, sectors=allowed)
+
+
+SECTORS = Exercise(
+    id="01-1",
+    title="sectors of a request",
+    function="sectors",
+    specification=sectors,
+    cases=(
+        _numbers(4, 3, 4),  # beside a sector's start, with gaps
+        _numbers(0, 1, 4),  # neighbors
+        _numbers(4, 1, 4),  # one element beside: a sector more
+        _numbers(0, 1, 2),  # smaller elements, fewer sectors
+        _numbers(0, 2, 4),  # every second element
+        _numbers(0, 8, 4),  # a sector for each lane
+        _numbers(0, 4096, 4),  # not more, however far apart
+        _numbers(64, 0, 4),  # all lanes read one element
+        _numbers(24, 1, 8),
+        _numbers(62, 5, 2),
+    ),
+    stub="""\
+def sectors(first, stride, itemsize):
+    pass  # return how many
+""",
+    hints=(
+        "At which byte does lane 0 begin, and at which lane 1? And lane l?",
+        "Bytes 0 to 31 are sector 0, bytes 32 to 63 are sector 1. Which operator gives any byte's sector?",
+        "Several lanes may lie in one sector. Which Python type keeps each number once?",
+    ),
+    mutants=(
+        Mutant(
+            "the first byte is left out",
+            "(first + lane * stride * itemsize)",
+            "(lane * stride * itemsize)",
+            "Where the first element begins does not enter. Does it begin with a sector?",
+        ),
+        Mutant(
+            "the stride is left out",
+            "lane * stride * itemsize",
+            "lane * itemsize",
+            "The stride does not enter: these lanes read neighbors.",
+        ),
+        Mutant(
+            "the stride is taken for bytes",
+            "lane * stride * itemsize",
+            "lane * stride",
+            "The stride counts elements; addresses count bytes.",
+        ),
+        Mutant(
+            "cache lines instead of sectors",
+            ") // 32 for",
+            ") // 128 for",
+            "Those are lines of 128 bytes, of four sectors each.",
+        ),
+        Mutant(
+            "one for each lane",
+            "len({(first + lane * stride * itemsize) // 32 for lane in range(32)})",
+            "len([(first + lane * stride * itemsize) // 32 for lane in range(32)])",
+            "That is one for each lane. Lanes that lie in one sector share it.",
+        ),
+        Mutant(
+            "the bytes asked for, in sectors",
+            "len({(first + lane * stride * itemsize) // 32 for lane in range(32)})",
+            "32 * itemsize // 32",
+            "That is how many sectors the bytes would fill if they lay together.",
+        ),
+        Mutant(
+            "the last lane is missing",
+            "range(32)",
+            "range(31)",
+            "One lane is missing: a warp has 32, from 0 to 31.",
+        ),
+        Mutant(
+            "zero",
+            "len({(first + lane * stride * itemsize) // 32 for lane in range(32)})",
+            "0",
+            "It is always zero.",
+        ),
+        Mutant(
+            "the first byte, untouched",
+            "len({(first + lane * stride * itemsize) // 32 for lane in range(32)})",
+            "first",
+            "That is the first byte, just as it came.",
+        ),
+    ),
+    unproven="how long the request takes: neighboring requests may find their sectors in the cache.",
+)
+
+_NO_MASK = "Has it a mask, and is the mask false for all of them?"
+_GRID_MUTANTS = (
+    Mutant(
+        "one program",
+        "(triton.cdiv(rows, 32), triton.cdiv(columns, 32))",
+        "(1, 1)",
+        "One program is started, and one program does one tile.",
+    ),
+    Mutant(
+        "the grid rounds rows down",
+        "triton.cdiv(rows, 32)",
+        "max(rows // 32, 1)",
+        "The grid is rounded down along the rows, so nobody takes the last, partly filled tiles.",
+    ),
+    Mutant(
+        "the grid rounds columns down",
+        "triton.cdiv(columns, 32)",
+        "max(columns // 32, 1)",
+        "The grid is rounded down along the columns, so nobody takes the last, partly filled tiles.",
+    ),
+    Mutant(
+        "the axes of the grid are swapped",
+        "(triton.cdiv(rows, 32), triton.cdiv(columns, 32))",
+        "(triton.cdiv(columns, 32), triton.cdiv(rows, 32))",
+        "The grid has the tiles along the columns first, and the kernel takes its rows from there.",
+    ),
+    Mutant(
+        "every program takes the first rows",
+        "tl.program_id(axis=0) * TILE + tl.arange",
+        "tl.arange",
+        "All programs work on the first rows: the program id of axis 0 does not enter.",
+    ),
+)
+
+COPY_ANY = Exercise(
+    id="01-2",
+    title="copy any matrix",
+    function="copy_any",
+    specification=copy_any,
+    cases=(
+        _window(40, 70, 2, seed=1),  # no stride is 1, tiles hang over at both sides
+        _contiguous(40, 70, seed=2),
+        _transposed(70, 40, seed=3),
+        _contiguous(1, 1, seed=4),  # a single element
+        _contiguous(32, 64, seed=5),  # whole tiles
+        _contiguous(33, 31, seed=6),  # one beyond, one short
+        _transposed(1, 100, seed=7),
+        _window(100, 1, 1, seed=8),  # a column of a wider matrix
+        Case(lambda generator: (normals(generator, 40).expand(50, 40),), seed=9),  # every row is the same
+    ),
+    stub="""\
+@triton.jit
+def copy_any_kernel(
+    x_pointer,
+    output_pointer,
+    rows,
+    columns,
+    row_stride,
+    column_stride,
+    TILE: tl.constexpr,
+):
+    pass
+
+
+def copy_any(x):
+    rows, columns = x.shape
+    output = torch.empty(rows, columns, device=x.device)
+    return Launch.of(
+        copy_any_kernel,
+        (1, 1),
+        x,
+        output,
+        rows,
+        columns,
+        *x.stride(),
+        outputs=output,
+        TILE=32,
+    )
+""",
+    hints=(
+        "How far apart in memory are x[i, j] and x[i + 1, j]? And x[i, j] and x[i, j + 1]?",
+        "Where is x[i, j], counted in elements from the first, for any strides? And where output[i, j]?",
+        "Which of `[:, None]` and `[None, :]` makes a column of the row numbers, and what is the shape of "
+        "their sum?",
+        "How many tiles does the matrix need along each dimension, and which lanes of the last ones have no "
+        "element?",
+    ),
+    mutants=(
+        Mutant(
+            "the strides are swapped",
+            "row[:, None] * row_stride + column[None, :] * column_stride",
+            "row[:, None] * column_stride + column[None, :] * row_stride",
+            "The strides are swapped: rows are multiplied by the stride of columns.",
+        ),
+        Mutant(
+            "right for contiguous matrices only",
+            "row[:, None] * row_stride + column[None, :] * column_stride",
+            "row[:, None] * columns + column[None, :]",
+            "It is right for contiguous matrices only: the strides do not enter.",
+        ),
+        Mutant(
+            "the column stride is taken for 1",
+            "column[None, :] * column_stride",
+            "column[None, :]",
+            "Neighbors in a row are taken to be neighbors in memory: the column stride does not enter.",
+        ),
+        Mutant(
+            "the row stride is taken for the number of columns",
+            "row[:, None] * row_stride",
+            "row[:, None] * columns",
+            "Rows are taken to follow one another: the row stride does not enter.",
+        ),
+        Mutant(
+            "the output gets x's strides",
+            "output_pointer + row[:, None] * columns + column[None, :]",
+            "output_pointer + places",
+            "The output is stored with the strides of x. It has its own.",
+        ),
+        Mutant(
+            "no mask on the load",
+            "tl.load(x_pointer + places, mask=inside)",
+            "tl.load(x_pointer + places)",
+            f"Lanes that have no element load x. {_NO_MASK}",
+        ),
+        Mutant(
+            "no mask on the store",
+            "tile, mask=inside)",
+            "tile)",
+            f"Lanes that have no element store a result. {_NO_MASK}",
+        ),
+        Mutant(
+            "the mask knows the columns only",
+            "(row < rows)[:, None] & (column < columns)[None, :]",
+            "(row < row + 1)[:, None] & (column < columns)[None, :]",
+            "The mask is about columns only; at the bottom, tiles hang over as well.",
+        ),
+        *_GRID_MUTANTS,
+        Mutant("zeros", "tile, mask=inside)", "tile * 0, mask=inside)", "Only zeros are stored."),
+    ),
+    unproven="that it is fast for all strides, that the kernel compiles for a GPU, or that it is right for "
+    "other dtypes.",
+    returns_launch=True,
+    budget=_each_once,
+)
+
+QUARTER_TURN = Exercise(
+    id="01-3",
+    title="a quarter turn",
+    function="quarter_turn",
+    specification=quarter_turn,
+    cases=(
+        _contiguous(40, 70, seed=1),  # several tiles, ragged on both sides
+        _contiguous(64, 32, seed=2),  # whole tiles: the least sectors there are
+        _contiguous(32, 64, seed=3),
+        _contiguous(1, 1, seed=4),
+        _contiguous(33, 31, seed=5),  # one beyond, one short
+        _contiguous(1, 100, seed=6),  # a row, and a column
+        _contiguous(100, 1, seed=7),
+        Case(lambda generator: (normals(generator, 16, 48),), seed=8),
+    ),
+    stub="""\
+@triton.jit
+def quarter_turn_kernel(x_pointer, output_pointer, rows, columns, TILE: tl.constexpr):
+    pass
+
+
+def quarter_turn(x):
+    rows, columns = x.shape
+    output = torch.empty(columns, rows, device=x.device)
+    return Launch.of(
+        quarter_turn_kernel,
+        (1, 1),
+        x,
+        output,
+        rows,
+        columns,
+        outputs=output,
+        TILE=32,
+    )
+""",
+    hints=(
+        "Turn a sheet of paper counterclockwise. Where does its upper right corner go, and where the upper "
+        "left one?",
+        "In which row of the output is column 0 of x, and in which is the last column?",
+        "Which line of the tiled transpose says where an element goes, and what would it say here?",
+        "Of the tile that you store, do neighbors lie beside one another in the output's memory? How long "
+        "are the runs, in bytes?",
+    ),
+    mutants=(
+        Mutant(
+            "a transpose",
+            "(columns - 1 - column)[:, None]",
+            "column[:, None]",
+            "This is the transpose: the last column of x has to come out as the first row.",
+        ),
+        Mutant(
+            "clockwise",
+            "(columns - 1 - column)[:, None] * rows + row[None, :]",
+            "column[:, None] * rows + (rows - 1 - row)[None, :]",
+            "This turns clockwise.",
+        ),
+        Mutant(
+            "one row too far",
+            "(columns - 1 - column)",
+            "(columns - column)",
+            "Column 0 goes to row columns, which does not exist: rows count from 0.",
+        ),
+        Mutant(
+            "the tile is not turned",
+            "tl.trans(tile), mask",
+            "tile, mask",
+            "The tile is stored as it was loaded, where it belongs turned.",
+        ),
+        Mutant(
+            "the mask is not turned",
+            "tl.trans(inside)",
+            "inside",
+            "The tile is turned, and its mask is not. Which lanes of the stored tile have an element?",
+        ),
+        Mutant(
+            "no mask on the load",
+            "column[None, :], mask=inside)",
+            "column[None, :])",
+            f"Lanes that have no element load x. {_NO_MASK}",
+        ),
+        Mutant(
+            "no mask on the store",
+            "tl.trans(tile), mask=tl.trans(inside))",
+            "tl.trans(tile))",
+            f"Lanes that have no element store a result. {_NO_MASK}",
+        ),
+        Mutant(
+            "tiles of 8 x 8",
+            "triton.cdiv(rows, 32), triton.cdiv(columns, 32))\n    return Launch.of("
+            "quarter_turn_kernel, grid, x, output, rows, columns, outputs=output, TILE=32)",
+            "triton.cdiv(rows, 8), triton.cdiv(columns, 8))\n    return Launch.of("
+            "quarter_turn_kernel, grid, x, output, rows, columns, outputs=output, TILE=8)",
+            "A tile of 8 x 8 has 64 elements, and a program of four warps has 128 lanes: half of them load "
+            "what others load as well, in requests of their own.",
+        ),
+        *_GRID_MUTANTS,
+        Mutant("zeros", "tl.trans(tile), mask", "tl.trans(tile) * 0, mask", "Only zeros are stored."),
+        Mutant(
+            "x, untouched",
+            "tl.store(output_pointer + places, tl.trans(tile), mask=tl.trans(inside))",
+            "tl.store(output_pointer + row[:, None] * columns + column[None, :], tile, mask=inside)",
+            "The elements are in the order in which they came: only the shape has changed.",
+        ),
+    ),
+    unproven="that it is as fast as its sectors allow, or that it is right for other dtypes and strides.",
+    returns_launch=True,
+    budget=_least_sectors,
+)
+
+EXERCISES = (SECTORS, COPY_ANY, QUARTER_TURN)

@@ -1,0 +1,417 @@
+"""Exercises of lesson 07: layout arithmetic, a budget of registers, and CK's words for a Triton layout."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench import lens
+from workbench.launch import Launch
+from workbench.teach.definition import Case, Mutant
+from workbench.teach.exercise import Exercise
+
+_ACCUMULATOR = (
+    "#ttg.nvidia_mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [1, 1], instrShape = [16, 8]}>"
+)
+
+_BLOCK_NS = (32, 64, 128, 256)
+
+
+def holder(row: int, column: int) -> tuple[int, int]:
+    """The lane and its register that hold an element of the 16 x 8 accumulator of mma.m16n8k16."""
+    (place,) = lens.layout.of(_ACCUMULATOR, (16, 8), target="sm_80").holders(row, column)
+    return place.lane, place.register
+
+
+def largest_tile(launch: Launch, target: str, registers: int) -> int:
+    """The largest BLOCK_N of 32, 64, 128 and 256 for which the launch's kernel fits; 0 where none does.
+
+    It fits when a thread takes at most `registers` registers on the target and spills none of them.
+    """
+    return max(
+        (block_n for block_n in _BLOCK_NS if _fits(launch, target, registers, block_n)),
+        default=0,
+    )
+
+
+def distribute(
+    shape: tuple[int, int],
+    size_per_thread: tuple[int, int],
+    threads_per_warp: tuple[int, int],
+    warps_per_cta: tuple[int, int],
+) -> torch.Tensor:
+    """The element that each place of a blocked layout with order [1, 0] holds: [warps, lanes, registers, 2].
+
+    The tile is as large as what all threads together hold, or some times as large in each dimension.
+    """
+    attribute = (
+        f"#ttg.blocked<{{sizePerThread = {list(size_per_thread)}, threadsPerWarp = {list(threads_per_warp)}, "
+        f"warpsPerCTA = {list(warps_per_cta)}, order = [1, 0]}}>"
+    )
+    return torch.tensor(lens.layout.of(attribute, shape, target="sm_80").elements)
+
+
+def _fits(launch: Launch, target: str, registers: int, block_n: int) -> bool:
+    (step,) = lens.compile(launch, target, BLOCK_N=block_n)
+    return step.registers <= registers and step.spills == 0
+
+
+# Triton's language has no types to check.
+@triton.jit  # type: ignore[untyped-decorator]
+def _product_kernel(  # type: ignore[no-untyped-def]
+    a_pointer, b_pointer, c_pointer, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+):
+    """C = A B, row-major; its tiles divide the matrices."""
+    rows = tl.program_id(axis=0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(axis=1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    steps = tl.arange(0, BLOCK_K)
+    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for start in range(0, K, BLOCK_K):
+        a = tl.load(a_pointer + rows[:, None] * K + (start + steps)[None, :])
+        b = tl.load(b_pointer + (start + steps)[:, None] * N + columns[None, :])
+        accumulator = tl.dot(a, b, acc=accumulator)
+    c = accumulator.to(c_pointer.dtype.element_ty)
+    tl.store(c_pointer + rows[:, None] * N + columns[None, :], c)
+
+
+@functools.cache
+def _product() -> Launch:
+    """A product of 256 x 256 matrices. It is compiled and never runs."""
+    a, b, c = (torch.zeros(256, 256, dtype=torch.float16) for _ in range(3))
+    return Launch.of(
+        _product_kernel,
+        (2, 4),
+        *(a, b, c, 256, 256),
+        outputs=c,
+        BLOCK_M=128,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        num_warps=4,
+    )
+
+
+def _registers(target: str, block_n: int) -> int:
+    (step,) = lens.compile(_product(), target, BLOCK_N=block_n)
+    return step.registers
+
+
+def _element(row: int, column: int) -> Case:
+    return Case(lambda generator: (row, column))
+
+
+def _budget(target: str, registers: int) -> Case:
+    return Case(lambda generator: (_product(), target, registers))
+
+
+def _blocked(shape: tuple[int, int], *attribute: tuple[int, int]) -> Case:
+    return Case(lambda generator: (shape, *attribute))
+
+
+# The piece of the solution that says how H is cut and which P and Y have its parts.
+_SOLVED = """\
+        hs_lengthss.append((repetitions, warps, threads, size))
+    encoding = TileDistributionEncoding(
+        rs_lengths=(),
+        hs_lengthss=tuple(hs_lengthss),
+        ps_to_rhss_major=((1, 2), (1, 2)),
+        ps_to_rhss_minor=((1, 1), (2, 2)),
+        ys_to_rhs_major=(1, 2, 1, 2),
+        ys_to_rhs_minor=(0, 0, 3, 3),
+"""
+
+
+def _edited(*edits: tuple[str, str]) -> str:
+    """The same piece where H is cut in another order, and P and Y with it."""
+    return functools.reduce(lambda text, edit: text.replace(*edit), edits, _SOLVED)
+
+
+HOLDER = Exercise(
+    id="07-1",
+    title="who holds it",
+    function="holder",
+    specification=holder,
+    cases=(
+        _element(13, 5),  # nothing in it is even, or zero
+        _element(0, 0),
+        _element(15, 7),  # the last
+        _element(0, 1),  # the same lane, the next register
+        _element(8, 0),  # the first of the lower half
+        _element(7, 6),
+        _element(10, 3),
+        _element(1, 0),
+    ),
+    stub="""\
+def holder(row, column):
+    pass  # return lane, register
+""",
+    hints=(
+        "Which elements does lane 0 hold? And lane 1? Read them off the picture of the accumulator.",
+        "How many lanes share a row, and how many columns does each of them hold?",
+        "Rows 0 and 8 are held by the same four lanes. Which part of the row's number says which lane, and "
+        "which part says which register?",
+        "A lane has four registers: in which order do they go through its two rows and two columns?",
+    ),
+    mutants=(
+        Mutant(
+            "the rows go on beyond the eighth",
+            "row % 8 * 4",
+            "row * 4",
+            "A warp has 32 lanes, and four to a row make eight rows. Who holds row 8?",
+        ),
+        Mutant(
+            "a lane for each column",
+            "+ column // 2",
+            "+ column",
+            "Each column gets a lane of its own; a lane holds two neighbors.",
+        ),
+        Mutant(
+            "eight lanes a row",
+            "row % 8 * 4",
+            "row % 8 * 8",
+            "A row is shared by eight lanes here. How many pairs of columns has it?",
+        ),
+        Mutant(
+            "lanes go down the columns",
+            "row % 8 * 4 + column // 2",
+            "row % 8 + column // 2 * 8",
+            "The lanes go down the columns first; in this layout, they go along the rows.",
+        ),
+        Mutant(
+            "the registers go down first",
+            "row // 8 * 2 + column % 2",
+            "row // 8 + column % 2 * 2",
+            "The registers go through the rows first: register 1 is to be the next column.",
+        ),
+        Mutant(
+            "the lower half has the same registers",
+            "row // 8 * 2 + column % 2",
+            "column % 2",
+            "Rows 0 and 8 have the same lane and the same register: one of the two elements is lost.",
+        ),
+        Mutant(
+            "the columns have the same registers",
+            "row // 8 * 2 + column % 2",
+            "row // 8 * 2",
+            "A lane's two neighbors have the same register: one of the two elements is lost.",
+        ),
+        Mutant(
+            "two neighboring rows a lane",
+            "lane = row % 8 * 4 + column // 2\n    register = row // 8 * 2 + column % 2",
+            "lane = row // 2 * 4 + column // 2\n    register = row % 2 * 2 + column % 2",
+            "A lane holds two rows that are neighbors here; they are to be eight apart.",
+        ),
+        Mutant(
+            "register and lane are swapped",
+            "return lane, register",
+            "return register, lane",
+            "Both numbers are right, and in the wrong order: the lane first.",
+        ),
+        Mutant(
+            "zeros", "return lane, register", "return 0, 0", "Lane 0 and register 0 hold one element only."
+        ),
+        Mutant(
+            "the arguments, untouched",
+            "return lane, register",
+            "return row, column",
+            "Those are the row and the column, just as they came.",
+        ),
+    ),
+    unproven="that other instructions keep to this map: the operands of this one do not, nor does AMD.",
+)
+
+LARGEST_TILE = Exercise(
+    id="07-2",
+    title="the largest tile that fits",
+    function="largest_tile",
+    specification=largest_tile,
+    cases=(
+        _budget("sm_90", 255),  # all there are: only spilling sets a limit
+        _budget("sm_90", 128),  # a budget below that
+        _budget("sm_80", 200),  # another target, where the same tile takes more
+        Case(lambda generator: (_product(), "sm_90", _registers("sm_90", 64))),  # used up to the last one
+        _budget("sm_80", 16),  # nothing fits
+    ),
+    stub="""\
+def largest_tile(launch, target, registers):
+    pass  # return the largest BLOCK_N of 32, 64, 128, 256 that fits, or 0
+""",
+    hints=(
+        "How do you ask the compiler for this launch with another BLOCK_N? (It stood above, where the tile "
+        "was changed.)",
+        "`(step,) = lens.compile(launch, target, BLOCK_N=...)`: which two numbers of `step` matter here?",
+        "A kernel that needs more registers than there are still compiles. Where do the values go, and which "
+        "number says so?",
+        "What is to be returned where not even the smallest tile fits?",
+    ),
+    mutants=(
+        Mutant(
+            "spills are not looked at",
+            "step.registers <= registers and step.spills == 0",
+            "step.registers <= registers",
+            "A kernel that spills stays within any budget: what has no room goes to memory.",
+        ),
+        Mutant(
+            "the budget is not looked at",
+            "step.registers <= registers and step.spills == 0",
+            "step.spills == 0",
+            "Spills are looked at, and the budget is not.",
+        ),
+        Mutant(
+            "less than the budget",
+            "step.registers <= registers",
+            "step.registers < registers",
+            "A kernel may use its budget up to the last register.",
+        ),
+        Mutant(
+            "the target is not looked at",
+            "lens.compile(launch, target,",
+            'lens.compile(launch, "sm_90",',
+            "It compiles for sm_90, whatever the target: other GPUs need other numbers of registers.",
+        ),
+        Mutant(
+            "the tile is not changed",
+            ", BLOCK_N=block_n)",
+            ")",
+            "Every tile is the launch's own here: BLOCK_N has to reach the compiler.",
+        ),
+        Mutant(
+            "BLOCK_M is changed",
+            ", BLOCK_N=block_n)",
+            ", BLOCK_M=block_n)",
+            "It is BLOCK_M that changes here.",
+        ),
+        Mutant(
+            "the smallest that fits",
+            "largest = block_n",
+            "largest = largest or block_n",
+            "That is the smallest tile that fits.",
+        ),
+        Mutant(
+            "the largest of all when nothing fits",
+            "    return largest",
+            "    return largest or 256",
+            "Where nothing fits, 0 is to be returned.",
+        ),
+        Mutant(
+            "how many fit",
+            "largest = block_n",
+            "largest += 1",
+            "That is how many tiles fit, not how large the largest is.",
+        ),
+        Mutant("zeros", "    return largest", "    return 0", "It is always 0: no tile fits?"),
+        Mutant(
+            "the budget, untouched",
+            "    return largest",
+            "    return registers",
+            "That is the budget, just as it came.",
+        ),
+    ),
+    unproven="that the largest tile is the fastest: more registers a thread leave room for fewer blocks. The "
+    "clock decides, and lesson 06 asks it.",
+)
+
+DISTRIBUTE = Exercise(
+    id="07-3",
+    title="the same layout as an encoding",
+    function="distribute",
+    specification=distribute,
+    cases=(
+        _blocked((64, 128), (2, 4), (4, 8), (2, 2)),  # nothing in it is 1
+        _blocked((64, 32), (1, 8), (8, 4), (4, 1)),  # the one of this lesson
+        _blocked((16, 64), (2, 1), (2, 16), (2, 2)),
+        _blocked((32, 16), (1, 1), (16, 2), (1, 8)),  # warps side by side, repeated down
+        _blocked((16, 64), (1, 1), (4, 8), (4, 1)),  # repeated along the rows alone
+    ),
+    stub="""\
+def distribute(shape, size_per_thread, threads_per_warp, warps_per_cta):
+    encoding = None  # TileDistributionEncoding(...)
+    if encoding is not None:
+        places = torch.tensor(encoding.elements())  # [warps, lanes, Y..., 2]
+        return places.flatten(2, -2)  # [warps, lanes, registers, 2]
+""",
+    hints=(
+        "How many rows do all warps together hold at a time, and how often do they start anew to cover "
+        "shape[0]?",
+        "Walk down a column of the tile. What changes first: the register of a lane, the lane, the warp, or "
+        "the repetition? In which order do these four lengths stand in H?",
+        "Which entries of H[0] and H[1] make up the warp? Which the lane? With order [1, 0] the last "
+        "dimension is the fastest: does it come first or last in a P?",
+        "Which four entries are left for Y? Within a thread, order [1, 0] holds too: which one is the "
+        "fastest, and are repetitions faster or slower than the elements of one access?",
+    ),
+    mutants=(
+        Mutant(
+            "lanes go down first",
+            "ps_to_rhss_major=((1, 2), (1, 2))",
+            "ps_to_rhss_major=((1, 2), (2, 1))",
+            "The lanes go down the columns first. In a P, the last entry is the fastest.",
+        ),
+        Mutant(
+            "warps go down first",
+            "ps_to_rhss_major=((1, 2), (1, 2))",
+            "ps_to_rhss_major=((2, 1), (1, 2))",
+            "The warps go down the columns first. In a P, the last entry is the fastest.",
+        ),
+        Mutant(
+            "repetitions go down first",
+            "ys_to_rhs_major=(1, 2, 1, 2)",
+            "ys_to_rhs_major=(2, 1, 1, 2)",
+            "The repetitions go down first. They follow the order too: the last dimension is the fastest.",
+        ),
+        Mutant(
+            "the elements of a thread go down first",
+            "ys_to_rhs_major=(1, 2, 1, 2)",
+            "ys_to_rhs_major=(1, 2, 2, 1)",
+            "The elements of one thread go down first. The last Y is the fastest.",
+        ),
+        Mutant(
+            "repetitions are the fastest",
+            "ys_to_rhs_minor=(0, 0, 3, 3)",
+            "ys_to_rhs_minor=(3, 3, 0, 0)",
+            "The registers go through the repetitions first, and through a thread's own elements last.",
+        ),
+        Mutant(
+            "a warp's repetitions lie together",
+            _SOLVED,
+            _edited(
+                ("(repetitions, warps, threads, size)", "(warps, repetitions, threads, size)"),
+                ("((1, 1), (2, 2))", "((0, 0), (2, 2))"),
+                ("(0, 0, 3, 3)", "(1, 1, 3, 3)"),
+            ),
+            "Each warp takes all of its rows in one piece. In Triton the warps take one turn each, and then "
+            "all of them start anew.",
+        ),
+        Mutant(
+            "a lane's elements lie apart",
+            _SOLVED,
+            _edited(
+                ("(repetitions, warps, threads, size)", "(repetitions, warps, size, threads)"),
+                ("((1, 1), (2, 2))", "((1, 1), (3, 3))"),
+                ("(0, 0, 3, 3)", "(0, 0, 2, 2)"),
+            ),
+            "Neighboring elements go to neighboring lanes. In a blocked layout a thread's own elements are "
+            "neighbors: they are the fastest part of H.",
+        ),
+        Mutant(
+            "lanes and warps have changed places",
+            _SOLVED,
+            _edited(
+                ("(repetitions, warps, threads, size)", "(repetitions, threads, warps, size)"),
+                ("((1, 1), (2, 2))", "((2, 2), (1, 1))"),
+            ),
+            "Neighboring rows go to neighboring warps. The lanes of one warp are to lie together.",
+        ),
+        Mutant(
+            "zeros",
+            "torch.tensor(encoding.elements())",
+            "torch.zeros_like(torch.tensor(encoding.elements()))",
+            "Every place holds element (0, 0)?",
+        ),
+    ),
+    unproven="that CK generates the same instructions: it says where the elements are, and no more.",
+)
+
+EXERCISES = (HOLDER, LARGEST_TILE, DISTRIBUTE)

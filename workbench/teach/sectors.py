@@ -1,0 +1,131 @@
+"""The sectors of memory that each load and store of a launch touches.
+
+Its trace says which elements are touched; its compiled code, which lane moves them and how many bits at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from workbench import lens
+from workbench.errors import InvalidArgumentError
+from workbench.launch import Launch
+from workbench.lens import CompiledStep, StepTrace
+from workbench.lens.memory import Totals
+from workbench.lens.trace import MEMORY_KINDS
+
+# One GPU for all, so that a launch has one count on every machine. NVIDIA's all have sectors of 32 bytes.
+TARGET = "sm_90"
+
+# From the kernel's own line down through the tile operators that it calls: the name of a file, and a line.
+Frames = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class AccessSectors:
+    """What one load or store moves, over all programs of a launch.
+
+    Attributes:
+        kind: "load" or "store".
+        argument: the parameter whose memory is touched.
+        line: of the kernel's own file.
+        totals: requests, sectors, bits a lane, and what follows from them.
+    """
+
+    kind: str
+    argument: str
+    line: int | None
+    totals: Totals
+
+    def __repr__(self) -> str:
+        moved = self.totals
+        return (
+            f"{self.kind} of {self.argument}: {moved.bits} bits a lane, sectors a request: "
+            f"{moved.sectors_per_request:.3g}, in all: {moved.sectors:,}; {moved.efficiency:.1%} of their "
+            "bytes are used"
+        )
+
+
+def by_access(launch: Launch) -> tuple[AccessSectors, ...]:
+    """Sectors of each load and store of a launch, in the order in which they first happen.
+
+    A sector counts once for each request of a warp that touches it.
+
+    Raises:
+        InvalidArgumentError: an access has no lanes with addresses of their own: of a single element, by a
+            descriptor, or an atomic.
+        KernelError: a kernel does not run, or does not compile.
+    """
+    steps = zip(lens.trace(launch), lens.compile(launch, TARGET), strict=True)
+    return tuple(found for trace, compiled in steps for found in _of_step(trace, compiled))
+
+
+def total(launch: Launch) -> int:
+    """Sectors of all loads and stores together. Raises as :func:`by_access`."""
+    return sum(access.totals.sectors for access in by_access(launch))
+
+
+def _of_step(trace: StepTrace, compiled: CompiledStep) -> Iterator[AccessSectors]:
+    layouts = dict(_layouts(compiled.stages["ttgir"]))
+    for site in trace.sites:
+        if site.kind not in MEMORY_KINDS:
+            continue
+        frames = _frames((frame.file, frame.line) for frame in site.frames)
+        # The compiler may place a call of several lines at that of an argument, below where it begins.
+        found = [place for kind, place in layouts if kind == site.kind and _is_at_or_below(place, frames)]
+        if not found or not site.shape:
+            raise InvalidArgumentError(
+                "launch",
+                f"the {site.kind} in line {site.line} of {trace.kernel} is not one of a tile of pointers",
+                "Write it as tl.load(pointer + offsets) or tl.store(pointer + offsets, tile).",
+            )
+        place = min(found)
+        layout = lens.layout.of(layouts[site.kind, place], site.shape, target=TARGET)
+        totals = lens.memory.site_coalescing(
+            trace, site, layout, target=TARGET, bits=_bits(compiled, site.kind, place)
+        )
+        yield AccessSectors(site.kind, site.argument, site.line, totals)
+
+
+def _is_at_or_below(place: Frames, frames: Frames) -> bool:
+    (file, line), (wanted_file, wanted_line) = place[-1], frames[-1]
+    return place[:-1] == frames[:-1] and file == wanted_file and line >= wanted_line
+
+
+def _bits(compiled: CompiledStep, kind: str, place: Frames) -> int | None:
+    """What a lane moves in one instruction."""
+    widths = [
+        each.bits
+        for each in compiled.instructions
+        if each.kind == f"global {kind}"
+        and each.bits
+        and _frames([(each.file, each.line), *each.inlined]) == place
+    ]
+    return min(widths, default=None)
+
+
+def _layouts(ttgir: str) -> Iterator[tuple[tuple[str, Frames], str]]:
+    """Of each load and store of a tile in the text: its kind and its place in the source, and its layout."""
+    aliases = dict(re.findall(r"^(#\w+) = (#ttn?g\..*>)$", ttgir, re.MULTILINE))
+    locations = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", ttgir, re.MULTILINE))
+
+    def written_out(text: str) -> str:
+        while "#loc" in text:
+            text = re.sub(r"#loc\d*", lambda alias: locations[alias[0]], text)
+        return text
+
+    for kind, attribute, location in _ACCESS.findall(ttgir):
+        layout = re.sub(r"#\w+\b(?!\.)", lambda alias: aliases[alias[0]], attribute)
+        inner_first = re.findall(r'"([^"]*)":(\d+):\d+', written_out(location))
+        yield (kind, _frames((file, int(line)) for file, line in reversed(inner_first))), layout
+
+
+_ACCESS = re.compile(r"tt\.(load|store) .*: tensor<[^,]*, (#.*)> loc\((.*)\)$", re.MULTILINE)
+
+
+def _frames(frames: Iterable[tuple[str, int]]) -> Frames:
+    # Without folders: the compiler may have made a name absolute, that of a notebook's cell too.
+    return tuple((PurePath(file).name, line) for file, line in frames)

@@ -1,0 +1,18 @@
+"""Say at which byte each lane begins, and in which sector that byte lies; count the different ones.
+
+Lane $l$ reads element number $l$ times the stride; that times the size of an element, added to the first
+byte, is where it begins. A sector is a run of 32 bytes that begins at a multiple of 32, so a byte's sector is
+its address divided by 32, rounded down. An element never lies in two sectors, since it begins at a multiple
+of its own size. A set keeps each number once.
+
+Try it on the patterns of this lesson. Neighbors that read fp32 make 4 sectors, of fp16 only 2: the request
+shrinks with what is asked for. Move the beginning by one element, and there is one sector more. Double the
+stride, and the number of sectors doubles, until at a stride of 8 every lane has one of its own; from there on
+it cannot get worse, and 32 sectors bring 32 elements. With a stride of 0 all lanes read one element, and one
+sector serves them all.
+"""
+
+
+def sectors(first: int, stride: int, itemsize: int) -> int:
+    """How many sectors the 32 lanes of a warp touch."""
+    return len({(first + lane * stride * itemsize) // 32 for lane in range(32)})

@@ -1,0 +1,43 @@
+"""Each dimension of the tile is cut into four parts, and each part goes to whoever walks through it.
+
+From the fastest to the slowest: the elements that a thread holds side by side (`size`), the lanes of a warp
+(`threads`), the warps (`warps`), and, when all of them together are smaller than the tile, how often they
+start anew (`repetitions`). In `H` the slowest stands first.
+
+- Warp and lane are the two `P`: parts 1 and 2 of both dimensions. Triton's `order = [1, 0]` says that the
+  last dimension is the fastest, and in a `P` the last entry is; hence `(1, 2)`.
+- What is left, parts 0 and 3, is `Y`: the registers. A thread first goes through its own elements, then
+  through the repetitions, and each of these along the last dimension first.
+- `R` is empty: no element is held twice. (It is where CK writes down *copies*.)
+
+So Triton's blocked layout is a special case, with four parts a dimension in an order that is always the same.
+CK's encoding can cut a dimension into any number of parts and deal them out in any order; Triton has its
+linear layouts for that. An encoding whose lengths are powers of two is one of these.
+"""
+
+import torch
+
+from workbench.coords import TileDistributionEncoding
+
+
+def distribute(
+    shape: tuple[int, int],
+    size_per_thread: tuple[int, int],
+    threads_per_warp: tuple[int, int],
+    warps_per_cta: tuple[int, int],
+) -> torch.Tensor:
+    """The element that each place of the blocked layout holds: [warps, lanes, registers, 2]."""
+    hs_lengthss = []
+    for i in range(2):
+        size, threads, warps = size_per_thread[i], threads_per_warp[i], warps_per_cta[i]
+        repetitions = shape[i] // (warps * threads * size)
+        hs_lengthss.append((repetitions, warps, threads, size))
+    encoding = TileDistributionEncoding(
+        rs_lengths=(),
+        hs_lengthss=tuple(hs_lengthss),
+        ps_to_rhss_major=((1, 2), (1, 2)),
+        ps_to_rhss_minor=((1, 1), (2, 2)),
+        ys_to_rhs_major=(1, 2, 1, 2),
+        ys_to_rhs_minor=(0, 0, 3, 3),
+    )
+    return torch.tensor(encoding.elements()).flatten(2, -2)
