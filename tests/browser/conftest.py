@@ -189,12 +189,14 @@ class OpenNotebook:
         return content
 
     def wait_for_change(self, index: int, before: list[str], seconds: float) -> bool:
-        """Whether, in this time, the pictures below a code cell become as many others."""
+        """Whether, in this time, the pictures below a code cell become others, seen twice alike."""
         deadline = time.monotonic() + seconds
+        last = before
         while time.monotonic() < deadline:
             now = self.pictures(index)
-            if len(now) == len(before) and now != before:
+            if now and now != before and now == last:
                 return True
+            last = now
             self.page.wait_for_timeout(50)
         return False
 

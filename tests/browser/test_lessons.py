@@ -41,7 +41,7 @@ CONTROLS: dict[str, Callable[[Locator], object]] = {
 
 # By lesson and number of the widget in it, where it is another control that changes the picture.
 MOVES: dict[tuple[str, int], Callable[[Locator], object]] = {
-    # Another line, of which there are as many pictures.
+    # Another line.
     ("01_tile_transfer", 1): lambda output: (
         output.get_by_role("treeitem").filter(has_text="tl.store").last.click()
     ),
