@@ -188,6 +188,23 @@ def test_a_store_outside_is_refused_and_not_done(offset: int, element: int) -> N
     assert output.tolist() == [5.0] * 4  # the lanes within bounds are not written either
 
 
+def test_a_slice_ends_where_it_ends() -> None:
+    """Behind it its storage goes on, with elements that the kernel was not given."""
+    x, memory = torch.arange(8.0), torch.full((16,), 5.0)
+    for begin, offset, element in ((0, 0, 6), (10, -2, -2), (10, 0, 6)):
+        output = memory[begin : begin + 6]
+        launch = Launch.of(copy_kernel, 1, x, output, 8, offset, 8, outputs=output)
+        with pytest.raises(
+            OutOfBoundsError, match=f"writes outside output: element {element} of a tensor with 6"
+        ):
+            launch.run()
+    column = torch.zeros(4, 4)[:, 1]  # 13 elements from its first to its last
+    Launch.of(scalar_kernel, 1, column, 12, outputs=column).run()
+    with pytest.raises(OutOfBoundsError, match="outside x: element 13"):
+        Launch.of(scalar_kernel, 1, column, 13, outputs=column).run()
+    assert memory.tolist() == [5.0] * 16
+
+
 def test_the_program_that_went_outside_is_named() -> None:
     x, output = torch.arange(16.0), torch.zeros(12)
     with pytest.raises(OutOfBoundsError, match=r"element 12 of a tensor with 12, in program \(3, 0, 0\)"):

@@ -16,7 +16,17 @@ FOLDER = ROOT / ".matrix"
 
 # What is installed for each, without its dependencies. Triton 3.6's interpreter needs numpy < 2.4.
 VERSIONS = {"3.6.0": ("triton==3.6.0", "numpy==2.3.5"), "3.7.1": ("triton==3.7.1",)}
-TESTS = ("tests/lens", "tests/coords", "tests/test_interpreter.py", "tests/test_compat.py", "tests/runtime")
+# Of viz, what draws compiled kernels; of pictures of other data, Triton's version changes nothing.
+TESTS = (
+    "tests/lens",
+    "tests/coords",
+    "tests/runtime",
+    "tests/test_compat.py",
+    "tests/test_interpreter.py",
+    "tests/viz/test_layout_map.py",
+    "tests/viz/test_source_lens.py",
+    "tests/viz/test_strips.py",
+)
 
 
 def install(version: str) -> Path:

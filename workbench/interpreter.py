@@ -74,6 +74,7 @@ class Access:
         line: the line of the kernel's own source file.
         frames: the line of the kernel, and those of the jit functions through which it came here, in order.
         itemsize: the bytes of an element.
+        width: the bytes that a lane moves: `itemsize`, unless the kernel cast the pointer to another type.
         stored: of a store, the values of all lanes as the interpreter keeps them (bfloat16 as its bits); None
             of loads and atomics.
     """
@@ -86,6 +87,7 @@ class Access:
     line: int | None
     frames: tuple[Frame, ...] = ()
     itemsize: int = 1
+    width: int = 1
     stored: npt.NDArray[Any] | None = None
 
 
@@ -98,7 +100,8 @@ class Computation:
         program, frames: as an access's.
         shape: the operand's; of a dot (M, N, K), a batch first where there is one.
         flops: floating-point operations: 2 M N K for a dot; for each row that is reduced or scanned, one less
-            than its elements; one an element for arithmetic and functions, two for a multiply-add.
+            than its elements; one an element for arithmetic and functions, two for a multiply-add. To choose
+            (`tl.where`), to compare and to convert are none.
     """
 
     kind: ComputationKind
@@ -116,21 +119,20 @@ _lock = threading.RLock()
 
 @dataclass(frozen=True)
 class _Region:
-    """The memory that one tensor argument may touch: all of its storage.
+    """The memory that one tensor argument may touch: from its first element to its last.
+
+    What lies beyond belongs to others, also where it is the same storage; what lies between the elements of
+    a strided view may be touched.
 
     Attributes:
         argument: the name of the kernel's parameter.
-        first: the address of the tensor's first element, as the kernel sees it.
-        real_first: the address where that element lies.
-        start, stop: where its storage begins and ends, as the kernel sees it.
+        start, stop: where that memory begins and ends, as the kernel sees it.
         itemsize: the bytes of an element.
         elements: how many the tensor has.
         shift: what to add to an address, modulo 2^64, for the real one.
     """
 
     argument: str
-    first: int
-    real_first: int
     start: int
     stop: int
     itemsize: int
@@ -139,20 +141,16 @@ class _Region:
 
     @classmethod
     def of(cls, number: int, argument: str, tensor: torch.Tensor) -> _Region:
-        storage, itemsize = tensor.untyped_storage(), tensor.element_size()
-        before = int(tensor.storage_offset()) * itemsize
-        real_first = storage.data_ptr() + before
-        first = _FIRST_ADDRESS + number * _SPACING + real_first % _ALIGNMENT
-        start = first - before
+        itemsize, real_start = tensor.element_size(), tensor.data_ptr()
+        last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        start = _FIRST_ADDRESS + number * _SPACING + real_start % _ALIGNMENT
         return cls(
             argument,
-            first,
-            real_first,
             start,
-            start + storage.nbytes(),
+            start + (last + 1) * itemsize if tensor.numel() else start,
             itemsize,
             tensor.numel(),
-            np.uint64((real_first - first) % 2**64),
+            np.uint64((real_start - start) % 2**64),
         )
 
     def distance(self, address: int) -> int:
@@ -217,12 +215,12 @@ class _Watch:
             lanes = np.broadcast_to(lanes, pointers.shape)
         active = pointers if np.count_nonzero(lanes) == lanes.size else pointers[lanes]
         if not active.size:
-            self._report(kind, None, pointers, lanes, stored)
+            self._report(kind, None, pointers, lanes, itemsize, stored)
             return pointers
         low, high = int(active.min()), int(active.max()) + itemsize
         for region in self._regions:
             if region.start <= low and high <= region.stop:
-                self._report(kind, region, pointers, lanes, stored)
+                self._report(kind, region, pointers, lanes, itemsize, stored)
                 return pointers + region.shift
         return self._see_several(kind, pointers, lanes, itemsize, stored)
 
@@ -244,7 +242,7 @@ class _Watch:
         real = pointers
         for region, lanes in touched:
             if lanes.any():
-                self._report(kind, region, pointers, lanes, stored)
+                self._report(kind, region, pointers, lanes, itemsize, stored)
                 real = np.where(lanes, pointers + region.shift, real)
         return real
 
@@ -254,6 +252,7 @@ class _Watch:
         region: _Region | None,
         pointers: npt.NDArray[np.uint64],
         lanes: npt.NDArray[np.bool_],
+        width: int,
         stored: npt.NDArray[Any] | None,
     ) -> None:
         """Tell the observer, if there is one. `region`: None where no lane is active."""
@@ -262,16 +261,16 @@ class _Watch:
         if region is None:
             region = self._nearest(int(pointers.flat[0]))
         if region is None:
-            argument, offsets, itemsize = "", np.zeros(pointers.shape, dtype=np.int64), 1
+            argument, offsets, itemsize = "", np.zeros(pointers.shape, dtype=np.int64), width
         else:
             argument, itemsize = region.argument, region.itemsize
             # The difference wraps around for what lies before the first element, and is negative as int64.
-            offsets = (pointers - np.uint64(region.first)).view(np.int64)
+            offsets = (pointers - np.uint64(region.start)).view(np.int64)
             offsets //= itemsize
         frames = frames_of_kernel()
         line = next((frame.line for frame in reversed(frames) if frame.file == self._file), None)
         self._observer(
-            Access(kind, running_program(), argument, offsets, lanes, line, frames, itemsize, stored)
+            Access(kind, running_program(), argument, offsets, lanes, line, frames, itemsize, width, stored)
         )
 
     def _nearest(self, address: int) -> _Region | None:
@@ -301,7 +300,7 @@ class _Watch:
         region = self._nearest(address)
         if address < _FIRST_ADDRESS // 2 or region is None:
             return "an address that none of its arguments has", "Pass it the tensors that it is to touch."
-        element = (address - region.first) // region.itemsize
+        element = (address - region.start) // region.itemsize
         return (
             f"outside {region.argument}: element {element} of a tensor with {region.elements}",
             "Mask the lanes that have no element, and check the offsets.",
@@ -391,7 +390,10 @@ def watched(
 
 
 # The methods of the interpreter's builder that compute, and the operations of each on an element.
-_COUNTED = {"binary_op": 1, "unary_op": 1, "ternary_op": 1, "create_fma": 2, "create_dot": 0}
+_COUNTED = {
+    "binary_op": 1, "unary_op": 1, "ternary_op": 1, "create_fabs": 1, "create_erf": 1, "create_rsqrt": 1,
+    "create_fma": 2, "create_dot": 0,
+}  # fmt: skip
 
 
 def _counting(builder: Any, watch: _Watch) -> dict[str, Callable[..., Any]]:
@@ -406,13 +408,18 @@ def _counting(builder: Any, watch: _Watch) -> dict[str, Callable[..., Any]]:
                 a, b = (operand.data.shape for operand in operands[:2])
                 shape = (*a[:-1], b[-1], a[-1])
                 _report(watch, "dot", shape, 2 * math.prod(shape))
-            elif result.dtype.scalar.is_floating():
+            elif _is_number(result) and operands[-1] is not np.where:
                 _report(watch, "arithmetic", result.data.shape, operations * result.data.size)
             return result
 
         return counted
 
     return {name: counting(name, operations) for name, operations in _COUNTED.items()}
+
+
+def _is_number(result: Any) -> bool:
+    """Whether it is floating-point; a comparison's result is said to be of its operands' type."""
+    return bool(result.data.dtype != np.bool_ and result.dtype.scalar.is_floating())
 
 
 def _counting_rows(operations: Any, watch: _Watch) -> Callable[..., Any]:
@@ -481,7 +488,7 @@ def _with_given_addresses(
     # It makes tensors of its own of the arguments, in the same order: known by where and how they lie.
     addresses: dict[Any, list[int]] = {}
     for region, tensor in zip(regions, tensors.values(), strict=True):
-        addresses.setdefault(_lies(tensor), []).append(region.first)
+        addresses.setdefault(_lies(tensor), []).append(region.start)
 
     def convert_to_given(argument: Any) -> Any:
         converted = convert(argument)

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -174,15 +175,23 @@ class Step:
                     grid=self.axes,
                 ):
                     grid = self.grid if order is None else (len(order),)
-                    self.kernel[grid](*self.args, **self.meta)
+                    self.kernel[grid](*self.args, **self._meta_in_order())
             else:
                 with _device_of(self.tensors()):
                     self.kernel[self.grid](*self.args, **self.meta)
         except Exception as error:
             raise kernel_error(self.kernel, error) from None
 
+    def _meta_in_order(self) -> dict[str, Any]:
+        """The keyword arguments, parameters first and in the kernel's order: that in which `memory` is."""
+        parameters = [name for name in compat.signature(self.kernel).parameters if name in self.meta]
+        return {name: self.meta[name] for name in (*parameters, *self.meta)}
+
     def _check_order(self, order: Sequence[int]) -> None:
-        if not order or len(set(order)) < len(order) or not set(order) <= set(range(self.programs)):
+        if isinstance(order, range) and order == range(self.programs):
+            return  # of all programs of a large grid no set is made
+        there = all(isinstance(number, int) and 0 <= number < self.programs for number in order)
+        if not order or not there or len(set(order)) < len(order):
             raise InvalidArgumentError(
                 "order", f"got {_in_short(tuple(order))}", f"Give numbers under {self.programs}, each once."
             )
@@ -361,9 +370,8 @@ class Launch:
             )
         plans = []
         for step in self.steps:
-            at = [places.get(id(argument)) for argument in step.args]
-            fixed = [None if place is not None else a for place, a in zip(at, step.args, strict=True)]
-            plans.append((step.kernel[step.grid], list(zip(at, fixed, strict=True)), dict(step.meta)))
+            arguments = [_placed(argument, places) for argument in step.args]
+            plans.append((step.kernel[step.grid], arguments, dict(step.meta)))
         cleared = [places[id(tensor)] for tensor in self.accumulators]
 
         def again(*others: torch.Tensor) -> None:
@@ -371,7 +379,7 @@ class Launch:
                 for place in cleared:
                     others[place].zero_()
                 for start, arguments, meta in plans:
-                    start(*[value if place is None else others[place] for place, value in arguments], **meta)
+                    start(*[fill(others) if fill else value for fill, value in arguments], **meta)
 
         return again
 
@@ -396,6 +404,17 @@ def _in_short(value: Any) -> str:
         return f"{type(value).__name__}({_in_short(base)})"
     name = getattr(value, "__name__", None)  # of a function: its repr has an address
     return name if isinstance(name, str) else str(value)
+
+
+def _placed(argument: Any, places: Mapping[int, int]) -> tuple[Callable[..., Any] | None, Any]:
+    """What fills the argument with other tensors, or None and the argument where it holds none."""
+    place = places.get(id(argument))
+    if place is not None:
+        return itemgetter(place), None
+    if isinstance(argument, tuple) and any(True for _ in _tensors_in(argument)):
+        parts = [_placed(part, places) for part in argument]
+        return lambda others: compat.tuple_like(argument, [f(others) if f else v for f, v in parts]), None
+    return None, argument
 
 
 def _tuple_of(argument: str, tensors: Sequence[torch.Tensor] | torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -472,7 +491,7 @@ def _device_of(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextMan
     return contextlib.nullcontext()
 
 
-def kernel_error(kernel: Any, error: Exception) -> KernelError:
+def kernel_error(kernel: Any, error: BaseException) -> KernelError:
     """What failed in Triton, in terms of the kernel's own source: its line, and the reason."""
     if reported := next((e for e in _chain(error) if isinstance(e, KernelError)), None):
         return reported
@@ -500,12 +519,12 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def _innermost(error: Exception) -> str:
+def _innermost(error: BaseException) -> str:
     cause = next(e for e in reversed(_chain(error)) if not isinstance(e, InterpreterError) or e is error)
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
 
 
-def _last_line_in(file: str, error: Exception) -> int | None:
+def _last_line_in(file: str, error: BaseException) -> int | None:
     """The last line of `file` that was running when the error was raised."""
     frames = [frame for cause in _chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
     return next((frame.lineno for frame in reversed(frames) if frame.filename == file), None)

@@ -56,7 +56,7 @@ class Case:
     """One problem of one operator.
 
     Attributes:
-        op: its name in `ops.py` and torch.
+        op: its name in `ops` and torch.
         dtype: as in recordings.
         case: the problem, in the keys of a recording (see `recording.CASE_KEYS`).
         providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of

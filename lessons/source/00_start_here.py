@@ -335,8 +335,9 @@ for length in (1024, 1000):
 
 # %% [markdown]
 # The mask does that. Triton tells the compiler that a length is a multiple of 16 where
-# it is, and then no mask can cut through four neighbors. Of 1,000 the compiler knows
-# nothing, and loads one number at a time. How that matters is the next lesson.
+# it is, and then no mask can cut through four neighbors. 1,000 is none, so the compiler
+# knows nothing about it, and loads one number at a time. How that matters is the next
+# lesson.
 #
 # The third lens is the **clock**.
 #
@@ -370,8 +371,7 @@ viz.Picture(
 # kernel of a few lines is level with torch's own. Small ones take the time that the GPU
 # needs to *start and end* a kernel, whatever their size. What a start costs the CPU
 # does not show here, since it starts the next kernel while the GPU still works on the
-# last one. That is a number of its own, in which torch's compiled launch beats ours, and
-# it has a lesson of its own.
+# last one. That is a number of its own, for a later lesson.
 
 # %% tags=["nbval-ignore-output"]
 recorded = recording.latest_run(recording.load_all(), op="add")

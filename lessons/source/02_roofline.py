@@ -11,7 +11,7 @@
 # **Time:** 45 minutes. **You need:** Python. With a GPU the ceilings are measured on
 # it, now; with none, you work on what was recorded on one, and every figure says which.
 #
-# **Out of scope:** writing a fast matrix product (that is lesson 06), and caches in
+# **Out of scope:** writing a fast matrix product (that comes later), and caches in
 # between: this roofline knows one memory.
 
 # %%
@@ -375,4 +375,4 @@ teach.exercise("02-3").check(multiply_add)
 #   nobody counted, or the cost of starting at all.
 #
 # **Where it goes next:** tile reduction and tile products, each predicted on this
-# picture before it is written. Back to [00, start here](00_start_here.ipynb).
+# picture before it is written. Back to [01, tile transfer](01_tile_transfer.ipynb).

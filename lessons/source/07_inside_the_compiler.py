@@ -14,8 +14,8 @@
 # that need not be here. What is compiled for AMD was **compiled, not run**: no AMD GPU
 # has run it yet.
 #
-# **Out of scope:** how fast it is. Nothing is timed in this lesson; it says what the
-# clock will find, and lesson 06 asks the clock.
+# **Out of scope:** how fast it is. Nothing is timed in this lesson. It explains what a
+# clock finds; asking the clock is for a later one.
 
 # %%
 from workbench import Launch, Work, lens, look, runtime, teach, viz
@@ -130,13 +130,14 @@ for name, step in compiled.items():
         print(f"{name:7s} {stage:7s} {DOT.search(text).group()}")
 
 # %% [markdown]
-# One line of Python became one instruction that multiplies a 64 × 64 × 16 tile, by 128
-# threads together (`HGMMA.64x64x16`, on Hopper), or 32 × 32 × 8, by 64 lanes
-# (`v_mfma_f32_32x32x8`, on AMD's CDNA3). Those are the **matrix units**. The compiler
-# found them, because `tl.dot` says *what* is computed and not by whom.
+# One line of Python became instructions that each multiply 64 × 64 × 16 numbers, by 128
+# threads together (`HGMMA.64x64x16`, on Hopper, the generation of the H100 and the
+# H200), or 32 × 32 × 8, by 64 lanes (`v_mfma_f32_32x32x8`, on CDNA3, AMD's MI300). What
+# carries them out are the **matrix units**. The compiler found them, because `tl.dot`
+# says *what* is computed and not by whom.
 #
 # Every instruction remembers the line that it comes from. These belong to the line with
-# `tl.dot`:
+# `tl.dot`. (`@!PT` before an instruction means that it is never carried out.)
 
 
 # %% tags=["nbval-ignore-output", "compiler"]
@@ -330,13 +331,15 @@ for name, matrix in ways.items():
 # One unlucky stride, and the same kernel needs eight times as many loads, and loses the
 # asynchronous copies, too: these move 4 bytes or more. (The transposed matrix is as
 # good as the first: there the *other* stride is 1, and the compiler turns the layout
-# around.) So libraries pad their matrices; and where you know what the compiler cannot,
-# you tell it, with `tl.multiple_of` and `tl.assume`.
+# around.) So libraries pad their matrices. And where you know of a number what the
+# compiler cannot, you write the kernel so that it can prove it: exercise 07-4 is about
+# that.
 #
 # ### num_warps, and the size of the tile
 #
 # A thread of an NVIDIA GPU has at most 255 registers, and all threads of a
-# multiprocessor share 65,536. The accumulator is the largest tenant: `BLOCK_M ×
+# *multiprocessor* (SM), the part of a GPU that runs a program, share 65,536. The
+# accumulator is the largest tenant: `BLOCK_M ×
 # BLOCK_N` numbers of 32 bits, dealt out to `32 × num_warps` threads. What does
 # not fit is **spilled**: stored to memory, and loaded back.
 #
@@ -378,8 +381,8 @@ for (m, n), step in by_tile.items():
     print(f"{m:3d} × {n:3d} in 4 warps: {sums:3d} sums a thread, {fits}")
 
 # %%
-with viz.figure_style():
-    _, panels = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True)
+with viz.figure_style() as palette:
+    _, panels = plt.subplots(1, 2, figsize=(8, 3.4), sharey=True)
     names = [str(w) for w in by_warps], [f"{m} × {n}" for m, n in by_tile]
     sums = (
         [64 * 64 // (32 * w) for w in by_warps],
@@ -389,23 +392,24 @@ with viz.figure_style():
     for panel, labels, steps, share in series:
         panel.bar(labels, [step.registers for step in steps.values()], label="all")
         panel.bar(labels, share, width=0.4, label="sums alone")
-        panel.axhline(255, linestyle="--", linewidth=1)
+        panel.axhline(255, linestyle="--", color=palette.ink, label="the most, 255")
         panel.tick_params(axis="x", labelrotation=30)
     panels[0].set_xlabel("num_warps, tile of 64 × 64")
     panels[1].set_xlabel("tile, 4 warps")
     panels[0].set_ylabel("registers a thread, sm_90")
-    panels[0].legend()
+    panels[0].set_ylim(top=290)
+    panels[1].legend(loc="upper left", bbox_to_anchor=(0, 0.86))
     plt.tight_layout()
     plt.show()
 
 # %% [markdown]
 # *Figure: registers a thread on sm_90, of which the sums of the accumulator are the
 # inner bar: at the left they fall as warps are added, at the right they rise with the
-# tile until, at 128 × 256, all 255 are taken.*
+# tile until, at 128 × 256, all 255 of the dashed line are taken.*
 #
 # The largest tile would need 256 registers for its sums alone. It does compile, and it
-# spills. A larger tile loads less for each product (lesson 02 would like that), and
-# leaves room for fewer blocks at a time: there lies most of the art of tuning.
+# spills. A larger tile loads less for each product, and leaves room for fewer programs
+# at a time on a multiprocessor: there lies most of the art of tuning.
 #
 # ### num_stages
 #
@@ -497,7 +501,8 @@ for row in range(8):
 # ## Four GPUs, side by side
 #
 # The same launch for an A100, an H100 or H200, an MI300X and a Radeon RX 7900. The last
-# two were **compiled, not run**.
+# two were **compiled, not run**. In the table a *block* is a program, and *occupancy*
+# the share of the threads that a multiprocessor can hold.
 
 # %% tags=["nbval-ignore-output", "compiler"]
 four = ("sm_80", "sm_90", "gfx942", "gfx1100")
@@ -642,6 +647,54 @@ teach.exercise("07-3").check(distribute)
 # {{solution 07-3}}
 
 # %% [markdown]
+# ### Exercise 07-4: 128 bits at once
+#
+# Write a kernel to a budget. `relu(x)` is $\max(x, 0)$ of an fp16 matrix whose rows may
+# have gaps between them. Each row has a multiple of 8 elements, and begins at a multiple
+# of 8 elements; of 16, perhaps not. The output is contiguous. Compiled for `sm_90`
+# *and* for `gfx942`, every load and every store has to move 128 bits a lane, and a
+# thread may take 64 registers and spill none. The tile and `num_warps` (4, unless you
+# give another) are yours to choose. The check compiles what you launch; where it is too
+# narrow, it names the line.
+
+
+# %%
+@triton.jit
+def relu_kernel(
+    x_pointer,
+    output_pointer,
+    rows,
+    columns,
+    row_stride,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+):
+    pass
+
+
+def relu(x):
+    rows, columns = x.shape
+    output = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
+    return Launch.of(
+        relu_kernel,
+        (1, 1),
+        x,
+        output,
+        rows,
+        columns,
+        x.stride(0),
+        outputs=output,
+        TILE_ROWS=8,
+        TILE_COLUMNS=128,
+    )
+
+
+teach.exercise("07-4").check(relu)
+
+# %% [markdown]
+# {{solution 07-4}}
+
+# %% [markdown]
 # ## Takeaways
 #
 # - A tile is spread over registers, and its **layout** says who holds what. All sizes
@@ -655,5 +708,8 @@ teach.exercise("07-3").check(distribute)
 # - What is compiled can be read, for GPUs that you do not own. What it takes to run is
 #   measured, on one that you do.
 #
-# **Where it goes next:** lesson 08 builds coordinate transforms, of which layouts and
-# tile distributions are special cases. Back to [02, the roofline](02_roofline.ipynb).
+# **Where it goes next:** what is chosen here by reading, tiles, warps and stages, later
+# lessons choose by the clock; and coordinate transforms, of which layouts and tile
+# distributions are special cases, have a lesson of their own, also later. Back to
+# [02, the roofline](02_roofline.ipynb), or to
+# [01, tile transfer](01_tile_transfer.ipynb), where sectors are counted.

@@ -170,3 +170,12 @@ def test_wrong_type_is_refused(name: str, value: Any) -> None:
 def test_index_outside_is_refused(p: tuple[int, ...], y: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArgumentError, match="index into the lengths"):
         TileDistributionEncoding(*MFMA_ACCUMULATOR).x(p, y)
+
+
+@pytest.mark.parametrize(
+    ("p", "y", "argument"),
+    [((0.5,), (0, 0), "p"), (("0",), (0, 0), "p"), (3, (0, 0), "p"), ((0,), None, "y"), ((0,), "ab", "y")],
+)
+def test_index_of_another_type_is_refused(p: Any, y: Any, argument: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"^{argument}: got .* Give a tuple of whole numbers"):
+        TileDistributionEncoding(*MFMA_ACCUMULATOR).x(p, y)

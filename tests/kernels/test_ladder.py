@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from workbench import lens, ops
-from workbench.errors import InvalidArgumentError, UnknownNameError
+from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import ladder
+from workbench.launch import Launch
 
 
 @pytest.mark.parametrize("pattern", ladder.PATTERNS)
@@ -57,3 +60,33 @@ def test_wrong_patterns() -> None:
         ladder.spread(torch.ones(8), "strided")
     with pytest.raises(InvalidArgumentError, match="length: got 9"):
         ladder.spread(torch.ones(9), "scattered")
+
+
+@pytest.mark.parametrize(("pattern", "length"), [("every_eighth", 2**29), ("every_second", 2**31)])
+def test_places_that_32_bits_do_not_count(pattern: str, length: int) -> None:
+    """The kernel would wrap around to places before the tensor."""
+    values = torch.empty(1).expand(length)
+    with pytest.raises(InvalidArgumentError, match=f"length: got {length}"):
+        ladder.copy_by(pattern, values, values)
+
+
+def test_a_source_in_which_values_do_not_lie_as_the_pattern_says() -> None:
+    values = torch.ones(64)
+    with pytest.raises(TensorMismatchError, match=r"source: 64 elements. shifted reads element 64"):
+        ladder.copy_by("shifted", values, torch.empty(64))
+    with pytest.raises(TensorMismatchError, match=r"source: its strides are \(2,\)"):
+        ladder.copy_by("contiguous", torch.ones(128)[::2], torch.empty(64))
+    with pytest.raises(TensorMismatchError, match=r"output: it is torch.float16, not torch.float32"):
+        ladder.copy_by("contiguous", values, torch.empty(64, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("rung", [ladder.transpose_rows, ladder.transpose_tiles])
+def test_matrices_that_a_rung_would_transpose_wrongly(rung: Callable[..., Launch]) -> None:
+    with pytest.raises(TensorMismatchError, match=r"source: its strides are \(1, 8\)"):
+        rung(torch.ones(4, 8).t(), torch.empty(4, 8))
+    with pytest.raises(TensorMismatchError, match=r"shapes \(4, 8\) and \(4, 8\)"):
+        rung(torch.ones(4, 8), torch.empty(4, 8))
+    with pytest.raises(TensorMismatchError, match=r"shapes \(4,\) and \(4,\)"):
+        rung(torch.ones(4), torch.empty(4))
+    with pytest.raises(TensorMismatchError, match="x: 2147483648 elements"):
+        rung(*(torch.empty(shape, device="meta") for shape in ((2**16, 2**15), (2**15, 2**16))))

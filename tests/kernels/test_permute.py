@@ -371,9 +371,9 @@ def test_tensors_that_do_not_fit() -> None:
     assert "source is a view that negates or conjugates" in refused(z.conj(), z.clone())
     assert "destination is a view that negates or conjugates" in refused(x, z.conj().imag)
     assert "tensors on cpu and meta" in refused(x, x.to("meta"))
-    assert "several elements of destination share one address: its strides are (0, 1)" in refused(
-        x, torch.zeros(6).expand(4, 6)
-    )
+    shared = "several elements of destination may share one address: its strides are"
+    assert f"{shared} (0, 1)" in refused(x, torch.zeros(6).expand(4, 6))
+    assert f"{shared} (1, 1)" in refused(x, torch.zeros(9).unfold(0, 6, 1))  # windows that overlap
     assert is_supported(x[:1], torch.zeros(6).expand(1, 6)) == ""  # of length 1: nothing is shared
     memory = torch.zeros(40)
     for source, destination in (
@@ -387,6 +387,35 @@ def test_tensors_that_do_not_fit() -> None:
     assert is_supported(empty, empty) == ""
 
 
+@pytest.mark.filterwarnings("ignore:.*nested tensors.*")
+def test_nested_tensors_are_refused() -> None:
+    """They say that their layout is strided, and have no shape."""
+    x = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    assert "source is nested" in refused(x, x)
+
+
+def test_a_run_refuses_what_a_launch_refuses() -> None:
+    """Integers of the same width, as which elements are moved, must not hide that dtypes differ."""
+    x = torch.ones(4, 6)
+    with pytest.raises(
+        TensorMismatchError, match=r"dtypes differ: source torch.float32, destination torch.int32"
+    ):
+        transfer.run(x, result := torch.zeros(4, 6, dtype=torch.int32))
+    assert not result.any()
+    pairs = torch.ones(4, 6, dtype=torch.complex128)
+    with pytest.raises(TensorMismatchError, match=r"dtypes differ: source torch.complex128"):
+        transfer.run(pairs, torch.zeros(4, 6, 2, dtype=torch.float64))
+    with pytest.raises(TensorMismatchError, match="shapes differ"):
+        transfer.run(x, torch.zeros(6, 4))
+    transfer.run(x.t(), result := torch.zeros(6, 4))
+    assert torch.equal(result, x.t())
+
+
+def test_tensors_that_have_no_merged_dimensions() -> None:
+    with pytest.raises(TensorMismatchError, match="shapes differ"):
+        merged(torch.zeros(2, 3), torch.zeros(3, 5))
+
+
 @pytest.mark.filterwarnings("ignore:.*quantiz.*")
 def test_packed_elements_are_refused() -> None:
     """Of a tensor whose elements are not whole bytes its shape does not say how much memory it has."""
@@ -397,6 +426,11 @@ def test_packed_elements_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
+        (
+            {"tile": (2**20, 2)},
+            InvalidArgumentError,
+            r"2097152 elements. Triton's tiles have at most 1048576",
+        ),
         ({"tile": (3, 4)}, InvalidArgumentError, r"tile\[0\]: got 3, not a power of two. .* try 2 or 4"),
         ({"tile": (4, 0)}, InvalidArgumentError, r"tile\[1\]: got 0"),
         ({"tile": (4, 4.0)}, ArgumentTypeError, r"tile\[1\]: got 4.0, a float"),

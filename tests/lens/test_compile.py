@@ -374,6 +374,31 @@ def test_a_kernel_from_a_notebook_cell(name: str) -> None:
         assert f'"{file}"' in step.stages["sass" if name == "sm_90" else "ttgir"]
 
 
+CALLED = """
+@triton.jit(noinline=True)
+def called(value, x):
+    return value + tl.load(x)
+"""
+
+
+called = in_a_cell(CALLED, "/cells/ipykernel_1/200.py")["called"]
+
+
+@triton.jit
+def calling_kernel(x, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(x + i, tl.load(x + i) + called(1.0, x))
+
+
+def test_lines_of_a_called_function_are_not_the_kernels() -> None:
+    x = torch.empty(1024)
+    step = compiled(Launch.of(calling_kernel, 1, x, outputs=x, N=1024), "sm_90")
+    lines = range(line_of("def calling_kernel"), line_of("+ called(1.0, x))") + 1)
+    assert set(step.by_line()) <= set(lines)
+    (inside,) = (each for each in step.instructions if (each.kind, each.bits) == ("global load", 32))
+    assert (inside.file, inside.line) == ("/cells/ipykernel_1/200.py", 4)
+
+
 def test_meta_changes_constants_and_options() -> None:
     launch = add_launch()
     assert compiled(launch, "sm_90", num_warps=8).threads == 256
@@ -412,6 +437,27 @@ def test_options_of_another_vendor() -> None:
 def test_unknown_target() -> None:
     with pytest.raises(UnknownNameError, match=r"target: 'sm90' is not known\. Did you mean 'sm_90'"):
         compile(add_launch(), "sm90")
+
+
+@pytest.mark.parametrize("launch", [None, 3, "add", [], add_kernel])
+def test_what_is_no_launch(launch: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"^launch: got "):
+        compile(launch, "sm_90")
+    with pytest.raises(ArgumentTypeError, match=r"^launch: got "):
+        compare(launch, ["sm_90"])
+
+
+def test_an_argument_that_cannot_travel() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"^args of add_kernel: one cannot travel .*<lambda>"):
+        compile(add_launch(), "sm_90", length=lambda: 4096)
+
+
+@pytest.mark.parametrize("name", ["sm_90", "gfx942"])
+@pytest.mark.parametrize(("option", "value"), [("num_warps", "4"), ("num_warps", True), ("num_stages", 2.0)])
+def test_options_of_another_type(name: str, option: str, value: Any) -> None:
+    message = rf"^meta of add_kernel: {option} is {value!r}, a \w+\. Give a whole number"
+    with pytest.raises(ArgumentTypeError, match=message):
+        compile(add_launch(), name, **{option: value})
 
 
 def test_a_launch_of_no_steps() -> None:
@@ -493,6 +539,17 @@ def test_a_pass_that_fails_names_the_line() -> None:
     assert (error.line, error.reason) == (None, "RuntimeError: PassManager::run failed")
 
 
+def test_an_assertion_that_fails_is_the_reason() -> None:
+    line = line_of("total = tl.dot(a, b, total)")
+    complaint = (
+        "python: /project/lib/Scan.cpp:159: void add(): Assertion `a * b == values.size()' failed.\n"
+        f"{HERE}:{line}:27: error: Failures have been detected while processing an MLIR pass pipeline\n"
+    )
+    error = worker.call(diagnosed, pack(dot_kernel), complaint, timeout=60)
+    reason = "the compiler does not expect it: its assertion 'a * b == values.size()' fails"
+    assert (error.line, error.reason) == (line, reason)
+
+
 def test_an_assembler_of_amd_names_no_line() -> None:
     x = torch.empty(128, dtype=torch.int32)
     with pytest.raises(KernelError, match="invalid instruction") as caught:
@@ -530,6 +587,49 @@ def test_spills() -> None:
     assert few_lanes.spills > 0
     assert few_lanes.local_bytes > 0
     assert few_lanes.registers == target("gfx1100").most_registers_per_thread
+
+
+def test_spills_of_cdna2_are_no_global_accesses() -> None:
+    """It spills by buffer instructions, as it loads from tensors."""
+    launch = dot_launch(256, ROWS=256, COLUMNS=256, DEPTH=64, num_warps=8)
+    step = compiled(launch, "gfx90a", waves_per_eu=4)  # which leaves 128 registers
+    assert step.spills > 0
+    reloads = [each for each in step.instructions if "Folded Reload" in each.text]
+    assert reloads
+    assert {(each.kind, each.opcode.partition("_")[0]) for each in reloads} == {("other", "buffer")}
+    assert step.count("global load") == step.count("global load", 128)
+
+
+@triton.jit
+def printing_kernel(x, N: tl.constexpr):
+    i = tl.arange(0, N)
+    y = tl.load(x + i)
+    tl.device_print("y", y)
+    tl.store(x + i, y + 1)
+
+
+@pytest.mark.parametrize("name", NVIDIA)
+def test_arguments_of_a_print_are_no_spills(name: str) -> None:
+    """They lie in local memory by the kernel's own will: registers are left over."""
+    x = torch.empty(1024)
+    step = compiled(Launch.of(printing_kernel, 1, x, outputs=x, N=1024), name)
+    assert step.local_bytes > 0
+    assert step.spills == 0
+    assert step.registers < 100
+
+
+@triton.jit(debug=True)
+def asserting_kernel(x, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.device_assert(tl.load(x + i) > 0, "positive")
+
+
+@pytest.mark.parametrize("name", ["sm_90", "gfx942"])
+def test_a_kernel_that_asks_for_its_asserts_has_them(name: str) -> None:
+    x = torch.empty(128)
+    step = compiled(Launch.of(asserting_kernel, 1, x, outputs=x, N=128), name)
+    assert line_of('tl.device_assert(tl.load(x + i) > 0, "pos') in step.by_line()
+    assert step.count("global load") > 0
 
 
 @pytest.mark.parametrize("name", AMD)
@@ -688,6 +788,7 @@ def test_compare_shows_what_does_not_compile() -> None:
         ([{"num_warps": 4}], None, InvalidArgumentError, "^target: it is missing"),
         (["sm_90"], "sm_80", InvalidArgumentError, "^target: got 'sm_80' beside targets"),
         (["sm_90", "sm91"], None, UnknownNameError, "'sm91' is not known"),
+        ([{4: "num_warps"}], "sm_90", ArgumentTypeError, r"^choices\[0\]: got 4, a int"),
     ],
 )
 def test_compare_refuses(choices: Any, given: str | None, error: type[Exception], message: str) -> None:

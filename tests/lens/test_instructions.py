@@ -100,6 +100,10 @@ def test_sass(text: str, kind: str, bits: int | None) -> None:
         ("v_cvt_pkrtz_f16_f32 v0, v0, v1", "conversion", None),
         ("v_cvt_f32_f16_e32 v0, v0", "conversion", None),
         ("scratch_store_dwordx2 off, v[0:1], off", "other", 64),
+        ("global_atomic_add v0, v[0:1], v2, off sc0", "other", 32),
+        ("buffer_atomic_cmpswap_x2 v[0:3], v6, s[4:7], 0 offen", "other", 64),
+        ("global_atomic_add_f64 v[0:1], v[2:3], off", "other", 64),
+        ("global_atomic_pk_add_f16 v0, v[0:1], v2, off", "other", 32),
     ],
 )
 def test_amdgcn(text: str, kind: str, bits: int | None) -> None:
@@ -305,6 +309,19 @@ def test_what_is_no_instruction_of_amdgcn() -> None:
             s_code_end
         """)
     assert [each.text for each in from_assembly(amdgcn, "", HOME)] == ["s_nop 0", "s_endpgm"]
+
+
+@pytest.mark.parametrize("access", ["load", "store"])
+def test_a_spill_by_a_buffer_instruction(access: str) -> None:
+    """Its comment alone tells it from an access to a tensor."""
+    text = f"buffer_{access}_dword v9, off, s[0:3], 0 offset:4"
+    found = classified(f"{text} ; 4-byte Folded Reload")
+    assert (found.kind, found.bits) == ("other", 32)
+    assert found.text == f"{text} ; 4-byte Folded Reload"
+    found = classified(f"{text} ; 4-byte Folded Spill")
+    assert (found.kind, found.bits) == ("other", 32)
+    found = classified(f"{text} ; a comment")
+    assert (found.kind, found.text) == (f"global {access}", text)
 
 
 def test_kinds_and_repr() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import re
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import triton
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from workbench import compat
 from workbench.coords import TileDistributionEncoding
 from workbench.errors import (
     ArgumentTypeError,
@@ -349,7 +351,7 @@ def test_definition_of_nvmma_is_the_compilers(
     parameters = SimpleNamespace(
         swizzle_byte_width=swizzle, element_bitwidth=bits, transposed=transposed, fp4_padded=False
     )
-    monkeypatch.setattr(layout, "_compiler_tells_shared", lambda: False)
+    monkeypatch.setattr(compat, "compiler_tells_shared_layouts", lambda: False)
     assert layout._nvmma(None, parameters, shape) == told
 
 
@@ -357,7 +359,7 @@ def test_definition_of_swizzled_is_the_compilers(monkeypatch: pytest.MonkeyPatch
     attribute = "#ttg.swizzled_shared<{vec = 4, perPhase = 2, maxPhase = 8, order = [2, 0, 1]}>"
     told = layout.shared(attribute, (16, 2, 64), target="sm_80", dtype_bits=16).offset_bases
     parameters = SimpleNamespace(vec=4, per_phase=2, max_phase=8, order=[2, 0, 1])
-    monkeypatch.setattr(layout, "_compiler_tells_shared", lambda: False)
+    monkeypatch.setattr(compat, "compiler_tells_shared_layouts", lambda: False)
     assert layout._swizzled(None, parameters, (16, 2, 64), is_rotating=False) == told
 
 
@@ -463,6 +465,62 @@ def test_what_does_not_fit_in_shared_memory_is_refused(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         layout.shared(attribute, shape, target="sm_90", dtype_bits=bits)
+
+
+@pytest.mark.parametrize("name", ["swizzled_shared", "amd_rotating_shared"])
+@pytest.mark.parametrize("parameters", [(0, 1, 8), (3, 1, 8), (8, 0, 8), (8, 1, 0), (8, 1, 3)])
+def test_a_swizzle_of_no_powers_of_two_is_refused(name: str, parameters: tuple[int, int, int]) -> None:
+    """The compiler divides by zero, and answers something for the others."""
+    vec, per_phase, max_phase = parameters
+    attribute = (
+        f"#ttg.{name}<{{vec = {vec}, perPhase = {per_phase}, maxPhase = {max_phase}, order = [1, 0]}}>"
+    )
+    said = f"attribute: its vec, perPhase and maxPhase are {vec}, {per_phase} and {max_phase}"
+    with pytest.raises(InvalidArgumentError, match=said):
+        layout.shared(attribute, (64, 64), target="gfx942", dtype_bits=16)
+
+
+def test_a_tile_beyond_tritons_limit_is_refused() -> None:
+    """Its tables would fill the memory of the notebook's process."""
+    assert layout.of(BLOCKED, (1024, 1024), target="sm_90").registers == 8192
+    with pytest.raises(InvalidArgumentError, match=r"got 1024 × 2048\. A tile of Triton has 1048576"):
+        layout.of(BLOCKED, (1024, 2048), target="sm_90")
+
+
+def test_size_of_an_element_is_that_of_the_attribute() -> None:
+    attribute = "#ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16}>"
+    with pytest.raises(InvalidArgumentError, match=r"got 32\. The attribute is of elements of 16 bits"):
+        layout.shared(attribute, (64, 64), target="sm_90", dtype_bits=32)
+
+
+@pytest.mark.parametrize("number", ["0", None, 0.0, True])
+def test_what_is_no_whole_number_is_refused(number: Any) -> None:
+    found = layout.of(BLOCKED, (16, 64), target="sm_90")
+    memory = layout.shared(SWIZZLED, (64, 64), target="sm_90", dtype_bits=16)
+    for argument, ask in (
+        ("warp", lambda: found.element(number, 0, 0)),
+        ("register", lambda: found.element(0, 0, number)),
+        ("index", lambda: found.holders(number, 0)),
+        ("index", lambda: memory.offset(0, number)),
+        ("offset", lambda: memory.element(number)),
+        ("dtype_bits", lambda: layout.shared(SWIZZLED, (64, 64), target="sm_90", dtype_bits=number)),
+    ):
+        with pytest.raises(ArgumentTypeError, match=f"^{argument}: got {re.escape(repr(number))}, a "):
+            ask()
+    index: Any = np.int64(3)  # as the tables give them
+    assert found.holders(index, 4) == found.holders(3, 4)
+
+
+def test_only_an_encoding_and_a_layout_of_registers_are_compared() -> None:
+    encoding, found = BLOCKED_ENCODING, layout.of(BLOCKED, (16, 64), target="sm_90")
+    memory = layout.shared(SWIZZLED, (16, 64), target="sm_90", dtype_bits=16)
+    pairs: list[tuple[Any, Any, str]] = [
+        (BLOCKED, found, "encoding"), (found, found, "encoding"), (None, found, "encoding"),
+        (encoding, BLOCKED, "layout"), (encoding, memory, "layout"), (encoding, encoding, "layout"),
+    ]  # fmt: skip
+    for one, other, argument in pairs:
+        with pytest.raises(ArgumentTypeError, match=f"^{argument}: got "):
+            layout.equivalent(one, other)
 
 
 @pytest.mark.parametrize(

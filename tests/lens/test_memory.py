@@ -195,6 +195,16 @@ def test_copies_are_loaded_by_all_and_stored_by_one() -> None:
     assert memory.coalescing(access(LANES, kind="store"), twice, target="sm_90").request_count == 1
 
 
+def test_lanes_wider_than_an_element() -> None:
+    """Bytes that are read through a pointer cast to int64: a warp's 256 bytes are eight sectors."""
+    site = Site("load", "x", (), (32,), 1, 0, 8)
+    event = Event(0, site, LANES * 8, np.ones(32, dtype=bool))
+    found = memory.coalescing(event, line_layout(), target="sm_90")
+    assert (found.bits, found.sectors, found.useful_bytes, found.efficiency) == (64, 8, 256, 1)
+    strided_event = Event(0, site, LANES * 16, np.ones(32, dtype=bool))
+    assert memory.coalescing(strided_event, line_layout(), target="sm_90").efficiency == 0.5
+
+
 def test_atomics_take_one_element() -> None:
     layout = line_layout(each=4)
     assert memory.coalescing(access(np.arange(128), kind="atomic"), layout, target="sm_90").bits == 32
@@ -393,6 +403,8 @@ def test_site_must_be_of_the_trace() -> None:
         memory.site_coalescing(trace, "x", line_layout(), target="sm_90")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="bits: got 64"):
         memory.site_coalescing(trace, load, line_layout(), target="sm_90", bits=64)
+    with pytest.raises(ArgumentTypeError, match=r"trace: .*lens.trace\(launch\)\[0\]"):
+        memory.site_coalescing((trace,), load, line_layout(), target="sm_90")  # type: ignore[arg-type]
 
 
 @settings(max_examples=60, deadline=None)
@@ -757,6 +769,9 @@ def test_wrong_arguments_of_the_model() -> None:
     for order in ([0], [0, 0], [0, 1, 2], [1, 2]):
         with pytest.raises(InvalidArgumentError, match="order: it does not name each of the 2 programs once"):
             memory.l2_reuse(trace, "sm_90", order)
+    for junk in (5, "01", [0.0, 1.0], [[0], [1]]):
+        with pytest.raises(ArgumentTypeError, match=r"order.*Give a permutation of range\(2\)"):
+            memory.l2_reuse(trace, "sm_90", junk)  # type: ignore[arg-type]
     for line_bytes in (8, 100):
         with pytest.raises(InvalidArgumentError, match=f"line_bytes: got {line_bytes}"):
             memory.l2_reuse(trace, "sm_90", line_bytes=line_bytes)

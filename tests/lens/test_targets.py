@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,12 @@ def test_the_targets() -> None:
 )
 def test_a_target_has_one_spelling(name: str, nearest: str) -> None:
     with pytest.raises(UnknownNameError, match=f"target: '{name}' is not known. Did you mean .*'{nearest}'"):
+        target(name)
+
+
+@pytest.mark.parametrize("name", [None, 90, "", b"sm_90", ["sm_90"], {}])
+def test_what_is_no_name_is_refused(name: Any) -> None:
+    with pytest.raises(UnknownNameError, match=r"^target: .* is not known\. .*Known: gfx1100, "):
         target(name)
 
 

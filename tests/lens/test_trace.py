@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench import Launch, lens
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, OutOfBoundsError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    KernelError,
+    OutOfBoundsError,
+    UnknownNameError,
+    WorkerError,
+)
 from workbench.kernels import elementwise
 from workbench.kernels.tile import transfer
 
@@ -53,6 +63,60 @@ def gather_kernel(x, places, output, N: tl.constexpr):
 @triton.jit
 def grid_kernel(output):
     tl.store(output + tl.program_id(0) + 10 * tl.program_id(1), 1)
+
+
+@triton.jit
+def functions_kernel(x, output, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    tile = tl.load(x + offsets)
+    tl.store(output + offsets, tl.rsqrt(tile))
+    tl.store(output + offsets, tl.erf(tile))
+    tl.store(output + offsets, tl.abs(tile))
+    tl.store(output + offsets, tl.exp(tile))
+    chosen = tl.where(tile > 0.5, tile, 0.0)
+    tl.store(output + offsets, chosen)
+
+
+@triton.jit
+def doubled(left, right):
+    return left + 2 * right
+
+
+@triton.jit
+def scans_kernel(x, output, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    tile = tl.load(x + offsets)
+    tl.store(output + offsets, tl.cumsum(tile, axis=0))
+    tl.store(output + offsets, tl.associative_scan(tile, 0, doubled))
+
+
+@triton.jit
+def words_kernel(x, output, N: tl.constexpr):
+    """Four bytes a lane of a tensor of bytes."""
+    offsets = tl.arange(0, N)
+    words = tl.load(x.to(tl.pointer_type(tl.int32)) + offsets, mask=offsets < 3, other=0)
+    tl.store(output + offsets, words)
+
+
+@triton.jit
+def bytes_kernel(x, output, N: tl.constexpr):
+    """One byte a lane of a tensor of words."""
+    offsets = tl.arange(0, N)
+    tl.store(output + offsets, tl.load(x.to(tl.pointer_type(tl.int8)) + offsets))
+
+
+@triton.jit
+def plus_one_kernel(x, output, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    tl.store(output + offsets, tl.load(x + offsets) + 1)
+
+
+@triton.jit
+def scattered_kernel(places, output, TIMES: tl.constexpr, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    for time in range(TIMES):
+        at = (tl.program_id(0) * TIMES + time) * N
+        tl.store(output + tl.load(places + at + offsets), 1)
 
 
 def line_of(kernel: object, text: str) -> int:
@@ -149,6 +213,66 @@ def test_the_shipped_addition_does_what_its_work_says() -> None:
     assert (step.flops, step.traffic().bytes) == (launch.work.flops, launch.work.bytes)
 
 
+def test_functions_are_counted_and_choices_are_not() -> None:
+    x, output = torch.rand(8), torch.zeros(8)
+    (step,) = lens.trace(Launch.of(functions_kernel, 1, x, output, outputs=output, N=8))
+    assert [(event.site.line, event.site.flops) for event in step.events(kind="arithmetic")] == [
+        (line_of(functions_kernel, name), 8) for name in ("tl.rsqrt", "tl.erf", "tl.abs", "tl.exp")
+    ]
+    assert step.flops == 4 * 8
+
+
+def test_scans_are_a_kind() -> None:
+    x, output = torch.rand(8), torch.zeros(8)
+    (step,) = lens.trace(Launch.of(scans_kernel, 1, x, output, outputs=output, N=8))
+    assert [(event.site.line, event.site.flops) for event in step.events(kind="scan")] == [
+        (line_of(scans_kernel, "tl.cumsum"), 7),
+        (line_of(scans_kernel, "tl.associative_scan"), 7),
+    ]
+
+
+def test_lanes_wider_than_an_element() -> None:
+    x, output = torch.arange(16, dtype=torch.uint8), torch.zeros(4, dtype=torch.int32)
+    (step,) = lens.trace(Launch.of(words_kernel, 1, x, output, outputs=output, N=4))
+    loads = step.traffic("x")
+    assert (loads.bytes, loads.distinct_bytes, loads.masked_bytes) == (12, 12, 4)
+    assert (step.sites[0].itemsize, step.sites[0].width) == (1, 4)
+    assert step.counts("x").tolist() == [1] * 12 + [0] * 4
+    assert [len(step.who("x", element)) for element in (0, 11, 12)] == [1, 1, 0]
+
+
+def test_lanes_narrower_than_an_element() -> None:
+    x, output = torch.arange(4, dtype=torch.int32), torch.zeros(8, dtype=torch.int8)
+    (step,) = lens.trace(Launch.of(bytes_kernel, 1, x, output, outputs=output, N=8))
+    assert (step.traffic("x").bytes, step.traffic("x").distinct_bytes) == (8, 8)
+    assert step.counts("x").tolist() == [4, 4, 0, 0]  # lanes
+
+
+def test_traffic_of_one_place() -> None:
+    m, n, k = 16, 16, 48
+    a, b, c = torch.ones(m, k), torch.ones(k, n), torch.zeros(m, n)
+    (step,) = lens.trace(Launch.of(product_kernel, 2, a, b, c, k, outputs=c, M=m, N=n, STEP=16))
+    left = next(site for site in step.sites if site.argument == "a")
+    traffic = step.traffic(site=left)
+    assert (traffic.argument, traffic.kind, traffic.accesses) == ("a", "load", 6)
+    assert (traffic.bytes, traffic.distinct_bytes) == (2 * a.nbytes, a.nbytes)
+    assert [event.site for event in step.events(site=left, program=1)] == [left] * 3
+    places = [step.traffic(site=site) for site in step.sites]
+    assert sum(each.bytes for each in places) == step.traffic().bytes
+    (other,) = lens.trace(tiles(8, 4, 2))
+    with pytest.raises(InvalidArgumentError, match=r"site: load of line .* is not of this trace"):
+        step.traffic(site=other.sites[0])
+    with pytest.raises(ArgumentTypeError, match="site"):
+        step.traffic(site="x")  # type: ignore[arg-type] # that is the question
+
+
+def test_one_tensor_given_twice_by_keyword() -> None:
+    """In whatever order: each access is of the parameter that the kernel names."""
+    x = torch.zeros(8)
+    (step,) = lens.trace(Launch.of(plus_one_kernel, 1, output=x, x=x, outputs=x, N=8))
+    assert [(t.argument, t.kind) for t in step.by_argument()] == [("x", "load"), ("output", "store")]
+
+
 def test_who_touches_an_element() -> None:
     (step,) = lens.trace(tiles(10, 4, 3))
     (event,) = step.who("x", 6)
@@ -175,6 +299,27 @@ def test_a_sample_says_that_it_is_one(programs: int | list[int], ran: tuple[int,
     assert [e.program for e in step.events(kind="load")] == list(ran)
     assert step.is_sample == (len(ran) < 8)
     assert ("of them traced" in repr(step)) == step.is_sample
+
+
+def test_samples_of_the_largest_grids() -> None:
+    grid = (2**20, 2**12, 2**3)
+    (step,) = lens.trace(Launch.of(grid_kernel, grid, torch.zeros(2**21), outputs=()), programs=[2**34 + 5])
+    assert step.program.tolist() == [2**34 + 5]
+    assert step.index(2**34 + 5) == (5, 0, 4)
+    x = torch.zeros(8)
+    line = Launch.of(plus_one_kernel, 2**31 - 1, x, x, outputs=x, N=8)
+    (step,) = lens.trace(line, programs=2)
+    assert step.programs == (0, 2**31 - 2)
+    with pytest.raises(WorkerError, match="did not finish within 1 s"):  # and no list of them is made first
+        lens.trace(line, timeout=1)
+
+
+@pytest.mark.parametrize("programs", [np.int64(2), np.array([0, 7]), [np.int32(0), 7]], ids=str)
+def test_programs_may_be_numbers_of_numpy(programs: Any) -> None:
+    (step,) = lens.trace(tiles(32, 4, 8), programs=programs)
+    assert step.programs == (0, 7)
+    numbers: Any = np.array(step.programs)
+    assert [event.program for event in step.events(program=numbers[-1])] == [7, 7]
 
 
 def test_irregular_accesses_keep_every_offset() -> None:
@@ -222,6 +367,26 @@ def test_a_store_outside_is_reported_and_not_done() -> None:
     assert all(part in message for part in ("y", "element 8", "program (2, 0, 0)", f"line {line}")), message
 
 
+@triton.jit
+def leaving_kernel(x):
+    sys.exit(3)
+
+
+@triton.jit
+def aborting_kernel(x):
+    os.abort()
+
+
+def test_a_kernel_that_ends_the_process_does_not_end_the_caller() -> None:
+    x = torch.zeros(1)
+    with pytest.raises(KernelError, match="SystemExit: 3") as caught:
+        lens.trace(Launch.of(leaving_kernel, 1, x, outputs=()))
+    assert caught.value.line == line_of(leaving_kernel, "sys.exit")
+    with pytest.raises(WorkerError, match="died while it ran"):
+        lens.trace(Launch.of(aborting_kernel, 1, x, outputs=()))
+    assert len(lens.trace(tiles(8, 4, 2))[0]) == 4
+
+
 def test_a_launch_of_several_steps_has_a_trace_each() -> None:
     one, two = tiles(8, 4, 2).steps[0], tiles(12, 4, 3).steps[0]
     launch = Launch((one, two), (two.args[1],))
@@ -239,7 +404,34 @@ def test_a_trace_is_small_and_plain_data() -> None:
     assert repr(step) == "StepTrace(tiles_kernel, 4096 programs, 8192 events at 2 places)"
 
 
-@pytest.mark.parametrize("programs", [0, -1, [], [0, 0], [8], [-1], [0.5], ["0"]], ids=str)
+def test_irregular_accesses_are_kept_in_four_bytes_a_lane() -> None:
+    places = torch.randint(0, 2**20, (64, 16, 64))
+    output = torch.zeros(2**20, dtype=torch.int8)
+    (step,) = lens.trace(Launch.of(scattered_kernel, 64, places, output, 16, outputs=output, N=64))
+    assert len(step.patterns) == 64 * 16 + 1
+    step.traffic()
+    assert len(pickle.dumps(step)) < 64 * 16 * (4 * 64 + 200)
+    assert [event.offsets.tolist() for event in step.events(kind="store") if event.offsets is not None] == (
+        places.reshape(-1, 64).tolist()
+    )
+
+
+def test_a_trace_cannot_be_changed() -> None:
+    (step,) = lens.trace(tiles(10, 4, 3))
+    for trace in (step, pickle.loads(pickle.dumps(step))):
+        (*_, event) = trace.events()
+        arrays: list[Any] = [trace.program, trace.site, trace.pattern, trace.base, event.mask, event.offsets]
+        arrays += [array for one in trace.patterns for array in (one.offsets, one.mask) if array is not None]
+        for array in arrays:
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0
+        with pytest.raises(TypeError):
+            trace.arguments["z"] = trace.arguments["x"]  # type: ignore[index] # that is the question
+
+
+@pytest.mark.parametrize(
+    "programs", [0, -1, [], [0, 0], [8], [-1], [0.5], ["0"], [True], [[0]], [None]], ids=str
+)
 def test_programs_that_there_are_not(programs: object) -> None:
     with pytest.raises(InvalidArgumentError, match="programs"):
         lens.trace(tiles(32, 4, 8), programs=programs)  # type: ignore[arg-type] # that is the question
@@ -250,6 +442,8 @@ def test_wrong_questions() -> None:
         lens.trace([])  # type: ignore[arg-type] # that is the question
     with pytest.raises(ArgumentTypeError, match="programs"):
         lens.trace(tiles(8, 4, 2), programs="all")  # type: ignore[arg-type] # that is the question
+    with pytest.raises(InvalidArgumentError, match="timeout: got 0"):
+        lens.trace(tiles(8, 4, 2), timeout=0)
     (step,) = lens.trace(tiles(32, 4, 8), programs=2)
     with pytest.raises(UnknownNameError, match="argument: 'z'"):
         step.traffic("z")
@@ -257,5 +451,16 @@ def test_wrong_questions() -> None:
         step.counts("x", "loads")
     with pytest.raises(UnknownNameError, match="argument: 'z'"):
         step.who("z", 0)
+    with pytest.raises(UnknownNameError, match="argument"):
+        step.traffic(["x"])  # type: ignore[arg-type] # that is the question
     with pytest.raises(InvalidArgumentError, match="program: got 3, and 2 of 8 programs ran"):
-        list(step.events(program=3))
+        step.events(program=3)
+    for program in (8, -1):
+        with pytest.raises(InvalidArgumentError, match=f"program: got {program}. Give a number under 8"):
+            step.index(program)
+    for junk in (None, "0", 0.0, True):
+        with pytest.raises(ArgumentTypeError, match="element: got a"):
+            step.who("x", junk)  # type: ignore[arg-type] # that is the question
+        with pytest.raises(ArgumentTypeError, match="program: got a"):
+            step.index(junk)  # type: ignore[arg-type] # that is the question
+    assert step.who("x", 10**30) == ()

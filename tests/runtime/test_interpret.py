@@ -20,6 +20,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench.errors import (
+    ArgumentTypeError,
     InvalidArgumentError,
     KernelError,
     OutOfBoundsError,
@@ -477,3 +478,11 @@ def test_a_numpy_array_is_no_tensor() -> None:
     output = torch.zeros(8)
     with pytest.raises(KernelError):
         interpret(Launch.of(copy_kernel, 1, np.zeros(8), output, 8, BLOCK_SIZE=8, outputs=output))
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "1", None, [1]], ids=str)
+def test_timeouts_that_are_no_time(timeout: Any) -> None:
+    """Refused before anything runs, so that no worker is stopped for them."""
+    launch = Launch.of(number_kernel, 1, torch.zeros(1), outputs=())
+    with pytest.raises((InvalidArgumentError, ArgumentTypeError), match=r"timeout: got .*Give seconds"):
+        interpret(launch, timeout=timeout)

@@ -23,6 +23,7 @@ from workbench.teach.definition import Budget, Case, eighths
 from workbench.teach.exercise import Exercise
 from workbench.teach.solutions.ex_00_2_axpy import axpy, axpy_kernel
 from workbench.teach.solutions.ex_00_3_fewer_programs_than_blocks import add_persistent_kernel
+from workbench.teach.solutions.ex_01_2_copy_any_matrix import copy_any
 from workbench.teach.solutions.ex_02_3_fuse_it import multiply_add, multiply_add_kernel
 
 AXPY = teach.exercise("00-2")
@@ -179,6 +180,26 @@ def test_output_that_is_not_contiguous() -> None:
     verdict = AXPY.evaluate(axpy_with(axpy_kernel, every_other))
     assert verdict.kind == "out of bounds"
     assert "writes beside the elements of its output" in verdict.text
+
+
+def test_output_that_has_to_be_contiguous() -> None:
+    """What torch.empty_like makes of a transposed matrix, stored to as if it were contiguous, and rightly."""
+    copy = teach.exercise("01-2")
+    contiguous: Any = copy_any(torch.zeros(40, 70)).steps[0].kernel
+
+    def answer(x: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        grid = (triton.cdiv(x.shape[0], 32), triton.cdiv(x.shape[1], 32))
+        arguments = (x, output, *x.shape, *x.stride())
+        return Launch.of(contiguous, grid, *arguments, outputs=output, TILE=32)
+
+    verdict = copy.evaluate(answer)
+    assert verdict.kind == "wrong strides"
+    assert verdict.text.splitlines() == [
+        "01-2 copy any matrix: the output of copy_any(float32[70, 40]) is not contiguous: its shape is "
+        "[70, 40], and its strides are [1, 70].",
+        "  torch.empty(shape) makes a contiguous tensor; torch.empty_like(x) takes the strides of x.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -888,7 +909,12 @@ def test_a_budget_of_sectors() -> None:
     assert "it moves no more bytes than it must, in no more sectors than it may." in verdict.text
     verdict = exercise.evaluate(answer(double_spread_out_kernel))
     assert verdict.kind == "over budget"
-    assert verdict.text.endswith("it touches 4,096 sectors where 512 would do.")
+    line = line_of(double_spread_out_kernel, "tl.store")
+    assert verdict.text.splitlines()[1:] == [
+        "  For answer(float32[2048]), it touches 4,096 sectors where 512 would do:",
+        f"    load of x_pointer, line {line}: 2,048 sectors, 32 bits a lane",
+        f"    store of output_pointer, line {line}: 2,048 sectors, 32 bits a lane",
+    ]
 
 
 def test_a_kernel_whose_sectors_cannot_be_counted() -> None:

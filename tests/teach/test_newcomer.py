@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench import teach
+from workbench import lens, teach
 from workbench.launch import Launch
 from workbench.teach.newcomer import MISTAKES, hint
 from workbench.teach.solutions.ex_00_2_axpy import axpy_kernel
@@ -242,6 +242,20 @@ def grid_not_rounded_up(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launc
     return Launch.of(axpy_kernel, grid, x, y, output, x.numel(), alpha, outputs=output, BLOCK_SIZE=64)
 
 
+@triton.jit
+def max_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    value = alpha * tl.load(x + i, mask=i < length)
+    tl.store(output + i, max(value, tl.load(y + i, mask=i < length)), mask=i < length)
+
+
+def all_steps_for_one(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+    launch: Launch = launching(axpy_kernel)(alpha, x, y)
+    steps: Any = lens.compile(launch, "sm_90")
+    assert steps.registers <= 255
+    return launch
+
+
 MADE: dict[str, list[Answer]] = {
     "a kernel called like a function": [called_like_a_function],
     "a pointer indexed like an array": [
@@ -272,6 +286,7 @@ MADE: dict[str, list[Answer]] = {
         launching(arange_from_program_kernel),
     ],
     "a block size that is no power of two": [launching(axpy_kernel, block=100)],
+    "what lens.compile or lens.trace returns, taken for one step": [all_steps_for_one],
     "a shape where a number belongs": [launching(axpy_kernel, length=lambda x: x.shape)],
     "the shape of a pointer": [
         launching(shape_in_kernel),
@@ -279,6 +294,7 @@ MADE: dict[str, list[Answer]] = {
         launching(len_in_kernel),
     ],
     "`and`, `or` or `not` with blocks": [launching(and_kernel), launching(not_kernel)],
+    "Python's max or min with blocks": [launching(max_kernel)],
     "`if` with a block": [launching(if_kernel), launching(conditional_expression_kernel)],
     "a launch without a grid": [without_a_grid],
     "a grid that is not rounded up": [grid_not_rounded_up],
@@ -319,6 +335,17 @@ def test_a_process_that_compiles_says_it_otherwise() -> None:
     assert "a kernel is not called like a function" in hint(
         said, "axpy_kernel(x, y, output, x.numel(), alpha)"
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["inside = row < rows & column < columns", "inside = row[:, None] < rows & column[None, :] < columns"],
+)
+def test_comparisons_without_parentheses(line: str) -> None:
+    """Python reads them as one chain, with a hidden `and`."""
+    said = "ValueError: a tile of 1024 elements is neither true nor false as a whole"
+    assert "put each comparison into parentheses" in hint(said, line)
+    assert "`if` decides once" in hint(said, "if row[0] < rows:")
 
 
 def test_what_is_no_newcomers_mistake_has_no_hint() -> None:

@@ -18,7 +18,7 @@ def drawn_texts(figure: Figure) -> list[Text]:
         for axes in figure.axes
         for axis in (axes.xaxis, axes.yaxis)
         for tick in axis.get_major_ticks()
-        if not axis.get_view_interval()[0] <= tick.get_loc() <= axis.get_view_interval()[1]
+        if not min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())
     }
     found = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_visible()]
     return [text for text in found if text.get_text().strip() and id(text) not in unseen]

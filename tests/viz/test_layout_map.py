@@ -16,7 +16,7 @@ from tests.viz.test_style import contrast
 from workbench.errors import ArgumentTypeError, UnknownNameError
 from workbench.lens.layout import Layout, SharedLayout
 from workbench.viz import figure_png
-from workbench.viz.layout_map import (
+from workbench.viz.layout_maps import (
     LayoutWidget,
     describe_layout_map,
     layout_map,
@@ -158,6 +158,50 @@ def test_warps_are_named_where_their_elements_begin() -> None:
     assert not any("warp" in text for text in in_cells(layout_map(ACCUMULATOR)).values())  # there is only one
 
 
+@pytest.mark.parametrize(("size", "is_outlined"), [(128, True), (256, False)])
+def test_outlines_of_warps_never_hide_what_they_surround(size: int, is_outlined: bool) -> None:
+    """A warp of one row: of large tiles its outlines would be all that is seen."""
+    layout = blocked(size, size)
+    figure = layout_map(layout, theme="light")
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined] # Agg's canvas has it
+    box = figure.axes[0].get_window_extent()
+    height = pixels.shape[0]
+    inside = pixels[int(height - box.y1) + 4 : int(height - box.y0) - 4, int(box.x0) + 4 : int(box.x1) - 4]
+    colored = inside.max(axis=-1) - inside.min(axis=-1) > 40  # neither black, white nor gray
+    assert colored.mean() > 0.4
+    said = "\n".join(texts(figure))
+    assert ("outlined" in said) == is_outlined == ("outlined" in describe_layout_map(layout))
+    assert ("outlines of warps" in said) != is_outlined
+
+
+def test_indices_of_many_dimensions_have_their_room() -> None:
+    layout = Layout(
+        "#ttg.blocked<{...}>",
+        (2, 2, 2, 4, 8),
+        ((0, 0, 0, 0, 1), (0, 1, 0, 0, 0), (1, 0, 0, 0, 0)),
+        ((0, 0, 0, 0, 2), (0, 0, 0, 0, 4), (0, 0, 0, 1, 0), (0, 0, 0, 2, 0), (0, 0, 1, 0, 0)),
+        ((0, 0, 0, 0, 0),),
+    )
+    figure = layout_map(layout)
+    assert "1, 1, 1, 3" in texts(figure)
+    assert outside(figure) == []
+    assert overlaps(figure) == []
+
+
+def test_what_is_cut_is_said_in_words() -> None:
+    wide = Layout(
+        "#ttg.blocked<{...}>",
+        (1, 512),
+        tuple((0, 32 << bit) for bit in range(4)),
+        tuple((0, 1 << bit) for bit in range(5)),
+        (),
+    )
+    assert "Drawn are the first 256 columns of 512." in "\n".join(texts(layout_map(wide)))
+    one = Layout("#ttg.blocked<{...}>", (1,), (), ((0,),) * 5, ())
+    assert describe_layout_map(one).startswith("Tile of 1 element in 1 warp × 32 lanes × 1 register")
+
+
 def test_a_tile_of_one_dimension_goes_on_in_the_next_row() -> None:
     figure = layout_map(LINE)
     drawn, colors = cells(figure), number_colors(32)
@@ -202,9 +246,7 @@ def test_numbers_can_be_read_in_cells_of_every_color_and_no_two_lanes_look_the_s
 def test_what_the_picture_leaves_out_is_said() -> None:
     assert "Each element is held in 16 places: the first is drawn." in "\n".join(texts(layout_map(COPIES)))
     assert "Padding is not drawn: 4 elements after each 32." in "\n".join(texts(layout_map(PADDED)))
-    assert "Drawn are the first 16 rows of 16 and 256 columns of 2048." in "\n".join(
-        texts(layout_map(ALL["huge"]))
-    )
+    assert "Drawn are the first 256 columns of 2048." in "\n".join(texts(layout_map(ALL["huge"])))
     assert len(cells(layout_map(ALL["huge"]))[0]) == 256
 
 

@@ -26,7 +26,8 @@ from workbench.lens.layout import Layout, SharedLayout
 from workbench.lens.trace import StepTrace
 from workbench.runtime.source import KernelSource, pack
 from workbench.viz import figure_png
-from workbench.viz.source_lens import SourceLensWidget, describe_source_lens, source_lens
+from workbench.viz.listing import place_of
+from workbench.viz.source_widget import SourceLensWidget, describe_source_lens, source_lens
 from workbench.viz.style import THEMES, Theme
 
 M, N, K, TILE = 40, 48, 32, 16
@@ -430,3 +431,17 @@ def test_bad_choices_are_named(seen: Seen) -> None:
     widget = SourceLensWidget(*seen.all)
     with pytest.raises(UnknownNameError, match="shown: 'sm_75'"):
         widget.chosen = ("sm_75",)
+
+
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        ("/tmp/ipykernel_123/4567890.py", "a notebook cell"),  # its name says nothing to the reader
+        ("/home/someone/kernels.py", "kernels.py"),
+    ],
+)
+def test_where_a_function_was_written_is_said_in_words(file: str, place: str) -> None:
+    assert (
+        place_of(SimpleNamespace(name="scale", file=file, line=7, text="def scale(x):\n    return x"))
+        == place
+    )

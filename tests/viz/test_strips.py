@@ -21,13 +21,9 @@ from workbench.lens.layout import Layout, SharedLayout
 from workbench.lens.memory import BankConflicts, Coalescing
 from workbench.lens.trace import Event, Site
 from workbench.viz import figure_png
-from workbench.viz.layout_map import number_colors
-from workbench.viz.strips import (
-    bank_strip,
-    coalescing_strip,
-    describe_bank_strip,
-    describe_coalescing_strip,
-)
+from workbench.viz.bank_strips import bank_strip, describe_bank_strip
+from workbench.viz.layout_maps import number_colors
+from workbench.viz.sector_strips import coalescing_strip, describe_coalescing_strip
 from workbench.viz.style import THEMES, Theme
 
 

@@ -70,6 +70,18 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> 
     assert outside(figure) == []
 
 
+def test_a_row_one_pixel_high_can_be_seen_inside_its_outline() -> None:
+    """Masked lanes below make it as thin as that."""
+    figure = trace_map(transpose(1, 3000, 128), 0, theme="light")
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined] # Agg's canvas has it
+    axes = next(one for one in figure.axes if one.get_images())
+    left, top = int(axes.bbox.x0), int(pixels.shape[0] - axes.bbox.y1)
+    loaded = [round(255 * part) for part in to_rgb(PALETTES["light"].series[0])]
+    near = pixels[top - 2 : top + 3, left + 2 : left + 5].astype(int)
+    assert (np.abs(near - loaded) < 30).all(axis=(1, 2)).any()
+
+
 def test_long_and_foreign_names_have_their_place() -> None:
     from dataclasses import replace
 

@@ -66,7 +66,7 @@ class Line:
         driver, torch, triton: versions.
         commit: of this repository; "-dirty" behind it where files were changed; "unknown" outside of git.
         when: ISO time to the second, with its offset from UTC.
-        op: the operator's name in `ops.py`, its backward `<op>_backward`.
+        op: the operator's name in `ops`, its backward `<op>_backward`.
         case: the problem, in the keys of one family of `CASE_KEYS`; a matrix product's `layout` is one of
             `LAYOUTS`.
         dtype: one of `DTYPES`.
@@ -588,7 +588,7 @@ _COUNT = (_is_count, "Give a whole number of 0 or more, or null where it is unkn
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("run", "device", "driver", "torch", "triton", "commit", "provider", "data"), _TEXT),
     "when": (_is_when, "Give a time such as 2026-01-31T12:00:00+00:00."),
-    "op": (lambda value: _is_text(value) and value.isidentifier(), "Give the operator's name in ops.py."),
+    "op": (lambda value: _is_text(value) and value.isidentifier(), "Give the operator's name in ops."),
     "case": (_is_case, _CASE_FIX),
     "dtype": (lambda value: value in DTYPES, f"Known: {', '.join(DTYPES)}."),
     "mode": (lambda value: value in MODES, f"Known: {', '.join(MODES)}."),

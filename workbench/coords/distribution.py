@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,12 @@ class TileDistributionEncoding:
         return self._lengths_of(self._ys)
 
     def x(self, p: Sequence[int], y: Sequence[int]) -> tuple[int, ...]:
-        """The element that the processor `p`, (warp, lane) or (lane,), holds as its value `y`."""
+        """The element that the processor `p`, (warp, lane) or (lane,), holds as its value `y`.
+
+        Raises:
+            InvalidArgumentError: there is no such processor or value.
+            ArgumentTypeError: `p` or `y` is no sequence of whole numbers.
+        """
         _check_index("p", p, self.ps_lengths)
         _check_index("y", y, self.ys_lengths)
         return tuple(int(x) for x in self._xs(p, y))
@@ -230,7 +236,9 @@ def _dimension_text(dimension: _Dimension) -> str:
     return f"H[{major - 1}][{minor}]" if major else f"R[{minor}]"
 
 
-def _check_index(argument: str, index: Sequence[int], lengths: Lengths) -> None:
+def _check_index(argument: str, index: object, lengths: Lengths) -> None:
+    if not isinstance(index, Sequence) or not all(isinstance(i, Integral) for i in index):
+        raise ArgumentTypeError(argument, f"got {index!r}", "Give a tuple of whole numbers.")
     inside = len(index) == len(lengths) and all(0 <= i < n for i, n in zip(index, lengths, strict=True))
     if not inside:
         raise InvalidArgumentError(

@@ -13,7 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.errors import UnknownNameError, check_power_of_two
+from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError, check_power_of_two
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.launch import Launch, Work
 
 
@@ -79,7 +80,8 @@ def spread(values: torch.Tensor, pattern: str) -> torch.Tensor:
     """A 1-D tensor in which `values` lie where the pattern reads them; zeros between.
 
     Raises:
-        UnknownNameError: the pattern. InvalidArgumentError: their number is no power of two.
+        UnknownNameError: the pattern. InvalidArgumentError: their number is no power of two, or so large that
+            offsets of the kernel would not fit into 32 bits.
     """
     at = places(pattern, values.numel(), values.device)
     source = torch.zeros(int(at.max()) + 1, dtype=values.dtype, device=values.device)
@@ -91,10 +93,18 @@ def copy_by(pattern: str, source: torch.Tensor, output: torch.Tensor, block_size
     """output[i] = source[pattern(i)], for contiguous tensors; the work is that of a copy of `output`.
 
     Raises:
-        as :func:`spread`.
+        as :func:`spread`; and TensorMismatchError: dtypes differ, a tensor is not contiguous, or `source`
+            does not have the elements that the pattern reads.
     """
     length = output.numel()
     _check(pattern, length)
+    _check_alike(source, output)
+    if source.numel() <= _last(pattern, length):
+        raise TensorMismatchError(
+            "source",
+            f"{source.numel()} elements",
+            f"{pattern} reads element {_last(pattern, length)}: give spread(values, {pattern!r}).",
+        )
     work = Work(flops=0, bytes=2 * output.nbytes)
     return Launch.of(
         pattern_kernel, (triton.cdiv(length, block_size),), source, output, length,
@@ -106,6 +116,25 @@ def _check(pattern: str, length: int) -> None:
     if pattern not in PATTERNS:
         raise UnknownNameError("pattern", pattern, PATTERNS)
     check_power_of_two("length", length)
+    if _last(pattern, length) > MOST_OFFSETS_IN_32_BITS:
+        raise InvalidArgumentError(
+            "length", f"got {length}", "The last element that is read must be one of the first 2^31."
+        )
+
+
+def _last(pattern: str, length: int) -> int:
+    """The highest place that a pattern reads."""
+    last = length - 1
+    return {"shifted": last + 1, "every_second": 2 * last, "every_eighth": 8 * last}.get(pattern, last)
+
+
+def _check_alike(x: torch.Tensor, output: torch.Tensor) -> None:
+    """Refuse what the kernels, which know no strides, would copy wrongly."""
+    if x.dtype != output.dtype:
+        raise TensorMismatchError("output", f"it is {output.dtype}, not {x.dtype}", "Give one of that dtype.")
+    for name, tensor in (("source", x), ("output", output)):
+        if not tensor.is_contiguous():
+            raise TensorMismatchError(name, f"its strides are {tensor.stride()}", "Give a contiguous one.")
 
 
 @triton.jit
@@ -129,8 +158,12 @@ def transpose_tile_kernel(x_pointer, output_pointer, rows, columns, TILE: tl.con
 
 
 def transpose_rows(x: torch.Tensor, output: torch.Tensor, block_size: int = 1024) -> Launch:
-    """output = x.t(), row by row; both contiguous matrices."""
-    rows, columns = x.shape
+    """output = x.t(), row by row; both contiguous matrices.
+
+    Raises:
+        TensorMismatchError: they are not, or their shapes or dtypes do not fit, or they have 2^31 elements.
+    """
+    rows, columns = _matrix(x, output)
     return Launch.of(
         transpose_rows_kernel, (rows, triton.cdiv(columns, block_size)), x, output, rows, columns,
         outputs=output, work=Work(flops=0, bytes=2 * x.nbytes), BLOCK_SIZE=block_size,
@@ -138,13 +171,27 @@ def transpose_rows(x: torch.Tensor, output: torch.Tensor, block_size: int = 1024
 
 
 def transpose_tiles(x: torch.Tensor, output: torch.Tensor, tile: int = 64) -> Launch:
-    """output = x.t(), tile by tile; both contiguous matrices."""
-    rows, columns = x.shape
+    """output = x.t(), tile by tile; both contiguous matrices. Raises as :func:`transpose_rows`."""
+    rows, columns = _matrix(x, output)
     grid = (triton.cdiv(rows, tile), triton.cdiv(columns, tile))
     return Launch.of(
         transpose_tile_kernel, grid, x, output, rows, columns,
         outputs=output, work=Work(flops=0, bytes=2 * x.nbytes), TILE=tile,
     )  # fmt: skip
+
+
+def _matrix(x: torch.Tensor, output: torch.Tensor) -> tuple[int, int]:
+    """Rows and columns of `x`, of which `output` can be the transpose."""
+    if x.dim() != 2 or output.shape != x.shape[::-1]:
+        raise TensorMismatchError(
+            "x, output",
+            f"shapes {tuple(x.shape)} and {tuple(output.shape)}",
+            "Give a matrix, and one of the transposed shape.",
+        )
+    _check_alike(x, output)
+    if x.numel() > MOST_OFFSETS_IN_32_BITS:
+        raise TensorMismatchError("x", f"{x.numel()} elements", "Give fewer than 2^31.")
+    return x.shape[0], x.shape[1]
 
 
 def _copying(pattern: str) -> Callable[..., Callable[[], torch.Tensor]]:

@@ -1,10 +1,16 @@
-"""How tensors of one shape lie in memory, described in as few dimensions as possible."""
+"""How tensors lie in memory, described in as few dimensions as possible."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 MOST_OFFSETS_IN_32_BITS = 2**31 - 1
+
+# The widest access of a lane. A hint about divisibility beyond that changes nothing.
+ACCESS_BYTES = 16
 
 
 def collapse(
@@ -27,14 +33,103 @@ def collapse(
         key=lambda i: (strides[-1][i], shape[i]),
         reverse=True,
     )
-    dims = [(shape[i], tuple(s[i] for s in strides)) for i in order]
+    return _merged(shape, strides, order)
+
+
+class Rows(NamedTuple):
+    """A tensor as rows and columns.
+
+    Attributes:
+        row_sizes, row_strides: of the dimensions that are the rows, outermost first, at least one.
+        col_sizes, col_strides: of the dimensions that are the columns.
+        distinct: elements that differ in memory: what is expanded counts once.
+    """
+
+    row_sizes: tuple[int, ...]
+    row_strides: tuple[int, ...]
+    col_sizes: tuple[int, ...]
+    col_strides: tuple[int, ...]
+    distinct: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+        return math.prod(self.row_sizes)
+
+    @property
+    def cols(self) -> int:
+        """How many columns."""
+        return math.prod(self.col_sizes)
+
+    @property
+    def layout(self) -> tuple[tuple[int, ...], ...]:
+        """As the access function `transfer.strided` takes it."""
+        return self.row_sizes, self.row_strides, self.col_sizes, self.col_strides
+
+    @property
+    def are_cols_neighbors(self) -> bool:
+        """Whether columns, rather than rows, lie closest together in memory."""
+        return self.rows == 1 or self.col_strides[-1] <= self.row_strides[-1]
+
+    def divisors(self, itemsize: int) -> tuple[int, ...]:
+        """What divides each integer of `layout`, in order, as far as it widens an access."""
+        most = ACCESS_BYTES // itemsize
+        return tuple(math.gcd(value, most) for part in self.layout for value in part)
+
+    def is_wide(self, padded: int = 0) -> bool:
+        """Whether offsets, or counts up to `padded`, need 64 bits."""
+        pairs = zip(self.row_sizes + self.col_sizes, self.row_strides + self.col_strides, strict=True)
+        reach = sum((size - 1) * stride for size, stride in pairs)
+        return max(reach, padded) > MOST_OFFSETS_IN_32_BITS
+
+
+@lru_cache(maxsize=4096)
+def rows_of(
+    shape: Sequence[int],
+    strides: tuple[tuple[int, ...], ...],
+    dims: frozenset[int],
+    in_order: bool = True,
+) -> tuple[Rows, ...]:
+    """See tensors of one shape, with elements, as rows and columns of the same sizes.
+
+    Args:
+        shape: of all.
+        strides: of each tensor.
+        dims: the dimensions that are the columns, from 0; all others are the rows, in their order.
+        in_order: number a row's columns in the order of `dims`; else in the order of the last one's memory.
+    """
+    kept = [d for d in range(len(shape)) if d not in dims]
+    reduced = sorted(dims)
+    if not in_order:
+        reduced.sort(key=lambda d: (strides[-1][d], shape[d]), reverse=True)
+    row_sizes, row_strides = _merged(shape, strides, kept)
+    col_sizes, col_strides = _merged(shape, strides, reduced)
+    return tuple(
+        Rows(
+            row_sizes, along_rows, col_sizes, along_cols,
+            math.prod(n for n, step in zip(shape, steps, strict=True) if step),
+        )
+        for along_rows, along_cols, steps in zip(row_strides, col_strides, strides, strict=True)
+    )  # fmt: skip
+
+
+def _merged(
+    shape: Sequence[int], strides: Sequence[Sequence[int]], dims: Sequence[int]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Sizes of `dims` and each tensor's strides, outermost first, at least one dimension.
+
+    Dimensions of one element are dropped, and those that follow one another in every tensor are merged.
+    """
     merged: list[tuple[int, tuple[int, ...]]] = []
-    for length, steps in reversed(dims):
-        if merged and all(
-            step == merged[-1][0] * inner for step, inner in zip(steps, merged[-1][1], strict=True)
-        ):
-            merged[-1] = (merged[-1][0] * length, merged[-1][1])
+    for d in dims:
+        size, steps = shape[d], tuple(each[d] for each in strides)
+        if size == 1:
+            continue
+        if merged and all(outer == size * inner for outer, inner in zip(merged[-1][1], steps, strict=True)):
+            merged[-1] = (merged[-1][0] * size, steps)
         else:
-            merged.append((length, steps))
-    merged = merged[::-1] or [(1, (1,) * len(strides))]
-    return tuple(m[0] for m in merged), [tuple(m[1][t] for m in merged) for t in range(len(strides))]
+            merged.append((size, steps))
+    merged = merged or [(1, (1,) * len(strides))]
+    return tuple(size for size, _ in merged), [
+        tuple(steps[t] for _, steps in merged) for t in range(len(strides))
+    ]

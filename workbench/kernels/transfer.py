@@ -105,6 +105,8 @@ def is_supported(source: torch.Tensor, destination: torch.Tensor) -> str:
     for name, tensor in (("source", source), ("destination", destination)):
         if not isinstance(tensor, torch.Tensor):
             return f"{name} is a {type(tensor).__name__}, not a tensor"
+        if tensor.is_nested:
+            return f"{name} is nested"
         if tensor.layout != torch.strided:
             return f"the layout of {name} is {tensor.layout}"
         if tensor.is_quantized:
@@ -117,8 +119,10 @@ def is_supported(source: torch.Tensor, destination: torch.Tensor) -> str:
         return f"shapes differ: source {tuple(source.shape)}, destination {tuple(destination.shape)}"
     if source.numel() == 0:
         return ""
-    if any(n > 1 and not step for n, step in zip(destination.shape, destination.stride(), strict=True)):
-        return f"several elements of destination share one address: its strides are {destination.stride()}"
+    if _may_share(destination):
+        return (
+            f"several elements of destination may share one address: its strides are {destination.stride()}"
+        )
     if _overlap(source, destination):
         return "source and destination overlap in memory"
     return ""
@@ -139,7 +143,7 @@ def launch(
     Args:
         source: a tensor of any shape, dtype and strides, expanded ones too.
         destination: a tensor of the same shape and dtype on the same device, of any strides in which no two
-            elements share memory.
+            elements share memory: each steps over all that the shorter ones reach.
         tile: a program's elements along each of the :func:`merged` dimensions, powers of two of which at most
             three are over 1; where fewer are given, those of the last dimensions. None: see
             :func:`default_tile`.
@@ -150,10 +154,7 @@ def launch(
         TensorMismatchError: shapes, dtypes, layouts or devices do not fit; the message says which.
         InvalidArgumentError, ArgumentTypeError: `tile` or `num_warps`.
     """
-    if reason := is_supported(source, destination):
-        raise TensorMismatchError(
-            "source, destination", reason, "Give two plain tensors of one shape and dtype that lie apart."
-        )
+    _check(source, destination)
     source_words, destination_words = _in_words(source), _in_words(destination)
     layout = _layout(source_words.shape, source_words.stride(), destination_words.stride())
     word_bytes = source_words.element_size()
@@ -190,17 +191,26 @@ _launches = LaunchCache()
 
 
 def run(source: torch.Tensor, destination: torch.Tensor) -> None:
-    """`launch(source, destination).run()`, kept ready for tensors that lie alike; they share no memory."""
+    """`launch(source, destination).run()`, kept ready for tensors that lie alike; they share no memory.
+
+    Neither is a view that negates or conjugates what lies in memory.
+    """
+    if source.dtype != destination.dtype:  # as words, those of one width would pass
+        _check(source, destination)
     source, destination = _in_words(source), _in_words(destination)
-    key = (source.shape, source.stride(), destination.stride(), source.dtype, source.device)
-    _launches.run(key, launch, source, destination)
+    places = tuple((tensor.shape, tensor.stride(), tensor.device) for tensor in (source, destination))
+    _launches.run((places, source.dtype), launch, source, destination)
 
 
 def merged(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
     """The lengths of the fewest dimensions that describe the transfer, in the order of destination's memory.
 
     Elements of 16 bytes are moved as two words, which count as one more dimension.
+
+    Raises:
+        TensorMismatchError: as :func:`launch`.
     """
+    _check(source, destination)
     source, destination = _in_words(source), _in_words(destination)
     return _layout(source.shape, source.stride(), destination.stride()).sizes
 
@@ -269,6 +279,12 @@ def _checked_tile(tile: Sequence[int], sizes: tuple[int, ...]) -> tuple[int, ...
         raise InvalidArgumentError(
             "tile", f"got {tuple(lengths)}", f"At most {MOST_AXES} lengths may be over 1."
         )
+    if math.prod(lengths) > tl.TRITON_MAX_TENSOR_NUMEL:
+        raise InvalidArgumentError(
+            "tile",
+            f"got {tuple(lengths)}, {math.prod(lengths)} elements",
+            f"Triton's tiles have at most {tl.TRITON_MAX_TENSOR_NUMEL}.",
+        )
     return (1,) * (len(sizes) - len(lengths)) + tuple(lengths)
 
 
@@ -315,6 +331,27 @@ def _in_words(tensor: torch.Tensor) -> torch.Tensor:
         tensor = torch.view_as_real(tensor)
     word = _WORDS[tensor.element_size()]
     return tensor if tensor.dtype == word else tensor.view(word)
+
+
+def _check(source: torch.Tensor, destination: torch.Tensor) -> None:
+    if reason := is_supported(source, destination):
+        raise TensorMismatchError(
+            "source, destination", reason, "Give two plain tensors of one shape and dtype that lie apart."
+        )
+
+
+def _may_share(tensor: torch.Tensor) -> bool:
+    """Whether some stride does not step over all that the shorter ones reach.
+
+    Then two elements may lie at one address; to find out for certain could cost more than the copy.
+    """
+    reach = 0
+    for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length > 1:
+            if step <= reach:
+                return True
+            reach += (length - 1) * step
+    return False
 
 
 def _overlap(source: torch.Tensor, destination: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,13 @@ from triton.runtime.jit import compute_cache_key, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
-from workbench.errors import InvalidArgumentError, KernelError, MissingPackageError, WorkbenchError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    KernelError,
+    MissingPackageError,
+    WorkbenchError,
+)
 from workbench.launch import kernel_error
 from workbench.lens._instructions import Instruction, from_assembly, from_sass
 from workbench.lens._layouts import tensor_layouts
@@ -46,6 +52,7 @@ def build(request: Request) -> CompiledStep:
     Raises:
         KernelError: it does not compile; file and line are the learner's.
         InvalidArgumentError: an option that the target's vendor does not have.
+        ArgumentTypeError: an option that is a whole number is given as something else.
     """
     on = target(request.target)
     kernel = unpack(request.kernel)
@@ -64,7 +71,7 @@ def _compiled(kernel: Any, request: Request, on: Target) -> CompiledStep:
     arguments = {name: _stand_in(value) for name, value in request.arguments}
     keywords = {name: _stand_in(value) for name, value in request.keywords}
     options = {name: value for name, value in keywords.items() if name not in arguments}
-    _check_options(kernel, options, backend, on)
+    _check_options(kernel, options, backend.parse_options({}).__dict__, on)
     # As JITFunction.run does, with another target than this machine's.
     keywords["debug"] = keywords.get("debug", kernel.debug) or knobs.runtime.debug
     keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
@@ -119,14 +126,19 @@ def _stand_in(value: Any) -> Any:
     return value
 
 
-def _check_options(kernel: Any, options: Iterable[str], backend: Any, on: Target) -> None:
-    known = backend.parse_options({}).__dict__
-    for name in options:
-        if name not in known:
+def _check_options(kernel: Any, options: Mapping[str, Any], defaults: Mapping[str, Any], on: Target) -> None:
+    argument = f"meta of {kernel.fn.__name__}"
+    for name, value in options.items():
+        if name not in defaults:
             raise InvalidArgumentError(
-                f"meta of {kernel.fn.__name__}",
+                argument,
                 f"{on.vendor} GPUs have no option {name!r}",
                 f"Leave it out to compile for {on.name}.",
+            )
+        # None is the default, to Triton.
+        if type(defaults[name]) is int and type(value) not in (int, type(None)):
+            raise ArgumentTypeError(
+                argument, f"{name} is {value!r}, a {type(value).__name__}", "Give a whole number."
             )
 
 
@@ -149,7 +161,7 @@ def _taken_apart(binary: Any, backend: Any, on: Target, home: Home) -> CompiledS
     missing: dict[str, str] = {}
     if on.vendor == "NVIDIA":
         stages["ptx"] = binary.asm["ptx"]
-        used = _nvidia_resources(binary.asm["cubin"])
+        used = _nvidia_resources(binary.asm["cubin"], stages["ptx"])
         instructions = _nvidia_instructions(binary.asm["cubin"], stages, missing, home)
     else:
         stages["amdgcn"] = binary.asm["amdgcn"]
@@ -189,7 +201,7 @@ class _Resources:
     local_bytes: int
 
 
-def _nvidia_resources(cubin: bytes) -> _Resources:
+def _nvidia_resources(cubin: bytes, ptx: str) -> _Resources:
     tool = _tool("cuobjdump")
     if tool is None:
         raise MissingPackageError(
@@ -202,7 +214,10 @@ def _nvidia_resources(cubin: bytes) -> _Resources:
     if match is None:
         raise RuntimeError(f"cuobjdump says nothing of registers: {report.stdout}{report.stderr}")
     local = int(match[2]) + int(match[3])
-    return _Resources(registers=int(match[1]), spills=local // 4, local_bytes=local)
+    # The kernel's own local variables, such as the arguments of a print, are in PTX; what the assembler adds
+    # to them are spills.
+    own = sum(map(int, re.findall(r"^\s*\.local .*__local_depot\d+\[(\d+)\]", ptx, re.MULTILINE)))
+    return _Resources(registers=int(match[1]), spills=max(local - own, 0) // 4, local_bytes=local)
 
 
 def _amd_resources(amdgcn: str) -> _Resources:
@@ -304,13 +319,23 @@ def _in_the_learners_terms(kernel: Any, error: Exception, output: str) -> Kernel
     if match := re.search(rf'"?{re.escape(file)}"?:(\d+):\d+\)?: error: (.*)', output):
         line = int(match[1])
         return KernelError(
-            function.__name__, match[2], file=file, line=line, source=linecache.getline(file, line)
+            function.__name__,
+            _assertion(output) or match[2],
+            file=file,
+            line=line,
+            source=linecache.getline(file, line),
         )
     if match := re.search(r"(?:error|fatal) *: +(.*(?:\n\s+.*)?)", output):
         found = _line_by_ptx(output, Home(file, compat.definition_line(kernel)))
         source = linecache.getline(file, found) if found else None
         return KernelError(function.__name__, match[1].strip(), file=file, line=found, source=source)
     return kernel_error(kernel, error)
+
+
+def _assertion(output: str) -> str:
+    """The compiler's assertion that failed: behind it, its passes only say that there were failures."""
+    failed = re.search(r"Assertion `(.*)' failed", output)
+    return f"the compiler does not expect it: its assertion {failed[1]!r} fails" if failed else ""
 
 
 def _line_by_ptx(output: str, home: Home) -> int | None:

@@ -36,7 +36,7 @@ class Instruction:
             (s_waitcnt, DEPBAR), shuffles, atomics and spills are "other".
         bits: for a memory access, how many a lane moves; None elsewhere, and where one thread moves a whole
             tile (TMA).
-        file: the kernel's own file.
+        file: the kernel's own file; that of the function where one is called and not inlined (`noinline`).
         line: the line in it that the instruction comes from.
         inlined: where that line calls a tile operator, the (file, line) in it, and so on down.
     """
@@ -139,11 +139,12 @@ _PTX_START = re.compile(r"(@!?%\w+\s+)?[a-z]\w*[.\w:]*(\s|;|$)")
 def _amd_statements(amdgcn: str) -> Iterator[tuple[int, str]]:
     """Number, from 0, and text of every instruction: what is indented and no directive, up to the data."""
     for number, line in enumerate(amdgcn.splitlines()):
-        text = line.split(";")[0].rstrip()
+        text, _, comment = (part.rstrip() for part in line.partition(";"))
         if text.strip().startswith(".section") and ".rodata" in text:
             return
         if text[:1].isspace() and not text.strip().startswith("."):
-            yield number, text.strip()
+            # CDNA2 spills by the instructions that access buffers; only the comment tells them apart.
+            yield number, f"{text} ;{comment}".strip() if "Folded" in comment else text.strip()
 
 
 def _instruction(classes: Sequence[_Class], text: str, chain: Chain, home: Home) -> Instruction:
@@ -216,8 +217,14 @@ def _amd_bits(opcode: str, text: str) -> int | None:
     return 16 if "short" in opcode else None
 
 
+def _amd_atomic_bits(opcode: str, text: str) -> int:
+    """Without a type in the name 32, or 64 for those that end in `_x2`."""
+    return _amd_bits(opcode, text) or (64 if opcode.endswith("_x2") else 32)
+
+
 # The opcodes are listed in AMD's "Instruction Set Architecture" guides, one for each of CDNA2 to 4, RDNA3, 4.
 _AMD_CLASSES = _classes(
+    ("other", r".*; \d+-byte Folded (Spill|Reload)", _amd_bits),
     ("matrix", r"v_(mfma|smfmac|wmma|swmmac)_.*", _no_access),
     ("asynchronous copy", r"(global|buffer)_load_(lds_.*|.* lds\b.*)", _amd_bits),
     ("global load", r"(global|buffer|flat)_load_.*", _amd_bits),
@@ -226,7 +233,8 @@ _AMD_CLASSES = _classes(
     ("shared store", r"ds_(write|store).*", _amd_bits),
     ("barrier", r"s_barrier.*", _no_access),
     ("conversion", r"v_cvt_.*", _no_access),
-    ("other", r"scratch_(load|store)_.*|(global|buffer|flat|ds)_atomic_.*", _amd_bits),
+    ("other", r"scratch_(load|store)_.*", _amd_bits),
+    ("other", r"(global|buffer|flat)_atomic_.*", _amd_atomic_bits),
 )
 
 

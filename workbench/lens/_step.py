@@ -30,11 +30,12 @@ class CompiledStep:
             a comment with the source lines before each group of instructions.
         missing: what could not be had, such as "sass", and why. `instructions` are those of PTX then.
         registers: 32-bit registers of a thread; on CDNA vector and accumulation registers together.
-        spills: registers that did not suffice: on NVIDIA the 32-bit words of local memory that a thread has,
-            as Triton counts them; on AMD how many times a vector register is stored to be read back later.
-            0 where all fits.
+        spills: registers that did not suffice: on NVIDIA the 32-bit words of local memory that the assembler
+            gives a thread to keep them in; on AMD how many times a vector register is stored to be read back
+            later. 0 where all fits.
         shared_bytes: shared memory (AMD: LDS) of a block, which is a program.
-        local_bytes: local memory (AMD: scratch) of a thread.
+        local_bytes: local memory (AMD: scratch) of a thread: for spills, and for the kernel's own local
+            variables, such as the arguments of a print.
         threads: in a block; warps that the compiler adds to specialize them included.
         warp_size: threads in a warp.
         instructions: in the order of the text.
@@ -91,7 +92,8 @@ class CompiledStep:
         """The instructions that come from each line of the kernel's own file, lines in order."""
         lines: dict[int, list[Instruction]] = {}
         for each in self.instructions:
-            lines.setdefault(each.line, []).append(each)
+            if each.file == self.file:
+                lines.setdefault(each.line, []).append(each)
         return {line: tuple(lines[line]) for line in sorted(lines)}
 
 

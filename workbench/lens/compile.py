@@ -16,7 +16,14 @@ from typing import Any
 import torch
 
 from workbench import compat
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, KernelError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    KernelError,
+    UnknownNameError,
+    check_each,
+    check_type,
+)
 from workbench.launch import Launch, Step
 from workbench.lens import targets
 from workbench.lens._instructions import KINDS, Instruction, Kind
@@ -53,16 +60,19 @@ def compile(launch: Launch, target: str, **meta: Any) -> tuple[CompiledStep, ...
             num_warps=4`). A parameter counts for the kernels that have it, an option for all.
 
     Raises:
+        ArgumentTypeError: `launch` is no launch; an option is a whole number and given as something else; or
+            an argument is something that only this process has, such as a lambda.
         UnknownNameError: `target`, or a name in `meta` that no kernel of the launch has.
         InvalidArgumentError: an option that the target's vendor does not have.
         KernelError: a kernel does not compile; the message shows the line of its source.
         WorkerError: the compiler died, or took longer than two minutes. The next call starts another.
         as :meth:`Launch.check`.
     """
+    check_type("launch", launch, Launch, "Give what `launch(...)` of a kernel or Launch.of returns.")
     targets.target(target)
     launch.check()
     _check_names(launch, meta)
-    return tuple(_compiled(pickle.dumps(_request(step, target, meta))) for step in launch.steps)
+    return tuple(_compiled(_pickled(_request(step, target, meta))) for step in launch.steps)
 
 
 def _check_names(launch: Launch, meta: Iterable[str]) -> None:
@@ -85,6 +95,17 @@ def _request(step: Step, target: str, meta: Mapping[str, Any]) -> Request:
         keywords=_packed({**step.meta, **own, **options}),
         target=target,
     )
+
+
+def _pickled(request: Request) -> bytes:
+    try:
+        return pickle.dumps(request)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # what pickle may raise for an object
+        raise ArgumentTypeError(
+            f"args of {request.kernel.name}",
+            f"one cannot travel to the compiler's process: {error}",
+            "Give tensors, numbers, types and jit functions.",
+        ) from None
 
 
 def _packed(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -249,6 +270,8 @@ def _ways(
         raise ArgumentTypeError("choices", f"got {choices!r}", "Give names of targets, or dicts, not both.")
     if target is None:
         raise InvalidArgumentError("target", "it is missing", 'Say for which: target="sm_90".')
+    for changed in choices:
+        check_each("choices", changed, str, "Name each meta-parameter by text.")
     return [(_label(choice), target, choice) for choice in choices if isinstance(choice, Mapping)]
 
 

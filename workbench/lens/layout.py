@@ -18,12 +18,14 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench import compat
 from workbench.coords.distribution import TileDistributionEncoding
 from workbench.errors import (
     ArgumentTypeError,
@@ -32,6 +34,7 @@ from workbench.errors import (
     WorkerError,
     check_positive,
     check_power_of_two,
+    check_type,
 )
 from workbench.lens import targets
 from workbench.runtime.compiler import worker
@@ -41,6 +44,9 @@ Bases = tuple[Index, ...]
 Table = NDArray[np.int64]
 
 BANK_BYTES = 4
+
+# As Triton's own limit of a tensor.
+MOST_ELEMENTS = 1 << 20
 
 _ANSWER_SECONDS = 60.0
 
@@ -127,8 +133,10 @@ class Layout:
 
         Raises:
             InvalidArgumentError: there is no such warp, lane or register.
+            ArgumentTypeError: one is no whole number.
         """
         for name, number, count in zip(Place._fields, (warp, lane, register), self._counts, strict=True):
+            _check_whole(name, number)
             if not 0 <= number < count:
                 raise InvalidArgumentError(name, f"got {number}", f"The layout has {self._counts_text}.")
         return _index(self.elements[warp, lane, register])
@@ -138,6 +146,7 @@ class Layout:
 
         Raises:
             InvalidArgumentError: it is no index into the tile.
+            ArgumentTypeError: a part of it is no whole number.
         """
         return self._places(_linear(index, self.shape), self._linear_elements)
 
@@ -201,6 +210,7 @@ class SharedLayout:
 
         Raises:
             InvalidArgumentError: it is no index into the tile.
+            ArgumentTypeError: a part of it is no whole number.
         """
         return int(self.offsets.flat[_linear(index, self.shape)])
 
@@ -209,7 +219,9 @@ class SharedLayout:
 
         Raises:
             InvalidArgumentError: the byte belongs to no element: it is padding, or beyond the tile.
+            ArgumentTypeError: `offset` is no whole number.
         """
+        _check_whole("offset", offset)
         start = self.offsets.ravel()
         found = np.flatnonzero((start <= offset) & (offset < start + self._element_bytes))
         if not len(found):
@@ -306,6 +318,7 @@ def shared(attribute: str, shape: Sequence[int], *, target: str, dtype_bits: int
         UnknownNameError: of the target.
         WorkerError: the compiler crashed on it.
     """
+    _check_whole("dtype_bits", dtype_bits)
     if dtype_bits not in (8, 16, 32, 64):
         raise InvalidArgumentError("dtype_bits", f"got {dtype_bits!r}", "Give 8, 16, 32 or 64.")
     prepare([(attribute, shape)], target=target)
@@ -313,6 +326,10 @@ def shared(attribute: str, shape: Sequence[int], *, target: str, dtype_bits: int
     if not isinstance(found, SharedLayout):
         raise InvalidArgumentError(
             "attribute", f"{attribute} is a layout of registers", "Ask layout.of for it."
+        )
+    if (bits := re.search(r"elementBitWidth = (\d+)", attribute)) and int(bits[1]) != dtype_bits:
+        raise InvalidArgumentError(
+            "dtype_bits", f"got {dtype_bits}", f"The attribute is of elements of {bits[1]} bits."
         )
     return replace(found, dtype_bits=dtype_bits)
 
@@ -341,7 +358,10 @@ def equivalent(encoding: TileDistributionEncoding, layout: Layout) -> Equivalenc
 
     Raises:
         TensorMismatchError: they are of tiles of different shapes.
+        ArgumentTypeError: one is something else, such as the text of an attribute.
     """
+    check_type("encoding", encoding, TileDistributionEncoding, "Give a TileDistributionEncoding.")
+    check_type("layout", layout, Layout, "Give what layout.of returns.")
     if encoding.lengths != layout.shape:
         raise TensorMismatchError(
             "encoding",
@@ -390,6 +410,10 @@ def _checked(asked: tuple[str, Sequence[int]]) -> tuple[str, Index]:
         raise ArgumentTypeError("shape", f"got {shape!r}", "Give the lengths of the tile's dimensions.")
     for length in shape:
         check_positive("shape", length, "The lengths of a tile are whole numbers of 1 or more.")
+    if math.prod(shape) > MOST_ELEMENTS:
+        raise InvalidArgumentError(
+            "shape", f"got {_shape_text(shape)}", f"A tile of Triton has {MOST_ELEMENTS} elements at most."
+        )
     return attribute, tuple(shape)
 
 
@@ -517,13 +541,6 @@ def _check_covered(bases: Bases, shape: Index) -> None:
         )
 
 
-def _compiler_tells_shared() -> bool:
-    """Triton 3.6 aborts when it is asked for the linear layout of shared memory."""
-    import triton
-
-    return tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7)
-
-
 def _told(builder: Any, layout: Any, shape: Index) -> Bases:
     return _bases(builder.to_linear_layout(layout._to_ir(builder), list(shape)).offset_bases)
 
@@ -535,8 +552,16 @@ def _swizzled(builder: Any, layout: Any, shape: Index, *, is_rotating: bool) -> 
     permuted, vector v lies at v ^ phase, and the phase is (r / perPhase) % maxPhase, for the rotating
     attribute ^ (r / (perPhase * maxPhase)) % maxPhase. (Triton, TritonGPUAttrDefs.td.)
     """
+    parameters = (layout.vec, layout.per_phase, layout.max_phase)
+    # The compiler divides by them, or takes them apart into bits, and does not look first.
+    if any(number < 1 or number & (number - 1) for number in parameters):
+        raise InvalidArgumentError(
+            "attribute",
+            "its vec, perPhase and maxPhase are {}, {} and {}".format(*parameters),
+            "Give powers of two.",
+        )
     # A tile of one element has no bases, and Triton's wrapper insists on one.
-    if _compiler_tells_shared() and not is_rotating and math.prod(shape) > 1:
+    if compat.compiler_tells_shared_layouts() and not is_rotating and math.prod(shape) > 1:
         return _told(builder, layout, shape)
     contiguous, *others = layout.order
     bases = _steps(shape, contiguous)
@@ -562,7 +587,7 @@ def _nvmma(builder: Any, layout: Any, shape: Index) -> Bases:
     """
     swizzle, bits, rank = layout.swizzle_byte_width, layout.element_bitwidth, len(shape)
     _check_rows(swizzle * 8 // bits, shape, 0 if layout.transposed else -1)
-    if _compiler_tells_shared():
+    if compat.compiler_tells_shared_layouts():
         return _told(builder, layout, shape)
     if layout.fp4_padded or (layout.transposed and rank > 2):
         raise InvalidArgumentError(
@@ -638,7 +663,14 @@ def _linear_indices(elements: Table, shape: Index) -> Table:
     return numbers
 
 
+def _check_whole(argument: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ArgumentTypeError(argument, f"got {value!r}, a {type(value).__name__}", "Give a whole number.")
+
+
 def _linear(index: Sequence[int], shape: Index) -> int:
+    for number in index:
+        _check_whole("index", number)
     inside = len(index) == len(shape) and all(0 <= i < n for i, n in zip(index, shape, strict=True))
     if not inside:
         raise InvalidArgumentError(

@@ -21,6 +21,7 @@ from workbench.errors import (
     InvalidArgumentError,
     TensorMismatchError,
     UnknownNameError,
+    check_each,
     check_positive,
     check_type,
 )
@@ -34,6 +35,8 @@ Booleans = NDArray[np.bool_]
 SharedKind = Literal["load", "store"]
 
 MOST_BITS = 128
+
+_ONE_STEP = "Give the trace of one step: lens.trace(launch)[0]."
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,7 @@ def site_coalescing(
     Raises:
         as :func:`coalescing`; InvalidArgumentError: `site` is not of this trace, or touches no memory.
     """
+    check_type("trace", trace, StepTrace, _ONE_STEP)
     check_type("site", site, Site, "Give one of trace.sites.")
     if site not in trace.sites or site.kind not in MEMORY_KINDS:
         raise InvalidArgumentError(
@@ -325,6 +329,11 @@ class _Access:
     offsets: Integers
     mask: Booleans
 
+    @property
+    def unit(self) -> int:
+        """Bytes of what one lane asks for; where that is a part of an element, of the element."""
+        return max(self.site.width, self.site.itemsize)
+
     def widest(self) -> int:
         """The most bits that a lane can move in one instruction; of an atomic the element's."""
         widths = self._widths(MOST_BITS)
@@ -354,19 +363,19 @@ class _Access:
             addresses[there],
             moving[there],
             bits // 8,
-            self.site.itemsize,
+            self.unit,
         )
 
     def _widths(self, most: int) -> list[int]:
         """All that the registers of a lane allow, the widest first."""
-        element = 8 * self.site.itemsize
+        element = 8 * self.unit
         widths = [element << power for power in range(self.held.numbers.shape[2].bit_length())]
         return [width for width in reversed(widths) if width <= max(most, element)]
 
     def _grouped(self, bits: int) -> tuple[Integers, Booleans]:
         """Offsets and mask by instruction: [warps, lanes, instructions, elements]."""
         numbers = self.held.numbers
-        grouped = numbers.reshape(*numbers.shape[:2], -1, bits // (8 * self.site.itemsize))
+        grouped = numbers.reshape(*numbers.shape[:2], -1, bits // (8 * self.unit))
         mask: Booleans = self.mask.reshape(-1)[grouped] & self.held.moves[:, :, None, None]
         return self.offsets.reshape(-1)[grouped], mask
 
@@ -377,7 +386,7 @@ class _Access:
         if (mask != active[..., None]).any():
             return "the mask differs between the elements of one instruction"
         offsets = offsets[active]
-        if (np.diff(offsets, axis=-1) != 1).any():
+        if (np.diff(offsets, axis=-1) * self.site.itemsize != self.unit).any():
             return "the elements of consecutive registers are not contiguous in memory"
         if (offsets[:, 0] * self.site.itemsize % (bits // 8)).any():
             return "some lanes begin at an address that is no multiple of it"
@@ -746,7 +755,7 @@ def l2_reuse(
         UnknownNameError: of the target.
     """
     on = targets.target(target)
-    check_type("trace", trace, StepTrace, "Give the trace of one step: lens.trace(launch)[0].")
+    check_type("trace", trace, StepTrace, _ONE_STEP)
     check_positive("line_bytes", line_bytes)
     if line_bytes & (line_bytes - 1) or line_bytes < 16:
         raise InvalidArgumentError(
@@ -779,16 +788,19 @@ def _places(trace: StepTrace, order: Iterable[int] | None) -> Integers:
             f"only {len(trace.programs)} of its programs ran",
             "Trace the launch without a sample: reuse is between programs.",
         )
-    launched = np.array(sorted(trace.programs) if order is None else list(order))
+    fix = f"Give a permutation of range({len(trace.programs)})."
+    numbers = sorted(trace.programs) if order is None else check_each("order", order, int | np.integer, fix)
+    launched = np.array(numbers)
     if sorted(launched.tolist()) != sorted(trace.programs):
         raise InvalidArgumentError(
             "order",
             f"it does not name each of the {len(trace.programs)} programs once",
-            f"Give a permutation of range({len(trace.programs)}).",
+            fix,
         )
     place = np.empty(len(launched), dtype=np.int64)
     place[launched] = np.arange(len(launched))
-    return place[trace.program]
+    of_events: Integers = place[trace.program]
+    return of_events
 
 
 def _in_time(trace: StepTrace, place: Integers, wave: int) -> tuple[Integers, Integers]:

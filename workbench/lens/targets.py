@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workbench.errors import UnknownNameError, check_positive
+from workbench.errors import check_name, check_positive
 
 Vendor = Literal["NVIDIA", "AMD"]
 
@@ -124,8 +124,7 @@ def target(name: str) -> Target:
     Raises:
         UnknownNameError: it is not in the table, or is spelled in another way.
     """
-    if name not in TARGETS:
-        raise UnknownNameError("target", name, TARGETS)
+    check_name("target", name, TARGETS)
     return TARGETS[name]
 
 

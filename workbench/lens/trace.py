@@ -7,24 +7,33 @@ patterns, so that a trace of millions of elements takes tens of bytes for an acc
 
 from __future__ import annotations
 
+import hashlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError, check_positive
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    check_name,
+    check_positive,
+    check_type,
+    in_brief,
+)
 from workbench.interpreter import Access, Computation, Frame, Program
 from workbench.launch import Launch, Step
 from workbench.runtime import observe
 
-Kind = Literal["load", "store", "atomic", "dot", "reduction", "arithmetic"]
-KINDS: tuple[Kind, ...] = ("load", "store", "atomic", "dot", "reduction", "arithmetic")
+Kind = Literal["load", "store", "atomic", "dot", "reduction", "scan", "arithmetic"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 MEMORY_KINDS: tuple[Kind, ...] = ("load", "store", "atomic")
 
 
@@ -56,13 +65,17 @@ class Site:
     """A place in the source, and what it does there each time.
 
     Attributes:
-        kind: "load", "store", "atomic", "dot", "reduction" or "arithmetic" (of floating-point numbers).
+        kind: "load", "store", "atomic", "dot", "reduction", "scan" or "arithmetic" (of floating-point
+            numbers).
         argument: the parameter whose memory is touched; empty where none is.
         frames: file and line, from the kernel's own down through the tile operators that it calls.
         shape: the tile's; of a dot (M, N, K), or (batch, M, N, K).
-        itemsize: the bytes of an element touched; 0 where none is.
+        itemsize: the bytes of an element of the argument; 0 where none is touched.
         flops: floating-point operations of one execution, masked lanes included: 2 M N K for a dot, one less
-            than its length for each reduced row, one an element for arithmetic (two for a multiply-add).
+            than its length for each row that is reduced or scanned, one an element for arithmetic and
+            functions (two for a multiply-add). To choose (`tl.where`), to compare and to convert are none.
+        width: the bytes that a lane moves; other than `itemsize` where the kernel cast the pointer to
+            another type.
     """
 
     kind: Kind
@@ -71,6 +84,10 @@ class Site:
     shape: tuple[int, ...]
     itemsize: int
     flops: int
+    width: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", self.width or self.itemsize)
 
     @property
     def line(self) -> int | None:
@@ -78,33 +95,42 @@ class Site:
         return self.frames[0].line if self.frames else None
 
 
+class _Frozen:
+    """A dataclass whose arrays nobody can write to, in whichever process it arrives."""
+
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.__post_init__()
+
+
 @dataclass(frozen=True, eq=False)
-class Pattern:
+class Pattern(_Frozen):
     """Which elements an access touches, counted from its first lane's.
 
     Attributes:
         shape: the tile's.
         strides: elements from a lane to the next along each axis; None where they are not regular.
         mask: bool, of the tile's shape; None where all lanes are active.
-        table: int64, of the tile's shape, where `strides` is None: each lane's own distance.
+        table: integers, of the tile's shape, where `strides` is None: each lane's own distance.
     """
 
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
     mask: npt.NDArray[np.bool_] | None
-    table: npt.NDArray[np.int64] | None
+    table: npt.NDArray[np.integer[Any]] | None
 
-    @cached_property
+    @property
     def offsets(self) -> npt.NDArray[np.int64]:
         """int64, of the tile's shape: elements from the first lane's."""
-        if self.table is not None:
-            return self.table
-        offsets = np.zeros(self.shape, dtype=np.int64)
-        for axis, (length, stride) in enumerate(zip(self.shape, self.strides or (), strict=True)):
-            along = [1] * len(self.shape)
-            along[axis] = length
-            offsets = offsets + (np.arange(length) * stride).reshape(along)
-        return offsets
+        # Not kept for each pattern: those of one tile with many masks would fill the memory.
+        if self.table is None:
+            return _regular_offsets(self.shape, self.strides or ())
+        return self.table.astype(np.int64)
 
     @property
     def lanes(self) -> int:
@@ -116,10 +142,21 @@ class Pattern:
         """How many of them touch memory."""
         return self.lanes if self.mask is None else int(np.count_nonzero(self.mask))
 
-    @cached_property
+    @property
     def touched(self) -> npt.NDArray[np.int64]:
         """The offsets of the active lanes, in order."""
         return self.offsets.reshape(-1) if self.mask is None else self.offsets[self.mask]
+
+
+@lru_cache(maxsize=16)
+def _regular_offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    offsets = np.zeros(shape, dtype=np.int64)
+    for axis, (length, stride) in enumerate(zip(shape, strides, strict=True)):
+        along = [1] * len(shape)
+        along[axis] = length
+        offsets += (np.arange(length) * stride).reshape(along)
+    offsets.flags.writeable = False
+    return offsets
 
 
 @dataclass(frozen=True)
@@ -128,7 +165,8 @@ class Traffic:
 
     Attributes:
         argument, kind: what is counted; empty for all.
-        accesses: how many loads, stores or atomics, of a tile each.
+        accesses: how many loads, stores or atomics, of a tile each; one whose lanes lie in several tensors is
+            one for each, with the other lanes masked off.
         bytes: asked for by active lanes; more than `distinct_bytes` where elements are touched again.
         distinct_bytes: of the elements touched, each counted once.
         masked_bytes: what the lanes that are masked off would have moved.
@@ -154,7 +192,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(_Frozen):
     """One execution of a site by one program.
 
     Attributes:
@@ -172,7 +210,7 @@ class Event:
 
 
 @dataclass(frozen=True, eq=False)
-class StepTrace:
+class StepTrace(_Frozen):
     """All that one kernel of a launch did.
 
     Programs are numbered in launch order: x + y * grid[0] + z * grid[0] * grid[1], as GPUs start them.
@@ -197,10 +235,17 @@ class StepTrace:
     arguments: Mapping[str, Argument]
     sites: tuple[Site, ...]
     patterns: tuple[Pattern, ...]
-    program: npt.NDArray[np.int32] = field(repr=False)
+    program: npt.NDArray[np.integer[Any]] = field(repr=False)
     site: npt.NDArray[np.int32] = field(repr=False)
     pattern: npt.NDArray[np.int32] = field(repr=False)
     base: npt.NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "arguments", MappingProxyType(dict(self.arguments)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "arguments": dict(self.arguments)}  # a proxy cannot be pickled
 
     def __repr__(self) -> str:
         sample = f" ({len(self.programs)} of them traced)" if self.is_sample else ""
@@ -218,37 +263,63 @@ class StepTrace:
         return len(self.programs) < prod(self.grid)
 
     def index(self, program: int) -> Program:
-        """A program's place along the three axes of the grid."""
+        """A program's place along the three axes of the grid.
+
+        Raises:
+            InvalidArgumentError: the grid has no such program.
+        """
+        program = _whole("program", program)
+        if not 0 <= program < prod(self.grid):
+            raise InvalidArgumentError(
+                "program", f"got {program}", f"Give a number under {prod(self.grid)}, the size of the grid."
+            )
         width, height, _ = self.grid
         return program % width, program // width % height, program // (width * height)
 
     def events(
-        self, *, program: int | None = None, kind: str | None = None, argument: str | None = None
+        self,
+        *,
+        program: int | None = None,
+        kind: str | None = None,
+        argument: str | None = None,
+        site: Site | None = None,
     ) -> Iterator[Event]:
-        """What happened, in order: all of it, or of one program, kind or argument.
+        """What happened, in order: all of it, or of one program, kind, argument or place in the source.
 
         Raises:
-            UnknownNameError: no such kind or argument. InvalidArgumentError: a program that did not run.
+            UnknownNameError: no such kind or argument. InvalidArgumentError: a program that did not run, or a
+            site of another trace.
         """
-        yield from map(self._event, self._select(program, kind, argument))
+        return map(self._event, self._select(program, kind, argument, site))
 
-    def traffic(self, argument: str | None = None, kind: str | None = None) -> Traffic:
-        """Bytes moved, counted over all programs that ran: of one argument, of one kind, or in all."""
-        chosen = self._select(None, kind, argument)
+    def traffic(
+        self, argument: str | None = None, kind: str | None = None, *, site: Site | None = None
+    ) -> Traffic:
+        """Bytes moved, counted over all programs that ran: of one argument, kind or place, or in all.
+
+        Args:
+            argument: a tensor's parameter.
+            kind: "load", "store" or "atomic".
+            site: one of `sites`: what its line moves.
+
+        Raises:
+            as :meth:`events`.
+        """
+        chosen = self._select(None, kind, argument, site)
         chosen = chosen[self.pattern[chosen] >= 0]
-        itemsizes = np.array([site.itemsize for site in self.sites], dtype=np.int64)[self.site[chosen]]
+        widths = np.array([site.width for site in self.sites], dtype=np.int64)[self.site[chosen]]
         lanes = np.array([pattern.lanes for pattern in self.patterns], dtype=np.int64)[self.pattern[chosen]]
         active = np.array([pattern.active for pattern in self.patterns], dtype=np.int64)[self.pattern[chosen]]
         return Traffic(
-            argument or "",
-            kind or "",
+            argument or (site.argument if site else ""),
+            kind or (site.kind if site else ""),
             accesses=len(chosen),
-            bytes=int((active * itemsizes).sum()),
+            bytes=int((active * widths).sum()),
             distinct_bytes=sum(
                 int(np.count_nonzero(counts)) * self.arguments[name].itemsize
                 for name, (_, counts) in self._counts(chosen).items()
             ),
-            masked_bytes=int(((lanes - active) * itemsizes).sum()),
+            masked_bytes=int(((lanes - active) * widths).sum()),
         )
 
     def by_argument(self) -> tuple[Traffic, ...]:
@@ -288,15 +359,17 @@ class StepTrace:
             element: counted from the tensor's first, in memory: the sum of index times stride.
 
         Raises:
-            UnknownNameError: no such argument.
+            UnknownNameError: no such argument. ArgumentTypeError: `element` is no number.
         """
         self._argument(argument)
-        chosen = self._select(None, None, argument)
-        found = []
-        for pattern in np.unique(self.pattern[chosen]):
-            events = chosen[self.pattern[chosen] == pattern]
-            found.append(events[np.isin(element - self.base[events], self.patterns[pattern].touched)])
-        events = np.sort(np.concatenate(found)) if found else chosen
+        element = _whole("element", element)
+        if abs(element) >= _NO_ELEMENT:
+            return ()
+        found = [
+            events[np.isin(self.base[events], element - touched)]
+            for events, touched in self._touching(self._select(None, None, argument))
+        ]
+        events = np.sort(np.concatenate(found)) if found else ()
         return tuple(map(self._event, events))
 
     def _event(self, number: int) -> Event:
@@ -307,43 +380,69 @@ class StepTrace:
         mask = np.ones(pattern.shape, dtype=bool) if pattern.mask is None else pattern.mask
         return Event(program, site, pattern.offsets + self.base[number], mask)
 
-    def _select(self, program: int | None, kind: str | None, argument: str | None) -> npt.NDArray[np.intp]:
-        """The numbers of the events of a program, a kind, an argument."""
-        if kind is not None and kind not in KINDS:
-            raise UnknownNameError("kind", kind, KINDS)
+    def _select(
+        self, program: int | None, kind: str | None, argument: str | None, site: Site | None = None
+    ) -> npt.NDArray[np.intp]:
+        """The numbers of the events of a program, a kind, an argument, a site."""
+        if kind is not None:
+            check_name("kind", kind, KINDS)
         if argument is not None:
             self._argument(argument)
-        if program is not None and program not in self.programs:
-            ran = f"{len(self.programs)} of {prod(self.grid)} programs ran"
-            raise InvalidArgumentError(
-                "program", f"got {program!r}, and {ran}", "Give the number of one of those."
-            )
+        if site is not None:
+            self._check_site(site)
         wanted = [
-            (kind is None or site.kind == kind) and (argument is None or site.argument == argument)
-            for site in self.sites
+            kind in (None, each.kind) and argument in (None, each.argument) and site in (None, each)
+            for each in self.sites
         ]
         chosen = np.array(wanted, dtype=bool)[self.site]
-        return np.flatnonzero(chosen if program is None else chosen & (self.program == program))
+        if program is not None:
+            chosen &= self.program == self._that_ran(program)
+        return np.flatnonzero(chosen)
+
+    def _that_ran(self, program: object) -> int:
+        number = _whole("program", program)
+        if number not in self.programs:
+            ran = f"{len(self.programs)} of {prod(self.grid)} programs ran"
+            raise InvalidArgumentError(
+                "program", f"got {number}, and {ran}", "Give the number of one of those."
+            )
+        return number
+
+    def _check_site(self, site: object) -> None:
+        """Raise an error where `site` is none of `sites`."""
+        check_type("site", site, Site, "Give one of trace.sites.")
+        if site not in self.sites:
+            assert isinstance(site, Site)
+            raise InvalidArgumentError(
+                "site", f"{site.kind} of line {site.line} is not of this trace", "Give one of trace.sites."
+            )
 
     def _argument(self, name: str) -> Argument:
-        if name not in self.arguments:
-            raise UnknownNameError("argument", name, self.arguments)
+        check_name("argument", name, self.arguments)
         return self.arguments[name]
+
+    def _touching(
+        self, events: npt.NDArray[np.intp]
+    ) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]:
+        """The events in groups, each with the elements that its lanes touch, from the first lane's."""
+        events = events[self.pattern[events] >= 0]
+        spans = np.array([_span(site) for site in self.sites], dtype=np.int64)[self.site[events]]
+        kinds, group = np.unique(np.stack([self.pattern[events], spans]), axis=1, return_inverse=True)
+        for number, (pattern, span) in enumerate(kinds.T):
+            touched = self.patterns[pattern].touched
+            if touched.size:
+                elements = (touched[:, None] + np.arange(span)).reshape(-1) if span > 1 else touched
+                yield events[group.reshape(-1) == number], elements
 
     def _counts(self, events: npt.NDArray[np.intp]) -> dict[str, tuple[int, npt.NDArray[np.int64]]]:
         """Of each argument that events touch: its first element touched, and how often each from there."""
         counts = {}
         arguments = np.array([site.argument for site in self.sites], dtype=object)[self.site[events]]
         for name in dict.fromkeys(arguments):
-            own = events[(arguments == name) & (self.pattern[events] >= 0)]
             groups = [
-                (
-                    self.patterns[pattern].touched,
-                    *np.unique(self.base[own[self.pattern[own] == pattern]], return_counts=True),
-                )
-                for pattern in np.unique(self.pattern[own])
+                (touched, *np.unique(self.base[own], return_counts=True))
+                for own, touched in self._touching(events[arguments == name])
             ]
-            groups = [group for group in groups if len(group[0])]
             if not groups:
                 continue
             first = min(int(touched.min() + bases[0]) for touched, bases, _ in groups)
@@ -356,6 +455,24 @@ class StepTrace:
                     total[elements + base] += lanes * time
             counts[str(name)] = (first, total)
         return counts
+
+
+_NO_ELEMENT = 2**62  # of any tensor: bases and distances fit in 64 bits
+
+
+def _span(site: Site) -> int:
+    """How many elements of its argument a lane touches."""
+    return max(site.width // max(site.itemsize, 1), 1)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _whole(argument: str, value: Any) -> int:
+    if not _is_whole(value):
+        raise ArgumentTypeError(argument, f"got a {type(value).__name__}", "Give a whole number.")
+    return int(value)
 
 
 def trace(
@@ -375,7 +492,8 @@ def trace(
     Raises:
         OutOfBoundsError: it addresses memory outside its tensors: which argument, element, program and line.
         KernelError: it failed. WorkerError: the worker died or took too long.
-        InvalidArgumentError: `programs` names a program twice, or one that there is not.
+        InvalidArgumentError: `programs` names a program twice, or one that there is not; `timeout` is no
+            time.
     """
     if not isinstance(launch, Launch):
         raise ArgumentTypeError("launch", f"got a {type(launch).__name__}", "Give a Launch.")
@@ -385,30 +503,32 @@ def trace(
     return tuple(map(_step_trace, launch.steps, chosen, recorded))
 
 
-def _chosen(step: Step, programs: int | Sequence[int] | None) -> tuple[int, ...]:
+def _chosen(step: Step, programs: int | Iterable[int] | None) -> Sequence[int]:
     """The numbers of the programs to run, in launch order."""
     there = step.programs
     if programs is None:
-        return tuple(range(there))
-    if isinstance(programs, int):
-        wanted = min(check_positive("programs", programs), there)
-        return tuple(dict.fromkeys(round(i * (there - 1) / max(wanted - 1, 1)) for i in range(wanted)))
-    if isinstance(programs, str) or not isinstance(programs, Sequence):
+        return range(there)
+    if isinstance(programs, int | np.integer):
+        wanted = programs if isinstance(programs, bool) else int(programs)
+        wanted = min(check_positive("programs", wanted), there)
+        gaps = max(wanted - 1, 1)
+        return tuple(dict.fromkeys((2 * i * (there - 1) + gaps) // (2 * gaps) for i in range(wanted)))
+    if isinstance(programs, str | bytes) or not isinstance(programs, Iterable):
         raise ArgumentTypeError(
             "programs", f"got a {type(programs).__name__}", "Give how many, or a list of their numbers."
         )
     numbers = tuple(programs)
     if (
         not numbers
+        or not all(_is_whole(number) and 0 <= number < there for number in numbers)
         or len(set(numbers)) < len(numbers)
-        or not all(isinstance(number, int) and 0 <= number < there for number in numbers)
     ):
         raise InvalidArgumentError(
             "programs",
-            f"got {list(numbers)}",
+            f"got {in_brief(list(numbers))}",
             f"Name some of the {there} programs of {step.name}, each once.",
         )
-    return numbers
+    return tuple(map(int, numbers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -420,82 +540,101 @@ class _Recorded:
     events: npt.NDArray[np.int64]
 
 
+_Offsets = npt.NDArray[np.int64]
+_Lanes = npt.NDArray[np.bool_] | None
+
+
 class _Recorder:
     """In the worker: keeps what the interpreter reports, in little room."""
 
     def __init__(self) -> None:
-        self._sites: dict[Site, int] = {}
-        self._numbers: dict[tuple[Any, ...], int] = {}
-        self._patterns: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]] = []
-        self._latest: dict[int, int] = {}
+        self._sites: dict[tuple[Any, ...], int] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._patterns: list[Pattern] = []
+        self._latest: dict[int, tuple[int, _Offsets, _Lanes]] = {}
         self._events = array("q")
 
     def access(self, access: Access) -> None:
         """A load, store or atomic."""
         tile = access.offsets
-        site = self._site(access.kind, access.argument, access.frames, tile.shape, access.itemsize, 0)
+        site = self._site(
+            access.kind, access.argument, access.frames, tile.shape, access.itemsize, 0, access.width
+        )
         base = int(tile.flat[0])
         pattern = self._pattern(site, tile - base, access.mask)
         self._events.extend((*access.program, site, pattern, base))
 
     def computation(self, computation: Computation) -> None:
         """A dot, a reduction, or arithmetic."""
-        site = self._site(computation.kind, "", computation.frames, computation.shape, 0, computation.flops)
+        site = self._site(
+            computation.kind, "", computation.frames, computation.shape, 0, computation.flops, 0
+        )
         self._events.extend((*computation.program, site, -1, 0))
 
     def result(self) -> _Recorded:
         """All of it, to be sent."""
         return _Recorded(
-            tuple(self._sites),
-            tuple(_pattern(offsets, mask) for offsets, mask in self._patterns),
+            tuple(Site(*what) for what in self._sites),
+            tuple(self._patterns),
             np.array(self._events, dtype=np.int64).reshape(-1, 6),
         )
 
     def _site(self, *what: Any) -> int:
-        return self._sites.setdefault(Site(*what), len(self._sites))
+        return self._sites.setdefault(what, len(self._sites))
 
-    def _pattern(self, site: int, offsets: npt.NDArray[np.int64], lanes: npt.NDArray[np.bool_]) -> int:
+    def _pattern(self, site: int, offsets: _Offsets, lanes: npt.NDArray[np.bool_]) -> int:
         """The number of an access's pattern: most often that of the last access from the same place."""
         mask = None if np.count_nonzero(lanes) == lanes.size else lanes
         latest = self._latest.get(site)
-        if latest is None or not _same(self._patterns[latest], (offsets, mask)):
-            key = (offsets.shape, offsets.tobytes(), None if mask is None else mask.tobytes())
-            latest = self._latest[site] = self._numbers.setdefault(key, len(self._patterns))
-            if latest == len(self._patterns):
-                self._patterns.append((offsets, None if mask is None else mask.copy()))
-        return latest
+        if latest is not None and np.array_equal(latest[1], offsets) and _same(latest[2], mask):
+            return latest[0]
+        key = _digest(offsets, mask)
+        number = self._numbers.setdefault(key, len(self._patterns))
+        mask = None if mask is None else mask.copy()
+        if number == len(self._patterns):
+            self._patterns.append(_pattern(offsets, mask))
+        self._latest[site] = number, offsets, mask
+        return number
 
 
-def _same(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    return np.array_equal(one[0], other[0]) and (
-        one[1] is other[1] if one[1] is None or other[1] is None else np.array_equal(one[1], other[1])
-    )
+def _same(one: _Lanes, other: _Lanes) -> bool:
+    return one is other if one is None or other is None else np.array_equal(one, other)
 
 
-def _pattern(offsets: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_] | None) -> Pattern:
+def _digest(offsets: _Offsets, mask: _Lanes) -> bytes:
+    """16 bytes that stand for a pattern."""
+    digest = hashlib.blake2b(repr(offsets.shape).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(offsets).data)
+    if mask is not None:
+        digest.update(np.ascontiguousarray(mask).data)
+    return digest.digest()
+
+
+def _pattern(offsets: _Offsets, mask: _Lanes) -> Pattern:
     """The pattern, without its table where strides say it all."""
     strides = tuple(
         int(offsets[tuple(int(a == axis) for a in range(offsets.ndim))]) if length > 1 else 0
         for axis, length in enumerate(offsets.shape)
     )
-    regular = Pattern(offsets.shape, strides, mask, None)
-    return (
-        regular if np.array_equal(regular.offsets, offsets) else Pattern(offsets.shape, None, mask, offsets)
-    )
+    if np.array_equal(_regular_offsets(offsets.shape, strides), offsets):
+        return Pattern(offsets.shape, strides, mask, None)
+    most = np.abs(offsets).max()
+    narrowest = next(dtype for dtype in (np.int16, np.int32, np.int64) if most <= np.iinfo(dtype).max)
+    return Pattern(offsets.shape, None, mask, offsets.astype(narrowest))
 
 
-def _step_trace(step: Step, ran: tuple[int, ...], recorded: _Recorded) -> StepTrace:
+def _step_trace(step: Step, ran: Sequence[int], recorded: _Recorded) -> StepTrace:
     x, y, z, site, pattern, base = recorded.events.T
     grid = step.axes
     return StepTrace(
         kernel=step.name,
         file=step.file,
         grid=grid,
-        programs=ran,
+        programs=tuple(ran),
         arguments={name: _argument(name, tensor) for name, tensor in step.memory().items()},
         sites=recorded.sites,
         patterns=recorded.patterns,
-        program=(x + grid[0] * (y + grid[1] * z)).astype(np.int32),
+        program=x + grid[0] * (y + grid[1] * z),
         site=site.astype(np.int32),
         pattern=pattern.astype(np.int32),
         base=base.copy(),

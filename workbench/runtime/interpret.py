@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
 from workbench.interpreter import Access, Computation
-from workbench.launch import Launch, Step
+from workbench.launch import Launch, Step, kernel_error
 from workbench.runtime.source import KernelSource, pack, unpack
 from workbench.runtime.worker import NO_GPU, Worker
 
@@ -240,7 +240,10 @@ def _serve_observed(
     with contextlib.redirect_stdout(io.StringIO()):
         for step, order in zip(launch.steps, orders, strict=True):
             observer = observers()
-            step.run(observer=observer.access, computed=observer.computation, order=order)
+            try:
+                step.run(observer=observer.access, computed=observer.computation, order=order)
+            except SystemExit as error:  # which would travel, and end the caller
+                raise kernel_error(step.kernel, error) from None
             seen.append(observer.result())
     return seen
 

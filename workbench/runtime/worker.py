@@ -11,7 +11,7 @@ from typing import Any
 
 from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
-from workbench.errors import WorkerError
+from workbench.errors import InvalidArgumentError, WorkerError, check_type
 
 START_SECONDS = 120.0
 
@@ -57,8 +57,10 @@ class Worker:
         Threads take turns, so that one whose time is over stops no other's call.
 
         Raises:
-            what the function raises; WorkerError where the process dies or the time is over.
+            what the function raises; WorkerError where the process dies or the time is over;
+            InvalidArgumentError where `timeout` is no time.
         """
+        _check_timeout(timeout)
         with self._lock:
             try:
                 future = self.submit(function, *args)
@@ -84,6 +86,14 @@ class Worker:
         if self._executor is not None:
             self._executor.shutdown(wait=False, kill_workers=True)
             self._executor = None
+
+
+def _check_timeout(timeout: object) -> None:
+    fix = "Give seconds, such as 120."
+    check_type("timeout", timeout, int | float, fix)
+    assert isinstance(timeout, int | float)
+    if not 0 < timeout <= threading.TIMEOUT_MAX:
+        raise InvalidArgumentError("timeout", f"got {timeout}", fix)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -26,10 +26,12 @@ import torch
 from workbench import compat, runtime
 from workbench.errors import KernelError, OutOfBoundsError, WorkbenchError, WorkerError
 from workbench.launch import Launch
-from workbench.teach import comparison, mutants, newcomer, observation, races, sectors
+from workbench.teach import code, comparison, mutants, newcomer, observation, races, sectors
+from workbench.teach.code import Excess
 from workbench.teach.comparison import in_words
-from workbench.teach.definition import Case, Definition, Mutant
+from workbench.teach.definition import Budget, Case, Definition, Mutant
 from workbench.teach.observation import Usage, Writers, share_memory
+from workbench.teach.sectors import AccessSectors
 
 # It reorders two programs already.
 SHUFFLE_SEED = 5
@@ -38,7 +40,7 @@ SHUFFLE_SEED = 5
 PRINTED_LINES = 20
 
 # What a run may take while a name for the mistake is looked for: a slow answer goes without one.
-NAMING_SECONDS = 5.0
+NAMING_SECONDS = 10.0
 
 Kind = Literal[
     "solved",
@@ -48,6 +50,7 @@ Kind = Literal[
     "wrong type",
     "wrong shape",
     "wrong dtype",
+    "wrong strides",
     "wrong values",
     "unwritten elements",
     "inputs changed",
@@ -118,12 +121,14 @@ class _Answer:
     Attributes:
         usage: what the launch used; None for what launches nothing.
         note: what is remarkable about it, in lines to be appended.
-        sectors: that its loads and stores touch; None where there is no budget of them.
+        sectors: that its loads and stores touch; empty where there is no budget of them.
+        code: in what its compiled code is not what was asked for.
     """
 
     usage: Usage | None = None
     note: str = ""
-    sectors: int | None = None
+    sectors: tuple[AccessSectors, ...] = ()
+    code: tuple[Excess, ...] = ()
 
 
 class _Rejected(Exception):
@@ -161,8 +166,12 @@ def _passing_text(definition: Definition) -> str:
         agreed += ", in two orders of the programs, into outputs that were full of NaN"
     if definition.budget:
         agreed += ", and it moves no more bytes than it must"
-        if definition.budget(*definition.cases[0].inputs()).sectors is not None:
+        budget = definition.budget(*definition.cases[0].inputs())
+        if budget.sectors is not None:
             agreed += ", in no more sectors than it may"
+        if budget.code:
+            targets = " and ".join(asked.target for asked in budget.code)
+            agreed += f"; compiled for {targets}, it keeps within its budget"
     return f"{definition.name}: solved. {agreed}.\nThis does not prove {definition.unproven}"
 
 
@@ -221,6 +230,8 @@ def _try_launch(
         )
         raise _Rejected("wrong type", text)
     _check_forms(launch.outputs, expected, "the output", call)
+    if definition.is_contiguous:
+        _check_strides(launch.outputs, call)
     run = _interpreted(launch, call, timeout, record=True)
     print(run.printed, end="")
     usage = observation.usage(launch, run.accesses, run.outputs)
@@ -238,26 +249,40 @@ def _try_launch(
         )
     _compare_outputs(launch, run, expected, exact, usage, call)
     _check_follows(definition, launch, run.accesses, inputs, case, timeout)
-    touched = _sectors(definition, launch, case)
-    if race is None:
-        return _Answer(usage, sectors=touched)
-    return _Answer(
-        usage,
-        f"\nNote, for {call}: {race.describe()}\n"
-        "  Both write the same: the result is right, and the work is done twice.",
-        touched,
-    )
+    note = ""
+    if race is not None:
+        note = (
+            f"\nNote, for {call}: {race.describe()}\n"
+            "  Both write the same: the result is right, and the work is done twice."
+        )
+    budget = definition.budget(*case.inputs()) if definition.budget else None
+    return _Answer(usage, note, _sectors(budget, launch, call), _excesses(budget, launch, call))
 
 
-def _sectors(definition: Definition, launch: Launch, case: Case) -> int | None:
-    """Those that a launch which is right touches; None where there is no budget of them."""
-    if definition.budget is None or definition.budget(*case.inputs()).sectors is None:
-        return None
+def _sectors(budget: Budget | None, launch: Launch, call: str) -> tuple[AccessSectors, ...]:
+    """Those that a launch which is right touches; empty where there is no budget of them."""
+    if budget is None or budget.sectors is None:
+        return ()
+    with _right_but(f"the result of {call} is right, but its sectors cannot be counted."):
+        return tuple(sectors.by_access(launch))
+
+
+def _excesses(budget: Budget | None, launch: Launch, call: str) -> tuple[Excess, ...]:
+    """In what the code of a launch which is right is not what its budget asks for."""
+    found: list[Excess] = []
+    for asked in budget.code if budget else ():
+        with _right_but(f"the result of {call} is right, but it does not compile for {asked.target}."):
+            found += code.excesses(launch, asked)
+    return tuple(found)
+
+
+@contextlib.contextmanager
+def _right_but(text: str) -> Iterator[None]:
+    """Reject an answer that is right in the interpreter, and that a compiler does not take."""
     try:
-        return sectors.total(launch)
+        yield
     except WorkbenchError as error:
         indented = _in_short(str(error)).replace("\n", "\n  ")
-        text = f"the result of {_call(definition, case)} is right, but its sectors cannot be counted."
         raise _Rejected("raises", f"{text}\n  {indented}") from None
 
 
@@ -509,6 +534,18 @@ def _check_forms(
             raise _Rejected("wrong dtype", f"{name} of {call} has dtype {result.dtype}, not {own.dtype}.")
 
 
+def _check_strides(results: Sequence[torch.Tensor], call: str) -> None:
+    for number, result in enumerate(results):
+        if not result.is_contiguous():
+            name = _numbered("the output", number, len(results))
+            raise _Rejected(
+                "wrong strides",
+                f"{name} of {call} is not contiguous: its shape is {list(result.shape)}, and its strides are "
+                f"{list(result.stride())}.\n"
+                "  torch.empty(shape) makes a contiguous tensor; torch.empty_like(x) takes the strides of x.",
+            )
+
+
 def _numbered(what: str, number: int, of: int) -> str:
     """As "the output" where there is one, else as "output 1"."""
     return what if of == 1 else f"{what.removeprefix('the ')} {number}"
@@ -549,20 +586,30 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
         )
         if used > enough
     ]
-    if budget.sectors is not None and answer.sectors is not None and answer.sectors > budget.sectors:
-        excess.append(f"it touches {answer.sectors:,} sectors where {budget.sectors:,} would do")
+    touched = sum(access.totals.sectors for access in answer.sectors)
+    details = [each.text for each in answer.code]
+    if budget.sectors is not None and touched > budget.sectors:
+        excess.append(f"it touches {touched:,} sectors where {budget.sectors:,} would do")
+        details += [
+            f"{access.kind} of {access.argument}, line {access.line}: {access.totals.sectors:,} sectors, "
+            f"{access.totals.bits} bits a lane"
+            for access in answer.sectors
+        ]
     if budget.programs is not None and usage.programs != budget.programs:
         excess.append(f"it starts {usage.programs} programs, not {budget.programs}")
-    if excess:
+    if excess or answer.code:
+        found = ", ".join(excess) or "its code is not what is asked for"
         raise _Rejected(
             "over budget",
             "correct, but it uses too much to count as solved.\n"
-            f"  For {_call(definition, case)}, {', '.join(excess)}.",
+            f"  For {_call(definition, case)}, {found}{':' if details else '.'}"
+            + "".join(f"\n    {detail}" for detail in details),
             (
                 usage.loaded_bytes,
                 usage.stored_bytes,
                 budget.programs and usage.programs,
-                answer.sectors,
+                touched,
+                [each.sign for each in answer.code],
                 usage.result,
             ),
         )

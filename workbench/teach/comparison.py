@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from workbench.launch import Launch
+
 RELATIVE_TOLERANCE = 1e-9
 
 
@@ -58,9 +60,12 @@ def same_value(got: Any, expected: Any) -> bool:
 
 
 def in_words(value: Any) -> str:
-    """A value as a verdict shows it: tensors by dtype and shape, floats to ten digits."""
+    """A value as a verdict shows it: tensors by dtype and shape, launches by kernel, floats to ten digits."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, Launch):
+        steps = (", ".join([step.name, *(f"{k}={v}" for k, v in step.meta.items())]) for step in value.steps)
+        return f"<{'; '.join(steps)}>"
     if isinstance(value, float):
         return f"{value:.10g}"
     if isinstance(value, tuple):

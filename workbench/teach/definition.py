@@ -75,6 +75,21 @@ class Mutant:
 
 
 @dataclass(frozen=True)
+class Code:
+    """What the kernels of an answer may become on one GPU, which need not be here. They may never spill.
+
+    Attributes:
+        target: the GPU, a name in `lens.targets.TARGETS`.
+        bits: the least that a lane moves at once, in every load and every store.
+        registers: the most that a thread takes.
+    """
+
+    target: str
+    bits: int
+    registers: int
+
+
+@dataclass(frozen=True)
 class Budget:
     """What an answer may use of the machine.
 
@@ -83,7 +98,8 @@ class Budget:
         programs: how many are to be started, exactly; None for any number.
         steps: the most kernels that are started.
         sectors: the most sectors of memory that the requests of all loads and stores touch, as
-            :mod:`workbench.teach.sectors` counts them; None for any number, and then nothing is compiled.
+            :mod:`workbench.teach.sectors` counts them; None for any number.
+        code: what its kernels may become, for each GPU that they are compiled for.
     """
 
     loaded_bytes: int
@@ -91,6 +107,7 @@ class Budget:
     programs: int | None = None
     steps: int = 1
     sectors: int | None = None
+    code: tuple[Code, ...] = ()
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -109,6 +126,7 @@ class Definition:
         unproven: what passing the check does not prove, a sentence.
         returns_launch: whether the function returns a Launch; otherwise a number, a string, a tensor, or a
             tuple of such.
+        is_contiguous: whether the outputs of that launch have to be contiguous.
         budget: from a case's arguments, what the answer may use; None where only the result counts.
     """
 
@@ -122,6 +140,7 @@ class Definition:
     mutants: tuple[Mutant, ...]
     unproven: str
     returns_launch: bool = False
+    is_contiguous: bool = False
     budget: Callable[..., Budget] | None = None
 
     @property

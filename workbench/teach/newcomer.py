@@ -91,6 +91,12 @@ MISTAKES = (
         "have no element.",
     ),
     Mistake(
+        "what lens.compile or lens.trace returns, taken for one step",
+        r"'tuple' object has no attribute '(registers|spills|\w+_bytes|instructions|layouts|stages|events)'",
+        "it is a tuple. What lens.compile and lens.trace return has an entry for each kernel of the launch: "
+        "(step,) = lens.compile(launch, target).",
+    ),
+    Mistake(
         "a shape where a number belongs",
         r"'tuple'",
         "an argument is a tuple, as x.shape is. Pass the number: x.numel(), or x.shape[0] for one dimension.",
@@ -102,9 +108,15 @@ MISTAKES = (
     ),
     Mistake(
         "`and`, `or` or `not` with blocks",
-        r"neither true nor false.*\n.*(\b(and|or|not)\b|[<>][^<>(),]*[<>])",
+        r"neither true nor false.*\n.*(\b(and|or|not)\b|[<>]([^<>(),[]|\[[^\]]*\])*[<>])",
         "write & for `and`, | for `or`, ~ for `not`, and put each comparison into parentheses: "
         "(i < rows) & (j < columns).",
+    ),
+    Mistake(
+        "Python's max or min with blocks",
+        r"neither true nor false.*\n.*(?<![.\w])(max|min)\(",
+        "Python's max and min choose one of two single numbers. For blocks, element by element, there are "
+        "tl.maximum and tl.minimum.",
     ),
     Mistake(
         "`if` with a block",

@@ -43,9 +43,8 @@ class AccessSectors:
     def __repr__(self) -> str:
         moved = self.totals
         return (
-            f"{self.kind} of {self.argument}: {moved.bits} bits a lane, sectors a request: "
-            f"{moved.sectors_per_request:.3g}, in all: {moved.sectors:,}; {moved.efficiency:.1%} of their "
-            "bytes are used"
+            f"{self.kind} {self.argument}: {moved.bits} bits a lane, {moved.sectors_per_request:.3g} sectors "
+            f"a request, {moved.sectors:,} in all, {moved.efficiency:.1%} used"
         )
 
 
@@ -61,11 +60,6 @@ def by_access(launch: Launch) -> tuple[AccessSectors, ...]:
     """
     steps = zip(lens.trace(launch), lens.compile(launch, TARGET), strict=True)
     return tuple(found for trace, compiled in steps for found in _of_step(trace, compiled))
-
-
-def total(launch: Launch) -> int:
-    """Sectors of all loads and stores together. Raises as :func:`by_access`."""
-    return sum(access.totals.sectors for access in by_access(launch))
 
 
 def _of_step(trace: StepTrace, compiled: CompiledStep) -> Iterator[AccessSectors]:

@@ -1,20 +1,16 @@
 """Figures (matplotlib) and widgets (ipywidgets). They draw plain results that others measured or traced."""
 
-from workbench.viz.heat_map import HeatMapWidget, describe_heat_map, heat_map
-from workbench.viz.layout_map import LayoutWidget, describe_layout_map, layout_map
+from workbench.viz.bank_strips import bank_strip, describe_bank_strip
+from workbench.viz.heat_maps import HeatMapWidget, describe_heat_map, heat_map
+from workbench.viz.layout_maps import LayoutWidget, describe_layout_map, layout_map
 from workbench.viz.points import YOUR_KERNEL
 from workbench.viz.roofline import bandwidth_figure, describe, describe_bandwidth, roofline_figure
 from workbench.viz.roofline_widget import RooflineWidget
-from workbench.viz.source_lens import SourceLensWidget, describe_source_lens, source_lens
-from workbench.viz.strips import (
-    bank_strip,
-    coalescing_strip,
-    describe_bank_strip,
-    describe_coalescing_strip,
-)
+from workbench.viz.sector_strips import coalescing_strip, describe_coalescing_strip
+from workbench.viz.source_widget import SourceLensWidget, describe_source_lens, source_lens
 from workbench.viz.style import Picture, figure_png, figure_style
 from workbench.viz.tile_map import TileMapWidget, describe_tile_map, tile_map_figure
-from workbench.viz.trace_map import TraceMapWidget, describe_trace_map, trace_map
+from workbench.viz.trace_maps import TraceMapWidget, describe_trace_map, trace_map
 from workbench.viz.widget import Drawing, FigureWidget
 
 __all__ = [

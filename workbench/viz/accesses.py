@@ -18,6 +18,7 @@ import numpy as np
 from workbench.errors import ArgumentTypeError, InvalidArgumentError
 from workbench.lens.trace import MEMORY_KINDS, Pattern, Site, StepTrace
 from workbench.viz.panels import Booleans, Cells, Footprint, Integers, Panel, panel_of
+from workbench.viz.words import counted, times
 
 # What a browser receives and holds without a pause.
 MOST_ACCESSES = 500_000
@@ -324,16 +325,6 @@ def _with_room(accesses: Accesses, at: int) -> Panel:
         bounds.append((low, high))
     lows, highs = np.array(bounds, dtype=np.int64).reshape(-1, 2, 2).swapaxes(0, 1)
     return panel.with_room(lows, highs)
-
-
-def counted(number: int, noun: str, nouns: str | None = None) -> str:
-    """A number and its noun: "1 program", "3 programs"."""
-    return f"{number} {noun if number == 1 else nouns or f'{noun}s'}"
-
-
-def times(number: int) -> str:
-    """How often: "once", "3 times"."""
-    return "once" if number == 1 else f"{number} times"
 
 
 def at_line(site: Site) -> str:

@@ -145,15 +145,24 @@ def _draw_lines(axes: Axes, one: Drawn, palette: Palette) -> None:
 
 
 def _draw_outline(axes: Axes, panel: Panel, palette: Palette) -> None:
-    """Where the tensor ends and masked lanes lie outside."""
+    """Where the tensor ends and masked lanes lie outside; around its cells, which may be a pixel high."""
     if panel.is_line:
         return
     scale = panel.scale
-    corner = (-panel.left / scale.columns, -panel.top / scale.rows)
-    size = (panel.columns / scale.columns, panel.rows / scale.rows)
-    axes.add_patch(
-        Rectangle(corner, *size, fill=False, edgecolor=palette.ink, linewidth=1.2, clip_on=False, zorder=3)
+    first_row, first_column = -panel.top // scale.rows, -panel.left // scale.columns
+    end_row, end_column = (
+        -((panel.top - panel.rows) // scale.rows),
+        -((panel.left - panel.columns) // scale.columns),
     )
+    across, down = 1 / scale.width, 1 / scale.height  # a pixel of the screen, in those of the image
+    axes.add_patch(
+        Rectangle(
+            (first_column - across, first_row - down),
+            end_column - first_column + 2 * across,
+            end_row - first_row + 2 * down,
+            fill=False, edgecolor=palette.ink, linewidth=1.2, clip_on=False, zorder=3,
+        )
+    )  # fmt: skip
 
 
 def _draw_legend(

@@ -32,6 +32,7 @@ from workbench.viz.style import (
     text_color,
 )
 from workbench.viz.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
+from workbench.viz.words import counted
 
 # More elements cannot be told apart, more lanes not be drawn while a reader waits.
 MOST_ELEMENTS = 128
@@ -84,7 +85,7 @@ def tile_map_figure(accesses: Sequence[Access], length: int, *, theme: str | Non
     with plain_text_style(theme) as palette:
         numbers, unnumbered = _numbers(tiles, cell)
         if unnumbered:
-            notes.append(f"{_count(unnumbered, 'number')} of programs had no room")
+            notes.append(f"{counted(unnumbered, 'number')} of programs had no room")
         figure, axes = _laid_out(len(tiles.strips), f"{'; '.join(notes)}." if notes else "", palette)
         axes.set_xlim(tiles.first, tiles.end)
         axes.set_xticks(_ticks(tiles, least=_TICK / cell))
@@ -113,8 +114,8 @@ def describe_tile_map(accesses: Sequence[Access], length: int) -> str:
     masked = sum(int((~access.mask).sum()) for access in tiles.accesses)
     programs = len({access.program for access in tiles.accesses})
     text = (
-        f"Strips of cells, one for each load and store, colored by program: {_count(length, 'element')} "
-        f"covered by {_count(programs, 'program')}, {_count(masked, 'lane')} in all masked off"
+        f"Strips of cells, one for each load and store, colored by program: {counted(length, 'element')} "
+        f"covered by {counted(programs, 'program')}, {counted(masked, 'lane')} in all masked off"
     )
     return "; ".join([text, *tiles.notes]) + "."
 
@@ -177,8 +178,8 @@ class TileMapWidget(FigureWidget):
         programs = len({access.program for access in accesses})
         lanes = programs * block_size
         fact = (
-            f"{_count(programs, 'program')} × {block_size} lanes = {lanes} lanes for "
-            f"{_count(length, 'element')}: "
+            f"{counted(programs, 'program')} × {block_size} lanes = {lanes} lanes for "
+            f"{counted(length, 'element')}: "
         )
         idle = f"{lanes - length} idle ({1 - length / lanes:.0%})."
         return Drawing(
@@ -216,9 +217,11 @@ def _checked(accesses: Sequence[Access], length: int) -> _Tiles:
         raise InvalidArgumentError("accesses", what, fix)
     notes = []
     if shared := sum(_shared(strip) for strip in strips.values()):
-        notes.append(f"{_count(shared, 'cell')} touched by several programs, the last one on top")
+        notes.append(f"{counted(shared, 'cell')} touched by several programs, the last one on top")
     if hidden := len(checked) - len(drawn):
-        notes.append(f"{_count(hidden, 'load or store', 'loads or stores')} without an active lane not drawn")
+        notes.append(
+            f"{counted(hidden, 'load or store', 'loads or stores')} without an active lane not drawn"
+        )
     return _Tiles(checked, strips, first, end, tuple(notes))
 
 
@@ -321,7 +324,7 @@ def _mark_end(axes: Axes, length: int, palette: Palette) -> None:
     axes.axvline(length, color=palette.ink, linewidth=1.5, clip_on=False)
     place = (length, axes.get_ylim()[1] - _ABOVE / 2)
     text = axes.annotate(
-        f"the end: {_count(length, 'element')}", place, (6, 0), textcoords="offset pixels", va="center"
+        f"the end: {counted(length, 'element')}", place, (6, 0), textcoords="offset pixels", va="center"
     )
     if text.get_window_extent().x1 > axes.get_window_extent().x1:
         text.set(position=(-6, 0), ha="right")
@@ -339,7 +342,3 @@ def _ticks(tiles: _Tiles, least: float) -> list[int]:
 
 def _color(palette: Palette, program: int) -> str:
     return palette.series[program % len(palette.series)]
-
-
-def _count(number: int, noun: str, nouns: str | None = None) -> str:
-    return f"{number} {noun if number == 1 else nouns or f'{noun}s'}"

@@ -88,8 +88,8 @@ def permute(tile, AXES: tl.constexpr):
 
 
 @triton.jit
-def multiples_of(values, DIVISORS: tl.constexpr):
-    """`values`, a tuple of integers, from which the compiler sees that DIVISORS[d] divides values[d].
+def multiples_of(values, DIVISORS: tl.constexpr, FIRST: tl.constexpr = 0):
+    """`values`, a tuple of integers, from which the compiler sees that DIVISORS[FIRST + d] divides values[d].
 
     It moves 16 bytes at once only where it can prove that they begin at a multiple of 16 bytes and that a
     mask takes all of them or none. Of an argument it knows no more than that it is 1, or a multiple of 16
@@ -97,11 +97,74 @@ def multiples_of(values, DIVISORS: tl.constexpr):
     """
     known = values[:0]
     for d in tl.static_range(len(values)):
-        if DIVISORS[d] == 1:
+        if DIVISORS[FIRST + d] == 1:
             known += (values[d],)
         else:
-            known += (values[d] // DIVISORS[d] * DIVISORS[d],)
+            known += (values[d] // DIVISORS[FIRST + d] * DIVISORS[FIRST + d],)
     return known
+
+
+@triton.jit
+def known(layouts, DIVISORS: tl.constexpr):
+    """`layouts`, tuples as :func:`strided` takes them, of which the compiler sees what divides each integer.
+
+    Args:
+        layouts: a tuple of them, all for the same sizes.
+        DIVISORS: one for each integer, in order; empty where none is known.
+    """
+    if len(DIVISORS) == 0:
+        return layouts
+    else:
+        parts = layouts[:0]
+        for i in tl.static_range(len(layouts)):
+            parts += (known_one(layouts[i], DIVISORS, i * (len(DIVISORS) // len(layouts))),)
+        return parts
+
+
+@triton.jit
+def known_one(layout, DIVISORS: tl.constexpr, FIRST: tl.constexpr):
+    """A layout of :func:`known`, whose divisors begin at number FIRST."""
+    row_sizes, row_strides, col_sizes, col_strides = layout
+    return (
+        multiples_of(row_sizes, DIVISORS, FIRST),
+        multiples_of(row_strides, DIVISORS, FIRST + len(row_sizes)),
+        multiples_of(col_sizes, DIVISORS, FIRST + 2 * len(row_sizes)),
+        multiples_of(col_strides, DIVISORS, FIRST + 2 * len(row_sizes) + len(col_sizes)),
+    )
+
+
+@triton.jit
+def strided(row, col, layout):
+    """The access function of a tensor seen as rows and columns, each of one dimension or of several.
+
+    offset = sum of row_index[d] * row_strides[d] + sum of col_index[d] * col_strides[d]
+
+    Args:
+        row, col: tiles that broadcast with one another, int32 or int64.
+        layout: (row_sizes, row_strides, col_sizes, col_strides), tuples of one integer a dimension,
+            outermost first; strides in elements.
+
+    Returns:
+        offset: int32 or int64. valid: bool, whether the tensor has that row and column.
+    """
+    row_sizes, row_strides, col_sizes, col_strides = layout
+    row_offset, in_rows = place(row, row_sizes, row_strides)
+    col_offset, in_cols = place(col, col_sizes, col_strides)
+    return row_offset + col_offset, in_rows & in_cols
+
+
+@triton.jit
+def place(index, sizes, strides):
+    """Where element number `index` of the dimensions `sizes`, counted row by row, lies; and if there is one.
+
+    Returns:
+        offset: sum of the index along each dimension times its stride. valid: bool.
+    """
+    offset = 0
+    for d in tl.static_range(len(sizes) - 1, 0, -1):
+        offset += index % sizes[d] * strides[d]
+        index = index // sizes[d]
+    return offset + index * strides[0], index < sizes[0]
 
 
 @triton.jit

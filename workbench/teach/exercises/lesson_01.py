@@ -131,6 +131,31 @@ def sectors(first, stride, itemsize):
             "That is how many sectors the bytes would fill if they lay together.",
         ),
         Mutant(
+            "not rounded down",
+            ") // 32 for",
+            ") / 32 for",
+            "The address is divided and not rounded: lanes in one sector get numbers that differ in the "
+            "digits after the point.",
+        ),
+        Mutant(
+            "bits instead of bytes",
+            "lane * stride * itemsize",
+            "lane * stride * itemsize * 8",
+            "The item size counts bytes already, and so do addresses.",
+        ),
+        Mutant(
+            "lanes count from 1",
+            "range(32)",
+            "range(1, 33)",
+            "Those are lanes 1 to 32: lanes, like elements, count from 0.",
+        ),
+        Mutant(
+            "half a warp",
+            "range(32)",
+            "range(16)",
+            "Those are 16 lanes: a warp has 32.",
+        ),
+        Mutant(
             "the last lane is missing",
             "range(32)",
             "range(31)",
@@ -288,12 +313,29 @@ def copy_any(x):
             "(row < row + 1)[:, None] & (column < columns)[None, :]",
             "The mask is about columns only; at the bottom, tiles hang over as well.",
         ),
+        Mutant(
+            "a diagonal",
+            """\
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    places = row[:, None] * row_stride + column[None, :] * column_stride
+    tile = tl.load(x_pointer + places, mask=inside)
+    tl.store(output_pointer + row[:, None] * columns + column[None, :], tile, mask=inside)
+""",
+            """\
+    inside = (row < rows) & (column < columns)
+    tile = tl.load(x_pointer + row * row_stride + column * column_stride, mask=inside)
+    tl.store(output_pointer + row * columns + column, tile, mask=inside)
+""",
+            "Row numbers and column numbers are added one to one, which makes the diagonal of a tile. "
+            "`[:, None]` and `[None, :]` make a tile of all pairs.",
+        ),
         *_GRID_MUTANTS,
         Mutant("zeros", "tile, mask=inside)", "tile * 0, mask=inside)", "Only zeros are stored."),
     ),
     unproven="that it is fast for all strides, that the kernel compiles for a GPU, or that it is right for "
     "other dtypes.",
     returns_launch=True,
+    is_contiguous=True,
     budget=_each_once,
 )
 
@@ -354,6 +396,21 @@ def quarter_turn(x):
             "This turns clockwise.",
         ),
         Mutant(
+            "each tile turned in its place",
+            "    places = (columns - 1 - column)[:, None] * rows + row[None, :]\n"
+            "    tl.store(output_pointer + places, tl.trans(tile), mask=tl.trans(inside))",
+            "    places = column[:, None] * rows + row[None, :]\n"
+            "    tl.store(output_pointer + places, tl.flip(tl.trans(tile), 0), mask=tl.trans(inside))",
+            "Each tile is turned, and stays in the place that it has in the transpose. The last columns of x "
+            "have to become the first rows.",
+        ),
+        Mutant(
+            "the rows run backwards",
+            "(columns - 1 - column)[:, None] * rows + row[None, :]",
+            "(columns - 1 - column)[:, None] * rows + (rows - 1 - row)[None, :]",
+            "The rows come out in reverse as well: that is a transpose along the other diagonal.",
+        ),
+        Mutant(
             "one row too far",
             "(columns - 1 - column)",
             "(columns - column)",
@@ -403,6 +460,7 @@ def quarter_turn(x):
     ),
     unproven="that it is as fast as its sectors allow, or that it is right for other dtypes and strides.",
     returns_launch=True,
+    is_contiguous=True,
     budget=_least_sectors,
 )
 

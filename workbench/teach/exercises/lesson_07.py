@@ -1,4 +1,4 @@
-"""Exercises of lesson 07: layout arithmetic, a budget of registers, and CK's words for a Triton layout."""
+"""Exercises of lesson 07: layout arithmetic, budgets of registers and widths, CK's words for a layout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import triton.language as tl
 
 from workbench import lens
 from workbench.launch import Launch
-from workbench.teach.definition import Case, Mutant
+from workbench.teach.definition import Budget, Case, Code, Mutant, eighths
 from workbench.teach.exercise import Exercise
 
 _ACCUMULATOR = (
@@ -54,6 +54,14 @@ def distribute(
     return torch.tensor(lens.layout.of(attribute, shape, target="sm_80").elements)
 
 
+def relu(x: torch.Tensor) -> torch.Tensor:
+    """max(x, 0), contiguous, for a matrix in fp16 whose rows lie one after the other, perhaps with gaps.
+
+    Rows have a multiple of 8 elements and begin at multiples of 8 elements, which are 16 bytes.
+    """
+    return x.relu().contiguous()
+
+
 def _fits(launch: Launch, target: str, registers: int, block_n: int) -> bool:
     (step,) = lens.compile(launch, target, BLOCK_N=block_n)
     return step.registers <= registers and step.spills == 0
@@ -61,7 +69,7 @@ def _fits(launch: Launch, target: str, registers: int, block_n: int) -> bool:
 
 # Triton's language has no types to check.
 @triton.jit  # type: ignore[untyped-decorator]
-def _product_kernel(  # type: ignore[no-untyped-def]
+def product_kernel(  # type: ignore[no-untyped-def]
     a_pointer, b_pointer, c_pointer, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
 ):
     """C = A B, row-major; its tiles divide the matrices."""
@@ -78,18 +86,18 @@ def _product_kernel(  # type: ignore[no-untyped-def]
 
 
 @functools.cache
-def _product() -> Launch:
+def _product(num_warps: int = 4) -> Launch:
     """A product of 256 x 256 matrices. It is compiled and never runs."""
     a, b, c = (torch.zeros(256, 256, dtype=torch.float16) for _ in range(3))
     return Launch.of(
-        _product_kernel,
+        product_kernel,
         (2, 4),
         *(a, b, c, 256, 256),
         outputs=c,
         BLOCK_M=128,
         BLOCK_N=64,
         BLOCK_K=32,
-        num_warps=4,
+        num_warps=num_warps,
     )
 
 
@@ -102,8 +110,22 @@ def _element(row: int, column: int) -> Case:
     return Case(lambda generator: (row, column))
 
 
-def _budget(target: str, registers: int) -> Case:
-    return Case(lambda generator: (_product(), target, registers))
+def _budget(target: str, registers: int, num_warps: int = 4) -> Case:
+    return Case(lambda generator: (_product(num_warps), target, registers))
+
+
+def _rows(rows: int, columns: int, stride: int, seed: int) -> Case:
+    """The first columns of a wider matrix, after eight that are left out where there is room for them."""
+    first = min(8, stride - columns)
+    return Case(
+        lambda generator: (eighths(generator, rows, stride).half()[:, first : first + columns],), seed
+    )
+
+
+def _wide_and_small(x: torch.Tensor) -> Budget:
+    """Moves of 128 bits on both machines; 64 registers, with which 1,024 threads fit on an NVIDIA SM."""
+    code = tuple(Code(target, bits=128, registers=64) for target in ("sm_90", "gfx942"))
+    return Budget(x.nbytes, x.nbytes, code=code)
 
 
 def _blocked(shape: tuple[int, int], *attribute: tuple[int, int]) -> Case:
@@ -229,6 +251,7 @@ LARGEST_TILE = Exercise(
     specification=largest_tile,
     cases=(
         _budget("sm_90", 255),  # all there are: only spilling sets a limit
+        _budget("sm_90", 255, num_warps=8),  # the largest tile of all
         _budget("sm_90", 128),  # a budget below that
         _budget("sm_80", 200),  # another target, where the same tile takes more
         Case(lambda generator: (_product(), "sm_90", _registers("sm_90", 64))),  # used up to the last one
@@ -301,6 +324,12 @@ def largest_tile(launch, target, registers):
             "largest += 1",
             "That is how many tiles fit, not how large the largest is.",
         ),
+        Mutant(
+            "256 is not tried",
+            "(32, 64, 128, 256)",
+            "(32, 64, 128)",
+            "The largest tile of all, 256, is never compiled; dealt out to more warps, it fits.",
+        ),
         Mutant("zeros", "    return largest", "    return 0", "It is always 0: no tile fits?"),
         Mutant(
             "the budget, untouched",
@@ -309,8 +338,8 @@ def largest_tile(launch, target, registers):
             "That is the budget, just as it came.",
         ),
     ),
-    unproven="that the largest tile is the fastest: more registers a thread leave room for fewer blocks. The "
-    "clock decides, and lesson 06 asks it.",
+    unproven="that the largest tile is the fastest: more registers a thread leave room for fewer programs "
+    "on a multiprocessor. The clock decides, and nothing was timed.",
 )
 
 DISTRIBUTE = Exercise(
@@ -405,6 +434,17 @@ def distribute(shape, size_per_thread, threads_per_warp, warps_per_cta):
             "Neighboring rows go to neighboring warps. The lanes of one warp are to lie together.",
         ),
         Mutant(
+            "the fastest part stands first",
+            _SOLVED,
+            _edited(
+                ("(repetitions, warps, threads, size)", "(size, threads, warps, repetitions)"),
+                ("((1, 1), (2, 2))", "((2, 2), (1, 1))"),
+                ("(0, 0, 3, 3)", "(3, 3, 0, 0)"),
+            ),
+            "The elements that a thread holds lie far apart, and repetitions lie together. In H the slowest "
+            "part stands first.",
+        ),
+        Mutant(
             "zeros",
             "torch.tensor(encoding.elements())",
             "torch.zeros_like(torch.tensor(encoding.elements()))",
@@ -414,4 +454,164 @@ def distribute(shape, size_per_thread, threads_per_warp, warps_per_cta):
     unproven="that CK generates the same instructions: it says where the elements are, and no more.",
 )
 
-EXERCISES = (HOLDER, LARGEST_TILE, DISTRIBUTE)
+_NO_MASK = "Has it a mask, and is the mask false for all of them?"
+
+_LAUNCHED = """\
+    grid = (triton.cdiv(rows, 16), triton.cdiv(columns, 128))
+    sizes = (rows, columns, x.stride(0))
+    return Launch.of(relu_kernel, grid, x, output, *sizes, outputs=output, TILE_ROWS=16, TILE_COLUMNS=128)"""
+
+
+def _tiles(rows: int) -> str:
+    """The same with tiles of so many rows."""
+    return _LAUNCHED.replace("rows, 16", f"rows, {rows}").replace("TILE_ROWS=16", f"TILE_ROWS={rows}")
+
+
+WIDE = Exercise(
+    id="07-4",
+    title="128 bits at once",
+    function="relu",
+    specification=relu,
+    cases=(
+        _rows(40, 264, 280, seed=1),  # no size is a multiple of 16; tiles hang over on both sides
+        _rows(40, 264, 264, seed=2),  # without gaps
+        _rows(32, 256, 256, seed=3),  # whole tiles, and everything a multiple of 16
+        _rows(32, 256, 328, seed=4),  # the stride alone is none
+        _rows(33, 136, 144, seed=5),  # the columns alone are none
+        _rows(1, 8, 24, seed=6),  # the least
+    ),
+    stub="""\
+@triton.jit
+def relu_kernel(
+    x_pointer,
+    output_pointer,
+    rows,
+    columns,
+    row_stride,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+):
+    pass
+
+
+def relu(x):
+    rows, columns = x.shape
+    output = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
+    return Launch.of(
+        relu_kernel,
+        (1, 1),
+        x,
+        output,
+        rows,
+        columns,
+        x.stride(0),
+        outputs=output,
+        TILE_ROWS=8,
+        TILE_COLUMNS=128,
+    )
+""",
+    hints=(
+        "First make it right, narrow or not: how do a row and a column become an offset in x, how one in the "
+        "output, and where is the mask false?",
+        "On which integers do the offsets depend, and on which the mask? Of each: is it a multiple of 16, "
+        "which is all that the compiler asks? Is it one of 8?",
+        "The compiler proves what it can from the text of the kernel. Which of these is a multiple of 8 "
+        "whatever n is: n, n // 8, n // 8 * 8? And which of them is n, where n is a multiple of 8?",
+        "128 bits are eight numbers of fp16. How many elements has a tile if each lane gets eight: of four "
+        "warps of 32 lanes, and of four warps of 64? And how many registers do they take, two to each?",
+    ),
+    mutants=(
+        Mutant(
+            "the sizes may be any numbers",
+            "    columns = columns // 8 * 8\n    row_stride = row_stride // 8 * 8\n",
+            "",
+            "The compiler does not know that 8 divides the stride and the number of columns. Of an argument, "
+            "`tl.multiple_of` does not tell it. What could you write that is a multiple of 8 beyond doubt?",
+        ),
+        Mutant(
+            "the stride may be any number",
+            "    row_stride = row_stride // 8 * 8\n",
+            "",
+            "The compiler does not know that rows of x begin at multiples of 8 elements.",
+        ),
+        Mutant(
+            "the columns may be any number",
+            "    columns = columns // 8 * 8\n",
+            "",
+            "The compiler does not know that the number of columns is a multiple of 8: the mask may end "
+            "anywhere, and rows of the output may begin anywhere.",
+        ),
+        Mutant(
+            "a tile for warps of 32 lanes",
+            _LAUNCHED,
+            _tiles(8),
+            "It is wide on sm_90 and half as wide on gfx942, whose warps have 64 lanes: eight elements for "
+            "each of those are 512 a warp.",
+        ),
+        Mutant(
+            "a tile too large",
+            _LAUNCHED,
+            _tiles(128),
+            "The loads are wide, and the tile is large: each lane has to keep all of its part in registers.",
+        ),
+        Mutant(
+            "columns in sixteens",
+            "columns // 8 * 8",
+            "columns // 16 * 16",
+            "A number of columns that is a multiple of 8 alone is rounded down, and the last eight are lost.",
+        ),
+        Mutant(
+            "the stride in sixteens",
+            "row_stride // 8 * 8",
+            "row_stride // 16 * 16",
+            "A stride that is a multiple of 8 alone is rounded down: it is no longer the stride of x.",
+        ),
+        Mutant(
+            "eighths",
+            "columns // 8 * 8",
+            "columns // 8",
+            "The number of columns is divided by 8 and not multiplied again.",
+        ),
+        Mutant(
+            "the output gets x's stride",
+            "row[:, None] * columns",
+            "row[:, None] * row_stride",
+            "The output is stored with the row stride of x. It has its own.",
+        ),
+        Mutant(
+            "x without its stride",
+            "row[:, None] * row_stride",
+            "row[:, None] * columns",
+            "Rows of x are taken to follow one another: the row stride does not enter.",
+        ),
+        Mutant(
+            "no mask on the load",
+            "tl.load(x_pointer + row[:, None] * row_stride + column[None, :], mask=inside)",
+            "tl.load(x_pointer + row[:, None] * row_stride + column[None, :])",
+            f"Lanes that have no element load x. {_NO_MASK}",
+        ),
+        Mutant(
+            "no mask on the store",
+            "tl.maximum(tile, 0), mask=inside)",
+            "tl.maximum(tile, 0))",
+            f"Lanes that have no element store a result. {_NO_MASK}",
+        ),
+        Mutant(
+            "one program",
+            "(triton.cdiv(rows, 16), triton.cdiv(columns, 128))",
+            "(1, 1)",
+            "One program is started, and one program does one tile.",
+        ),
+        Mutant("the minimum", "tl.maximum(tile, 0)", "tl.minimum(tile, 0)", "That is min(x, 0)."),
+        Mutant("the absolute value", "tl.maximum(tile, 0)", "tl.abs(tile)", "That is the absolute value."),
+        Mutant("zeros", "tl.maximum(tile, 0)", "tile * 0", "Only zeros are stored."),
+        Mutant("x, untouched", "tl.maximum(tile, 0)", "tile", "That is x, just as it came."),
+    ),
+    unproven="that neighboring lanes fill whole sectors (lesson 01 counts them), or that it is fast: nothing "
+    "was timed, and no AMD GPU has run it.",
+    returns_launch=True,
+    is_contiguous=True,
+    budget=_wide_and_small,
+)
+
+EXERCISES = (HOLDER, LARGEST_TILE, DISTRIBUTE, WIDE)

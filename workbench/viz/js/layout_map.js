@@ -1,7 +1,9 @@
 // A tile's elements as cells, colored by lane or bank. The one under the pointer or cursor says where it is, and
 // its lane's, or bank's, others stand out.
 
-const NAMES = { left: 62, top: 4, bottom: 42 }; // around the cells, in CSS pixels
+const NAMES = { left: 62, top: 4, bottom: 42 }; // around the cells, in CSS pixels; on the left that at least
+const LETTER = 7; // of a row's name: a digit, or a comma with its space
+const OUTLINED = 4, ROOMY = 20; // the least of a warp with an outline, with a thick one
 const LARGEST = { width: 56, height: 34, across: 800, down: 540 }; // a cell; all of them
 const FULL = { width: 46, height: 30 }; // the least cell for two lines of text
 const LINED = 8; // the least cell with lines around it
@@ -51,6 +53,11 @@ function indexText(element, shape) {
   return index.join(", ");
 }
 
+function rowName(row, layout) {
+  const index = indexText(row * layout.columns, layout.shape);
+  return layout.shape.length === 1 ? index : index.slice(0, index.lastIndexOf(","));
+}
+
 function elementText(layout, element) {
   return `Element (${indexText(element, layout.shape)}): ${layout.place(element)}.`;
 }
@@ -77,7 +84,7 @@ function drawCells(context, layout, cell, colors, theme) {
   const gap = isLined ? 1 : 0;
   const room = roomIn(cell, layout);
   context.save();
-  context.translate(NAMES.left, NAMES.top);
+  context.translate(layout.left, NAMES.top);
   context.fillStyle = colors.background;
   context.fillRect(0, 0, shownColumns * cell.width, shownRows * cell.height);
   context.font = "11px 'DejaVu Sans', Verdana, sans-serif";
@@ -101,17 +108,29 @@ function drawCells(context, layout, cell, colors, theme) {
       }
     }
   }
-  drawWarps(context, layout, cell, colors, isLined ? 2 : 1);
+  const width = warpRoom(layout, cell) < ROOMY ? 0.5 : isLined ? 2 : 1;
+  drawWarps(context, layout, cell, colors, width, isOutlined(layout, cell));
   context.restore();
   drawNames(context, layout, cell, colors);
 }
 
-// Lines around the elements of each warp, light and dark so that they show on every color.
-function drawWarps(context, layout, cell, colors, width) {
+// The pixels from one outline of a warp to the next.
+function warpRoom(layout, cell) {
+  const [columns, rows] = layout.narrowest;
+  return Math.min(columns * cell.width, rows * cell.height);
+}
+
+// Whether there are several warps, and outlines would not hide what they surround.
+function isOutlined(layout, cell) {
+  return Boolean(layout.isSplit) && warpRoom(layout, cell) >= OUTLINED;
+}
+
+// A frame, and lines around the elements of each warp, light and dark so that they show on every color.
+function drawWarps(context, layout, cell, colors, width, hasOutlines) {
   const { shownRows, shownColumns, columns } = layout;
   const path = new Path2D();
   path.rect(0, 0, shownColumns * cell.width, shownRows * cell.height);
-  const differ = (one, other) => layout.warp(one) !== layout.warp(other);
+  const differ = (one, other) => hasOutlines && layout.warp(one) !== layout.warp(other);
   for (let row = 0; row < shownRows; row++) {
     for (let column = 0; column < shownColumns; column++) {
       const element = row * columns + column;
@@ -127,7 +146,7 @@ function drawWarps(context, layout, cell, colors, width) {
     }
   }
   context.lineCap = "square";
-  for (const [color, stroke] of [[colors.background, width + 2], [colors.ink, width]]) {
+  for (const [color, stroke] of [[colors.background, 2 * width], [colors.ink, width]]) {
     context.strokeStyle = color;
     context.lineWidth = stroke;
     context.stroke(path);
@@ -142,16 +161,14 @@ function drawNames(context, layout, cell, colors) {
   context.textBaseline = "middle";
   context.textAlign = "right";
   for (const row of every(layout.shownRows, 14 / cell.height)) {
-    const index = indexText(row * layout.columns, layout.shape);
-    const name = layout.shape.length === 1 ? index : index.slice(0, index.lastIndexOf(","));
-    context.fillText(name, NAMES.left - 8, NAMES.top + (row + 0.5) * cell.height);
+    context.fillText(rowName(row, layout), layout.left - 8, NAMES.top + (row + 0.5) * cell.height);
   }
   context.textAlign = "center";
   for (const column of every(layout.shownColumns, 28 / cell.width))
-    context.fillText(column, NAMES.left + (column + 0.5) * cell.width, bottom + 11);
+    context.fillText(column, layout.left + (column + 0.5) * cell.width, bottom + 11);
   context.textAlign = "left";
   context.fillStyle = colors.muted;
-  context.fillText(`${across}, by ${along}`, NAMES.left, bottom + 30);
+  context.fillText(`${across}, by ${along}`, layout.left, bottom + 30);
 }
 
 // All others are dimmed, and the element has a frame.
@@ -160,7 +177,7 @@ function drawMarked(context, layout, cell, colors, element) {
   context.clearRect(0, 0, context.canvas.width, context.canvas.height);
   if (element === null) return;
   context.save();
-  context.translate(NAMES.left, NAMES.top);
+  context.translate(layout.left, NAMES.top);
   context.globalAlpha = DIMMED;
   context.fillStyle = colors.background;
   context.fillRect(0, 0, shownColumns * cell.width, shownRows * cell.height);
@@ -186,7 +203,7 @@ function layoutLegend(layout, cell, theme) {
   bar.style.background = `linear-gradient(90deg, ${layout.colors[theme].join(", ")})`;
   const items = [html("span", {}, `${layout.kind} 0`, bar, String(layout.colors[theme].length - 1))];
   const numbers = { both: "L: lane, r: register", number: `number: ${layout.kind === "lane" ? "register" : "bank"}` };
-  const texts = [layout.isSplit ? "outlined: elements of one warp" : "", numbers[roomIn(cell, layout)] ?? ""];
+  const texts = [isOutlined(layout, cell) ? "outlined: elements of one warp" : "", numbers[roomIn(cell, layout)] ?? ""];
   items.push(...texts.filter(Boolean).map(text => html("span", {}, text)));
   return html("div", { class: "workbench-legend" }, ...items);
 }
@@ -218,7 +235,7 @@ function showLayout(model, el, signal) {
   }
 
   function at(event) {
-    const [x, y] = [event.offsetX - NAMES.left, event.offsetY - NAMES.top];
+    const [x, y] = [event.offsetX - layout.left, event.offsetY - NAMES.top];
     const [row, column] = [Math.floor(y / cell.height), Math.floor(x / cell.width)];
     const isInside = row >= 0 && row < layout.shownRows && column >= 0 && column < layout.shownColumns;
     return isInside ? row * layout.columns + column : null;
@@ -247,12 +264,14 @@ function showLayout(model, el, signal) {
 
   function build() {
     layout = layoutOf(arrays(model.get("scene")));
-    const room = Math.min(LARGEST.across, Math.max((el.clientWidth || 900) - NAMES.left - 40, 240));
+    const letters = rowName(layout.shownRows - 1, layout).replaceAll(" ", "").length;
+    layout.left = Math.max(NAMES.left, letters * LETTER + 12);
+    const room = Math.min(LARGEST.across, Math.max((el.clientWidth || 900) - layout.left - 40, 240));
     cell = {
       width: Math.max(Math.min(LARGEST.width, Math.floor(room / layout.shownColumns)), 2),
       height: Math.max(Math.min(LARGEST.height, Math.floor(LARGEST.down / layout.shownRows)), 2),
     };
-    const width = NAMES.left + layout.shownColumns * cell.width + 20;
+    const width = layout.left + layout.shownColumns * cell.width + 20;
     const height = NAMES.top + layout.shownRows * cell.height + NAMES.bottom;
     const cells = canvasOf(Math.max(width, 420), height, { "aria-hidden": "true" });
     marks = canvasOf(Math.max(width, 420), height, {

@@ -161,7 +161,7 @@ function panelOf(panel, pointed) {
     context.imageSmoothingEnabled = false;
     context.drawImage(small, 0, 0, across * width, down * height);
     if (Math.min(width, height) >= LINED) lines(hatched, palette);
-    if (!panel.line) outline(0 - panel.top, 0 - panel.left, panel.rows, panel.columns, palette.ink, 1.2);
+    if (!panel.line) frameTensor(palette);
     numbers(palette);
     if (cell) {
       outline(cell.row - panel.top, cell.column - panel.left, 1, 1, palette.background, 5);
@@ -189,6 +189,15 @@ function panelOf(panel, pointed) {
       context.lineTo(x + width * 0.85, y + height * 0.15);
     }
     context.stroke();
+  }
+
+  // Where the tensor ends; around its cells, which may be a pixel high.
+  function frameTensor(palette) {
+    const [top, left] = [Math.floor(-panel.top / rows), Math.floor(-panel.left / columns)];
+    const bottom = Math.ceil((panel.rows - panel.top) / rows), right = Math.ceil((panel.columns - panel.left) / columns);
+    context.strokeStyle = palette.ink;
+    context.lineWidth = 1.2;
+    context.strokeRect(left * width - 1, top * height - 1, (right - left) * width + 2, (bottom - top) * height + 2);
   }
 
   // A rectangle around cells, counted from the first one drawn.

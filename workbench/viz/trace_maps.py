@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, in_brief
 from workbench.lens.trace import StepTrace
-from workbench.viz.accesses import Accesses, accesses_of, at_line, counted
+from workbench.viz.accesses import Accesses, accesses_of, at_line
 from workbench.viz.canvas import CanvasWidget
 from workbench.viz.panel_figure import Drawn, mixed, panels_figure
 from workbench.viz.style import PALETTES, Palette, plain_text_style, resolve_theme
+from workbench.viz.words import counted
 
 # What is known of a cell, as a number: the greater, the more it says; 0 is a cell outside the tensor. To the
 # last three the bits of what is done there are added. `js/trace_map.js` has the same.

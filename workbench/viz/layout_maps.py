@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import ceil, prod
 from typing import Any
@@ -34,6 +34,7 @@ from workbench.viz.style import (
     resolve_theme,
     text_color,
 )
+from workbench.viz.words import counted
 
 Table = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -50,6 +51,9 @@ _GRID_WIDTH, _GRID_HEIGHT = 860.0, 640.0
 _CELL_WIDTH, _CELL_HEIGHT = 64.0, 40.0
 _NOTE = 16.0  # a line of notes
 _LINED = 8.0  # the least cell with lines around it
+_OUTLINED, _ROOMY = 5.0, 24.0  # the least of a warp with an outline, with a thick one
+_LETTER = 9.8  # of a row's name: a digit, or a comma with its space
+_BESIDE = 38.0  # what else stands left of the grid
 
 # The least cell for two lines of text; what a number takes: a digit, what is around it, a line.
 _FULL = (46.0, 30.0)
@@ -144,6 +148,36 @@ class _Grid:
         """Whether there are several."""
         return bool(self.warps.any())
 
+    @cached_property
+    def narrowest(self) -> tuple[int, int]:
+        """The fewest columns, and rows, that elements of one warp have side by side."""
+        above = np.diff(self.warps, axis=0, prepend=-1) != 0
+        before = np.diff(self.warps, axis=1, prepend=-1) != 0
+        return _narrowest(before), _narrowest(above.T)
+
+    @property
+    def cell(self) -> tuple[float, float]:
+        """The width and height of a cell, in pixels."""
+        rows, columns = self.numbers.shape
+        width, height = _GRID_WIDTH + _LEFT - self.left, _GRID_HEIGHT
+        return float(int(min(_CELL_WIDTH, width / columns))), float(int(min(_CELL_HEIGHT, height / rows)))
+
+    @cached_property
+    def left(self) -> float:
+        """What is left of the cells, in pixels: more than usual where indices have many dimensions."""
+        longest = max(len(name.replace(" ", "")) for name in self.row_names())
+        return max(_LEFT, longest * _LETTER + _BESIDE)
+
+    @property
+    def warp_room(self) -> float:
+        """The pixels from one outline of a warp to the next."""
+        return min(cells * pixels for cells, pixels in zip(self.narrowest, self.cell, strict=True))
+
+    @property
+    def has_outlines(self) -> bool:
+        """Whether there are several warps, and outlines would not hide what they surround."""
+        return self.has_warps and self.warp_room >= _OUTLINED
+
     def row_names(self) -> list[str]:
         """What stands before each row: its index, or its first element."""
         if len(self.shape) == 1:
@@ -185,9 +219,9 @@ def describe_layout_map(layout: Layout | SharedLayout) -> str:
         first_column, first_row = len(np.unique(grid.numbers[:, 0])), len(np.unique(grid.numbers[0]))
         return (
             f"{_tile_text(layout)}, one cell an element, colored by bank: the first column lies in "
-            f"{_count(first_column, 'bank')}, the first row in {_count(first_row, 'bank')}."
+            f"{counted(first_column, 'bank')}, the first row in {counted(first_row, 'bank')}."
         )
-    outlined = ", warps outlined" if grid.has_warps else ""
+    outlined = ", warps outlined" if grid.has_outlines else ""
     return f"{_tile_text(layout)}, one cell an element, colored by the lane that holds it{outlined}."
 
 
@@ -224,6 +258,7 @@ class LayoutWidget(CanvasWidget):
             "title": _tile_text(self.layout),
             "notes": list(_notes(self.layout, grid)),
             "axes": [horizontal, vertical],
+            "narrowest": list(grid.narrowest),
             "colors": {theme: number_colors(grid.count, theme) for theme in THEMES},
             "texts": {
                 theme: [number_text_color(color) for color in number_colors(grid.count, theme)]
@@ -274,16 +309,18 @@ def _element_text(layout: Layout | SharedLayout, element: int) -> str:
     if isinstance(layout, SharedLayout):
         return f"{name}: byte {layout.offset(*index)}, bank {int(layout.banks(BANKS)[index])}."
     first, *others = layout.holders(*index)
-    also = f", and {_count(len(others), 'more place')}" if others else ""
+    also = f", and {counted(len(others), 'more place')}" if others else ""
     return f"{name}: {first}{also}."
 
 
 def _tile_text(layout: Layout | SharedLayout) -> str:
-    shape = " × ".join(map(str, layout.shape)) if len(layout.shape) > 1 else f"{layout.shape[0]} elements"
+    shape = (
+        " × ".join(map(str, layout.shape)) if len(layout.shape) > 1 else counted(layout.shape[0], "element")
+    )
     if isinstance(layout, SharedLayout):
         return f"Tile of {shape}, {layout.dtype_bits} bits each, in {layout.bytes} bytes of shared memory"
     counts = (("warp", layout.warps), ("lane", layout.lanes), ("register", layout.registers))
-    return f"Tile of {shape} in {' × '.join(_count(count, name) for name, count in counts)}"
+    return f"Tile of {shape} in {' × '.join(counted(count, name) for name, count in counts)}"
 
 
 def _notes(layout: Layout | SharedLayout, grid: _Grid) -> Iterator[str]:
@@ -297,11 +334,13 @@ def _notes(layout: Layout | SharedLayout, grid: _Grid) -> Iterator[str]:
         gaps = (f"{length} elements after each {interval}" for interval, length in layout.padding)
         yield f"Padding is not drawn: {', '.join(gaps)}."
     if grid.is_cut:
-        rows, columns = grid.numbers.shape
-        yield (
-            f"Drawn are the first {_count(rows, 'row')} of {grid.rows} and {_count(columns, 'column')} of "
-            f"{grid.columns}."
-        )
+        drawn, there = grid.numbers.shape, (grid.rows, grid.columns)
+        cut = [
+            f"{few} {name}s of {all_of_them}"
+            for few, all_of_them, name in zip(drawn, there, ("row", "column"), strict=True)
+            if few < all_of_them
+        ]
+        yield f"Drawn are the first {' and '.join(cut)}."
 
 
 def _figure(layout: Layout | SharedLayout, element: int | None, theme: str | None) -> Figure:
@@ -309,15 +348,13 @@ def _figure(layout: Layout | SharedLayout, element: int | None, theme: str | Non
     grid = _Grid.of(layout)
     rows, columns = grid.numbers.shape
     with plain_text_style(theme) as palette:
-        size = min(_CELL_WIDTH, _GRID_WIDTH / columns), min(_CELL_HEIGHT, _GRID_HEIGHT / rows)
-        size = (float(int(size[0])), float(int(size[1])))
-        labels = _Labels.fitting(grid, *size)
+        labels = _Labels.fitting(grid)
         notes = [
             line
             for note in (*_notes(layout, grid), labels.left_out)
             for line in textwrap.wrap(drawable(note), 128)
         ]
-        figure, axes = _laid_out(grid, size, notes, palette)
+        figure, axes = _laid_out(grid, notes, palette)
         _write_heading(figure, layout, grid, labels, theme)
         colors = np.array([to_rgb(color) for color in number_colors(grid.count, theme)])[grid.numbers]
         if element is not None:
@@ -326,7 +363,7 @@ def _figure(layout: Layout | SharedLayout, element: int | None, theme: str | Non
             colors = np.where(others, dimmed, colors)
         extent = (0, columns, rows, 0)
         axes.imshow(colors, aspect="auto", interpolation="nearest", extent=extent)
-        _rule(axes, grid, size, palette)
+        _rule(axes, grid, palette)
         labels.write(axes, grid, colors, palette)
         if element is not None:
             _frame_cell(axes, *divmod(element, grid.columns), palette)
@@ -351,18 +388,17 @@ def _frame_cell(axes: Axes, row: int, column: int, palette: Palette) -> None:
         axes.add_collection(LineCollection([corners], colors=color, linewidths=width), autolim=False)
 
 
-def _laid_out(
-    grid: _Grid, size: tuple[float, float], notes: Sequence[str], palette: Palette
-) -> tuple[Figure, Axes]:
+def _laid_out(grid: _Grid, notes: Sequence[str], palette: Palette) -> tuple[Figure, Axes]:
     """A figure as high as its grid and notes need; in its axes, the unit is a cell."""
     rows, columns = grid.numbers.shape
+    size = grid.cell
     figure, axes = new_figure()
     inside = rows * size[1]
     below = _BOTTOM + len(notes) * _NOTE
     figure.set_size_inches(SIZE_INCHES[0], round(_TOP + inside + below) / DPI)
     width, height = figure.bbox.size
-    right = _LEFT + columns * size[0]
-    figure.subplots_adjust(_LEFT / width, below / height, right / width, 1 - _TOP / height)
+    right = grid.left + columns * size[0]
+    figure.subplots_adjust(grid.left / width, below / height, right / width, 1 - _TOP / height)
     figure.text(12 / width, 8 / height, "\n".join(notes), fontsize=8.5, color=palette.muted, linespacing=1.35)
     axes.set(xlim=(0, columns), ylim=(rows, 0))
     axes.grid(visible=False)
@@ -374,7 +410,7 @@ def _laid_out(
     axes.set_yticks(down + 0.5, [names[number] for number in down])
     horizontal, vertical = grid.axis_names()
     label = axes.set_xlabel(horizontal)
-    if right - _LEFT < 8 * len(horizontal):  # else it would begin before the figure does
+    if right - grid.left < 8 * len(horizontal):  # else it would begin before the figure does
         label.set(x=0, ha="left")
     if inside > 9 * len(vertical):  # else it is longer than the rows it stands along
         axes.set_ylabel(vertical)
@@ -401,7 +437,7 @@ def _write_heading(
     key.imshow(colors, aspect="auto", interpolation="nearest")
     key.set_axis_off()
     said = [
-        *(["outlined: elements of one warp"] if grid.has_warps else []),
+        *(["outlined: elements of one warp"] if grid.has_outlines else []),
         *([labels.meaning] if labels.meaning else []),
     ]
     middle = 1 - 48 / height
@@ -410,23 +446,23 @@ def _write_heading(
     figure.text((left + bar + 6) / width, middle, after, fontsize=9, va="center")
 
 
-def _rule(axes: Axes, grid: _Grid, size: tuple[float, float], palette: Palette) -> None:
+def _rule(axes: Axes, grid: _Grid, palette: Palette) -> None:
     """Thin lines between cells that are large enough, thick ones around warps."""
     rows, columns = grid.numbers.shape
-    if min(size) >= _LINED:
+    is_lined = min(grid.cell) >= _LINED
+    if is_lined:
         everywhere = np.ones((rows, columns), dtype=bool)
         between = LineCollection(_lines(everywhere, everywhere), colors=palette.background, linewidths=0.6)
         axes.add_collection(between, autolim=False)
-    edges: list[Any] = [
-        [(0, 0), (columns, 0), (columns, rows), (0, rows), (0, 0)],
-        *_lines(
+    edges: list[Any] = [[(0, 0), (columns, 0), (columns, rows), (0, rows), (0, 0)]]
+    if grid.has_outlines:
+        edges += _lines(
             np.diff(grid.warps, axis=0, prepend=grid.warps[:1]) != 0,
             np.diff(grid.warps, axis=1, prepend=grid.warps[:, :1]) != 0,
-        ),
-    ]
-    width = 2.0 if min(size) >= _LINED else 1.2
+        )
+    width = 0.6 if grid.warp_room < _ROOMY else 2.0 if is_lined else 1.2
     # On colors of every brightness a line shows that has an edge of the other extreme.
-    for color, stroke in ((palette.background, width + 1.6), (palette.ink, width)):
+    for color, stroke in ((palette.background, 1.8 * width), (palette.ink, width)):
         axes.add_collection(
             LineCollection(edges, colors=color, linewidths=stroke, clip_on=False, capstyle="projecting"),
             autolim=False,
@@ -469,8 +505,9 @@ class _Labels:
     left_out: str
 
     @classmethod
-    def fitting(cls, grid: _Grid, width: float, height: float) -> _Labels:
-        """All for which cells of this size have room."""
+    def fitting(cls, grid: _Grid) -> _Labels:
+        """All for which cells have room."""
+        width, height = grid.cell
         digits = len(str(int(grid.details.max())))
         has_numbers = width >= digits * _DIGIT + _MARGIN and height >= _LINE
         is_full = has_numbers and width >= _FULL[0] and height >= _FULL[1] and grid.color_name == "lane"
@@ -481,6 +518,7 @@ class _Labels:
         missing = [
             *([f"numbers of {what}s"] if not has_numbers else []),
             *(["names of warps"] if grid.has_warps and not names else []),
+            *(["outlines of warps"] if grid.has_warps and not grid.has_outlines else []),
         ]
         left_out = f"There is no room for {' and '.join(missing)}." if missing else ""
         return cls(is_full, has_numbers, names, covered, meaning, left_out)
@@ -536,7 +574,8 @@ def _warp_names(grid: _Grid, columns: int, rows: int) -> dict[tuple[int, int], i
     above = np.diff(grid.warps, axis=0, prepend=-1) != 0
     before = np.diff(grid.warps, axis=1, prepend=-1) != 0
     corners = np.argwhere(above & before)
-    if len(corners) > _MOST_NAMES or _narrowest(before) < columns or _narrowest(above.T) < rows:
+    across, down = grid.narrowest
+    if len(corners) > _MOST_NAMES or across < columns or down < rows:
         return {}
     return {(int(row), int(column)): int(grid.warps[row, column]) for row, column in corners}
 
@@ -545,7 +584,3 @@ def _narrowest(starts: Flags) -> int:
     """The shortest way from one start to the next, or to the end, in any row."""
     ends: list[list[int]] = [[*np.flatnonzero(line).tolist(), len(line)] for line in starts]
     return min(end - start for row in ends for start, end in pairwise(row))
-
-
-def _count(count: int, name: str) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from workbench.errors import InvalidArgumentError, check_name
 from workbench.lens.trace import MEMORY_KINDS, StepTrace
-from workbench.viz.accesses import Accesses, accesses_of, times
+from workbench.viz.accesses import Accesses, accesses_of
 from workbench.viz.canvas import CanvasWidget
 from workbench.viz.panel_figure import Drawn, mixed, panels_figure
 from workbench.viz.panels import Panel
 from workbench.viz.style import PALETTES, Palette, plain_text_style, resolve_theme
 from workbench.viz.widget import FIRST_IN_ROW, require_ipywidgets
+from workbench.viz.words import times
 
 # Codes of cells; those of touched ones go from the least to the most often touched.
 _OUTSIDE, _UNTOUCHED, _LEAST, _MOST = 0, 1, 2, 255

@@ -1,0 +1,59 @@
+"""The kernels that lessons build are those that are measured: the rungs of `workbench/kernels/ladder.py`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping
+
+import pytest
+
+from tools import lessons
+from tools.lesson_check import code_cells
+from tools.lessons import LESSONS, Lesson
+from workbench.kernels import ladder
+
+CLIMBED = {"01_tile_transfer": {"transpose_rows_kernel", "transpose_tile_kernel"}}
+
+
+def kernels(source: str) -> Mapping[str, str]:
+    """The jit functions that are defined, by name: their text without docstrings, wrapped in one way."""
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and "triton.jit" in map(ast.unparse, node.decorator_list):
+            node.body = node.body[ast.get_docstring(node) is not None :]
+            found[node.name] = ast.unparse(node)
+    return found
+
+
+def built_by(lesson: Lesson) -> Mapping[str, str]:
+    """The kernels that a lesson defines."""
+    return {
+        name: text for _, cell in code_cells(lesson.stored()) for name, text in kernels(cell.source).items()
+    }
+
+
+@pytest.mark.parametrize("lesson", lessons.find(), ids=lambda lesson: lesson.name)
+def test_a_kernel_with_the_name_of_a_rung_is_that_rung(lesson: Lesson) -> None:
+    """Wrapping and docstring apart, since a notebook's lines are shorter."""
+    rungs, built = kernels(inspect.getsource(ladder)), built_by(lesson)
+    shared = built.keys() & rungs.keys()
+    assert shared >= CLIMBED.get(lesson.name, set())
+    assert {name: built[name] for name in shared} == {name: rungs[name] for name in shared}
+
+
+def test_rungs_are_measured_with_the_tiles_that_the_lesson_names() -> None:
+    prose = Lesson(LESSONS, "01_tile_transfer").source.read_text().replace("\n# ", " ")
+    block_size, tile = (
+        inspect.signature(rung).parameters[name].default
+        for rung, name in ((ladder.transpose_rows, "block_size"), (ladder.transpose_tiles, "tile"))
+    )
+    assert f"with pieces of {block_size:,} and tiles of {tile};" in prose
+
+
+def test_another_kernel_is_told_from_a_rung() -> None:
+    one = "@triton.jit\ndef f(p, n):\n    'Says.'\n    tl.store(p, n)\n"
+    wrapped = "@triton.jit\ndef f(\n    p,\n    n,\n):\n    tl.store(\n        p,\n        n,\n    )\n"
+    assert kernels(one) == kernels(wrapped)
+    assert kernels(one) != kernels(wrapped.replace("        n,\n", "        n + 1,\n"))
+    assert kernels(one.replace("@triton.jit\n", "")) == {}

@@ -1,0 +1,85 @@
+"""What operators have in common: checks of their arguments, and errors in torch's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import UnionType
+from typing import Any
+
+import torch
+
+from workbench.errors import (
+    ArgumentTypeError,
+    DimensionError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    WorkbenchError,
+)
+
+Number = bool | int | float | complex
+
+
+def check_operand(name: str, value: object, kinds: type | UnionType, wanted: str) -> None:
+    """Raise where an argument is of another type, or a tensor that is not strided."""
+    if not isinstance(value, kinds):
+        raise ArgumentTypeError(name, f"got a {type(value).__name__}", f"Give {wanted}.")
+    if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+        raise TensorMismatchError(name, f"its layout is {value.layout}", "Give a strided tensor.")
+
+
+def check_plain(input: torch.Tensor) -> None:
+    """Raise where `input` is no tensor, or one that the kernels cannot take."""
+    check_operand("input", input, torch.Tensor, "a torch.Tensor")
+    if input.is_quantized:
+        raise TensorMismatchError("input", f"quantized, {input.dtype}", "Give its input.int_repr().")
+
+
+def view_of(
+    function: Callable[..., torch.Tensor], input: torch.Tensor, arguments: dict[str, Any]
+) -> torch.Tensor:
+    """`function`'s view of `input`; what torch refuses, in its words."""
+    try:
+        return function(input, **arguments)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        kind = next(ours for torchs, ours in _ERRORS.items() if isinstance(error, torchs))
+        given = ", ".join(map(repr, arguments.values()))
+        raise kind(
+            ", ".join(arguments),
+            f"got {given} for a tensor of {input.dim()} dimensions",
+            f"torch.{function.__name__} says: {error}",
+        ) from None
+
+
+_ERRORS: dict[type[Exception], type[WorkbenchError]] = {
+    IndexError: DimensionError,
+    RuntimeError: TensorMismatchError,
+    TypeError: ArgumentTypeError,
+    ValueError: InvalidArgumentError,
+}
+
+
+def in_words(value: object) -> str:
+    """A tensor's dtype, shape and device; anything else as it is."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype)[6:]} {tuple(value.shape)} on {value.device}"
+    return repr(value)
+
+
+def copy_out(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """`out`, which now has the result, resized if it was empty; or an error as torch's."""
+    if not torch.can_cast(result.dtype, out.dtype):
+        raise TensorMismatchError(
+            "out", f"{out.dtype}, the result is {result.dtype}", "Give one that can hold it."
+        )
+    if out.device != result.device:
+        raise TensorMismatchError("out", f"on {out.device}", f"The operands are on {result.device}.")
+    if out.shape != result.shape:
+        if out.numel():
+            raise TensorMismatchError(
+                "out", f"shape {tuple(out.shape)}", f"The result is {tuple(result.shape)}."
+            )
+        out.resize_(result.shape)
+    try:
+        return out.copy_(result)
+    except RuntimeError as error:
+        raise TensorMismatchError("out", f"strides {out.stride()}", f"torch says: {error}") from None

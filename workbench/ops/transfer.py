@@ -1,0 +1,101 @@
+"""Transfers: what torch returns as a view, here in memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from workbench.errors import TensorMismatchError
+from workbench.kernels import transfer
+from workbench.ops.arguments import check_operand, check_plain, view_of
+
+
+def clone(
+    input: torch.Tensor, *, memory_format: torch.memory_format | None = torch.preserve_format
+) -> torch.Tensor:
+    """A copy of `input`, as `torch.clone`.
+
+    Args:
+        input: a tensor of any shape, strides and dtype.
+        memory_format: how the copy lies in memory. `torch.preserve_format`: as `input`, or where that has
+            gaps or is expanded, dense with its dimensions in the same order.
+
+    Raises:
+        ArgumentTypeError: `input` is not a tensor, `memory_format` none.
+        TensorMismatchError: `input` is sparse or quantized, or not of the rank of `memory_format`.
+    """
+    check_plain(input)
+    check_operand("memory_format", memory_format, torch.memory_format | None, "one of torch's, or None")
+    return _materialized(input, memory_format)
+
+
+def transpose_copy(input: torch.Tensor, dim0: int, dim1: int) -> torch.Tensor:
+    """A contiguous copy of `input` with two dimensions exchanged, as `torch.transpose_copy`.
+
+    Args:
+        input: a tensor of any shape, strides and dtype.
+        dim0, dim1: the dimensions, those under 0 counted from the end.
+
+    Raises:
+        ArgumentTypeError: `input` is not a tensor, `dim0` or `dim1` no whole number.
+        DimensionError: `input` does not have `dim0` or `dim1`.
+        TensorMismatchError: `input` is sparse or quantized.
+    """
+    check_plain(input)
+    view = view_of(torch.transpose, input, {"dim0": dim0, "dim1": dim1})
+    return _materialized(view, torch.contiguous_format)
+
+
+def permute_copy(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """A contiguous copy of `input` with its dimensions in another order, as `torch.permute_copy`.
+
+    Args:
+        input: a tensor of any shape, strides and dtype.
+        dims: for each dimension of the result, which one of `input` it is; those under 0 are counted from the
+            end.
+
+    Raises:
+        ArgumentTypeError: `input` is not a tensor, `dims` no sequence of whole numbers.
+        DimensionError: `input` does not have one of `dims`.
+        TensorMismatchError: `dims` does not name each dimension once; `input` is sparse or quantized.
+    """
+    check_plain(input)
+    return _materialized(view_of(torch.permute, input, {"dims": dims}), torch.contiguous_format)
+
+
+def _materialized(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
+    """The elements of `view` in memory of their own; gradients pass in both directions."""
+    if forward_ad._current_level < 0 and not (view.requires_grad and torch.is_grad_enabled()):
+        return _copy(view, memory_format)  # autograd would take longer than the copy
+    return _Materialize.apply(view, memory_format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+
+
+class _Materialize(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
+        ctx.memory_format = memory_format
+        return _copy(view, memory_format)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return grads[0], None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        return _copy(tangents[0], ctx.memory_format)
+
+
+def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
+    try:
+        result = torch.empty_like(view, memory_format=memory_format)
+    except RuntimeError as error:
+        raise TensorMismatchError(
+            "memory_format",
+            f"got {memory_format} for a tensor of {view.dim()} dimensions",
+            f"torch says: {error}",
+        ) from None
+    transfer.run(view.resolve_conj().resolve_neg(), result)
+    return result

@@ -1,0 +1,36 @@
+"""Numbers in words, as figures and widgets say them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
+    """A number and its noun: "1 program", "3 programs"."""
+    return f"{number} {noun if number == 1 else nouns or f'{noun}s'}"
+
+
+def grouped(number: int, noun: str) -> str:
+    """As :func:`counted`, with thousands apart: "1,024 instructions"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def times(number: int) -> str:
+    """How often: "once", "3 times"."""
+    return "once" if number == 1 else f"{number} times"
+
+
+def bytes_text(count: int) -> str:
+    """1,234 B; 56.7 KiB."""
+    if count < 10_000:
+        return f"{count:,} B"
+    size, units = float(count), iter(("KiB", "MiB", "GiB", "TiB"))
+    while size >= 1000:
+        size, unit = size / 1024, next(units)
+    return f"{size:.3g} {unit}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """a; a and b; a, b and c."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
