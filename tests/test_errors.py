@@ -24,11 +24,13 @@ from workbench.errors import (
     KernelError,
     MissingPackageError,
     NotMeasurableError,
+    NumberRangeError,
     OutOfBoundsError,
     ProgressError,
     RecordingError,
     TensorMismatchError,
     UnknownNameError,
+    UnsupportedDtypeError,
     WorkbenchError,
     WorkerError,
     check_positive,
@@ -41,6 +43,8 @@ EXAMPLES: list[tuple[WorkbenchError, type[Exception]]] = [
     (ArgumentTypeError("grid", "got 'x'", "Give a tuple."), TypeError),
     (TensorMismatchError("x, y", "on cpu and cuda:0", "Move them."), RuntimeError),
     (DimensionError("dims", "2 of a matrix", "Give 0 or 1."), IndexError),
+    (UnsupportedDtypeError("input", "torch.uint4", "Convert it."), NotImplementedError),
+    (NumberRangeError("other", "2**70", "Give a smaller one."), OverflowError),
     (UnknownNameError("baseline", "cublass", ["cublas", "eager"]), ValueError),
     (DeviceError("No GPU."), RuntimeError),
     (MissingPackageError("Install it."), ImportError),
@@ -137,6 +141,7 @@ def test_power_of_two(value: int) -> None:
         return
     with pytest.raises(InvalidArgumentError) as caught:
         check_power_of_two("tile", value)
+    assert str(caught.value).startswith(f"tile: got {value}, not a power of two. Triton wants one: try ")
     below, above = (int(word.strip(".")) for word in str(caught.value).split()[-3::2])
     assert below < value < above == 2 * below
     assert bin(below).count("1") == 1
@@ -146,8 +151,11 @@ def test_power_of_two(value: int) -> None:
     ("value", "kind"), [(0, InvalidArgumentError), (-4, InvalidArgumentError), (8.0, ArgumentTypeError)]
 )
 def test_not_even_a_length(value: Any, kind: type[Exception]) -> None:
-    with pytest.raises(kind, match="A tile's length is a power of two, such as 128"):
-        check_power_of_two("tile", value)
+    """Nor a number of warps."""
+    with pytest.raises(
+        kind, match=rf"^num_warps: got {value}.*\. Give a power of two: 1, 2, 4, and so on\.$"
+    ):
+        check_power_of_two("num_warps", value)
 
 
 def test_a_name_is_one_of_the_known() -> None:

@@ -16,6 +16,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import make_backend
+from triton.runtime.jit import JITFunction, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import Launch, Step, Work
@@ -235,6 +238,18 @@ REFUSALS = [
         args=lambda x, output: (x.to("meta"), output.to("meta"), 8),
         outputs=(),
     ),
+    Refusal(
+        "complex numbers",
+        TensorMismatchError,
+        r"args of scale_kernel: a tensor of complex64\. .* Give torch.view_as_real\(...\) of it",
+        args=lambda x, output: (x.to(torch.complex64), output, 8),
+    ),
+    Refusal(
+        "complex numbers inside a tuple",
+        TensorMismatchError,
+        "a tensor of complex128",
+        args=lambda x, output: ((3, (x.to(torch.complex128),)), output, 8),
+    ),
     # outputs, accumulators and work
     Refusal(
         "an output not given",
@@ -285,6 +300,111 @@ def test_refused_before_anything_runs(refusal: Refusal) -> None:
         )  # fmt: skip
     assert type(caught.value) is refusal.kind
     assert output.isnan().all()
+
+
+# Kernels of one parameter, each called by a name that Triton's launcher has a use of its own for.
+@triton.jit
+def params_kernel(params):
+    tl.store(params, 1.0)
+
+
+@triton.jit
+def options_kernel(options):
+    tl.store(options, 1.0)
+
+
+@triton.jit
+def backend_kernel(backend):
+    tl.store(backend, 1.0)
+
+
+@triton.jit
+def specialize_impl_kernel(specialize_impl):
+    tl.store(specialize_impl, 1.0)
+
+
+@triton.jit
+def debug_kernel(debug):
+    tl.store(debug, 1.0)
+
+
+@triton.jit
+def instrumentation_mode_kernel(instrumentation_mode):
+    tl.store(instrumentation_mode, 1.0)
+
+
+@triton.jit
+def fine_kernel(specialization, JITCallable, default_x, args, kwargs, self, num_warps, grid, warmup):
+    tl.store(specialization, 1.0)
+
+
+TAKEN = [
+    params_kernel,
+    options_kernel,
+    backend_kernel,
+    specialize_impl_kernel,
+    debug_kernel,
+    instrumentation_mode_kernel,
+]
+
+
+def starts_on_a_gpu(kernel: Any, *args: Any) -> bool:
+    """Whether what Triton runs before it compiles a kernel for a GPU takes the arguments."""
+    compiled = JITFunction(kernel.fn)
+    backend = make_backend(GPUTarget("cuda", 90, 32))
+    try:
+        bind = create_function_from_signature(compiled.signature, compiled.params, backend)
+        bind(*args, debug=False, instrumentation_mode="")
+    except (AttributeError, SyntaxError, TypeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kernel", TAKEN, ids=lambda kernel: kernel.fn.__name__)
+def test_parameters_called_as_something_of_tritons(kernel: Any) -> None:
+    """The interpreter would run them; a GPU would not."""
+    x = torch.zeros(1)
+    name = kernel.fn.__name__.removesuffix("_kernel")
+    assert not starts_on_a_gpu(kernel, x)
+    with pytest.raises(InvalidArgumentError, match=rf"^parameters of {name}_kernel: .*'{name}'\. Rename it"):
+        Launch.of(kernel, 1, x, outputs=x)
+    with pytest.raises(InvalidArgumentError, match="Rename it"):
+        Launch((Step(kernel, (1,), (x,)),), (x,)).run()
+    assert x.item() == 0
+
+
+def test_parameters_called_almost_so() -> None:
+    x = torch.zeros(1)
+    assert starts_on_a_gpu(fine_kernel, x, *range(8))
+    assert Launch.of(fine_kernel, 1, x, *range(8), outputs=x).run()[0].item() == 1
+
+
+@triton.jit
+def numbers_kernel(output, first, pair, flag: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(output + i, first + pair[0] * pair[1][0] + flag)
+
+
+class Pair(NamedTuple):
+    whole: Any
+    rest: Any
+
+
+def test_numbers_of_numpy_are_pythons() -> None:
+    """Triton takes no others."""
+    output = torch.zeros(8)
+    pair = Pair(np.int64(2), (np.float32(0.5), np.int8(1)))
+    launch = Launch.of(
+        numbers_kernel, 1, output, np.float64(1.5), pair, outputs=output,
+        flag=np.bool_(True), N=np.int64(8), num_warps=np.int32(4),
+    )  # fmt: skip
+    (step,) = launch.steps
+    assert [type(value) for value in (step.args[1], *step.meta.values())] == [float, bool, int, int]
+    assert step.args[2] == Pair(2, (0.5, 1))
+    assert type(step.args[2].whole) is int
+    assert step.arguments()["N"] == 8
+    assert launch.run()[0].tolist() == [3.5] * 8
+    assert starts_on_a_gpu(numbers_kernel, *step.arguments().values())
 
 
 def test_an_array_for_a_tensor_is_a_kernels_error() -> None:

@@ -93,6 +93,14 @@ class DimensionError(TensorMismatchError, IndexError):
     """A tensor does not have the dimension that is named. Torch raises IndexError there."""
 
 
+class UnsupportedDtypeError(TensorMismatchError, NotImplementedError):
+    """A tensor is of a dtype that the operator is not made for. Torch raises NotImplementedError there."""
+
+
+class NumberRangeError(TensorMismatchError, OverflowError):
+    """A number is too large for any dtype. Torch raises OverflowError there."""
+
+
 class UnknownNameError(WorkbenchError, ValueError):
     """A name (device, baseline, suite, exercise, ...) is not known; the message lists the nearest ones.
 
@@ -245,11 +253,11 @@ def check_positive(argument: str, value: object, fix: str = "Give a whole number
 
 
 def check_power_of_two(argument: str, value: object) -> int:
-    """`value` as a power of two, as `tl.arange` wants a tile's length, or an error that names `argument`."""
-    length = check_positive(argument, value, "A tile's length is a power of two, such as 128.")
-    if length & (length - 1):
-        below, above = 1 << (length.bit_length() - 1), 1 << length.bit_length()
+    """`value` as a power of two, as lengths of tiles and warps are, or an error that names `argument`."""
+    number = check_positive(argument, value, "Give a power of two: 1, 2, 4, and so on.")
+    if number & (number - 1):
+        below, above = 1 << (number.bit_length() - 1), 1 << number.bit_length()
         raise InvalidArgumentError(
-            argument, f"got {length}, not a power of two", f"Triton's tiles need one: try {below} or {above}."
+            argument, f"got {number}, not a power of two", f"Triton wants one: try {below} or {above}."
         )
-    return length
+    return number

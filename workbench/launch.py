@@ -15,6 +15,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import InterpreterError, OutOfResources
@@ -33,6 +34,12 @@ from workbench.errors import (
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
 MOST_PROGRAMS = (2**31 - 1, 2**16 - 1, 2**16 - 1)
+
+# Triton writes a Python function to start each kernel with, from its parameters and these names (on 3.6 and
+# 3.7 `create_function_from_signature` and `JITFunction.run` of `triton.runtime.jit`).
+_TRITONS_NAMES = frozenset(
+    ("params", "options", "backend", "specialize_impl", "debug", "instrumentation_mode")
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class Step:
         args: the kernel's positional arguments.
         meta: its keyword arguments: constexpr parameters such as `BLOCK_SIZE`, and launch options such as
             `num_warps` and `num_stages`.
+
+    Numbers of numpy become Python's: Triton takes no others.
     """
 
     kernel: Any
@@ -81,7 +90,9 @@ class Step:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "meta", MappingProxyType(dict(self.meta)))
+        meta = {name: _pythons(value) for name, value in self.meta.items()}
+        object.__setattr__(self, "args", tuple(map(_pythons, self.args)))
+        object.__setattr__(self, "meta", MappingProxyType(meta))
 
     def __repr__(self) -> str:
         """Short enough to end a notebook cell with: no tensor's values, no addresses."""
@@ -135,14 +146,15 @@ class Step:
 
         Raises:
             ArgumentTypeError: `kernel` is not a jit function, or `grid` is not a tuple.
-            InvalidArgumentError: a grid axis under 1, more than three axes, an argument missing or too many.
+            InvalidArgumentError: a grid axis under 1, more than three axes, an argument missing or too many,
+                a parameter that is called as something of Triton's own.
             UnknownNameError: `meta` has a name that is neither a parameter of the kernel nor a launch option.
-            TensorMismatchError: tensors on several devices.
+            TensorMismatchError: tensors on several devices, or of complex numbers.
         """
         _check_kernel(self.kernel)
         _check_grid(self.grid)
         self._check_names()
-        self._check_one_device()
+        self._check_tensors()
 
     def run(
         self,
@@ -206,6 +218,12 @@ class Step:
 
     def _check_names(self) -> None:
         signature = compat.signature(self.kernel)
+        if taken := _TRITONS_NAMES.intersection(signature.parameters):
+            raise InvalidArgumentError(
+                f"parameters of {self.name}",
+                f"called as something of Triton's own: {', '.join(map(repr, sorted(taken)))}",
+                "Rename it: Triton cannot start such a kernel on a GPU.",
+            )
         own = 0
         for name in self.meta:
             if name in signature.parameters:
@@ -224,8 +242,16 @@ class Step:
                 f"args of {self.name}", error, f"Its parameters are ({', '.join(signature.parameters)})."
             ) from None
 
-    def _check_one_device(self) -> None:
-        places = {tensor.device for tensor in self.tensors()}
+    def _check_tensors(self) -> None:
+        tensors = self.tensors()
+        for tensor in tensors:
+            if tensor.is_complex():
+                raise TensorMismatchError(
+                    f"args of {self.name}",
+                    f"a tensor of {str(tensor.dtype).removeprefix('torch.')}",
+                    "Triton has no complex numbers. Give torch.view_as_real(...) of it: pairs of real ones.",
+                )
+        places = {tensor.device for tensor in tensors}
         if len(places) > 1:
             raise TensorMismatchError(
                 f"args of {self.name}",
@@ -393,6 +419,13 @@ class Launch:
         for step in self.steps:
             step.check_place()
         return True
+
+
+def _pythons(value: Any) -> Any:
+    """`value` with Python's numbers in place of numpy's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return compat.tuple_like(value, map(_pythons, value)) if isinstance(value, tuple) else value
 
 
 def _in_short(value: Any) -> str:

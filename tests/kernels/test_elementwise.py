@@ -304,7 +304,12 @@ def test_tensors_that_do_not_fit() -> None:
     assert "output is a list, not a tensor" in refused(x, x, [])
     assert "tensors on cpu and meta" in refused(x, x.to("meta"), x)
     overlapping = refused(x, x, torch.zeros(6).expand(4, 6))
-    assert "several elements of output share one address: its strides are (0, 1)" in overlapping
+    assert "several elements of output may share one address: its strides are (0, 1)" in overlapping
+    windows = torch.zeros(5).unfold(0, 2, 1)
+    assert "of output may share one address: its strides are (1, 1)" in refused(
+        windows + 1, windows + 1, windows
+    )
+    assert is_supported(windows, windows, torch.zeros(4, 2)) == ""  # to read an element twice is well
     assert is_supported(x, x, torch.zeros(1, 6).expand(1, 6)) != ""
     assert is_supported(x[:1], x[:1], torch.zeros(6).expand(1, 6)) == ""  # of length 1: nothing is shared
     empty = torch.zeros(0).as_strided((0, 6), (0, 0))

@@ -6,6 +6,7 @@ import inspect
 import linecache
 import math
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from workbench import compat
 from workbench.errors import ArgumentTypeError, KernelError
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch
+from workbench.lens.compile import compile as compile_for
 from workbench.runtime import interpret
 from workbench.runtime.source import KernelSource, pack, unpack
 
@@ -320,6 +322,183 @@ def test_the_same_source_is_the_same_function() -> None:
     """So that a kernel is prepared once, however often it is sent."""
     assert unpack(pack(helpers_kernel)) is unpack(pickle.loads(pickle.dumps(pack(helpers_kernel))))
     assert unpack(pack(closure(2.0, inner))) is not unpack(pack(closure(3.0, inner)))
+
+
+MODULE = """\
+import math
+
+import triton
+import triton.language as tl
+
+K = 2
+WIDTH = tl.constexpr(8)
+NUMBERS = (1, 2)
+TABLE = {"a": 1}
+
+
+@triton.jit
+def scaled(value):
+    return value * K
+"""
+USER = """\
+import math
+
+import triton
+import triton.language as tl
+
+import settings
+import settings.inner
+
+
+@triton.jit
+def kernel(x, output, K: tl.constexpr = settings.K):
+    i = tl.arange(0, settings.WIDTH)
+    value = tl.load(x + i) * settings.K + settings.inner.DEPTH + settings.NUMBERS[1]
+    tl.store(output + i, value)
+
+
+@triton.jit
+def calling_kernel(x, output):
+    i = tl.arange(0, 8)
+    tl.store(output + i, settings.scaled(tl.load(x + i)))
+
+
+@triton.jit
+def pi_kernel(x, output):
+    i = tl.arange(0, 8)
+    tl.store(output + i, tl.load(x + i) * math.pi)
+
+
+@triton.jit
+def table_kernel(x, output):
+    tl.store(output, settings.TABLE["a"])
+
+
+@triton.jit
+def missing_kernel(x, output):
+    tl.store(output, settings.NO_SUCH)
+
+
+@triton.jit
+def hidden_kernel(x, settings):
+    tl.store(x, settings.dtype.element_ty.primitive_bitwidth)
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A module `settings` with a module `settings.inner`, and a cell whose kernels use them."""
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings" / "__init__.py").write_text(MODULE)
+    (tmp_path / "settings" / "inner.py").write_text("DEPTH = 100\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("settings", "settings.inner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield in_a_cell(USER, "<cell 8>")
+    linecache.cache.pop("<cell 8>", None)
+    for name in ("settings", "settings.inner"):
+        sys.modules.pop(name, None)
+
+
+def interpreted(kernel: Any, x: torch.Tensor) -> torch.Tensor:
+    output = torch.zeros(8)
+    (result,) = interpret(Launch.of(kernel, 1, x, output, outputs=output)).outputs
+    return result
+
+
+def test_constants_of_a_module_are_those_of_now(settings: dict[str, Any]) -> None:
+    """Not those that the other process would import: its module was changed here, or is not even there."""
+    x = torch.arange(8.0)
+    for k in (2, 5, 7):
+        settings["settings"].K = k
+        assert torch.equal(interpreted(settings["kernel"], x), k * x + 102)
+        assert torch.equal(interpreted(settings["calling_kernel"], x), k * x)
+    settings["settings"].inner.DEPTH = 200
+    settings["settings"].NUMBERS = (1, 3)
+    assert torch.equal(interpreted(settings["kernel"], x), 7 * x + 203)
+    assert torch.equal(interpreted(settings["pi_kernel"], x), x * math.pi)
+    output = torch.zeros(1)
+    Launch.of(travelled(settings["hidden_kernel"]), 1, output, output, outputs=output).run()
+    assert output.item() == 32
+
+
+def test_what_cannot_travel_in_a_module_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(
+        ArgumentTypeError, match=r"^settings\.TABLE: kernel table_kernel uses it, and it is a dict"
+    ):
+        pack(settings["table_kernel"])
+    with pytest.raises(KernelError, match="module 'settings' has no attribute 'NO_SUCH'"):
+        interpreted(settings["missing_kernel"], torch.zeros(8))
+
+
+CONSTANTS = """\
+import triton
+import triton.language as tl
+
+import settings
+
+ELEMENT = tl.float32
+
+
+@triton.jit
+def type_kernel(x, output):
+    i = tl.arange(0, 8)
+    tl.store(output + i, tl.load(x + i).to(ELEMENT))
+
+
+@triton.jit
+def module_kernel(x, output):
+    i = tl.arange(0, 8)
+    tl.store(output + i, tl.load(x + i) * settings.K)
+
+
+@triton.constexpr_function
+def factor():
+    return settings.K
+
+
+@triton.jit
+def function_kernel(x, output):
+    i = tl.arange(0, 8)
+    tl.store(output + i, tl.load(x + i) * factor())
+"""
+
+
+def compiled(kernel: Any) -> str:
+    x = torch.zeros(8)
+    (step,) = compile_for(Launch.of(kernel, 1, x, x, outputs=x), "sm_90")
+    return step.stages["ttir"]
+
+
+def test_a_constant_that_changed_is_compiled_anew(settings: dict[str, Any]) -> None:
+    """Triton itself tells kernels apart by their text and their constexpr globals only."""
+    cell = in_a_cell(CONSTANTS, "<cell 9>")
+    assert "f16" not in compiled(cell["type_kernel"])
+    cell["ELEMENT"] = tl.float16
+    assert "f16" in compiled(cell["type_kernel"])
+    for kernel in (cell["module_kernel"], cell["function_kernel"]):
+        for k in (2.0, 5.0, 2.0):
+            cell["settings"].K = k
+            assert f"dense<{k:.6e}>" in compiled(kernel)
+
+
+NAN = tl.constexpr(tl.PropagateNan.ALL)
+
+
+@triton.jit
+def enum_kernel(x, output, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(output + i, tl.maximum(tl.load(x + i), 2.0, propagate_nan=NAN))
+
+
+def test_enums_of_triton() -> None:
+    x = torch.tensor([1.0, 2.0, 3.0, float("nan")] * 2)
+    want = torch.tensor([2.0, 2.0, 3.0, float("nan")] * 2)
+    assert torch.equal(run(travelled(enum_kernel), x, N=8).nan_to_num(9.0), want.nan_to_num(9.0))
+    output = torch.zeros(8)
+    launch = Launch.of(enum_kernel, 1, x, output, outputs=output, N=8)
+    assert torch.equal(interpret(launch).outputs[0].nan_to_num(9.0), want.nan_to_num(9.0))
+    assert "max.NaN" in compile_for(launch, "sm_90")[0].stages["ptx"]
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import TensorMismatchError, UnknownNameError, check_power_of_two
-from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, collapse
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, collapse, may_share
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Work
 from workbench.runtime.cache import LaunchCache
@@ -114,12 +114,8 @@ def is_supported(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor | None =
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in _COMPUTE_TYPES)}"
         if tensor.shape != x.shape:
             return f"shapes differ: x {tuple(x.shape)}, {name} {tuple(tensor.shape)}"
-    if (
-        output is not None
-        and output.numel()
-        and any(n > 1 for n, stride in zip(output.shape, output.stride(), strict=True) if not stride)
-    ):
-        return f"several elements of output share one address: its strides are {output.stride()}"
+    if output is not None and output.numel() and may_share(output.shape, output.stride()):
+        return f"several elements of output may share one address: its strides are {output.stride()}"
     return ""
 
 
@@ -141,7 +137,8 @@ def launch(
     Args:
         x, y: tensors of one shape, any strides (expanded ones too), on one device.
         output: where the result goes, of the same shape and any strides in which no two elements share
-            memory; None for a new tensor of the promoted dtype.
+            memory: each steps over all that the shorter ones reach. None for a new tensor of the promoted
+            dtype.
         operation: a name in `OPERATIONS`.
         alpha: the scalar of axpy; for integer dtypes a whole number that the dtype and a double can hold.
         tile: elements a program, a power of two. None: one 16-byte access a lane at 8 warps of 32 lanes, the

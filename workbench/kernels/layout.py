@@ -33,7 +33,8 @@ def collapse(
         key=lambda i: (strides[-1][i], shape[i]),
         reverse=True,
     )
-    return _merged(shape, strides, order)
+    sizes, merged = _merged(shape, strides, order)
+    return (sizes, merged) if sizes else ((1,), [(1,)] * len(strides))
 
 
 class Rows(NamedTuple):
@@ -69,7 +70,7 @@ class Rows(NamedTuple):
     @property
     def are_cols_neighbors(self) -> bool:
         """Whether columns, rather than rows, lie closest together in memory."""
-        return self.rows == 1 or self.col_strides[-1] <= self.row_strides[-1]
+        return self.rows == 1 or (self.cols > 1 and self.col_strides[-1] <= self.row_strides[-1])
 
     def divisors(self, itemsize: int) -> tuple[int, ...]:
         """What divides each integer of `layout`, in order, as far as it widens an access."""
@@ -102,8 +103,8 @@ def rows_of(
     reduced = sorted(dims)
     if not in_order:
         reduced.sort(key=lambda d: (strides[-1][d], shape[d]), reverse=True)
-    row_sizes, row_strides = _merged(shape, strides, kept)
-    col_sizes, col_strides = _merged(shape, strides, reduced)
+    row_sizes, row_strides = _one_or_more(*_merged(shape, strides, kept))
+    col_sizes, col_strides = _one_or_more(*_merged(shape, strides, reduced))
     return tuple(
         Rows(
             row_sizes, along_rows, col_sizes, along_cols,
@@ -116,7 +117,7 @@ def rows_of(
 def _merged(
     shape: Sequence[int], strides: Sequence[Sequence[int]], dims: Sequence[int]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Sizes of `dims` and each tensor's strides, outermost first, at least one dimension.
+    """Sizes of `dims` and each tensor's strides, outermost first.
 
     Dimensions of one element are dropped, and those that follow one another in every tensor are merged.
     """
@@ -129,7 +130,27 @@ def _merged(
             merged[-1] = (merged[-1][0] * size, steps)
         else:
             merged.append((size, steps))
-    merged = merged or [(1, (1,) * len(strides))]
     return tuple(size for size, _ in merged), [
         tuple(steps[t] for _, steps in merged) for t in range(len(strides))
     ]
+
+
+def _one_or_more(
+    sizes: tuple[int, ...], strides: list[tuple[int, ...]]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """At least one dimension: one element, with stride 0, from which the compiler sees that it is aligned."""
+    return (sizes, strides) if sizes else ((1,), [(0,)] * len(strides))
+
+
+def may_share(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether some stride of a tensor with elements does not step over all that the shorter ones reach.
+
+    Then two elements may lie at one address; to find out for certain could cost more than the kernel.
+    """
+    reach = 0
+    for step, length in sorted(zip(strides, shape, strict=True)):
+        if length > 1:
+            if step <= reach:
+                return True
+            reach += (length - 1) * step
+    return False

@@ -18,14 +18,13 @@ import triton
 import triton.language as tl
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_power_of_two
-from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, collapse
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, collapse, may_share
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Work
 from workbench.runtime.cache import LaunchCache
 
-# The widest access of a lane, and how many of them it makes: a flat copy has nothing to gain from more than
+# How many accesses a lane makes of the widest kind: a flat copy has nothing to gain from more than
 # one, while in a tile more of them hide the time that its lanes wait for one another to transpose it.
-ACCESS_BYTES = 16
 COPY_ACCESSES = 1
 TILE_ACCESSES = 4
 MOST_WARPS = 8
@@ -119,7 +118,7 @@ def is_supported(source: torch.Tensor, destination: torch.Tensor) -> str:
         return f"shapes differ: source {tuple(source.shape)}, destination {tuple(destination.shape)}"
     if source.numel() == 0:
         return ""
-    if _may_share(destination):
+    if may_share(destination.shape, destination.stride()):
         return (
             f"several elements of destination may share one address: its strides are {destination.stride()}"
         )
@@ -338,20 +337,6 @@ def _check(source: torch.Tensor, destination: torch.Tensor) -> None:
         raise TensorMismatchError(
             "source, destination", reason, "Give two plain tensors of one shape and dtype that lie apart."
         )
-
-
-def _may_share(tensor: torch.Tensor) -> bool:
-    """Whether some stride does not step over all that the shorter ones reach.
-
-    Then two elements may lie at one address; to find out for certain could cost more than the copy.
-    """
-    reach = 0
-    for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if length > 1:
-            if step <= reach:
-                return True
-            reach += (length - 1) * step
-    return False
 
 
 def _overlap(source: torch.Tensor, destination: torch.Tensor) -> bool:

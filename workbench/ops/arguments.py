@@ -7,13 +7,15 @@ from types import UnionType
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from workbench.errors import (
     ArgumentTypeError,
     DimensionError,
     InvalidArgumentError,
+    NumberRangeError,
     TensorMismatchError,
-    WorkbenchError,
+    UnsupportedDtypeError,
 )
 
 Number = bool | int | float | complex
@@ -23,8 +25,11 @@ def check_operand(name: str, value: object, kinds: type | UnionType, wanted: str
     """Raise where an argument is of another type, or a tensor that is not strided."""
     if not isinstance(value, kinds):
         raise ArgumentTypeError(name, f"got a {type(value).__name__}", f"Give {wanted}.")
-    if isinstance(value, torch.Tensor) and value.layout != torch.strided:
-        raise TensorMismatchError(name, f"its layout is {value.layout}", "Give a strided tensor.")
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:
+            raise TensorMismatchError(name, f"its layout is {value.layout}", "Give a strided tensor.")
+        if value.is_nested:
+            raise TensorMismatchError(name, "it is nested", "Give the tensors that it is made of one by one.")
 
 
 def check_plain(input: torch.Tensor) -> None:
@@ -40,22 +45,49 @@ def view_of(
     """`function`'s view of `input`; what torch refuses, in its words."""
     try:
         return function(input, **arguments)
-    except (IndexError, RuntimeError, TypeError, ValueError) as error:
-        kind = next(ours for torchs, ours in _ERRORS.items() if isinstance(error, torchs))
+    except TORCHS_ERRORS as error:
         given = ", ".join(map(repr, arguments.values()))
-        raise kind(
+        raise kind_of(error)(
             ", ".join(arguments),
             f"got {given} for a tensor of {input.dim()} dimensions",
             f"torch.{function.__name__} says: {error}",
         ) from None
 
 
-_ERRORS: dict[type[Exception], type[WorkbenchError]] = {
+_Ours = type[TensorMismatchError] | type[ArgumentTypeError] | type[InvalidArgumentError]
+_ERRORS: dict[type[Exception], _Ours] = {
+    NotImplementedError: UnsupportedDtypeError,  # before RuntimeError, of which it is one
     IndexError: DimensionError,
+    OverflowError: NumberRangeError,
     RuntimeError: TensorMismatchError,
     TypeError: ArgumentTypeError,
     ValueError: InvalidArgumentError,
 }
+TORCHS_ERRORS = tuple(_ERRORS)
+
+
+def kind_of(error: Exception) -> _Ours:
+    """The workbench's error that is caught as this one of torch's is."""
+    return next(ours for torchs, ours in _ERRORS.items() if isinstance(error, torchs))
+
+
+def is_followed(*tensors: torch.Tensor) -> bool:
+    """Whether autograd, forward mode or a transform of torch.func wants to know what becomes of these."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return True
+    is_forward = forward_ad._current_level >= 0
+    return is_forward and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def check_out(out: object, *tensors: torch.Tensor) -> None:
+    """Raise where a result cannot go into `out`: it is no tensor, or gradients would have to follow it."""
+    check_operand("out", out, torch.Tensor | None, "a torch.Tensor")
+    if isinstance(out, torch.Tensor) and is_followed(*tensors, out):
+        raise TensorMismatchError(
+            "out", "given together with tensors that require grad", "Drop out=, or use torch.no_grad()."
+        )
 
 
 def in_words(value: object) -> str:

@@ -9,7 +9,16 @@ import torch
 
 from workbench.errors import TensorMismatchError
 from workbench.kernels import elementwise
-from workbench.ops.arguments import Number, check_operand, copy_out, in_words
+from workbench.ops.arguments import (
+    TORCHS_ERRORS,
+    Number,
+    check_operand,
+    check_out,
+    copy_out,
+    in_words,
+    is_followed,
+    kind_of,
+)
 
 _PLAIN_DTYPES = frozenset(
     (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
@@ -29,27 +38,33 @@ def add(
 
     Raises:
         ArgumentTypeError: `input` or `out` is not a tensor, `other` neither tensor nor number, `alpha` none.
-        TensorMismatchError: shapes, dtypes, layouts, devices, `alpha` or `out` do not fit, in torch's words.
+        TensorMismatchError: shapes, dtypes, layouts, devices, `alpha` or `out` do not fit, in torch's words;
+            UnsupportedDtypeError where torch has no sum of that dtype, NumberRangeError where a number is
+            too large for all.
     """
     other = other.item() if isinstance(other, np.generic) else other
     alpha = alpha.item() if isinstance(alpha, np.generic) else alpha
-    _check_operands(input, other, alpha, out)
-    tensors = [t for t in (input, other, out) if isinstance(t, torch.Tensor)]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        if out is not None:
-            raise TensorMismatchError(
-                "out", "given together with tensors that require grad", "Drop out=, or use torch.no_grad()."
-            )
+    check_operand("input", input, torch.Tensor, "a torch.Tensor")
+    check_operand("other", other, torch.Tensor | Number, "a torch.Tensor or a number")
+    check_operand("alpha", alpha, Number, "a number")
+    operands = (input, other) if isinstance(other, torch.Tensor) else (input,)
+    check_out(out, *operands)
+    if is_followed(*operands):
         return _Add.apply(input, other, alpha)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _add(input, other, alpha, out)
 
 
 class _Add(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, input: torch.Tensor, other: torch.Tensor | Number, alpha: Number) -> torch.Tensor:
-        ctx.alpha, ctx.input_like = alpha, (input.shape, input.dtype)
-        ctx.other_like = (other.shape, other.dtype) if isinstance(other, torch.Tensor) else None
+    def forward(input: torch.Tensor, other: torch.Tensor | Number, alpha: Number) -> torch.Tensor:
         return _add(input, other, alpha, None)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        input, other, ctx.alpha = inputs
+        ctx.input_like = (input.shape, input.dtype)
+        ctx.other_like = (other.shape, other.dtype) if isinstance(other, torch.Tensor) else None
+        ctx.number = type(other)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
@@ -57,6 +72,41 @@ class _Add(torch.autograd.Function):
         input_grad = _reduced(grad, *ctx.input_like) if ctx.needs_input_grad[0] else None
         other_grad = _reduced(grad * ctx.alpha, *ctx.other_like) if ctx.needs_input_grad[1] else None
         return input_grad, other_grad, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        # Numbers and integer tensors have none; a zero of their kind promotes as they do.
+        input, other, _ = tangents
+        if input is None:
+            shape, dtype = ctx.input_like
+            input = other.new_zeros(shape, dtype=dtype)
+        if other is None and ctx.other_like is not None:
+            shape, dtype = ctx.other_like
+            other = input.new_zeros(shape, dtype=dtype)
+        return add(input, ctx.number(0) if other is None else other, alpha=ctx.alpha)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], input: Any, other: Any, alpha: Number
+    ) -> tuple[torch.Tensor, int]:
+        input_dim, other_dim, _ = in_dims
+        one = input if input_dim is None else input.select(input_dim, 0)
+        another = other if other_dim is None else other.select(other_dim, 0)
+        dtype = torch.result_type(one, another)
+        rank = max(one.dim(), another.dim() if isinstance(another, torch.Tensor) else 0)
+        input, other = (_batched(*each, dtype, rank) for each in ((input, input_dim), (other, other_dim)))
+        return add(input, other, alpha=alpha), 0
+
+
+def _batched(operand: torch.Tensor | Number, dim: int | None, dtype: torch.dtype, rank: int) -> Any:
+    """An operand with its dimension `dim`, the batch, in front of `rank` others; where it has none, as it is.
+
+    In the result's dtype: with the batch, a tensor of no dimensions has one, and would promote otherwise.
+    """
+    if dim is None or not isinstance(operand, torch.Tensor):
+        return operand
+    batch = operand.movedim(dim, 0).to(dtype)
+    return batch.reshape(batch.shape[:1] + (1,) * (rank + 1 - batch.dim()) + batch.shape[1:])
 
 
 def _reduced(grad: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
@@ -114,8 +164,10 @@ def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:
         and x.device == y.device
         and x.is_contiguous()
         and y.is_contiguous()
-        and isinstance(alpha, int | float if x.dtype.is_floating_point else int)
-        and not isinstance(alpha, bool)
+        and (
+            (isinstance(alpha, float) and x.dtype.is_floating_point)
+            or (type(alpha) is int and -(2**63) <= alpha < 2**63)
+        )
     )
 
 
@@ -130,9 +182,9 @@ def _torch_result(input: torch.Tensor, other: torch.Tensor | Number, alpha: Numb
             *(_without_elements(t) if isinstance(t, torch.Tensor) else t for t in operands), alpha=alpha
         )
         return torch.add(*(_without_data(t) if isinstance(t, torch.Tensor) else t for t in operands))
-    except (RuntimeError, TypeError, ValueError, IndexError, OverflowError) as error:
+    except TORCHS_ERRORS as error:
         given = ", ".join(in_words(t) for t in (input, other))
-        raise TensorMismatchError(
+        raise kind_of(error)(
             "input, other", f"{given}, alpha={alpha!r}", f"torch.add says: {error}"
         ) from None
 
@@ -164,10 +216,3 @@ def _on_one_device(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torc
             "input, other", f"on {x.device} and {y.device}", "Move both to one device with .to(...)."
         )
     return x, y
-
-
-def _check_operands(input: object, other: object, alpha: object, out: object) -> None:
-    check_operand("input", input, torch.Tensor, "a torch.Tensor")
-    check_operand("other", other, torch.Tensor | Number, "a torch.Tensor or a number")
-    check_operand("alpha", alpha, Number, "a number")
-    check_operand("out", out, torch.Tensor | None, "a torch.Tensor")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
-from workbench.errors import TensorMismatchError
+from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import transfer
-from workbench.ops.arguments import check_operand, check_plain, view_of
+from workbench.ops.arguments import check_operand, check_out, check_plain, copy_out, is_followed, view_of
 
 
 def clone(
@@ -25,59 +25,83 @@ def clone(
 
     Raises:
         ArgumentTypeError: `input` is not a tensor, `memory_format` none.
-        TensorMismatchError: `input` is sparse or quantized, or not of the rank of `memory_format`.
+        TensorMismatchError: `input` is sparse, nested or quantized, or not of the rank of `memory_format`.
+        UnsupportedDtypeError: torch does not copy tensors of this dtype.
     """
     check_plain(input)
     check_operand("memory_format", memory_format, torch.memory_format | None, "one of torch's, or None")
     return _materialized(input, memory_format)
 
 
-def transpose_copy(input: torch.Tensor, dim0: int, dim1: int) -> torch.Tensor:
+def transpose_copy(
+    input: torch.Tensor, dim0: int, dim1: int, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """A contiguous copy of `input` with two dimensions exchanged, as `torch.transpose_copy`.
 
     Args:
         input: a tensor of any shape, strides and dtype.
         dim0, dim1: the dimensions, those under 0 counted from the end.
+        out: where the result goes, of its shape and dtype; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` is not a tensor, `dim0` or `dim1` no whole number.
+        ArgumentTypeError: `input` or `out` is not a tensor, `dim0` or `dim1` no whole number.
         DimensionError: `input` does not have `dim0` or `dim1`.
-        TensorMismatchError: `input` is sparse or quantized.
+        TensorMismatchError: `input` is sparse, nested or quantized; `out` does not fit.
+        UnsupportedDtypeError: torch does not copy tensors of this dtype.
     """
     check_plain(input)
     view = view_of(torch.transpose, input, {"dim0": dim0, "dim1": dim1})
-    return _materialized(view, torch.contiguous_format)
+    return _contiguous(view, out)
 
 
-def permute_copy(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+def permute_copy(
+    input: torch.Tensor, dims: Sequence[int], *, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """A contiguous copy of `input` with its dimensions in another order, as `torch.permute_copy`.
 
     Args:
         input: a tensor of any shape, strides and dtype.
         dims: for each dimension of the result, which one of `input` it is; those under 0 are counted from the
             end.
+        out: where the result goes, of its shape and dtype; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` is not a tensor, `dims` no sequence of whole numbers.
+        ArgumentTypeError: `input` or `out` is not a tensor, `dims` no sequence of whole numbers.
         DimensionError: `input` does not have one of `dims`.
-        TensorMismatchError: `dims` does not name each dimension once; `input` is sparse or quantized.
+        TensorMismatchError: `dims` does not name each dimension once; `input` is sparse, nested or quantized;
+            `out` does not fit.
+        UnsupportedDtypeError: torch does not copy tensors of this dtype.
     """
     check_plain(input)
-    return _materialized(view_of(torch.permute, input, {"dims": dims}), torch.contiguous_format)
+    return _contiguous(view_of(torch.permute, input, {"dims": dims}), out)
+
+
+def _contiguous(view: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    check_out(out, view)
+    if out is None:
+        return _materialized(view, torch.contiguous_format)
+    if out.dtype != view.dtype:
+        raise TensorMismatchError(
+            "out", f"{out.dtype}, the result is {view.dtype}", "Give one of that dtype."
+        )
+    return copy_out(_copy(view, torch.contiguous_format), out)
 
 
 def _materialized(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
     """The elements of `view` in memory of their own; gradients pass in both directions."""
-    if forward_ad._current_level < 0 and not (view.requires_grad and torch.is_grad_enabled()):
+    if not is_followed(view):
         return _copy(view, memory_format)  # autograd would take longer than the copy
     return _Materialize.apply(view, memory_format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
 
 
 class _Materialize(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
-        ctx.memory_format = memory_format
+    def forward(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
         return _copy(view, memory_format)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.memory_format = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
@@ -85,7 +109,13 @@ class _Materialize(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        return _copy(tangents[0], ctx.memory_format)
+        return _materialized(tangents[0], ctx.memory_format)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int, None], view: torch.Tensor, memory_format: torch.memory_format | None
+    ) -> tuple[torch.Tensor, int]:
+        return _materialized(view.movedim(in_dims[0], 0), memory_format), 0
 
 
 def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
@@ -97,5 +127,18 @@ def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torc
             f"got {memory_format} for a tensor of {view.dim()} dimensions",
             f"torch says: {error}",
         ) from None
-    transfer.run(view.resolve_conj().resolve_neg(), result)
+    if not view.is_meta:
+        if view.numel() and (reason := _refusal(view.dtype)):
+            raise UnsupportedDtypeError("input", view.dtype, f"torch says: {reason}")
+        transfer.run(view.resolve_conj().resolve_neg(), result)
     return result
+
+
+@cache
+def _refusal(dtype: torch.dtype) -> str:
+    """Why torch does not copy elements of this dtype, in its words; empty where it does."""
+    try:
+        torch.empty(1, dtype=dtype).clone()
+    except NotImplementedError as error:
+        return str(error)
+    return ""

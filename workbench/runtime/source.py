@@ -7,6 +7,7 @@ compiles. What travels is the source, with the jit functions and the constants t
 from __future__ import annotations
 import __future__
 
+import ast
 import importlib
 import inspect
 import linecache
@@ -23,11 +24,14 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton.runtime.jit import JITCallable
 
 from workbench import compat
 from workbench.errors import ArgumentTypeError
 
 _CONSTANTS = (bool, int, float, str, bytes, type(None), tl.dtype)
+# Nobody changes these while they run, and the other process has the same.
+_THE_SAME_THERE = ("triton", "workbench")
 _FUTURE_FLAGS = reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
@@ -63,8 +67,18 @@ class KernelSource:
 
 
 @dataclass(frozen=True)
-class _Module:
+class _Import:
+    """A module that is the same in the other process."""
+
     name: str
+
+
+@dataclass(frozen=True)
+class _Module:
+    """What a kernel reads of a module: its values are those of this process, now."""
+
+    name: str
+    values: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,7 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
     text = textwrap.dedent("".join(lines[line - first :]))
     around = _surroundings(function)
     needed = sorted(set(_names_from_around(symtable.symtable(text, file, "exec"))) & around.keys())
+    reader = _Reader(name, _attributes_in(text), (*callers, function))
     return KernelSource(
         name,
         file,
@@ -111,7 +126,7 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
         is_constexpr_function=compat.is_constexpr_function(kernel),
         decorations=tuple(compat.decorations(kernel).items()),
         future=function.__code__.co_flags & _FUTURE_FLAGS,
-        names=tuple((n, _pack_value(name, n, around[n], (*callers, function))) for n in needed),
+        names=tuple((n, reader.packed((n,), around[n])) for n in needed),
     )
 
 
@@ -129,31 +144,74 @@ def _names_from_around(scope: symtable.SymbolTable) -> Iterator[str]:
         yield from _names_from_around(inner)
 
 
-def _pack_value(kernel: str, name: str, value: Any, callers: tuple[Any, ...]) -> Any:
-    if compat.is_kernel(value) or compat.is_constexpr_function(value):
-        function = compat.python_function(value)
-        # Triton's own library is the same there, and its interpreter knows some of it by identity.
-        from_triton = str(function.__module__).startswith("triton.")
-        return _Member(function.__module__, function.__qualname__) if from_triton else _pack(value, callers)
-    if isinstance(value, tl.constexpr):
-        return _Constexpr(_pack_value(kernel, name, value.value, callers))
-    if isinstance(value, _CONSTANTS):
-        return value
-    if isinstance(value, tuple):
-        return tuple(_pack_value(kernel, name, item, callers) for item in value)
-    if isinstance(value, types.ModuleType):
-        return _Module(value.__name__)
-    if (
-        (module := getattr(value, "__module__", None))
-        and module != "__main__"
-        and hasattr(value, "__qualname__")
-    ):
-        return _Member(module, value.__qualname__)
-    raise ArgumentTypeError(
-        name,
-        f"kernel {kernel} uses it, and it is a {type(value).__name__} from around the kernel",
-        "Pass it as an argument; only numbers, types and jit functions may come from around.",
-    )
+@lru_cache(maxsize=256)
+def _attributes_in(text: str) -> frozenset[tuple[str, ...]]:
+    """The attributes that a text reads, each with the names that lead to it: `a.b.c` is (a, b), (a, b, c)."""
+    paths = (_path(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute))
+    return frozenset(path for path in paths if path)
+
+
+def _path(node: ast.expr) -> tuple[str, ...]:
+    """The names of `a.b.c`; none where it is of something that has no name, as in `f().b`."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute) and (path := _path(node.value)):
+        return (*path, node.attr)
+    return ()
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Packs what a kernel reads from around it.
+
+    Attributes:
+        kernel: its name.
+        attributes: those that it reads, each with the names that lead to it.
+        callers: the functions that are being packed: this one, and those that led to it.
+    """
+
+    kernel: str
+    attributes: frozenset[tuple[str, ...]]
+    callers: tuple[Any, ...]
+
+    def packed(self, path: tuple[str, ...], value: Any) -> Any:
+        """`value` as data; `path` is how the kernel names it."""
+        if compat.is_kernel(value) or compat.is_constexpr_function(value):
+            function = compat.python_function(value)
+            # Triton's own library is the same there, and its interpreter knows some of it by identity.
+            if str(function.__module__).startswith("triton."):
+                return _Member(function.__module__, function.__qualname__)
+            return _pack(value, self.callers)
+        if isinstance(value, tl.constexpr):
+            return _Constexpr(self.packed(path, value.value))
+        if isinstance(value, _CONSTANTS) or _is_enum_of_triton(value):
+            return value
+        if isinstance(value, tuple):
+            return tuple(self.packed(path, item) for item in value)
+        if isinstance(value, types.ModuleType):
+            return self._packed_module(path, value)
+        if (
+            (module := getattr(value, "__module__", None))
+            and module != "__main__"
+            and hasattr(value, "__qualname__")
+        ):
+            return _Member(module, value.__qualname__)
+        raise ArgumentTypeError(
+            ".".join(path),
+            f"kernel {self.kernel} uses it, and it is a {type(value).__name__} from around the kernel",
+            "Pass it as an argument; only numbers, types and jit functions may come from around.",
+        )
+
+    def _packed_module(self, path: tuple[str, ...], module: types.ModuleType) -> _Import | _Module:
+        if module.__name__.split(".")[0] in _THE_SAME_THERE:
+            return _Import(module.__name__)
+        read = sorted(each for each in self.attributes if each[:-1] == path and hasattr(module, each[-1]))
+        values = tuple((each[-1], self.packed(each, getattr(module, each[-1]))) for each in read)
+        return _Module(module.__name__, values)
+
+
+def _is_enum_of_triton(value: Any) -> bool:
+    return str(type(value).__module__).startswith("triton.") and hasattr(type(value), "__members__")
 
 
 def unpack(source: KernelSource) -> Any:
@@ -172,8 +230,31 @@ def _unpack(pickled: bytes) -> Any:
     # Not with the future imports of this module, but with those of the kernel's own.
     exec(compile(text, source.file, "exec", flags=source.future, dont_inherit=True), namespace)
     if source.is_constexpr_function:
-        return triton.constexpr_function(namespace[source.name])
-    return triton.jit(**dict(source.decorations))(namespace[source.name])
+        function = triton.constexpr_function(namespace[source.name])
+    else:
+        function = triton.jit(**dict(source.decorations))(namespace[source.name])
+    if isinstance(function, JITCallable):
+        _tell_apart(function, source)
+    return function
+
+
+def _tell_apart(function: JITCallable, source: KernelSource) -> None:
+    """Write the constants that a function names under its text, by which Triton finds what it has compiled.
+
+    Of its own accord Triton looks at the text and at constexpr globals only, not at types, at tuples or at
+    what is in a module. Functions that it calls have texts of their own.
+    """
+    function._unsafe_update_src(f"{function.src}\n# {_constants_in(source.names)}")
+
+
+def _constants_in(names: tuple[tuple[str, Any], ...]) -> str:
+    constants = []
+    for name, value in names:
+        if isinstance(value, _Module):
+            constants.append(f"{name}: {_constants_in(value.values)}")
+        elif not isinstance(value, KernelSource | _Import | _Member):
+            constants.append(f"{name} = {value!a}")
+    return f"({', '.join(constants)})"
 
 
 def _unpack_value(value: Any) -> Any:
@@ -183,8 +264,12 @@ def _unpack_value(value: Any) -> Any:
         return tl.constexpr(_unpack_value(value.value))
     if isinstance(value, tuple):
         return tuple(map(_unpack_value, value))
-    if isinstance(value, _Module):
+    if isinstance(value, _Import):
         return importlib.import_module(value.name)
+    if isinstance(value, _Module):
+        module = types.ModuleType(value.name)
+        vars(module).update({name: _unpack_value(item) for name, item in value.values})
+        return module
     if isinstance(value, _Member):
         member: Any = importlib.import_module(value.module)
         for part in value.path.split("."):
