@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import torch
+
 MOST_OFFSETS_IN_32_BITS = 2**31 - 1
 
 # The widest access of a lane. A hint about divisibility beyond that changes nothing.
@@ -154,3 +156,9 @@ def may_share(shape: Sequence[int], strides: Sequence[int]) -> bool:
                 return True
             reach += (length - 1) * step
     return False
+
+
+def distinct_elements(tensor: torch.Tensor) -> int:
+    """Elements that differ in memory: along a stride of 0 there is one, however often it is seen."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return math.prod(n for n, step in sizes if step or not n)

@@ -15,6 +15,7 @@ import operator
 import os
 import pickle
 import symtable
+import sys
 import textwrap
 import types
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from workbench.errors import ArgumentTypeError
 
 _CONSTANTS = (bool, int, float, str, bytes, type(None), tl.dtype)
 # Nobody changes these while they run, and the other process has the same.
-_THE_SAME_THERE = ("triton", "workbench")
+_THE_SAME_THERE = {"triton", "workbench", "torch", "numpy", *sys.stdlib_module_names}
 _FUTURE_FLAGS = reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
