@@ -162,6 +162,79 @@ def test_the_truth_of_tiles_still_needs_repair(tmp_path: Path) -> None:
 
 
 @triton.jit
+def larger_first(value, index, other, other_index):
+    is_first = (value > other) | ((value == other) & (index < other_index))
+    return tl.where(is_first, value, other), tl.where(is_first, index, other_index)
+
+
+@triton.jit
+def product(a, b):
+    return a * b
+
+
+@triton.jit
+def reductions_kernel(x, largest, places, whole, columns, ROWS: tl.constexpr, COLS: tl.constexpr):
+    i, j = tl.arange(0, ROWS), tl.arange(0, COLS)
+    tile = tl.load(x + i[:, None] * COLS + j[None, :])
+    value, place = tl.reduce((tile, tl.broadcast_to(j[None, :], tile.shape)), 1, larger_first)
+    tl.store(largest + i, value)
+    tl.store(places + i, place)
+    tl.store(whole, tl.reduce(tile, None, product))
+    tl.store(columns + j[None, :], tl.reduce(tile, 0, product, keep_dims=True))
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 16), (8, 1), (8, 32)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_reductions_by_a_function_of_ones_own(rows: int, cols: int, dtype: torch.dtype) -> None:
+    """Along either axis, along all, with the axis kept; of equals the first."""
+    x = torch.randint(-2, 3, (rows, cols)).to(dtype)
+    x[x == 0] = 1
+    largest, places = torch.empty(rows, dtype=dtype), torch.empty(rows, dtype=torch.int64)
+    whole, columns = torch.empty(1, dtype=dtype), torch.empty(cols, dtype=dtype)
+    outputs = (largest, places, whole, columns)
+    Launch.of(reductions_kernel, 1, x, *outputs, outputs=outputs, ROWS=rows, COLS=cols).run()
+    wide = x.double()
+    assert torch.equal(largest, x.amax(1))
+    assert torch.equal(places, wide.argmax(1))
+    if wide.prod().abs() < 2**31:
+        assert whole.double() == wide.prod()
+    assert torch.equal(columns.double(), wide.prod(0))
+
+
+COMBINED = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def add(a, b):
+    print("called")
+    return a + b
+
+@triton.jit
+def kernel(x, N: tl.constexpr):
+    tl.store(x, tl.reduce(tl.load(x + tl.arange(0, N)), 0, add))
+
+kernel[(1,)](torch.ones(16), 16)
+"""
+
+
+def test_reductions_one_by_one_still_need_repair(tmp_path: Path) -> None:
+    """Unrepaired, the function is called for each element but one; repaired, once for each halving."""
+    script = tmp_path / "combined.py"
+    script.write_text(COMBINED)
+    done = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.count("called") == 15, (
+        "Triton combines several at once: remove the repair from compat.py"
+    )
+
+
+@triton.jit
 def to_fp8_kernel(x, output, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(output + i, tl.load(x + i).to(output.dtype.element_ty))

@@ -85,7 +85,7 @@ def compiler_tells_shared_layouts() -> bool:
 
 
 def repair_interpreter() -> None:
-    """Mend Triton's interpreter: its narrow floats, and the truth of tiles.
+    """Mend Triton's interpreter: its narrow floats, the truth of tiles, and the time of reductions.
 
     It keeps bfloat16 and fp8 as raw bits. Unrepaired (seen on 3.6.0, 3.7.1 and 3.9.0): arithmetic,
     comparisons, sums and `tl.dot` of bf16 work on the bits as integers, and so do conversions to bf16 from
@@ -96,6 +96,9 @@ def repair_interpreter() -> None:
 
     It takes a tile of several elements for true: `if offsets < n:` and `inside and valid` go on with a wrong
     mask, where the compiler refuses the first and warns of the second. Repaired: ValueError.
+
+    `tl.reduce` by a function of one's own calls it for one element after another, so a row of 1,024 takes a
+    tenth of a second. Repaired: for all pairs of neighbors at once.
 
     Calling it again changes nothing.
     """
