@@ -41,7 +41,21 @@ def logical_or(x, y, alpha):
     return x | y
 
 
-OPERATIONS = {"add": add, "axpy": axpy, "logical_or": logical_or}
+@triton.jit
+def maximum(x, y, alpha):
+    """The larger one; NaN if either is NaN."""
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def minimum(x, y, alpha):
+    """The smaller one; NaN if either is NaN."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+OPERATIONS = {
+    "add": add, "axpy": axpy, "logical_or": logical_or, "maximum": maximum, "minimum": minimum,
+}  # fmt: skip
 
 
 @triton.jit
@@ -130,6 +144,8 @@ def launch(
     num_warps: int = 8,
 ) -> Launch:
     """output = operation(x, y): "add" is x + y, "axpy" is alpha * x + y, "logical_or" is x | y.
+
+    "maximum" and "minimum" give NaN where either is NaN.
 
     FLOPs: 1 an element, 2 for axpy. Least bytes: x and y read once (what is broadcast counts once), output
     written once.

@@ -5,6 +5,45 @@ strides and errors; autograd where torch has it. One file a family of operators.
 """
 
 from workbench.ops.elementwise import add
+from workbench.ops.normalization import layer_norm, rms_norm
+from workbench.ops.reduction import (
+    all,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    max,
+    mean,
+    min,
+    norm,
+    prod,
+    sum,
+)
+from workbench.ops.softmax import cross_entropy, log_softmax, logsumexp, softmax
 from workbench.ops.transfer import clone, permute_copy, transpose_copy
 
-__all__ = ["add", "clone", "permute_copy", "transpose_copy"]
+__all__ = [
+    "add",
+    "all",
+    "amax",
+    "amin",
+    "any",
+    "argmax",
+    "argmin",
+    "clone",
+    "cross_entropy",
+    "layer_norm",
+    "log_softmax",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "norm",
+    "permute_copy",
+    "prod",
+    "rms_norm",
+    "softmax",
+    "sum",
+    "transpose_copy",
+]

@@ -1,0 +1,153 @@
+"""The reduction template: every way to share rows among programs gives torch's result, and the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
+from workbench.kernels.reduction import ATOMIC, REDUCTIONS, is_supported, launch
+from workbench.lens.compile import compile
+
+REFERENCES: dict[str, Any] = {
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "amax": torch.amax,
+    "amin": torch.amin,
+    "any": torch.any,
+    "all": torch.all,
+    "argmax": torch.argmax,
+    "argmin": torch.argmin,
+    "max": torch.max,
+    "min": torch.min,
+    "prod": torch.prod,
+    "count_nonzero": torch.count_nonzero,
+    "norm1": lambda x, dim: torch.linalg.vector_norm(x, 1, dim),
+    "norm2": lambda x, dim: torch.linalg.vector_norm(x, 2, dim),
+    "largest_magnitude": lambda x, dim: torch.linalg.vector_norm(x, float("inf"), dim),
+    "smallest_magnitude": lambda x, dim: torch.linalg.vector_norm(x, float("-inf"), dim),
+    "norm": lambda x, dim: torch.linalg.vector_norm(x, 3, dim),
+    "norm_of_negative": lambda x, dim: torch.linalg.vector_norm(x, -3, dim),
+}
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"tile": (1, 4), "splits": 1},  # rows of several tiles
+    {"tile": (4, 8), "splits": 2},  # two steps, rows and columns hang over
+    {"tile": (2, 4), "splits": 5, "programs": 2},  # persistent, in both steps
+    {"tile": (1, 4), "splits": 1, "programs": 1},
+    {"tile": (8, 32), "splits": 1},  # all in one tile
+]
+
+
+def sample(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(7, 19, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+
+
+def exponents(reduction: str) -> dict[str, Any]:
+    return {"exponent": -3.0 if reduction == "norm_of_negative" else 3.0}
+
+
+def test_every_reduction_has_a_reference() -> None:
+    assert set(REFERENCES) == set(REDUCTIONS)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_ways_to_share_rows(reduction: str, way: dict[str, Any]) -> None:
+    x = sample()
+    for tensor, dim in ((x, 1), (x.t(), 1), (x, 0)):  # columns that are neighbors, then rows that are
+        outputs = launch(tensor, (dim,), reduction=reduction, **exponents(reduction), **way).run()
+        want = REFERENCES[reduction](tensor, dim)
+        for ours, torchs in zip(
+            outputs,
+            want if isinstance(want, tuple) else (want,),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, torchs)
+
+
+@pytest.mark.parametrize("reduction", ATOMIC)
+def test_atomic(reduction: str) -> None:
+    x = sample()
+    one = launch(x, (1,), reduction=reduction, tile=(2, 4), splits=3, atomic=True)
+    assert len(one.steps) == 1
+    for _ in range(2):  # what was added before is cleared
+        torch.testing.assert_close(one.run()[0], REFERENCES[reduction](x, 1))
+
+
+def test_splits_are_two_steps_and_none_is_idle() -> None:
+    x = sample()
+    assert len(launch(x, (1,), tile=(8, 8), splits=1).steps) == 1
+    two = launch(x, (1,), tile=(8, 8), splits=100)
+    assert len(two.steps) == 2
+    assert two.steps[0].grid == (3,)  # three tiles of 8 columns in a row of 19
+
+
+def test_programs_are_persistent() -> None:
+    assert launch(sample(), (1,), tile=(1, 32), splits=1, programs=3).steps[0].grid == (3,)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_of_equals_across_splits_the_first(name: str, dim: int) -> None:
+    x = torch.zeros(16, 16)
+    for splits in (1, 2, 4):
+        outputs = launch(x, (dim,), reduction=name, tile=(4, 4), splits=splits).run()
+        assert not outputs[-1].any()
+
+
+def test_the_same_bits_twice() -> None:
+    x = torch.randn(3, 1000, generator=torch.Generator().manual_seed(1))
+    first, second = (launch(x, (1,), tile=(1, 64), splits=4).run()[0] for _ in range(2))
+    assert torch.equal(first.view(torch.int32), second.view(torch.int32))
+
+
+def test_work() -> None:
+    x = torch.ones(4, 1).expand(4, 8)
+    assert launch(x, (1,)).work == launch(x, (1,), tile=(1, 4)).work
+    work = launch(x, (1,)).work
+    assert work is not None
+    assert (work.flops, work.bytes) == (32, 4 * 4 + 4 * 4)  # what is expanded is read once
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"reduction": "summ"}, UnknownNameError, "sum"),
+        ({"tile": (3, 4)}, InvalidArgumentError, "tile"),
+        ({"splits": 0}, InvalidArgumentError, "splits"),
+        ({"programs": 0}, InvalidArgumentError, "programs"),
+        ({"num_warps": 3}, InvalidArgumentError, "num_warps"),
+        ({"reduction": "amax", "atomic": True}, InvalidArgumentError, "atomic"),
+        ({"output": torch.zeros(6)}, TensorMismatchError, "output"),
+        ({"reduction": "norm"}, TensorMismatchError, "float64"),
+    ],
+    ids=str,
+)
+def test_errors(options: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        launch(sample(torch.float32), (1,), **options)
+
+
+@pytest.mark.parametrize("dims", [(2,), (-1,), (1, 1)])
+def test_dims_that_are_none(dims: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidArgumentError, match="dims"):
+        launch(sample(), dims)
+
+
+def test_what_is_not_supported() -> None:
+    assert "no elements" in is_supported(torch.empty(0))
+    assert "complex64" in is_supported(torch.ones(2, dtype=torch.complex64))
+    assert is_supported(torch.ones(2)) == ""
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+@pytest.mark.parametrize("reduction", ["sum", "argmax"])
+def test_compiles(reduction: str, target: str) -> None:
+    for dim in (0, 1):
+        one = launch(
+            torch.empty(64, 4096, dtype=torch.float16), (dim,), reduction=reduction, tile=(4, 32), splits=2
+        )
+        assert len(compile(one, target)) == 2

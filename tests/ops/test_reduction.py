@@ -1,0 +1,287 @@
+"""Each reduction beside torch's: values, dtypes, shapes, errors, gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench import ops
+from workbench.errors import InvalidArgumentError, UnsupportedDtypeError, WorkbenchError
+
+FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+OF_SEVERAL = ["sum", "mean", "amax", "amin", "norm", "any", "all"]  # of several dimensions at once
+OF_ONE = ["prod", "max", "min", "argmax", "argmin"]
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def values(shape: tuple[int, ...], dtype: torch.dtype, seed: int, are_whole: bool = False) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator) < 0.5
+    if dtype.is_floating_point and not are_whole:
+        return torch.randn(shape, generator=generator).to(dtype)
+    return torch.randint(-3, 4, shape, generator=generator).to(dtype)
+
+
+@st.composite
+def tensors(draw: Any, dtypes: list[torch.dtype], are_whole: bool = False) -> torch.Tensor:
+    """A tensor, maybe of no dimensions or no elements; dense, transposed, sliced or expanded."""
+    shape: tuple[int, ...] = tuple(draw(st.lists(st.sampled_from([0, 1, 2, 3, 5, 7]), max_size=4)))
+    x = values(shape, draw(st.sampled_from(dtypes)), draw(st.integers(0, 99)), are_whole)
+    if shape and draw(st.booleans()):
+        x = x.permute(draw(st.permutations(range(x.dim()))))
+    if shape and draw(st.booleans()):
+        x = x[..., ::2]
+    if shape and draw(st.booleans()):
+        x = x[:1].expand(3, *x.shape[1:]) if x.shape[0] else x
+    return x
+
+
+@st.composite
+def calls(draw: Any, dtypes: list[torch.dtype], are_whole: bool = False) -> tuple[str, Any, Any]:
+    """An operator, a tensor, and the dimensions, which may not be there."""
+    x = draw(tensors(dtypes, are_whole))
+    name = draw(st.sampled_from(OF_SEVERAL + OF_ONE))
+    one = st.integers(-x.dim() - 1, x.dim())
+    dims: Any = one
+    if name in OF_SEVERAL:
+        dims = one | st.lists(one, max_size=3).map(tuple)
+    options = {"dim": draw(dims), "keepdim": draw(st.booleans())} if draw(st.booleans()) else {}
+    return name, x, options
+
+
+def outcome(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    try:
+        return function(*args, **options)
+    except Exception as error:
+        return error
+
+
+def assert_as_torch(name: str, x: Any, *args: Any, exact: bool = False, **options: Any) -> None:
+    """The same result, or an error that is caught like torch's.
+
+    Against float64 ours is at most twice as far off as torch's, and a rounding of the largest
+    value, taken of the magnitudes, as a sum may cancel to a value that the order of additions decides.
+    """
+    want = outcome(getattr(torch, name), x, *args, **options)
+    got = outcome(getattr(ops, name), x, *args, **options)
+    if isinstance(want, Exception):
+        assert isinstance(got, WorkbenchError), f"torch: {want!r}; ops: {got!r}"
+        assert isinstance(got, type(want)), f"torch: {want!r}; ops: {got!r}"
+        return
+    assert not isinstance(got, Exception), f"torch: {want!r}; ops: {got!r}"
+    assert type(got) is type(want)
+    if isinstance(want, tuple):
+        for ours, torchs in zip(got, want, strict=True):
+            torch.testing.assert_close(ours, torchs, rtol=0, atol=0, equal_nan=True)
+        return
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    if exact or not want.is_floating_point() or not want.numel():
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+        return
+    if x.dtype == torch.float64:  # float64 is no more exact than itself
+        largest = float(x.abs().sum()) if name == "sum" else 1
+        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14 * largest, equal_nan=True)
+        return
+    options |= {"dtype": torch.float64} if "dtype" in options else {}
+    reference = getattr(torch, name)(x.double(), *args, **options)
+    largest = getattr(torch, name)(x.double().abs(), *args, **options)
+    finite = reference.isfinite() & want.isfinite()
+    torch.testing.assert_close(got[~finite], want[~finite], equal_nan=True)
+    if finite.any():
+        off, torchs = ((t.double() - reference)[finite].abs().max() for t in (got, want))
+        rounding = largest[finite].abs().max() * torch.finfo(want.dtype).eps
+        assert off <= 2 * torchs + rounding, f"{float(off)} off, torch {float(torchs)}"
+
+
+@settings(max_examples=100, derandomize=True)  # torch's error may be 0 by luck
+@given(calls(FLOATS))
+def test_accuracy(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
+    name, x, options = call
+    assert_as_torch(name, x, **options)
+
+
+@settings(max_examples=100)
+@given(calls([*INTEGERS, torch.bool, torch.float32], are_whole=True))
+def test_whole_numbers_are_exact(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
+    name, x, options = call
+    assert_as_torch(name, x, exact=name not in ("mean", "norm"), **options)
+
+
+@settings(max_examples=40)
+@given(
+    x=tensors([*FLOATS[:3], torch.int32, torch.int8, torch.bool], are_whole=True),
+    name=st.sampled_from(["sum", "mean", "prod"]),
+    dtype=st.sampled_from([*FLOATS, torch.int64, torch.int32, torch.int8, torch.bool]),
+)
+def test_converted_first(x: torch.Tensor, name: str, dtype: torch.dtype) -> None:
+    assert_as_torch(name, x, dtype=dtype, exact=name != "mean")
+    assert_as_torch(name, x, -1, True, dtype=dtype, exact=name != "mean")
+
+
+@pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, -1, -2.5, INFINITY, -INFINITY, "fro", None], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_norms(p: Any, dtype: torch.dtype) -> None:
+    x = values((4, 5), dtype, 1)
+    assert_as_torch("norm", x, p)
+    assert_as_torch("norm", x, p, 0)
+    x[1, 2], x[2, 3], x[3, 0] = 0, INFINITY, NAN
+    assert_as_torch("norm", x, p, 1, True)
+    assert_as_torch("norm", x.new_empty(0), p)
+
+
+def test_a_norm_to_a_wider_dtype() -> None:
+    x = values((3, 5), torch.float16, 2)
+    assert_as_torch("norm", x, 3, dtype=torch.float32)
+    assert_as_torch("norm", x.double(), 2, dtype=torch.float32)  # narrower: refused
+
+
+def test_the_nuclear_norm_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="no reduction"):
+        ops.norm(torch.ones(2, 2), "nuc")
+
+
+@pytest.mark.parametrize("special", [NAN, INFINITY, -INFINITY])
+@pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
+def test_what_is_no_number(name: str, special: float) -> None:
+    for places in ([3], [0, 6], [5, 6], list(range(7))):
+        x = values((2, 7), torch.float32, 3)
+        x[1, places] = special
+        assert_as_torch(name, x)
+        assert_as_torch(name, x, 1)
+        assert_as_torch(name, x, 0)
+    x[1, 0] = -special
+    assert_as_torch(name, x, 1)
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.integers(1, 4),
+    cols=st.integers(1, 40),
+    seed=st.integers(0, 99),
+    name=st.sampled_from(["max", "min", "argmax", "argmin"]),
+    has_nan=st.booleans(),
+    dim=st.sampled_from([0, 1]),
+)
+def test_of_equals_the_first(rows: int, cols: int, seed: int, name: str, has_nan: bool, dim: int) -> None:
+    x = torch.randint(0, 2, (rows, cols), generator=torch.Generator().manual_seed(seed)).float()
+    if has_nan:
+        x[x == 0] = NAN
+    by_hand = [
+        next((i for i, v in enumerate(row) if math.isnan(v)), row.index((max if "max" in name else min)(row)))
+        for row in (x.t() if dim == 0 else x).tolist()
+    ]
+    got = getattr(ops, name)(x, dim)
+    assert (got if isinstance(got, torch.Tensor) else got.indices).tolist() == by_hand
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool], ids=str)
+def test_of_two_tensors(name: str, dtype: torch.dtype) -> None:
+    x, y = values((3, 5), dtype, 1), values((5,), dtype, 2)
+    if dtype.is_floating_point:
+        x[0, 0], y[1] = NAN, NAN
+    assert_as_torch(name, x, y, exact=True)
+    assert_as_torch(name, x.t(), y[:3], exact=True)
+    assert_as_torch(name, x, y.double(), exact=True)
+    assert_as_torch(name, x, torch.zeros(4, dtype=dtype))
+    assert_as_torch(name, x[:0], y)
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
+def test_bad_input(name: str) -> None:
+    x = torch.ones(2, 3)
+    for options in (
+        {"dim": 2}, {"dim": (0, 0)}, {"dim": (0, -2)}, {"dim": "a"}, {"dim": 0.5}, {"dim": 0, "keepdim": 1},
+        {"dim": 0, "out": torch.empty(3, dtype=torch.complex64)}, {"dim": 0, "out": 3},
+    ):  # fmt: skip
+        refused = outcome(getattr(ops, name), x, **options)
+        torchs = outcome(getattr(torch, name), x, **options)
+        assert isinstance(refused, WorkbenchError), f"{options}: {refused!r}"
+        if options.get("dim") != "a" and name != "sum" and not isinstance(torchs, torch.Tensor | tuple):
+            assert isinstance(refused, type(torchs)), f"{options}: {torchs!r}, {refused!r}"
+    for dtype in (torch.complex64, torch.float8_e5m2, torch.uint16):
+        with pytest.raises(UnsupportedDtypeError, match=str(dtype)):
+            getattr(ops, name)(torch.zeros(2).to(dtype))
+    with pytest.raises(TypeError, match="input"):
+        getattr(ops, name)([1.0])
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
+def test_out(name: str) -> None:
+    x = values((4, 5), torch.float32, 4)
+    want = getattr(torch, name)(x, dim=1)
+    out: Any = torch.empty(4, 2).select(1, 0) if isinstance(want, torch.Tensor) else None
+    if isinstance(want, tuple):
+        out = tuple(torch.empty_like(each) for each in want)
+        got = getattr(ops, name)(x, dim=1, out=out)
+        assert all(ours is place for ours, place in zip(got, out, strict=True))
+    else:
+        out = out.to(want.dtype)
+        got = getattr(ops, name)(x, dim=1, out=out)
+        assert got is out
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int8], ids=str)
+def test_the_dtype_of_out_is_that_of_the_sum(dtype: torch.dtype) -> None:
+    x = torch.full((40,), 16777217, dtype=torch.int64)
+    assert torch.equal(
+        ops.sum(x, 0, out=torch.empty((), dtype=dtype)), torch.sum(x, 0, out=torch.empty((), dtype=dtype))
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
+@pytest.mark.parametrize("name", ["sum", "mean"])
+@pytest.mark.parametrize(
+    "options", [{}, {"dim": 1}, {"dim": (0, -1)}, {"dim": (0, 2), "keepdim": True}], ids=str
+)
+def test_gradients(name: str, options: dict[str, Any]) -> None:
+    x = values((2, 3, 4), torch.float64, 5).requires_grad_()
+    function = getattr(ops, name)
+    assert torch.autograd.gradcheck(lambda t: function(t, **options), x, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(lambda t: function(t, **options) ** 2, x)
+    half = x.detach().half().requires_grad_()
+    ours = torch.autograd.grad(function(half, **options, dtype=torch.float32).square().sum(), half)[0]
+    torchs = torch.autograd.grad(
+        getattr(torch, name)(half, **options, dtype=torch.float32).square().sum(), half
+    )[0]
+    torch.testing.assert_close(ours, torchs)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_a_gradient_is_a_view(name: str) -> None:
+    x = torch.ones(3, 4, requires_grad=True)
+    (grad,) = torch.autograd.grad(getattr(ops, name)(x), x)
+    assert grad.stride() == (0, 0)
+
+
+def test_batches() -> None:
+    x = values((2, 3, 4), torch.float32, 6)
+    for dim in (0, -1, (0, 1)):
+        got = torch.func.vmap(lambda t, dim=dim: ops.sum(t, dim), in_dims=1)(x)
+        torch.testing.assert_close(got, torch.func.vmap(lambda t, dim=dim: t.sum(dim), in_dims=1)(x))
+
+
+@pytest.mark.parametrize("name", ["prod", "amax", "amin", "max", "min", "norm"])
+def test_without_a_gradient_there_is_no_result(name: str) -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="gradient"):
+        getattr(ops, name)(x)
+    with torch.no_grad():
+        assert float(getattr(ops, name)(x)) == float(getattr(torch, name)(x))
+
+
+@pytest.mark.parametrize("name", ["any", "all", "argmax", "argmin"])
+def test_an_index_needs_no_gradient(name: str) -> None:
+    x = torch.ones(3, requires_grad=True)
+    assert torch.equal(getattr(ops, name)(x), getattr(torch, name)(x))
+    with pytest.raises(RuntimeError, match=r"torch\.func"):
+        torch.func.vmap(getattr(ops, name))(torch.ones(2, 3))

@@ -1,0 +1,251 @@
+"""Softmax, its logarithm, log-sum-exp and cross entropy: as exact as torch, as strict as torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench import ops
+from workbench.errors import TensorMismatchError, WorkbenchError
+
+FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+SHAPES = [(1,), (5,), (3, 7), (2, 33, 3), (4, 3, 2), (1, 65), (40, 1), (2, 3, 4, 5)]
+INFINITY, NAN = float("inf"), float("nan")
+TORCHS: dict[str, Callable[..., torch.Tensor]] = {
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "logsumexp": torch.logsumexp,
+}
+
+
+def assert_as_exact(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
+    """At most twice torch's largest error, and one rounding step of the largest reference value, or of 1.
+
+    A logarithm of a sum that is rounded is off by that step, however small the result.
+    """
+    assert (got.dtype, got.shape) == (torchs.dtype, torchs.shape)
+    if exact.numel() and got.dtype == torch.float64:  # float64 is no more exact than itself
+        torch.testing.assert_close(got, exact, rtol=1e-12, atol=1e-12)
+    elif exact.numel():
+        off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
+        assert off <= 2 * theirs + max(exact.abs().max().item(), 1.0) * torch.finfo(got.dtype).eps
+
+
+def numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int, layout: str = "dense") -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if layout == "transposed":
+        return torch.randn(shape[::-1], generator=generator).to(dtype).permute(*reversed(range(len(shape))))
+    if layout == "sliced":
+        return torch.randn((*shape[:-1], shape[-1] * 2), generator=generator).to(dtype)[..., ::2]
+    if layout == "expanded":
+        return torch.randn((1, *shape[1:]), generator=generator).to(dtype).expand(shape)
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+LAYOUTS = st.sampled_from(["dense", "transposed", "sliced", "expanded"])
+
+
+@settings(max_examples=60)
+@given(
+    name=st.sampled_from(sorted(TORCHS)),
+    shape=st.sampled_from(SHAPES),
+    dtype=st.sampled_from(FLOATS),
+    layout=LAYOUTS,
+    seed=st.integers(0, 99),
+    data=st.data(),
+)
+def test_results_and_gradients(
+    name: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str, seed: int, data: Any
+) -> None:
+    dim = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x = (numbers(shape, dtype, seed, layout) * 3).detach()
+    ours, torchs, wide = (t.detach().requires_grad_() for t in (x, x.clone(), x.double()))
+    got, want, exact = getattr(ops, name)(ours, dim), TORCHS[name](torchs, dim), TORCHS[name](wide, dim)
+    assert_as_exact(got, want, exact)
+    assert torch.equal(getattr(ops, name)(x, dim), got)
+    direction = numbers(tuple(want.shape), dtype, seed + 1) if want.dim() else torch.tensor(2.0, dtype=dtype)
+    grads = [
+        torch.autograd.grad(y, leaf, direction.to(y.dtype))[0]
+        for y, leaf in ((got, ours), (want, torchs), (exact, wide))
+    ]
+    assert_as_exact(*grads)
+
+
+@pytest.mark.parametrize("dim", [(0, 2), (1,), (-1, 0), (0, 1, 2)])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_logsumexp_over_several(dim: tuple[int, ...], keepdim: bool) -> None:
+    x = numbers((3, 5, 4), torch.float64, 1).requires_grad_()
+    got, want = ops.logsumexp(x, dim, keepdim), torch.logsumexp(x, dim, keepdim)
+    torch.testing.assert_close(got, want)
+    direction = torch.randn_like(want)
+    torch.testing.assert_close(*(torch.autograd.grad(y, x, direction)[0] for y in (got, want)))
+
+
+@pytest.mark.parametrize("name", sorted(TORCHS))
+def test_extremes_as_torch(name: str) -> None:
+    """A row of -inf, +inf beside numbers, NaN beside +inf, numbers that overflow exp."""
+    rows = [
+        [-INFINITY] * 3,
+        [INFINITY, 1, 2],
+        [NAN, 1, 2],
+        [INFINITY, NAN, 0],
+        [INFINITY, -INFINITY, 0],
+        [1e30, 1e30, 0],
+        [-INFINITY, 1, 2],
+    ]
+    x = torch.tensor(rows)
+    for each, dim in ((x, 1), (x.t(), 0)):
+        torch.testing.assert_close(getattr(ops, name)(each, dim), TORCHS[name](each, dim), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", sorted(TORCHS))
+@pytest.mark.parametrize(("shape", "dim"), [((0, 3), 0), ((0, 3), 1), ((2, 0), 1), ((), 0), ((), -1)])
+def test_empty_and_scalars_as_torch(name: str, shape: tuple[int, ...], dim: int) -> None:
+    x = torch.full(shape, 3.0)
+    torch.testing.assert_close(getattr(ops, name)(x, dim), TORCHS[name](x, dim))
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [(torch.float16, torch.float32), (torch.int64, torch.float64), (torch.float32, torch.float16)],
+)
+def test_converted_first(given: torch.dtype, dtype: torch.dtype) -> None:
+    x = (numbers((3, 9), torch.float32, 0) * 4).to(given)
+    for name in ("softmax", "log_softmax"):
+        got, want = getattr(ops, name)(x, 1, dtype), TORCHS[name](x, 1, dtype=dtype)
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("name", sorted(TORCHS))
+@pytest.mark.parametrize("dim", [0, 1])
+def test_gradients_by_finite_differences(name: str, dim: int) -> None:
+    x = numbers((3, 5), torch.float64, 2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: getattr(ops, name)(t, dim), (x,))
+
+
+def test_a_second_derivative_raises() -> None:
+    x = numbers((3, 5), torch.float64, 2).requires_grad_()
+    (grad,) = torch.autograd.grad(ops.softmax(x, 1).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(TensorMismatchError, match="second derivative"):
+        grad.sum().backward()
+
+
+BAD: list[tuple[str, tuple[Any, ...]]] = [
+    *((name, (torch.ones(3, 4, dtype=torch.int64), 0)) for name in ("softmax", "log_softmax")),
+    *((name, (torch.ones(3, 4), dim)) for name in TORCHS for dim in (2, -3, 1.5, None)),
+    *((name, ([1.0], 0)) for name in TORCHS),
+    ("softmax", (torch.ones(3, 4), 0, torch.int32)),
+    ("softmax", (torch.ones(3, 4), True)),
+    ("logsumexp", (torch.ones(3, 4), (0, 0))),
+    ("logsumexp", (torch.ones(3, 4), ())),
+    ("logsumexp", (torch.ones(3, 4), 0, "yes")),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), BAD)
+def test_bad_input_raises_as_torch(name: str, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises((TypeError, RuntimeError, IndexError, ValueError)) as torchs:
+        TORCHS[name](*arguments)
+    with pytest.raises(torchs.type) as ours:
+        getattr(ops, name)(*arguments)
+    assert isinstance(ours.value, WorkbenchError)
+
+
+@settings(max_examples=60)
+@given(
+    shape=st.sampled_from([(4,), (3, 5), (2, 33, 3), (2, 4, 3, 2), (5, 1)]),
+    dtype=st.sampled_from(FLOATS),
+    weighted=st.booleans(),
+    reduction=st.sampled_from(["none", "mean", "sum"]),
+    smoothing=st.sampled_from([0.0, 0.2, 1.0]),
+    ignored=st.sampled_from([-100, 1]),
+    layout=LAYOUTS,
+    probabilities=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_cross_entropy(
+    shape: tuple[int, ...], dtype: torch.dtype, weighted: bool, reduction: str, smoothing: float,
+    ignored: int, layout: str, probabilities: bool, seed: int,
+) -> None:  # fmt: skip
+    dim = min(len(shape) - 1, 1)
+    generator = torch.Generator().manual_seed(seed)
+    x = numbers(shape, dtype, seed, layout).detach() + 50
+    weight = (torch.rand(shape[dim], generator=generator) + 0.1).to(dtype) if weighted else None
+    rows = shape[:dim] + shape[dim + 1 :]
+    target = torch.randint(0, shape[dim], rows, generator=generator)
+    if probabilities:
+        target, ignored = numbers(shape, dtype, seed + 1).softmax(dim), -100
+    how: Any = {"reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignored}
+    ours, torchs, wide = (t.detach().requires_grad_() for t in (x, x.clone(), x.double()))
+    exact_target = target.double() if probabilities else target
+    got = ops.cross_entropy(ours, target, weight, **how)
+    want = torch.nn.functional.cross_entropy(torchs, target, weight, **how)
+    exact = torch.nn.functional.cross_entropy(
+        wide, exact_target, weight if weight is None else weight.double(), **how
+    )
+    if want.isnan().any():
+        assert torch.equal(got.isnan(), want.isnan())
+        return
+    assert_as_exact(got, want, exact)
+    grads = [
+        torch.autograd.grad(y.sum(), leaf)[0] for y, leaf in ((got, ours), (want, torchs), (exact, wide))
+    ]
+    assert_as_exact(*grads)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_cross_entropy_by_finite_differences(reduction: str) -> None:
+    x, target = numbers((3, 5), torch.float64, 2).requires_grad_(), torch.tensor([0, 4, -100])
+    weight = torch.rand(5, dtype=torch.float64) + 0.5
+    assert torch.autograd.gradcheck(
+        lambda t: ops.cross_entropy(t, target, weight, reduction=reduction, label_smoothing=0.1), (x,)
+    )
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_cross_entropy_of_nothing(reduction: str) -> None:
+    for x, target in (
+        (torch.empty(0, 4), torch.empty(0, dtype=torch.int64)),
+        (torch.empty(0, 4), torch.empty(0, 4)),
+        (torch.ones(3, 4), torch.full((3,), -100)),
+    ):
+        got = ops.cross_entropy(x, target, reduction=reduction)
+        want = torch.nn.functional.cross_entropy(x, target, reduction=reduction)
+        torch.testing.assert_close(got, want, equal_nan=True)
+
+
+X, Y = torch.ones(3, 4), torch.tensor([0, 1, 2])
+BAD_LOSSES: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((X, Y[:2]), {}),
+    ((X, Y + 2), {}),
+    ((X, -Y), {}),
+    ((X, Y.int()), {}),
+    ((X, Y.float()), {}),
+    ((X, Y, torch.ones(3)), {}),
+    ((X, Y, torch.ones(4, 1)), {}),
+    ((X, Y, torch.ones(4).double()), {}),
+    ((X, Y, torch.ones(4, requires_grad=True)), {}),
+    ((X, Y, torch.ones(4, device="meta")), {}),
+    ((X, Y), {"reduction": "max"}),
+    ((X, Y), {"label_smoothing": 1.5}),
+    ((X, Y), {"label_smoothing": "a"}),
+    ((X, Y), {"ignore_index": 1.5}),
+    ((X, X.softmax(1)), {"ignore_index": 1}),
+    ((X.long(), Y), {}),
+    ((torch.tensor(1.0), torch.tensor(0)), {}),
+    (([1.0], Y), {}),
+]
+
+
+@pytest.mark.parametrize(("arguments", "how"), BAD_LOSSES)
+def test_bad_losses_raise_as_torch(arguments: tuple[Any, ...], how: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, RuntimeError, IndexError, ValueError)) as torchs:
+        torch.nn.functional.cross_entropy(*arguments, **how)
+    with pytest.raises(torchs.type) as ours:
+        ops.cross_entropy(*arguments, **how)
+    assert isinstance(ours.value, WorkbenchError)

@@ -1,0 +1,729 @@
+"""Layer norm and RMS norm with their gradients: row operators, and one kernel that adds up over rows too."""
+
+# No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import TensorMismatchError, check_name
+from workbench.kernels import reduction, rowwise
+from workbench.kernels.layout import Rows, distinct_elements, may_share, rows_of
+from workbench.kernels.rowwise import Operator, Plan
+from workbench.kernels.tile import reduce, transfer
+from workbench.launch import Launch, Step, Work
+from workbench.runtime.cache import LaunchCache
+
+
+@triton.jit
+def state_of_row(tiles, of_columns, of_rows, valid, cols):
+    """Welford's state of rows in one tile."""
+    return reduce.welford_of_row(tiles[0], valid, cols)
+
+
+@triton.jit
+def seen(kept, tiles, of_columns, of_rows, valid, tally):
+    """Welford's mean and squares, by lane, once a tile of x was seen too."""
+    return reduce.welford_update(kept, tiles[0], valid, tally)
+
+
+@triton.jit
+def mean_and_scale(state, cols, epsilon):
+    """mean, 1 / sqrt(variance + epsilon)"""
+    mean, variance = reduce.welford_finish(state)
+    return mean, tl.rsqrt(variance + reduce.scalar(epsilon, variance.dtype))
+
+
+@triton.jit
+def sum_of_squares(tiles, of_columns, of_rows, valid, cols):
+    """sum of x^2"""
+    return (tl.sum(tiles[0] * tiles[0], 1),)
+
+
+@triton.jit
+def add_squares(kept, tiles, of_columns, of_rows, valid, tally):
+    """x^2, added by lane"""
+    return (kept[0] + tiles[0] * tiles[0],)
+
+
+@triton.jit
+def root_scale(state, cols, epsilon):
+    """1 / sqrt(mean of x^2 + epsilon)"""
+    return (tl.rsqrt(state[0] / cols + reduce.scalar(epsilon, state[0].dtype)),)
+
+
+@triton.jit
+def centered(tiles, of_columns, of_rows, result):
+    """(x - mean) * scale"""
+    return (tiles[0] - result[0][:, None]) * result[1][:, None]
+
+
+@triton.jit
+def centered_weighted(tiles, of_columns, of_rows, result):
+    """(x - mean) * scale * weight"""
+    return centered(tiles, of_columns, of_rows, result) * of_columns[0]
+
+
+@triton.jit
+def centered_affine(tiles, of_columns, of_rows, result):
+    """(x - mean) * scale * weight + bias"""
+    return centered_weighted(tiles, of_columns, of_rows, result) + of_columns[1]
+
+
+@triton.jit
+def scaled(tiles, of_columns, of_rows, result):
+    """x * scale"""
+    return tiles[0] * result[0][:, None]
+
+
+@triton.jit
+def scaled_weighted(tiles, of_columns, of_rows, result):
+    """x * scale * weight"""
+    return scaled(tiles, of_columns, of_rows, result) * of_columns[0]
+
+
+# The gradients of x. Sources are x and the output's gradient; what is known of each row is what the forward
+# pass found out, the mean and the scale, or the scale alone. With n = normalized x and g = gradient * weight,
+# layer norm: scale * (g - mean of g - n * mean of (g * n)); RMS norm: scale * (g - n * mean of (g * n)).
+
+
+@triton.jit
+def two_zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
+    """The sums of nothing, by lane."""
+    return tl.zeros([ROWS, COLS], TYPE), tl.zeros([ROWS, COLS], TYPE)
+
+
+@triton.jit
+def settle_both(kept, tallies):
+    """The two sums of each row from those of its lanes."""
+    return tl.sum(kept[0], 1), tl.sum(kept[1], 1)
+
+
+@triton.jit
+def add_both(a, b, c, d):
+    """The two sums of two parts of a row."""
+    return a + c, b + d
+
+
+@triton.jit
+def both_means(state, cols, parameter):
+    """The two means."""
+    return state[0] / cols, state[1] / cols
+
+
+@triton.jit
+def one_mean(state, cols, parameter):
+    """The mean."""
+    return (state[0] / cols,)
+
+
+@triton.jit
+def weighted(gradient, of_columns):
+    """gradient * weight, where there is one"""
+    if len(of_columns) == 0:
+        return gradient
+    else:
+        return gradient * of_columns[0]
+
+
+@triton.jit
+def centered_again(tiles, of_rows):
+    """(x - mean) * scale, from what is known of the rows"""
+    return (tiles[0] - of_rows[0][:, None]) * of_rows[1][:, None]
+
+
+@triton.jit
+def scaled_again(tiles, of_rows):
+    """x * scale, from what is known of the rows"""
+    return tiles[0] * of_rows[0][:, None]
+
+
+@triton.jit
+def centered_sums(tiles, of_columns, of_rows, valid, cols):
+    """sum of g * n, sum of g"""
+    g = weighted(tiles[1], of_columns)
+    return tl.sum(g * centered_again(tiles, of_rows), 1), tl.sum(g, 1)
+
+
+@triton.jit
+def add_centered(kept, tiles, of_columns, of_rows, valid, tally):
+    """g * n and g, added by lane"""
+    g = weighted(tiles[1], of_columns)
+    return kept[0] + g * centered_again(tiles, of_rows), kept[1] + g
+
+
+@triton.jit
+def centered_gradient(tiles, of_columns, of_rows, result):
+    """scale * (g - mean of g - n * mean of (g * n))"""
+    n, g = centered_again(tiles, of_rows), weighted(tiles[1], of_columns)
+    return of_rows[1][:, None] * (g - result[1][:, None] - n * result[0][:, None])
+
+
+@triton.jit
+def scaled_sum(tiles, of_columns, of_rows, valid, cols):
+    """sum of g * n"""
+    return (tl.sum(weighted(tiles[1], of_columns) * scaled_again(tiles, of_rows), 1),)
+
+
+@triton.jit
+def add_scaled(kept, tiles, of_columns, of_rows, valid, tally):
+    """g * n, added by lane"""
+    return (kept[0] + weighted(tiles[1], of_columns) * scaled_again(tiles, of_rows),)
+
+
+@triton.jit
+def scaled_gradient(tiles, of_columns, of_rows, result):
+    """scale * (g - n * mean of (g * n))"""
+    n, g = scaled_again(tiles, of_rows), weighted(tiles[1], of_columns)
+    return of_rows[0][:, None] * (g - n * result[0][:, None])
+
+
+@triton.jit
+def norm_backward_kernel(
+    # pointers: x and the output's gradient, the weight, what is known of the rows; the gradient of x, and
+    # what each program adds to those of weight and bias, [programs, VECTORS, cols]
+    sources, columns, given, destination, parts,
+    # sizes
+    rows, cols,
+    # what the access function is given, for x, the output's gradient and x's gradient
+    layouts,
+    # meta-parameters
+    WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr,
+    NORMALIZED: tl.constexpr, ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr,
+    TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, VECTORS: tl.constexpr, EXACT: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """rowwise_kernel for the gradient of x, which adds up those of weight and bias on the way.
+
+    weight: sum over rows of gradient * n; bias: sum over rows of the gradient. Each program leaves the sums
+    of its rows, which a second step adds up.
+    """
+    layouts = transfer.known(layouts, DIVISORS)
+    col = rowwise.columns_from(0, COLS, WIDE)
+    of_columns = rowwise.load_each(columns, col[None, :], col[None, :] < cols)
+    of_weight = tl.zeros([ROWS, COLS], TYPE)
+    of_bias = tl.zeros([ROWS, COLS], TYPE)
+    for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = rowwise.rows_of_tile(number, ROWS, WIDE)
+        of_rows = rowwise.load_each(given, row, row < rows)
+        tiles, valid = rowwise.load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+        result = FINISH(WHOLE(tiles, of_columns, of_rows, valid, cols), cols, 0.0)
+        offsets, valid = rowwise.access(row, col, layouts[2], ACCESS, EXACT)
+        transfer.store(destination, offsets, APPLY(tiles, of_columns, of_rows, result), valid)
+        of_weight += tiles[1] * NORMALIZED(tiles, of_rows)
+        of_bias += tiles[1]
+    place = tl.program_id(0) * VECTORS * cols + col
+    if VECTORS > 0:
+        transfer.store(parts, place, tl.sum(of_weight, 0), col < cols)
+    if VECTORS > 1:
+        transfer.store(parts, place + cols, tl.sum(of_bias, 0), col < cols)
+
+
+@triton.jit
+def norm_weight_backward_kernel(
+    # pointers: x and the output's gradient, what is known of the rows; what each of the SPLITS programs that
+    # share the rows adds to the gradients of weight and bias, [SPLITS, VECTORS, cols]
+    sources, given, parts,
+    # sizes
+    rows, cols,
+    # what the access function is given, for x and the output's gradient
+    layouts,
+    # meta-parameters
+    NORMALIZED: tl.constexpr, ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr,
+    TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, VECTORS: tl.constexpr,
+    EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Gradients of weight and bias alone, for rows of several tiles: of COLS columns, a share of the rows."""
+    layouts = transfer.known(layouts, DIVISORS)
+    col = rowwise.columns_from(tl.program_id(0) // SPLITS * COLS, COLS, WIDE)
+    of_weight = tl.zeros([ROWS, COLS], TYPE)
+    of_bias = tl.zeros([ROWS, COLS], TYPE)
+    for number in range(tl.program_id(0) % SPLITS, tl.cdiv(rows, ROWS), SPLITS):
+        row = rowwise.rows_of_tile(number, ROWS, WIDE)
+        of_rows = rowwise.load_each(given, row, row < rows)
+        tiles, _ = rowwise.load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+        of_weight += tiles[1] * NORMALIZED(tiles, of_rows)
+        of_bias += tiles[1]
+    place = tl.program_id(0) % SPLITS * VECTORS * cols + col
+    transfer.store(parts, place, tl.sum(of_weight, 0), col < cols)
+    if VECTORS > 1:
+        transfer.store(parts, place + cols, tl.sum(of_bias, 0), col < cols)
+
+
+_ZERO = (0.0,)
+_WELFORD = (state_of_row, reduce.welford_init, seen, reduce.welford_settle, reduce.welford_merge)
+_SQUARES = (sum_of_squares, reduce.zero_init, add_squares, reduce.zero_settle, reduce.add)
+_BOTH = (centered_sums, two_zeros, add_centered, settle_both, add_both, both_means)
+_ONE = (scaled_sum, reduce.zero_init, add_scaled, reduce.zero_settle, reduce.add, one_mean)
+
+
+class Norm(NamedTuple):
+    """A normalization: its row operators by what columns there are, and what its gradients need."""
+
+    forward: tuple[Operator, ...]
+    backward: Operator
+    normalized: Any
+
+
+NORMS = {
+    "layer_norm": Norm(
+        tuple(
+            Operator(*_WELFORD, mean_and_scale, apply, _ZERO, 3)
+            for apply in (centered, centered_weighted, centered_affine)
+        ),
+        Operator(*_BOTH, centered_gradient, _ZERO * 2, 2),
+        centered_again,
+    ),
+    "rms_norm": Norm(
+        tuple(Operator(*_SQUARES, root_scale, apply, _ZERO, 1) for apply in (scaled, scaled_weighted)),
+        Operator(*_ONE, scaled_gradient, _ZERO * 2, 1),
+        scaled_again,
+    ),
+}
+
+SUPPORTED = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+# Rows of up to so many columns are taken as a whole; longer ones in tiles of fewer, by more warps.
+MOST_WHOLE = 16384
+TILE_COLS = {"layer_norm": 4096, "rms_norm": 8192}
+TILE_PER_WARP, TILE_WARPS = 512, 16
+SPLIT_COLS = 8192
+
+# A tile's elements where rows are shorter than that, and a warp's; of the shortest rows one warp's.
+FEWEST_ELEMENTS = 4096
+ELEMENTS_PER_WARP = 1024
+SHORT_COLS = 256
+
+# The gradients: rows of up to so many columns in one kernel, whose programs each add up the gradients of
+# weight and bias over many rows; so many warps to a compute unit.
+MOST_FUSED = {"layer_norm": 8192, "rms_norm": 16384}
+BACKWARD_ELEMENTS = 1024
+BACKWARD_ELEMENTS_PER_WARP = 512
+BACKWARD_WARPS_PER_UNIT = 16
+
+# For longer rows a kernel of its own adds up: rows and columns of its tile, programs for each compute unit.
+WEIGHT_TILE = (16, 256)
+WEIGHT_PER_UNIT = 8
+
+FLOPS = {"layer_norm": 8, "rms_norm": 4, "layer_norm_backward": 14, "rms_norm_backward": 11}
+
+
+def is_supported(norm: str, x: torch.Tensor, cols: int, *others: torch.Tensor | None) -> str:
+    """Why the templates cannot take these tensors, in words; empty when they can.
+
+    Args:
+        norm: a name in `NORMS`.
+        x: what is normalized.
+        cols: the elements that are normalized together.
+        others: weight and bias, each of so many elements, or None.
+    """
+    for name, tensor in zip(("x", "weight", "bias"), (x, *others), strict=False):
+        if tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            return f"{name} is a {type(tensor).__name__}, not a tensor"
+        if tensor.dtype not in SUPPORTED:
+            return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
+        if tensor.layout != torch.strided or tensor.is_neg():
+            return f"{name} is no plain strided tensor"
+        if tensor.device != x.device:
+            return f"{name} is on {tensor.device}, x on {x.device}"
+        if tensor is not x and (tensor.numel() != cols or not tensor.is_contiguous()):
+            return (
+                f"{name} has shape {tuple(tensor.shape)}, strides {tensor.stride()}; {cols} elements in a row"
+            )
+    if norm == "rms_norm" and len(others) > 1 and others[1] is not None:
+        return "rms_norm has no bias"
+    return ""
+
+
+def launch(
+    norm: str,
+    x: torch.Tensor,
+    rank: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    epsilon: float,
+    output: torch.Tensor | None = None,
+    with_statistics: bool = False,
+    tile: Sequence[int] | None = None,
+    splits: int | None = None,
+    programs: int | None = None,
+    num_warps: int | None = None,
+    compute_units: int | None = None,
+) -> Launch:
+    """Normalize `x` over its last `rank` dimensions.
+
+    layer_norm: (x - mean) / sqrt(variance + epsilon) * weight + bias; rms_norm: x / sqrt(mean of x^2 +
+    epsilon) * weight. The arithmetic is in fp32, for fp64 in fp64.
+
+    FLOPs: 8 an element for layer_norm, 4 for rms_norm. Least bytes: x, weight and bias read once, the outputs
+    written once.
+
+    Args:
+        norm: a name in `NORMS`.
+        x: a tensor of any strides.
+        rank: how many dimensions are normalized together.
+        weight, bias: contiguous, of the shape of these dimensions, or None; a bias needs a weight.
+        epsilon: added to the variance, or to the mean square.
+        output: where the result goes, of the shape of x and any strides in which no two elements share
+            memory; None for a new tensor like x.
+        with_statistics: also give what the gradients need of each row: mean and scale, or the scale alone.
+        tile, splits, programs, num_warps, compute_units: see :func:`rowwise.plan`.
+
+    Returns:
+        a launch with the outputs (result,), and with statistics (result, mean, scale) or (result, scale).
+
+    Raises:
+        UnknownNameError: `norm`. TensorMismatchError: tensors do not fit.
+        InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    check_name("norm", norm, NORMS)
+    cols = x.shape[x.dim() - rank :].numel() if isinstance(x, torch.Tensor) else 0
+    if reason := is_supported(norm, x, cols, weight, bias):
+        raise TensorMismatchError("x, weight, bias", reason, "Give contiguous weights of as many elements.")
+    if bias is not None and weight is None:
+        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
+    output = torch.empty_like(x) if output is None else output
+    if output.shape != x.shape or output.device != x.device or may_share(output.shape, output.stride()):
+        raise TensorMismatchError(
+            "output",
+            f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}",
+            f"Give a tensor of shape {tuple(x.shape)} on {x.device}, each element in its own place.",
+        )
+    dims = frozenset(range(x.dim() - rank, x.dim()))
+    rows = x.shape[: x.dim() - rank].numel()
+    results = statistics(norm, x, rows) if with_statistics else []
+    columns = [t for t in (weight, bias) if t is not None]
+    work = Work(
+        FLOPS[norm] * x.numel(),
+        sum(distinct_elements(t) * t.element_size() for t in (x, *columns, output, *results)),
+    )
+    if x.numel() == 0:
+        return Launch((), (output, *results), work=work)
+    view = rows_of(x.shape, (x.stride(),), dims)[0]
+    shape = default_tile(norm, view, rowwise.units_of(compute_units)) if tile is None else tile
+    plan = _plan(
+        view, x.element_size(), rowwise.checked_tile(shape), splits=splits, programs=programs,
+        num_warps=num_warps, compute_units=compute_units,
+    )  # fmt: skip
+    spaces = rowwise.workspaces(NORMS[norm].forward[len(columns)], x, view.rows, plan)
+    return _launch(
+        x, *columns, output, *results, *spaces, norm=norm, dims=dims, count=len(columns),
+        results=len(results), epsilon=epsilon, plan=plan, work=work,
+    )  # fmt: skip
+
+
+def statistics(norm: str, x: torch.Tensor, rows: int) -> list[torch.Tensor]:
+    """Where mean and scale of each row go, or the scale alone: in the type of the arithmetic."""
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return [torch.empty(rows, dtype=dtype, device=x.device) for _ in range(2 - (norm == "rms_norm"))]
+
+
+_launches = LaunchCache()
+
+
+def run(
+    norm: str,
+    x: torch.Tensor,
+    rank: int,
+    columns: Sequence[torch.Tensor],
+    epsilon: float,
+    output: torch.Tensor,
+    results: Sequence[torch.Tensor] = (),
+) -> None:
+    """`launch(norm, x, rank, *columns, ...).run()`, kept ready for tensors that lie alike."""
+    dims, plan, rows = _planned(norm, x.shape, x.stride(), rank, x.element_size())
+    spaces = rowwise.workspaces(NORMS[norm].forward[len(columns)], x, rows, plan)
+    key = (norm, rank, epsilon, len(results), x.device, tuple(t.dtype for t in columns))
+    layouts = tuple((t.shape, t.stride(), t.dtype) for t in (x, output))
+    make = partial(
+        _launch, norm=norm, dims=dims, count=len(columns), results=len(results), epsilon=epsilon, plan=plan
+    )
+    _launches.run((key, layouts), make, x, *columns, output, *results, *spaces)
+
+
+@lru_cache(maxsize=4096)
+def _planned(
+    norm: str, shape: torch.Size, strides: tuple[int, ...], rank: int, itemsize: int
+) -> tuple[frozenset[int], Plan, int]:
+    dims = frozenset(range(len(shape) - rank, len(shape)))
+    view = rows_of(shape, (strides,), dims)[0]
+    return dims, _plan(view, itemsize, default_tile(norm, view, rowwise.units_of(None))), view.rows
+
+
+def _plan(
+    view: Rows,
+    itemsize: int,
+    tile: tuple[int, int],
+    *,
+    splits: int | None = None,
+    programs: int | None = None,
+    num_warps: int | None = None,
+    compute_units: int | None = None,
+) -> Plan:
+    is_whole = tile[1] >= view.cols
+    if num_warps is None:
+        each, most = (ELEMENTS_PER_WARP, rowwise.MOST_WARPS) if is_whole else (TILE_PER_WARP, TILE_WARPS)
+        num_warps = min(max(tile[0] * tile[1] // each, 1), most)
+    if splits is None and is_whole:
+        splits = 1
+    return rowwise.plan(
+        view, itemsize, tile, splits=splits, programs=programs, num_warps=num_warps,
+        compute_units=compute_units,
+    )  # fmt: skip
+
+
+def default_tile(norm: str, view: Rows, compute_units: int) -> tuple[int, int]:
+    """A program's rows and columns.
+
+    Rows of up to :data:`MOST_WHOLE` columns: as a whole, several where they are short, so that a tile has
+    :data:`FEWEST_ELEMENTS`, or one warp's share of them. Longer ones: :data:`TILE_COLS` columns,
+    :data:`SPLIT_COLS` where rows are so few that they are split.
+    """
+    rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
+    if cols <= MOST_WHOLE:
+        elements = ELEMENTS_PER_WARP if cols <= SHORT_COLS else FEWEST_ELEMENTS
+        return min(rows, max(elements // cols, 1)), cols
+    is_split = view.rows < rowwise.FEWEST_PER_UNIT * compute_units and cols > 2 * SPLIT_COLS
+    return 1, SPLIT_COLS if is_split else TILE_COLS[norm]
+
+
+def _launch(
+    x: torch.Tensor,
+    *tensors: torch.Tensor,
+    norm: str,
+    dims: frozenset[int],
+    count: int,
+    results: int,
+    epsilon: float,
+    plan: Plan,
+    work: Work | None = None,
+) -> Launch:
+    """The launch on x, `count` tensors by column, output, `results` by row, and workspaces, in this order."""
+    columns, output, rest = tensors[:count], tensors[count], tensors[count + 1 :]
+    return rowwise.launch(
+        NORMS[norm].forward[count], (x,), output, dims, plan,
+        columns=columns, results=rest[:results], states=rest[results:], parameter=float(epsilon), work=work,
+    )  # fmt: skip
+
+
+def launch_backward(
+    norm: str,
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    rank: int,
+    weight: torch.Tensor | None,
+    results: Sequence[torch.Tensor],
+    *,
+    vectors: int | None = None,
+    fused: bool | None = None,
+    compute_units: int | None = None,
+) -> Launch:
+    """The gradients of x, and of weight and bias.
+
+    FLOPs: 14 an element for layer_norm, 11 for rms_norm. Least bytes: gradient, x, statistics and weight read
+    once, the gradients written once.
+
+    Args:
+        norm: a name in `NORMS`.
+        gradient: of the output, of the shape of x, any strides.
+        x: what was normalized, any strides.
+        rank: how many dimensions were normalized together.
+        weight: as in the forward pass; None for none.
+        results: the statistics that :func:`launch` gave.
+        vectors: how many of weight and bias want a gradient: 0, 1 or 2; None for 1 where there is a weight.
+        fused: all in one pass over the rows, or the gradient of x and the others by kernels of their own.
+            None: fused for rows of up to :data:`MOST_FUSED` columns.
+        compute_units: of the device to plan for; None for this one.
+
+    Returns:
+        a launch with the outputs (gradient of x, gradients of weight and bias [vectors, cols]), the second
+        only where there are any.
+
+    Raises:
+        UnknownNameError: `norm`. TensorMismatchError: tensors do not fit.
+    """
+    check_name("norm", norm, NORMS)
+    rows, cols = x.shape[: x.dim() - rank].numel(), x.shape[x.dim() - rank :].numel()
+    if reason := is_supported(norm, x, cols, weight):
+        raise TensorMismatchError("x, weight", reason, "Give what the forward pass was given.")
+    for name, tensor, shape in (
+        ("gradient", gradient, x.shape),
+        *((f"results[{i}]", each, (rows,)) for i, each in enumerate(results)),
+    ):
+        if tuple(tensor.shape) != tuple(shape) or tensor.device != x.device:
+            given = f"shape {tuple(tensor.shape)} on {tensor.device}"
+            raise TensorMismatchError(name, given, f"Give {tuple(shape)} on {x.device}.")
+    vectors = int(weight is not None) if vectors is None else vectors
+    tensors = _backward_tensors(norm, gradient, x, rank, weight, results, vectors, fused, compute_units)
+    return _launch_backward(*tensors.given, **tensors.how)
+
+
+_backward_launches = LaunchCache()
+
+
+def run_backward(
+    norm: str,
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    rank: int,
+    weight: torch.Tensor | None,
+    results: Sequence[torch.Tensor],
+    vectors: int,
+) -> tuple[torch.Tensor, ...]:
+    """The outputs of `launch_backward(...).run()`, kept ready for tensors that lie alike."""
+    tensors = _backward_tensors(norm, gradient, x, rank, weight, results, vectors, None, None)
+    layouts = tuple((t.shape, t.stride(), t.dtype) for t in tensors.given)
+    key = (norm, rank, weight is None, vectors, x.device, layouts)
+    _backward_launches.run(key, partial(_launch_backward, **tensors.how), *tensors.given)
+    return tensors.given[tensors.how["read"] :][: 1 + (vectors > 0)]
+
+
+class _Backward(NamedTuple):
+    """What a backward pass is given: tensors in order, those read, outputs and workspaces; and how."""
+
+    given: tuple[torch.Tensor, ...]
+    how: dict[str, Any]
+
+
+def _backward_tensors(
+    norm: str,
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    rank: int,
+    weight: torch.Tensor | None,
+    results: Sequence[torch.Tensor],
+    vectors: int,
+    fused: bool | None,
+    compute_units: int | None,
+) -> _Backward:
+    plans = _plan_backward(norm, x.shape, x.stride(), rank, x.element_size(), vectors, fused, compute_units)
+    cols = x.shape[x.dim() - rank :].numel()
+    read = (x, gradient, *results) + (() if weight is None else (weight,))
+    outputs = [torch.empty_like(x)]
+    spaces = []
+    if vectors:
+        outputs.append(torch.empty((vectors, cols), dtype=x.dtype, device=x.device))
+        spaces.append(torch.empty((plans.parts, vectors, cols), dtype=_statistics_dtype(x), device=x.device))
+    if not plans.is_fused:
+        spaces += rowwise.workspaces(NORMS[norm].backward, x, plans.rows, plans.of_x)
+    how = {"norm": norm, "rank": rank, "read": len(read), "results": len(results), "vectors": vectors}
+    return _Backward((*read, *outputs, *spaces), how | {"plans": plans})
+
+
+class _Plans(NamedTuple):
+    """How programs share a backward pass.
+
+    Attributes:
+        is_fused: all in one kernel.
+        of_x: for the gradient of x, or for all.
+        parts: programs that each add to the gradients of weight and bias.
+        rows: in all.
+    """
+
+    is_fused: bool
+    of_x: Plan
+    parts: int
+    rows: int
+
+
+@lru_cache(maxsize=4096)
+def _plan_backward(
+    norm: str,
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    rank: int,
+    itemsize: int,
+    vectors: int,
+    fused: bool | None,
+    compute_units: int | None,
+) -> _Plans:
+    units = rowwise.units_of(compute_units)
+    view = rows_of(shape, (strides,), frozenset(range(len(shape) - rank, len(shape))))[0]
+    whole = triton.next_power_of_2(view.cols)
+    if fused is None:
+        fused = whole <= MOST_FUSED[norm] and vectors > 0
+    if not fused:
+        tile = default_tile(norm, view, units)
+        beside = triton.cdiv(view.cols, WEIGHT_TILE[1])
+        splits = min(triton.cdiv(view.rows, WEIGHT_TILE[0]), max(WEIGHT_PER_UNIT * units // beside, 1))
+        return _Plans(False, _plan(view, itemsize, tile, compute_units=compute_units), splits, view.rows)
+    rows = min(max(BACKWARD_ELEMENTS // whole, 1), triton.next_power_of_2(view.rows))
+    warps = min(max(rows * whole // BACKWARD_ELEMENTS_PER_WARP, 1), TILE_WARPS)
+    programs = max(BACKWARD_WARPS_PER_UNIT // warps, 1) * units
+    programs = min(programs, triton.cdiv(view.rows, rows))
+    plan = rowwise.plan(
+        view, itemsize, (rows, whole), splits=1, programs=programs, num_warps=warps, compute_units=units
+    )
+    return _Plans(True, plan, programs, view.rows)
+
+
+def _statistics_dtype(x: torch.Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _launch_backward(
+    *tensors: torch.Tensor, norm: str, rank: int, read: int, results: int, vectors: int, plans: _Plans
+) -> Launch:
+    """The launch on x, gradient, statistics and weight; outputs; and workspaces, in this order."""
+    x, gradient, *rest = tensors[:read]
+    statistics, columns = tuple(rest[:results]), tuple(rest[results:])
+    outputs, spaces = tensors[read : read + 1 + (vectors > 0)], tensors[read + 1 + (vectors > 0) :]
+    work = Work(
+        FLOPS[f"{norm}_backward"] * x.numel(),
+        sum(distinct_elements(t) * t.element_size() for t in (*tensors[:read], *outputs)),
+    )
+    if x.numel() == 0:
+        return Launch((), outputs, outputs[1:], work=work)
+    dims = frozenset(range(x.dim() - rank, x.dim()))
+    operator = NORMS[norm].backward
+    views = rows_of(x.shape, tuple(t.stride() for t in (x, gradient, outputs[0])), dims)
+    steps = []
+    if plans.is_fused:
+        meta = _backward_meta(norm, views, (x, gradient, outputs[0]), plans.of_x, vectors)
+        meta |= {"WHOLE": operator.whole, "FINISH": operator.finish, "APPLY": operator.apply}
+        arguments = ((x, gradient), columns, statistics, outputs[0], spaces[0], views[0].rows, views[0].cols)
+        layouts = tuple(each.layout for each in views)
+        steps.append(Step(norm_backward_kernel, (plans.parts,), (*arguments, layouts), meta))
+    else:
+        of_x = rowwise.launch(
+            operator, (x, gradient), outputs[0], dims, plans.of_x,
+            columns=columns, given=statistics, states=spaces[1:] if vectors else spaces,
+        )  # fmt: skip
+        steps += of_x.steps
+        if vectors:
+            plan = plans.of_x._replace(rows=WEIGHT_TILE[0], cols=WEIGHT_TILE[1], num_warps=rowwise.MOST_WARPS)
+            meta = _backward_meta(norm, views[:2], (x, gradient), plan, vectors) | {"SPLITS": plans.parts}
+            programs = triton.cdiv(views[0].cols, plan.cols) * plans.parts
+            layouts = tuple(each.layout for each in views[:2])
+            given = ((x, gradient), statistics, spaces[0], views[0].rows, views[0].cols, layouts)
+            steps.append(Step(norm_weight_backward_kernel, (programs,), given, meta))
+    if vectors:
+        steps += reduction.sum_of_rows(spaces[0], outputs[1]).steps
+    return Launch(tuple(steps), outputs, work=work)
+
+
+def _backward_meta(
+    norm: str, views: Sequence[Rows], tensors: Sequence[torch.Tensor], plan: Plan, vectors: int
+) -> dict[str, Any]:
+    x = tensors[0]
+    padded = max(views[0].rows + plan.rows, views[0].cols + plan.cols)
+    return {
+        "NORMALIZED": NORMS[norm].normalized,
+        "ACCESS": transfer.strided,
+        "DIVISORS": sum((v.divisors(t.element_size()) for v, t in zip(views, tensors, strict=True)), ()),
+        "FILLS": (0.0, 0.0),
+        "TYPE": tl.float64 if x.dtype == torch.float64 else tl.float32,
+        "ROWS": plan.rows,
+        "COLS": plan.cols,
+        "VECTORS": vectors,
+        "EXACT": views[0].rows % plan.rows == 0 and views[0].cols % plan.cols == 0,
+        "WIDE": any(view.is_wide(padded) for view in views),
+        "num_warps": plan.num_warps,
+    }

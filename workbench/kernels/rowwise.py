@@ -1,0 +1,435 @@
+"""Row operators: of each row something is found out, and with that each of its elements is made anew.
+
+Softmax and the normalizations are such operators, and so are their gradients. One template for all: `UPDATE`
+brings a tile into the row's state, `FINISH` makes the row's results of the state, `APPLY` makes an element of
+the output. Three kernels are made of it: rows that fit into a tile are read once; longer ones are gone over
+twice by one program; where rows are so few that programs are, each row is split over several, which leave
+their states for a second step.
+"""
+
+# No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench import device
+from workbench.errors import InvalidArgumentError, check_positive, check_power_of_two
+from workbench.kernels.layout import ACCESS_BYTES, Rows, rows_of
+from workbench.kernels.tile import reduce, transfer
+from workbench.launch import Launch, Step, Work
+
+# Programs for each compute unit: below the fewest, rows are split, into as many as keep memory busy; beyond
+# the most, programs are started once and take several tiles each.
+FEWEST_PER_UNIT = 4
+SPLIT_PER_UNIT = 16
+MOST_PER_UNIT = 64
+PERSISTENT_IN_INTERPRETER = 4
+MOST_WARPS = 8
+MOST_SPLITS = 32
+
+# From so many elements in a tile on, values by column are loaded where they are used, not kept in registers
+# from the start: H200, layer norm of 16384 x 4096 halves: 3.5 TB/s, with them 3.0.
+LATE_ELEMENTS = 4096
+
+# Where a lane has so many elements, it gets no more registers than let two programs of 8 warps run beside one
+# another. H200, layer norm of 4096 x 16384 halves: 3.5 TB/s, without the limit 2.4.
+MOST_PER_LANE, REGISTERS = 64, 128
+
+
+@triton.jit
+def rowwise_kernel(
+    # pointers: tensors of rows and columns, of a value a column, of a value a row; the output, results by row
+    sources, columns, given, destination, results,
+    # sizes
+    rows, cols,
+    # what the access function is given, for each source and last for the output
+    layouts,
+    # the operator's scalar
+    parameter: "fp64",
+    # meta-parameters: the operator, the access function and what divides its integers, what masked elements
+    # are, the type of the arithmetic, a tile's rows and columns, whether they divide rows and columns
+    WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, LATE: tl.constexpr,
+    ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Rows that fit into a tile: read once, ROWS of them at a time."""
+    layouts = transfer.known(layouts, DIVISORS)
+    col = columns_from(0, COLS, WIDE)
+    if not LATE:
+        of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+    for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = rows_of_tile(number, ROWS, WIDE)
+        of_rows = load_each(given, row, row < rows)
+        tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+        if LATE:
+            of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+        result = FINISH(WHOLE(tiles, of_columns, of_rows, valid, cols), cols, parameter)
+        store_each(results, row, result, row < rows)
+        offsets, valid = access(row, col, layouts[len(sources)], ACCESS, EXACT)
+        if LATE:
+            of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+        transfer.store(destination, offsets, APPLY(tiles, of_columns, of_rows, result), valid)
+
+
+@triton.jit
+def rowwise_tiles_kernel(
+    # as in rowwise_kernel
+    sources, columns, given, destination, results, rows, cols, layouts, parameter: "fp64",
+    INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
+    FINISH: tl.constexpr, APPLY: tl.constexpr,
+    ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Rows of several tiles: gone over forward for the state, then backward, from what was read last."""
+    layouts = transfer.known(layouts, DIVISORS)
+    for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = rows_of_tile(number, ROWS, WIDE)
+        of_rows = load_each(given, row, row < rows)
+        state = row_state(
+            sources, columns, of_rows, row, 0, cols, cols, layouts,
+            INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
+        )  # fmt: skip
+        result = FINISH(state, cols, parameter)
+        store_each(results, row, result, row < rows)
+        apply_to_row(
+            sources, columns, of_rows, destination, result, row, 0, cols, cols, layouts,
+            APPLY, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE,
+        )  # fmt: skip
+
+
+@triton.jit
+def row_states_kernel(
+    # as in rowwise_kernel, and where states are left: one tensor [rows, SPLITS] for each part
+    sources, columns, given, states, rows, cols, layouts,
+    INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
+    ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Rows split over SPLITS programs, first step: the state of each split of each row."""
+    layouts = transfer.known(layouts, DIVISORS)
+    span = tl.cdiv(tl.cdiv(cols, COLS), SPLITS) * COLS
+    number, split = tl.program_id(0) // SPLITS, tl.program_id(0) % SPLITS
+    row = rows_of_tile(number, ROWS, WIDE)
+    state = row_state(
+        sources, columns, load_each(given, row, row < rows), row,
+        split * span, min(split * span + span, cols), cols, layouts,
+        INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
+    )  # fmt: skip
+    store_each(states, row * SPLITS + split, state, row < rows)
+
+
+@triton.jit
+def apply_states_kernel(
+    # as in rowwise_kernel, and the states of the first step
+    sources, columns, given, states, destination, results, rows, cols, layouts, parameter: "fp64",
+    MERGE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr,
+    ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Rows split over SPLITS programs, second step: every program joins its row's states, then applies them.
+
+    Programs go backward, from what the first step read last, of which the cache still holds some.
+    """
+    layouts = transfer.known(layouts, DIVISORS)
+    span = tl.cdiv(tl.cdiv(cols, COLS), SPLITS) * COLS
+    last = tl.num_programs(0) - 1 - tl.program_id(0)
+    number, split = last // SPLITS, last % SPLITS
+    row = rows_of_tile(number, ROWS, WIDE)
+    state = load_each(states, row * SPLITS, row < rows)
+    for part in tl.static_range(1, SPLITS):
+        state = reduce.combine(state, load_each(states, row * SPLITS + part, row < rows), MERGE)
+    result = FINISH(state, cols, parameter)
+    if split == 0:
+        store_each(results, row, result, row < rows)
+    apply_to_row(
+        sources, columns, load_each(given, row, row < rows), destination, result, row,
+        split * span, min(split * span + span, cols), cols, layouts,
+        APPLY, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE,
+    )  # fmt: skip
+
+
+@triton.jit
+def row_state(
+    sources, columns, of_rows, row, begin, end, cols, layouts,
+    INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
+    ACCESS: tl.constexpr, FILLS: tl.constexpr,
+    TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The state of columns begin to end of each row."""
+    kept = INIT(ROWS, COLS, TYPE)
+    for start in range(begin, end, COLS):
+        col = columns_from(start, COLS, WIDE)
+        of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+        tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+        kept = UPDATE(kept, tiles, of_columns, of_rows, valid, (start - begin) // COLS + 1)
+    return SETTLE(kept, (end - begin - tl.arange(0, COLS) + COLS - 1) // COLS)
+
+
+@triton.jit
+def apply_to_row(
+    sources, columns, of_rows, destination, result, row, begin, end, cols, layouts,
+    APPLY: tl.constexpr, ACCESS: tl.constexpr, FILLS: tl.constexpr,
+    TYPE: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The output in columns begin to end of each row, the last ones first."""
+    for left in range(tl.cdiv(end - begin, COLS)):
+        col = columns_from(begin + (tl.cdiv(end - begin, COLS) - 1 - left) * COLS, COLS, WIDE)
+        of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+        tiles, _ = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+        offsets, valid = access(row, col, layouts[len(sources)], ACCESS, EXACT)
+        transfer.store(destination, offsets, APPLY(tiles, of_columns, of_rows, result), valid)
+
+
+@triton.jit
+def columns_from(start, COLS: tl.constexpr, WIDE: tl.constexpr):
+    """The numbers of COLS columns from `start` on."""
+    col = start + tl.arange(0, COLS)
+    if WIDE:
+        col = col.to(tl.int64)
+    return col
+
+
+@triton.jit
+def rows_of_tile(number, ROWS: tl.constexpr, WIDE: tl.constexpr):
+    """The numbers of the rows of tile `number`."""
+    row = number * ROWS + tl.arange(0, ROWS)
+    if WIDE:
+        row = row.to(tl.int64)
+    return row
+
+
+@triton.jit
+def load_tiles(
+    sources, row, col, layouts,
+    ACCESS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """A tile of each source, and which of its elements there are."""
+    tiles = sources[:0]
+    for i in tl.static_range(len(sources)):
+        offsets, valid = access(row, col, layouts[i], ACCESS, EXACT)
+        tiles += (transfer.load(sources[i], offsets, valid, FILLS[i]).to(TYPE),)
+    return tiles, valid
+
+
+@triton.jit
+def access(row, col, layout, ACCESS: tl.constexpr, EXACT: tl.constexpr):
+    """Offsets and validity of a tile. EXACT: no tile hangs over, so that the compiler needs no mask."""
+    offsets, valid = ACCESS(row[:, None], col[None, :], layout)
+    if EXACT:
+        valid = tl.full(offsets.shape, True, tl.int1)
+    return offsets, valid
+
+
+@triton.jit
+def load_each(pointers, index, valid):
+    """The same elements of each of several vectors."""
+    values = pointers[:0]
+    for i in tl.static_range(len(pointers)):
+        values += (transfer.load(pointers[i], index, valid),)
+    return values
+
+
+@triton.jit
+def store_each(pointers, index, values, valid):
+    """Elements of several vectors, which may be fewer than there are values."""
+    for i in tl.static_range(len(pointers)):
+        transfer.store(pointers[i], index, values[i], valid)
+
+
+class Plan(NamedTuple):
+    """How programs share rows and columns.
+
+    Attributes:
+        rows, cols: of a tile, powers of two.
+        splits: programs that share each row.
+        programs: started in all; where there are fewer than tiles of rows times splits, each takes several.
+        num_warps: of each program.
+    """
+
+    rows: int
+    cols: int
+    splits: int
+    programs: int
+    num_warps: int
+
+
+def checked_tile(tile: Sequence[int]) -> tuple[int, int]:
+    """`tile` as (rows, cols), both powers of two."""
+    if not isinstance(tile, Sequence) or len(tile) != 2:
+        raise InvalidArgumentError(
+            "tile", f"got {tile!r}", "Give a tile's rows and columns, such as (4, 256)."
+        )
+    return check_power_of_two("tile[0]", tile[0]), check_power_of_two("tile[1]", tile[1])
+
+
+def units_of(compute_units: int | None) -> int:
+    """The compute units to plan for; None for this device's."""
+    return (
+        device.current().compute_units
+        if compute_units is None
+        else check_positive("compute_units", compute_units)
+    )
+
+
+def plan(
+    view: Rows,
+    itemsize: int,
+    tile: tuple[int, int],
+    *,
+    splits: int | None = None,
+    programs: int | None = None,
+    num_warps: int | None = None,
+    compute_units: int | None = None,
+    split_per_unit: int = SPLIT_PER_UNIT,
+    most_splits: int = MOST_SPLITS,
+) -> Plan:
+    """How programs share `view`; what is given is taken, the rest is chosen.
+
+    Rows are split where there are fewer than :data:`FEWEST_PER_UNIT` tiles of them for each compute unit,
+    into `split_per_unit` programs for each, or as many as there are tiles. Where there are more than
+    :data:`MOST_PER_UNIT` tiles for each, programs are persistent: as many as that, each taking one after
+    another.
+
+    Args:
+        view: rows and columns.
+        itemsize: bytes of an element.
+        tile: rows and columns of a tile.
+        splits: programs that share a row. programs: in all. num_warps: of each program.
+        compute_units: of the device to plan for; None for this one.
+        split_per_unit: programs for each compute unit, where rows are split.
+        most_splits: no more than these, where it is chosen: a row operator's programs each read all states.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: a number is not positive, `num_warps` no power of two.
+    """
+    units = units_of(compute_units)
+    row_tiles, col_tiles = triton.cdiv(view.rows, tile[0]), triton.cdiv(view.cols, tile[1])
+    if splits is None:
+        is_few = row_tiles < FEWEST_PER_UNIT * units
+        wanted = triton.cdiv(split_per_unit * units, row_tiles)
+        splits = max(min(wanted, col_tiles, most_splits), 1) if is_few else 1
+    splits = triton.cdiv(col_tiles, triton.cdiv(col_tiles, check_positive("splits", splits)))  # none is idle
+    if programs is None:
+        most = MOST_PER_UNIT * units
+        if device.is_interpreter() and compute_units is None:
+            most = max(PERSISTENT_IN_INTERPRETER, splits)
+        programs = min(row_tiles * splits, most)
+    if num_warps is None:
+        num_warps = min(max(tile[0] * tile[1] * itemsize // (32 * ACCESS_BYTES * 4), 1), MOST_WARPS)
+    return Plan(
+        *tile, splits, check_positive("programs", programs), check_power_of_two("num_warps", num_warps)
+    )
+
+
+class Operator(NamedTuple):
+    """A row operator as the kernels are given it: jit functions, and what masked elements are.
+
+    `tiles` [rows, cols], `of_columns` [1, cols] and `of_rows` [rows] are tuples, one for each tensor.
+
+    Attributes:
+        whole: (tiles, of_columns, of_rows, valid, cols) -> state, a tuple of tiles [rows], of a tile's rows.
+        init: (ROWS, COLS, TYPE) -> what is kept of no elements: by row, or by lane of the tile, which saves
+            an exchange between lanes in every tile.
+        update: (kept, tiles, of_columns, of_rows, valid, tally) -> what is kept once these tiles were seen
+            too, the row's number `tally`.
+        settle: (kept, tallies) -> state; `tallies` [cols] is how many elements each lane has seen.
+        merge: (*state, *state) -> state, of two parts of rows.
+        finish: (state, cols, parameter) -> result, a tuple of tiles [rows].
+        apply: (tiles, of_columns, of_rows, result) -> output [rows, cols].
+        fills: for each source, what elements beyond the end of a row are taken for.
+        parts: how many tiles a state is.
+    """
+
+    whole: Any
+    init: Any
+    update: Any
+    settle: Any
+    merge: Any
+    finish: Any
+    apply: Any
+    fills: tuple[float, ...]
+    parts: int
+
+
+def launch(
+    operator: Operator,
+    sources: Sequence[torch.Tensor],
+    output: torch.Tensor,
+    dims: frozenset[int],
+    plan: Plan,
+    *,
+    columns: Sequence[torch.Tensor] = (),
+    given: Sequence[torch.Tensor] = (),
+    results: Sequence[torch.Tensor] = (),
+    states: Sequence[torch.Tensor] = (),
+    parameter: float = 0.0,
+    work: Work | None = None,
+) -> Launch:
+    """output = operator(sources), row by row.
+
+    Args:
+        operator: what is done.
+        sources: tensors of one shape, of any strides, with elements.
+        output: of that shape, of any strides in which no two elements share memory.
+        dims: the dimensions that are the columns.
+        plan: how programs share rows and columns.
+        columns, given: contiguous tensors of a value a column, and of a value a row.
+        results: contiguous tensors of a value a row, for the first so many of the operator's results.
+        states: what :func:`workspaces` made; the operator's states go there where rows are split.
+        parameter: the operator's scalar.
+        work: FLOPs and least bytes.
+    """
+    tensors = (*sources, output)
+    views = rows_of(output.shape, tuple(t.stride() for t in tensors), dims)
+    view = views[0]
+    padded = max(view.rows + plan.rows, view.cols + plan.splits * plan.cols, view.rows * plan.splits)
+    read = (tuple(sources), tuple(columns), tuple(given))
+    sizes = (view.rows, view.cols, tuple(each.layout for each in views))
+    meta = {
+        "ACCESS": transfer.strided,
+        "DIVISORS": sum((v.divisors(t.element_size()) for v, t in zip(views, tensors, strict=True)), ()),
+        "FILLS": operator.fills,
+        "TYPE": tl.float64 if sources[0].dtype == torch.float64 else tl.float32,
+        "ROWS": plan.rows,
+        "COLS": plan.cols,
+        "EXACT": view.rows % plan.rows == 0 and view.cols % plan.cols == 0,
+        "WIDE": any(each.is_wide(padded) for each in views),
+        "num_warps": plan.num_warps,
+    }
+    if device.current().kind == "cuda" and plan.rows * plan.cols >= MOST_PER_LANE * 32 * plan.num_warps:
+        meta["maxnreg"] = REGISTERS  # an option of NVIDIA's compiler alone
+    begin = {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
+    end = {"FINISH": operator.finish, "APPLY": operator.apply}
+    outputs = (output, *results)
+    if plan.splits == 1:
+        kernel, begin = rowwise_tiles_kernel, begin
+        if plan.cols >= view.cols:
+            kernel, begin = (
+                rowwise_kernel,
+                {"WHOLE": operator.whole, "LATE": plan.rows * plan.cols >= LATE_ELEMENTS},
+            )
+        step = Step(
+            kernel, (plan.programs,), (*read, output, tuple(results), *sizes, parameter), meta | begin | end
+        )
+        return Launch((step,), outputs, work=work)
+    meta["SPLITS"] = plan.splits
+    programs = (triton.cdiv(view.rows, plan.rows) * plan.splits,)
+    first = Step(row_states_kernel, programs, (*read, tuple(states), *sizes), meta | begin)
+    meta["MERGE"] = operator.merge
+    second = Step(
+        apply_states_kernel, programs,
+        (*read, tuple(states), output, tuple(results), *sizes, parameter), meta | end,
+    )  # fmt: skip
+    return Launch((first, second), outputs, work=work)
+
+
+def workspaces(operator: Operator, like: torch.Tensor, rows: int, plan: Plan) -> list[torch.Tensor]:
+    """Where the operator's states are left between two steps; none where rows are not split."""
+    if plan.splits == 1:
+        return []
+    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+    return [torch.empty((rows, plan.splits), dtype=dtype, device=like.device) for _ in range(operator.parts)]

@@ -1,0 +1,404 @@
+"""Tile reduction: many elements of a row become one value, or one small state.
+
+A reduction is four jit functions. `lift` makes an element a state, a tuple of one or more tiles; `combine`
+joins two states lane by lane and is associative and commutative; `across` joins the states of all lanes of a
+row; `finish` makes the result of a row's state. A kernel combines as long as a program's tiles last and goes
+across lanes once, at the end: lanes exchange what they hold through shared memory, which costs far more than
+an addition.
+
+Two states are tile operators of their own: the online softmax (Milakov and Gimelshein, "Online normalizer
+calculation for softmax", 2018) and Welford's mean and variance (Chan, Golub and LeVeque, "Updating formulae
+and a pairwise algorithm for computing sample variances", 1979).
+"""
+
+import triton
+import triton.language as tl
+
+# Elements become states. `x` is a tile [rows, cols] in the type of the arithmetic, `start` the number of
+# its first column, `parameter` the reduction's scalar. Of GROUP neighbors that one lane holds, a state that
+# has an index keeps the extreme one and where the group begins: one comparison of indices for all of them.
+
+
+@triton.jit
+def lift_value(x, start, parameter, GROUP: tl.constexpr):
+    """(x,)"""
+    return (x,)
+
+
+@triton.jit
+def lift_magnitude(x, start, parameter, GROUP: tl.constexpr):
+    """(|x|,)"""
+    return (tl.abs(x),)
+
+
+@triton.jit
+def lift_square(x, start, parameter, GROUP: tl.constexpr):
+    """(x * x,)"""
+    return (x * x,)
+
+
+@triton.jit
+def lift_power(x, start, parameter, GROUP: tl.constexpr):
+    """(|x| ** parameter,)"""
+    return (tl.exp(parameter * tl.log(tl.abs(x))),)
+
+
+@triton.jit
+def lift_truth(x, start, parameter, GROUP: tl.constexpr):
+    """(1 where x is not zero, else 0,); NaN is not zero"""
+    return ((x != 0).to(tl.int32),)
+
+
+@triton.jit
+def lift_count(x, start, parameter, GROUP: tl.constexpr):
+    """(1 where x is not zero, else 0,) in 64 bits, to be counted"""
+    return ((x != 0).to(tl.int64),)
+
+
+@triton.jit
+def lift_larger_of_group(x, start, parameter, GROUP: tl.constexpr):
+    """(the largest of each group, the number of its first column)"""
+    groups = tl.reshape(x, [x.shape[0], x.shape[1] // GROUP, GROUP])
+    return tl.reduce(groups, 2, larger), first_of_group(x, start, GROUP)
+
+
+@triton.jit
+def lift_smaller_of_group(x, start, parameter, GROUP: tl.constexpr):
+    """(the smallest of each group, the number of its first column)"""
+    groups = tl.reshape(x, [x.shape[0], x.shape[1] // GROUP, GROUP])
+    return tl.reduce(groups, 2, smaller), first_of_group(x, start, GROUP)
+
+
+@triton.jit
+def first_of_group(x, start, GROUP: tl.constexpr):
+    """The number of the first column of each group, [rows, cols / GROUP]."""
+    first = start + tl.arange(0, x.shape[1] // GROUP) * GROUP
+    return tl.broadcast_to(first[None, :], [x.shape[0], x.shape[1] // GROUP])
+
+
+@triton.jit
+def place_in_group(state, x, col):
+    """The state (value, index) of rows, where x [rows, GROUP] are the elements of each one's group.
+
+    Args:
+        state: (value, the number of the group's first column), each [rows].
+        x: the group's elements. col: their numbers, [rows, GROUP].
+    """
+    value = state[0][:, None]
+    is_it = (x == value) | ((x != x) & (value != value))
+    return state[0], tl.min(tl.where(is_it, col, col + x.shape[1]), 1)
+
+
+@triton.jit
+def scalar(value, TYPE: tl.constexpr):
+    """A kernel's fp64 scalar in the type of the arithmetic, as a tile of one element.
+
+    In the interpreter it is a number, which `tl.cast` would round to fp32 first.
+    """
+    return tl.full([1], value, TYPE)
+
+
+# States are combined, lane by lane.
+
+
+@triton.jit
+def combine(state, other, COMBINE: tl.constexpr):
+    """The state of two sets of elements from the states of each: COMBINE, for states of one part or more."""
+    if len(state) == 1:
+        return (COMBINE(state[0], other[0]),)
+    else:
+        return COMBINE(*state, *other)
+
+
+@triton.jit
+def add(a, b):
+    """a + b"""
+    return a + b
+
+
+@triton.jit
+def multiply(a, b):
+    """a * b"""
+    return a * b
+
+
+@triton.jit
+def larger(a, b):
+    """The larger one; NaN if either is NaN."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def smaller(a, b):
+    """The smaller one; NaN if either is NaN."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def keep_larger(a, a_index, b, b_index):
+    """The larger one and its index; a of equals, and where a is NaN. For a b that comes later in the row."""
+    keep = (a >= b) | (a != a)
+    return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
+
+
+@triton.jit
+def keep_smaller(a, a_index, b, b_index):
+    """The smaller one and its index; a of equals, and where a is NaN. For a b that comes later in the row."""
+    keep = (a <= b) | (a != a)
+    return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
+
+
+@triton.jit
+def first_larger(a, a_index, b, b_index):
+    """The larger one and its index; of equals, and of several NaN, that of the lower index."""
+    is_a = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (a_index < b_index))
+    return tl.where(is_a, a, b), tl.where(is_a, a_index, b_index)
+
+
+@triton.jit
+def first_smaller(a, a_index, b, b_index):
+    """The smaller one and its index; of equals, and of several NaN, that of the lower index."""
+    is_a = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (a_index < b_index))
+    return tl.where(is_a, a, b), tl.where(is_a, a_index, b_index)
+
+
+# The states of a row's lanes are combined to one: [rows, cols] -> [rows].
+
+
+@triton.jit
+def across_add(state):
+    """The sum of each row."""
+    return (tl.sum(state[0], 1),)
+
+
+@triton.jit
+def across_multiply(state):
+    """The product of each row."""
+    return (tl.reduce(state[0], 1, multiply),)
+
+
+@triton.jit
+def across_larger(state):
+    """The largest of each row."""
+    return (tl.reduce(state[0], 1, larger),)
+
+
+@triton.jit
+def across_smaller(state):
+    """The smallest of each row."""
+    return (tl.reduce(state[0], 1, smaller),)
+
+
+@triton.jit
+def across_first_larger(state):
+    """The largest of each row and where it is first."""
+    return tl.reduce(state, 1, first_larger)
+
+
+@triton.jit
+def across_first_smaller(state):
+    """The smallest of each row and where it is first."""
+    return tl.reduce(state, 1, first_smaller)
+
+
+# A row's state becomes its results, a tuple.
+
+
+@triton.jit
+def finish_state(state, parameter):
+    """The state itself."""
+    return state
+
+
+@triton.jit
+def finish_mean(state, parameter):
+    """state / parameter, the number of elements."""
+    return (state[0] / parameter,)
+
+
+@triton.jit
+def finish_square_root(state, parameter):
+    """sqrt(state)"""
+    return (tl.sqrt(state[0]),)
+
+
+@triton.jit
+def finish_root(state, parameter):
+    """state ** (1 / parameter)"""
+    return (tl.exp(tl.log(state[0]) / parameter),)
+
+
+@triton.jit
+def finish_index(state, parameter):
+    """The index, without the value."""
+    return (state[1],)
+
+
+@triton.jit
+def zero_init(ROWS: tl.constexpr, COLS: tl.constexpr, DTYPE: tl.constexpr):
+    """The sum of nothing, by lane: (0,), [ROWS, COLS]."""
+    return (tl.zeros([ROWS, COLS], DTYPE),)
+
+
+@triton.jit
+def zero_settle(kept, tallies):
+    """The sum of each row from those of its lanes."""
+    return across_add(kept)
+
+
+# The online softmax: the state of a row's elements seen so far is (maximum, total), where
+# total = sum of exp(x - maximum). It never overflows, and it is exact whatever the order.
+
+
+@triton.jit
+def online_softmax_init(ROWS: tl.constexpr, DTYPE: tl.constexpr):
+    """The state of rows of which nothing was seen: (-inf, 0), each [ROWS]."""
+    return tl.full([ROWS], float("-inf"), DTYPE), tl.zeros([ROWS], DTYPE)
+
+
+@triton.jit
+def online_softmax_update(state, scores):
+    """The state once a tile of scores was seen too.
+
+    new maximum m' = max(m, max of scores); weights = exp(scores - m'); rescale = exp(m - m');
+    new total = total * rescale + sum of weights
+
+    Args:
+        state: (maximum, total), each [rows].
+        scores: [rows, cols]; -inf where there is no score.
+
+    Returns:
+        state: the new one. weights: [rows, cols]; divided by the final total, the softmax, if no later tile
+        raises the maximum. rescale: [rows]; by which all that was summed with earlier weights is multiplied.
+    """
+    maximum, total = state
+    new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+    shift = finite_shift(new_maximum)
+    weights = tl.exp(scores - shift[:, None])
+    rescale = tl.exp(maximum - shift)
+    return (new_maximum, total * rescale + tl.sum(weights, 1)), weights, rescale
+
+
+@triton.jit
+def online_softmax_merge(maximum, total, other_maximum, other_total):
+    """The state of two sets of elements from the states of each; `combine` for `tl.reduce`."""
+    new_maximum = tl.maximum(maximum, other_maximum)
+    shift = finite_shift(new_maximum)
+    return new_maximum, total * tl.exp(maximum - shift) + other_total * tl.exp(other_maximum - shift)
+
+
+@triton.jit
+def online_softmax_by_lane(kept, scores):
+    """The states, one a lane, once each lane has seen one more score; no exchange between lanes.
+
+    Of the two factors of an update, exp(m - m') and exp(x - m'), one is always 1: a single exp does for both.
+
+    Args:
+        kept: (maximum, total), each [rows, cols].
+        scores: [rows, cols]; -inf where there is no score.
+    """
+    maximum, total = kept
+    factor = tl.exp(-tl.abs(tl.where(scores == maximum, 0.0, scores - maximum)))
+    total = tl.where(scores > maximum, total * factor + 1.0, total + factor)
+    return tl.maximum(maximum, scores), total
+
+
+@triton.jit
+def online_softmax_settle(kept):
+    """The state of each row from those of its lanes.
+
+    A lane that has seen nothing but -inf has counted these: they weigh nothing. One that has seen infinity
+    has no weights, as exp(inf - inf) is NaN.
+    """
+    maximum, total = kept
+    total = tl.where(maximum == float("-inf"), tl.where(total == total, 0.0, total), total)
+    total = tl.where(maximum == float("inf"), float("nan"), total)
+    row_maximum = tl.max(maximum, 1)
+    weights = tl.exp(maximum - finite_shift(row_maximum)[:, None])
+    return row_maximum, tl.sum(total * weights, 1)
+
+
+@triton.jit
+def online_softmax_finish(state):
+    """log of the sum of exp(x): maximum + log(total). -inf where all were -inf."""
+    maximum, total = state
+    return finite_shift(maximum) + tl.log(total)
+
+
+@triton.jit
+def finite_shift(maximum):
+    """What is subtracted before `exp`: the maximum; 0 where all were -inf, since -inf - -inf is NaN."""
+    return tl.where(maximum == float("-inf"), 0.0, maximum)
+
+
+# Welford: the state of a set of numbers is (count, mean, m2), where m2 = sum of (x - mean)^2. Unlike the
+# difference of the mean square and the squared mean, it loses no digits where the mean is large.
+
+
+@triton.jit
+def welford_init(ROWS: tl.constexpr, COLS: tl.constexpr, DTYPE: tl.constexpr):
+    """mean and m2 of no numbers, by lane: (0, 0), each [ROWS, COLS]."""
+    return tl.zeros([ROWS, COLS], DTYPE), tl.zeros([ROWS, COLS], DTYPE)
+
+
+@triton.jit
+def welford_update(kept, x, valid, tally):
+    """mean and m2 of each lane once it has seen one more number.
+
+    difference d = x - mean; mean' = mean + d / tally; m2' = m2 + d * (x - mean')
+
+    Args:
+        kept: (mean, m2), each [rows, cols].
+        x: [rows, cols]. valid: bool [rows, cols], which of them count.
+        tally: how many numbers a lane has seen then.
+    """
+    mean, m2 = kept
+    difference = tl.where(valid, x - mean, 0.0)
+    mean += difference * (tl.full([1, 1], 1.0, x.dtype) / tally)
+    return mean, m2 + difference * (x - mean)
+
+
+@triton.jit
+def welford_settle(kept, tallies):
+    """The state of each row from what its lanes kept: the merge of all of them at once.
+
+    mean = sum of tally * mean / count; m2 = sum of m2 + tally * (mean of the lane - mean)^2
+
+    Args:
+        kept: (mean, m2), each [rows, cols]. tallies: [cols], how many numbers each lane has seen.
+    """
+    tallies = tallies.to(kept[0].dtype)
+    count = tl.zeros([kept[0].shape[0]], kept[0].dtype) + tl.sum(tallies, 0)
+    mean = tl.sum(kept[0] * tallies[None, :], 1) / count
+    difference = kept[0] - mean[:, None]
+    return count, mean, tl.sum(kept[1] + difference * difference * tallies[None, :], 1)
+
+
+@triton.jit
+def welford_of_row(x, valid, cols):
+    """The state of rows that are in registers as a whole: their mean, then the squares around it.
+
+    Args:
+        x: [rows, tile's columns], 0 where not valid.
+        valid: bool [rows, tile's columns]. cols: how many of the columns are valid.
+    """
+    mean = tl.sum(x, 1) / cols
+    centered = tl.where(valid, x - mean[:, None], 0.0)
+    return tl.zeros_like(mean) + cols, mean, tl.sum(centered * centered, 1)
+
+
+@triton.jit
+def welford_merge(count, mean, m2, other_count, other_mean, other_m2):
+    """The state of two sets of numbers from the states of each; `combine` for `tl.reduce`."""
+    all = count + other_count
+    share = other_count / tl.maximum(all, 1.0)
+    difference = other_mean - mean
+    new_mean = mean + difference * share
+    return all, new_mean, m2 + other_m2 + difference * difference * count * share
+
+
+@triton.jit
+def welford_finish(state):
+    """mean and variance; the variance is that of the numbers themselves, m2 / count."""
+    count, mean, m2 = state
+    return mean, m2 / count

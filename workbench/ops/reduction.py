@@ -1,0 +1,546 @@
+"""Reductions: many elements become one."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    check_type,
+)
+from workbench.kernels import elementwise, reduction
+from workbench.ops.arguments import (
+    TORCHS_ERRORS,
+    check_operand,
+    check_out,
+    check_plain,
+    copy_out,
+    in_words,
+    is_followed,
+    kind_of,
+)
+
+Dims = int | Sequence[int] | None
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+# Without a dimension these have another form, in which `dim` and `keepdim` cannot be named.
+_TWO_FORMS = ("max", "min")
+
+# Of a reduction to booleans the kernel is another one.
+_OF_TRUTHS = {"sum": "any", "prod": "all"}
+
+_NORMS: dict[float, str] = {
+    0: "count_nonzero", 1: "norm1", 2: "norm2",
+    float("inf"): "largest_magnitude", float("-inf"): "smallest_magnitude",
+}  # fmt: skip
+
+
+def sum(
+    input: torch.Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The sum of elements, as `torch.sum`: in fp32, in fp64 for fp64, exact modulo 2^64 for integers.
+
+    Args:
+        input: a tensor of any shape and strides.
+        dim: one dimension or several, those under 0 counted from the end; None or () for all.
+        keepdim: whether reduced dimensions stay, with one element.
+        dtype: what elements are converted to first, and the result's; None for that of `input`, int64 for
+            integers and bool.
+        out: where the result goes; None for a new tensor.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. DimensionError: `input` does not have `dim`.
+        TensorMismatchError: `dim`, `dtype` or `out` do not fit, in torch's words.
+        UnsupportedDtypeError: `input` or `dtype` is complex, fp8 or of another type without a kernel.
+    """
+    return _total("sum", input, dim, keepdim, dtype, out)
+
+
+def mean(
+    input: torch.Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The mean of elements, as `torch.mean`: of floating point, or converted to it by `dtype`.
+
+    Arguments and errors as for :func:`sum`.
+    """
+    return _total("mean", input, dim, keepdim, dtype, out)
+
+
+def prod(
+    input: torch.Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The product of elements along one dimension or of all, as `torch.prod`; without a gradient.
+
+    Arguments and errors as for :func:`sum`.
+    """
+    question = _Question("prod", input, dim, keepdim, out, dtype=dtype)
+    _check_no_gradient("prod", input, out)
+    if question.is_torchs:
+        return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
+    to = out.dtype if dtype is None and out is not None else dtype
+    return _delivered(_reduce(input, "prod", question.dims, keepdim, to), out)
+
+
+def amax(
+    input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The largest element, NaN if there is one, as `torch.amax`; without a gradient.
+
+    Arguments and errors as for :func:`sum`.
+    """
+    return _value("amax", "amax", input, dim, keepdim, out)
+
+
+def amin(
+    input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The smallest element, NaN if there is one, as `torch.amin`; without a gradient.
+
+    Arguments and errors as for :func:`sum`.
+    """
+    return _value("amin", "amin", input, dim, keepdim, out)
+
+
+def max(
+    input: torch.Tensor,
+    dim: int | torch.Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: torch.Tensor | None = None,
+    out: torch.Tensor | Pair | None = None,
+) -> Any:
+    """The largest element, as `torch.max` in its three forms; without a gradient.
+
+    `max(input)`: of all. `max(input, dim, keepdim)`: along a dimension, and the first index where it lies, as
+    `torch.return_types.max`. `max(input, other)`: of two tensors that broadcast, element by element. NaN is
+    larger than all.
+
+    Args:
+        input: a tensor of any shape and strides.
+        dim: a dimension; None for all; or the other tensor.
+        keepdim: whether the dimension stays, with one element.
+        other: the other tensor.
+        out: where the result goes: a tensor, or with a dimension a pair, values and indices.
+
+    Raises:
+        as :func:`sum`.
+    """
+    return _extreme("max", input, dim, keepdim, other, out)
+
+
+def min(
+    input: torch.Tensor,
+    dim: int | torch.Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: torch.Tensor | None = None,
+    out: torch.Tensor | Pair | None = None,
+) -> Any:
+    """The smallest element, as `torch.min` in its three forms; NaN is smaller than all. See :func:`max`."""
+    return _extreme("min", input, dim, keepdim, other, out)
+
+
+def norm(
+    input: torch.Tensor,
+    p: float | str | None = "fro",
+    dim: Dims = None,
+    keepdim: bool = False,
+    out: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """(sum of |x| ** p) ** (1 / p), as `torch.norm`; without a gradient.
+
+    Args:
+        input: a tensor of floating point, of any shape and strides.
+        p: the order, a number: 0 counts what is not 0, infinity is the largest magnitude, -infinity the
+            smallest; those without a kernel of their own are computed in float64. "fro" and None are 2.
+        dim, keepdim, dtype, out: as for :func:`sum`.
+
+    Raises:
+        InvalidArgumentError: `p` is "nuc", the sum of singular values, which is no reduction.
+        and as :func:`sum`.
+    """
+    check_type("p", p, float | int | str | None, 'Give a number or "fro".')
+    if p == "nuc":
+        raise InvalidArgumentError(
+            "p", "got 'nuc', the sum of singular values", "It is no reduction: use torch.linalg.matrix_norm."
+        )
+    question = _Question("norm", input, dim, keepdim, out, p=p, dtype=dtype)
+    _check_no_gradient("norm", input, out)
+    if question.is_torchs:
+        return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
+    order = 2.0 if p in ("fro", None) else float(p)
+    dtype = input.dtype if dtype is None else dtype
+    if order in _NORMS:
+        result = _reduce(input, _NORMS[order], question.dims, keepdim, dtype, order)
+    else:
+        name = "norm" if order > 0 else "norm_of_negative"
+        result = _reduce(input, name, question.dims, keepdim, torch.float64, order).to(dtype)
+    return _delivered(result, out)
+
+
+def any(
+    input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Whether some element is not zero (NaN is not), as `torch.any`: bool, uint8 for uint8.
+
+    Arguments and errors as for :func:`sum`; but `dim=()` is no dimension at all.
+    """
+    return _value("any", "any", input, dim, keepdim, out)
+
+
+def all(
+    input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Whether no element is zero, as `torch.all`: bool, uint8 for uint8.
+
+    Arguments and errors as for :func:`sum`; but `dim=()` is no dimension at all.
+    """
+    return _value("all", "all", input, dim, keepdim, out)
+
+
+def argmax(
+    input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Where the largest element is, the first of equals, as `torch.argmax`; the first NaN if there is one.
+
+    Without `dim`, the number of the element in the order of the shape. Arguments and errors as for
+    :func:`sum`.
+    """
+    return _value("argmax", "argmax", input, dim, keepdim, out)
+
+
+def argmin(
+    input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Where the smallest element is, the first of equals, as `torch.argmin`; the first NaN if there is one.
+
+    Arguments and errors as for :func:`argmax`.
+    """
+    return _value("argmin", "argmin", input, dim, keepdim, out)
+
+
+def _total(
+    name: str,
+    input: torch.Tensor,
+    dim: Dims,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+    out: torch.Tensor | None,
+) -> torch.Tensor:
+    """The sum or the mean, which gradients pass."""
+    question = _Question(name, input, dim, keepdim, out, dtype=dtype)
+    if out is not None:
+        check_out(out, input)
+    if question.is_torchs:
+        return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
+    to = out.dtype if dtype is None and out is not None else dtype
+    return _delivered(_followed_total(input, name, question.dims, keepdim, to), out)
+
+
+def _followed_total(
+    input: torch.Tensor, name: str, dims: frozenset[int], keepdim: bool, dtype: torch.dtype | None
+) -> torch.Tensor:
+    if not is_followed(input):
+        return _reduce(input, name, dims, keepdim, dtype)  # autograd would take longer than the launch
+    return _Total.apply(input, name, dims, keepdim, dtype)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        input: torch.Tensor, name: str, dims: frozenset[int], keepdim: bool, dtype: torch.dtype | None
+    ) -> torch.Tensor:
+        return _reduce(input, name, dims, keepdim, dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        input, *ctx.arguments = inputs
+        ctx.input_like = (input.shape, input.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        (grad,) = grads
+        shape, dtype = ctx.input_like
+        name, dims, _, _ = ctx.arguments
+        grad = grad.reshape([1 if d in dims else n for d, n in enumerate(shape)])
+        if name == "mean":
+            grad = grad / torch.Size(shape[d] for d in dims).numel()
+        return grad.to(dtype).expand(shape), None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        return _followed_total(tangents[0], *ctx.arguments)
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        input: torch.Tensor,
+        name: str,
+        dims: frozenset[int],
+        keepdim: bool,
+        dtype: torch.dtype | None,
+    ) -> tuple[torch.Tensor, int]:
+        assert in_dims[0] is not None  # the only tensor, without which there is no batch
+        batch = input.movedim(in_dims[0], 0)
+        return _followed_total(batch, name, frozenset(d + 1 for d in dims), keepdim, dtype), 0
+
+
+def _value(
+    name: str, kernel: str, input: torch.Tensor, dim: Dims, keepdim: bool, out: torch.Tensor | None
+) -> torch.Tensor:
+    """One result of `input`'s elements as they are."""
+    question = _Question(name, input, dim, keepdim, out)
+    _check_no_gradient(name, input, out)
+    if question.is_torchs:
+        return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
+    return _delivered(_reduce(input, kernel, question.dims, keepdim), out)
+
+
+def _extreme(
+    name: str,
+    input: torch.Tensor,
+    dim: int | torch.Tensor | None,
+    keepdim: bool,
+    other: torch.Tensor | None,
+    out: torch.Tensor | Pair | None,
+) -> Any:
+    """`max` or `min` in one of the three forms."""
+    if isinstance(dim, torch.Tensor):
+        if other is not None or keepdim:
+            raise ArgumentTypeError(
+                "dim", "got a tensor, and other or keepdim", f"Give two tensors to {name} and no more."
+            )
+        dim, other = None, dim
+    if other is not None:
+        return _of_two(f"{name}imum", input, other, out)
+    if dim is None and not keepdim:
+        return _value(name, f"a{name}", input, None, False, out)  # type: ignore[arg-type]  # _Question sees to it
+    question = _Question(name, input, dim, keepdim, out, is_pair=True)
+    _check_no_gradient(name, input, *([None] if out is None else out))
+    if question.is_torchs:
+        return question.torchs_answer()
+    results = _outputs(input, name, question.dims, keepdim, input.dtype)
+    reduction.run(input.resolve_neg(), question.dims, results, name)
+    if out is not None:
+        results = [_delivered(result, place) for result, place in zip(results, out, strict=True)]
+    return getattr(torch.return_types, name)(results)
+
+
+def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) -> torch.Tensor:
+    """The larger or the smaller of two, element by element."""
+    check_plain(input)
+    check_operand("other", other, torch.Tensor, "a torch.Tensor")
+    _check_no_gradient(name, input, out, other)
+    for argument, tensor in (("input", input), ("other", other)):
+        _check_dtype(argument, tensor.dtype)
+    if input.device != other.device:
+        raise TensorMismatchError(
+            "input, other", f"on {input.device} and {other.device}", "Move both to one device with .to(...)."
+        )
+    try:
+        like: torch.Tensor = getattr(torch, name)(*(t.to("meta") for t in (input, other)))
+    except TORCHS_ERRORS as error:
+        given = f"{in_words(input)}, {in_words(other)}"
+        raise kind_of(error)("input, other", given, f"torch.{name} says: {error}") from None
+    result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=input.device)
+    if result.numel() and not result.is_meta:
+        x, y = torch.broadcast_tensors(input.resolve_neg(), other.resolve_neg())
+        elementwise.run(x, y, result, name)
+    return _delivered(result, out)  # type: ignore[arg-type]  # _check_no_gradient has seen that it is a tensor
+
+
+class _Question:
+    """What torch says to a reduction's arguments.
+
+    Attributes:
+        dims: those to reduce.
+        is_torchs: there are no elements, so that torch's own function has the answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        input: torch.Tensor,
+        dim: Any,
+        keepdim: bool,
+        out: Any,
+        *,
+        is_pair: bool = False,
+        **options: Any,
+    ) -> None:
+        check_plain(input)
+        check_type("keepdim", keepdim, bool, "Give True or False.")
+        check_operand("dtype", options.get("dtype"), torch.dtype | None, "a torch.dtype")
+        if is_pair and out is not None:
+            if not isinstance(out, tuple | list) or len(out) != 2:
+                raise ArgumentTypeError("out", f"got a {type(out).__name__}", "Give values and indices.")
+            for place in out:
+                check_operand("out", place, torch.Tensor, "two of torch.Tensor")
+        else:
+            check_operand("out", out, torch.Tensor | None, "a torch.Tensor")
+        _check_dtype("input", input.dtype)
+        dim = _hashable(dim)
+        places = None if out is None else tuple(place.dtype for place in (out if is_pair else (out,)))
+        asked = tuple(options.items())
+        self.is_torchs = not input.numel() or input.is_meta
+        self.dims: frozenset[int] = frozenset()
+        if not self.is_torchs:
+            self.dims = _dims(name, input.dtype, input.device, input.dim(), dim, keepdim, places, asked)
+        self._name, self._input = name, input
+        self._arguments = _arguments(name, dim, keepdim, out, asked)
+
+    def torchs_answer(self) -> Any:
+        return _torchs(self._name, self._input, self._arguments)
+
+
+def _arguments(
+    name: str, dim: Any, keepdim: bool, out: Any, options: tuple[tuple[str, Any], ...]
+) -> dict[str, Any]:
+    arguments = dict(options)
+    if dim is not None or keepdim or (out is not None and name not in _TWO_FORMS):
+        arguments |= {"dim": dim, "keepdim": keepdim}
+    return arguments if out is None else arguments | {"out": out}
+
+
+def _torchs(name: str, input: torch.Tensor, arguments: dict[str, Any]) -> Any:
+    """torch's own result; what it refuses, as an error of ours."""
+    try:
+        return getattr(torch, name)(input, **arguments)
+    except TORCHS_ERRORS as error:
+        given = ", ".join(
+            f"{argument}={in_words(value)}" for argument, value in arguments.items() if argument != "out"
+        )
+        raise kind_of(error)(
+            ", ".join(["input", *arguments]),
+            in_words(input) + (given and f", {given}"),
+            f"torch.{name} says: {error}",
+        ) from None
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _dims(
+    name: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    rank: int,
+    dim: int | tuple[int, ...] | None,
+    keepdim: bool,
+    places: tuple[torch.dtype, ...] | None,
+    options: tuple[tuple[str, Any], ...],
+) -> frozenset[int]:
+    """The dimensions to reduce, once torch has taken the arguments with a tensor of one element."""
+    out: Any = None
+    if places is not None:
+        empty = tuple(torch.empty(0, dtype=place, device=device) for place in places)
+        out = empty if len(empty) == 2 else empty[0]
+    one = torch.ones((1,) * rank, dtype=dtype, device=device)
+    _torchs(name, one, _arguments(name, dim, keepdim, out, options))
+    for option, value in options:
+        if option == "dtype" and value is not None:
+            _check_dtype("dtype", value)
+    every = frozenset(range(rank))
+    if dim is None:
+        return every
+    if isinstance(dim, tuple):
+        return frozenset(d % rank for d in dim if rank) if dim or name in ("any", "all") else every
+    return frozenset((dim % rank,)) if rank else every
+
+
+def _hashable(dim: Any) -> int | tuple[int, ...] | None:
+    """`dim` as whole numbers, or an error: names of dimensions, booleans and tensors are none."""
+    if dim is None or type(dim) is int:
+        return dim
+    each = dim if isinstance(dim, tuple | list) else (dim,)
+    for one in each:
+        if isinstance(one, bool) or not isinstance(one, numbers.Integral):
+            raise ArgumentTypeError("dim", f"got {dim!r}", "Give a whole number, or several in a tuple.")
+    whole = tuple(int(one) for one in each)
+    return whole if isinstance(dim, tuple | list) else whole[0]
+
+
+def _check_dtype(argument: str, dtype: torch.dtype) -> None:
+    if dtype not in reduction.SUPPORTED:
+        supported = ", ".join(str(one)[6:] for one in reduction.SUPPORTED)
+        raise UnsupportedDtypeError(argument, dtype, f"Convert to one of {supported}.")
+
+
+def _check_no_gradient(name: str, input: torch.Tensor, out: object, *others: torch.Tensor) -> None:
+    """Raise where a gradient would have to follow a value; an index or a truth has none."""
+    if name in ("any", "all", "argmax", "argmin") and not torch._C._are_functorch_transforms_active():
+        check_operand("out", out, torch.Tensor | None, "a torch.Tensor")
+        return
+    check_out(out, input, *others)
+    if is_followed(input, *others):
+        raise TensorMismatchError(
+            "input",
+            "requires grad, or is inside a transform of torch.func",
+            f"Only sum and mean have a gradient here: use torch.{name}, or give input.detach().",
+        )
+
+
+def _reduce(
+    input: torch.Tensor,
+    name: str,
+    dims: frozenset[int],
+    keepdim: bool,
+    dtype: torch.dtype | None = None,
+    exponent: float = 2,
+) -> torch.Tensor:
+    """A reduction's one result, of elements converted to `dtype`."""
+    if dtype is None:
+        dtype = reduction.result_dtype(name, input.dtype)
+        elements = input.resolve_neg()
+    else:
+        name = _OF_TRUTHS.get(name, name) if dtype == torch.bool else name
+        elements = _converted(input.resolve_neg(), dtype)
+    outputs = _outputs(input, name, dims, keepdim, dtype)
+    reduction.run(elements, dims, outputs, name, exponent)
+    return outputs[0]
+
+
+def _converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`x` in `dtype`, or as it is where the kernel makes the same of it.
+
+    It reduces halves in fp32 and integers in int64.
+    """
+    is_half_in_fp32 = dtype == torch.float32 and x.dtype in (torch.float16, torch.bfloat16)
+    are_integers = not (x.dtype.is_floating_point or dtype.is_floating_point or dtype == torch.bool)
+    return x if is_half_in_fp32 or are_integers else x.to(dtype)
+
+
+def _outputs(
+    input: torch.Tensor, name: str, dims: frozenset[int], keepdim: bool, dtype: torch.dtype
+) -> list[torch.Tensor]:
+    shape = [1 if d in dims else n for d, n in enumerate(input.shape) if keepdim or d not in dims]
+    dtypes = {"value": dtype, "index": torch.int64}
+    gives = reduction.REDUCTIONS[name].gives
+    return [torch.empty(shape, dtype=dtypes[part], device=input.device) for part in gives]
+
+
+def _delivered(result: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    return result if out is None else copy_out(result, out)

@@ -1,0 +1,404 @@
+"""Softmax, its logarithm, log-sum-exp and cross entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.errors import (
+    ArgumentTypeError,
+    DimensionError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+)
+from workbench.kernels import cross_entropy as losses
+from workbench.kernels import reduction as reductions
+from workbench.kernels import softmax as rows
+from workbench.ops.arguments import check_operand, check_plain, is_followed
+from workbench.ops.gradients import once
+
+_SUPPORTED = frozenset(rows.SUPPORTED)
+_HALVES = (torch.float16, torch.bfloat16)
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """exp(input - max) / sum of exp(input - max) along `dim`, as `torch.softmax`.
+
+    It can be differentiated once.
+
+    Args:
+        input: a tensor of any shape and strides, of a floating dtype unless `dtype` is given.
+        dim: the dimension along which the result sums to 1; under 0, counted from the end.
+        dtype: a floating dtype to which `input` is converted first.
+
+    Raises:
+        ArgumentTypeError: `input` is not a tensor, `dim` no whole number, `dtype` none.
+        DimensionError: `input` does not have `dim`.
+        UnsupportedDtypeError: the dtype is not fp16, bf16, fp32 or fp64.
+        TensorMismatchError: `input` is sparse, nested or quantized.
+    """
+    return _along("softmax", input, dim, dtype)
+
+
+def log_softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """input - log of the sum of exp(input) along `dim`, as `torch.log_softmax`.
+
+    It can be differentiated once. Arguments and errors as in :func:`softmax`.
+    """
+    return _along("log_softmax", input, dim, dtype)
+
+
+def _along(operator: str, input: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
+    check_plain(input)
+    check_operand("dtype", dtype, torch.dtype | None, "a torch.dtype")
+    place = _checked_dim(dim, input.dim())
+    dtype = input.dtype if dtype is None else dtype
+    if not (input.dtype in _HALVES and dtype == torch.float32):  # the kernel converts these as it reads
+        input = input.to(dtype)
+    _check_dtype("input", dtype)
+    input = input.resolve_neg()
+    if not input.dim():
+        return _along(operator, input.view(1), 0, dtype).view(())
+    if is_followed(input):
+        return _Along.apply(input, operator, place, dtype)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _run_along(operator, input, dim=place, dtype=dtype)
+
+
+def _run_along(operator: str, *sources: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+    output = torch.empty(sources[0].shape, dtype=dtype, device=sources[0].device)
+    if output.numel():
+        rows.run(operator, *sources, dim=dim, output=output)
+    return output
+
+
+class _Along(torch.autograd.Function):
+    @staticmethod
+    def forward(input: torch.Tensor, operator: str, dim: int, dtype: torch.dtype) -> torch.Tensor:
+        return _run_along(operator, input, dim=dim, dtype=dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        input, operator, dim, _ = inputs
+        ctx.save_for_backward(output)
+        ctx.compute = partial(_run_along, f"{operator}_backward", dim=dim, dtype=input.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        (output,) = ctx.saved_tensors
+        return once(ctx.compute, output, grads[0].resolve_neg()), None, None, None
+
+
+def logsumexp(input: torch.Tensor, dim: int | Sequence[int], keepdim: bool = False) -> torch.Tensor:
+    """log of the sum of exp(input) over `dim`, as `torch.logsumexp`.
+
+    It can be differentiated once.
+
+    Args:
+        input: a tensor of any shape and strides; integers are converted to torch's default dtype.
+        dim: the dimension or dimensions to reduce; those under 0 are counted from the end.
+        keepdim: keep these dimensions, of one element each.
+
+    Raises:
+        ArgumentTypeError: `input` is no tensor, `dim` neither a whole number nor several, `keepdim` no bool.
+        DimensionError: `input` does not have `dim`.
+        UnsupportedDtypeError: the dtype is complex, or a floating one but fp16, bf16, fp32 or fp64.
+        TensorMismatchError: `dim` names a dimension twice, or none of a tensor that has some; `input` is
+            sparse, nested or quantized.
+    """
+    check_plain(input)
+    check_operand("keepdim", keepdim, bool, "True or False")
+    dims = _checked_dims(dim, input.dim())
+    if not (input.is_floating_point() or input.is_complex()):
+        input = input.to(torch.get_default_dtype())
+    _check_dtype("input", input.dtype)
+    input = input.resolve_neg()
+    run: Any = _LogSumExp.apply if is_followed(input) else _run_log_sum_exp
+    result = run(input, dims)
+    shape = [1 if d in dims else n for d, n in enumerate(input.shape) if keepdim or d not in dims]
+    return result.view(shape)  # type: ignore[no-any-return]
+
+
+def _run_log_sum_exp(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:
+    kept = [n for d, n in enumerate(input.shape) if d not in dims]
+    output = input.new_empty(kept)
+    if not input.numel():
+        return output.fill_(float("-inf"))  # the logarithm of an empty sum
+    rows.run_log_sum_exp(input, dims, output)
+    return output
+
+
+def _run_log_sum_exp_backward(
+    input: torch.Tensor, result: torch.Tensor, grad: torch.Tensor, dims: frozenset[int]
+) -> torch.Tensor:
+    output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    if output.numel():
+        rows.run_log_sum_exp_backward(input, result, grad.resolve_neg().contiguous(), dims, output)
+    return output
+
+
+class _LogSumExp(torch.autograd.Function):
+    @staticmethod
+    def forward(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:
+        return _run_log_sum_exp(input, dims)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
+        ctx.compute = partial(_run_log_sum_exp_backward, dims=inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return once(ctx.compute, *ctx.saved_tensors, grads[0]), None
+
+
+def cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """Minus the logarithm of the softmax of `input` at `target`, as `torch.nn.functional.cross_entropy`.
+
+    It can be differentiated once. "mean" divides by the sum of the targets' weights; of class probabilities,
+    by the number of rows.
+
+    Args:
+        input: scores, (classes,), (N, classes) or (N, classes, d1, ...), any strides.
+        target: int64 or uint8 class indices, (), (N,) or (N, d1, ...); or class probabilities, floating and
+            of the shape of `input`. On a GPU an index out of bounds makes its loss NaN: to raise would wait.
+        weight: (classes,), of the dtype of `input`; None for 1 each.
+        size_average, reduce: torch's old names of `reduction`.
+        ignore_index: the target that is passed over.
+        reduction: "none", "mean" or "sum".
+        label_smoothing: the share of the target that is spread over all classes, at most 1.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type.
+        InvalidArgumentError: `reduction` is none of these; `input` and `target` differ in N.
+        DimensionError: (on the CPU) a target is no class.
+        UnsupportedDtypeError: `input` is not fp16, bf16, fp32 or fp64.
+        TensorMismatchError: shapes, dtypes or devices do not fit; `weight` requires a gradient.
+    """
+    check_plain(input)
+    check_operand("target", target, torch.Tensor, "a torch.Tensor")
+    check_operand("weight", weight, torch.Tensor | None, "a torch.Tensor, or None")
+    check_operand("ignore_index", ignore_index, int, "a whole number")
+    check_operand("label_smoothing", label_smoothing, float | int, "a number")
+    if size_average is not None or reduce is not None:
+        reduction = torch.nn._reduction.legacy_get_string(size_average, reduce)
+    if reduction not in _REDUCTIONS:
+        raise InvalidArgumentError("reduction", f"got {reduction!r}", f"Give one of {_REDUCTIONS}.")
+    if label_smoothing > 1:
+        raise TensorMismatchError("label_smoothing", f"got {label_smoothing}", "Give a number from 0 to 1.")
+    _check_dtype("input", input.dtype)
+    _check_devices(input, target=target, weight=weight)
+    if not input.dim():
+        raise TensorMismatchError("input", "it has no dimensions", "Give (classes,) or (N, classes, ...).")
+    dim = min(input.dim() - 1, 1)
+    _check_weight(weight, input, input.shape[dim])
+    smoothing = max(float(label_smoothing), 0.0)
+    if input.shape == target.shape:
+        return _cross_entropy_of_probabilities(input, target, weight, dim, ignore_index, reduction, smoothing)
+    _check_targets(input, target, dim, ignore_index)
+    if not input.numel():
+        return torch.nn.functional.cross_entropy(
+            input, target, weight, ignore_index=ignore_index, reduction=reduction,
+            label_smoothing=smoothing,
+        )  # fmt: skip
+    arguments = (
+        input.resolve_neg(), target.contiguous(), None if weight is None else weight.contiguous(),
+        dim, ignore_index, reduction, smoothing,
+    )  # fmt: skip
+    if is_followed(input):
+        return _CrossEntropy.apply(*arguments)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _run_cross_entropy(*arguments, is_followed=False)[0]
+
+
+def _run_cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    dim: int,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+    *,
+    is_followed: bool,
+) -> tuple[torch.Tensor, ...]:
+    """The loss; and if it is followed, by what a mean was divided and what the gradient needs of each row."""
+    shape = input.shape[:dim] + input.shape[dim + 1 :]
+    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+    count = losses.LOSS_AND_WEIGHT if reduction == "mean" else losses.LOSS
+    dtypes = [input.dtype if reduction == "none" else wide] + [wide] * (losses.ALL - 1)
+    results = [
+        torch.empty(shape, dtype=dtype, device=input.device)
+        for dtype in dtypes[: losses.ALL if is_followed else count]
+    ]
+    losses.run(input, target, weight, dim, results, ignore_index, smoothing)
+    if reduction == "none":
+        return (results[0], results[0].new_ones((), dtype=wide), *results[1:])
+    total = _sum(results[0])
+    divisor = _sum(results[1]) if reduction == "mean" else torch.ones_like(total)
+    return ((total / divisor).to(input.dtype), divisor, *results[1:])
+
+
+def _sum(values: torch.Tensor) -> torch.Tensor:
+    result = values.new_empty(())
+    reductions.run(values, frozenset(range(values.dim())), [result], "sum")
+    return result
+
+
+def _run_cross_entropy_backward(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    grad: torch.Tensor,
+    divisor: torch.Tensor,
+    *known: torch.Tensor,
+    dim: int,
+    ignore_index: int,
+    smoothing: float,
+) -> torch.Tensor:
+    output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    if grad.dim() == 0:
+        grad = grad.to(divisor.dtype) / divisor
+    grad = grad.resolve_neg().contiguous()
+    losses.run_backward(input, target, weight, dim, known, grad, output, ignore_index, smoothing)
+    return output
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        input: torch.Tensor,
+        target: torch.Tensor,
+        weight: torch.Tensor | None,
+        dim: int,
+        ignore_index: int,
+        reduction: str,
+        smoothing: float,
+    ) -> tuple[torch.Tensor, ...]:
+        return _run_cross_entropy(
+            input, target, weight, dim, ignore_index, reduction, smoothing, is_followed=True
+        )
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        input, target, weight, dim, ignore_index, _, smoothing = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(input, target, weight, *output[1:])
+        ctx.compute = partial(
+            _run_cross_entropy_backward, dim=dim, ignore_index=ignore_index, smoothing=smoothing
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        input, target, weight, *known = ctx.saved_tensors
+        return once(ctx.compute, input, target, weight, grads[0], *known), *(None,) * 6
+
+
+def _cross_entropy_of_probabilities(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    dim: int,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+) -> torch.Tensor:
+    if not target.is_floating_point():
+        raise TensorMismatchError(
+            "target",
+            f"{target.dtype}, of the shape of input",
+            "Give floating probabilities, or class indices.",
+        )
+    if ignore_index >= 0:
+        raise TensorMismatchError(
+            "ignore_index", f"got {ignore_index} for class probabilities", "It is for class indices only."
+        )
+    if smoothing > 0:
+        target = target * (1 - smoothing) + smoothing / max(input.shape[dim], 1)
+    if weight is not None:
+        target = target * weight.view([-1] + [1] * (input.dim() - dim - 1))
+    loss = -(log_softmax(input, dim) * target)
+    if reduction == "none":
+        return loss.sum(dim)
+    if reduction == "sum":
+        return loss.sum()
+    count = input.numel() / input.shape[dim] if input.numel() else 0.0
+    return loss.sum() / loss.new_tensor(count)
+
+
+def _check_weight(weight: torch.Tensor | None, input: torch.Tensor, classes: int) -> None:
+    if weight is None:
+        return
+    if weight.shape != (classes,):
+        raise TensorMismatchError(
+            "weight", f"shape {tuple(weight.shape)}", f"Give one number for each of {classes} classes."
+        )
+    if weight.dtype != input.dtype:
+        raise TensorMismatchError("weight", f"{weight.dtype}", f"Give {input.dtype}, as input is.")
+    if is_followed(weight):
+        raise TensorMismatchError("weight", "it requires a gradient", "Give weight.detach().")
+
+
+def _check_targets(input: torch.Tensor, target: torch.Tensor, dim: int, ignore_index: int) -> None:
+    if dim and target.dim() and target.shape[0] != input.shape[0]:
+        raise InvalidArgumentError(
+            "target", f"{target.shape[0]} rows, input has {input.shape[0]}", "Give a target for each."
+        )
+    wanted = input.shape[:dim] + input.shape[dim + 1 :]
+    if target.shape != wanted and not (input.dim() == 1 and target.shape == (1,)):
+        raise TensorMismatchError("target", f"shape {tuple(target.shape)}", f"Give {tuple(wanted)}.")
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise TensorMismatchError("target", f"{target.dtype}", "Give int64 or uint8 class indices.")
+    if target.device.type == "cpu":
+        outside = (target != ignore_index) & ((target < 0) | (target >= input.shape[dim]))
+        if outside.any():
+            raise DimensionError(
+                "target", f"got {target[outside][0].item()}", f"There are {input.shape[dim]} classes."
+            )
+
+
+def _check_devices(input: torch.Tensor, **others: torch.Tensor | None) -> None:
+    for name, tensor in others.items():
+        if tensor is not None and tensor.device != input.device:
+            raise TensorMismatchError(
+                name, f"on {tensor.device}, input on {input.device}", "Move both to one device."
+            )
+
+
+def _check_dtype(name: str, dtype: torch.dtype) -> None:
+    if dtype not in _SUPPORTED:
+        supported = ", ".join(str(each)[6:] for each in rows.SUPPORTED)
+        raise UnsupportedDtypeError(name, f"{dtype}", f"Supported: {supported}.")
+
+
+def _checked_dim(dim: object, rank: int) -> int:
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
+        raise ArgumentTypeError("dim", f"got {dim!r}, a {type(dim).__name__}", "Give a whole number.")
+    number, most = int(dim), max(rank, 1)
+    if not -most <= number < most:
+        raise DimensionError(
+            "dim", f"got {number}", f"The tensor has {rank} dimensions: from {-most} to {most - 1}."
+        )
+    return number % most
+
+
+def _checked_dims(dim: object, rank: int) -> frozenset[int]:
+    """The dimensions from 0; none of a tensor that has none."""
+    numbers = tuple(dim) if isinstance(dim, tuple | list) else (dim,)
+    places = [_checked_dim(each, rank) for each in numbers]
+    if len(set(places)) < len(places) or (rank and not places):
+        raise TensorMismatchError("dim", f"got {dim!r}", "Name one dimension or more, each once.")
+    return frozenset(places) if rank else frozenset()
