@@ -200,6 +200,12 @@ class OpenNotebook:
             self.page.wait_for_timeout(50)
         return False
 
+    def use_theme(self, name: str) -> None:
+        """Settings > Theme; ends when JupyterLab has taken its curtain away, which it can do only once a time."""
+        change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
+        self.page.evaluate(change, f"JupyterLab {name}")
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
+
     def visible_figures(self) -> int:
         """The number of pictures, among those that a cell printed as PNG, that are there to be seen."""
         script = "images => images.filter(image => image.complete && image.naturalWidth > 0).length"
@@ -237,7 +243,7 @@ def opened(browser: Browser, lab: Lab, notebook: str) -> Iterator[OpenNotebook]:
 
     page.route("**/*", on_this_machine_only)
     page.on("console", listen)
-    page.on("pageerror", lambda error: opened.console_errors.append(str(error)))
+    page.on("pageerror", lambda error: opened.console_errors.append(error.stack or str(error)))
     try:
         workspace = secrets.token_hex(4)
         page.goto(f"{lab.url}lab/workspaces/{workspace}/tree/{notebook}?token={lab.token}")

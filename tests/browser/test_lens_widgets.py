@@ -240,11 +240,10 @@ def test_views_follow_the_theme_of_the_page_and_name_themselves(notebook: OpenNo
     color = "view => getComputedStyle(view).backgroundColor"
     assert view.evaluate(color) == "rgb(255, 255, 255)"
     light = drawn(notebook, "small")
-    change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
-    notebook.page.evaluate(change, "JupyterLab Dark")
+    notebook.use_theme("Dark")
     expect(view).to_have_css("background-color", "rgb(27, 27, 27)")
     assert drawn(notebook, "small") != light
-    notebook.page.evaluate(change, "JupyterLab Light")
+    notebook.use_theme("Light")
     expect(view).to_have_css("background-color", "rgb(255, 255, 255)")
     assert drawn(notebook, "small") == light
     assert notebook.complaints() == []

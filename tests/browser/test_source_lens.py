@@ -284,15 +284,14 @@ def test_elements_of_a_large_tile_say_where_they_are_in_time(notebook: OpenNoteb
 
 
 def test_both_follow_the_theme_of_the_page(notebook: OpenNotebook) -> None:
-    change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
     light = notebook.pictures(list(CELLS).index("large"))
-    notebook.page.evaluate(change, "JupyterLab Dark")
+    notebook.use_theme("Dark")
     for name in ("source", "large"):
         expect(shown(notebook, name).locator(".workbench-view")).to_have_css(
             "background-color", "rgb(27, 27, 27)"
         )
     assert notebook.pictures(list(CELLS).index("large")) != light
-    notebook.page.evaluate(change, "JupyterLab Light")
+    notebook.use_theme("Light")
     expect(shown(notebook, "large").locator(".workbench-view")).to_have_css(
         "background-color", "rgb(255, 255, 255)"
     )
