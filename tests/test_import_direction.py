@@ -40,7 +40,8 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "viz": {"errors"},
     "teach": LAUNCHES | {"runtime", "coords", "lens", "ops", "kernels.reference"},
     "tune": ROOMS,
-    "suites": ROOMS,
+    "problems": ROOMS - {"viz", "teach", "lens"},
+    "suites": ROOMS | {"problems"},
     "look": ROOMS,
     "__main__": ROOMS | {"tune", "suites", "look"},
 }

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.bench.example import copy_line, gpu, line
 from workbench import ops, suites
-from workbench.bench import data, recording
+from workbench.bench import baseline, data, recording
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -24,6 +24,7 @@ from workbench.errors import (
     UnknownNameError,
 )
 from workbench.kernels import elementwise
+from workbench.problems import OPERATORS
 from workbench.suites import Case, Suite
 
 FOUR_GB_CARD = gpu(name="NVIDIA GeForce RTX 3050", architecture="sm_86", memory_bytes=4 * 2**30)
@@ -55,7 +56,9 @@ def names(suite: str) -> set[str]:
 
 
 def test_the_suites_hold_what_is_to_be_measured() -> None:
-    assert set(suites.SUITES) == {"ceilings", "elementwise", "reduction", "transfer", "matmul", "all"}
+    assert set(suites.SUITES) == {
+        "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "all",
+    }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
     }
@@ -64,6 +67,15 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert names("elementwise") >= {f"add fp32 2^{n}" for n in range(12, 29, 2)}
     assert names("elementwise") >= {"add fp16 2^28", "add bf16 2^28", "add fp32 2^28, alpha 2"}
     assert "sum fp32 32768 x 768" in names("reduction")
+    for op in ("sum", "amax", "argmax"):
+        gigabyte = {f"{op} fp16 16384 x 32768{dim}" for dim in ("", ", dim 0")}
+        assert names("reduction") >= gigabyte
+    rows = {"4096 x 16384", "4096 x 65536", "16384 x 4096", "32768 x 768", "128 x 1000000"}
+    rows |= {f"4096 x {cols} in a CUDA graph" for cols in (256, 1024)}
+    for suite, op in (("softmax", "softmax"), ("normalization", "layer_norm"), ("normalization", "rms_norm")):
+        for name in (op, f"{op}_backward"):
+            assert names(suite) >= {f"{name} {dtype} {shape}" for dtype in ("fp16", "bf16") for shape in rows}
+    assert "softmax bf16 8192 x 8192, dim 0" in names("softmax")
     assert names("transfer") >= {
         "clone fp32 2^28",
         "permute_copy fp16 8192 x 8192, dims [1, 0]",
@@ -298,6 +310,44 @@ def test_torchs_own_results_pass_the_check(dtype: str, m: int, n: int, k: int) -
     suites.check(case("sum", dtype, rows=m, cols=k, dim=-1), (a,), a.sum(-1), "torch")
     suites.check(case("add", dtype, shape=[m, k], alpha=3), (a, a), torch.add(a, a, alpha=3), "torch")
     suites.check(case("clone", dtype, shape=[m, k]), (a,), a.clone(), "torch")
+    for dim in (-1, 0):
+        suites.check(case("softmax", dtype, rows=m, cols=k, dim=dim), (a,), a.softmax(dim), "torch")
+        suites.check(case("argmax", dtype, rows=m, cols=k, dim=dim), (a,), a.argmax(dim), "torch")
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
+def test_row_operators_pass_the_check_and_one_wrong_element_fails_it(op: str, dtype: str) -> None:
+    """torch's and ours, forward and backward; each of the results."""
+    for name in (op, f"{op}_backward"):
+        problem = case(name, dtype, rows=40, cols=24, dim=-1)
+        operator = OPERATORS[name]
+        inputs, options = operator.inputs(dtype, problem.case), operator.options(problem.case)
+        assert operator.ours is not None
+        for candidate in (
+            baseline.get("torch").build(name, *inputs, **options),
+            operator.ours(*inputs, **options),
+        ):
+            results = candidate()
+            suites.check(problem, inputs, results, "mine")
+            parts = results if isinstance(results, tuple) else (results,)
+            for i, part in enumerate(parts):
+                wrong = part.clone()
+                wrong.view(-1)[7] += 0.1 * part.abs().max()
+                with pytest.raises(KernelError, match="mine gives a wrong result"):
+                    suites.check(problem, inputs, (*parts[:i], wrong, *parts[i + 1 :]), "mine")
+        with pytest.raises(KernelError, match="results" if len(parts) > 1 else "shape"):
+            suites.check(problem, inputs, parts[0][:, :1] if len(parts) == 1 else parts[:1], "mine")
+
+
+def test_a_wrong_index_fails_the_check() -> None:
+    x = torch.tensor([[1.0, 3, 3], [5, 4, 5]])
+    problem = case("argmax", rows=2, cols=3, dim=-1)
+    suites.check(problem, (x,), torch.tensor([1, 0]), "mine")
+    with pytest.raises(KernelError, match="mine gives a wrong result"):
+        suites.check(problem, (x,), torch.tensor([2, 0]), "mine")
+    with pytest.raises(KernelError, match=r"of torch\.float32"):
+        suites.check(problem, (x,), torch.tensor([1.0, 0]), "mine")
 
 
 @pytest.mark.parametrize("row", [0, 150, 299])  # the first, a middle and the last row of what is looked at
@@ -411,7 +461,8 @@ def test_live_roofs_and_points_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -
     assert roofs.bandwidth == pytest.approx(2**30 / 1e-3)
     assert roofs.rate("bf16") == roofs.rate("fp8_e4m3") == pytest.approx(2 * 8192**3 / 1e-3)
     assert roofs.rate("fp32") == pytest.approx(2 * 4096**3 / 1e-3)  # 8192 takes too long
-    assert {point.op for point in points} == {"add", "sum", "clone", "permute_copy", "matmul"}
+    rows = {"sum", "softmax", "layer_norm", "rms_norm"}
+    assert {point.op for point in points} == {"add", "clone", "permute_copy", "matmul"} | rows
     assert not any(point.recorded for point in points)
 
 
@@ -513,7 +564,7 @@ def test_what_is_no_path_is_named(path: Any) -> None:
 
 def test_where_nothing_can_be_measured_the_reasons_are_said(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    with pytest.raises(NotMeasurableError, match=r"'reduction'.*\(8 cases: too slow in the interpreter\)"):
+    with pytest.raises(NotMeasurableError, match=r"'reduction'.*\(22 cases: too slow in the interpreter\)"):
         suites.record("reduction", path, interpreter=True)
     with pytest.raises(NotMeasurableError, match="it has no cases"):
         suites.record(Suite("mine", "", ()), path, interpreter=True)
@@ -554,7 +605,7 @@ def test_a_suite_is_of_cases(cases: Any) -> None:
         (case("matmul", rows=8, cols=8, dim=-1), "The keys of matmul are k, layout, m, n."),
         (case("matmul", m=8, n=8, k=8, layout="nn", batch=4), "matmul"),  # would be measured without
         (case("clone", shape=[8], alpha=2), "The keys of clone are shape."),
-        (case("sum", rows=8, cols=8, dim=0), "dim: got 0"),
+        (case("layer_norm", rows=8, cols=8, dim=0), "dim: got 0"),
         (case("add", shape=[]), "shape: got []"),
         (case("clone", shape=[5, 0]), "shape: got [5, 0]"),
     ],

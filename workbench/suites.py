@@ -40,15 +40,18 @@ from workbench.errors import (
 )
 from workbench.kernels import ladder
 from workbench.launch import Work
+from workbench.problems import BLOCK_ELEMENTS, BLOCK_ROWS, OPERATORS, Operator, Reference, itemsize_of
 
 WORKBENCH = "workbench"
 
+# Elements of a row operator's problem that is measured live.
+_MOST_QUICK = 2**26
+
+# Launched in a row when a launch's overhead is measured: few enough for the longest problems' queue.
+_CALLS = 50
+
 # Where kernels are interpreted, more would take minutes: a product of 512^3, three vectors of 2^18 elements.
 _MOST_INTERPRETED = Work(flops=2 * 512**3, bytes=2**22)
-
-# Rows of a result are checked in blocks, so that a reference in fp64 needs little memory beside the problem.
-_BLOCK_ELEMENTS = 2**22
-_BLOCK_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ class Case:
         providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
             `kernels.ladder.RUNGS`, or names of baselines; those that this device does not have are passed
             over.
-        mode: how it is timed; with "cuda_graph", what a launch costs the CPU is recorded as well.
+        mode: how it is timed. With "cuda_graph", and of row operators always, what a launch costs the CPU is
+            recorded as well.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above. Whether its
@@ -236,12 +240,20 @@ def _live(cases: Sequence[Case]) -> tuple[Ceilings, list[Point]]:
 
 
 def _is_quick(case: Case) -> bool:
-    """Whether it can be measured in milliseconds."""
+    """Whether it can be measured in a fraction of a second."""
+    if "rows" in case.case and (
+        case.dtype == "bf16" or case.op.endswith("_backward") or _elements(case) > _MOST_QUICK
+    ):
+        return False
     return (
         case.mode == "events"
         and not case.dtype.startswith("fp8")
-        and _OPERATORS[case.op].work(case.dtype, case.case).flops <= 2 * 4096**3
+        and OPERATORS[case.op].work(case.dtype, case.case).flops <= 2 * 4096**3
     )
+
+
+def _elements(case: Case) -> int:
+    return int(case.case["rows"] * case.case["cols"])
 
 
 def _without_slow_providers(case: Case) -> Case:
@@ -342,17 +354,20 @@ def run(
     return lines, cut
 
 
-def check(case: Case, inputs: Sequence[torch.Tensor], result: torch.Tensor, provider: str) -> None:
+def check(
+    case: Case, inputs: Sequence[torch.Tensor], result: torch.Tensor | tuple[torch.Tensor, ...], provider: str
+) -> None:
     """Compare a result with fp64 arithmetic on the same inputs.
 
-    Every element; of matrix products the first, middle and last rows, in all columns. A copy must be exact.
-    Else, where n terms are summed for an element, allowed is 4 eps, plus sqrt(n) eps of fp32 for the order of
-    summing them, times the largest reference value (at least sqrt(n), the deviation for normal values).
+    Every element; of matrix products the first, middle and last rows, in all columns. A copy, a maximum and
+    an index must be exact. Else, where n terms are summed for an element, allowed is 4 eps, plus sqrt(n) eps
+    of fp32 for the order of summing them, times the largest reference value; where an element is such a sum
+    of normal values itself, times sqrt(n), its deviation, at least.
 
     Args:
         case: the problem.
-        inputs: what the candidate was given, as `_Operator.inputs` makes it.
-        result: what it returned.
+        inputs: what the candidate was given, as `Operator.inputs` makes it.
+        result: what it returned: a tensor, or in a backward those of all inputs.
         provider: its name, for the message.
 
     Raises:
@@ -362,23 +377,36 @@ def check(case: Case, inputs: Sequence[torch.Tensor], result: torch.Tensor, prov
     check_type("case", case, Case, "Give a Case.")
     _check_problem(case)
     inputs = check_each("inputs", inputs, torch.Tensor, "Give the tensors that the candidate was given.")
-    check_type("result", result, torch.Tensor, "Give the tensor that the candidate returned.")
-    operator = _OPERATORS[case.op]
+    check_type("result", result, torch.Tensor | tuple, "Give what the candidate returned.")
+    operator = OPERATORS[case.op]
     if len(inputs) != operator.arity:
         raise InvalidArgumentError(
             "inputs", f"got {len(inputs)} tensors", f"The operator {case.op} takes {operator.arity}."
         )
-    if not result.is_floating_point() or not result.dim():
+    results = result if isinstance(result, tuple) else (result,)
+    references = operator.references(inputs, case.case)
+    if len(results) != len(references):
+        raise _wrong(case, provider, f"{len(results)} results")
+    for each, reference in zip(results, references, strict=True):
+        _check_result(case, operator, each, reference, provider)
+
+
+def _check_result(
+    case: Case, operator: Operator, result: torch.Tensor, reference: Reference, provider: str
+) -> None:
+    """One of a candidate's results, block by block."""
+    if result.is_floating_point() == operator.is_index or not result.dim():
         raise _wrong(case, provider, f"shape {tuple(result.shape)} of {result.dtype}")
-    terms = operator.terms(case.case)
-    eps = 2**-10 if case.dtype == "tf32" else torch.finfo(result.dtype).eps
-    relative = 4 * eps + math.sqrt(terms) * 2**-23 if terms else 0.0
+    if case.case.get("dim") == 0 and result.dim() == 2:
+        result = result.t()
+    eps = 2**-10 if case.dtype == "tf32" else 0 if operator.is_index else torch.finfo(result.dtype).eps
+    relative = 4 * eps + math.sqrt(reference.terms) * 2**-23 if reference.terms else 0.0
     for rows in operator.blocks(result):
-        reference = operator.reference(inputs, rows, case.case)
-        if result[rows].shape != reference.shape:
+        wanted = reference.rows(rows)
+        if result[rows].shape != wanted.shape:
             raise _wrong(case, provider, f"shape {tuple(result.shape)}")
-        error = (result[rows].double() - reference).abs().max().item()
-        allowed = relative * max(reference.abs().max().item(), math.sqrt(terms))
+        error = (result[rows].double() - wanted).abs().max().item()
+        allowed = relative * max(wanted.abs().max().item(), reference.least)
         if not error <= allowed:  # NaN is an error too
             raise _wrong(case, provider, f"the largest error is {error:.3g}, allowed is {allowed:.3g}")
 
@@ -389,9 +417,9 @@ def _check_problem(case: Case) -> None:
     Raises:
         UnknownNameError: operator or dtype. InvalidArgumentError: keys or values of the problem.
     """
-    check_name("op", case.op, _OPERATORS)
+    check_name("op", case.op, OPERATORS)
     data.torch_dtype(case.dtype)
-    operator, problem = _OPERATORS[case.op], case.case
+    operator, problem = OPERATORS[case.op], case.case
     if not operator.keys <= problem.keys() <= operator.keys | operator.optional:
         more = f" (and {', '.join(sorted(operator.optional))})" if operator.optional else ""
         raise InvalidArgumentError(
@@ -399,8 +427,9 @@ def _check_problem(case: Case) -> None:
             f"{case.op} of {dict(problem)}",
             f"The keys of {case.op} are {', '.join(sorted(operator.keys))}{more}.",
         )
-    if problem.get("dim", -1) not in (-1, 1):
-        raise InvalidArgumentError("dim", f"got {problem['dim']}", "Suites sum over columns: give -1.")
+    if problem.get("dim", -1) not in operator.dims:
+        dims = " or ".join(map(str, operator.dims))
+        raise InvalidArgumentError("dim", f"got {problem['dim']}", f"Suites measure {case.op} with {dims}.")
     if sorted(problem.get("dims", [])) != list(range(len(problem["shape"]) if "dims" in problem else 0)):
         raise InvalidArgumentError("dims", f"got {problem['dims']}", "Give each dimension of the shape once.")
     if not math.prod(problem.get("shape", [1])) or problem.get("shape") == []:
@@ -415,137 +444,9 @@ def _wrong(case: Case, provider: str, how: str) -> KernelError:
     )
 
 
-@dataclass(frozen=True)
-class _Operator:
-    """How an operator's cases are set up and checked.
-
-    Attributes:
-        keys: those that describe a problem, all of which are measured.
-        arity: how many tensors it takes.
-        inputs: from dtype and case to tensors on this device.
-        options: keywords of `ops.<op>` and torch's function.
-        work: FLOPs and least bytes.
-        terms: how many terms one element of the result sums, 0 for a copy.
-        reference: rows of the result in fp64.
-        blocks: the rows of a result to check, block by block.
-        optional: keys that a problem may have besides.
-    """
-
-    keys: frozenset[str]
-    arity: int
-    inputs: Callable[[str, Mapping[str, Any]], tuple[torch.Tensor, ...]]
-    options: Callable[[Mapping[str, Any]], dict[str, Any]]
-    work: Callable[[str, Mapping[str, Any]], Work]
-    terms: Callable[[Mapping[str, Any]], int]
-    reference: Callable[[Sequence[torch.Tensor], slice, Mapping[str, Any]], torch.Tensor]
-    blocks: Callable[[torch.Tensor], Iterator[slice]]
-    optional: frozenset[str] = frozenset()
-
-
-def _itemsize(dtype: str) -> int:
-    return data.torch_dtype(dtype).itemsize
-
-
-def _all_rows(result: torch.Tensor) -> Iterator[slice]:
-    rows = result.shape[0]
-    step = max(1, _BLOCK_ELEMENTS * rows // max(1, result.numel()))
-    return (slice(start, start + step) for start in range(0, rows, step))
-
-
-def _some_rows(result: torch.Tensor) -> Iterator[slice]:
-    rows = result.shape[0]
-    starts = {0, max(0, (rows - _BLOCK_ROWS) // 2), max(0, rows - _BLOCK_ROWS)}
-    return (slice(start, start + _BLOCK_ROWS) for start in sorted(starts))
-
-
-def _clone_work(dtype: str, case: Mapping[str, Any]) -> Work:
-    return Work(flops=0, bytes=2 * math.prod(case["shape"]) * _itemsize(dtype))
-
-
-def _add_inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-    return data.normal(case["shape"], dtype, seed=0), data.normal(case["shape"], dtype, seed=1)
-
-
-def _add_work(dtype: str, case: Mapping[str, Any]) -> Work:
-    length = math.prod(case["shape"])
-    return Work(flops=length * (2 if "alpha" in case else 1), bytes=3 * length * _itemsize(dtype))
-
-
-def _add_reference(inputs: Sequence[torch.Tensor], rows: slice, case: Mapping[str, Any]) -> torch.Tensor:
-    x, y = (tensor[rows].double() for tensor in inputs)
-    return x + float(case.get("alpha", 1)) * y
-
-
-def _sum_work(dtype: str, case: Mapping[str, Any]) -> Work:
-    rows, cols = case["rows"], case["cols"]
-    return Work(flops=rows * (cols - 1), bytes=(rows * cols + rows) * _itemsize(dtype))
-
-
-def _matmul_work(dtype: str, case: Mapping[str, Any]) -> Work:
-    m, n, k = case["m"], case["n"], case["k"]
-    itemsize = _itemsize(dtype)
-    result_itemsize = 2 if itemsize == 1 else itemsize  # fp8 is multiplied into bf16
-    return Work(flops=2 * m * n * k, bytes=(m * k + k * n) * itemsize + m * n * result_itemsize)
-
-
-_OPERATORS = {
-    "clone": _Operator(
-        keys=frozenset({"shape"}),
-        arity=1,
-        inputs=lambda dtype, case: (data.normal(case["shape"], dtype),),
-        options=lambda case: {},
-        work=_clone_work,
-        terms=lambda case: 0,
-        reference=lambda inputs, rows, case: inputs[0][rows].double(),
-        blocks=_all_rows,
-    ),
-    "add": _Operator(
-        keys=frozenset({"shape"}),
-        arity=2,
-        inputs=_add_inputs,
-        options=lambda case: {"alpha": case["alpha"]} if "alpha" in case else {},
-        work=_add_work,
-        terms=lambda case: 2,
-        reference=_add_reference,
-        blocks=_all_rows,
-        optional=frozenset({"alpha"}),
-    ),
-    "permute_copy": _Operator(
-        keys=frozenset({"shape", "dims"}),
-        arity=1,
-        inputs=lambda dtype, case: (data.normal(case["shape"], dtype),),
-        options=lambda case: {"dims": tuple(case["dims"])},
-        work=_clone_work,
-        terms=lambda case: 0,
-        reference=lambda inputs, rows, case: inputs[0].permute(case["dims"])[rows].double(),
-        blocks=_all_rows,
-    ),
-    "sum": _Operator(
-        keys=frozenset({"rows", "cols", "dim"}),
-        arity=1,
-        inputs=lambda dtype, case: (data.normal((case["rows"], case["cols"]), dtype),),
-        options=lambda case: {"dim": case["dim"]},
-        work=_sum_work,
-        terms=lambda case: int(case["cols"]),
-        reference=lambda inputs, rows, case: torch.sum(inputs[0][rows].double(), dim=int(case["dim"])),
-        blocks=_all_rows,
-    ),
-    "matmul": _Operator(
-        keys=frozenset({"m", "n", "k", "layout"}),
-        arity=2,
-        inputs=lambda dtype, case: data.matrices(case["m"], case["n"], case["k"], dtype, case["layout"]),
-        options=lambda case: {},
-        work=_matmul_work,
-        terms=lambda case: int(case["k"]),
-        reference=lambda inputs, rows, case: inputs[0][rows].double() @ inputs[1].double(),
-        blocks=_some_rows,
-    ),
-}
-
-
 def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_bytes: int) -> str:
     """Why a case cannot run, in words; empty when it can."""
-    work = _OPERATORS[case.op].work(case.dtype, case.case)
+    work = OPERATORS[case.op].work(case.dtype, case.case)
     if case.op == "matmul" and (absence := data.product_absence(case.dtype, here)):
         return absence
     if not providers:
@@ -564,11 +465,11 @@ def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_
 
 def _needed_bytes(case: Case, work: Work) -> int:
     """Inputs and one result; what the check needs beside them; what libraries and cache flushes need."""
-    checking = 4 * 8 * _BLOCK_ELEMENTS
+    checking = 4 * 8 * BLOCK_ELEMENTS
     if case.op == "matmul":
         m, n, k = (case.case[key] for key in "mnk")
-        checking = 8 * (k * n + _BLOCK_ROWS * (k + 4 * n))
-        if _itemsize(case.dtype) == 1:
+        checking = 8 * (k * n + BLOCK_ROWS * (k + 4 * n))
+        if itemsize_of(case.dtype) == 1:
             checking += 4 * max(m * k, k * n)  # fp8 inputs are drawn in fp32
     return work.bytes + checking + ceilings.SPARE_BYTES
 
@@ -579,7 +480,7 @@ def _measure_case(
     time_together: Callable[..., dict[str, Measurement]],
     name_kernels: bool,
 ) -> list[Line]:
-    operator = _OPERATORS[case.op]
+    operator = OPERATORS[case.op]
     inputs = operator.inputs(case.dtype, case.case)
     options = operator.options(case.case)
     candidates = {name: _candidate(name, case.op, inputs, options) for name in case.providers}
@@ -587,9 +488,9 @@ def _measure_case(
         for name, function in candidates.items():
             check(case, inputs, function(), name)
         config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
-        if case.mode == "cuda_graph":
+        if case.mode == "cuda_graph" or ("rows" in case.case and device.current().is_gpu):
             for name, function in candidates.items():
-                config[name]["launch_us"] = round(launch_overhead(function), 3)
+                config[name]["launch_us"] = round(launch_overhead(function, calls=_CALLS), 3)
         measured = time_together(candidates, work=operator.work(case.dtype, case.case), mode=case.mode)
         if name_kernels:
             for name, function in candidates.items():
@@ -618,10 +519,12 @@ def _measure_case(
 
 def _candidate(
     provider: str, op: str, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
-) -> Callable[[], torch.Tensor]:
+) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
     if provider == WORKBENCH:
+        if (ours := OPERATORS[op].ours) is not None:
+            return ours(*inputs, **options)
         if not hasattr(ops, op):
-            raise UnknownNameError("operator of ops", op, (name for name in _OPERATORS if hasattr(ops, name)))
+            raise UnknownNameError("operator of ops", op, (name for name in OPERATORS if hasattr(ops, name)))
         return partial(getattr(ops, op), *inputs, **options)
     if _is_ours(provider):
         rungs, rung = ladder.RUNGS.get(op, {}), provider.removeprefix(f"{WORKBENCH}:")
@@ -699,8 +602,28 @@ def _permuted(
     return Case("permute_copy", dtype, case, (WORKBENCH, "torch", *more), mode)
 
 
-def _row_sum(rows: int, cols: int, dtype: str, *more: str) -> Case:
-    return Case("sum", dtype, {"rows": rows, "cols": cols, "dim": -1}, ("torch", *more))
+def _rows(
+    op: str,
+    rows: int,
+    cols: int,
+    dtype: str,
+    *more: str,
+    dim: int = -1,
+    mode: Literal["events", "cuda_graph"] = "events",
+) -> Case:
+    providers = (WORKBENCH, "torch", "torch.compile", *(f"{WORKBENCH}:{rung}" for rung in more))
+    return Case(op, dtype, {"rows": rows, "cols": cols, "dim": dim}, providers, mode)
+
+
+def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]:
+    """A row operator on each shape of `ROW_SHAPES`; across: along the first dimension too.
+
+    Where all of it fits into a cache it takes less time than launching it, and is measured in a CUDA graph.
+    """
+    for rows, cols in ROW_SHAPES:
+        yield _rows(op, rows, cols, dtype, mode="cuda_graph" if rows * cols <= 2**22 else "events")
+    if across:
+        yield _rows(op, 8192, 8192, dtype, dim=0)
 
 
 def _product(m: int, n: int, k: int, dtype: str) -> Case:
@@ -748,13 +671,63 @@ _ELEMENTWISE = Suite(
         *(_vector(exponent, "fp32", alpha=2) for exponent in (24, 28)),
     ),
 )
+ROW_SHAPES = (
+    (4096, 256),
+    (4096, 1024),
+    (4096, 4096),
+    (4096, 16384),
+    (4096, 65536),
+    (16384, 4096),
+    (32768, 768),
+    (128, 1_000_000),
+)
+_CLIMBED = ("sum", "fp32", -1)  # the gigabyte that the lesson's rungs are measured on
 _REDUCTION = Suite(
     "reduction",
-    "torch's sum over rows",
-    tuple(
-        _row_sum(rows, cols, dtype, *more)
-        for dtype, more in (("fp32", ("torch.compile",)), ("fp16", ()))
-        for rows, cols in ((4096, 4096), (16384, 4096), (4096, 16384), (32768, 768))
+    "ops.sum, ops.amax and ops.argmax of 1 GiB in both directions, of few rows and of many, against torch",
+    (
+        *(
+            _rows(
+                op, rows, cols, dtype, *(("tiles", "split") if (op, dtype, dim) == _CLIMBED else ()), dim=dim
+            )
+            for op in ("sum", "amax", "argmax")
+            for dtype, rows, cols in (("fp16", 16384, 32768), ("bf16", 16384, 32768), ("fp32", 16384, 16384))
+            for dim in (-1, 0)
+        ),
+        *(_rows("sum", 4096, cols, "fp32", "row", "tiles", "split") for cols in (4096, 16384)),
+        _rows("sum", 128, 1_000_000, "fp32", "tiles", "split"),
+        _rows("sum", 32768, 768, "fp32", "row"),
+    ),
+)
+_SOFTMAX = Suite(
+    "softmax",
+    "ops.softmax and its backward against torch: rows of 256 to a million, and columns",
+    (
+        *(
+            case
+            for op in ("softmax", "softmax_backward")
+            for dtype in ("fp16", "bf16")
+            for case in _over_shapes(op, dtype, across=True)
+        ),
+        *(_rows("softmax", rows, 4096, "fp32") for rows in (4096, 16384)),
+        # The lesson's rungs.
+        _rows("softmax", 4096, 16384, "fp32", "three_reads", "two_reads", "row"),
+        _rows("softmax", 4096, 65536, "fp32", "three_reads", "two_reads"),
+        _rows("softmax", 128, 1_000_000, "fp32", "three_reads", "two_reads"),
+    ),
+)
+_NORMALIZATION = Suite(
+    "normalization",
+    "ops.layer_norm, ops.rms_norm and their backward against torch: rows of 256 to a million",
+    (
+        *(
+            case
+            for op in ("layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward")
+            for dtype in ("fp16", "bf16")
+            for case in _over_shapes(op, dtype)
+        ),
+        *(_rows("layer_norm", 4096, cols, "fp32", "row") for cols in (1024, 4096, 16384)),
+        _rows("rms_norm", 4096, 4096, "fp32"),
     ),
 )
 _MATMUL = Suite(
@@ -788,7 +761,7 @@ _TRANSFER = Suite(
         _permuted((16, 2048, 16, 128), (0, 2, 1, 3), "fp16"),  # attention's heads: rows stay whole
     ),
 )
-_PARTS = (_ELEMENTWISE, _REDUCTION, _TRANSFER, _CEILINGS, _MATMUL)
+_PARTS = (_ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _CEILINGS, _MATMUL)
 _ALL = Suite(
     "all",
     "every case of the other suites, each once",

@@ -9,7 +9,7 @@ import torch
 
 from workbench import lens, ops
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
-from workbench.kernels import ladder
+from workbench.kernels import ladder, row_ladder
 from workbench.launch import Launch
 
 
@@ -90,3 +90,70 @@ def test_matrices_that_a_rung_would_transpose_wrongly(rung: Callable[..., Launch
         rung(torch.ones(4), torch.empty(4))
     with pytest.raises(TensorMismatchError, match="x: 2147483648 elements"):
         rung(*(torch.empty(shape, device="meta") for shape in ((2**16, 2**15), (2**15, 2**16))))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 100), (5, 4097), (2, 9000)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_row_sums(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    x = torch.randint(-8, 9, shape).to(dtype)
+    for rung in (row_ladder.row_sum, row_ladder.row_sum_tiles, row_ladder.row_sum_split):
+        output = torch.full(shape[:1], float("nan"), dtype=dtype)
+        rung(x, output).run()
+        assert torch.equal(output, x.sum(1)), rung
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 100), (5, 4097), (2, 9000)], ids=str)
+def test_softmax_rungs(shape: tuple[int, int]) -> None:
+    x = 200 * torch.randn(shape)
+    for rung in (row_ladder.softmax_three_reads, row_ladder.softmax_two_reads, row_ladder.softmax_row):
+        output = torch.full(shape, float("nan"))
+        rung(x, output).run()
+        torch.testing.assert_close(output.double(), x.double().softmax(1), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 100), (5, 1025)], ids=str)
+def test_layer_norm_rung(shape: tuple[int, int]) -> None:
+    x, weight, bias = torch.randn(shape), torch.randn(shape[1:]), torch.randn(shape[1:])
+    output = torch.full(shape, float("nan"))
+    row_ladder.layer_norm_row(x, weight, bias, output).run()
+    exact = torch.nn.functional.layer_norm(x.double(), shape[1:], weight.double(), bias.double())
+    torch.testing.assert_close(output.double(), exact, rtol=1e-5, atol=2e-6)
+
+
+def test_what_rungs_of_softmax_read() -> None:
+    """Three times, twice and once: what the lesson predicts."""
+    x = torch.randn(2, 9000)
+    for rung, reads in (
+        (row_ladder.softmax_three_reads, 3),
+        (row_ladder.softmax_two_reads, 2),
+        (row_ladder.softmax_row, 1),
+    ):
+        (step,) = lens.trace(rung(x, torch.empty_like(x)))
+        assert step.traffic("x_pointer", "load").bytes == reads * x.nbytes
+
+
+def test_row_rungs_are_candidates_of_their_operators() -> None:
+    x, w = torch.randn(4, 64), torch.randn(64)
+    for name, rung in ladder.RUNGS["sum"].items():
+        torch.testing.assert_close(rung(x, dim=-1)(), ops.sum(x, -1)), name
+    for name, rung in ladder.RUNGS["softmax"].items():
+        torch.testing.assert_close(rung(x, dim=-1)(), ops.softmax(x, -1)), name
+    for name, rung in ladder.RUNGS["layer_norm"].items():
+        (
+            torch.testing.assert_close(
+                rung(x, w, w, normalized_shape=[64])(), ops.layer_norm(x, (64,), w, w)
+            ),
+            name,
+        )
+
+
+def test_rows_that_the_rungs_cannot_take() -> None:
+    x = torch.randn(4, 8)
+    with pytest.raises(TensorMismatchError, match=r"x: shape \(8, 4\), strides \(1, 8\)"):
+        row_ladder.row_sum(x.t(), torch.empty(8))
+    with pytest.raises(TensorMismatchError, match=r"output: shape \(8,\)"):
+        row_ladder.row_sum_tiles(x, torch.empty(8))
+    with pytest.raises(TensorMismatchError, match=r"weight: shape \(4,\)"):
+        row_ladder.layer_norm_row(x, torch.ones(4), torch.ones(8), torch.empty_like(x))
+    with pytest.raises(InvalidArgumentError, match="splits"):
+        row_ladder.row_sum_split(x, torch.empty(4), splits=0)

@@ -11,6 +11,8 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from torch._functorch import config as functorch_config
+from torch.nn import functional
 from torch.profiler import ProfilerActivity
 
 from workbench import device
@@ -75,13 +77,16 @@ class Baseline:
         """Whether it can run here; :meth:`absence` says why not."""
         return not self.absence()
 
-    def build(self, op: str, *inputs: torch.Tensor, **options: Any) -> Callable[[], torch.Tensor]:
+    def build(
+        self, op: str, *inputs: torch.Tensor, **options: Any
+    ) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
         """A function of no arguments that computes `op` and returns the result.
 
         Args:
-            op: "matmul", "add", "sum", "clone" or "permute_copy", with torch's meaning; fp8 matrices are
-                multiplied with scales of 1 and fast accumulation, into bf16.
-            inputs: on this device; fp8 matrices in layout "nt" (A row-major, B column-major).
+            op: a name in `operators`, with torch's meaning; fp8 matrices are multiplied with scales of 1 and
+                fast accumulation, into bf16. "<op>_backward" gives the gradients of all inputs.
+            inputs: on this device; fp8 matrices in layout "nt" (A row-major, B column-major); for a backward
+                the operator's inputs, and last the gradient of its result.
             options: keywords of torch's function of that name, such as `alpha` or `dim`.
 
         Raises:
@@ -104,7 +109,9 @@ class Baseline:
         if self.compiles:
             # Without fullgraph, torch would fall back to eager code and not say so.
             whole = torch.compile(_with(operator.function, options), fullgraph=True, dynamic=False)
-            return partial(whole, *inputs)
+            return backward_of(whole, *inputs) if operator.is_backward else partial(whole, *inputs)
+        if operator.is_backward:
+            return backward_of(_with(operator.function, options), *inputs)
         if is_fp8 and op == "matmul":
             return _scaled_product(*inputs)
         function = partial(operator.function, *inputs, **options)
@@ -118,16 +125,38 @@ class _Operator:
     function: Callable[..., torch.Tensor]
     inputs: int
     options: tuple[str, ...] = ()
+    is_backward: bool = False
+
+    def backward(self) -> _Operator:
+        """Its gradients: it takes that of its result besides."""
+        return _Operator(self.function, self.inputs + 1, self.options, is_backward=True)
 
 
-_OPERATORS = {
+_FORWARD = {
     "add": _Operator(torch.add, 2, ("alpha",)),
+    "amax": _Operator(torch.amax, 1, ("dim", "keepdim")),
+    "argmax": _Operator(torch.argmax, 1, ("dim", "keepdim")),
     "clone": _Operator(torch.clone, 1),
+    "layer_norm": _Operator(
+        lambda input, weight, bias, normalized_shape: functional.layer_norm(
+            input, normalized_shape, weight, bias
+        ),
+        3,
+        ("normalized_shape",),
+    ),
     "matmul": _Operator(torch.matmul, 2),
     # What people write for it.
     "permute_copy": _Operator(lambda input, dims: input.permute(dims).contiguous(), 1, ("dims",)),
+    "rms_norm": _Operator(
+        lambda input, weight, normalized_shape: functional.rms_norm(input, normalized_shape, weight),
+        2,
+        ("normalized_shape",),
+    ),
+    "softmax": _Operator(torch.softmax, 1, ("dim",)),
     "sum": _Operator(torch.sum, 1, ("dim", "keepdim", "dtype")),
 }
+_BACKWARD = ("softmax", "layer_norm", "rms_norm")
+_OPERATORS = _FORWARD | {f"{name}_backward": _FORWARD[name].backward() for name in _BACKWARD}
 
 BASELINES = {
     baseline.name: baseline
@@ -136,7 +165,7 @@ BASELINES = {
         Baseline(
             "torch.compile",
             "PyTorch's compiler (Inductor)",
-            ("add", "clone", "permute_copy", "sum"),
+            tuple(name for name in _OPERATORS if name != "matmul"),
             compiles=True,
         ),
         # torch calls AMD's libraries by the names of their NVIDIA counterparts.
@@ -161,6 +190,36 @@ def get(name: str) -> Baseline:
 def available() -> list[str]:
     """The names of the baselines that can run here."""
     return [name for name, baseline in BASELINES.items() if baseline.available()]
+
+
+def backward_of(
+    function: Callable[..., torch.Tensor], *inputs: torch.Tensor
+) -> Callable[[], tuple[torch.Tensor, ...]]:
+    """The gradients of a function, over and over: its forward pass is run once for each stream.
+
+    Autograd runs a backward on the stream that the forward ran on, and a CUDA graph takes up one stream only.
+
+    Args:
+        function: of tensors, differentiable.
+        inputs: its own, and last the gradient of its result.
+
+    Returns:
+        a function of no arguments that gives the gradients of all of the function's inputs.
+    """
+    *given, gradient = inputs
+    leaves = [tensor.detach().requires_grad_() for tensor in given]
+    results: dict[object, torch.Tensor] = {}
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        stream = torch.cuda.current_stream() if gradient.is_cuda else None
+        if stream not in results:
+            results.clear()
+            # Compiled code frees what it saved once it has used it, unless told that it is used again.
+            with functorch_config.patch(donated_buffer=False):
+                results[stream] = function(*leaves)
+        return torch.autograd.grad(results[stream], leaves, gradient, retain_graph=True)
+
+    return gradients
 
 
 def product_libraries(dtype: str, kind: device.Kind | None = None) -> tuple[str, ...]:

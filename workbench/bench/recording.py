@@ -123,7 +123,7 @@ class Line:
 
     @property
     def problem(self) -> str:
-        """The case in short: "4096^3", "16 x 4096 x 4096", "2^28"."""
+        """The case in short: "4096^3", "16 x 4096 x 4096", "8192 x 8192, dim 0", "2^28"."""
         return in_short(self.case)
 
 
@@ -373,7 +373,7 @@ def table(
 
 
 def in_short(case: Mapping[str, Any]) -> str:
-    """A case in few characters: "4096^3", "16 x 4096 x 4096", "2^28".
+    """A case in few characters: "4096^3", "16 x 4096 x 4096", "8192 x 8192, dim 0", "2^28".
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: as :func:`check_case`.
@@ -384,7 +384,8 @@ def in_short(case: Mapping[str, Any]) -> str:
         text = f"{m}^3" if m == n == k else f"{m} x {n} x {k}"
         return f"{case['batch']} x {text}" if "batch" in case else text
     if "rows" in case:
-        return f"{case['rows']} x {case['cols']}"
+        text = f"{case['rows']} x {case['cols']}"
+        return f"{text}, dim 0" if case["dim"] == 0 else text
     if "shape" in case:
         shape = case["shape"]
         one_power = len(shape) == 1 and shape[0] > 0 and shape[0] & (shape[0] - 1) == 0

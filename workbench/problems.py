@@ -1,0 +1,285 @@
+"""Problems: what each operator is measured on, what that takes at least, and what its result is held to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from workbench import ops
+from workbench.bench import baseline, data
+from workbench.kernels import normalization, softmax
+from workbench.launch import Work
+
+# Rows of a result are checked in blocks, so that a reference in fp64 needs little memory beside the problem.
+BLOCK_ELEMENTS = 2**22
+BLOCK_ROWS = 128
+
+
+class Reference(NamedTuple):
+    """What a result is compared with.
+
+    Attributes:
+        rows: some rows of it, in fp64.
+        terms: how many terms one element sums, 0 where it must be exact.
+        least: the least of what its errors are relative to.
+    """
+
+    rows: Callable[[slice], torch.Tensor]
+    terms: int
+    least: float = 0.0
+
+
+@dataclass(frozen=True)
+class Operator:
+    """How an operator's cases are set up and checked.
+
+    Attributes:
+        keys: those that describe a problem, all of which are measured.
+        arity: how many tensors it takes.
+        inputs: from dtype and case to tensors on this device.
+        options: keywords of `ops.<op>` and torch's function.
+        work: FLOPs and least bytes.
+        references: of the inputs and the case, what each result is compared with.
+        blocks: the rows of a result to check, block by block.
+        optional: keys that a problem may have besides.
+        dims: the dimensions that are reduced, in those that reduce one.
+        is_index: whether its result is whole numbers.
+        ours: what calls `ops` with inputs and options; None for `ops.<op>` itself.
+    """
+
+    keys: frozenset[str]
+    arity: int
+    inputs: Callable[[str, Mapping[str, Any]], tuple[torch.Tensor, ...]]
+    options: Callable[[Mapping[str, Any]], dict[str, Any]]
+    work: Callable[[str, Mapping[str, Any]], Work]
+    references: Callable[[Sequence[torch.Tensor], Mapping[str, Any]], tuple[Reference, ...]]
+    blocks: Callable[[torch.Tensor], Iterator[slice]]
+    optional: frozenset[str] = frozenset()
+    dims: tuple[int, ...] = (-1, 1)
+    is_index: bool = False
+    ours: Callable[..., Callable[[], Any]] | None = None
+
+
+def itemsize_of(dtype: str) -> int:
+    """Bytes of an element of a dtype, given by its name."""
+    return data.torch_dtype(dtype).itemsize
+
+
+def all_rows(result: torch.Tensor) -> Iterator[slice]:
+    """Every row, in blocks of some megabytes."""
+    rows = result.shape[0]
+    step = max(1, BLOCK_ELEMENTS * rows // max(1, result.numel()))
+    return (slice(start, start + step) for start in range(0, rows, step))
+
+
+def some_rows(result: torch.Tensor) -> Iterator[slice]:
+    """The first, middle and last rows."""
+    rows = result.shape[0]
+    starts = {0, max(0, (rows - BLOCK_ROWS) // 2), max(0, rows - BLOCK_ROWS)}
+    return (slice(start, start + BLOCK_ROWS) for start in sorted(starts))
+
+
+def _clone_work(dtype: str, case: Mapping[str, Any]) -> Work:
+    return Work(flops=0, bytes=2 * math.prod(case["shape"]) * itemsize_of(dtype))
+
+
+def _add_inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    return data.normal(case["shape"], dtype, seed=0), data.normal(case["shape"], dtype, seed=1)
+
+
+def _add_work(dtype: str, case: Mapping[str, Any]) -> Work:
+    length = math.prod(case["shape"])
+    return Work(flops=length * (2 if "alpha" in case else 1), bytes=3 * length * itemsize_of(dtype))
+
+
+def _add_reference(inputs: Sequence[torch.Tensor], rows: slice, case: Mapping[str, Any]) -> torch.Tensor:
+    x, y = (tensor[rows].double() for tensor in inputs)
+    return x + float(case.get("alpha", 1)) * y
+
+
+def _row_operator(name: str) -> Operator:
+    """A row operator, or its backward: of a matrix, weight and bias by column, and the result's gradient."""
+    op = name.removesuffix("_backward")
+    columns = {"layer_norm": 2, "rms_norm": 1}.get(op, 0)
+    is_backward = op != name
+
+    def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        shape = (case["rows"], case["cols"])
+        vectors = (data.normal(shape[1:], dtype, seed=1 + i) for i in range(columns))
+        gradient = (data.normal(shape, dtype, seed=3),) if is_backward else ()
+        return data.normal(shape, dtype), *vectors, *gradient
+
+    def options(case: Mapping[str, Any]) -> dict[str, Any]:
+        return {"normalized_shape": [case["cols"]]} if columns else {"dim": case["dim"]}
+
+    def work(dtype: str, case: Mapping[str, Any]) -> Work:
+        size, itemsize = case["rows"] * case["cols"], itemsize_of(dtype)
+        results = case["cols" if case["dim"] == 0 else "rows"]
+        if op in _ROW_REDUCTIONS:
+            flops = size - results
+            return Work(flops, size * itemsize + results * (8 if op == "argmax" else itemsize))
+        vectors = (1 + is_backward) * columns * case["cols"]
+        statistics = (1 + (op == "layer_norm")) * 4 * results if is_backward and columns else 0
+        return Work(_ROW_FLOPS[name] * size, ((2 + is_backward) * size + vectors) * itemsize + statistics)
+
+    def references(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+        length = case["rows" if case["dim"] == 0 else "cols"]
+        by_row = [t.t() if case["dim"] == 0 and t.dim() == 2 else t for t in given]
+        if op in _ROW_REDUCTIONS:
+            exact = _ROW_REDUCTIONS[op]
+            is_sum = op == "sum"
+            return (
+                Reference(
+                    lambda rows: exact(by_row[0][rows].double()),
+                    length if is_sum else 0,
+                    math.sqrt(length) if is_sum else 0.0,
+                ),
+            )
+        if not is_backward:
+            return (Reference(lambda rows: _forward_of_rows(op, by_row, rows), length),)
+        of_x = Reference(lambda rows: _backward_of_rows(op, by_row, rows)[0], length)
+        if not columns:
+            return (of_x,)
+        parts = [_backward_of_rows(op, by_row, rows)[1:] for rows in all_rows(by_row[0])]
+        sums = [torch.stack(each).sum(0) for each in zip(*parts, strict=True)]
+        count = case["rows"]
+        return of_x, *(Reference(partial(_part, each), count, math.sqrt(count)) for each in sums)
+
+    return Operator(
+        keys=frozenset({"rows", "cols", "dim"}),
+        arity=1 + columns + is_backward,
+        inputs=inputs,
+        options=options,
+        work=work,
+        references=references,
+        blocks=all_rows,
+        dims=(-1, 1) if columns else (-1, 1, 0),
+        is_index=op == "argmax",
+        ours=partial(_our_row_operator, op, is_backward),
+    )
+
+
+_ROW_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda x: x.sum(1),
+    "amax": lambda x: x.amax(1),
+    "argmax": lambda x: x.argmax(1),
+}
+_ROW_FLOPS = softmax.FLOPS | normalization.FLOPS
+_ROW_OPERATORS = tuple(
+    name + suffix for name in ("softmax", "layer_norm", "rms_norm") for suffix in ("", "_backward")
+)
+
+
+def _part(whole: torch.Tensor, rows: slice) -> torch.Tensor:
+    return whole[rows]
+
+
+def _our_row_operator(
+    op: str, is_backward: bool, *inputs: torch.Tensor, **options: Any
+) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
+    """`ops.<op>` with weight and bias where torch has them, behind the shape that is normalized."""
+    function = getattr(ops, op)
+    shape = options.pop("normalized_shape", None)
+
+    def call(x: torch.Tensor, *columns: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = function(x, **options) if shape is None else function(x, shape, *columns)
+        return result
+
+    return baseline.backward_of(call, *inputs) if is_backward else partial(call, *inputs)
+
+
+def _forward_of_rows(op: str, inputs: Sequence[torch.Tensor], rows: slice) -> torch.Tensor:
+    x, *columns = inputs[0][rows].double(), *(t.double() for t in inputs[1:])
+    if op == "softmax":
+        return torch.softmax(x, 1)
+    return _normalized(op, x)[0] * columns[0] + (columns[1] if op == "layer_norm" else 0)
+
+
+def _normalized(op: str, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """x with mean 0 (layer norm) and mean square 1, and what it was multiplied with."""
+    is_layer = op == "layer_norm"
+    centered = x - x.mean(1, keepdim=True) if is_layer else x
+    # torch's defaults: layer norm's; of rms_norm the type of the arithmetic's eps.
+    epsilon = 1e-5 if is_layer else torch.finfo(torch.float32).eps
+    scale = (centered.square().mean(1, keepdim=True) + epsilon).rsqrt()
+    return centered * scale, scale
+
+
+def _backward_of_rows(op: str, inputs: Sequence[torch.Tensor], rows: slice) -> tuple[torch.Tensor, ...]:
+    """The gradients of these rows of x, and what they add to those of weight and bias."""
+    x, gradient = inputs[0][rows].double(), inputs[-1][rows].double()
+    if op == "softmax":
+        y = torch.softmax(x, 1)
+        return (y * (gradient - (y * gradient).sum(1, keepdim=True)),)
+    n, scale = _normalized(op, x)
+    g = gradient * inputs[1].double()
+    mean = g.mean(1, keepdim=True) if op == "layer_norm" else 0
+    of_x = scale * (g - mean - n * (g * n).mean(1, keepdim=True))
+    sums = ((gradient * n).sum(0), gradient.sum(0))
+    return of_x, *sums[: len(inputs) - 2]
+
+
+def _matmul_work(dtype: str, case: Mapping[str, Any]) -> Work:
+    m, n, k = case["m"], case["n"], case["k"]
+    itemsize = itemsize_of(dtype)
+    result_itemsize = 2 if itemsize == 1 else itemsize  # fp8 is multiplied into bf16
+    return Work(flops=2 * m * n * k, bytes=(m * k + k * n) * itemsize + m * n * result_itemsize)
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "clone": Operator(
+        keys=frozenset({"shape"}),
+        arity=1,
+        inputs=lambda dtype, case: (data.normal(case["shape"], dtype),),
+        options=lambda case: {},
+        work=_clone_work,
+        references=lambda inputs, case: (Reference(lambda rows: inputs[0][rows].double(), 0),),
+        blocks=all_rows,
+    ),
+    "add": Operator(
+        keys=frozenset({"shape"}),
+        arity=2,
+        inputs=_add_inputs,
+        options=lambda case: {"alpha": case["alpha"]} if "alpha" in case else {},
+        work=_add_work,
+        references=lambda inputs, case: (
+            Reference(lambda rows: _add_reference(inputs, rows, case), 2, math.sqrt(2)),
+        ),
+        blocks=all_rows,
+        optional=frozenset({"alpha"}),
+    ),
+    "permute_copy": Operator(
+        keys=frozenset({"shape", "dims"}),
+        arity=1,
+        inputs=lambda dtype, case: (data.normal(case["shape"], dtype),),
+        options=lambda case: {"dims": tuple(case["dims"])},
+        work=_clone_work,
+        references=lambda inputs, case: (
+            Reference(lambda rows: inputs[0].permute(case["dims"])[rows].double(), 0),
+        ),
+        blocks=all_rows,
+    ),
+    **{name: _row_operator(name) for name in ("sum", "amax", "argmax", "softmax", "layer_norm", "rms_norm")},
+    **{
+        f"{name}_backward": _row_operator(f"{name}_backward")
+        for name in ("softmax", "layer_norm", "rms_norm")
+    },
+    "matmul": Operator(
+        keys=frozenset({"m", "n", "k", "layout"}),
+        arity=2,
+        inputs=lambda dtype, case: data.matrices(case["m"], case["n"], case["k"], dtype, case["layout"]),
+        options=lambda case: {},
+        work=_matmul_work,
+        references=lambda inputs, case: (
+            Reference(
+                lambda rows: inputs[0][rows].double() @ inputs[1].double(), case["k"], math.sqrt(case["k"])
+            ),
+        ),
+        blocks=some_rows,
+    ),
+}
