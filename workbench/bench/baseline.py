@@ -207,17 +207,18 @@ def backward_of(
         a function of no arguments that gives the gradients of all of the function's inputs.
     """
     *given, gradient = inputs
-    leaves = [tensor.detach().requires_grad_() for tensor in given]
-    results: dict[object, torch.Tensor] = {}
+    passes: dict[object, tuple[torch.Tensor, list[torch.Tensor]]] = {}
 
     def gradients() -> tuple[torch.Tensor, ...]:
         stream = torch.cuda.current_stream() if gradient.is_cuda else None
-        if stream not in results:
-            results.clear()
+        if stream not in passes:
+            passes.clear()
+            leaves = [tensor.detach().requires_grad_() for tensor in given]
             # Compiled code frees what it saved once it has used it, unless told that it is used again.
             with functorch_config.patch(donated_buffer=False):
-                results[stream] = function(*leaves)
-        return torch.autograd.grad(results[stream], leaves, gradient, retain_graph=True)
+                passes[stream] = function(*leaves), leaves
+        result, leaves = passes[stream]
+        return torch.autograd.grad(result, leaves, gradient, retain_graph=True)
 
     return gradients
 

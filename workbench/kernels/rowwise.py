@@ -52,27 +52,52 @@ def rowwise_kernel(
     parameter: "fp64",
     # meta-parameters: the operator, the access function and what divides its integers, what masked elements
     # are, the type of the arithmetic, a tile's rows and columns, whether they divide rows and columns
-    WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, LATE: tl.constexpr,
+    WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, LATE: tl.constexpr, ONCE: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Rows that fit into a tile: read once, ROWS of them at a time."""
+    """Rows that fit into a tile: read once, ROWS of them at a time; ONCE: every program takes one tile."""
     layouts = transfer.known(layouts, DIVISORS)
-    col = columns_from(0, COLS, WIDE)
-    if not LATE:
+    if EXACT:
+        cols = COLS  # known to the compiler, which divides by it faster
+    if ONCE:
+        whole_rows(
+            sources, columns, columns[:0], given, destination, results, tl.program_id(0), rows, cols, layouts,
+            parameter, WHOLE, FINISH, APPLY, True, LATE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
+        )  # fmt: skip
+    else:
+        col = columns_from(0, COLS, WIDE)
+        of_columns = columns[:0]
+        if not LATE:
+            of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+        for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+            whole_rows(
+                sources, columns, of_columns, given, destination, results, number, rows, cols, layouts,
+                parameter, WHOLE, FINISH, APPLY, LATE, LATE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
+            )  # fmt: skip
+
+
+@triton.jit
+def whole_rows(
+    # as in rowwise_kernel, and a tile's number
+    sources, columns, of_columns, given, destination, results, number, rows, cols, layouts, parameter,
+    # BESIDE: values by column are loaded behind the tile; LATE: and once more where they are used
+    WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, BESIDE: tl.constexpr, LATE: tl.constexpr,
+    ACCESS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """One tile of rowwise_kernel."""
+    row, col = rows_of_tile(number, ROWS, WIDE), columns_from(0, COLS, WIDE)
+    of_rows = load_each(given, row, row < rows)
+    tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+    if BESIDE:
         of_columns = load_each(columns, col[None, :], col[None, :] < cols)
-    for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
-        row = rows_of_tile(number, ROWS, WIDE)
-        of_rows = load_each(given, row, row < rows)
-        tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
-        if LATE:
-            of_columns = load_each(columns, col[None, :], col[None, :] < cols)
-        result = FINISH(WHOLE(tiles, of_columns, of_rows, valid, cols), cols, parameter)
-        store_each(results, row, result, row < rows)
-        offsets, valid = access(row, col, layouts[len(sources)], ACCESS, EXACT)
-        if LATE:
-            of_columns = load_each(columns, col[None, :], col[None, :] < cols)
-        transfer.store(destination, offsets, APPLY(tiles, of_columns, of_rows, result), valid)
+    result = FINISH(WHOLE(tiles, of_columns, of_rows, valid, cols), cols, parameter)
+    store_each(results, row, result, row < rows)
+    offsets, valid = access(row, col, layouts[len(sources)], ACCESS, EXACT)
+    if LATE:
+        of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+    transfer.store(destination, offsets, APPLY(tiles, of_columns, of_rows, result), valid)
 
 
 @triton.jit
@@ -410,7 +435,11 @@ def launch(
         if plan.cols >= view.cols:
             kernel, begin = (
                 rowwise_kernel,
-                {"WHOLE": operator.whole, "LATE": plan.rows * plan.cols >= LATE_ELEMENTS},
+                {
+                    "WHOLE": operator.whole,
+                    "LATE": plan.rows * plan.cols >= LATE_ELEMENTS,
+                    "ONCE": plan.programs * plan.rows >= view.rows,
+                },
             )
         step = Step(
             kernel, (plan.programs,), (*read, output, tuple(results), *sizes, parameter), meta | begin | end
