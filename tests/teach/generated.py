@@ -34,9 +34,9 @@ def mutants(source: str) -> Iterator[tuple[str, str]]:
 def _edits(node: ast.expr | ast.Assign) -> Iterator[ast.AST]:
     match node:
         case ast.Call(keywords=keywords):
-            # A mask, or what its idle lanes are given.
+            # A mask, or what its idle lanes are given; the interpreter gives them 0 where nothing is said.
             for keyword in keywords:
-                if keyword.arg in ("mask", "other"):
+                if keyword.arg == "mask" or (keyword.arg == "other" and not _is_zero(keyword.value)):
                     yield _with(node, keywords=[other for other in keywords if other is not keyword])
             if ast.unparse(node.func) == "tl.store":
                 # The precision of what is stored.
@@ -59,9 +59,14 @@ def _edited_ranges(call: ast.Call) -> Iterator[ast.Call]:
     match call.args:
         case [start, stop, _]:
             yield _with(call, args=[start, stop])
-            yield _with(call, args=[ast.Constant(0), *call.args[1:]])
+            if not _is_zero(start):
+                yield _with(call, args=[ast.Constant(0), *call.args[1:]])
         case [_, stop]:
             yield _with(call, args=[stop])
+
+
+def _is_zero(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value == 0
 
 
 def _is_start(value: ast.expr) -> bool:

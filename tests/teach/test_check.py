@@ -379,6 +379,19 @@ def test_changed_inputs() -> None:
         assert said in verdict.text
 
 
+def test_inputs_with_nan_are_not_taken_for_changed() -> None:
+    """NaN is not equal to itself."""
+
+    def case(generator: torch.Generator) -> tuple[torch.Tensor]:
+        x = eighths(generator, 5)
+        x[2] = torch.nan
+        return (x,)
+
+    exercise = dataclasses.replace(exercise_on(doubled, 5), cases=(Case(case),))
+    assert exercise.evaluate(lambda x: x + x).solved
+    assert exercise.evaluate(lambda x: x.nan_to_num_() * 2).kind == "inputs changed"
+
+
 def test_inputs_named_beside_the_output() -> None:
     """The kernel writes to neither, so nothing is said of writing."""
 
@@ -980,6 +993,28 @@ def test_function_that_returns_tensors() -> None:
     assert pair.evaluate(lambda x: (x.clone(), x + x)).solved
     assert pair.evaluate(lambda x: x).text.endswith("returns a Tensor, not a tuple of 2 tensors.")
     assert "result 1" in pair.evaluate(lambda x: (x, x)).text
+
+
+def test_an_exercise_may_allow_larger_errors() -> None:
+    """For tensors that a function returns, and for outputs of a launch on either of its inputs."""
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return doubled(x).half().float() + 1e-4
+
+    def answer(x: torch.Tensor) -> Launch:
+        sums, output = torch.empty_like(x[:, 0]), torch.empty_like(x)
+        arguments = (x, sums, output, len(x))
+        return Launch.of(matrix_kernel, (2,), *arguments, outputs=(sums, output), BLOCK_SIZE=2)
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sum(dim=1), 2 * x
+
+    for exercise, candidate, tolerance in (
+        (exercise_on(doubled, 5), rounded, 1e-3),
+        (exercise_on(both, -3, returns_launch=True), answer, 1.0),
+    ):
+        assert exercise.evaluate(candidate).kind == "wrong values"
+        assert dataclasses.replace(exercise, tolerance=tolerance).evaluate(candidate).solved
 
 
 def test_check_prints_the_verdict_and_returns_nothing(capsys: pytest.CaptureFixture[str]) -> None:

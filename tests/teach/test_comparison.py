@@ -26,6 +26,15 @@ def test_twice_the_error_of_torch_is_allowed() -> None:
     assert wrong_elements(torch.tensor([1.0, 103.0]), exact, own).tolist() == [False, True]
 
 
+def test_a_share_of_the_largest_value_is_allowed_besides() -> None:
+    """Of whole numbers none."""
+    own = torch.tensor([1.0, 100.0])
+    got = torch.tensor([1.09, 100.11])
+    assert wrong_elements(got, own.double(), own).all()
+    assert wrong_elements(got, own.double(), own, tolerance=1e-3).tolist() == [False, True]
+    assert wrong_elements(own.int() + 1, own.int(), own.int(), tolerance=1.0).all()
+
+
 def test_infinity_and_nan_are_right_where_the_reference_has_them() -> None:
     exact = torch.tensor([float("inf"), float("nan"), 1.0, -float("inf")], dtype=torch.float64)
     assert not wrong_elements(exact.float(), exact, exact.float()).any()

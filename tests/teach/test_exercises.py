@@ -29,6 +29,9 @@ GENERATED = [
 
 # Generated edits that change nothing that anybody could see, by exercise and edit, each with its reason.
 HARMLESS: dict[tuple[str, str], str] = {
+    ("03-1", "b_index < a_index -> b_index <= a_index"): "no two elements have one index",
+    ("03-2", "total = 0.0 -> total = 0.0 + 1"): "the first tile multiplies it by exp(-inf)",
+    ("04-1", "mean = 0.0 -> mean = 0.0 + 1"): "the first tile is all of what was seen, and its mean is taken",
     (
         "07-4",
         "tl.store(output_pointer + places, tl.maximum(tile, 0), mask=inside) -> "
@@ -127,6 +130,11 @@ def test_each_kind_of_edit_is_generated() -> None:
         "tl.load(p, mask=m, other=1.0) -> tl.load(p, other=1.0)",
         "tl.load(p, mask=m, other=1.0) -> tl.load(p, mask=m)",
     ]
+    source = "def f():\n    for start in range(0, n, STEP):\n        tl.load(p, mask=m, other=0.0)\n"
+    assert [edit for edit, _ in generated.mutants(source)] == [
+        "range(0, n, STEP) -> range(0, n)",
+        "tl.load(p, mask=m, other=0.0) -> tl.load(p, other=0.0)",
+    ]
 
 
 def test_mutant_that_fits_nowhere() -> None:
@@ -172,6 +180,7 @@ def test_lesson_shows_the_exercise(exercise: teach.Exercise) -> None:
 def test_exercises_are_found_by_id_and_by_lesson() -> None:
     assert [exercise.id for exercise in teach.exercises()] == [
         "00-1", "00-2", "00-3", "01-1", "01-2", "01-3", "02-1", "02-2", "02-3",
+        "03-1", "03-2", "03-3", "04-1", "04-2", "04-3",
         "07-1", "07-2", "07-3", "07-4",
     ]  # fmt: skip
     assert [exercise.id for exercise in teach.exercises("02")] == ["02-1", "02-2", "02-3"]

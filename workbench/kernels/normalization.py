@@ -10,7 +10,14 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.errors import TensorMismatchError, check_name
+from workbench.errors import (
+    DimensionError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_name,
+    check_positive,
+    check_type,
+)
 from workbench.kernels import reduction, rowwise
 from workbench.kernels.layout import Rows, distinct_elements, may_share, rows_of
 from workbench.kernels.rowwise import Operator, Plan
@@ -217,8 +224,7 @@ def norm_backward_kernel(
         of_weight += tiles[1] * NORMALIZED(tiles, of_rows)
         of_bias += tiles[1]
     place = tl.program_id(0) * VECTORS * cols + col
-    if VECTORS > 0:
-        transfer.store(parts, place, tl.sum(of_weight, 0), col < cols)
+    transfer.store(parts, place, tl.sum(of_weight, 0), col < cols)
     if VECTORS > 1:
         transfer.store(parts, place + cols, tl.sum(of_bias, 0), col < cols)
 
@@ -286,6 +292,9 @@ NORMS = {
 }
 
 SUPPORTED = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+# What the gradients need of each row: mean and scale, or the scale alone.
+STATISTICS = {"layer_norm": 2, "rms_norm": 1}
 
 # Rows of up to so many columns are taken as a whole; longer ones in tiles of fewer, by more warps.
 MOST_WHOLE = 16384
@@ -380,11 +389,12 @@ def launch(
         a launch with the outputs (result,), and with statistics (result, mean, scale) or (result, scale).
 
     Raises:
-        UnknownNameError: `norm`. TensorMismatchError: tensors do not fit.
-        InvalidArgumentError, ArgumentTypeError: another argument.
+        UnknownNameError: `norm`. DimensionError: x has fewer dimensions than `rank`. TensorMismatchError:
+        tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
     """
     check_name("norm", norm, NORMS)
-    cols = x.shape[x.dim() - rank :].numel() if isinstance(x, torch.Tensor) else 0
+    check_type("epsilon", epsilon, float | int, "Give a number.")
+    rows, cols = _rows_and_cols(x, rank)
     if reason := is_supported(norm, x, cols, weight, bias):
         raise TensorMismatchError("x, weight, bias", reason, "Give contiguous weights of as many elements.")
     if bias is not None and weight is None:
@@ -397,7 +407,6 @@ def launch(
             f"Give a tensor of shape {tuple(x.shape)} on {x.device}, each element in its own place.",
         )
     dims = frozenset(range(x.dim() - rank, x.dim()))
-    rows = x.shape[: x.dim() - rank].numel()
     results = statistics(norm, x, rows) if with_statistics else []
     columns = [t for t in (weight, bias) if t is not None]
     work = Work(
@@ -419,10 +428,19 @@ def launch(
     )  # fmt: skip
 
 
+def _rows_and_cols(x: torch.Tensor, rank: int) -> tuple[int, int]:
+    """How many rows `x` has, and how many elements each, if its last `rank` dimensions are the columns."""
+    check_type("x", x, torch.Tensor, "Give a torch.Tensor.")
+    first = x.dim() - check_positive("rank", rank)
+    if first < 0:
+        raise DimensionError("rank", f"got {rank}", f"x has {x.dim()} dimensions.")
+    return x.shape[:first].numel(), x.shape[first:].numel()
+
+
 def statistics(norm: str, x: torch.Tensor, rows: int) -> list[torch.Tensor]:
     """Where mean and scale of each row go, or the scale alone: in the type of the arithmetic."""
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return [torch.empty(rows, dtype=dtype, device=x.device) for _ in range(2 - (norm == "rms_norm"))]
+    dtype = _statistics_dtype(x)
+    return [torch.empty(rows, dtype=dtype, device=x.device) for _ in range(STATISTICS[norm])]
 
 
 _launches = LaunchCache()
@@ -536,10 +554,10 @@ def launch_backward(
         x: what was normalized, any strides.
         rank: how many dimensions were normalized together.
         weight: as in the forward pass; None for none.
-        results: the statistics that :func:`launch` gave.
+        results: the statistics that :func:`launch` gave, contiguous.
         vectors: how many of weight and bias want a gradient: 0, 1 or 2; None for 1 where there is a weight.
         fused: all in one pass over the rows, or the gradient of x and the others by kernels of their own.
-            None: fused for rows of up to :data:`MOST_FUSED` columns.
+            None: fused for rows of up to :data:`MOST_FUSED` columns. The gradient of x alone is never fused.
         compute_units: of the device to plan for; None for this one.
 
     Returns:
@@ -547,22 +565,46 @@ def launch_backward(
         only where there are any.
 
     Raises:
-        UnknownNameError: `norm`. TensorMismatchError: tensors do not fit.
+        UnknownNameError: `norm`. DimensionError: x has fewer dimensions than `rank`. TensorMismatchError:
+        tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
     """
     check_name("norm", norm, NORMS)
-    rows, cols = x.shape[: x.dim() - rank].numel(), x.shape[x.dim() - rank :].numel()
+    rows, cols = _rows_and_cols(x, rank)
     if reason := is_supported(norm, x, cols, weight):
         raise TensorMismatchError("x, weight", reason, "Give what the forward pass was given.")
-    for name, tensor, shape in (
-        ("gradient", gradient, x.shape),
-        *((f"results[{i}]", each, (rows,)) for i, each in enumerate(results)),
-    ):
-        if tuple(tensor.shape) != tuple(shape) or tensor.device != x.device:
-            given = f"shape {tuple(tensor.shape)} on {tensor.device}"
-            raise TensorMismatchError(name, given, f"Give {tuple(shape)} on {x.device}.")
+    check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
+    if gradient.dtype not in SUPPORTED or gradient.layout != torch.strided or gradient.is_neg():
+        given = f"{gradient.dtype}, {gradient.layout}, is_neg {gradient.is_neg()}"
+        raise TensorMismatchError("gradient", given, "Give a plain strided tensor of a floating dtype.")
+    if len(results) != STATISTICS[norm]:
+        fix = f"Give the {STATISTICS[norm]} that launch(..., with_statistics=True) gave."
+        raise TensorMismatchError("results", f"{len(results)} tensors", fix)
+    _check_place("gradient", gradient, x.shape, x.device)
+    for i, each in enumerate(results):
+        _check_place(f"results[{i}]", each, (rows,), x.device)
+        if not each.is_contiguous():
+            raise TensorMismatchError(
+                f"results[{i}]", f"strides {each.stride()}", "Give a contiguous tensor."
+            )
+    if vectors not in (None, 0, 1, 2):
+        raise InvalidArgumentError("vectors", f"got {vectors!r}", "Give 0, 1 or 2.")
     vectors = int(weight is not None) if vectors is None else vectors
+    if x.numel() == 0:
+        sums = (torch.empty((vectors, cols), dtype=x.dtype, device=x.device),) * (vectors > 0)
+        return Launch(
+            (),
+            (torch.empty_like(x), *sums),
+            sums,
+            work=Work(0, sum(t.numel() * t.element_size() for t in sums)),
+        )
     tensors = _backward_tensors(norm, gradient, x, rank, weight, results, vectors, fused, compute_units)
     return _launch_backward(*tensors.given, **tensors.how)
+
+
+def _check_place(name: str, tensor: torch.Tensor, shape: Sequence[int], device: torch.device) -> None:
+    if tuple(tensor.shape) != tuple(shape) or tensor.device != device:
+        given = f"shape {tuple(tensor.shape)} on {tensor.device}"
+        raise TensorMismatchError(name, given, f"Give {tuple(shape)} on {device}.")
 
 
 _backward_launches = LaunchCache()
@@ -648,8 +690,8 @@ def _plan_backward(
     view = rows_of(shape, (strides,), frozenset(range(len(shape) - rank, len(shape))))[0]
     whole = triton.next_power_of_2(view.cols)
     if fused is None:
-        fused = whole <= MOST_FUSED[norm] and vectors > 0
-    if not fused:
+        fused = whole <= MOST_FUSED[norm]
+    if not fused or not vectors:
         tile = default_tile(norm, view, units)
         beside = triton.cdiv(view.cols, WEIGHT_TILE[1])
         splits = min(triton.cdiv(view.rows, WEIGHT_TILE[0]), max(WEIGHT_PER_UNIT * units // beside, 1))
@@ -679,8 +721,6 @@ def _launch_backward(
         FLOPS[f"{norm}_backward"] * x.numel(),
         sum(distinct_elements(t) * t.element_size() for t in (*tensors[:read], *outputs)),
     )
-    if x.numel() == 0:
-        return Launch((), outputs, outputs[1:], work=work)
     dims = frozenset(range(x.dim() - rank, x.dim()))
     operator = NORMS[norm].backward
     views = rows_of(x.shape, tuple(t.stride() for t in (x, gradient, outputs[0])), dims)

@@ -1,12 +1,25 @@
 """Looking inside a launch: what it does to memory, what it is compiled to, where its values lie.
 
 `trace` runs it in the interpreter, `compile` compiles it for a GPU that need not be here, `layout` says which
-lane and register hold which element, `memory` counts sectors, bank conflicts and cache hits. All results are
-plain data.
+lane and register hold which element, `memory` counts sectors, bank conflicts and cache hits, `reduction` says
+who combines with whom, `online_softmax` tells its states, `numerics` what rounding does. All results are plain
+data.
 """
 
-from workbench.lens import layout, memory, targets
+from workbench.lens import layout, memory, numerics, online_softmax, reduction, targets
 from workbench.lens.compile import CompiledStep, compare, compile
 from workbench.lens.trace import StepTrace, trace
 
-__all__ = ["CompiledStep", "StepTrace", "compare", "compile", "layout", "memory", "targets", "trace"]
+__all__ = [
+    "CompiledStep",
+    "StepTrace",
+    "compare",
+    "compile",
+    "layout",
+    "memory",
+    "numerics",
+    "online_softmax",
+    "reduction",
+    "targets",
+    "trace",
+]

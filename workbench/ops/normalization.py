@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+)
 from workbench.kernels import normalization
 from workbench.ops.arguments import check_operand, check_plain, is_followed
 from workbench.ops.gradients import once
@@ -38,7 +43,7 @@ def layer_norm(
         TensorMismatchError: `input` does not end in `normalized_shape`; weight or bias are of another shape,
             dtype or device; a tensor is sparse, nested or quantized.
     """
-    rank = _checked_rank(input, normalized_shape, eps, weight=weight, bias=bias)
+    rank = _checked_rank("layer_norm", input, normalized_shape, eps, weight=weight, bias=bias)
     given = [t.dtype for t in (weight, bias) if t is not None]
     if len(set(given)) > 1 or any(d not in _with(input.dtype) for d in given):
         raise TensorMismatchError(
@@ -66,9 +71,9 @@ def rms_norm(
         eps: added to the mean square; None for the smallest step of `input`'s arithmetic at 1.
 
     Raises:
-        as :func:`layer_norm`.
+        as :func:`layer_norm`; and InvalidArgumentError where `input` has fewer dimensions than that.
     """
-    rank = _checked_rank(input, normalized_shape, eps, weight=weight)
+    rank = _checked_rank("rms_norm", input, normalized_shape, eps, weight=weight)
     if weight is not None and weight.dtype not in normalization.SUPPORTED:
         raise UnsupportedDtypeError("weight", f"{weight.dtype}", "Give a floating dtype of up to 64 bits.")
     if eps is None:
@@ -113,7 +118,7 @@ def _run(
     output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
     rows = input.shape[: input.dim() - rank].numel()
     results = normalization.statistics(norm, input, rows) if with_statistics else []
-    if input.numel():
+    if input.numel() and not input.is_meta:
         columns = [t for t in (weight, bias) if t is not None]
         normalization.run(norm, input, rank, columns, epsilon, output, results)
     return output, *results
@@ -130,7 +135,7 @@ def _run_backward(
 ) -> tuple[torch.Tensor | None, ...]:
     """The gradients of input, weight and bias; None for those beyond `vectors`."""
     shape = input.shape[input.dim() - rank :]
-    if input.numel():
+    if input.numel() and not input.is_meta:
         outputs = normalization.run_backward(norm, grad.resolve_neg(), input, rank, weight, results, vectors)
     else:
         outputs = (torch.empty_like(input), input.new_zeros((vectors, shape.numel())))
@@ -166,7 +171,7 @@ class _Norm(torch.autograd.Function):
 
 
 def _checked_rank(
-    input: torch.Tensor, normalized_shape: object, eps: object, **columns: torch.Tensor | None
+    norm: str, input: torch.Tensor, normalized_shape: object, eps: object, **columns: torch.Tensor | None
 ) -> int:
     """How many dimensions are normalized together."""
     check_plain(input)
@@ -174,13 +179,15 @@ def _checked_rank(
         check_operand(name, tensor, torch.Tensor | None, "a torch.Tensor, or None")
     check_operand("eps", eps, float | int | None, "a number")
     if not isinstance(normalized_shape, tuple | list) or not all(
-        isinstance(n, int | np.integer) for n in normalized_shape
+        isinstance(n, int | np.integer) and not isinstance(n, bool) for n in normalized_shape
     ):
         raise ArgumentTypeError("normalized_shape", f"got {normalized_shape!r}", "Give a tuple of lengths.")
     shape = torch.Size(normalized_shape)
     rank = len(shape)
     if not rank or rank > input.dim() or input.shape[input.dim() - rank :] != shape:
-        raise TensorMismatchError(
+        # torch.rms_norm raises ValueError for more dimensions than there are, and RuntimeError for others.
+        is_value = norm == "rms_norm" and rank > input.dim()
+        raise (InvalidArgumentError if is_value else TensorMismatchError)(
             "normalized_shape",
             f"got {tuple(shape)} for input of shape {tuple(input.shape)}",
             "Give its last dimensions, one or more.",

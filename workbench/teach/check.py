@@ -209,7 +209,7 @@ def _try(definition: Definition, function: Callable[..., Any], case: Case, timeo
     }
     originals = (value for value in case.inputs() if isinstance(value, torch.Tensor))
     for (name, tensor), original in zip(tensors.items(), originals, strict=True):
-        if not torch.equal(tensor, original):
+        if observation.bits(tensor) != observation.bits(original):
             raise _Rejected("inputs changed", f"{call} changes its argument {name}. Leave the inputs alone.")
     if not definition.returns_launch:
         _compare_values(definition, result, case, call)
@@ -247,7 +247,7 @@ def _try_launch(
             "  Programs run at the same time, in any order. Leave an element to one of them, or use atomics, "
             "such as tl.atomic_add.",
         )
-    _compare_outputs(launch, run, expected, exact, usage, call)
+    _compare_outputs(definition, launch, run, expected, exact, usage, call)
     _check_follows(definition, launch, run.accesses, inputs, case, timeout)
     note = ""
     if race is not None:
@@ -426,7 +426,7 @@ def _check_follows(
     def is_right(seed: int | None) -> bool:
         run = _interpreted(launch, call, timeout, seed=seed)
         outputs = zip(run.outputs, exact, expected, strict=True)
-        return not any(comparison.wrong_elements(o, e.cpu(), own.cpu()).any() for o, e, own in outputs)
+        return not any(_wrong(definition, o, e, own).any() for o, e, own in outputs)
 
     if is_right(SHUFFLE_SEED):
         return
@@ -472,7 +472,7 @@ def _compare_values(definition: Definition, result: object, case: Case, call: st
             raise _Rejected("wrong type", f"{call} returns a {type(result).__name__}, not {asked}.")
         _check_forms(results, tensors, "the result", call)
         for number, (own, reference) in enumerate(zip(tensors, _as_tensors(exact), strict=True)):
-            wrong = comparison.wrong_elements(results[number].cpu(), reference.cpu(), own.cpu())
+            wrong = _wrong(definition, results[number].cpu(), reference, own)
             if wrong.any():
                 name = _numbered("the result", number, len(tensors))
                 raise _wrong_values(results[number], reference, wrong, name, call)
@@ -495,6 +495,7 @@ def _type_in_words(value: object) -> str:
 
 
 def _compare_outputs(
+    definition: Definition,
     launch: Launch,
     run: runtime.Interpreted,
     expected: tuple[torch.Tensor, ...],
@@ -505,7 +506,7 @@ def _compare_outputs(
     """Judge the outputs of a launch, which are of the right shape and dtype."""
     for number, (own, reference) in enumerate(zip(expected, exact, strict=True)):
         output, name = run.outputs[number], _numbered("the output", number, len(expected))
-        wrong = comparison.wrong_elements(output, reference.cpu(), own.cpu())
+        wrong = _wrong(definition, output, reference, own)
         if not wrong.any():
             continue
         writers = Writers.of(launch, run.accesses, launch.outputs[number])
@@ -520,6 +521,13 @@ def _compare_outputs(
             f"  The first is element {_index(first)}. The launch runs {grids}.",
             usage,
         )
+
+
+def _wrong(
+    definition: Definition, got: torch.Tensor, reference: torch.Tensor, torchs_own: torch.Tensor
+) -> torch.Tensor:
+    """`comparison.wrong_elements` by the exercise's tolerance, with references from any device."""
+    return comparison.wrong_elements(got, reference.cpu(), torchs_own.cpu(), definition.tolerance)
 
 
 def _check_forms(

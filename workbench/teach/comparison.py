@@ -13,16 +13,20 @@ from workbench.launch import Launch
 RELATIVE_TOLERANCE = 1e-9
 
 
-def wrong_elements(got: torch.Tensor, reference: torch.Tensor, torchs_own: torch.Tensor) -> torch.Tensor:
+def wrong_elements(
+    got: torch.Tensor, reference: torch.Tensor, torchs_own: torch.Tensor, tolerance: float = 0.0
+) -> torch.Tensor:
     """Where `got` is further from `reference` than a good kernel of its dtype may be.
 
     The largest error allowed is twice the largest of torch's own kernel, plus one rounding step of the
-    largest reference value (the rule of FlashAttention's tests); none for whole numbers and booleans.
+    largest reference value (the rule of FlashAttention's tests), and `tolerance` of it besides; none for
+    whole numbers and booleans.
 
     Args:
         got: the result to judge, on the CPU.
         reference: the same computed in float64 where `got` is of a floating dtype.
         torchs_own: the same computed by torch in the dtype of `got`.
+        tolerance: an error that is allowed besides, as a share of the largest reference value.
 
     Returns:
         bool, of the common shape.
@@ -31,11 +35,12 @@ def wrong_elements(got: torch.Tensor, reference: torch.Tensor, torchs_own: torch
         return got != torchs_own
     exact = reference.double()
     finite = exact[exact.isfinite()]
-    rounding = torch.finfo(got.dtype).eps * float(finite.abs().max()) if finite.numel() else 0.0
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
     errors = (torchs_own.double() - exact).abs()
     errors = errors[errors.isfinite()]
-    tolerance = 2 * float(errors.max() if errors.numel() else 0.0) + rounding
-    close = (got.double() - exact).abs() <= tolerance
+    own_error = float(errors.max()) if errors.numel() else 0.0
+    allowed = 2 * own_error + (torch.finfo(got.dtype).eps + tolerance) * largest
+    close = (got.double() - exact).abs() <= allowed
     same = (got.double() == exact) | (got.isnan() & exact.isnan())
     return ~(close | same)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,7 @@ class Definition:
 
     Attributes:
         id: the lesson's number and the exercise's: "00-2".
-        title: in a few words, in lower case; with the id it names the solution's module.
+        title: in a few words; with the id it names the solution's module.
         function: the name of the function that the learner writes.
         specification: what that function is to compute, in plain Python and torch; it runs.
         cases: tried in order. On the first one every mutant but the subtle ones fails.
@@ -128,6 +129,8 @@ class Definition:
             tuple of such.
         is_contiguous: whether the outputs of that launch have to be contiguous.
         budget: from a case's arguments, what the answer may use; None where only the result counts.
+        tolerance: an error that is allowed besides those that torch's own result has, as a share of the
+            largest value; for sums whose order is free, and for what a method of one's own has to round.
     """
 
     id: str
@@ -142,6 +145,7 @@ class Definition:
     returns_launch: bool = False
     is_contiguous: bool = False
     budget: Callable[..., Budget] | None = None
+    tolerance: float = 0.0
 
     @property
     def name(self) -> str:
@@ -156,7 +160,8 @@ class Definition:
     @property
     def solution_file(self) -> Path:
         """The module of the solution: its docstring explains, its code is what a learner would write."""
-        return SOLUTIONS / f"ex_{self.name.replace('-', '_').replace(' ', '_')}.py"
+        name = re.sub(r"\W+", "_", self.name.lower())
+        return SOLUTIONS / f"ex_{name}.py"
 
     def solution_source(self) -> str:
         """The text of that module."""

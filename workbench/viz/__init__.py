@@ -3,10 +3,19 @@
 from workbench.viz.bank_strips import bank_strip, describe_bank_strip
 from workbench.viz.heat_maps import HeatMapWidget, describe_heat_map, heat_map
 from workbench.viz.layout_maps import LayoutWidget, describe_layout_map, layout_map
+from workbench.viz.numerics import (
+    NumericsWidget,
+    describe_summation_errors,
+    describe_variance_errors,
+    summation_errors,
+    variance_errors,
+)
 from workbench.viz.points import YOUR_KERNEL
+from workbench.viz.reduction_trees import ReductionTreeWidget, describe_reduction_tree, reduction_tree
 from workbench.viz.roofline import bandwidth_figure, describe, describe_bandwidth, roofline_figure
 from workbench.viz.roofline_widget import RooflineWidget
 from workbench.viz.sector_strips import coalescing_strip, describe_coalescing_strip
+from workbench.viz.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps
 from workbench.viz.source_widget import SourceLensWidget, describe_source_lens, source_lens
 from workbench.viz.style import Picture, figure_png, figure_style
 from workbench.viz.tile_map import TileMapWidget, describe_tile_map, tile_map_figure
@@ -19,8 +28,11 @@ __all__ = [
     "FigureWidget",
     "HeatMapWidget",
     "LayoutWidget",
+    "NumericsWidget",
     "Picture",
+    "ReductionTreeWidget",
     "RooflineWidget",
+    "SoftmaxStepperWidget",
     "SourceLensWidget",
     "TileMapWidget",
     "TraceMapWidget",
@@ -33,15 +45,23 @@ __all__ = [
     "describe_coalescing_strip",
     "describe_heat_map",
     "describe_layout_map",
+    "describe_reduction_tree",
+    "describe_softmax_steps",
     "describe_source_lens",
+    "describe_summation_errors",
     "describe_tile_map",
     "describe_trace_map",
+    "describe_variance_errors",
     "figure_png",
     "figure_style",
     "heat_map",
     "layout_map",
+    "reduction_tree",
     "roofline_figure",
+    "softmax_steps",
     "source_lens",
+    "summation_errors",
     "tile_map_figure",
     "trace_map",
+    "variance_errors",
 ]

@@ -1,0 +1,697 @@
+# %% [markdown]
+# # Normalization: layer norm and RMS norm, forward and backward
+#
+# You will build
+#
+# - layer norm in one kernel that reads its row once;
+# - a variance by the textbook's formula, which can lose every digit, and by Welford's,
+#   which does not, on rows of any length;
+# - the gradients: derived, checked by finite differences and by autograd, and computed
+#   in one kernel for rows and weights at once.
+#
+# **Time:** 60 minutes. **You need:** Python, and
+# [lesson 03](03_tile_reduction.ipynb)'s reductions. Kernels run in the interpreter and
+# are compiled for GPUs that need not be here; how fast they are was recorded on an
+# H200.
+#
+# **Out of scope:** batch norm and group norm (the same template with other rows and
+# columns, in a later lesson); second derivatives.
+
+# %%
+from workbench import Launch, Step, Work, device, lens, look, ops, runtime, teach, viz
+from workbench.bench import recording
+from workbench.kernels import normalization
+from workbench.kernels.tile import reduce
+
+import inspect
+
+import matplotlib.pyplot as plt
+import torch
+import triton
+import triton.language as tl
+from IPython.display import Markdown
+
+# %% [markdown]
+# ## The idea: two moments of a row
+#
+# Layer norm makes each row of a matrix have mean 0 and variance 1, and then scales and
+# shifts its columns by a weight and a bias that are learned:
+#
+# $$y_j = \frac{x_j - \mu}{\sqrt{\sigma^2 + \epsilon}} \, w_j + b_j, \qquad
+# \mu = \frac{1}{n} \sum_j x_j, \qquad \sigma^2 = \frac{1}{n} \sum_j (x_j - \mu)^2$$
+#
+# ($\epsilon$ is small, and keeps a constant row from dividing by 0.) Two reductions of a
+# row, and then every element is made anew: a row operator, as the softmax is.
+#
+# Count some 8 FLOPs an element. **Predict.** In fp16, with each element read once and
+# written once: what is the intensity?
+
+# %%
+intensity = teach.predict(
+    "Intensity of layer norm in fp16", guess=None, unit="FLOP per byte"
+)
+
+# %%
+n = 4096 * 4096
+intensity.reveal(
+    Work(flops=8 * n, bytes=2 * 2 * n).intensity,
+    because="8 FLOPs for 2 bytes read and 2 bytes written.",
+)
+
+# %% [markdown]
+# A GPU's ridge lies two orders of magnitude higher. So layer norm is bound by memory,
+# and all that counts is that the row is read *once*.
+#
+# ## The reference
+
+# %%
+here = device.current()
+functional = torch.nn.functional
+x = torch.tensor([[1.0, 2.0, 3.0, 6.0]], device=here.torch_device)
+print([round(value, 4) for value in functional.layer_norm(x, (4,))[0].tolist()])
+
+# %% [markdown]
+# ## Step 1: a row, one tile
+#
+# The row is loaded once and stays in registers: its mean, the squares around the mean,
+# the result.
+
+
+# %%
+@triton.jit
+def layer_norm_row_kernel(
+    x_pointer,
+    weight_pointer,
+    bias_pointer,
+    output_pointer,
+    columns,
+    epsilon,
+    COLUMNS: tl.constexpr,
+):
+    start_of_row = tl.program_id(axis=0) * columns
+    column = tl.arange(0, COLUMNS)
+    inside = column < columns
+    x = tl.load(x_pointer + start_of_row + column, mask=inside, other=0.0).to(
+        tl.float32
+    )
+    mean = tl.sum(x, axis=0) / columns
+    centered = tl.where(inside, x - mean, 0.0)
+    variance = tl.sum(centered * centered, axis=0) / columns
+    weight = tl.load(weight_pointer + column, mask=inside)
+    bias = tl.load(bias_pointer + column, mask=inside)
+    result = centered * tl.rsqrt(variance + epsilon) * weight + bias
+    tl.store(output_pointer + start_of_row + column, result, mask=inside)
+
+
+def layer_norm(x, weight, bias, epsilon=1e-5):
+    rows, columns = x.shape
+    output = torch.empty_like(x)
+    return Launch.of(
+        layer_norm_row_kernel,
+        (rows,),
+        x,
+        weight,
+        bias,
+        output,
+        columns,
+        epsilon,
+        outputs=output,
+        COLUMNS=triton.next_power_of_2(columns),
+    )
+
+
+weight, bias = torch.ones(4, device=x.device), torch.zeros(4, device=x.device)
+print([round(value, 4) for value in layer_norm(x, weight, bias).run()[0][0].tolist()])
+
+# %% [markdown]
+# Look at `tl.where`. A row of 1,000 numbers gets a tile of 1,024, and the 24 lanes
+# beyond its end have loaded 0. That is right for the sum. But then the mean is
+# subtracted. **Predict.** Of a row of 1,000 numbers, all of them 5, what would the
+# variance be without `tl.where`?
+
+# %%
+without = teach.predict("Variance of 1,000 fives, without tl.where", guess=None)
+
+# %%
+without.reveal(0.6, because="24 lanes hold 0 − 5 each: 24 · 25 / 1000, not 0.")
+
+# %% [markdown]
+# A masked lane is not an absent lane. What it holds must be neutral *at each reduction
+# anew*.
+#
+# ## Three ways to a variance
+#
+# The kernel goes over the row twice, in registers. A row that does not fit into them
+# would have to be read twice before it is normalized in a third reading. The textbook
+# has a formula for one reading, since $\sigma^2 = \overline{x^2} - \bar{x}^2$: add up
+# $x$ and $x^2$ on the way.
+#
+# **Predict.** A row has the mean 10,000 and the variance 1. What does this formula
+# give in fp32?
+
+# %%
+moments = teach.predict(
+    "mean of x² − mean², in fp32, for a mean of 10,000 and a variance of 1",
+    guess=None,
+    choices=("1 to three digits", "1 to one digit", "wrong in the first digit"),
+)
+
+# %%
+row = 1e4 + lens.numerics.named_row("normal", 4096)
+ways = {
+    method: lens.numerics.variance(row, "fp32", method)
+    for method in ("two moments", "two passes", "welford")
+}
+exact = float(lens.numerics.exact_variance(row, "fp32"))
+off = abs(ways["two moments"] - exact) / exact
+bands = {1e-3: "1 to three digits", 0.1: "1 to one digit"}
+moments.reveal(
+    next(
+        (band for limit, band in bands.items() if off < limit),
+        "wrong in the first digit",
+    ),
+    because="x² is 10⁸, where neighbors in fp32 are 8 apart, and the difference is 1.",
+)
+for method, value in ways.items():
+    print(f"{method:12s} within 0.1 %: {abs(value - exact) / exact < 1e-3}")
+
+# %% [markdown]
+# It can even come out negative, and then the root of it is NaN. This is
+# **cancellation**: two large numbers that agree in their first digits are subtracted,
+# and what is left are their rounding errors. It grows with the square of mean /
+# deviation:
+
+# %%
+spread = lens.numerics.errors_of_variance(dtypes=("fp32",))
+with viz.figure_style():
+    viz.variance_errors(spread)
+    plt.show()
+
+# %% [markdown]
+# *Figure: the relative error of the variance in fp32 against mean over deviation, by
+# method: that of the two moments grows with the square of it, up to the value itself,
+# while two passes and Welford's stay small.*
+#
+# ## Step 2: Welford, one reading without cancellation
+#
+# Keep the mean of what was seen, and $M_2 = \sum (x - \mu)^2$ of what was seen. The
+# $k$-th number $x$ changes them to
+#
+# $$\delta = x - \mu, \qquad \mu' = \mu + \frac{\delta}{k}, \qquad
+# M_2' = M_2 + \delta \, (x - \mu')$$
+#
+# (B. P. Welford, 1962.) Nothing large is ever subtracted from something large. In the
+# package every *lane* keeps such a state of its own, as in lesson 03's sums:
+
+# %%
+print(inspect.getsource(reduce.welford_update.fn))
+
+# %% [markdown]
+# And two states, of $n_a$ and $n_b$ numbers, make the state of all of them, with
+# $\delta = \mu_b - \mu_a$ and $n = n_a + n_b$:
+#
+# $$\mu = \mu_a + \delta \frac{n_b}{n}, \qquad
+# M_2 = M_{2a} + M_{2b} + \delta^2 \frac{n_a n_b}{n}$$
+#
+# (T. Chan, G. Golub and R. LeVeque, 1979.) The last term is what the two parts know of
+# each other: how far their means lie apart. So the state can be reduced like any
+# other, over lanes, warps and programs.
+
+# %%
+print(inspect.getsource(reduce.welford_merge.fn))
+
+# %%
+a, b = torch.tensor(row[:1000]), torch.tensor(row[1000:])
+(mean_a, m2_a), (mean_b, m2_b) = (
+    (part.mean(), ((part - part.mean()) ** 2).sum()) for part in (a, b)
+)
+delta, total = mean_b - mean_a, len(a) + len(b)
+m2 = m2_a + m2_b + delta**2 * len(a) * len(b) / total
+print(torch.allclose(m2 / total, torch.tensor(row).var(unbiased=False)))
+
+# %% [markdown]
+# This is how the shipped layer norm takes rows that are longer than its tiles, and
+# rows that several programs share; where a row fits into registers it does what your
+# kernel does. Which way, a launch tells:
+
+# %%
+for shape in ((4096, 256), (4096, 4096), (4096, 65536), (128, 1_000_000)):
+    empty = torch.empty(shape, dtype=torch.float16)
+    launch = normalization.launch(
+        "layer_norm", empty, 1, epsilon=1e-5, compute_units=132
+    )
+    for step in launch.steps:
+        tile = f"{step.meta['ROWS']} x {step.meta['COLS']}"
+        print(f"{shape}: {step.name}, {step.grid[0]} programs, tiles of {tile}")
+
+# %% [markdown]
+# ## RMS norm
+#
+# One moment fewer: $y_j = x_j \, w_j / \sqrt{\overline{x^2} + \epsilon}$. Nothing is
+# subtracted, so the plain sum of squares is as good as its order of addition. In the
+# package it is the same template with three other functions:
+
+# %%
+for function in (
+    normalization.sum_of_squares,
+    normalization.root_scale,
+    normalization.scaled_weighted,
+):
+    print(inspect.getsource(function.fn))
+
+# %% [markdown]
+# ## Step 3: backward
+#
+# Training needs the gradients. Let $L$ be what is minimized, and let $\dot y_j =
+# \partial L / \partial y_j$ come from the layers above. Write $s = 1 / \sqrt{\sigma^2 +
+# \epsilon}$ and $\hat x_j = (x_j - \mu) s$, so that $y_j = \hat x_j w_j + b_j$.
+#
+# For weight and bias it is short. They act on every row $i$, so
+#
+# $$\dot w_j = \sum_i \dot y_{ij} \hat x_{ij}, \qquad \dot b_j = \sum_i \dot y_{ij}$$
+#
+# An element $x_k$ acts in three ways: on its own $\hat x_k$, on all of them through
+# $\mu$, and on all of them through $s$. With $g_j = \dot y_j w_j$, the gradient at
+# $\hat x_j$, and since $\partial \mu / \partial x_k = 1 / n$ and
+# $\partial s / \partial x_k = -s^2 \hat x_k / n$,
+#
+# $$\dot x_k = s \Big( g_k - \frac{1}{n} \sum_j g_j -
+# \hat x_k \, \frac{1}{n} \sum_j g_j \hat x_j \Big)$$
+#
+# Two means over the row, and then every element anew: a row operator again. Read it
+# as a sentence: of the gradient $g$, what would only shift the row is taken away, and
+# what would only stretch it; both are undone by the normalization anyway.
+#
+# In torch, to be checked in two ways that know nothing of this derivation: by finite
+# differences, and by autograd.
+
+
+# %%
+def gradients(dy, x, w, epsilon=1e-5):
+    mean = x.mean(1, keepdim=True)
+    s = (x.var(1, unbiased=False, keepdim=True) + epsilon).rsqrt()
+    normalized = (x - mean) * s
+    g = dy * w
+    stretch = (g * normalized).mean(1, keepdim=True)
+    dx = s * (g - g.mean(1, keepdim=True) - normalized * stretch)
+    return dx, (dy * normalized).sum(0), dy.sum(0)
+
+
+generator = torch.Generator().manual_seed(0)
+xs, dy = (torch.randn(3, 5, generator=generator).double() for _ in range(2))
+w, b = (torch.randn(5, generator=generator).double() for _ in range(2))
+dx, dw, db = gradients(dy, xs, w)
+
+
+def loss(x):
+    return (functional.layer_norm(x, (5,), w, b) * dy).sum()
+
+
+step = 1e-6
+by_differences = torch.zeros_like(xs)
+for i in range(3):
+    for j in range(5):
+        nudge = torch.zeros_like(xs)
+        nudge[i, j] = step
+        by_differences[i, j] = (loss(xs + nudge) - loss(xs - nudge)) / (2 * step)
+print("finite differences agree:", torch.allclose(dx, by_differences, atol=1e-7))
+
+leaves = [tensor.clone().requires_grad_() for tensor in (xs, w, b)]
+(functional.layer_norm(leaves[0], (5,), *leaves[1:]) * dy).sum().backward()
+agree = [torch.allclose(a, b.grad) for a, b in zip((dx, dw, db), leaves, strict=True)]
+print("autograd agrees:", agree)
+
+# %% [markdown]
+# ## Step 4: the gradients in one kernel
+#
+# A kernel for $\dot x$ reads $x$ and $\dot y$ and writes $\dot x$. The gradients of
+# weight and bias need the same two tensors, but summed over *rows*. **Predict.** If
+# they get a kernel of their own, how much more is moved than by one kernel for all?
+
+# %%
+apart = teach.predict("Bytes of two kernels over those of one", guess=None)
+
+# %%
+apart.reveal(
+    round(5 / 3, 2),
+    because="x and dy read and dx written, and then x and dy read again: 5 over 3.",
+    tolerance=0.01,
+)
+
+# %% [markdown]
+# So let each program take several rows, one after the other, and keep two rows of sums
+# in registers on the way. In the end it leaves them in memory, and a second step adds
+# them up: the two-step reduction of lesson 03. The mean and $s$ of each row are kept
+# from the forward pass: 8 bytes a row, against another reduction.
+
+
+# %%
+@triton.jit
+def layer_norm_backward_kernel(
+    x_pointer,
+    dy_pointer,
+    weight_pointer,
+    mean_pointer,
+    scale_pointer,
+    dx_pointer,
+    parts_pointer,
+    rows,
+    columns,
+    COLUMNS: tl.constexpr,
+):
+    column = tl.arange(0, COLUMNS)
+    inside = column < columns
+    weight = tl.load(weight_pointer + column, mask=inside, other=0.0)
+    dw = tl.zeros([COLUMNS], tl.float32)
+    db = tl.zeros([COLUMNS], tl.float32)
+    for row in range(tl.program_id(axis=0), rows, tl.num_programs(axis=0)):
+        x = tl.load(x_pointer + row * columns + column, mask=inside, other=0.0)
+        dy = tl.load(dy_pointer + row * columns + column, mask=inside, other=0.0)
+        mean, scale = tl.load(mean_pointer + row), tl.load(scale_pointer + row)
+        normalized = (x - mean) * scale
+        g = dy * weight
+        shift = tl.sum(g, axis=0) / columns
+        stretch = tl.sum(g * normalized, axis=0) / columns
+        dx = scale * (g - shift - normalized * stretch)
+        tl.store(dx_pointer + row * columns + column, dx, mask=inside)
+        dw += dy * normalized
+        db += dy
+    part = parts_pointer + tl.program_id(axis=0) * 2 * columns
+    tl.store(part + column, dw, mask=inside)
+    tl.store(part + columns + column, db, mask=inside)
+
+
+@triton.jit
+def column_sum_kernel(x_pointer, output_pointer, rows, columns, TILE: tl.constexpr):
+    column = tl.program_id(axis=0) * TILE + tl.arange(0, TILE)
+    inside = column < columns
+    total = tl.zeros([TILE], tl.float32)
+    for row in range(rows):
+        total += tl.load(x_pointer + row * columns + column, mask=inside, other=0.0)
+    tl.store(output_pointer + column, total, mask=inside)
+
+
+def layer_norm_backward(dy, x, weight, mean, scale, programs=4):
+    rows, columns = x.shape
+    dx = torch.empty_like(x)
+    parts = torch.empty(programs, 2, columns, device=x.device)
+    of_weights = torch.empty(2, columns, device=x.device)
+    tile = triton.next_power_of_2(columns)
+    first = Step(
+        layer_norm_backward_kernel,
+        (programs,),
+        (x, dy, weight, mean, scale, dx, parts, rows, columns),
+        {"COLUMNS": tile},
+    )
+    second = Step(
+        column_sum_kernel,
+        (triton.cdiv(2 * columns, tile),),
+        (parts, of_weights, programs, 2 * columns),
+        {"TILE": tile},
+    )
+    return Launch((first, second), (dx, of_weights))
+
+
+x32, dy32 = xs.float().to(here.torch_device), dy.float().to(here.torch_device)
+w32 = w.float().to(here.torch_device)
+mean = x32.mean(1)
+scale = (x32.var(1, unbiased=False) + 1e-5).rsqrt()
+backward = layer_norm_backward(dy32, x32, w32, mean, scale)
+got_dx, got_weights = (each.cpu().double() for each in backward.run())
+print("dx:", torch.allclose(got_dx, dx, atol=1e-6))
+print("dw, db:", torch.allclose(got_weights, torch.stack((dw, db)), atol=1e-6))
+
+# %% [markdown]
+# Nothing in `column_sum_kernel` reduces within a tile: every column is summed down by
+# the lane that holds it. Reductions over the *other* dimension need no meeting of lanes
+# at all.
+#
+# Step through the programs: four of them share nine rows. Which ones does program 1
+# take?
+
+# %% tags=["widget"]
+tall, up = (torch.randn(9, 24, generator=generator) for _ in range(2))
+tall, up = tall.to(here.torch_device), up.to(here.torch_device)
+statistics = (tall.mean(1), (tall.var(1, unbiased=False) + 1e-5).rsqrt())
+nine_rows = layer_norm_backward(up, tall, torch.ones_like(tall[0]), *statistics)
+trace, _ = lens.trace(nine_rows)
+viz.TraceMapWidget(trace)
+
+# %% [markdown]
+# ## The gradients that ship
+
+# %%
+print(inspect.getsource(normalization.norm_backward_kernel.fn))
+
+# %% [markdown]
+# It is yours, with
+#
+# - **`WHOLE`, `FINISH`, `APPLY` and `NORMALIZED`** as arguments: RMS norm has the same
+#   kernel;
+# - **several rows to a tile**, `ROWS`, where rows are short;
+# - **`VECTORS`**: weight and bias, the weight alone, or neither;
+# - for rows that do not fit into registers together with two rows of sums, two kernels
+#   after all: 5 over 3, as you counted.
+#
+# `ops.layer_norm` and `ops.rms_norm` are differentiable by it:
+
+# %%
+leaf = tall.clone().requires_grad_()
+(ops.layer_norm(leaf, (24,)) * up).sum().backward()
+by_hand = gradients(up.double(), tall.double(), torch.ones_like(up[0]).double())[0]
+print(torch.allclose(leaf.grad.double(), by_hand, atol=1e-5))
+
+# %% [markdown]
+# ## Check it
+#
+# Ragged rows, several seeds, a mean far from 0; into outputs filled with NaN, and with
+# programs shuffled.
+
+# %%
+for seed, (rows, columns) in enumerate([(1, 1), (5, 17), (3, 1000), (7, 1025)]):
+    generator = torch.Generator().manual_seed(seed)
+    a = 100 + torch.randn(rows, columns, generator=generator)
+    da = torch.randn(rows, columns, generator=generator)
+    w, b = (torch.randn(columns, generator=generator) for _ in range(2))
+    exact = functional.layer_norm(a.double(), (columns,), w.double(), b.double())
+    mine = runtime.interpret(layer_norm(a, w, b), poison=True, seed=seed).outputs[0]
+    torch.testing.assert_close(mine.double(), exact, rtol=1e-3, atol=1e-3)
+    mean, scale = a.mean(1), (a.var(1, unbiased=False) + 1e-5).rsqrt()
+    launch = layer_norm_backward(da, a, w, mean, scale)
+    outputs = runtime.interpret(launch, poison=True, seed=seed).outputs
+    dx, dw, db = gradients(da.double(), a.double(), w.double())
+    torch.testing.assert_close(outputs[0].double(), dx, rtol=1e-2, atol=1e-2)
+    of_weights = torch.stack((dw, db))
+    torch.testing.assert_close(outputs[1].double(), of_weights, rtol=1e-2, atol=1e-2)
+    moved = [tensor.to(here.torch_device) for tensor in (a, w, b)]
+    shipped = ops.layer_norm(moved[0], (columns,), *moved[1:]).cpu()
+    torch.testing.assert_close(shipped.double(), exact, rtol=1e-3, atol=1e-3)
+    print(f"{rows} x {columns:4d}: forward, backward and the shipped one agree")
+
+# %% [markdown]
+# The tolerance is wide on purpose: at a mean of 100, an fp32 number has lost two of
+# its seven digits before the kernel begins. What this does *not* prove: that yours
+# take fp16, other strides, or rows that are longer than a tile.
+#
+# ## Look inside
+#
+# Select the lines of the two `tl.sum`: each has its shuffles and its barrier.
+
+# %% tags=["widget"]
+two_rows, vectors = torch.randn(2, 2, 1024, generator=generator).to(here.torch_device)
+look.source_lens(layer_norm(two_rows, *vectors))
+
+# %% [markdown]
+# ## Measure
+#
+# Layer norm and RMS norm of the package in fp16, against torch and torch.compile,
+# forward and backward. The last column is what a call costs the CPU.
+
+# %% tags=["nbval-ignore-output"]
+run = recording.latest_run(recording.shipped("nvidia-h200"), op="layer_norm")
+columns = ("problem", "provider", "ms", "GB/s", "mode", "launch us")
+forward = recording.select(run, op="layer_norm", dtype="fp16")
+Markdown(recording.table(forward, "markdown", columns))
+
+# %% tags=["nbval-ignore-output"]
+forward = recording.select(run, op="rms_norm", dtype="fp16")
+Markdown(recording.table(forward, "markdown", columns))
+
+# %% tags=["nbval-ignore-output"]
+backward = recording.select(run, op="layer_norm_backward", dtype="fp16")
+Markdown(recording.table(backward, "markdown", columns))
+
+# %% [markdown]
+# How much faster than the better one of torch and torch.compile is each? Above 1 the
+# package is ahead.
+
+# %%
+names = ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
+problems = list(dict.fromkeys(line.problem for line in forward))
+with viz.figure_style() as palette:
+    figure, axes = plt.subplots(figsize=(9, 4.2))
+    for number, name in enumerate(names):
+        ahead = []
+        for problem in problems:
+            lines = recording.select(run, op=name, dtype="fp16")
+            by = {x.provider: x.median_ms for x in lines if x.problem == problem}
+            ahead.append(min(by["torch"], by["torch.compile"]) / by["workbench"])
+        place = [index + (number - 1.5) * 0.2 for index in range(len(problems))]
+        axes.bar(place, ahead, 0.18, label=name)
+    axes.axhline(1, color=palette.ink, linestyle="--")
+    axes.set_xticks(range(len(problems)), problems, rotation=20, ha="right")
+    axes.set_ylabel("time of the better of both / ours")
+    axes.set_title(f"fp16, recorded on {run[0].device}, {run[0].when[:10]}", loc="left")
+    axes.legend(fontsize=9, ncols=2)
+    plt.tight_layout()
+    plt.show()
+
+# %% [markdown]
+# *Figure: for eight shapes and four operators, bars of the time of the better of torch
+# and torch.compile over that of the package, with a line at 1.*
+#
+# On 16,384 rows of 4,096, layer norm takes
+# {{recording device=nvidia-h200 op=layer_norm provider=workbench dtype=fp16 rows=16384 cols=4096 show=ms}}
+# and moves
+# {{recording device=nvidia-h200 op=layer_norm provider=workbench dtype=fp16 rows=16384 cols=4096 show=GB/s}}.
+# Its gradients take
+# {{recording device=nvidia-h200 op=layer_norm_backward provider=workbench dtype=fp16 rows=16384 cols=4096 show=ms}}
+# for three times the matrix instead of twice.
+#
+# Where the rows are shortest all that is left is latency: a program waits for its row,
+# reduces it, waits for the second reduction, and stores; 4,096 rows of 256 are over
+# before the memory gets going.
+#
+# ## Your turn
+#
+# ### Exercise 04-1: the variance of a long row
+#
+# The variance (not the unbiased one) of each row, tile by tile, with each element
+# loaded once. The rows have large means: the two moments will not do.
+
+
+# %%
+@triton.jit
+def variance_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
+    pass
+
+
+def variance(x):
+    rows, columns = x.shape
+    output = torch.empty(rows, device=x.device)
+    return Launch.of(
+        variance_kernel, (rows,), x, output, columns, outputs=output, BLOCK_SIZE=64
+    )
+
+
+teach.exercise("04-1").check(variance)
+
+# %% [markdown]
+# {{solution 04-1}}
+
+# %% [markdown]
+# ### Exercise 04-2: add, then normalize
+#
+# In a transformer, a layer's output is added to what went around it, and the sum is
+# normalized: $h = x + r$, and $y = h \, w / \sqrt{\overline{h^2} + \epsilon}$. Both are
+# needed, $y$ by the next layer, $h$ to go around it. One kernel: each input is loaded
+# once, each output stored once.
+
+
+# %%
+@triton.jit
+def add_rms_norm_kernel(
+    x_pointer,
+    residual_pointer,
+    weight_pointer,
+    normalized_pointer,
+    added_pointer,
+    columns,
+    eps,
+    BLOCK_SIZE: tl.constexpr,
+):
+    pass
+
+
+def add_rms_norm(x, residual, weight, eps):
+    rows, columns = x.shape
+    normalized, added = torch.empty_like(x), torch.empty_like(x)
+    return Launch.of(
+        add_rms_norm_kernel,
+        (rows,),
+        x,
+        residual,
+        weight,
+        normalized,
+        added,
+        columns,
+        eps,
+        outputs=(normalized, added),
+        BLOCK_SIZE=triton.next_power_of_2(columns),
+    )
+
+
+teach.exercise("04-2").check(add_rms_norm)
+
+# %% [markdown]
+# {{solution 04-2}}
+
+# %% [markdown]
+# ### Exercise 04-3: RMS norm, backward
+#
+# The gradient of x. First derive it: with $r = 1 / \sqrt{\overline{x^2} + \epsilon}$
+# and $g_j = \dot y_j w_j$, an element acts on its own output, and on all of them
+# through $r$. You should arrive at
+#
+# $$\dot x_k = r \Big( g_k - x_k \, r^2 \, \frac{1}{n} \sum_j g_j x_j \Big)$$
+#
+# Each input is loaded once.
+
+
+# %%
+@triton.jit
+def rms_norm_backward_kernel(
+    x_pointer,
+    weight_pointer,
+    dy_pointer,
+    dx_pointer,
+    columns,
+    eps,
+    BLOCK_SIZE: tl.constexpr,
+):
+    pass
+
+
+def rms_norm_backward(x, weight, dy, eps):
+    rows, columns = x.shape
+    dx = torch.empty_like(x)
+    return Launch.of(
+        rms_norm_backward_kernel,
+        (rows,),
+        x,
+        weight,
+        dy,
+        dx,
+        columns,
+        eps,
+        outputs=dx,
+        BLOCK_SIZE=triton.next_power_of_2(columns),
+    )
+
+
+teach.exercise("04-3").check(rms_norm_backward)
+
+# %% [markdown]
+# {{solution 04-3}}
+
+# %% [markdown]
+# ## Takeaways
+#
+# - Normalizations are bound by memory: read the row once, keep it in registers.
+# - The difference of two moments cancels; Welford's state does not, and it merges.
+# - A masked lane needs a neutral value before each reduction, not only when loaded.
+# - A gradient is a row operator too. Check it by finite differences before it is fast.
+# - Sums over rows ride along with a pass over rows, as parts that a second step adds up.
+#
+# **Next:** [07, inside the compiler](07_inside_the_compiler.ipynb) reads what became of
+# such kernels. Back to [00, start here](00_start_here.ipynb).

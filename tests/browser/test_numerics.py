@@ -1,0 +1,77 @@
+"""The numerics microscope in JupyterLab: it appears, its controls move the picture, and nothing complains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.browser.conftest import Lab, OpenNotebook, opened
+from tools import lessons
+
+pytestmark = pytest.mark.browser
+
+CELL = """
+from workbench.lens import numerics
+from workbench.viz.numerics import NumericsWidget
+
+microscope = NumericsWidget(numerics.errors_of_named_row)
+microscope
+"""
+SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
+
+
+@pytest.fixture
+def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
+    cells = [new_code_cell(CELL)]
+    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "numerics.ipynb")
+    with opened(browser, lab, "numerics.ipynb") as notebook:
+        notebook.run_all()
+        notebook.output(0).locator("img").wait_for()
+        yield notebook
+
+
+def choice(notebook: OpenNotebook, label: str) -> Locator:
+    return notebook.output(0).get_by_label(label, exact=True)
+
+
+def test_the_microscope_follows_its_controls(notebook: OpenNotebook) -> None:
+    shown = notebook.output(0)
+    expect(shown).to_contain_text("adding changes nothing from element 2,048 on.")
+    alt = shown.locator("img").get_attribute("alt")
+    assert alt is not None
+    assert alt.startswith("Error of the sum of ones against the number of elements, 1 to 16,384; ")
+
+    before = notebook.pictures(0)
+    choice(notebook, "dtype").select_option("bf16")
+    assert notebook.wait_for_change(0, before, SECONDS)
+    expect(shown).to_contain_text("one by one: 256, error")
+
+    before = notebook.pictures(0)
+    slider = shown.get_by_role("slider")
+    slider.focus()
+    slider.press("ArrowLeft")
+    assert notebook.wait_for_change(0, before, SECONDS)
+    expect(shown).to_contain_text("Exact sum of 8,192 elements in bf16: 8192.")
+
+    before = notebook.pictures(0)
+    choice(notebook, "row").select_option("normal")
+    assert notebook.wait_for_change(0, before, SECONDS)
+
+    before = notebook.pictures(0)
+    choice(notebook, "theme").select_option("dark")
+    assert notebook.wait_for_change(0, before, SECONDS)
+    assert notebook.complaints() == []
+
+
+def test_the_microscope_stays_in_a_dark_page(notebook: OpenNotebook) -> None:
+    notebook.use_theme("Dark")
+    before = notebook.pictures(0)
+    assert before
+    choice(notebook, "dtype").select_option("fp32")
+    assert notebook.wait_for_change(0, before, SECONDS)
+    expect(notebook.output(0)).to_contain_text("Exact sum of 16,384 elements in fp32: 16384.")
+    assert notebook.complaints() == []

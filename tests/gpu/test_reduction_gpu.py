@@ -1,0 +1,267 @@
+"""Reductions on a GPU: right in each way that programs share the work, at any size, the same in every run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from tests.gpu import test_ops_gpu
+from tests.gpu.test_ops_gpu import bits, numbers
+from tests.ops.test_reduction import OF_ONE, OF_SEVERAL, assert_as_torch
+from workbench import ops
+from workbench.errors import TensorMismatchError
+from workbench.kernels import reduction
+
+pytestmark = pytest.mark.gpu
+
+many = test_ops_gpu.many
+
+NAMES = OF_SEVERAL + OF_ONE
+HALVES_AND_SINGLES = [torch.float32, torch.float16, torch.bfloat16]
+
+# Each new kernel takes the compiler up to a second: the tests share these shapes. Rows of no tile's length.
+RAGGED = (1023, 515)
+
+# How programs share the work on 132 compute units, in fp32, by shape, dimension and how the tensor lies.
+WAYS: dict[str, tuple[tuple[int, ...], int | tuple[int, ...] | None, str]] = {
+    "several rows a program": ((200001, 33), 1, "dense"),
+    "several tiles a row": ((530, 20001), 1, "dense"),
+    "persistent": ((8501, 16383), 1, "dense"),
+    "tiles that fit": ((1024, 4096), 1, "dense"),
+    "rows split": ((8, 300001), 1, "dense"),
+    "all of it": ((495, 5333), None, "dense"),
+    "rows are neighbors, split": ((5001, 701), 0, "dense"),
+    "rows are neighbors": ((201, 135301), 0, "dense"),
+    "the middle one": ((200, 2560, 3), 1, "dense"),
+    "several dimensions": ((15, 160, 1024), (0, 2), "dense"),
+    "sliced": (RAGGED, 1, "sliced"),
+    "stride 0": (RAGGED, 1, "expanded"),
+}
+WAYS_OF_INDICES = [
+    "several tiles a row", "rows split", "all of it", "rows are neighbors, split", "the middle one",
+]  # fmt: skip
+
+
+def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
+    """Such a tensor with these elements; if expanded, with those of its first row."""
+    if layout == "sliced":
+        return torch.stack([x, x + 1], -1).flatten(-2)[..., ::2]
+    return x[:1].expand(x.shape) if layout == "expanded" else x
+
+
+def whole_numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """-3 to 3: sums of them are exact in fp32."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randint(-3, 4, shape, generator=generator, device="cuda").to(dtype)
+
+
+def sample(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Elements of which the result says something."""
+    x = numbers(shape, torch.float32)
+    if name == "prod":
+        x = 1 + x / 300  # the product of 500 normal numbers is 0 in fp32
+    if name in ("any", "all"):
+        x[::3] = 0
+        x[1::3, 7] = 0
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", HALVES_AND_SINGLES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_accuracy(name: str, dtype: torch.dtype) -> None:
+    x = sample(name, RAGGED, dtype)
+    assert_as_torch(name, x, dim=1)
+    assert_as_torch(name, x, dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("p", [1, 3, math.inf])
+def test_norms(p: float) -> None:
+    assert_as_torch("norm", numbers(RAGGED, torch.float32), p, dim=1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ways(way: str) -> None:
+    """Sums that round, and sums of whole numbers, from which no element may be missing."""
+    shape, dim, layout = WAYS[way]
+    options = {} if dim is None else {"dim": dim}
+    assert_as_torch("sum", laid(numbers(shape, torch.float32), layout), **options)
+    assert_as_torch("sum", laid(whole_numbers(shape, torch.float32), layout), exact=True, **options)
+
+
+def first_extreme(x: torch.Tensor, dim: int | None, sign: int) -> torch.Tensor:
+    """The first index of the largest element (sign 1) or the smallest (-1), or of the first NaN."""
+    rows = x.flatten() if dim is None else x.movedim(dim, -1)
+    extreme = (rows * sign).amax(-1, keepdim=True) * sign
+    is_it = (rows == extreme) | (rows.isnan() & extreme.isnan())
+    index = torch.arange(rows.shape[-1], device=x.device)
+    return torch.where(is_it, index, rows.shape[-1]).amin(-1)
+
+
+@pytest.mark.parametrize("way", WAYS_OF_INDICES)
+@pytest.mark.parametrize("has_nan", [False, True])
+def test_of_equals_the_first(way: str, has_nan: bool) -> None:
+    """Of a few whole numbers many are the largest, and in a row lie none, one or several NaN."""
+    shape, dim, layout = WAYS[way]
+    assert dim is None or isinstance(dim, int)
+    x = whole_numbers(shape, torch.float16)
+    if has_nan:
+        cols = x.numel() if dim is None else shape[dim]
+        x[torch.rand(shape, device="cuda") < 1 / cols] = math.nan
+    x = laid(x, layout)
+    expected = first_extreme(x, dim, 1)
+    assert torch.equal(ops.argmax(x, dim), expected)
+    if way == "rows split":
+        values, indices = ops.max(x, 1)
+        assert torch.equal(indices, expected)
+        torch.testing.assert_close(values, x.amax(1), rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(ops.argmin(x, dim), first_extreme(x, dim, -1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_no_number(name: str) -> None:
+    x = sample(name, RAGGED, torch.float32)
+    for row, specials in enumerate(
+        (
+            [math.nan], [math.inf], [-math.inf], [math.inf, -math.inf], [-math.inf, math.inf, math.nan],
+            [math.nan, math.inf], [math.nan] * 515, [math.inf] * 515, [-math.inf] * 515,
+        )
+    ):  # fmt: skip
+        x[row, 515 - len(specials) :] = torch.tensor(specials, device="cuda")
+    assert_as_torch(name, x, dim=1)
+
+
+def assert_repeatable(name: str, x: torch.Tensor, dim: int) -> None:
+    """Bit for bit the same five times, the last time in memory in which whatever is not written is NaN."""
+
+    def parts() -> list[torch.Tensor]:
+        result = getattr(ops, name)(x, dim=dim)
+        return [result] if isinstance(result, torch.Tensor) else list(result)
+
+    first = parts()
+    for number in range(4):
+        torch.use_deterministic_algorithms(number == 3)  # then torch.empty fills what it gives
+        try:
+            again = parts()
+        finally:
+            torch.use_deterministic_algorithms(False)
+        assert all(torch.equal(bits(a), bits(b)) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_bits_in_every_run(name: str) -> None:
+    assert_repeatable(name, sample(name, RAGGED, torch.float32), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        *((name, "rows split") for name in ("sum", "mean", "norm")),
+        ("sum", "rows are neighbors, split"),
+    ],
+)
+def test_the_same_bits_in_every_run_of_split_rows(name: str, way: str) -> None:
+    shape, dim, _ = WAYS[way]
+    assert isinstance(dim, int)
+    assert_repeatable(name, numbers(shape, torch.float32), dim)
+
+
+def test_the_same_bits_of_split_rows_with_indices() -> None:
+    for name in ("argmax", "max"):
+        assert_repeatable(name, whole_numbers(WAYS["rows split"][0], torch.float16), 1)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("sum", RAGGED), ("sum", (8, 300001)), ("amax", RAGGED)])
+def test_poisoned_and_guarded(name: str, shape: tuple[int, ...]) -> None:
+    """Every result is written, and none beside them."""
+    x = numbers(shape, torch.float32)
+    memory = torch.full((shape[0] + 2 * 4096,), math.nan, device="cuda")
+    inside = memory[4096 : 4096 + shape[0]]
+    reduction.launch(x, (1,), inside, reduction=name).run()
+    torch.testing.assert_close(inside, getattr(torch, name)(x, dim=1), rtol=1e-4, atol=1e-3)
+    inside.fill_(math.nan)
+    assert memory.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", HALVES_AND_SINGLES, ids=str)
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_gradients(name: str, dtype: torch.dtype) -> None:
+    x = numbers(RAGGED, dtype).requires_grad_()
+    direction = numbers(RAGGED[:1], dtype, 1)
+    ours, torchs, exact = (
+        torch.autograd.grad(function(leaf, dim=1), leaf, direction.to(leaf.dtype))[0]
+        for function, leaf in (
+            (getattr(ops, name), x),
+            (getattr(torch, name), x),
+            (getattr(torch, name), x.detach().double().requires_grad_()),
+        )
+    )
+    assert (ours.dtype, ours.shape) == (torchs.dtype, torchs.shape)
+    off, theirs = ((t.double() - exact).abs().max().item() for t in (ours, torchs))
+    assert off <= 2 * theirs + exact.abs().max().item() * torch.finfo(dtype).eps
+
+
+def test_a_mix_of_devices() -> None:
+    """As torch refuses it: a RuntimeError."""
+    x = numbers(RAGGED, torch.float32)
+    on_cpu = x.cpu()
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("max", (x, on_cpu), {}),
+        ("min", (on_cpu, x), {}),
+        ("sum", (x, 1), {"out": torch.empty(1023)}),
+        ("amax", (x, 1), {"out": torch.empty(1023)}),
+        ("argmax", (x, 1), {"out": torch.empty(1023, dtype=torch.int64)}),
+    ]
+    for name, arguments, options in calls:
+        with pytest.raises(RuntimeError):
+            getattr(torch, name)(*arguments, **options)
+        with pytest.raises(TensorMismatchError):
+            getattr(ops, name)(*arguments, **options)
+    with pytest.raises(TensorMismatchError, match=r"tensors on cpu, while kernels run on .*device='cuda'"):
+        ops.sum(on_cpu, 1)
+
+
+def small_numbers(length: int) -> torch.Tensor:
+    """0 to 6 over and over, as int8, with a period that no tile has."""
+    period = (torch.arange(2**20 - 3, device="cuda") % 7).to(torch.int8)
+    return period.repeat(-(-length // len(period)))[:length]
+
+
+def assert_all_counted(length: int) -> None:
+    """The sum of so many elements; the largest, and where it is first."""
+    x = small_numbers(length)
+    x[-5], x[-2] = 100, 100
+    assert ops.sum(x).item() == sum(part.sum().item() for part in x.split(2**28))
+    assert ops.argmax(x).item() == length - 5
+    assert ops.amax(x).item() == 100
+
+
+def test_more_than_two_to_the_31_elements(many: int) -> None:
+    assert_all_counted(many + 1025)
+
+
+def test_an_index_beyond_two_to_the_31_in_halves(many: int) -> None:
+    x = torch.zeros(many + 1025, dtype=torch.float16, device="cuda")
+    x[many + 7], x[many + 900] = math.nan, math.nan
+    assert ops.argmax(x).item() == many + 7
+
+
+def test_more_than_two_to_the_31_rows(many: int) -> None:
+    rows = many + 1025
+    x = small_numbers(2 * rows).view(rows, 2)
+    result = ops.amax(x, 1)
+    for ours, part in zip(result.split(2**28), x.split(2**28), strict=True):
+        assert torch.equal(ours, torch.maximum(part[:, 0], part[:, 1]))
+
+
+def test_more_than_two_to_the_31_elements_across(many: int) -> None:
+    rows = many // 1024 + 3
+    x = small_numbers(rows * 1025).view(rows, 1025)
+    assert torch.equal(ops.sum(x, 0), torch.stack([part.sum(0) for part in x.split(2**17)]).sum(0))
+
+
+def test_as_many_as_32_bits_can_count(many: int) -> None:
+    """One tile more would go beyond: where their number is rounded up, the sum must not be of 32 bits."""
+    assert_all_counted(many - 1)

@@ -1,0 +1,294 @@
+"""Row operators on a GPU: right in each way that programs share rows, at any size, the same in every run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.gpu import test_ops_gpu
+from tests.gpu.test_ops_gpu import bits, numbers
+from workbench import ops
+from workbench.errors import WorkbenchError
+from workbench.kernels import cross_entropy, normalization, softmax
+
+pytestmark = pytest.mark.gpu
+
+many = test_ops_gpu.many
+
+TORCHS: dict[str, Callable[..., torch.Tensor]] = {
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "logsumexp": torch.logsumexp,
+    "cross_entropy": functional.cross_entropy,
+    "layer_norm": functional.layer_norm,
+    "rms_norm": functional.rms_norm,
+}
+ALONG_A_DIMENSION = ["softmax", "log_softmax", "logsumexp"]
+LOGARITHMS = ["log_softmax", "logsumexp", "cross_entropy"]
+
+# Each new kernel takes the compiler up to a second: the tests share these shapes. Rows of no tile's length.
+RAGGED = (1023, 515)
+
+# How programs share the work on 132 compute units, by shape, dimension and how the tensor lies.
+WAYS: dict[str, tuple[tuple[int, ...], int, str]] = {
+    "rows in one tile": (RAGGED, 1, "dense"),
+    "persistent": ((200001, 33), 1, "dense"),
+    "several tiles a row": ((530, 20001), 1, "dense"),
+    "rows split": ((8, 300001), 1, "dense"),
+    "rows are neighbors, split": ((5001, 701), 0, "dense"),
+    "the middle one": ((200, 2560, 3), 1, "dense"),
+    "tiles that fit": ((1024, 4096), 1, "dense"),
+    "sliced": (RAGGED, 1, "sliced"),
+    "transposed": (RAGGED, 1, "transposed"),
+    "stride 0": (RAGGED, 1, "expanded"),
+    "a vocabulary": ((65, 50257), 1, "dense"),
+}
+
+
+def laid(shape: tuple[int, ...], layout: str) -> torch.Tensor:
+    """Normal numbers, three times as far from 0, so that a softmax has peaks."""
+    x = numbers(shape, torch.float32) * 3
+    if layout == "sliced":
+        return torch.stack([x, x + 1], -1).flatten(-2)[..., ::2]
+    if layout == "transposed":
+        return x.t().contiguous().t()
+    return x[:1].expand(shape) if layout == "expanded" else x
+
+
+def given(name: str, x: torch.Tensor) -> list[torch.Tensor]:
+    """`x` and what else the operator takes: weight and bias, or the target classes."""
+    if name == "cross_entropy":
+        generator = torch.Generator("cuda").manual_seed(2)
+        return [x, torch.randint(0, x.shape[1], x.shape[:1], generator=generator, device="cuda")]
+    count = {"layer_norm": 2, "rms_norm": 1}.get(name, 0)
+    return [x, *(1 + numbers(x.shape[-1:], torch.float32, seed).to(x.dtype) for seed in range(count))]
+
+
+def called(
+    function: Callable[..., torch.Tensor], name: str, tensors: Sequence[torch.Tensor], dim: int
+) -> torch.Tensor:
+    x, *others = tensors
+    if name in ALONG_A_DIMENSION:
+        return function(x, dim)
+    return function(x, *others) if name == "cross_entropy" else function(x, x.shape[-1:], *others)
+
+
+def result_and_gradients(
+    function: Callable[..., torch.Tensor],
+    name: str,
+    tensors: Sequence[torch.Tensor],
+    dim: int,
+    rounded_to: torch.dtype,
+) -> list[torch.Tensor]:
+    """The result, and along a random direction of that dtype the gradients of all that has one."""
+    leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
+    result = called(function, name, leaves, dim)
+    direction = numbers(tuple(result.shape), rounded_to, 7).to(result.dtype)
+    followed = [leaf for leaf in leaves if leaf.requires_grad]
+    return [result.detach(), *torch.autograd.grad(result, followed, direction)]
+
+
+def in_float64(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [t.double() if t.is_floating_point() else t for t in tensors]
+
+
+def assert_right(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, least: float = 0.0) -> None:
+    """At most twice as far from float64 as torch, and one rounding of the largest value, or of `least`."""
+    assert (ours.dtype, ours.shape) == (torchs.dtype, torchs.shape)
+    off, theirs = ((t.double() - exact).abs().max().item() for t in (ours, torchs))
+    rounding = max(exact.abs().max().item(), least) * torch.finfo(ours.dtype).eps
+    assert off <= 2 * theirs + rounding, f"{off} off, torch {theirs}, one rounding {rounding}"
+
+
+def assert_as_exact(name: str, x: torch.Tensor, dim: int) -> None:
+    tensors = given(name, x)
+    ours, torchs, exact = (
+        result_and_gradients(function, name, each, dim, x.dtype)
+        for function, each in (
+            (getattr(ops, name), tensors),
+            (TORCHS[name], tensors),
+            (TORCHS[name], in_float64(tensors)),
+        )
+    )
+    # A logarithm of a sum that is rounded is off by that step, however small the result.
+    assert_right(ours[0], torchs[0], exact[0], least=float(name in LOGARITHMS))
+    for gradients in zip(ours[1:], torchs[1:], exact[1:], strict=True):
+        assert_right(*gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", TORCHS)
+def test_accuracy(name: str, dtype: torch.dtype) -> None:
+    assert_as_exact(name, laid(RAGGED, "dense").to(dtype), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        *(
+            ("softmax", way)
+            for way in WAYS
+            if way not in ("rows in one tile", "tiles that fit", "a vocabulary", "rows split")
+        ),
+        *(("layer_norm", way) for way in ("persistent", "several tiles a row", "transposed", "stride 0")),
+        *((name, "rows split") for name in TORCHS if name != "cross_entropy"),
+        ("cross_entropy", "a vocabulary"),
+    ],
+)
+def test_ways(name: str, way: str) -> None:
+    """In fp32, which shows one element that is missing in a row of 300001."""
+    shape, dim, layout = WAYS[way]
+    assert_as_exact(name, laid(shape, layout), dim)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "rms_norm"])
+def test_tiles_that_fit(name: str) -> None:
+    shape, dim, layout = WAYS["tiles that fit"]
+    assert_as_exact(name, laid(shape, layout).half(), dim)
+
+
+@pytest.mark.parametrize("way", ["rows in one tile", "rows split"])
+@pytest.mark.parametrize("name", TORCHS)
+def test_the_same_bits_in_every_run(name: str, way: str) -> None:
+    """Five times, the last time in memory in which whatever is not written is NaN."""
+    if name == "cross_entropy" and way == "rows split":
+        way = "a vocabulary"
+    shape, dim, layout = WAYS[way]
+    tensors = given(name, laid(shape, layout))
+    first = result_and_gradients(getattr(ops, name), name, tensors, dim, torch.float32)
+    for number in range(4):
+        torch.use_deterministic_algorithms(number == 3)  # then torch.empty fills what it gives
+        try:
+            again = result_and_gradients(getattr(ops, name), name, tensors, dim, torch.float32)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        assert all(torch.equal(bits(a), bits(b)) for a, b in zip(first, again, strict=True))
+
+
+def with_specials(x: torch.Tensor) -> torch.Tensor:
+    """Rows that end in NaN, infinities or both; rows of nothing else; and a row that exp overflows."""
+    for row, specials in enumerate(
+        (
+            [math.nan], [math.inf], [-math.inf], [math.inf, -math.inf], [math.inf, math.nan],
+            [-math.inf] * x.shape[1], [math.inf] * x.shape[1], [math.nan] * x.shape[1], [3e38, 1e30, -3e38],
+        )
+    ):  # fmt: skip
+        x[row, x.shape[1] - len(specials) :] = torch.tensor(specials, device=x.device)
+    return x
+
+
+@pytest.mark.parametrize("name", TORCHS)
+def test_what_is_no_number(name: str) -> None:
+    x = with_specials(laid(RAGGED, "dense"))
+    if name.endswith("norm"):
+        x[8] = 0  # of numbers whose squares overflow the variance depends on how it is computed
+    tensors = given(name, x)
+    how: dict[str, Any] = {"reduction": "none"} if name == "cross_entropy" else {}
+    ours = called(lambda *args: getattr(ops, name)(*args, **how), name, tensors, 1)
+    torchs = called(lambda *args: TORCHS[name](*args, **how), name, tensors, 1)
+    torch.testing.assert_close(ours, torchs, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_a_target_that_is_no_class() -> None:
+    """Its loss alone is NaN: where torch ends the process, as to look at targets would wait for the GPU."""
+    x, target = given("cross_entropy", laid(RAGGED, "dense"))
+    expected = functional.cross_entropy(x, target, reduction="none")
+    target[7], target[9], expected[7], expected[9] = 515, -1, math.nan, math.nan
+    loss = ops.cross_entropy(x, target, reduction="none")
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert ops.cross_entropy(x, target).isnan()
+
+
+def launched(name: str, x: torch.Tensor, output: torch.Tensor) -> None:
+    others = given(name, x)[1:]
+    if name == "cross_entropy":
+        cross_entropy.launch(x, others[0], dim=1, results=[output]).run()
+    elif name == "logsumexp":
+        softmax.launch_log_sum_exp(x, (1,), output).run()
+    elif name in ALONG_A_DIMENSION:
+        softmax.launch(name, x, dim=1, output=output).run()
+    else:
+        normalization.launch(name, x, 1, *others, epsilon=1e-5, output=output).run()
+
+
+@pytest.mark.parametrize("name", TORCHS)
+def test_poisoned_and_guarded(name: str) -> None:
+    """Every element is written, and none beside them."""
+    x = laid(RAGGED, "dense")
+    how: dict[str, Any] = {"reduction": "none"} if name == "cross_entropy" else {}
+    how |= {"eps": 1e-5} if name == "rms_norm" else {}
+    expected = called(lambda *args: TORCHS[name](*args, **how), name, given(name, x), 1)
+    memory = torch.full((expected.numel() + 2 * 4096,), math.nan, device="cuda")
+    inside = memory[4096 : 4096 + expected.numel()].view(expected.shape)
+    launched(name, x, inside)
+    torch.testing.assert_close(inside, expected, rtol=1e-4, atol=1e-4)
+    inside.fill_(math.nan)
+    assert memory.isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [
+        ("cross_entropy", 1), ("layer_norm", 1), ("layer_norm", 2), ("rms_norm", 1),
+        ("cross_entropy", 0), ("layer_norm", 0),
+    ],
+)  # fmt: skip
+def test_a_mix_of_devices(name: str, which: int) -> None:
+    """As torch refuses it: a RuntimeError."""
+    tensors = given(name, laid(RAGGED, "dense"))
+    tensors[which] = tensors[which].cpu()
+    with pytest.raises(RuntimeError):
+        called(TORCHS[name], name, tensors, 1)
+    with pytest.raises(RuntimeError) as refused:
+        called(getattr(ops, name), name, tensors, 1)
+    assert isinstance(refused.value, WorkbenchError)
+
+
+@pytest.mark.parametrize("name", ["softmax", "cross_entropy", "layer_norm"])
+def test_more_than_two_to_the_31_elements(name: str, many: int) -> None:
+    """Results and gradients of the first rows and of the last ones, which begin beyond 2^31."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    shape = (many // 1024 + 5, 1024)
+    x = torch.randn(shape, generator=generator, dtype=torch.float16, device="cuda").requires_grad_()
+    others = given(name, x.detach())[1:]
+    how: dict[str, Any] = {"reduction": "none"} if name == "cross_entropy" else {}
+
+    def ends(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.cat([tensor.detach()[:3], tensor.detach()[-3:]])
+
+    def outcome(function: Any, x: torch.Tensor, others: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        result = called(lambda *args: function(*args, **how), name, [x, *others], 1)
+        direction = torch.ones_like(result) if name == "cross_entropy" else x.detach()
+        return [ends(result), ends(*torch.autograd.grad(result, x, direction))]
+
+    ours = outcome(getattr(ops, name), x, others)
+    few = [ends(other) if other.dim() and len(other) == len(x) else other for other in others]
+    torchs = outcome(TORCHS[name], ends(x).requires_grad_(), few)
+    exact = outcome(TORCHS[name], ends(x).double().requires_grad_(), in_float64(few))
+    for parts in zip(ours, torchs, exact, strict=True):
+        assert_right(*parts, least=float(name in LOGARITHMS))
+
+
+def test_rows_of_two_to_the_30(many: int) -> None:
+    """Of three, so that the last one begins at 2^31. Few elements have the weight of all others together."""
+    cols = many // 2
+    period = -20 + (torch.arange(2**20 - 3, device="cuda") % 251).half() / 512
+    x = period.repeat(3 * cols // len(period) + 1)[: 3 * cols].view(3, cols)
+    x[0, cols // 2], x[1, 5], x[2, -1], x[2, -900] = 1, 2, 3, 2
+    pieces = [torch.logsumexp(piece.double(), 1) for piece in x.split(2**26, 1)]
+    log_total = torch.stack(pieces).logsumexp(0)[:, None]
+    parts = [slice(0, 1000), slice(cols // 2 - 500, cols // 2 + 500), slice(cols - 1000, cols)]
+    exact = [x[:, part].double() - log_total for part in parts]
+    result = ops.log_softmax(x, 1)
+    for part, log_weights in zip(parts, exact, strict=True):
+        torch.testing.assert_close(result[:, part].double(), log_weights, rtol=2**-10, atol=1e-5)
+    del result
+    result = ops.softmax(x, 1)
+    for part, log_weights in zip(parts, exact, strict=True):
+        torch.testing.assert_close(result[:, part].double(), log_weights.exp(), rtol=2**-10, atol=2**-24)
+    torch.testing.assert_close(ops.logsumexp(x, 1).double(), log_total[:, 0], rtol=2**-10, atol=1e-5)

@@ -1,0 +1,473 @@
+"""The row template: how rows and columns are shared, and that every way to share them gives one result."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import triton
+
+from workbench.errors import (
+    ArgumentTypeError,
+    DimensionError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnknownNameError,
+)
+from workbench.kernels import normalization, rowwise, softmax
+from workbench.kernels.layout import rows_of
+from workbench.launch import Launch
+from workbench.lens.compile import compile
+from workbench.runtime import interpret
+
+UNITS = 132
+FEW, MANY = rowwise.FEWEST_PER_UNIT * UNITS, rowwise.MOST_PER_UNIT * UNITS
+
+
+def planned(rows: int, cols: int, tile: tuple[int, int], **how: Any) -> rowwise.Plan:
+    (view,) = rows_of((rows, cols), ((cols, 1),), frozenset((1,)))
+    return rowwise.plan(view, 2, tile, **({"compute_units": UNITS} | how))
+
+
+def test_as_many_tiles_of_rows_as_keep_the_device_busy_are_not_split() -> None:
+    assert planned(FEW, 4096, (1, 1024)) == (1, 1024, 1, FEW, 1)
+    assert planned(8 * FEW, 4096, (8, 1024)).splits == 1
+    assert planned(MANY, 64, (1, 64)).programs == MANY
+
+
+def test_fewer_are_split() -> None:
+    split = planned(FEW - 1, 4096, (1, 1024))
+    assert split.splits == 4  # of 1024 columns, as many as there are tiles
+    assert split.programs == 4 * (FEW - 1)
+    assert planned(8 * FEW - 8, 4096, (8, 1024)).splits == 4
+    assert planned(8 * FEW - 7, 4096, (8, 1024)).splits == 1  # the last tile has one row
+
+
+def test_splits_are_as_many_as_the_rule_says() -> None:
+    wanted = rowwise.SPLIT_PER_UNIT * UNITS
+    assert planned(128, 64 * 1024, (1, 64)).splits == triton.cdiv(wanted, 128)
+    assert planned(128, 64 * 1024, (1, 64), split_per_unit=1).splits == triton.cdiv(UNITS, 128)
+    assert planned(1, 2**20, (1, 64)).splits == rowwise.MOST_SPLITS
+    assert planned(1, 2**20, (1, 64), most_splits=2048).splits == 2048
+    assert planned(3, 100, (4, 128)).splits == 1  # one tile of columns
+
+
+@pytest.mark.parametrize("cols", [1, 17, 64, 65, 1000, 1024, 1025])
+@pytest.mark.parametrize("splits", [1, 2, 3, 5, 16, 100])
+def test_no_split_is_idle(cols: int, splits: int) -> None:
+    got = planned(3, cols, (4, 64), splits=splits).splits
+    tiles = triton.cdiv(cols, 64)
+    span = triton.cdiv(tiles, got)
+    assert 1 <= got <= splits
+    assert (got - 1) * span < tiles <= got * span
+
+
+def test_many_tiles_are_taken_by_persistent_programs() -> None:
+    assert planned(MANY + 1, 64, (1, 64)).programs == MANY
+    assert planned(100 * MANY, 64, (4, 64)).programs == MANY
+    assert planned(4 * MANY, 64, (4, 64)).programs == MANY
+
+
+def test_in_the_interpreter_programs_are_persistent_soon() -> None:
+    """So that few rows show it; a plan for a given number of compute units is that of a GPU."""
+    assert planned(100, 64, (1, 64), compute_units=None).programs == rowwise.PERSISTENT_IN_INTERPRETER
+    assert planned(100, 64, (1, 64), compute_units=1).programs == min(rowwise.MOST_PER_UNIT, 100)
+
+
+def test_what_is_given_is_taken() -> None:
+    assert planned(8, 4096, (2, 512), splits=2, programs=3, num_warps=16) == (2, 512, 2, 3, 16)
+    assert planned(100 * MANY, 64, (1, 64), splits=1, programs=7).programs == 7
+
+
+def test_warps_by_the_bytes_of_a_tile() -> None:
+    warps = [planned(4096, cols, (1, cols)).num_warps for cols in (16, 1024, 2048, 2**20)]
+    assert warps == [1, 1, 2, rowwise.MOST_WARPS]
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        *(({name: 0}, InvalidArgumentError) for name in ("splits", "programs", "num_warps", "compute_units")),
+        *(
+            ({name: -2}, InvalidArgumentError)
+            for name in ("splits", "programs", "num_warps", "compute_units")
+        ),
+        *(({name: 1.0}, ArgumentTypeError) for name in ("splits", "programs", "num_warps", "compute_units")),
+        ({"num_warps": 3}, InvalidArgumentError),
+        ({"tile": (3, 4)}, InvalidArgumentError),
+        ({"tile": (4, 0)}, InvalidArgumentError),
+        ({"tile": (4,)}, InvalidArgumentError),
+        ({"tile": 4}, InvalidArgumentError),
+        ({"tile": (4.0, 4)}, ArgumentTypeError),
+    ],
+    ids=str,
+)
+def test_numbers_that_cannot_be(how: dict[str, Any], error: type[Exception]) -> None:
+    """The message names the argument, from both invokers."""
+    (name,) = how
+    x = torch.zeros(8, 64)
+    with pytest.raises(error, match=name):
+        softmax.launch("softmax", x, **how)
+    with pytest.raises(error, match=name):
+        normalization.launch("layer_norm", x, 1, epsilon=1e-5, **how)
+
+
+# Of each of the issue's shapes, how its rows are taken on 132 compute units: whole, in tiles, or split.
+SHAPES: dict[tuple[int, int], str] = {
+    (4096, 256): "whole",
+    (4096, 1024): "whole",
+    (4096, 4096): "whole",
+    (4096, 16384): "whole",
+    (4096, 65536): "tiles",
+    (16384, 4096): "whole",
+    (32768, 768): "whole",
+    (128, 1_000_000): "split",
+}
+KERNELS = {
+    "whole": ["rowwise_kernel"],
+    "tiles": ["rowwise_tiles_kernel"],
+    "split": ["row_states_kernel", "apply_states_kernel"],
+}
+
+
+def assert_planned(one: Launch, shape: tuple[int, int], way: str) -> None:
+    rows, cols = shape
+    meta = one.steps[0].meta
+    assert [step.name for step in one.steps] == KERNELS[way]
+    tiles = triton.cdiv(rows, meta["ROWS"])
+    if way == "split":
+        span = triton.cdiv(triton.cdiv(cols, meta["COLS"]), meta["SPLITS"]) * meta["COLS"]
+        assert (meta["SPLITS"] - 1) * span < cols
+        assert tiles < FEW
+        assert {step.grid for step in one.steps} == {(tiles * meta["SPLITS"],)}
+        assert tiles * meta["SPLITS"] >= rowwise.SPLIT_PER_UNIT * UNITS * 0.8  # ragged ends cost some
+    else:
+        assert tiles >= FEW
+        assert one.steps[0].grid == (min(tiles, MANY),)
+    assert (meta["COLS"] >= cols) == (way == "whole")
+
+
+@pytest.mark.parametrize(("shape", "way"), SHAPES.items(), ids=str)
+@pytest.mark.parametrize("operator", [*softmax.OPERATORS, *normalization.NORMS])
+def test_plans_of_shapes_that_are_measured(operator: str, shape: tuple[int, int], way: str) -> None:
+    x = torch.empty(shape, dtype=torch.float16, device="meta")
+    if operator in normalization.NORMS:
+        one = normalization.launch(operator, x, 1, epsilon=1e-5, compute_units=UNITS)
+        most, fewest = normalization.MOST_WHOLE, normalization.FEWEST_ELEMENTS
+        if shape[1] <= normalization.SHORT_COLS:
+            fewest = normalization.ELEMENTS_PER_WARP
+    else:
+        sources = [x] * len(softmax.OPERATORS[operator].fills)
+        one = softmax.launch(operator, *sources, compute_units=UNITS)
+        most, fewest = softmax.MOST_WHOLE, softmax.FEWEST_ELEMENTS
+    assert (shape[1] <= most) == (way == "whole")
+    assert_planned(one, shape, way)
+    if way == "whole":  # short rows fill a tile together
+        meta = one.steps[0].meta
+        assert meta["ROWS"] == max(fewest // meta["COLS"], 1)
+
+
+def test_softmax_across_rows_that_are_neighbors() -> None:
+    """8192 x 8192 along dim 0: a tile is widest along what lies together, and columns are split."""
+    x = torch.empty(8192, 8192, dtype=torch.float16, device="meta")
+    one = softmax.launch("softmax", x, dim=0, compute_units=UNITS)
+    assert [step.name for step in one.steps] == KERNELS["split"]
+    meta = one.steps[0].meta
+    assert (meta["ROWS"], meta["COLS"]) == softmax.ACROSS_TILE
+    assert one.steps[0].programs == 8192 // meta["ROWS"] * meta["SPLITS"]
+    assert one.steps[0].programs <= 2 * softmax.ACROSS_PER_UNIT * UNITS
+
+
+@pytest.mark.parametrize("norm", normalization.NORMS)
+@pytest.mark.parametrize(
+    ("shape", "is_fused"),
+    [((4096, 1024), True), ((32768, 768), True), ((4096, 65536), False), ((128, 1_000_000), False)],
+    ids=str,
+)
+def test_plans_of_gradients(norm: str, shape: tuple[int, int], is_fused: bool) -> None:
+    x, weight = (torch.empty(s, dtype=torch.float16, device="meta") for s in (shape, shape[1:]))
+    results = normalization.statistics(norm, x, shape[0])
+    one = normalization.launch_backward(norm, x, x, 1, weight, results, compute_units=UNITS)
+    names = [step.name for step in one.steps]
+    assert ("norm_backward_kernel" in names) == is_fused
+    assert ("norm_weight_backward_kernel" in names) != is_fused
+    if is_fused:
+        step = one.steps[0]
+        warps = step.programs * step.meta["num_warps"]
+        assert warps <= normalization.BACKWARD_WARPS_PER_UNIT * UNITS
+        assert step.meta["COLS"] >= shape[1]
+    alone = normalization.launch_backward(norm, x, x, 1, weight, results, vectors=0, compute_units=UNITS)
+    assert {step.name for step in alone.steps} <= {name for names in KERNELS.values() for name in names}
+
+
+# How rows of 19 elements are shared, and the kernels that this takes. 7 rows: no tile is full at the end.
+WAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a row in a tile": ({"tile": (1, 32), "splits": 1}, KERNELS["whole"]),
+    "several rows in a tile": ({"tile": (4, 32), "splits": 1}, KERNELS["whole"]),
+    "all in one tile": ({"tile": (16, 64), "splits": 1}, KERNELS["whole"]),
+    "rows in a tile, persistent": ({"tile": (2, 32), "splits": 1, "programs": 3}, KERNELS["whole"]),
+    "rows of several tiles": ({"tile": (2, 8), "splits": 1}, KERNELS["tiles"]),
+    "rows of several tiles, persistent": ({"tile": (1, 4), "splits": 1, "programs": 2}, KERNELS["tiles"]),
+    "rows split": ({"tile": (2, 8), "splits": 2}, KERNELS["split"]),
+    "rows split, a tile each": ({"tile": (4, 4), "splits": 5}, KERNELS["split"]),
+    "chosen": ({}, KERNELS["whole"]),
+    "chosen for a GPU": ({"tile": (4, 8), "compute_units": UNITS}, KERNELS["split"]),
+}
+ROWS, COLS = 7, 19
+NAN = float("nan")
+
+ways = pytest.mark.parametrize(("way", "kernels"), WAYS.values(), ids=list(WAYS))
+
+
+def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def poison_states(one: Launch) -> list[torch.Tensor]:
+    """Fill with NaN where states are left between two steps, and return these tensors."""
+    states: Sequence[torch.Tensor] = one.steps[0].arguments().get("states", ())
+    return [state.fill_(NAN) for state in states]
+
+
+def assert_right(one: Launch, kernels: list[str], wanted: Sequence[torch.Tensor]) -> None:
+    """In order and shuffled, with the same bits; all of the outputs is written, and nothing else."""
+    assert [step.name for step in one.steps] == kernels
+    states = poison_states(one)
+    seed = random.randrange(2**32)
+    shuffled = interpret(one, poison=True, seed=seed)
+    assert all(any(each is state for state in states) for each in shuffled.changed)
+    for output, got, want in zip(one.run(), shuffled.outputs, wanted, strict=True):
+        torch.testing.assert_close(output, want)
+        assert torch.equal(output, got), f"shuffled by seed {seed}"
+
+
+def guarded(like: torch.Tensor) -> torch.Tensor:
+    """Where an output goes, with memory before, behind and between its rows that is not its own."""
+    return torch.full((like.shape[0] + 4, like.shape[1] + 9), NAN, dtype=like.dtype)[2:-2, 3:-6]
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dense": lambda x: x,
+    "transposed": lambda x: x.t().contiguous().t(),
+    "sliced": lambda x: torch.stack((x, -x), -1)[..., 0],
+    "expanded": lambda x: x[:1].expand(x.shape),
+}
+
+
+@ways
+@pytest.mark.parametrize(
+    ("operator", "layout"), [*(("softmax", layout) for layout in LAYOUTS), ("log_softmax", "dense")]
+)
+def test_softmax(operator: str, layout: str, way: dict[str, Any], kernels: list[str]) -> None:
+    x = LAYOUTS[layout](numbers(ROWS, COLS) * 5)
+    one = softmax.launch(operator, x, output=guarded(x), **way)
+    if layout == "transposed" and way.keys() <= {"tile", "compute_units"}:
+        kernels = [step.name for step in one.steps]  # rows are neighbors: other tiles are chosen
+    assert_right(one, kernels, [getattr(torch, operator)(x, 1)])
+
+
+@ways
+@pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
+def test_gradients_of_softmax(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
+    x, direction = numbers(ROWS, COLS).requires_grad_(), numbers(COLS, ROWS, seed=1).t()
+    y = getattr(torch, operator)(x, 1)
+    (want,) = torch.autograd.grad(y, x, direction)
+    one = softmax.launch(f"{operator}_backward", y.detach(), direction, output=guarded(x), **way)
+    assert_right(one, kernels, [want])
+
+
+@ways
+@pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
+def test_rows_of_softmax_with_infinity(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
+    """Whole tiles of -inf, rows of it, NaN and infinity: as torch, however rows are shared."""
+    x = numbers(ROWS, COLS)
+    x[0], x[1, :12], x[2, 12:] = -float("inf"), -float("inf"), -float("inf")
+    x[3, 4], x[4, 18], x[5, 0] = float("inf"), NAN, 1e300
+    (got,) = softmax.launch(operator, x, **way).run()
+    torch.testing.assert_close(got, getattr(torch, operator)(x, 1), equal_nan=True)
+
+
+def statistics_of(norm: str, x: torch.Tensor, epsilon: float) -> list[torch.Tensor]:
+    mean = x.mean(1)
+    square = x.var(1, correction=0) if norm == "layer_norm" else x.square().mean(1)
+    return [mean, (square + epsilon).rsqrt()][2 - normalization.STATISTICS[norm] :]
+
+
+def normalized(norm: str, x: torch.Tensor, columns: Sequence[torch.Tensor]) -> torch.Tensor:
+    function: Callable[..., torch.Tensor] = getattr(torch.nn.functional, norm)
+    return function(x, x.shape[1:], *columns, eps=1e-5)
+
+
+@ways
+@pytest.mark.parametrize(
+    ("norm", "layout"), [*(("layer_norm", layout) for layout in LAYOUTS), ("rms_norm", "dense")]
+)
+def test_normalization(norm: str, layout: str, way: dict[str, Any], kernels: list[str]) -> None:
+    x = LAYOUTS[layout](numbers(ROWS, COLS) + 3)
+    columns = [numbers(COLS, seed=1 + i) for i in range(normalization.STATISTICS[norm])]
+    one = normalization.launch(
+        norm, x, 1, *columns, epsilon=1e-5, output=guarded(x), with_statistics=True, **way
+    )
+    assert_right(one, kernels, [normalized(norm, x, columns), *statistics_of(norm, x, 1e-5)])
+
+
+@ways
+@pytest.mark.parametrize("norm", normalization.NORMS)
+def test_gradient_of_what_is_normalized(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
+    x, direction, weight = numbers(ROWS, COLS), numbers(COLS, ROWS, seed=1).t(), numbers(COLS, seed=2)
+    leaf = x.clone().requires_grad_()
+    (want,) = torch.autograd.grad(normalized(norm, leaf, [weight]), leaf, direction)
+    (view,) = rows_of((ROWS, COLS), ((COLS, 1),), frozenset((1,)))
+    options = {"splits": 1, "compute_units": UNITS} | way
+    tile = options.pop("tile", (8, 32))
+    if "compute_units" in way:
+        del options["splits"]
+    plan = rowwise.plan(view, 8, tile, **options)
+    operator = normalization.NORMS[norm].backward
+    one = rowwise.launch(
+        operator, (x, direction), guarded(x), frozenset((1,)), plan, columns=[weight],
+        given=statistics_of(norm, x, 1e-5), states=rowwise.workspaces(operator, x, ROWS, plan),
+    )  # fmt: skip
+    assert_right(one, kernels, [want])
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("vectors", [0, 1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 19), (37, 200), (17, 257)])
+@pytest.mark.parametrize("norm", normalization.NORMS)
+def test_gradients_of_weight_and_bias(
+    norm: str, rows: int, cols: int, weighted: bool, vectors: int, fused: bool
+) -> None:
+    """On one compute unit, whose programs take several tiles each."""
+    x, direction = numbers(rows, cols), numbers(cols, rows, seed=1).t()
+    leaf, weight = x.clone().requires_grad_(), numbers(cols, seed=2) if weighted else None
+    (of_x,) = torch.autograd.grad(normalized(norm, leaf, [weight] if weighted else []), leaf, direction)
+    ones = normalized(norm, x, [])
+    of_columns = torch.stack(((direction * ones).sum(0), direction.sum(0)))[:vectors]
+    one = normalization.launch_backward(
+        norm, direction, x, 1, weight, statistics_of(norm, x, 1e-5),
+        vectors=vectors, fused=fused, compute_units=1,
+    )  # fmt: skip
+    outputs = one.run()
+    assert len(outputs) == 1 + (vectors > 0)
+    torch.testing.assert_close(outputs[0], of_x)
+    if vectors:
+        torch.testing.assert_close(outputs[1], of_columns)
+        assert ("norm_backward_kernel" in {step.name for step in one.steps}) == fused
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_gradients_in_any_order(fused: bool) -> None:
+    x, direction = numbers(37, 200), numbers(37, 200, seed=1)
+    one = normalization.launch_backward(
+        "layer_norm", direction, x, 1, numbers(200, seed=2), statistics_of("layer_norm", x, 1e-5),
+        vectors=2, fused=fused, compute_units=1,
+    )  # fmt: skip
+    assert any(step.programs > 1 for step in one.steps)
+    seed = random.randrange(2**32)
+    for output, got in zip(one.run(), interpret(one, poison=True, seed=seed).outputs, strict=True):
+        assert torch.equal(output, got), f"shuffled by seed {seed}"
+
+
+@pytest.mark.parametrize("way", list(WAYS.values())[:8], ids=list(WAYS)[:8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_every_way_is_exact_to_a_rounding(dtype: torch.dtype, way: tuple[dict[str, Any], list[str]]) -> None:
+    x = numbers(ROWS, COLS, dtype=dtype)
+    wide = x.double()
+    rounding = 2 * torch.finfo(dtype).eps
+    for launch, want in (
+        (softmax.launch("softmax", x, **way[0]), torch.softmax(wide, 1)),
+        (
+            normalization.launch("layer_norm", x, 1, epsilon=1e-5, **way[0]),
+            normalized("layer_norm", wide, []),
+        ),
+    ):
+        torch.testing.assert_close(launch.run()[0].double(), want, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("norm", normalization.NORMS)
+def test_of_no_elements_nothing_is_launched(norm: str) -> None:
+    for shape in ((0, 5), (5, 0)):
+        x = torch.zeros(shape)
+        results = normalization.statistics(norm, x, shape[0])
+        assert normalization.launch(norm, x, 1, epsilon=1e-5).steps == ()
+        backward = normalization.launch_backward(norm, x, x, 1, torch.ones(shape[1]), results)
+        assert backward.steps == ()
+        assert torch.equal(backward.run()[1], torch.zeros(1, shape[1]))
+    assert softmax.launch("softmax", torch.zeros(0, 5)).steps == ()
+
+
+X = numbers(3, 4, dtype=torch.float32)
+MEAN, SCALE = statistics_of("layer_norm", X, 1e-5)
+BOTH = torch.stack((MEAN, SCALE), 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"norm": "layernorm"}, UnknownNameError, "layer_norm"),
+        ({"x": [1.0]}, ArgumentTypeError, "x"),
+        ({"x": X.long()}, TensorMismatchError, "int64"),
+        ({"rank": 3}, DimensionError, "rank"),  # which would be counted from the end
+        ({"rank": 0}, InvalidArgumentError, "rank"),
+        ({"rank": "1"}, ArgumentTypeError, "rank"),
+        ({"epsilon": "1"}, ArgumentTypeError, "epsilon"),
+        ({"weight": torch.ones(3)}, TensorMismatchError, "weight"),
+        ({"weight": torch.ones(8)[::2]}, TensorMismatchError, "weight"),
+        ({"weight": torch.ones(4, device="meta")}, TensorMismatchError, "meta"),
+        ({"bias": torch.ones(4)}, TensorMismatchError, "bias"),  # without a weight
+        ({"output": torch.zeros(4, 3)}, TensorMismatchError, "output"),
+        ({"output": torch.zeros(1, 4).expand(3, 4)}, TensorMismatchError, "output"),
+    ],
+    ids=str,
+)
+def test_errors_of_normalization(change: dict[str, Any], error: type[Exception], says: str) -> None:
+    arguments = {"norm": "layer_norm", "x": X, "rank": 1, "epsilon": 1e-5} | change
+    with pytest.raises(error, match=says):
+        normalization.launch(**arguments)
+
+
+def test_rms_norm_has_no_bias() -> None:
+    with pytest.raises(TensorMismatchError, match="bias"):
+        normalization.launch("rms_norm", X, 1, torch.ones(4), torch.ones(4), epsilon=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"norm": "layernorm"}, UnknownNameError, "layer_norm"),
+        ({"rank": 3}, DimensionError, "rank"),
+        ({"gradient": X[:2]}, TensorMismatchError, "gradient"),
+        ({"gradient": X.long()}, TensorMismatchError, "gradient"),
+        ({"gradient": torch._neg_view(X)}, TensorMismatchError, "gradient"),
+        ({"gradient": None}, ArgumentTypeError, "gradient"),
+        ({"weight": torch.ones(3)}, TensorMismatchError, "weight"),
+        ({"results": (MEAN,)}, TensorMismatchError, "results"),
+        ({"results": (MEAN, SCALE[:2])}, TensorMismatchError, r"results\[1\]"),
+        # read as if contiguous, each would be taken for the other
+        ({"results": (BOTH[:, 0], BOTH[:, 1])}, TensorMismatchError, r"results\[0\]"),
+        ({"norm": "rms_norm"}, TensorMismatchError, "results"),  # whose only result is the scale
+        ({"vectors": 3}, InvalidArgumentError, "vectors"),
+        ({"vectors": -1}, InvalidArgumentError, "vectors"),
+        ({"compute_units": 0}, InvalidArgumentError, "compute_units"),
+    ],
+    ids=str,
+)
+def test_errors_of_its_gradient(change: dict[str, Any], error: type[Exception], says: str) -> None:
+    arguments = {
+        "norm": "layer_norm", "gradient": X, "x": X, "rank": 1, "weight": None, "results": (MEAN, SCALE),
+    } | change  # fmt: skip
+    with pytest.raises(error, match=says):
+        normalization.launch_backward(**arguments)
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_compiles(target: str) -> None:
+    x, weight = torch.empty(64, 4096, dtype=torch.float16), torch.empty(4096, dtype=torch.float16)
+    for way, steps in (({"tile": (1, 4096)}, 1), ({"tile": (1, 512), "splits": 4}, 2)):
+        one = normalization.launch("layer_norm", x, 1, weight, weight, epsilon=1e-5, **way)
+        assert len(compile(one, target)) == steps

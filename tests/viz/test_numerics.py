@@ -1,0 +1,274 @@
+"""The numerics figures and the microscope: the lines are the errors, and every control shows."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tests.viz.drawn import outside, overlaps, texts
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
+from workbench.lens import numerics
+from workbench.lens.numerics import SummationErrors
+from workbench.viz import figure_png
+from workbench.viz.numerics import (
+    NumericsWidget,
+    describe_summation_errors,
+    describe_variance_errors,
+    summation_errors,
+    variance_errors,
+)
+from workbench.viz.style import PALETTES, THEMES, Theme
+
+UNIFORM = numerics.errors_of_sum(numerics.named_row("uniform 0 to 1", 2**12), name="uniform")
+ONES = numerics.errors_of_sum(numerics.named_row("ones", 2**16), ["fp16"], name="ones")
+SINGLE = numerics.errors_of_sum([0.1], name="one number")
+ZERO = numerics.errors_of_sum([1.0, 2.0**-30, -1.0], ["fp32"], name="1, 2⁻³⁰, −1")
+VARIANCES = numerics.errors_of_variance([1, 10, 100, 1e3, 1e4, 1e5], rows=2, count=64)
+FIGURES = {
+    "four dtypes": lambda theme: summation_errors(UNIFORM, theme=theme),
+    "two dtypes": lambda theme: summation_errors(UNIFORM, ["bf16", "fp32"], count=64, theme=theme),
+    "overflow": lambda theme: summation_errors(ONES, theme=theme),
+    "one number": lambda theme: summation_errors(SINGLE, theme=theme),
+    "all is lost": lambda theme: summation_errors(ZERO, theme=theme),
+    "variances": lambda theme: variance_errors(VARIANCES, theme=theme),
+    "a variance": lambda theme: variance_errors(VARIANCES, "fp32", theme=theme),
+}
+
+
+def markers(panel: Axes, color: str, *, hollow: bool = False) -> dict[float, float]:
+    """Where a series' markers are."""
+    found: dict[float, float] = {}
+    for line in panel.lines:
+        is_hollow = line.get_markerfacecolor() != color
+        if line.get_color() == color and line.get_marker() not in ("None", "") and is_hollow == hollow:
+            found.update((float(x), float(y)) for x, y in np.array(line.get_xydata()))
+    return found
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_covers_another_or_leaves_the_figure(name: str, theme: Theme) -> None:
+    figure = FIGURES[name](theme)
+    assert overlaps(figure) == []
+    assert outside(figure) == []
+    assert figure_png(figure) == figure_png(FIGURES[name](theme))
+
+
+def test_a_line_has_the_errors_of_its_order() -> None:
+    figure = summation_errors(UNIFORM)
+    assert [panel.get_title(loc="left") for panel in figure.axes] == list(numerics.DTYPES)
+    for panel, dtype in zip(figure.axes, numerics.DTYPES, strict=True):
+        for order, color in zip(numerics.ORDERS, PALETTES["light"].series, strict=False):
+            errors = dict(zip(UNIFORM.counts, UNIFORM.curve(dtype, order).ulps, strict=True))
+            assert markers(panel, color) == errors
+            assert max(errors.values()) < panel.get_ylim()[1]
+
+
+def test_fewer_elements_leave_the_axes_as_they_are() -> None:
+    all_of_them = summation_errors(UNIFORM, "fp16").axes[0]
+    fewer = summation_errors(UNIFORM, "fp16", count=256).axes[0]
+    color = PALETTES["light"].series[0]
+    assert max(markers(fewer, color)) == 256
+    assert max(markers(all_of_them, color)) == 2**12
+    assert (fewer.get_xlim(), fewer.get_ylim()) == (all_of_them.get_xlim(), all_of_them.get_ylim())
+
+
+def stop_lines(figure: Figure) -> list[float]:
+    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    return [float(np.array(line.get_xydata())[0, 0]) for line in dashed]
+
+
+def test_where_a_sum_stops_is_said_once_it_matters() -> None:
+    assert "one by one stops at 2,048" in texts(summation_errors(ONES))
+    assert stop_lines(summation_errors(ONES)) == [2048]
+    assert stop_lines(summation_errors(ONES, count=2048)) == []
+    # The last of many random numbers is lost by chance, which is no stop.
+    lost = replace(ONES, curves=tuple(replace(curve, stagnation=2**16 - 1) for curve in ONES.curves))
+    assert stop_lines(summation_errors(lost)) == []
+
+
+def test_what_is_not_finite_stands_hollow_at_the_upper_edge() -> None:
+    figure = summation_errors(ONES)
+    panel, color = figure.axes[0], PALETTES["light"].series[1]
+    assert markers(panel, color, hollow=True) == {65536.0: panel.get_ylim()[1]}
+    assert 65536.0 not in markers(panel, color)
+    said = "Hollow, at the upper edge: the sum is infinite or NaN."
+    assert any(said in text.replace("\n", " ") for text in texts(figure))
+    uneven = numerics.errors_of_sum([60000.0] * 3, ["fp16"])
+    assert any(said in text.replace("\n", " ") for text in texts(summation_errors(uneven)))
+    fewer = summation_errors(ONES, count=2**15)
+    assert not any(said in text.replace("\n", " ") for text in texts(fewer))
+
+
+def test_sums_in_words() -> None:
+    assert describe_summation_errors(ONES) == (
+        "Error of the sum of ones against the number of elements, 1 to 65,536; at the end, in fp16 one by "
+        "one 992 ULP, by lane infinite, pairwise infinite, blocks infinite and compensated NaN."
+    )
+    fewer = describe_summation_errors(ONES, "fp16", count=4096)
+    assert "1 to 4,096; at the end, in fp16 one by one 512 ULP, by lane 0 ULP" in fewer
+
+
+def test_variance_lines_have_the_errors_of_their_method() -> None:
+    figure = variance_errors(VARIANCES, ["fp32"])
+    panel = figure.axes[0]
+    for method, color in zip(numerics.METHODS, PALETTES["light"].series, strict=False):
+        curve = VARIANCES.curve("fp32", method)
+        negative = {x: y for x, y in zip(VARIANCES.ratios, curve.results, strict=True) if y < 0}
+        errors = dict(zip(VARIANCES.ratios, curve.relative_errors, strict=True))
+        filled, hollow = markers(panel, color), markers(panel, color, hollow=True)
+        assert hollow.keys() == negative.keys()
+        assert {**filled, **hollow} == pytest.approx(errors, abs=panel.get_ylim()[0])
+    assert min(VARIANCES.curve("fp32", "two moments").results) < 0
+
+
+def test_a_row_without_variance_is_left_out_and_that_is_said() -> None:
+    panel = variance_errors(VARIANCES, "bf16").axes[0]
+    assert VARIANCES.curve("bf16", "welford").exact[-1] == 0
+    for color in PALETTES["light"].series[:3]:
+        places = markers(panel, color).keys() | markers(panel, color, hollow=True).keys()
+        assert VARIANCES.ratios[-1] not in places
+    everything = " ".join(texts(variance_errors(VARIANCES, "bf16"))).replace("\n", " ")
+    assert "Left out: means so large that the whole row rounds to one number, or to infinity." in everything
+
+
+def test_variances_in_words() -> None:
+    said = describe_variance_errors(VARIANCES, "fp32")
+    assert said.startswith(
+        "Relative error of the variance of a row against mean / standard deviation, 1 to 100000: in fp32 two "
+        "moments reaches 100 % at 10000, two passes at most "
+    )
+    alone = numerics.errors_of_variance([1e9], ["bf16"], ["welford"], rows=1, count=8)
+    assert describe_variance_errors(alone).endswith("in bf16 welford nowhere to be compared.")
+
+
+@pytest.fixture
+def widget() -> NumericsWidget:
+    return NumericsWidget(numerics.errors_of_named_row)
+
+
+def test_it_starts_as_the_static_figure(widget: NumericsWidget) -> None:
+    errors = numerics.errors_of_named_row("ones", "fp16")
+    assert widget.picture.png == figure_png(summation_errors(errors))
+    assert widget.picture.alt == describe_summation_errors(errors)
+    assert widget.facts == (
+        "Exact sum of 16,384 elements in fp16: 16384.",
+        "one by one: 2048, error 896 ULP, relative 0.875; adding changes nothing from element 2,048 on.",
+        "by lane: 16384, error 0 ULP, relative 0.",
+        "pairwise: 16384, error 0 ULP, relative 0.",
+        "blocks: 16384, error 0 ULP, relative 0.",
+        "compensated: 16384, error 0 ULP, relative 0.",
+    )
+    assert repr(widget) == "NumericsWidget()"
+
+
+def test_each_control_changes_the_picture_and_the_facts(widget: NumericsWidget) -> None:
+    seen = [(widget.picture.png, widget.facts)]
+    widget.count.value = 1024
+    seen.append((widget.picture.png, widget.facts))
+    assert widget.facts[1] == "one by one: 1024, error 0 ULP, relative 0."
+    widget.dtype.value = "bf16"
+    seen.append((widget.picture.png, widget.facts))
+    assert widget.count.value == 1024  # what was chosen stays
+    assert widget.facts[1] == (
+        "one by one: 256, error 96 ULP, relative 0.75; adding changes nothing from element 256 on."
+    )
+    widget.row.value = "alternating"
+    seen.append((widget.picture.png, widget.facts))
+    assert len(set(seen)) == 4
+    assert len({facts for _, facts in seen}) == 4
+    picture = widget.picture.png
+    widget.theme.value = "dark"
+    assert widget.picture.png != picture
+    assert widget.error == ""
+
+
+def test_errors_are_made_once_for_each_pair() -> None:
+    calls = []
+
+    def make(row: str, dtype: str) -> SummationErrors:
+        calls.append((row, dtype))
+        return numerics.errors_of_sum([1.0, 2.0], [dtype], name=row)
+
+    widget = NumericsWidget(make, rows=["a", "b"], dtypes=["fp32", "bf16"])
+    widget.row.value = "b"
+    widget.count.value = 1
+    widget.row.value = "a"
+    widget.theme.value = "dark"
+    assert calls == [("a", "fp32"), ("b", "fp32")]
+
+
+def test_rows_may_have_different_lengths() -> None:
+    lengths = {"short": 5, "long": 64}
+    widget = NumericsWidget(
+        lambda row, dtype: numerics.errors_of_sum([1.0] * lengths[row], [dtype], name=row), rows=list(lengths)
+    )
+    assert [value for _, value in widget.count.options] == [1, 2, 4, 5]
+    assert widget.count.value == 5
+    widget.row.value = "long"
+    assert widget.count.value == 64
+    widget.count.value = 4
+    widget.row.value = "short"
+    assert widget.count.value == 4
+    assert widget.error == ""
+
+
+def test_a_choice_answers_within_200_milliseconds(widget: NumericsWidget) -> None:
+    times = []
+    for row in numerics.ROW_NAMES:
+        start = time.process_time()  # of this process alone: the machine may be busy with other tests
+        widget.row.value = row
+        widget.count.value = 1024
+        times.append((time.process_time() - start) / 2)
+        widget.count.value = 2**14
+    assert statistics.median(times) < 0.2
+
+
+def test_a_failure_is_said_in_the_widget_and_the_picture_stays() -> None:
+    def make(row: str, dtype: str) -> SummationErrors:
+        if dtype == "bf16":
+            raise InvalidArgumentError("dtype", "got bf16", "Choose another.")
+        return numerics.errors_of_sum([1.0, 2.0], [dtype if dtype != "fp64" else "fp32"], name=row)
+
+    widget = NumericsWidget(make, rows=["mine"])
+    before = widget.picture
+    widget.dtype.value = "bf16"
+    assert widget.error == "dtype: got bf16. Choose another."
+    assert widget.picture is before
+    widget.dtype.value = "fp64"
+    assert widget.error.startswith("dtype: 'fp64' is not known.")
+    widget.dtype.value = "fp32"
+    assert widget.error == ""
+
+
+def test_the_notebook_keeps_a_picture(widget: NumericsWidget) -> None:
+    data, metadata = widget._repr_mimebundle_()
+    assert {"image/png", "text/plain", "application/vnd.jupyter.widget-view+json"} <= data.keys()
+    assert metadata["image/png"]["alt"] == widget.picture.alt
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(ArgumentTypeError, match="errors: got 3, a int"):
+        summation_errors(3)  # type: ignore[arg-type] # that is the mistake
+    with pytest.raises(ArgumentTypeError, match="errors: got SummationErrors"):
+        variance_errors(UNIFORM)  # type: ignore[arg-type] # that is the mistake
+    with pytest.raises(UnknownNameError, match="dtype: 'fp8' is not known"):
+        summation_errors(UNIFORM, "fp8")
+    with pytest.raises(InvalidArgumentError, match="dtypes: got no name"):
+        describe_variance_errors(VARIANCES, [])
+    with pytest.raises(InvalidArgumentError, match=r"count: got 3\. Give one of 1, 2, 4"):
+        describe_summation_errors(UNIFORM, count=3)
+    with pytest.raises(UnknownNameError, match="theme: 'grey'"):
+        summation_errors(UNIFORM, theme="grey")
+    with pytest.raises(ArgumentTypeError, match="make: got None"):
+        NumericsWidget(None)  # type: ignore[arg-type] # that is the mistake
+    with pytest.raises(ArgumentTypeError, match="errors: got 3"):
+        NumericsWidget(lambda row, dtype: 3)  # type: ignore[arg-type, return-value] # that is the mistake
+    with pytest.raises(InvalidArgumentError, match="rows: got no name"):
+        NumericsWidget(numerics.errors_of_named_row, rows=[])

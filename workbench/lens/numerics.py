@@ -1,0 +1,804 @@
+"""The error of sums and variances, by dtype and by the order of the additions, in units in the last place.
+
+Every operation is rounded to the dtype as IEEE 754 asks for: to nearest, ties to even, subnormals kept. It is
+carried out in fp64 and rounded then, which for +, -, × and / gives what the dtype's own arithmetic gives, as
+fp64 has more than twice its digits (S. A. Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter
+30(3), 1995). What is exact here is a fraction. The orders and their bounds: N. J. Higham, "Accuracy and
+Stability of Numerical Algorithms" (2002), chapter 4.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    check_each,
+    check_name,
+    check_positive,
+    check_power_of_two,
+    check_type,
+    in_brief,
+)
+
+Floats: TypeAlias = NDArray[np.float64]
+Row: TypeAlias = Sequence[float] | NDArray[np.generic] | torch.Tensor
+# What is not finite is no fraction.
+Exact: TypeAlias = Fraction | float
+
+LANES, BLOCK = 128, 256  # four warps of 32 lanes; the square root of 2^16
+
+_HIGHEST = 200  # exponent beyond which every dtype but fp64 has overflowed
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format.
+
+    Attributes:
+        precision: bits of the significand, the leading one included.
+        least: the smallest positive number is 2^least.
+        largest: the largest finite number.
+    """
+
+    precision: int
+    least: int
+    largest: float
+
+
+FORMATS: Mapping[str, Format] = {
+    "fp64": Format(53, -1074, sys.float_info.max),
+    "fp32": Format(24, -149, (2 - 2.0**-23) * 2.0**127),
+    "fp16": Format(11, -24, 65504.0),
+    "bf16": Format(8, -133, (2 - 2.0**-7) * 2.0**127),
+}
+DTYPES = tuple(FORMATS)
+
+
+def ulp(value: Exact, dtype: str) -> float:
+    """The spacing of the dtype's numbers at `value`: 2^(e + 1 - precision) for 2^e <= |value| < 2^(e + 1).
+
+    That of the subnormal numbers at 0 and near it. Beyond the largest number the spacing goes on growing, as
+    if there were larger ones. Infinity at infinity, NaN at NaN.
+
+    Raises:
+        UnknownNameError: the dtype is not in `DTYPES`. ArgumentTypeError: `value` is no number.
+    """
+    number, form = _as_float(_number("value", value)), _format(dtype)
+    if not math.isfinite(number):
+        return abs(number)
+    exponent = math.frexp(number)[1] - form.precision if number else form.least
+    return math.ldexp(1.0, max(exponent, form.least))
+
+
+def error_in_ulp(got: float, exact: Exact, dtype: str) -> float:
+    """|got - exact| / ulp(exact): at most 0.5 where `got` is the exact value, correctly rounded.
+
+    Infinity where only one of them is finite, as after an overflow; NaN where one is NaN.
+
+    Raises:
+        UnknownNameError: the dtype is not in `DTYPES`. ArgumentTypeError: one of them is no number.
+    """
+    spacing = ulp(exact, dtype)
+    return _quotient(_distance(got, exact), spacing)
+
+
+def relative_error(got: float, exact: Exact) -> float:
+    """|got - exact| / |exact|: 0 where both are 0, infinity where only `exact` is; else as `error_in_ulp`.
+
+    Raises:
+        ArgumentTypeError: one of them is no number.
+    """
+    number = _number("exact", exact)
+    return _quotient(_distance(got, exact), number if number >= 0 else -number)
+
+
+def rounded(values: Row, dtype: str) -> Floats:
+    """Each value as the dtype has it, in fp64: infinity beyond its largest number.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: `values` is no row of numbers.
+        UnknownNameError: the dtype is not in `DTYPES`.
+    """
+    form = _format(dtype)
+    return _round(_row(values), form)
+
+
+def exact_sum(values: Row, dtype: str) -> Exact:
+    """The sum of what the dtype has of the values, without any further rounding. Errors as in `rounded`."""
+    row = rounded(values, dtype)
+    return _exact_sums(row, [len(row)])[0]
+
+
+def exact_variance(values: Row, dtype: str) -> Exact:
+    """sum of (x - mean)^2 / n of what the dtype has of the values, without any further rounding.
+
+    NaN where one of them is not finite.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: `values` is no row of numbers, or empty.
+        UnknownNameError: the dtype is not in `DTYPES`.
+    """
+    row = _filled(rounded(values, dtype))
+    if not np.isfinite(row).all():
+        return math.nan
+    integers, exponent = _integers(row)
+    total, squares = sum(integers), sum(integer * integer for integer in integers)
+    spread = Fraction(len(row) * squares - total * total, len(row) ** 2)
+    return spread * Fraction(2) ** (2 * exponent)
+
+
+def summation(values: Row, dtype: str, order: str, *, lanes: int = LANES, block: int = BLOCK) -> float:
+    """The sum of a row that is rounded to the dtype, as is the result of every addition.
+
+    Orders:
+        one by one: s = s + x.
+        by lane: `lanes` running sums, each of every `lanes`-th element; then the upper half of them is added
+            to the lower until one is left. So a program reduces a row that is many tiles long.
+        pairwise: neighbors are added, then neighboring sums, until one is left.
+        blocks: `block` neighbors one by one; then the sums of the blocks, one by one.
+        compensated: one by one, and what a rounding loses is added to the next element (W. Kahan, "Further
+            remarks on reducing truncation errors", CACM 8(1), 1965). Infinity becomes NaN.
+
+    Args:
+        values: of one dimension; may be empty, whose sum is 0.
+        dtype: of `DTYPES`.
+        order: of `ORDERS`.
+        lanes: of "by lane"; a power of two.
+        block: of "blocks".
+
+    Raises:
+        UnknownNameError: of the dtype or the order.
+        ArgumentTypeError, InvalidArgumentError: `values` is no row of numbers, `lanes` no power of two, or
+            `block` less than 1.
+    """
+    row, form = rounded(values, dtype), FORMATS[dtype]
+    check_name("order", order, ORDERS)
+    return _sums(row, form, order, [len(row)], _Shape.of(lanes, block))[0]
+
+
+def stagnation(values: Row, dtype: str) -> int | None:
+    """The index of the first element from which on adding one by one changes the sum no more.
+
+    Ones in fp16 stop at 2048: 2048 + 1 lies halfway between two numbers of fp16, and 2048 is the even one.
+    None where the last element that is not 0 still counts, or the sum is not finite. Errors as in `rounded`.
+    """
+    row, form = rounded(values, dtype), FORMATS[dtype]
+    return _stagnation(row, _running_sums(row, form))
+
+
+@dataclass(frozen=True)
+class SumCurve:
+    """The sum of the first elements of a row, by one dtype and order, for each of several counts of them.
+
+    Attributes:
+        dtype, order: as in `summation`.
+        results: what comes out.
+        exact: the exact sums of the row as the dtype has it, rounded to fp64.
+        relative_errors: |result - exact| / |exact|.
+        ulps: |result - exact| in the dtype's ULP at the exact sum.
+        stagnation: as the function of that name says; None also for orders that have no running sum.
+    """
+
+    dtype: str
+    order: str
+    results: tuple[float, ...]
+    exact: tuple[float, ...]
+    relative_errors: tuple[float, ...]
+    ulps: tuple[float, ...]
+    stagnation: int | None
+
+
+@dataclass(frozen=True)
+class SummationErrors:
+    """How the error of a sum grows with the number of elements.
+
+    Attributes:
+        name: of the row, for titles.
+        counts: the numbers of elements: the powers of two, and all.
+        lanes, block: of the orders "by lane" and "blocks".
+        curves: one for each dtype and order.
+    """
+
+    name: str
+    counts: tuple[int, ...]
+    lanes: int
+    block: int
+    curves: tuple[SumCurve, ...]
+
+    def __repr__(self) -> str:
+        size = f"{self.counts[-1]} elements"
+        return f"SummationErrors({self.name}, {size}; {', '.join(self.dtypes)}; {', '.join(self.orders)})"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Those that there are curves of."""
+        return tuple(dict.fromkeys(curve.dtype for curve in self.curves))
+
+    @property
+    def orders(self) -> tuple[str, ...]:
+        """Those that there are curves of."""
+        return tuple(dict.fromkeys(curve.order for curve in self.curves))
+
+    def curve(self, dtype: str, order: str) -> SumCurve:
+        """The one of a dtype and an order.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        check_name("dtype", dtype, self.dtypes)
+        check_name("order", order, self.orders)
+        return next(curve for curve in self.curves if (curve.dtype, curve.order) == (dtype, order))
+
+
+def errors_of_sum(
+    values: Row,
+    dtypes: Sequence[str] = DTYPES,
+    orders: Sequence[str] | None = None,
+    *,
+    name: str = "a row",
+    lanes: int = LANES,
+    block: int = BLOCK,
+) -> SummationErrors:
+    """The errors of the sums of the first 1, 2, 4, ... and of all elements of a row.
+
+    What counts is the error of the additions: the exact sum is that of the row as the dtype has it.
+
+    Args:
+        values: of one dimension, one element at least.
+        dtypes: of `DTYPES`.
+        orders: of `ORDERS`; None: all.
+        name: of the row, for titles.
+        lanes, block: as in :func:`summation`.
+
+    Raises:
+        UnknownNameError: of a dtype or an order.
+        ArgumentTypeError, InvalidArgumentError: as :func:`summation`; or the row or a list is empty.
+    """
+    row = _filled(_row(values))
+    chosen = _names("dtypes", "dtype", dtypes, DTYPES)
+    wanted = list(ORDERS) if orders is None else _names("orders", "order", orders, ORDERS)
+    check_type("name", name, str, "Give a text, such as 'uniform'.")
+    shape = _Shape.of(lanes, block)
+    counts = [*(1 << power for power in range((len(row) - 1).bit_length())), len(row)]
+    curves = [curve for dtype in chosen for curve in _sum_curves(row, dtype, wanted, counts, shape)]
+    return SummationErrors(name, tuple(counts), lanes, block, tuple(curves))
+
+
+def variance(values: Row, dtype: str, method: str, *, lanes: int = LANES) -> float:
+    """sum of (x - mean)^2 / n of a row that is rounded to the dtype, as is the result of every operation.
+
+    Methods:
+        two moments: mean of the squares - square of the mean. One pass, and where the mean is large the
+            difference of two nearly equal numbers: negative, now and then.
+        two passes: the mean first, then the mean of (x - mean)^2.
+        welford: one pass; mean and m2 = sum of (x - mean)^2 are corrected for each element (B. P. Welford,
+            Technometrics 4(3), 1962), by lane, and those of two lanes are merged (T. F. Chan, G. H. Golub,
+            R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
+
+    Sums are "by lane" as in :func:`summation`. The number of elements is a whole number, not the dtype's.
+
+    Args:
+        values: of one dimension, one element at least.
+        dtype: of `DTYPES`.
+        method: of `METHODS`.
+        lanes: a power of two; 1: element by element.
+
+    Raises:
+        UnknownNameError: of the dtype or the method.
+        ArgumentTypeError, InvalidArgumentError: `values` is no row of numbers, or empty; `lanes` is no power
+            of two.
+    """
+    row = _filled(rounded(values, dtype))
+    check_name("method", method, METHODS)
+    return _variance(row, FORMATS[dtype], method, check_power_of_two("lanes", lanes))
+
+
+@dataclass(frozen=True)
+class VarianceCurve:
+    """The variance of rows by one dtype and method: of each mean, the row with the largest error.
+
+    Attributes:
+        dtype, method: as in `variance`.
+        results: what comes out.
+        exact: the exact variances of these rows as the dtype has them, rounded to fp64. 0 where the mean is
+            so large that all elements round to one number, NaN where they round to infinity.
+        relative_errors: |result - exact| / exact.
+    """
+
+    dtype: str
+    method: str
+    results: tuple[float, ...]
+    exact: tuple[float, ...]
+    relative_errors: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class VarianceErrors:
+    """How the error of a variance grows with the mean.
+
+    Attributes:
+        ratios: mean / standard deviation of the rows, before they are rounded.
+        rows: how many rows each ratio was tried with.
+        count: how many elements a row has.
+        lanes: as in `variance`.
+        curves: one for each dtype and method.
+    """
+
+    ratios: tuple[float, ...]
+    rows: int
+    count: int
+    lanes: int
+    curves: tuple[VarianceCurve, ...]
+
+    def __repr__(self) -> str:
+        rows = f"{self.rows} rows of {self.count} elements"
+        names = f"{', '.join(self.dtypes)}; {', '.join(self.methods)}"
+        return f"VarianceErrors({len(self.ratios)} ratios, {rows}; {names})"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Those that there are curves of."""
+        return tuple(dict.fromkeys(curve.dtype for curve in self.curves))
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those that there are curves of."""
+        return tuple(dict.fromkeys(curve.method for curve in self.curves))
+
+    def curve(self, dtype: str, method: str) -> VarianceCurve:
+        """The one of a dtype and a method.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        check_name("dtype", dtype, self.dtypes)
+        check_name("method", method, self.methods)
+        return next(curve for curve in self.curves if (curve.dtype, curve.method) == (dtype, method))
+
+
+RATIOS = tuple(10 ** (power / 4) for power in range(21))
+
+
+def errors_of_variance(
+    ratios: Sequence[float] = RATIOS,
+    dtypes: Sequence[str] = DTYPES,
+    methods: Sequence[str] | None = None,
+    *,
+    rows: int = 8,
+    count: int = 1024,
+    lanes: int = LANES,
+) -> VarianceErrors:
+    """The largest errors of the variance of normal rows of standard deviation 1, for each of several means.
+
+    What counts is the error of the arithmetic: the exact variance is that of the row as the dtype has it.
+
+    Args:
+        ratios: mean / standard deviation, positive and finite.
+        dtypes: of `DTYPES`.
+        methods: of `METHODS`; None: all.
+        rows: how many for each mean: the roundings of a single row may happen to cancel.
+        count: elements of a row, 2 at least.
+        lanes: as in :func:`variance`.
+
+    Raises:
+        UnknownNameError: of a dtype or a method.
+        ArgumentTypeError, InvalidArgumentError: another argument is something else, or a list is empty.
+    """
+    means = [float(ratio) for ratio in check_each("ratios", ratios, float | int, _RATIO_FIX)]
+    if not means or not all(0 < mean < math.inf for mean in means):
+        raise InvalidArgumentError("ratios", f"got {in_brief(ratios)}", _RATIO_FIX)
+    chosen = _names("dtypes", "dtype", dtypes, DTYPES)
+    wanted = list(METHODS) if methods is None else _names("methods", "method", methods, METHODS)
+    check_positive("rows", rows)
+    if check_positive("count", count) < 2:
+        raise InvalidArgumentError("count", "got 1", "One element has no deviation: give 2 or more.")
+    check_power_of_two("lanes", lanes)
+    deviations = named_row("normal", rows * count).reshape(rows, count)
+    tried = [mean + deviations for mean in means]
+    curves = [curve for dtype in chosen for curve in _variance_curves(tried, dtype, wanted, lanes)]
+    return VarianceErrors(tuple(means), rows, count, lanes, tuple(curves))
+
+
+_RATIO_FIX = "Give positive finite numbers, such as [1, 100, 1e4]."
+
+ROW_NAMES = ("ones", "uniform 0 to 1", "normal", "growing", "alternating")
+
+
+def named_row(name: str, count: int) -> Floats:
+    """Numbers to be summed, the same at every call.
+
+    ones; uniform 0 to 1; normal, of mean 0 and deviation 1; growing: 1 / count, 2 / count, ..., 1;
+    alternating: each second element cancels all but a 64th of the one before it.
+
+    Raises:
+        UnknownNameError: the name is not in `ROW_NAMES`.
+        ArgumentTypeError, InvalidArgumentError: `count` is no whole number of 1 or more.
+    """
+    check_name("name", name, ROW_NAMES)
+    check_positive("count", count)
+    random = np.random.default_rng(0)
+    if name == "ones":
+        return np.ones(count)
+    if name == "uniform 0 to 1":
+        return random.random(count)
+    if name == "normal":
+        return random.standard_normal(count)
+    if name == "growing":
+        return np.arange(1, count + 1) / count
+    first = 1 + random.random((count + 1) // 2)
+    return np.stack([first, first * (2.0**-6 - 1)], axis=1).reshape(-1)[:count]
+
+
+@cache
+def errors_of_named_row(name: str, dtype: str, count: int = 2**14) -> SummationErrors:
+    """:func:`errors_of_sum` of a :func:`named_row` in all orders: what a widget shows. Kept between calls."""
+    return errors_of_sum(named_row(name, count), [dtype], name=name)
+
+
+def _format(dtype: str) -> Format:
+    check_name("dtype", dtype, DTYPES)
+    return FORMATS[dtype]
+
+
+def _names(argument: str, what: str, given: object, known: Sequence[str]) -> list[str]:
+    """Names without repetition, at least one, all of them known."""
+    fix = f"Give a list of names, such as [{known[0]!r}]."
+    names = list(dict.fromkeys(check_each(argument, given, str, fix)))
+    if not names:
+        raise InvalidArgumentError(argument, "got no name", fix)
+    for name in names:
+        check_name(what, name, known)
+    return names
+
+
+def _row(values: object) -> Floats:
+    fix = "Give a row of real numbers: a list, or an array or tensor of one dimension."
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = (values if values.is_complex() else values.double()).numpy()
+    if not isinstance(values, np.ndarray | Sequence) or isinstance(values, str | bytes):
+        raise ArgumentTypeError("values", f"got {in_brief(values)}, a {type(values).__name__}", fix)
+    if not isinstance(values, np.ndarray):
+        values = np.array(check_each("values", values, float | int | np.number, fix), dtype=np.float64)
+    if values.ndim != 1:
+        raise InvalidArgumentError("values", f"got {values.ndim} dimensions", fix)
+    if values.dtype.kind not in "fiu":
+        raise ArgumentTypeError("values", f"its elements are {values.dtype}", fix)
+    return values.astype(np.float64)
+
+
+def _filled(row: Floats) -> Floats:
+    if not len(row):
+        raise InvalidArgumentError("values", "got no element", "Give at least one number.")
+    return row
+
+
+def _number(argument: str, value: Any) -> Exact:
+    fix = "Give a number: a float or a Fraction."
+    check_type(argument, value, float | int | Fraction | np.floating, fix)
+    return value if isinstance(value, Fraction) else float(value)
+
+
+def _as_float(value: Exact) -> float:
+    """`float`, which refuses fractions that are too large for it."""
+    if value > sys.float_info.max:
+        return math.inf
+    return float(value) if not value < -sys.float_info.max else -math.inf
+
+
+def _distance(got: float, exact: Exact) -> Exact:
+    numbers = _number("got", got), _number("exact", exact)
+    one, other = map(_as_float, numbers)
+    if math.isfinite(one) and math.isfinite(other):
+        return abs(Fraction(numbers[0]) - Fraction(numbers[1]))
+    return 0.0 if one == other else abs(one - other)  # inf, or NaN
+
+
+def _quotient(distance: Exact, unit: Exact) -> float:
+    """Their quotient; 0 / 0 is 0, for nothing is wrong then, and everything else / 0 infinite."""
+    if math.isnan(distance) or math.isnan(unit):
+        return math.nan
+    if distance == 0:
+        return 0.0
+    if distance == math.inf or unit == 0:
+        return math.inf
+    return _as_float(Fraction(distance) / Fraction(unit))
+
+
+def _round(values: Floats, form: Format) -> Floats:
+    """Each to the format, ties to even.
+
+    Next to 1.5 * 2^(52 + q) the numbers of fp64 lie 2^q apart: the addition rounds. What is beyond the
+    largest number after that is infinite.
+    """
+    if form.precision == 53:
+        return values
+    exponent = np.clip(np.frexp(values)[1] - form.precision, form.least, _HIGHEST)
+    shift = np.ldexp(1.5, 52 + exponent)
+    near = (values + shift) - shift
+    return np.where(np.abs(near) > form.largest, np.copysign(np.inf, near), near)
+
+
+@cache
+def _rounding(form: Format) -> Callable[[float], float]:
+    """:func:`_round` of one number, without what an array of one element costs."""
+    if form.precision == 53:
+        return lambda value: value
+    shifts = {
+        exponent: math.ldexp(1.5, 52 + min(max(exponent - form.precision, form.least), _HIGHEST))
+        for exponent in range(-1073, 1025)
+    }
+    frexp, largest = math.frexp, form.largest
+
+    def round_one(value: float) -> float:
+        shift = shifts[frexp(value)[1]]
+        near = (value + shift) - shift
+        if -largest <= near <= largest or near != near:
+            return near
+        return math.copysign(math.inf, near)
+
+    return round_one
+
+
+def _integers(row: Floats) -> tuple[list[int], int]:
+    """Whole numbers and an exponent: element i is exactly integers[i] * 2^exponent. The row is finite."""
+    significands, exponents = np.frexp(row)
+    least = int(exponents.min(initial=0))
+    whole = (significands * 2.0**53).astype(np.int64).tolist()
+    return [one << up for one, up in zip(whole, (exponents - least).tolist(), strict=True)], least - 53
+
+
+def _exact_sums(row: Floats, counts: Sequence[int]) -> list[Exact]:
+    """Of the first elements; from the first one that is not finite on, what fp64 makes of it."""
+    finite = np.isfinite(row)
+    length = len(row) if finite.all() else int(np.argmin(finite))
+    integers, exponent = _integers(row[:length])
+    unit = Fraction(2) ** exponent
+    sums: list[Exact] = []
+    for count in counts:
+        rest = row[length:count]
+        sums.append(sum(integers[:count]) * unit if not len(rest) else sum(rest[~np.isfinite(rest)].tolist()))
+    return sums
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The numbers that some orders need."""
+
+    lanes: int
+    block: int
+
+    @classmethod
+    def of(cls, lanes: int, block: int) -> _Shape:
+        return cls(check_power_of_two("lanes", lanes), check_positive("block", block))
+
+
+def _sums(row: Floats, form: Format, order: str, counts: Sequence[int], shape: _Shape) -> list[float]:
+    """The sums of the first elements, for each count."""
+    with np.errstate(all="ignore"):  # infinity and NaN are results here
+        return _ORDERS[order](row, form, counts, shape)
+
+
+def _running_sums(row: Floats, form: Format) -> list[float]:
+    """The sums of the first 0, 1, 2, ... elements, one by one."""
+    round_one = _rounding(form)
+    return list(accumulate(row.tolist(), lambda total, x: round_one(total + x), initial=0.0))
+
+
+def _one_by_one(row: Floats, form: Format, counts: Sequence[int], shape: _Shape) -> list[float]:
+    running = _running_sums(row, form)
+    return [running[count] for count in counts]
+
+
+def _compensated(row: Floats, form: Format, counts: Sequence[int], shape: _Shape) -> list[float]:
+    running = [0.0, *_kahan_sums(row, form)]
+    return [running[count] for count in counts]
+
+
+def _kahan_sums(row: Floats, form: Format) -> Iterator[float]:
+    """The compensated sums of the first 1, 2, ... elements."""
+    round_one = _rounding(form)
+    total = excess = 0.0
+    for x in row.tolist():
+        corrected = round_one(x - excess)
+        new = round_one(total + corrected)
+        excess = round_one(round_one(new - total) - corrected)
+        total = new
+        yield total
+
+
+def _by_lane(row: Floats, form: Format, counts: Sequence[int], shape: _Shape) -> list[float]:
+    steps = _padded(row, shape.lanes).reshape(-1, shape.lanes)
+    running = _running_columns(steps, form)
+    lane = np.arange(shape.lanes)
+    return [
+        _fold(running[(count + shape.lanes - 1 - lane) // shape.lanes, lane], form, _halves)
+        for count in counts
+    ]
+
+
+def _blocks(row: Floats, form: Format, counts: Sequence[int], shape: _Shape) -> list[float]:
+    blocks = _padded(row, shape.block).reshape(-1, shape.block)
+    running = _running_columns(blocks.T, form)
+    number = np.arange(len(blocks))
+    sums = []
+    for count in counts:
+        partial = running[np.clip(count - number * shape.block, 0, shape.block), number]
+        sums.append(_running_sums(partial, form)[-1])
+    return sums
+
+
+def _pairwise(row: Floats, form: Format, counts: Sequence[int], shape: _Shape) -> list[float]:
+    padded = [_padded(row[:count], 1 << max(count - 1, 0).bit_length()) for count in counts]
+    return [_fold(values, form, _neighbors) for values in padded]
+
+
+_Order: TypeAlias = Callable[[Floats, Format, Sequence[int], _Shape], list[float]]
+_ORDERS: Mapping[str, _Order] = {
+    "one by one": _one_by_one,
+    "by lane": _by_lane,
+    "pairwise": _pairwise,
+    "blocks": _blocks,
+    "compensated": _compensated,
+}
+ORDERS = tuple(_ORDERS)
+
+
+def _padded(row: Floats, multiple: int) -> Floats:
+    """With zeros, as a masked load has, up to a multiple of so many elements, and one multiple at least."""
+    return np.pad(row, (0, max(-(-len(row) // multiple), 1) * multiple - len(row)))
+
+
+def _running_columns(steps: Floats, form: Format) -> Floats:
+    """The sums of the first 0, 1, 2, ... rows, column by column: [rows + 1, columns]."""
+    running = np.zeros((len(steps) + 1, steps.shape[1]))
+    for number, step in enumerate(steps):
+        running[number + 1] = _round(running[number] + step, form)
+    return running
+
+
+def _halves(values: Floats) -> tuple[Floats, Floats]:
+    return values[: len(values) // 2], values[len(values) // 2 :]
+
+
+def _neighbors(values: Floats) -> tuple[Floats, Floats]:
+    return values[0::2], values[1::2]
+
+
+def _fold(values: Floats, form: Format, pairs: Callable[[Floats], tuple[Floats, Floats]]) -> float:
+    """Pairs are added until one number is left, of a power of two."""
+    while len(values) > 1:
+        one, other = pairs(values)
+        values = _round(one + other, form)
+    return float(values[0])
+
+
+def _stagnation(row: Floats, running: Sequence[float]) -> int | None:
+    sums = np.array(running)
+    if not np.isfinite(sums[-1]):
+        return None
+    changes = np.flatnonzero(sums[1:] != sums[:-1])
+    first = int(changes[-1]) + 1 if len(changes) else 0
+    return first if row[first:].any() else None
+
+
+def _sum_curves(
+    values: Floats, dtype: str, orders: Sequence[str], counts: Sequence[int], shape: _Shape
+) -> Iterator[SumCurve]:
+    form = FORMATS[dtype]
+    row = _round(values, form)
+    exact = _exact_sums(row, counts)
+    for order in orders:
+        results = _sums(row, form, order, counts, shape)
+        pairs = list(zip(results, exact, strict=True))
+        yield SumCurve(
+            dtype,
+            order,
+            tuple(results),
+            tuple(map(_as_float, exact)),
+            tuple(relative_error(result, true) for result, true in pairs),
+            tuple(error_in_ulp(result, true, dtype) for result, true in pairs),
+            _stagnation(row, _running_sums(row, form)) if order == "one by one" else None,
+        )
+
+
+def _variance(row: Floats, form: Format, method: str, lanes: int) -> float:
+    with np.errstate(all="ignore"):  # infinity and NaN are results here
+        return _METHODS[method](row, form, lanes)
+
+
+def _mean(row: Floats, form: Format, lanes: int) -> float:
+    total = _by_lane(row, form, [len(row)], _Shape(lanes, 1))[0]
+    return _rounding(form)(total / len(row))
+
+
+def _two_moments(row: Floats, form: Format, lanes: int) -> float:
+    round_one = _rounding(form)
+    mean = _mean(row, form, lanes)
+    return round_one(_mean(_round(row * row, form), form, lanes) - round_one(mean * mean))
+
+
+def _two_passes(row: Floats, form: Format, lanes: int) -> float:
+    difference = _round(row - _mean(row, form, lanes), form)
+    return _mean(_round(difference * difference, form), form, lanes)
+
+
+def _welford(row: Floats, form: Format, lanes: int) -> float:
+    count, m2 = len(row), _welford_by_lane(row, form, lanes)
+    return _rounding(form)(m2 / count)
+
+
+def _welford_by_lane(row: Floats, form: Format, lanes: int) -> float:
+    """m2 of the row."""
+    count, mean, m2 = np.zeros(lanes), np.zeros(lanes), np.zeros(lanes)
+    valid = _padded(np.ones(len(row)), lanes).reshape(-1, lanes) > 0
+    for step, is_valid in zip(_padded(row, lanes).reshape(-1, lanes), valid, strict=True):
+        count = count + is_valid
+        difference = np.where(is_valid, _round(step - mean, form), 0.0)
+        mean = _round(mean + _round(difference / np.maximum(count, 1), form), form)
+        corrected = np.where(is_valid, _round(step - mean, form), 0.0)
+        m2 = _round(m2 + _round(difference * corrected, form), form)
+    while len(m2) > 1:
+        count, mean, m2 = _merged(count, mean, m2, form)
+    return float(m2[0])
+
+
+def _merged(count: Floats, mean: Floats, m2: Floats, form: Format) -> tuple[Floats, Floats, Floats]:
+    """The states of the upper half of the lanes are merged into those of the lower."""
+    (ours, theirs), (mean, their_mean), (m2, their_m2) = map(_halves, (count, mean, m2))
+    both = ours + theirs
+    share = _round(theirs / np.maximum(both, 1), form)
+    difference = _round(their_mean - mean, form)
+    between = _round(_round(_round(difference * difference, form) * ours, form) * share, form)
+    mean = _round(mean + _round(difference * share, form), form)
+    return both, mean, _round(_round(m2 + their_m2, form) + between, form)
+
+
+_METHODS: Mapping[str, Callable[[Floats, Format, int], float]] = {
+    "two moments": _two_moments,
+    "two passes": _two_passes,
+    "welford": _welford,
+}
+METHODS = tuple(_METHODS)
+
+
+def _variance_curves(
+    tried: Sequence[Floats], dtype: str, methods: Sequence[str], lanes: int
+) -> Iterator[VarianceCurve]:
+    """A curve for each method. Tried are, for each mean, rows [rows, count]."""
+    form = FORMATS[dtype]
+    kept = [_round(rows, form) for rows in tried]
+    exact = [[exact_variance(row, dtype) for row in rows] for rows in kept]
+    for method in methods:
+        worst = [
+            _worst([_variance(row, form, method, lanes) for row in rows], true)
+            for rows, true in zip(kept, exact, strict=True)
+        ]
+        results, variances, errors = zip(*worst, strict=True)
+        yield VarianceCurve(dtype, method, results, variances, errors)
+
+
+def _worst(results: Sequence[float], exact: Sequence[Exact]) -> tuple[float, float, float]:
+    """The result of the largest relative error, the exact value, and the error.
+
+    NaN is larger than all; a row whose exact variance is 0 is taken only where there is no other.
+    """
+    told = [
+        (result, _as_float(true), relative_error(result, true))
+        for result, true in zip(results, exact, strict=True)
+    ]
+    comparable = [one for one in told if one[1] != 0]
+    return max(comparable or told, key=lambda one: math.inf if math.isnan(one[2]) else one[2])

@@ -1,0 +1,173 @@
+"""The online softmax block by block: its state after each, and how far that is from the exact value.
+
+The states are those of a run in the interpreter; only what they are compared with is computed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import inf, isfinite, isnan, nan
+
+import numpy as np
+import torch
+
+from workbench.errors import InvalidArgumentError, check_type
+from workbench.launch import Launch
+from workbench.runtime import interpret
+
+# What a kernel must be told, and write, to be looked at: see `steps`.
+_TOLD = ("scores", "BLOCK_SIZE", "SHIFTED")
+_WRITTEN = ("maxima", "totals", "rescales", "log_sums", "weights")
+
+
+@dataclass(frozen=True)
+class BlockState:
+    """The state once a block of scores was seen, and what it is compared with.
+
+    Attributes:
+        begin, end: which scores the block has, `end` excluded.
+        maximum: the running maximum, which is subtracted before exp; -inf where all were -inf.
+        rescale: exp(maximum before - maximum); what was summed before is multiplied by it.
+        weights: exp(score - maximum), of the block's scores.
+        total: total before * rescale + sum of the weights.
+        log_sum_exp: of the state, maximum + log(total).
+        exact: the log-sum-exp of all scores so far, by torch in float64.
+        error: |log_sum_exp - exact|; 0 where both are the same infinity or NaN, NaN where only one is NaN.
+        ulps: the error in units in the last place of `exact`, in the state's type; NaN where there are none.
+        naive: the sum of exp(score) so far, nothing subtracted, in the state's type.
+    """
+
+    begin: int
+    end: int
+    maximum: float
+    rescale: float
+    weights: tuple[float, ...]
+    total: float
+    log_sum_exp: float
+    exact: float
+    error: float
+    ulps: float
+    naive: float
+
+    @property
+    def added(self) -> float:
+        """What the block adds to the total: the sum of its weights."""
+        return sum(self.weights)
+
+    @property
+    def naive_overflows(self) -> bool:
+        """Whether the naive sum is infinite, though the exact one is a number."""
+        return self.naive == inf and isfinite(self.exact)
+
+    @property
+    def naive_underflows(self) -> bool:
+        """Whether the naive sum is 0, though a score is a number: its logarithm is -inf."""
+        return self.naive == 0 and isfinite(self.exact)
+
+
+@dataclass(frozen=True)
+class OnlineSoftmax:
+    """How the online softmax goes over a row.
+
+    Attributes:
+        scores: the row.
+        dtype: of the scores, torch's name: "float16".
+        state_dtype: of the state: "float32" or "float64".
+        block: scores a block.
+        is_shifted: whether the maximum is subtracted; else the state's maximum is 0 all the way.
+        states: one after each block.
+    """
+
+    scores: tuple[float, ...]
+    dtype: str
+    state_dtype: str
+    block: int
+    is_shifted: bool
+    states: tuple[BlockState, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"OnlineSoftmax({len(self.scores)} scores of {self.dtype}, {len(self.states)} blocks of "
+            f"{self.block}, log-sum-exp {self.states[-1].log_sum_exp:.6g})"
+        )
+
+    def carried(self, at: int) -> tuple[float, ...]:
+        """By what each block's part of the total has been multiplied since, once block `at` was seen.
+
+        The product of all later rescales; 1 for block `at` itself.
+        """
+        later = (state.rescale for state in reversed(self.states[1 : at + 1]))
+        return tuple(accumulate(later, lambda factor, rescale: factor * rescale, initial=1.0))[::-1]
+
+    def weights(self, at: int) -> tuple[float, ...]:
+        """The weights of all scores so far, once block `at` was seen: exp(score - maximum)."""
+        states = zip(self.states, self.carried(at), strict=False)
+        return tuple(weight * factor for state, factor in states for weight in state.weights)
+
+
+def steps(launch: Launch) -> OnlineSoftmax:
+    """Run `kernels.softmax_states.launch(scores, block)` in the interpreter, and tell each state.
+
+    Another kernel can be looked at too, if it has the parameters `scores`, `BLOCK_SIZE` and `SHIFTED`, and
+    the same five outputs in the same order.
+
+    Raises:
+        ArgumentTypeError: it is no launch.
+        InvalidArgumentError: it is one of something else.
+        Others as :func:`workbench.runtime.interpret`.
+    """
+    check_type("launch", launch, Launch, "Give softmax_states.launch(scores, block).")
+    scores, block, is_shifted = _told(launch)
+    outputs = interpret(launch).outputs
+    state_dtype = outputs[0].dtype
+    maxima, totals, rescales, log_sums, weights = (output.tolist() for output in outputs)
+    row = scores.detach().cpu()
+    begins = [*range(0, len(row), block), len(row)]
+    naive_sums = accumulate(row[begin:end].to(state_dtype).exp().sum() for begin, end in pairwise(begins))
+    states = []
+    for number, ((begin, end), naive) in enumerate(zip(pairwise(begins), naive_sums, strict=True)):
+        exact = torch.logsumexp(row[:end].double(), 0).item()
+        error = _error(log_sums[number], exact)
+        states.append(
+            BlockState(
+                begin,
+                end,
+                maxima[number],
+                rescales[number],
+                tuple(weights[begin:end]),
+                totals[number],
+                log_sums[number],
+                exact,
+                error,
+                _in_ulps(error, exact, state_dtype),
+                float(naive),
+            )
+        )
+    dtype, of_state = (str(dtype).removeprefix("torch.") for dtype in (row.dtype, state_dtype))
+    return OnlineSoftmax(tuple(row.tolist()), dtype, of_state, block, is_shifted, tuple(states))
+
+
+def _told(launch: Launch) -> tuple[torch.Tensor, int, bool]:
+    """The scores, the length of a block and whether it is shifted, or an error."""
+    arguments = launch.steps[0].arguments() if len(launch.steps) == 1 else {}
+    missing = [name for name in _TOLD if name not in arguments]
+    if missing or len(launch.outputs) != len(_WRITTEN):
+        raise InvalidArgumentError(
+            "launch",
+            f"{launch!r}, of no kernel that is told {', '.join(_TOLD)} and writes {', '.join(_WRITTEN)}",
+            "Give softmax_states.launch(scores, block).",
+        )
+    scores, block, is_shifted = (arguments[name] for name in _TOLD)
+    return scores, block, is_shifted
+
+
+def _error(value: float, exact: float) -> float:
+    return 0.0 if value == exact or (isnan(value) and isnan(exact)) else abs(value - exact)
+
+
+def _in_ulps(error: float, exact: float, dtype: torch.dtype) -> float:
+    if not isfinite(exact):
+        return 0.0 if error == 0 else nan
+    nearest = np.float64(exact) if dtype == torch.float64 else np.float32(exact)
+    return error / float(np.spacing(np.abs(nearest)))

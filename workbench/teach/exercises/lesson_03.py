@@ -1,0 +1,447 @@
+"""Exercises of lesson 03: a combine function for pairs, the online softmax state, and merging its states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from workbench.teach.definition import Budget, Case, Mutant, normals
+from workbench.teach.exercise import Exercise
+
+INFINITY = float("inf")
+
+# fp32 sums of some hundred exponentials in another order; a result that went through fp16 is far beyond.
+ROUNDING = 1e-5
+
+
+def smallest(x: torch.Tensor) -> torch.Tensor:
+    """The index of the first smallest element of each row, in int64, for a contiguous matrix in fp32.
+
+    NaN counts as smaller than all numbers, as in torch.
+    """
+    return torch.argmin(x, dim=1)
+
+
+def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
+    """The log of the sum of exp(x[i]) of each row i, for a contiguous matrix in fp32 without inf and NaN.
+
+    Elements may be -inf; of a row where all are, the result is -inf.
+    """
+    return torch.logsumexp(x, dim=1)
+
+
+def join_splits(maxima: torch.Tensor, totals: torch.Tensor) -> torch.Tensor:
+    """The log of the sum of exp of each row, from the states of its splits.
+
+    maxima and totals are contiguous, in fp32, of shape [rows, splits]. Of the elements x of a split, `maxima`
+    has the largest, and `totals` the sum of exp(x - largest); of a split without elements, -inf and 0.
+    """
+    return torch.logsumexp(maxima + torch.log(totals), dim=1)
+
+
+def _with_ties(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
+    """Whole numbers from 0 to 3, so that most rows have their smallest several times."""
+    return torch.randint(4, (rows, columns), generator=generator).float()
+
+
+def _last_is_smallest(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
+    x = normals(generator, rows, columns)
+    x[:, -1] = -20
+    return x
+
+
+def _with_nan_and_infinities(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
+    """At least 7 rows, each special in its own way, of at least 9 columns."""
+    x = _with_ties(generator, rows, columns) + 1
+    x[0] = INFINITY
+    x[1, 3:] = torch.nan
+    x[2, [2, 7]] = torch.nan
+    x[2, [1, 4]] = -INFINITY
+    x[3, [2, 5, 8]] = -INFINITY
+    x[4, -1] = torch.nan
+    x[5] = torch.nan
+    x[6, :-2] = INFINITY
+    return x
+
+
+def _scores(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
+    """Normals, in the first 7 rows with large, small or missing ones; of more than 128 columns."""
+    x = normals(generator, rows, columns)
+    x[1] += 300
+    x[2, :64] += 300  # the largest come first,
+    x[2, 64:] -= 300
+    x[3, -8:] += 100  # or last
+    x[4] = -INFINITY
+    x[5, :128] = -INFINITY  # nothing in the first tiles
+    x[5, -1] = -INFINITY
+    x[6] -= 300
+    return x
+
+
+def _states(generator: torch.Generator, rows: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Maxima and totals as the splits of a row have them, none of them empty."""
+    totals = 1 + 20 * torch.rand(rows, splits, generator=generator, dtype=torch.float64)
+    return 3 * normals(generator, rows, splits), totals.float()
+
+
+def _special_states(generator: torch.Generator, rows: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same, in the first 5 rows with large and small maxima and empty splits; of at least 5 splits."""
+    maxima, totals = _states(generator, rows, splits)
+    maxima[1, 2] += 300
+    maxima[2] -= 300
+    maxima[3, [0, 3]] = -INFINITY
+    maxima[4] = -INFINITY
+    totals[maxima == -INFINITY] = 0
+    return maxima, totals
+
+
+def _matrix(
+    rows: int, columns: int, seed: int, make: Callable[[torch.Generator, int, int], torch.Tensor]
+) -> Case:
+    return Case(lambda generator: (make(generator, rows, columns),), seed)
+
+
+def _index_each(x: torch.Tensor) -> Budget:
+    return Budget(loaded_bytes=x.nbytes, stored_bytes=8 * len(x))
+
+
+def _value_each(*inputs: torch.Tensor) -> Budget:
+    """Each element loaded once, and one of fp32 stored for each row."""
+    return Budget(loaded_bytes=sum(x.nbytes for x in inputs), stored_bytes=4 * len(inputs[0]))
+
+
+_ONE_ROW = "All programs work on the first row: the program id does not enter the offsets."
+
+SMALLEST = Exercise(
+    id="03-1",
+    title="where the smallest is",
+    function="smallest",
+    specification=smallest,
+    cases=(
+        _matrix(8, 13, seed=1, make=_with_nan_and_infinities),  # a ragged tile, and all special rows
+        _matrix(5, 32, seed=2, make=_with_ties),  # a full tile
+        _matrix(3, 33, seed=3, make=_with_ties),  # one beyond
+        _matrix(4, 1, seed=4, make=normals),  # nothing to combine
+        _matrix(4, 2, seed=5, make=_with_ties),
+        _matrix(1, 100, seed=6, make=normals),
+        _matrix(2, 3000, seed=7, make=_last_is_smallest),  # 2999, which fp16 does not have
+        _matrix(7, 300, seed=8, make=_with_nan_and_infinities),
+    ),
+    stub="""\
+@triton.jit
+def smaller(a, a_index, b, b_index):
+    pass  # return the value and the index of one of the two
+
+
+@triton.jit
+def smallest_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
+    pass
+
+
+def smallest(x):
+    rows, columns = x.shape
+    output = torch.empty(rows, dtype=torch.int64, device=x.device)
+    return Launch.of(
+        smallest_kernel,
+        (rows,),
+        x,
+        output,
+        columns,
+        outputs=output,
+        BLOCK_SIZE=triton.next_power_of_2(columns),
+    )
+""",
+    hints=(
+        "Two pairs (a, a_index) and (b, b_index): when do you keep b's, if neither is NaN, and `a` need not "
+        "lie to the left of `b`?",
+        "What is `a < b` if one of them is NaN, and what if both are? For which value alone is `a != a` "
+        "true?",
+        "`tl.reduce((x, column), 0, smaller)` gives a value and an index. Which value do lanes need that "
+        "have no element, so that they never win?",
+    ),
+    mutants=(
+        Mutant(
+            "of equals, whichever is combined first",
+            "(b < a) | (~(a < b) & (b_index < a_index))",
+            "b < a",
+            "Of equals, the one is kept that happens to be `a`. Elements are not combined from left to "
+            "right: which index should win?",
+        ),
+        Mutant(
+            "the last of equals",
+            "(b_index < a_index)",
+            "(b_index > a_index)",
+            "Of equals, the last is taken; it should be the first.",
+        ),
+        Mutant(
+            "NaN is not asked for",
+            "tl.where(a_is_nan == b_is_nan, b_is_smaller, b_is_nan)",
+            "b_is_smaller",
+            "Every comparison with NaN is false, so whether NaN wins is left to chance. Which test finds it?",
+        ),
+        Mutant(
+            "NaN counts as the largest",
+            "b_is_smaller, b_is_nan)",
+            "b_is_smaller, a_is_nan)",
+            "NaN loses against all numbers, as though it were the largest. torch counts it as the smallest.",
+        ),
+        Mutant(
+            "the lower index, whichever is smaller",
+            "tl.where(is_b, b_index, a_index)",
+            "tl.minimum(a_index, b_index)",
+            "The lower of the two indices is kept whichever value is: it is always 0 in the end. Index and "
+            "value have to be of one pair.",
+        ),
+        Mutant(
+            "the value instead of the index",
+            "_, index = tl.reduce",
+            "index, _ = tl.reduce",
+            "The smallest values are stored, not where they are.",
+        ),
+        Mutant(
+            "lanes without an element hold 0",
+            'other=float("inf")',
+            "other=0.0",
+            "Lanes that have no element take part with 0, and win against all that is larger. What should "
+            "they hold?",
+        ),
+        Mutant(
+            "no mask on the load",
+            ', mask=column < columns, other=float("inf"))',
+            ")",
+            "Lanes that have no element load x. Has it a mask, and is the mask false for all of them?",
+        ),
+        Mutant(
+            "every program takes the first row",
+            "x_pointer + row * columns + column",
+            "x_pointer + column",
+            _ONE_ROW,
+        ),
+    ),
+    unproven="that the kernel compiles for a GPU, that it is fast, or that tl.argmin would do as well: here "
+    "it finds NaN, on a GPU it passes it by.",
+    returns_launch=True,
+    budget=_index_each,
+)
+
+LOG_SUM_EXP = Exercise(
+    id="03-2",
+    title="log-sum-exp in one pass",
+    function="log_sum_exp",
+    specification=log_sum_exp,
+    cases=(
+        _matrix(8, 300, seed=1, make=_scores),  # several tiles, the last one ragged, and all special rows
+        _matrix(3, 200, seed=2, make=normals),
+        _matrix(2, 1, seed=3, make=normals),
+        _matrix(3, 63, seed=4, make=normals),  # around a tile
+        _matrix(3, 64, seed=5, make=normals),
+        _matrix(3, 65, seed=6, make=normals),
+        _matrix(7, 129, seed=7, make=_scores),
+        _matrix(2, 1000, seed=8, make=normals),
+    ),
+    stub="""\
+@triton.jit
+def log_sum_exp_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
+    pass
+
+
+def log_sum_exp(x):
+    rows, columns = x.shape
+    output = torch.empty(rows, device=x.device)
+    return Launch.of(
+        log_sum_exp_kernel, (rows,), x, output, columns, outputs=output, BLOCK_SIZE=64
+    )
+""",
+    hints=(
+        "Which two numbers do you know of the part of a row that was seen, and which number do they stand "
+        "for together?",
+        "A tile raises the maximum from m to m'. The total is a sum of exp(x - m): by what do you multiply "
+        "it to get the sum of exp(x - m')?",
+        "What is -inf - -inf, and in which rows do you meet it? If all exponentials are 0, does it matter "
+        "what is subtracted from the exponents?",
+    ),
+    mutants=(
+        Mutant(
+            "the total is not rescaled",
+            "total * tl.exp(maximum - shift) +",
+            "total +",
+            "When the maximum rises, the total is still relative to the old one: nothing rescales it.",
+        ),
+        Mutant(
+            "the rescale is upside down",
+            "tl.exp(maximum - shift)",
+            "tl.exp(shift - maximum)",
+            "The total is multiplied by exp(new maximum - old maximum). Should it grow or shrink when the "
+            "maximum rises?",
+        ),
+        Mutant(
+            "no maximum is subtracted",
+            """\
+        new_maximum = tl.maximum(maximum, tl.max(x, axis=0))
+        shift = tl.where(new_maximum == float("-inf"), 0.0, new_maximum)
+        total = total * tl.exp(maximum - shift) + tl.sum(tl.exp(x - shift), axis=0)
+        maximum = new_maximum
+    tl.store(output_pointer + row, maximum + tl.log(total))
+""",
+            """\
+        total += tl.sum(tl.exp(x), axis=0)
+    tl.store(output_pointer + row, tl.log(total))
+""",
+            "The exponentials overflow: exp(89) is infinite in fp32. What can be subtracted from all "
+            "exponents first?",
+        ),
+        Mutant(
+            "-inf minus -inf",
+            'tl.where(new_maximum == float("-inf"), 0.0, new_maximum)',
+            "new_maximum",
+            "As long as a row has nothing but -inf, its maximum is -inf, and -inf - -inf is NaN.",
+        ),
+        Mutant(
+            "lanes without an element hold 0",
+            'mask=column < columns, other=float("-inf"))',
+            "mask=column < columns, other=0.0)",
+            "Lanes that have no element take part with 0, which adds exp(0) to the sum. What should they "
+            "hold?",
+        ),
+        Mutant(
+            "the maximum of the last tile",
+            "tl.maximum(maximum, tl.max(x, axis=0))",
+            "tl.max(x, axis=0)",
+            "The maximum is that of the last tile alone; where it falls, the total overflows.",
+        ),
+        Mutant(
+            "only the first tile",
+            "range(0, columns, BLOCK_SIZE)",
+            "range(0, BLOCK_SIZE, BLOCK_SIZE)",
+            "Only the first tile of each row enters.",
+        ),
+        Mutant(
+            "the maximum is not added again",
+            "maximum + tl.log(total))",
+            "tl.log(total))",
+            "This is the log of the total, which is relative to the maximum: add the maximum again.",
+        ),
+        Mutant(
+            "no logarithm",
+            "maximum + tl.log(total))",
+            "maximum + total)",
+            "The total itself is added to the maximum, not its logarithm.",
+        ),
+    ),
+    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for rows with "
+    "infinity or NaN.",
+    returns_launch=True,
+    budget=_value_each,
+    tolerance=ROUNDING,
+)
+
+JOIN_SPLITS = Exercise(
+    id="03-3",
+    title="join the splits",
+    function="join_splits",
+    specification=join_splits,
+    cases=(
+        Case(lambda generator: _special_states(generator, 6, 5), seed=1),  # a ragged tile, all special rows
+        Case(lambda generator: _states(generator, 3, 8), seed=2),  # a full tile
+        Case(lambda generator: _states(generator, 3, 9), seed=3),  # one beyond
+        Case(lambda generator: _states(generator, 4, 1), seed=4),  # nothing to join
+        Case(lambda generator: _states(generator, 1, 100), seed=5),
+        Case(lambda generator: _special_states(generator, 9, 64), seed=6),
+    ),
+    stub="""\
+@triton.jit
+def join_splits_kernel(
+    maxima_pointer, totals_pointer, output_pointer, splits, BLOCK_SIZE: tl.constexpr
+):
+    pass
+
+
+def join_splits(maxima, totals):
+    rows, splits = maxima.shape
+    output = torch.empty(rows, device=maxima.device)
+    return Launch.of(
+        join_splits_kernel,
+        (rows,),
+        maxima,
+        totals,
+        output,
+        splits,
+        outputs=output,
+        BLOCK_SIZE=triton.next_power_of_2(splits),
+    )
+""",
+    hints=(
+        "A split has the state (m, s). Of which sum of exponentials is that a way of writing?",
+        "Two splits have the states (0, 1) and (10, 1). By what do you multiply each total before you may "
+        "add them, if the maximum of both is 10?",
+        "What does an empty split add, and which state can lanes load that have no split? And what is "
+        "subtracted where all splits are empty?",
+    ),
+    mutants=(
+        Mutant(
+            "the totals are not rescaled",
+            "totals * tl.exp(maxima - shift)",
+            "totals",
+            "The totals are added up as they are, though each is relative to a maximum of its own.",
+        ),
+        Mutant(
+            "the totals do not enter",
+            "totals * tl.exp(maxima - shift)",
+            "tl.exp(maxima - shift)",
+            "The totals do not enter: each split counts as though it had its largest element alone.",
+        ),
+        Mutant(
+            "the rescale is upside down",
+            "tl.exp(maxima - shift)",
+            "tl.exp(shift - maxima)",
+            "The totals are multiplied by exp(maximum of all - their own). Which split should count for "
+            "more, that with the larger maximum or that with the smaller?",
+        ),
+        Mutant(
+            "-inf minus -inf",
+            'tl.where(maximum == float("-inf"), 0.0, maximum)',
+            "maximum",
+            "Where all splits of a row are empty, the maximum is -inf, and -inf - -inf is NaN.",
+        ),
+        Mutant(
+            "lanes without a split have the maximum 0",
+            'other=float("-inf")',
+            "other=0.0",
+            "Lanes that have no split take part with a maximum of 0, below which all exponentials of a row "
+            "may underflow. Which maximum has an empty split?",
+        ),
+        Mutant(
+            "the log-sum-exps are added up",
+            "maximum + tl.log(total))",
+            "tl.sum(tl.where(valid, maxima + tl.log(totals), 0.0), axis=0))",
+            "The log-sum-exps of the splits are added up. That is the log of a product of sums; what is "
+            "asked for is the log of their sum.",
+        ),
+        Mutant(
+            "the largest split alone",
+            "maximum + tl.log(total))",
+            "tl.max(maxima + tl.log(totals), axis=0))",
+            "That is the log-sum-exp of the largest split alone.",
+        ),
+        Mutant(
+            "the maximum is not added again",
+            "maximum + tl.log(total))",
+            "tl.log(total))",
+            "This is the log of the total, which is relative to the maximum: add the maximum again.",
+        ),
+        Mutant(
+            "every program takes the first row",
+            "places = row * splits + split",
+            "places = split",
+            _ONE_ROW,
+        ),
+    ),
+    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for more splits than "
+    "a tile can hold.",
+    returns_launch=True,
+    budget=_value_each,
+    tolerance=ROUNDING,
+)
+
+EXERCISES = (SMALLEST, LOG_SUM_EXP, JOIN_SPLITS)

@@ -1,0 +1,436 @@
+"""Exercises of lesson 04: a variance that keeps its digits, and RMS norm, fused and backward."""
+
+from __future__ import annotations
+
+import torch
+
+from workbench.teach.definition import Budget, Case, Mutant, normals
+from workbench.teach.exercise import Exercise
+
+# Means near 10^4 are rounded to 10^-3, which is felt in the squares around them.
+ROUNDING_OF_MEANS = 1e-3
+
+# fp32 sums in another order, and a root; a result that went through fp16 is far beyond.
+ROUNDING = 1e-5
+
+
+def variance(x: torch.Tensor) -> torch.Tensor:
+    """The variance of each row, not the unbiased one, for a contiguous matrix in fp32."""
+    return torch.var(x, dim=1, unbiased=False)
+
+
+def add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """RMS norm of h = x + residual, and h itself: (h / sqrt(mean of h^2 + eps) * weight, h).
+
+    x and residual are contiguous matrices of one shape in fp32, whose rows are normalized; weight has an
+    element for each column.
+    """
+    added = x + residual
+    root = torch.sqrt((added * added).mean(dim=1, keepdim=True) + eps)
+    return added / root * weight, added
+
+
+def rms_norm_backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float) -> torch.Tensor:
+    """The gradient of x, where y = x / sqrt(mean of x^2 + eps) * weight and dy is the gradient of y.
+
+    x and dy are contiguous matrices of one shape in fp32, whose rows are normalized; weight has an element
+    for each column.
+    """
+    x = x.detach().requires_grad_()
+    y = x / torch.sqrt((x * x).mean(dim=1, keepdim=True) + eps) * weight
+    return torch.autograd.grad(y, x, dy)[0]
+
+
+def _around(mean: float, deviation: float, rows: int, columns: int, seed: int) -> Case:
+    """Normals of this mean and standard deviation."""
+    return Case(lambda generator: (mean + deviation * normals(generator, rows, columns),), seed)
+
+
+def _rising(rows: int, columns: int, seed: int) -> Case:
+    """Normals that rise by 0.1 from each column to the next: tiles have different means."""
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor]:
+        return (normals(generator, rows, columns) + 0.1 * torch.arange(columns),)
+
+    return Case(build, seed)
+
+
+def _to_add(rows: int, columns: int, eps: float, seed: int, scale: float = 1.0) -> Case:
+    def build(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
+        x, residual = scale * normals(generator, 2, rows, columns)
+        return x, residual.clone(), normals(generator, columns), eps
+
+    return Case(build, seed)
+
+
+def _to_differentiate(rows: int, columns: int, eps: float, seed: int, scale: float = 1.0) -> Case:
+    def build(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
+        x = scale * (normals(generator, rows, columns) + 0.5)
+        return x, normals(generator, columns) + 1, normals(generator, rows, columns) + 0.5, eps
+
+    return Case(build, seed)
+
+
+def _value_each(x: torch.Tensor) -> Budget:
+    """Each element loaded once, and one of fp32 stored for each row."""
+    return Budget(loaded_bytes=x.nbytes, stored_bytes=4 * len(x))
+
+
+def _fused(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Budget:
+    """Each element loaded once, the weight once for each row, and both outputs stored once."""
+    return Budget(2 * x.nbytes + len(x) * weight.nbytes, 2 * x.nbytes)
+
+
+def _backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float) -> Budget:
+    """Each element loaded once, the weight once for each row, and the gradient stored once."""
+    return Budget(2 * x.nbytes + len(x) * weight.nbytes, x.nbytes)
+
+
+_BY_TILE_WIDTH = "The sum is divided by the width of the tile. How many elements were added up?"
+
+VARIANCE = Exercise(
+    id="04-1",
+    title="the variance of a long row",
+    function="variance",
+    specification=variance,
+    cases=(
+        _around(1e4, 1, 3, 300, seed=1),  # a large mean; several tiles, the last one ragged
+        _rising(3, 200, seed=2),  # tiles whose means differ
+        _around(0, 1, 4, 2, seed=3),
+        _around(3, 1, 4, 1, seed=10),  # a single column, whose variance is 0
+        _around(0, 1, 3, 63, seed=4),  # around a tile
+        _around(5, 1, 3, 64, seed=5),
+        _around(-5, 1, 3, 65, seed=6),
+        _around(2000, 500, 3, 150, seed=7),  # variances beyond fp16
+        _around(-1e4, 1, 2, 1000, seed=8),
+        _rising(2, 129, seed=9),
+    ),
+    stub="""\
+@triton.jit
+def variance_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
+    pass
+
+
+def variance(x):
+    rows, columns = x.shape
+    output = torch.empty(rows, device=x.device)
+    return Launch.of(
+        variance_kernel, (rows,), x, output, columns, outputs=output, BLOCK_SIZE=64
+    )
+""",
+    hints=(
+        "Of a tile in registers, how do you get the mean and the sum of squares around it, and which lanes "
+        "must not be squared?",
+        "The part that was seen has n_a elements and the tile n_b. How far, from the one mean towards the "
+        "other, does the mean of both lie?",
+        "Two parts have no variance of their own, but different means. What is the sum of squares of both "
+        "together, and from which term does it come?",
+    ),
+    mutants=(
+        Mutant(
+            "the difference of two moments",
+            """\
+        difference = tile_mean - mean
+        share = count / (start + count)
+        mean += difference * share
+        squares += tl.sum(centered * centered, axis=0) + difference * difference * start * share
+    tl.store(output_pointer + row, squares / columns)
+""",
+            """\
+        mean += tl.sum(x, axis=0)
+        squares += tl.sum(x * x, axis=0)
+    tl.store(output_pointer + row, (squares - mean * mean / columns) / columns)
+""",
+            "The mean of the squares less the square of the mean: with a large mean the two are nearly "
+            "equal, and the difference has lost its digits.",
+        ),
+        Mutant(
+            "nothing between the tiles",
+            " + difference * difference * start * share",
+            "",
+            "Each tile adds the squares around its own mean, and how far the means lie apart does not enter.",
+        ),
+        Mutant(
+            "idle lanes are squared",
+            "tl.where(valid, x - tile_mean, 0.0)",
+            "x - tile_mean",
+            "Lanes that have no element are 0 when loaded, and no longer 0 when the mean is subtracted: "
+            "their squares are added as well.",
+        ),
+        Mutant(
+            "the last tile counts as full",
+            "tl.minimum(columns - start, BLOCK_SIZE)",
+            "BLOCK_SIZE",
+            "The last tile counts as though it were full.",
+        ),
+        Mutant(
+            "divided by one less",
+            "squares / columns",
+            "squares / (columns - 1)",
+            "The squares are divided by one less than the number of elements, as for the unbiased variance. "
+            "Here the plain one is asked for.",
+        ),
+        Mutant(
+            "halfway between the means",
+            "mean += difference * share",
+            "mean += difference / 2",
+            "The mean moves halfway towards that of the tile, as though both sides had as many elements.",
+        ),
+        Mutant(
+            "the mean of the last tile",
+            "mean += difference * share",
+            "mean = tile_mean",
+            "The mean of the tile takes the place of that of all elements so far.",
+        ),
+        Mutant(
+            "only the first tile",
+            "range(0, columns, BLOCK_SIZE)",
+            "range(0, BLOCK_SIZE, BLOCK_SIZE)",
+            "Only the first tile of each row enters.",
+        ),
+        Mutant(
+            "the standard deviation",
+            "squares / columns)",
+            "tl.sqrt(squares / columns))",
+            "This is the standard deviation; the variance is its square.",
+        ),
+    ),
+    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for other dtypes.",
+    returns_launch=True,
+    budget=_value_each,
+    tolerance=ROUNDING_OF_MEANS,
+)
+
+ADD_RMS_NORM = Exercise(
+    id="04-2",
+    title="add, then normalize",
+    function="add_rms_norm",
+    specification=add_rms_norm,
+    cases=(
+        _to_add(5, 100, 0.1, seed=1),  # a ragged tile, and an eps that counts
+        _to_add(3, 64, 1e-5, seed=2),  # a full tile
+        _to_add(3, 65, 1e-5, seed=3),  # one beyond
+        _to_add(4, 1, 1e-5, seed=4),  # a single column
+        _to_add(3, 50, 1e-5, seed=5, scale=1e-3),  # small numbers, as small as the root of eps
+        _to_add(2, 40, 1e-6, seed=6, scale=100.0),
+        _to_add(2, 1000, 1e-6, seed=7),
+    ),
+    stub="""\
+@triton.jit
+def add_rms_norm_kernel(
+    x_pointer,
+    residual_pointer,
+    weight_pointer,
+    normalized_pointer,
+    added_pointer,
+    columns,
+    eps,
+    BLOCK_SIZE: tl.constexpr,
+):
+    pass
+
+
+def add_rms_norm(x, residual, weight, eps):
+    rows, columns = x.shape
+    normalized, added = torch.empty_like(x), torch.empty_like(x)
+    return Launch.of(
+        add_rms_norm_kernel,
+        (rows,),
+        x,
+        residual,
+        weight,
+        normalized,
+        added,
+        columns,
+        eps,
+        outputs=(normalized, added),
+        BLOCK_SIZE=triton.next_power_of_2(columns),
+    )
+""",
+    hints=(
+        "Which of the values have to go to memory, and which of them has to come back from there?",
+        "Which value do lanes need that have no element, so that the sum of squares is that of the row? And "
+        "by what is it divided?",
+        "Where in the formula does eps stand? With a row of zeros, what do you divide by?",
+    ),
+    mutants=(
+        Mutant(
+            "eps beside the root",
+            "tl.sqrt(mean_square + eps)",
+            "(tl.sqrt(mean_square) + eps)",
+            "eps is added to the root; it belongs under it.",
+        ),
+        Mutant(
+            "no eps",
+            "mean_square + eps",
+            "mean_square",
+            "eps does not enter.",
+        ),
+        Mutant(
+            "divided by the width of the tile",
+            "/ columns",
+            "/ BLOCK_SIZE",
+            _BY_TILE_WIDTH,
+        ),
+        Mutant(
+            "the sum of squares instead of their mean",
+            " / columns",
+            "",
+            "That is the root of the sum of squares: it is to be the root of their mean.",
+        ),
+        Mutant(
+            "the norm of x alone",
+            "added * added",
+            "x * x",
+            "The squares are those of x, without what was added.",
+        ),
+        Mutant(
+            "no root",
+            "tl.sqrt(mean_square + eps)",
+            "(mean_square + eps)",
+            "It is divided by the mean square itself, not by its root.",
+        ),
+        Mutant(
+            "the weight does not enter",
+            "tl.sqrt(mean_square + eps) * weight",
+            "tl.sqrt(mean_square + eps)",
+            "The weight does not enter.",
+        ),
+        Mutant(
+            "x is stored for the sum",
+            "tl.store(added_pointer + places, added,",
+            "tl.store(added_pointer + places, x,",
+            "The second output is x, to which nothing was added.",
+        ),
+        Mutant(
+            "the outputs are swapped",
+            "outputs = (normalized, added)",
+            "outputs = (added, normalized)",
+            "The two outputs are named in the wrong order: the normalized one comes first.",
+        ),
+    ),
+    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for other dtypes and "
+    "for rows longer than a tile can be.",
+    returns_launch=True,
+    budget=_fused,
+    tolerance=ROUNDING,
+)
+
+RMS_NORM_BACKWARD = Exercise(
+    id="04-3",
+    title="RMS norm, backward",
+    function="rms_norm_backward",
+    specification=rms_norm_backward,
+    cases=(
+        _to_differentiate(5, 100, 0.1, seed=1),  # a ragged tile, and an eps that counts
+        _to_differentiate(3, 64, 1e-5, seed=2),  # a full tile
+        _to_differentiate(3, 65, 1e-5, seed=3),  # one beyond
+        _to_differentiate(4, 1, 0.5, seed=4),  # a single column
+        _to_differentiate(3, 50, 1e-5, seed=5, scale=1e-3),  # as small as the root of eps
+        _to_differentiate(2, 40, 1e-6, seed=6, scale=100.0),
+        _to_differentiate(2, 1000, 1e-6, seed=7),
+    ),
+    stub="""\
+@triton.jit
+def rms_norm_backward_kernel(
+    x_pointer,
+    weight_pointer,
+    dy_pointer,
+    dx_pointer,
+    columns,
+    eps,
+    BLOCK_SIZE: tl.constexpr,
+):
+    pass
+
+
+def rms_norm_backward(x, weight, dy, eps):
+    rows, columns = x.shape
+    dx = torch.empty_like(x)
+    return Launch.of(
+        rms_norm_backward_kernel,
+        (rows,),
+        x,
+        weight,
+        dy,
+        dx,
+        columns,
+        eps,
+        outputs=dx,
+        BLOCK_SIZE=triton.next_power_of_2(columns),
+    )
+""",
+    hints=(
+        "In how many ways does an element of x act on the outputs of its row, if r is made of all of them?",
+        "Which two means over the row does the formula need, and what has to be in registers when you have "
+        "them?",
+        "Which values do lanes need that have no element, so that neither mean notices them, and by what are "
+        "the two sums divided?",
+    ),
+    mutants=(
+        Mutant(
+            "r taken for a constant",
+            "(g - x * r * r * mean)",
+            "g",
+            "This is r * g, as though r were a constant. It is made of x, and has a gradient too.",
+        ),
+        Mutant(
+            "plus instead of minus",
+            "g - x * r * r * mean",
+            "g + x * r * r * mean",
+            "The second term is added: a larger x makes r smaller, not larger.",
+        ),
+        Mutant(
+            "one r less",
+            "x * r * r * mean",
+            "x * r * mean",
+            "The second term has one r less than it should: which power of the mean square is the derivative "
+            "of r?",
+        ),
+        Mutant(
+            "no r in front",
+            "r * (g - x * r * r * mean)",
+            "g - x * r * r * mean",
+            "The whole is not multiplied by r.",
+        ),
+        Mutant(
+            "the weight does not enter",
+            "g = dy * weight",
+            "g = dy",
+            "The weight does not enter: what reaches the normalized x is dy * weight.",
+        ),
+        Mutant(
+            "the mean of g",
+            "tl.sum(g * x, axis=0)",
+            "tl.sum(g, axis=0)",
+            "This is the mean of g, as it stands in the gradient of layer norm; here it is that of g * x.",
+        ),
+        Mutant(
+            "a sum instead of a mean",
+            "tl.sum(g * x, axis=0) / columns",
+            "tl.sum(g * x, axis=0)",
+            "g * x is summed, and not divided by the number of columns.",
+        ),
+        Mutant(
+            "divided by the width of the tile",
+            "tl.sum(x * x, axis=0) / columns",
+            "tl.sum(x * x, axis=0) / BLOCK_SIZE",
+            _BY_TILE_WIDTH,
+        ),
+        Mutant(
+            "no eps",
+            " / columns + eps)",
+            " / columns)",
+            "eps does not enter.",
+        ),
+    ),
+    unproven="that the kernel compiles for a GPU, that it is fast, or that the gradient of the weight is "
+    "right, which nobody asked for.",
+    returns_launch=True,
+    budget=_backward,
+    tolerance=ROUNDING,
+)
+
+EXERCISES = (VARIANCE, ADD_RMS_NORM, RMS_NORM_BACKWARD)

@@ -1,0 +1,49 @@
+"""Reduce pairs: each element brings its index along, and the combine function chooses between two pairs.
+
+A reduction knows nothing of left and right. A GPU first combines what one lane holds, then what lanes hold
+that are far apart, and only then neighbors: so `a` may well lie to the right of `b`. A combine function
+that keeps `a` of equals, because it "came first", is right on some layouts and wrong on others. Each pair
+has to carry all that decides: here the index, which breaks the tie.
+
+NaN is neither smaller than, nor larger than, nor equal to anything. Whether `a` is NaN has to be asked by
+itself: `a != a` is true for nothing else. Where exactly one of the two is NaN, it wins. Where none or both
+are, the comparisons do the rest: for two NaN both `b < a` and `a < b` are false, which is what two equal
+numbers look like too, and the lower index wins.
+
+Lanes that have no element hold infinity, which loses against all but infinity. In a row of nothing but
+infinities it ties, and the index decides once more: lanes without an element have the highest ones.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.launch import Launch
+
+
+@triton.jit
+def smaller(a, a_index, b, b_index):
+    """The smaller of two elements and its index; NaN before numbers, of equals the lower index."""
+    a_is_nan = a != a
+    b_is_nan = b != b
+    b_is_smaller = (b < a) | (~(a < b) & (b_index < a_index))
+    is_b = tl.where(a_is_nan == b_is_nan, b_is_smaller, b_is_nan)
+    return tl.where(is_b, b, a), tl.where(is_b, b_index, a_index)
+
+
+@triton.jit
+def smallest_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
+    """output[i] = argmin of x[i], one row a program."""
+    row = tl.program_id(axis=0)
+    column = tl.arange(0, BLOCK_SIZE)
+    x = tl.load(x_pointer + row * columns + column, mask=column < columns, other=float("inf"))
+    _, index = tl.reduce((x, column), 0, smaller)
+    tl.store(output_pointer + row, index)
+
+
+def smallest(x: torch.Tensor) -> Launch:
+    """The index of the first smallest element of each row."""
+    rows, columns = x.shape
+    output = torch.empty(rows, dtype=torch.int64, device=x.device)
+    block_size = triton.next_power_of_2(columns)
+    return Launch.of(smallest_kernel, (rows,), x, output, columns, outputs=output, BLOCK_SIZE=block_size)
