@@ -183,9 +183,9 @@ for method, value in ways.items():
 
 # %%
 spread = lens.numerics.errors_of_variance(dtypes=("fp32",))
-with viz.figure_style():
-    viz.variance_errors(spread)
-    plt.show()
+viz.Picture(
+    viz.figure_png(viz.variance_errors(spread)), viz.describe_variance_errors(spread)
+)
 
 # %% [markdown]
 # *Figure: the relative error of the variance in fp32 against mean over deviation, by
@@ -556,7 +556,9 @@ with viz.figure_style() as palette:
 # {{recording device=nvidia-h200 op=layer_norm provider=workbench dtype=fp16 rows=16384 cols=4096 show=GB/s}}.
 # Its gradients take
 # {{recording device=nvidia-h200 op=layer_norm_backward provider=workbench dtype=fp16 rows=16384 cols=4096 show=ms}}
-# for three times the matrix instead of twice.
+# for three times the matrix instead of twice, and there the package is behind: its
+# three steps and Python's share of autograd cost the CPU more than the GPU takes, as
+# the last column shows. On long rows that no longer matters.
 #
 # Where the rows are shortest all that is left is latency: a program waits for its row,
 # reduces it, waits for the second reduction, and stores; 4,096 rows of 256 are over

@@ -201,7 +201,7 @@ class OpenNotebook:
         return False
 
     def use_theme(self, name: str) -> None:
-        """Settings > Theme; ends when JupyterLab has taken away its curtain, which it draws only once a time."""
+        """Settings > Theme; ends when JupyterLab has taken away its curtain: there is one alone."""
         change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
         self.page.evaluate(change, f"JupyterLab {name}")
         self.page.locator("#jupyterlab-splash").wait_for(state="detached")

@@ -133,9 +133,9 @@ def test_accuracy(name: str, dtype: torch.dtype) -> None:
         *(
             ("softmax", way)
             for way in WAYS
-            if way not in ("rows in one tile", "tiles that fit", "a vocabulary", "rows split")
+            if way not in ("rows in one tile", "tiles that fit", "a vocabulary", "rows split", "transposed")
         ),
-        *(("layer_norm", way) for way in ("persistent", "several tiles a row", "transposed", "stride 0")),
+        *(("layer_norm", way) for way in ("persistent", "several tiles a row", "transposed")),
         *((name, "rows split") for name in TORCHS if name != "cross_entropy"),
         ("cross_entropy", "a vocabulary"),
     ],
@@ -146,7 +146,7 @@ def test_ways(name: str, way: str) -> None:
     assert_as_exact(name, laid(shape, layout), dim)
 
 
-@pytest.mark.parametrize("name", ["softmax", "layer_norm", "rms_norm"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
 def test_tiles_that_fit(name: str) -> None:
     shape, dim, layout = WAYS["tiles that fit"]
     assert_as_exact(name, laid(shape, layout).half(), dim)

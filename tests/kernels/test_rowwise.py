@@ -249,23 +249,11 @@ def guarded(like: torch.Tensor) -> torch.Tensor:
     return torch.full((like.shape[0] + 4, like.shape[1] + 9), NAN, dtype=like.dtype)[2:-2, 3:-6]
 
 
-LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "dense": lambda x: x,
-    "transposed": lambda x: x.t().contiguous().t(),
-    "sliced": lambda x: torch.stack((x, -x), -1)[..., 0],
-    "expanded": lambda x: x[:1].expand(x.shape),
-}
-
-
 @ways
-@pytest.mark.parametrize(
-    ("operator", "layout"), [*(("softmax", layout) for layout in LAYOUTS), ("log_softmax", "dense")]
-)
-def test_softmax(operator: str, layout: str, way: dict[str, Any], kernels: list[str]) -> None:
-    x = LAYOUTS[layout](numbers(ROWS, COLS) * 5)
+@pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
+def test_softmax(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
+    x = numbers(ROWS, COLS) * 5
     one = softmax.launch(operator, x, output=guarded(x), **way)
-    if layout == "transposed" and way.keys() <= {"tile", "compute_units"}:
-        kernels = [step.name for step in one.steps]  # rows are neighbors: other tiles are chosen
     assert_right(one, kernels, [getattr(torch, operator)(x, 1)])
 
 
@@ -302,16 +290,31 @@ def normalized(norm: str, x: torch.Tensor, columns: Sequence[torch.Tensor]) -> t
 
 
 @ways
-@pytest.mark.parametrize(
-    ("norm", "layout"), [*(("layer_norm", layout) for layout in LAYOUTS), ("rms_norm", "dense")]
-)
-def test_normalization(norm: str, layout: str, way: dict[str, Any], kernels: list[str]) -> None:
-    x = LAYOUTS[layout](numbers(ROWS, COLS) + 3)
+@pytest.mark.parametrize("norm", normalization.NORMS)
+def test_normalization(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
+    x = numbers(ROWS, COLS) + 3
     columns = [numbers(COLS, seed=1 + i) for i in range(normalization.STATISTICS[norm])]
     one = normalization.launch(
         norm, x, 1, *columns, epsilon=1e-5, output=guarded(x), with_statistics=True, **way
     )
     assert_right(one, kernels, [normalized(norm, x, columns), *statistics_of(norm, x, 1e-5)])
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "transposed": lambda x: x.t().contiguous().t(),
+    "sliced": lambda x: torch.stack((x, -x), -1)[..., 0],
+    "expanded": lambda x: x[:1].expand(x.shape),
+}
+
+
+@pytest.mark.parametrize("name", ["several rows in a tile", "rows of several tiles", "rows split"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_strides(layout: str, name: str) -> None:
+    x = LAYOUTS[layout](numbers(ROWS, COLS) + 3)
+    way, kernels = WAYS[name]
+    assert_right(softmax.launch("softmax", x, output=guarded(x), **way), kernels, [torch.softmax(x, 1)])
+    one = normalization.launch("layer_norm", x, 1, epsilon=1e-5, output=guarded(x), **way)
+    assert_right(one, kernels, [normalized("layer_norm", x, [])])
 
 
 @ways
@@ -344,12 +347,13 @@ def test_gradients_of_weight_and_bias(
 ) -> None:
     """On one compute unit, whose programs take several tiles each."""
     x, direction = numbers(rows, cols), numbers(cols, rows, seed=1).t()
-    leaf, weight = x.clone().requires_grad_(), numbers(cols, seed=2) if weighted else None
-    (of_x,) = torch.autograd.grad(normalized(norm, leaf, [weight] if weighted else []), leaf, direction)
+    leaf, weight = x.clone().requires_grad_(), numbers(cols, seed=2)
+    columns = [weight] if weighted else []
+    (of_x,) = torch.autograd.grad(normalized(norm, leaf, columns), leaf, direction)
     ones = normalized(norm, x, [])
     of_columns = torch.stack(((direction * ones).sum(0), direction.sum(0)))[:vectors]
     one = normalization.launch_backward(
-        norm, direction, x, 1, weight, statistics_of(norm, x, 1e-5),
+        norm, direction, x, 1, weight if weighted else None, statistics_of(norm, x, 1e-5),
         vectors=vectors, fused=fused, compute_units=1,
     )  # fmt: skip
     outputs = one.run()
@@ -426,7 +430,7 @@ BOTH = torch.stack((MEAN, SCALE), 1)
     ids=str,
 )
 def test_errors_of_normalization(change: dict[str, Any], error: type[Exception], says: str) -> None:
-    arguments = {"norm": "layer_norm", "x": X, "rank": 1, "epsilon": 1e-5} | change
+    arguments: dict[str, Any] = {"norm": "layer_norm", "x": X, "rank": 1, "epsilon": 1e-5} | change
     with pytest.raises(error, match=says):
         normalization.launch(**arguments)
 
@@ -458,7 +462,7 @@ def test_rms_norm_has_no_bias() -> None:
     ids=str,
 )
 def test_errors_of_its_gradient(change: dict[str, Any], error: type[Exception], says: str) -> None:
-    arguments = {
+    arguments: dict[str, Any] = {
         "norm": "layer_norm", "gradient": X, "x": X, "rank": 1, "weight": None, "results": (MEAN, SCALE),
     } | change  # fmt: skip
     with pytest.raises(error, match=says):

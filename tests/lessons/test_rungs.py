@@ -1,4 +1,4 @@
-"""The kernels that lessons build are those that are measured: the rungs of `workbench/kernels/ladder.py`."""
+"""The kernels that lessons build are those that are measured: the rungs of `workbench/kernels/*ladder.py`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ import pytest
 from tools import lessons
 from tools.lesson_check import code_cells
 from tools.lessons import LESSONS, Lesson
-from workbench.kernels import ladder
+from workbench.kernels import ladder, row_ladder
 
-CLIMBED = {"01_tile_transfer": {"transpose_rows_kernel", "transpose_tile_kernel"}}
+CLIMBED = {
+    "01_tile_transfer": {"transpose_rows_kernel", "transpose_tile_kernel"},
+    "03_tile_reduction": {
+        "row_sum_kernel", "row_sum_tiles_kernel", "row_sum_split_kernel",
+        "softmax_three_reads_kernel", "softmax_two_reads_kernel", "softmax_row_kernel",
+    },
+    "04_normalization": {"layer_norm_row_kernel"},
+}  # fmt: skip
 
 
 def kernels(source: str) -> Mapping[str, str]:
@@ -36,7 +43,10 @@ def built_by(lesson: Lesson) -> Mapping[str, str]:
 @pytest.mark.parametrize("lesson", lessons.find(), ids=lambda lesson: lesson.name)
 def test_a_kernel_with_the_name_of_a_rung_is_that_rung(lesson: Lesson) -> None:
     """Wrapping and docstring apart, since a notebook's lines are shorter."""
-    rungs, built = kernels(inspect.getsource(ladder)), built_by(lesson)
+    rungs = {
+        name: text for each in (ladder, row_ladder) for name, text in kernels(inspect.getsource(each)).items()
+    }
+    built = built_by(lesson)
     shared = built.keys() & rungs.keys()
     assert shared >= CLIMBED.get(lesson.name, set())
     assert {name: built[name] for name in shared} == {name: rungs[name] for name in shared}

@@ -272,10 +272,9 @@ def test_whoever_needs_gradients_gets_the_same(norm: str) -> None:
                 assert leaf.grad is None
 
 
-@pytest.mark.parametrize("layout", ["dense", "transposed", "sliced"])
 @pytest.mark.parametrize(("norm", "columns"), [(n, c) for n in NORMS for c in range(MOST_COLUMNS[n] + 1)])
-def test_gradients_by_finite_differences(norm: str, columns: int, layout: str) -> None:
-    tensors = operands(norm, (2, 2, 3), 2, torch.float64, layout=layout)[: columns + 1]
+def test_gradients_by_finite_differences(norm: str, columns: int) -> None:
+    tensors = operands(norm, (2, 2, 3), 2, torch.float64, layout="transposed")[: columns + 1]
     assert torch.autograd.gradcheck(
         lambda x, *rest: getattr(ops, norm)(x, (2, 3), *rest, eps=0.1), [t.requires_grad_() for t in tensors]
     )
@@ -380,7 +379,10 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
         )
     ),
     *(("layer_norm", (X, (4,), W, each), {}) for each in (torch.ones(3), W.to("meta"), W.long(), [1.0] * 4)),
-    *(("layer_norm", (X, (4,), each), {}) for each in (W.long(), W.double(), W.half(), W.cfloat())),
+    *(
+        ("layer_norm", (X, (4,), each), {})
+        for each in (W.long(), W.double(), W.half(), W.to(torch.complex64))
+    ),
     *((norm, (X, (4,)), {"eps": eps}) for norm in NORMS for eps in ("a", 1j, [1e-5])),
 ]
 

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.errors import TensorMismatchError
+from workbench.errors import DimensionError, TensorMismatchError, check_type
 from workbench.kernels import rowwise, softmax
 from workbench.kernels.layout import Rows, distinct_elements, rows_of
 from workbench.kernels.tile import reduce, transfer
@@ -158,11 +158,17 @@ def launch(
         tile, programs, num_warps, compute_units: see :func:`softmax.launch`.
 
     Raises:
-        TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
+        TensorMismatchError: tensors do not fit. DimensionError: `dim`. InvalidArgumentError,
+        ArgumentTypeError: another argument.
     """
     if reason := softmax.is_supported("softmax", scores):
         raise TensorMismatchError("scores", reason, "Give a tensor of a supported dtype.")
-    rows, cols = scores.numel() // max(scores.shape[dim], 1), scores.shape[dim]
+    if not scores.numel():
+        raise TensorMismatchError("scores", "it has no elements", "There is nothing to launch.")
+    check_type("dim", dim, int, "Give the number of a dimension.")
+    if not 0 <= dim < scores.dim():
+        raise DimensionError("dim", f"got {dim}", f"Count from 0: scores has {scores.dim()} dimensions.")
+    rows, cols = scores.numel() // scores.shape[dim], scores.shape[dim]
     wanted = [("targets", targets, rows), *((f"results[{i}]", each, rows) for i, each in enumerate(results))]
     if class_weights is not None:
         wanted.append(("class_weights", class_weights, cols))
@@ -173,8 +179,6 @@ def launch(
                 f"shape {tuple(tensor.shape)}, strides {tensor.stride()}, on {tensor.device}",
                 f"Give {count} elements, contiguous, on {scores.device}.",
             )
-    if not scores.numel():
-        raise TensorMismatchError("scores", "it has no elements", "There is nothing to launch.")
     view = rows_of(scores.shape, (scores.stride(),), frozenset((dim,)))[0]
     units = rowwise.units_of(compute_units)
     shape = softmax.default_tile(view, units) if tile is None else rowwise.checked_tile(tile)

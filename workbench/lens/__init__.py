@@ -2,8 +2,8 @@
 
 `trace` runs it in the interpreter, `compile` compiles it for a GPU that need not be here, `layout` says which
 lane and register hold which element, `memory` counts sectors, bank conflicts and cache hits, `reduction` says
-who combines with whom, `online_softmax` tells its states, `numerics` what rounding does. All results are plain
-data.
+who combines with whom, `online_softmax` tells its states, `numerics` what rounding does. All results are
+plain data.
 """
 
 from workbench.lens import layout, memory, numerics, online_softmax, reduction, targets
