@@ -77,10 +77,8 @@ class Baseline:
         """Whether it can run here; :meth:`absence` says why not."""
         return not self.absence()
 
-    def build(
-        self, op: str, *inputs: torch.Tensor, **options: Any
-    ) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
-        """A function of no arguments that computes `op` and returns the result.
+    def build(self, op: str, *inputs: torch.Tensor, **options: Any) -> Callable[[], Any]:
+        """A function of no arguments that computes `op` and returns the result: a tensor, or all gradients.
 
         Args:
             op: a name in `operators`, with torch's meaning; fp8 matrices are multiplied with scales of 1 and
