@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib
 import pytest
+import torch
 from hypothesis import settings
 
 # Not MPLBACKEND: the lessons' kernels, which tests start, would inherit that and draw nothing.
@@ -23,6 +24,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ.setdefault("TRITON_INTERPRET", "1")
     importlib.import_module("workbench")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a changed argument by tensors' shapes, not numbers: every process has to find the same name."""
+    return (
+        ",".join(f"{name}={_short(value)}" for name, value in val.items()) if isinstance(val, dict) else None
+    )
+
+
+def _short(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(map(_short, value))})"
+    return str(value)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -124,7 +124,6 @@ def test_work() -> None:
         ({"output": torch.zeros(6)}, TensorMismatchError, "output"),
         ({"reduction": "norm"}, TensorMismatchError, "float64"),
     ],
-    ids=str,
 )
 def test_errors(options: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):

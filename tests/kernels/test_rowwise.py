@@ -103,7 +103,6 @@ def test_warps_by_the_bytes_of_a_tile() -> None:
         ({"tile": 4}, InvalidArgumentError),
         ({"tile": (4.0, 4)}, ArgumentTypeError),
     ],
-    ids=str,
 )
 def test_numbers_that_cannot_be(how: dict[str, Any], error: type[Exception]) -> None:
     """The message names the argument, from both invokers."""
@@ -427,7 +426,6 @@ BOTH = torch.stack((MEAN, SCALE), 1)
         ({"output": torch.zeros(4, 3)}, TensorMismatchError, "output"),
         ({"output": torch.zeros(1, 4).expand(3, 4)}, TensorMismatchError, "output"),
     ],
-    ids=str,
 )
 def test_errors_of_normalization(change: dict[str, Any], error: type[Exception], says: str) -> None:
     arguments: dict[str, Any] = {"norm": "layer_norm", "x": X, "rank": 1, "epsilon": 1e-5} | change
@@ -459,7 +457,6 @@ def test_rms_norm_has_no_bias() -> None:
         ({"vectors": -1}, InvalidArgumentError, "vectors"),
         ({"compute_units": 0}, InvalidArgumentError, "compute_units"),
     ],
-    ids=str,
 )
 def test_errors_of_its_gradient(change: dict[str, Any], error: type[Exception], says: str) -> None:
     arguments: dict[str, Any] = {
