@@ -38,7 +38,7 @@ def _short(value: object) -> str:
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, (list, tuple)):
         return f"({', '.join(map(_short, value))})"
-    return str(value)
+    return getattr(value, "__name__", str(value))  # a function as text says where it lies
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
