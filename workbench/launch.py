@@ -6,11 +6,12 @@ Every room takes a :class:`Launch`: what is run, traced, compiled and measured i
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import linecache
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
@@ -288,12 +289,14 @@ class Launch:
         outputs: the tensors that hold the result after `run()`.
         accumulators: tensors that steps add into; `reset()` zeroes them.
         work: FLOPs and least bytes, None where unknown.
+        workspaces: contiguous tensors in which a step leaves what a later one reads.
     """
 
     steps: tuple[Step, ...]
     outputs: tuple[torch.Tensor, ...]
     accumulators: tuple[torch.Tensor, ...] = ()
     work: Work | None = None
+    workspaces: tuple[torch.Tensor, ...] = ()
 
     def __repr__(self) -> str:
         """Its steps and outputs, without the tensors' values."""
@@ -342,7 +345,11 @@ class Launch:
         if not isinstance(self.work, Work | None):
             raise ArgumentTypeError("work", f"got a {type(self.work).__name__}", "Give a Work, or None.")
         known = {_storage(tensor) for step in self.steps for tensor in step.tensors()}
-        for argument, tensors in (("outputs", self.outputs), ("accumulators", self.accumulators)):
+        for argument, tensors in (
+            ("outputs", self.outputs),
+            ("accumulators", self.accumulators),
+            ("workspaces", self.workspaces),
+        ):
             for i, tensor in enumerate(tensors):
                 if not isinstance(tensor, torch.Tensor):
                     raise ArgumentTypeError(
@@ -379,33 +386,34 @@ class Launch:
         """A function that starts the steps again, with other tensors in the places of these.
 
         It takes as many tensors, which the caller knows to lie as these do: in shape, strides, dtype and
-        device. Nothing is checked and these are not kept alive, so that a call costs what starting kernels
-        costs.
+        device. Workspaces are made anew at each call. Nothing is checked and these tensors are not kept
+        alive, so that a call costs what starting kernels costs.
 
         Raises:
-            InvalidArgumentError: a tensor is given twice, or the steps have others: which one another stands
-                for is then not known.
+            InvalidArgumentError: a tensor is given twice, or the steps have others besides workspaces: which
+                one another stands for is then not known.
         """
-        places = {id(tensor): place for place, tensor in enumerate(tensors)}
+        known = (*tensors, *self.workspaces)
+        places = {id(tensor): place for place, tensor in enumerate(known)}
         held = [tensor for step in self.steps for tensor in step.tensors()]
-        if len(places) < len(tensors) or not {id(t) for t in (*held, *self.accumulators)} <= places.keys():
+        if len(places) < len(known) or not {id(t) for t in (*held, *self.accumulators)} <= places.keys():
             raise InvalidArgumentError(
                 "tensors",
                 f"{len(tensors)} of them",
                 "Give all that the steps are given, each once, no views.",
             )
-        plans = []
-        for step in self.steps:
-            arguments = [_placed(argument, places) for argument in step.args]
-            plans.append((step.kernel[step.grid], arguments, dict(step.meta)))
+        spaces = [(tensor.shape, tensor.dtype, tensor.device) for tensor in self.workspaces]
+        starts = [_Replay(step, places) for step in self.steps]
         cleared = [places[id(tensor)] for tensor in self.accumulators]
 
         def again(*others: torch.Tensor) -> None:
+            others += tuple([torch.empty(shape, dtype=d, device=where) for shape, d, where in spaces])
             with _device_of(others):
                 for place in cleared:
                     others[place].zero_()
-                for start, arguments, meta in plans:
-                    start(*[fill(others) if fill else value for fill, value in arguments], **meta)
+                addresses = compat.specialization_of(others)
+                for start in starts:
+                    start(addresses, others)
 
         return again
 
@@ -439,15 +447,63 @@ def _in_short(value: Any) -> str:
     return name if isinstance(name, str) else str(value)
 
 
-def _placed(argument: Any, places: Mapping[int, int]) -> tuple[Callable[..., Any] | None, Any]:
-    """What fills the argument with other tensors, or None and the argument where it holds none."""
-    place = places.get(id(argument))
-    if place is not None:
-        return itemgetter(place), None
-    if isinstance(argument, tuple) and any(True for _ in _tensors_in(argument)):
-        parts = [_placed(part, places) for part in argument]
-        return lambda others: compat.tuple_like(argument, [f(others) if f else v for f, v in parts]), None
-    return None, argument
+class _Replay:
+    """One step, started again with other tensors.
+
+    For each kind of address that Triton tells apart, it finds the compiled kernel once, and that is started
+    from then on: looking it up takes several times as long as starting it.
+    """
+
+    def __init__(self, step: Step, places: Mapping[int, int]) -> None:
+        given = step.arguments()
+        fills = [_filled(value, places) for value in given.values()]
+        self._fills = [(i, fill) for i, fill in enumerate(fills) if fill]
+        # Where tensors go nothing is held, so that these ones are not kept alive.
+        self._arguments = [None if fill else v for fill, v in zip(fills, given.values(), strict=True)]
+        self._kernel, self._axes = step.kernel[step.grid], step.axes
+        self._options = {name: value for name, value in step.meta.items() if name not in given}
+        self._compiled: dict[Hashable, Callable[..., None]] = {}
+
+    def __call__(self, addresses: Hashable, tensors: tuple[torch.Tensor, ...]) -> None:
+        arguments = self._arguments.copy()
+        for i, fill in self._fills:
+            arguments[i] = fill(tensors)
+        if (start := self._compiled.get(addresses)) is not None:
+            start(*arguments)
+            return
+        compiled = self._kernel(*arguments, **self._options)
+        if compiled is not None:  # as in the interpreter
+            self._compiled[addresses] = compiled[self._axes]
+
+
+def _filled(argument: Any, places: Mapping[int, int]) -> Callable[[tuple[torch.Tensor, ...]], Any] | None:
+    """What makes the argument of other tensors; None where it holds none."""
+    if isinstance(argument, torch.Tensor):
+        return itemgetter(places[id(argument)])
+    if isinstance(getattr(argument, "base", None), torch.Tensor):  # a tensor descriptor
+        place = places[id(argument.base)]
+        others = {f.name: getattr(argument, f.name) for f in dataclasses.fields(argument) if f.name != "base"}
+        return partial(_descriptor, type(argument), place, others)
+    if not isinstance(argument, tuple) or not any(True for _ in _tensors_in(argument)):
+        return None
+    if type(argument) is tuple and all(isinstance(part, torch.Tensor) for part in argument):
+        first, *rest = [places[id(part)] for part in argument]
+        return itemgetter(first, *rest) if rest else itemgetter(slice(first, first + 1))
+    fills = [_filled(part, places) for part in argument]
+    fixed = compat.tuple_like(
+        argument, [None if fill else p for fill, p in zip(fills, argument, strict=True)]
+    )
+    return partial(_tuple, fixed, fills)
+
+
+def _descriptor(kind: Any, place: int, others: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> Any:
+    return kind(base=tensors[place], **others)
+
+
+def _tuple(
+    fixed: tuple[Any, ...], fills: Sequence[Callable[..., Any] | None], tensors: Sequence[torch.Tensor]
+) -> tuple[Any, ...]:
+    return compat.tuple_like(fixed, [f(tensors) if f else v for f, v in zip(fills, fixed, strict=True)])
 
 
 def _tuple_of(argument: str, tensors: Sequence[torch.Tensor] | torch.Tensor) -> tuple[torch.Tensor, ...]:

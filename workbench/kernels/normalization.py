@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from workbench.errors import (
     check_positive,
     check_type,
 )
-from workbench.kernels import reduction, rowwise
+from workbench.kernels import rowwise
 from workbench.kernels.layout import Rows, distinct_elements, may_share, rows_of
 from workbench.kernels.rowwise import Operator, Plan
 from workbench.kernels.tile import reduce, transfer
@@ -223,7 +223,7 @@ def norm_backward_kernel(
         transfer.store(destination, offsets, APPLY(tiles, of_columns, of_rows, result), valid)
         of_weight += tiles[1] * NORMALIZED(tiles, of_rows)
         of_bias += tiles[1]
-    place = tl.program_id(0) * VECTORS * cols + col
+    place = (tl.program_id(0) * VECTORS).to(col.dtype) * cols + col
     transfer.store(parts, place, tl.sum(of_weight, 0), col < cols)
     if VECTORS > 1:
         transfer.store(parts, place + cols, tl.sum(of_bias, 0), col < cols)
@@ -254,10 +254,32 @@ def norm_weight_backward_kernel(
         tiles, _ = rowwise.load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
         of_weight += tiles[1] * NORMALIZED(tiles, of_rows)
         of_bias += tiles[1]
-    place = tl.program_id(0) % SPLITS * VECTORS * cols + col
+    place = (tl.program_id(0) % SPLITS * VECTORS).to(col.dtype) * cols + col
     transfer.store(parts, place, tl.sum(of_weight, 0), col < cols)
     if VECTORS > 1:
         transfer.store(parts, place + cols, tl.sum(of_bias, 0), col < cols)
+
+
+@triton.jit
+def sum_of_parts_kernel(
+    # pointers: [programs, VECTORS, cols]; VECTORS tensors [cols]
+    parts, outputs,
+    # sizes
+    programs, cols,
+    # meta-parameters: programs and columns of a tile
+    ROWS: tl.constexpr, COLS: tl.constexpr, VECTORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """outputs[vector][col] = sum over programs of parts[program, vector, col]"""
+    col, vector = rowwise.columns_from(tl.program_id(0) * COLS, COLS, WIDE), tl.program_id(1)
+    total = tl.zeros([ROWS, COLS], parts.dtype.element_ty)
+    for start in range(0, programs, ROWS):
+        part = rowwise.columns_from(start, ROWS, WIDE)
+        offsets = (part[:, None] * VECTORS + vector) * cols + col[None, :]
+        total += transfer.load(parts, offsets, (part[:, None] < programs) & (col[None, :] < cols))
+    of_columns = tl.sum(total, 0)
+    for i in tl.static_range(VECTORS):
+        if vector == i:
+            transfer.store(outputs[i], col, of_columns, col < cols)
 
 
 _ZERO = (0.0,)
@@ -317,6 +339,9 @@ BACKWARD_WARPS_PER_UNIT = 16
 # For longer rows a kernel of its own adds up: rows and columns of its tile, programs for each compute unit.
 WEIGHT_TILE = (16, 256)
 WEIGHT_PER_UNIT = 8
+
+# Adding up what the programs left: programs and columns of a tile, whose rows are two sectors each.
+PARTS_TILE, PARTS_WARPS = (256, 16), 4
 
 FLOPS = {"layer_norm": 8, "rms_norm": 4, "layer_norm_backward": 14, "rms_norm_backward": 11}
 
@@ -421,11 +446,7 @@ def launch(
         view, x.element_size(), rowwise.checked_tile(shape), splits=splits, programs=programs,
         num_warps=num_warps, compute_units=compute_units,
     )  # fmt: skip
-    spaces = rowwise.workspaces(NORMS[norm].forward[len(columns)], x, view.rows, plan)
-    return _launch(
-        x, *columns, output, *results, *spaces, norm=norm, dims=dims, count=len(columns),
-        results=len(results), epsilon=epsilon, plan=plan, work=work,
-    )  # fmt: skip
+    return _launch(norm, x, columns, output, results, epsilon, dims, plan, work)
 
 
 def _rows_and_cols(x: torch.Tensor, rank: int) -> tuple[int, int]:
@@ -456,23 +477,20 @@ def run(
     results: Sequence[torch.Tensor] = (),
 ) -> None:
     """`launch(norm, x, rank, *columns, ...).run()`, kept ready for tensors that lie alike."""
-    dims, plan, rows = _planned(norm, x.shape, x.stride(), rank, x.element_size())
-    spaces = rowwise.workspaces(NORMS[norm].forward[len(columns)], x, rows, plan)
-    key = (norm, rank, epsilon, len(results), x.device, tuple(t.dtype for t in columns))
-    layouts = tuple((t.shape, t.stride(), t.dtype) for t in (x, output))
-    make = partial(
-        _launch, norm=norm, dims=dims, count=len(columns), results=len(results), epsilon=epsilon, plan=plan
-    )
-    _launches.run((key, layouts), make, x, *columns, output, *results, *spaces)
+    dtypes = tuple([t.dtype for t in columns])
+    layouts = (x.shape, x.stride(), x.dtype, x.device, output.stride(), output.dtype)
+    make = partial(_make, norm, rank, len(columns), epsilon)
+    _launches.run((norm, rank, dtypes, epsilon, len(results), layouts), make, x, *columns, output, *results)
 
 
-@lru_cache(maxsize=4096)
-def _planned(
-    norm: str, shape: torch.Size, strides: tuple[int, ...], rank: int, itemsize: int
-) -> tuple[frozenset[int], Plan, int]:
-    dims = frozenset(range(len(shape) - rank, len(shape)))
-    view = rows_of(shape, (strides,), dims)[0]
-    return dims, _plan(view, itemsize, default_tile(norm, view, rowwise.units_of(None))), view.rows
+def _make(
+    norm: str, rank: int, count: int, epsilon: float, x: torch.Tensor, *tensors: torch.Tensor
+) -> Launch:
+    """The launch of `run`, on x, `count` tensors by column, output, and results by row."""
+    dims = frozenset(range(x.dim() - rank, x.dim()))
+    view = rows_of(x.shape, (x.stride(),), dims)[0]
+    plan = _plan(view, x.element_size(), default_tile(norm, view, rowwise.units_of(None)))
+    return _launch(norm, x, tensors[:count], tensors[count], tensors[count + 1 :], epsilon, dims, plan)
 
 
 def _plan(
@@ -513,21 +531,19 @@ def default_tile(norm: str, view: Rows, compute_units: int) -> tuple[int, int]:
 
 
 def _launch(
-    x: torch.Tensor,
-    *tensors: torch.Tensor,
     norm: str,
-    dims: frozenset[int],
-    count: int,
-    results: int,
+    x: torch.Tensor,
+    columns: Sequence[torch.Tensor],
+    output: torch.Tensor,
+    results: Sequence[torch.Tensor],
     epsilon: float,
+    dims: frozenset[int],
     plan: Plan,
     work: Work | None = None,
 ) -> Launch:
-    """The launch on x, `count` tensors by column, output, `results` by row, and workspaces, in this order."""
-    columns, output, rest = tensors[:count], tensors[count], tensors[count + 1 :]
     return rowwise.launch(
-        NORMS[norm].forward[count], (x,), output, dims, plan,
-        columns=columns, results=rest[:results], states=rest[results:], parameter=float(epsilon), work=work,
+        NORMS[norm].forward[len(columns)], (x,), output, dims, plan,
+        columns=columns, results=results, parameter=float(epsilon), work=work,
     )  # fmt: skip
 
 
@@ -561,8 +577,8 @@ def launch_backward(
         compute_units: of the device to plan for; None for this one.
 
     Returns:
-        a launch with the outputs (gradient of x, gradients of weight and bias [vectors, cols]), the second
-        only where there are any.
+        a launch with the outputs (gradient of x, of the weight [cols], of the bias [cols]), of the last two
+        as many as `vectors`.
 
     Raises:
         UnknownNameError: `norm`. DimensionError: x has fewer dimensions than `rank`. TensorMismatchError:
@@ -589,16 +605,17 @@ def launch_backward(
     if vectors not in (None, 0, 1, 2):
         raise InvalidArgumentError("vectors", f"got {vectors!r}", "Give 0, 1 or 2.")
     vectors = int(weight is not None) if vectors is None else vectors
+    read = (x, gradient, *results, *(() if weight is None else (weight,)))
+    outputs = _gradients(x, cols, vectors)
     if x.numel() == 0:
-        sums = (torch.empty((vectors, cols), dtype=x.dtype, device=x.device),) * (vectors > 0)
-        return Launch(
-            (),
-            (torch.empty_like(x), *sums),
-            sums,
-            work=Work(0, sum(t.numel() * t.element_size() for t in sums)),
-        )
-    tensors = _backward_tensors(norm, gradient, x, rank, weight, results, vectors, fused, compute_units)
-    return _launch_backward(*tensors.given, **tensors.how)
+        written = sum(t.numel() * t.element_size() for t in outputs)
+        return Launch((), outputs, outputs[1:], work=Work(0, written))
+    return _make_backward(norm, rank, len(results), vectors, fused, compute_units, *read, *outputs)
+
+
+def _gradients(x: torch.Tensor, cols: int, vectors: int) -> tuple[torch.Tensor, ...]:
+    """Where the gradients of x, and of weight and bias, go."""
+    return torch.empty_like(x), *[torch.empty(cols, dtype=x.dtype, device=x.device) for _ in range(vectors)]
 
 
 def _check_place(name: str, tensor: torch.Tensor, shape: Sequence[int], device: torch.device) -> None:
@@ -620,43 +637,13 @@ def run_backward(
     vectors: int,
 ) -> tuple[torch.Tensor, ...]:
     """The outputs of `launch_backward(...).run()`, kept ready for tensors that lie alike."""
-    tensors = _backward_tensors(norm, gradient, x, rank, weight, results, vectors, None, None)
-    layouts = tuple((t.shape, t.stride(), t.dtype) for t in tensors.given)
-    key = (norm, rank, weight is None, vectors, x.device, layouts)
-    _backward_launches.run(key, partial(_launch_backward, **tensors.how), *tensors.given)
-    return tensors.given[tensors.how["read"] :][: 1 + (vectors > 0)]
-
-
-class _Backward(NamedTuple):
-    """What a backward pass is given: tensors in order, those read, outputs and workspaces; and how."""
-
-    given: tuple[torch.Tensor, ...]
-    how: dict[str, Any]
-
-
-def _backward_tensors(
-    norm: str,
-    gradient: torch.Tensor,
-    x: torch.Tensor,
-    rank: int,
-    weight: torch.Tensor | None,
-    results: Sequence[torch.Tensor],
-    vectors: int,
-    fused: bool | None,
-    compute_units: int | None,
-) -> _Backward:
-    plans = _plan_backward(norm, x.shape, x.stride(), rank, x.element_size(), vectors, fused, compute_units)
-    cols = x.shape[x.dim() - rank :].numel()
-    read = (x, gradient, *results) + (() if weight is None else (weight,))
-    outputs = [torch.empty_like(x)]
-    spaces = []
-    if vectors:
-        outputs.append(torch.empty((vectors, cols), dtype=x.dtype, device=x.device))
-        spaces.append(torch.empty((plans.parts, vectors, cols), dtype=_statistics_dtype(x), device=x.device))
-    if not plans.is_fused:
-        spaces += rowwise.workspaces(NORMS[norm].backward, x, plans.rows, plans.of_x)
-    how = {"norm": norm, "rank": rank, "read": len(read), "results": len(results), "vectors": vectors}
-    return _Backward((*read, *outputs, *spaces), how | {"plans": plans})
+    outputs = _gradients(x, x.shape[x.dim() - rank :].numel(), vectors)
+    layouts = (x.shape, x.stride(), x.dtype, x.device, gradient.stride(), gradient.dtype)
+    key = (norm, rank, None if weight is None else weight.dtype, vectors, layouts)
+    make = partial(_make_backward, norm, rank, len(results), vectors, None, None)
+    columns = () if weight is None else (weight,)
+    _backward_launches.run(key, make, x, gradient, *results, *columns, *outputs)
+    return outputs
 
 
 class _Plans(NamedTuple):
@@ -666,28 +653,17 @@ class _Plans(NamedTuple):
         is_fused: all in one kernel.
         of_x: for the gradient of x, or for all.
         parts: programs that each add to the gradients of weight and bias.
-        rows: in all.
     """
 
     is_fused: bool
     of_x: Plan
     parts: int
-    rows: int
 
 
-@lru_cache(maxsize=4096)
 def _plan_backward(
-    norm: str,
-    shape: torch.Size,
-    strides: tuple[int, ...],
-    rank: int,
-    itemsize: int,
-    vectors: int,
-    fused: bool | None,
-    compute_units: int | None,
+    norm: str, view: Rows, itemsize: int, vectors: int, fused: bool | None, compute_units: int | None
 ) -> _Plans:
     units = rowwise.units_of(compute_units)
-    view = rows_of(shape, (strides,), frozenset(range(len(shape) - rank, len(shape))))[0]
     whole = triton.next_power_of_2(view.cols)
     if fused is None:
         fused = whole <= MOST_FUSED[norm]
@@ -695,7 +671,7 @@ def _plan_backward(
         tile = default_tile(norm, view, units)
         beside = triton.cdiv(view.cols, WEIGHT_TILE[1])
         splits = min(triton.cdiv(view.rows, WEIGHT_TILE[0]), max(WEIGHT_PER_UNIT * units // beside, 1))
-        return _Plans(False, _plan(view, itemsize, tile, compute_units=compute_units), splits, view.rows)
+        return _Plans(False, _plan(view, itemsize, tile, compute_units=compute_units), splits)
     rows = min(max(BACKWARD_ELEMENTS // whole, 1), triton.next_power_of_2(view.rows))
     warps = min(max(rows * whole // BACKWARD_ELEMENTS_PER_WARP, 1), TILE_WARPS)
     programs = max(BACKWARD_WARPS_PER_UNIT // warps, 1) * units
@@ -703,50 +679,79 @@ def _plan_backward(
     plan = rowwise.plan(
         view, itemsize, (rows, whole), splits=1, programs=programs, num_warps=warps, compute_units=units
     )
-    return _Plans(True, plan, programs, view.rows)
+    return _Plans(True, plan, programs)
 
 
 def _statistics_dtype(x: torch.Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _launch_backward(
-    *tensors: torch.Tensor, norm: str, rank: int, read: int, results: int, vectors: int, plans: _Plans
+def _make_backward(
+    norm: str,
+    rank: int,
+    results: int,
+    vectors: int,
+    fused: bool | None,
+    compute_units: int | None,
+    x: torch.Tensor,
+    gradient: torch.Tensor,
+    *tensors: torch.Tensor,
 ) -> Launch:
-    """The launch on x, gradient, statistics and weight; outputs; and workspaces, in this order."""
-    x, gradient, *rest = tensors[:read]
-    statistics, columns = tuple(rest[:results]), tuple(rest[results:])
-    outputs, spaces = tensors[read : read + 1 + (vectors > 0)], tensors[read + 1 + (vectors > 0) :]
+    """The launch on x and gradient; `results` statistics; the weight if there is one; and the outputs."""
+    outputs = tensors[len(tensors) - 1 - vectors :]
+    given, columns = tensors[:results], tensors[results : len(tensors) - 1 - vectors]
+    dims = frozenset(range(x.dim() - rank, x.dim()))
+    views = rows_of(x.shape, tuple(t.stride() for t in (x, gradient, outputs[0])), dims)
+    rows, cols = views[0].rows, views[0].cols
+    plans = _plan_backward(norm, views[0], x.element_size(), vectors, fused, compute_units)
+    operator = NORMS[norm].backward
     work = Work(
         FLOPS[f"{norm}_backward"] * x.numel(),
-        sum(distinct_elements(t) * t.element_size() for t in (*tensors[:read], *outputs)),
+        sum(distinct_elements(t) * t.element_size() for t in (x, gradient, *tensors)),
     )
-    dims = frozenset(range(x.dim() - rank, x.dim()))
-    operator = NORMS[norm].backward
-    views = rows_of(x.shape, tuple(t.stride() for t in (x, gradient, outputs[0])), dims)
-    steps = []
+    parts = torch.empty((plans.parts, vectors, cols), dtype=_statistics_dtype(x), device=x.device)
     if plans.is_fused:
         meta = _backward_meta(norm, views, (x, gradient, outputs[0]), plans.of_x, vectors)
         meta |= {"WHOLE": operator.whole, "FINISH": operator.finish, "APPLY": operator.apply}
-        arguments = ((x, gradient), columns, statistics, outputs[0], spaces[0], views[0].rows, views[0].cols)
         layouts = tuple(each.layout for each in views)
-        steps.append(Step(norm_backward_kernel, (plans.parts,), (*arguments, layouts), meta))
+        arguments = ((x, gradient), columns, given, outputs[0], parts, rows, cols, layouts)
+        steps = [Step(norm_backward_kernel, (plans.parts,), arguments, meta)]
+        spaces = [parts]
     else:
         of_x = rowwise.launch(
-            operator, (x, gradient), outputs[0], dims, plans.of_x,
-            columns=columns, given=statistics, states=spaces[1:] if vectors else spaces,
-        )  # fmt: skip
-        steps += of_x.steps
+            operator, (x, gradient), outputs[0], dims, plans.of_x, columns=columns, given=given
+        )
+        steps, spaces = [*of_x.steps], [*of_x.workspaces]
         if vectors:
             plan = plans.of_x._replace(rows=WEIGHT_TILE[0], cols=WEIGHT_TILE[1], num_warps=rowwise.MOST_WARPS)
             meta = _backward_meta(norm, views[:2], (x, gradient), plan, vectors) | {"SPLITS": plans.parts}
-            programs = triton.cdiv(views[0].cols, plan.cols) * plans.parts
+            programs = triton.cdiv(cols, plan.cols) * plans.parts
             layouts = tuple(each.layout for each in views[:2])
-            given = ((x, gradient), statistics, spaces[0], views[0].rows, views[0].cols, layouts)
-            steps.append(Step(norm_weight_backward_kernel, (programs,), given, meta))
+            steps.append(
+                Step(
+                    norm_weight_backward_kernel, (programs,),
+                    ((x, gradient), given, parts, rows, cols, layouts), meta,
+                )
+            )  # fmt: skip
+            spaces.append(parts)
     if vectors:
-        steps += reduction.sum_of_rows(spaces[0], outputs[1]).steps
-    return Launch(tuple(steps), outputs, work=work)
+        steps.append(_sum_of_parts(parts, outputs[1:]))
+    return Launch(tuple(steps), outputs, work=work, workspaces=tuple(spaces))
+
+
+def _sum_of_parts(parts: torch.Tensor, outputs: Sequence[torch.Tensor]) -> Step:
+    """What the programs found of the gradients of weight and bias, added up."""
+    programs, vectors, cols = parts.shape
+    rows = min(triton.next_power_of_2(programs), PARTS_TILE[0])
+    meta = {
+        "ROWS": rows,
+        "COLS": PARTS_TILE[1],
+        "VECTORS": vectors,
+        "WIDE": (programs + rows) * vectors * (cols + PARTS_TILE[1]) >= 2**31,
+        "num_warps": PARTS_WARPS,
+    }
+    grid = (triton.cdiv(cols, PARTS_TILE[1]), vectors)
+    return Step(sum_of_parts_kernel, grid, (parts, tuple(outputs), programs, cols), meta)
 
 
 def _backward_meta(

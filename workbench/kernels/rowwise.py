@@ -66,6 +66,7 @@ def rowwise_kernel(
             parameter, WHOLE, FINISH, APPLY, True, LATE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
         )  # fmt: skip
     else:
+        rows = widened(rows, WIDE)
         col = columns_from(0, COLS, WIDE)
         of_columns = columns[:0]
         if not LATE:
@@ -111,6 +112,7 @@ def rowwise_tiles_kernel(
 ):  # fmt: skip
     """Rows of several tiles: gone over forward for the state, then backward, from what was read last."""
     layouts = transfer.known(layouts, DIVISORS)
+    rows, cols = widened(rows, WIDE), widened(cols, WIDE)
     for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row = rows_of_tile(number, ROWS, WIDE)
         of_rows = load_each(given, row, row < rows)
@@ -136,6 +138,7 @@ def row_states_kernel(
 ):  # fmt: skip
     """Rows split over SPLITS programs, first step: the state of each split of each row."""
     layouts = transfer.known(layouts, DIVISORS)
+    rows, cols = widened(rows, WIDE), widened(cols, WIDE)
     span = tl.cdiv(tl.cdiv(cols, COLS), SPLITS) * COLS
     number, split = tl.program_id(0) // SPLITS, tl.program_id(0) % SPLITS
     row = rows_of_tile(number, ROWS, WIDE)
@@ -160,6 +163,7 @@ def apply_states_kernel(
     Programs go backward, from what the first step read last, of which the cache still holds some.
     """
     layouts = transfer.known(layouts, DIVISORS)
+    rows, cols = widened(rows, WIDE), widened(cols, WIDE)
     span = tl.cdiv(tl.cdiv(cols, COLS), SPLITS) * COLS
     last = tl.num_programs(0) - 1 - tl.program_id(0)
     number, split = last // SPLITS, last % SPLITS
@@ -212,19 +216,21 @@ def apply_to_row(
 @triton.jit
 def columns_from(start, COLS: tl.constexpr, WIDE: tl.constexpr):
     """The numbers of COLS columns from `start` on."""
-    col = start + tl.arange(0, COLS)
-    if WIDE:
-        col = col.to(tl.int64)
-    return col
+    return widened(start, WIDE) + tl.arange(0, COLS)
 
 
 @triton.jit
 def rows_of_tile(number, ROWS: tl.constexpr, WIDE: tl.constexpr):
     """The numbers of the rows of tile `number`."""
-    row = number * ROWS + tl.arange(0, ROWS)
+    return widened(number, WIDE) * ROWS + tl.arange(0, ROWS)
+
+
+@triton.jit
+def widened(count, WIDE: tl.constexpr):
+    """`count` in 64 bits if WIDE: a length below 2^31 may exceed that once it is rounded up to tiles."""
     if WIDE:
-        row = row.to(tl.int64)
-    return row
+        count = tl.cast(count, tl.int64)
+    return count
 
 
 @triton.jit
@@ -390,7 +396,7 @@ def launch(
     columns: Sequence[torch.Tensor] = (),
     given: Sequence[torch.Tensor] = (),
     results: Sequence[torch.Tensor] = (),
-    states: Sequence[torch.Tensor] = (),
+    states: Sequence[torch.Tensor] | None = None,
     parameter: float = 0.0,
     work: Work | None = None,
 ) -> Launch:
@@ -404,7 +410,6 @@ def launch(
         plan: how programs share rows and columns.
         columns, given: contiguous tensors of a value a column, and of a value a row.
         results: contiguous tensors of a value a row, for the first so many of the operator's results.
-        states: what :func:`workspaces` made; the operator's states go there where rows are split.
         parameter: the operator's scalar.
         work: FLOPs and least bytes.
     """
@@ -445,6 +450,8 @@ def launch(
             kernel, (plan.programs,), (*read, output, tuple(results), *sizes, parameter), meta | begin | end
         )
         return Launch((step,), outputs, work=work)
+    if states is None:
+        states = workspaces(operator, output, view.rows, plan)
     meta["SPLITS"] = plan.splits
     programs = (triton.cdiv(view.rows, plan.rows) * plan.splits,)
     first = Step(row_states_kernel, programs, (*read, tuple(states), *sizes), meta | begin)
@@ -453,7 +460,7 @@ def launch(
         apply_states_kernel, programs,
         (*read, tuple(states), output, tuple(results), *sizes, parameter), meta | end,
     )  # fmt: skip
-    return Launch((first, second), outputs, work=work)
+    return Launch((first, second), outputs, work=work, workspaces=tuple(states))
 
 
 def workspaces(operator: Operator, like: torch.Tensor, rows: int, plan: Plan) -> list[torch.Tensor]:

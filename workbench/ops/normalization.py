@@ -136,11 +136,14 @@ def _run_backward(
     """The gradients of input, weight and bias; None for those beyond `vectors`."""
     shape = input.shape[input.dim() - rank :]
     if input.numel() and not input.is_meta:
-        outputs = normalization.run_backward(norm, grad.resolve_neg(), input, rank, weight, results, vectors)
+        of_input, *outputs = normalization.run_backward(
+            norm, grad.resolve_neg(), input, rank, weight, results, vectors
+        )
     else:
-        outputs = (torch.empty_like(input), input.new_zeros((vectors, shape.numel())))
-    of_columns = [outputs[1][i].view(shape).clone() if i < vectors else None for i in range(2)]
-    return outputs[0], *of_columns
+        of_input = torch.empty_like(input)
+        outputs = [input.new_zeros(shape.numel()) for _ in range(vectors)]
+    of_columns = [each if rank == 1 else each.view(shape) for each in outputs]
+    return of_input, *of_columns, *[None] * (2 - vectors)
 
 
 class _Norm(torch.autograd.Function):
