@@ -37,15 +37,23 @@ class Part:
 TRITON = ("torch", "triton", "numpy")
 WORKBENCH = (*TRITON, "matplotlib", "tqdm", "loky", "filelock", "platformdirs")
 PYTEST = (*WORKBENCH, "pytest", "pytest_timeout", "hypothesis")
+TESTS = (*PYTEST, "xdist", "expecttest")
 LESSONS = (*PYTEST, "nbval", "ipykernel", "ipywidgets", "anywidget")
 NBVAL = ("pytest", "--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/lessons/sanitize.cfg")
+
+
+# What measures times has the GPU for itself.
+TIMES = "tests/gpu/test_bench_gpu.py"
+OTHERS = (f"--ignore={TIMES}", "--ignore=tests/browser")
+PROCESSES = min(os.cpu_count() or 1, 4)
 
 
 def parts() -> list[Part]:
     """Everything there is to run, in order: what is wrong shows early, what takes long comes late."""
     return [
+        Part("GPU tests of times", PYTEST, ("pytest", "-m", "gpu", TIMES)),
         # The browser tests are not collected: a machine with a GPU need not have what they import.
-        Part("GPU tests", PYTEST, ("pytest", "-m", "gpu", "--ignore=tests/browser")),
+        Part("other GPU tests", TESTS, ("pytest", "-m", "gpu", "-n", str(PROCESSES), *OTHERS)),
         *(
             Part(f"lesson {notebook.stem}", LESSONS, (*NBVAL, str(notebook.relative_to(ROOT))))
             for notebook in sorted((ROOT / "lessons").glob("*.ipynb"))
@@ -81,7 +89,8 @@ def main(chosen: Sequence[Part]) -> int:
     lacking = missing(sorted({name for part in chosen for name in part.modules}))
     if lacking:
         print(f"{sys.executable} lacks {', '.join(lacking)}. This adds them and leaves torch as it is:")
-        print(f"    {sys.executable} -m pip install {' '.join(lacking).replace('_', '-')}")
+        packages = ("pytest-xdist" if name == "xdist" else name.replace("_", "-") for name in lacking)
+        print(f"    {sys.executable} -m pip install {' '.join(packages)}")
     results = [(part.name, *run(part)) for part in chosen]
     print("\n== summary")
     for name, outcome, seconds in results:

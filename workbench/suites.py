@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import torch
 import triton
+from loky.process_executor import ProcessPoolExecutor
 from tqdm.auto import tqdm
 
 from workbench import device, ops
@@ -42,7 +43,7 @@ from workbench.kernels import ladder
 from workbench.launch import Work
 from workbench.problems import BLOCK_ELEMENTS, BLOCK_ROWS, OPERATORS, Operator, Reference, itemsize_of
 
-WORKBENCH = "workbench"
+WORKBENCH, COMPILER = "workbench", "torch.compile"
 
 # Elements of a row operator's problem that is measured live.
 _MOST_QUICK = 2**26
@@ -258,7 +259,7 @@ def _elements(case: Case) -> int:
 
 def _without_slow_providers(case: Case) -> Case:
     """Without the compiler, and in products without torch, which calls a library that is there anyway."""
-    slow = {"torch.compile", "torch" if case.op == "matmul" else ""}
+    slow = {COMPILER, "torch" if case.op == "matmul" else ""}
     quick = (name for name in case.providers if name not in slow and not name.startswith(f"{WORKBENCH}:"))
     return replace(case, providers=tuple(quick))
 
@@ -341,6 +342,7 @@ def run(
         measure_together, interpreter=interpreter, rounds=rounds, warmup_ms=warmup_ms, rep_ms=rep_ms
     )
     cases, cut = plan(suite)
+    _compile_ahead(cases)
     provenance = _provenance(here)
     lines: list[Line] = []
     with tqdm(cases, desc=suite.name, unit="case", disable=not (progress and cases)) as bar:
@@ -537,8 +539,32 @@ def _is_ours(provider: str) -> bool:
     return provider.partition(":")[0] == WORKBENCH
 
 
+def _compile_ahead(cases: Sequence[Case]) -> None:
+    """Fill torch's cache of compiled code in several processes; one after another takes minutes."""
+    compiled = [case for case in cases if COMPILER in case.providers]
+    if not compiled:
+        return
+    needed = max(_needed_bytes(case, OPERATORS[case.op].work(case.dtype, case.case)) for case in compiled)
+    room = device.free_memory_bytes() // needed
+    workers = min(len(compiled), os.cpu_count() or 1, room)
+    if workers > 1:
+        with ProcessPoolExecutor(workers) as pool:
+            list(pool.map(_compile, compiled))
+
+
+def _compile(case: Case) -> None:
+    operator = OPERATORS[case.op]
+    try:
+        inputs = operator.inputs(case.dtype, case.case)
+        _candidate(COMPILER, case.op, inputs, operator.options(case.case))()
+    except torch.OutOfMemoryError:
+        pass  # where it is measured it has the memory for itself
+    finally:
+        _free_memory(case)
+
+
 def _free_memory(case: Case) -> None:
-    if "torch.compile" in case.providers:
+    if COMPILER in case.providers:
         torch.compiler.reset()  # it keeps what it compiled, and refuses to keep more than a few
         gc.collect()  # of what it compiled; without it, inputs are freed at once, and this takes 0.1 s
     if device.current().is_gpu:

@@ -105,8 +105,11 @@ def test_gpu_parts_go_on_after_a_failure(capfd: pytest.CaptureFixture[str]) -> N
 
 def test_gpu_parts() -> None:
     """The tests, the benchmarks, every lesson; what they import is what the test environment has."""
-    tests, *lessons, benchmarks = gpu.parts()
+    times, tests, *lessons, benchmarks = gpu.parts()
+    assert times.arguments == ("pytest", "-m", "gpu", gpu.TIMES)
+    assert (ROOT / gpu.TIMES).exists()
     assert tests.arguments[:3] == ("pytest", "-m", "gpu")
+    assert f"--ignore={gpu.TIMES}" in tests.arguments
     assert benchmarks.arguments == ("workbench", "record", "all")
     assert [Path(part.arguments[-1]).stem for part in lessons] == sorted(
         path.stem for path in (ROOT / "lessons").glob("*.ipynb")
