@@ -169,6 +169,18 @@ def test_plans_of_shapes_that_are_measured(operator: str, shape: tuple[int, int]
         assert meta["ROWS"] == max(fewest // meta["COLS"], 1)
 
 
+@pytest.mark.parametrize("norm", normalization.NORMS)
+def test_norms_of_rows_that_are_neighbors(norm: str) -> None:
+    """A tile is wide along what lies together, forward and backward."""
+    x = torch.empty(8192, 4096, dtype=torch.float16, device="meta").t()
+    forward = normalization.launch(norm, x, 1, epsilon=1e-5, compute_units=UNITS)
+    results = normalization.statistics(norm, x, 4096)
+    backward = normalization.launch_backward(norm, x, x, 1, None, results, vectors=2, compute_units=UNITS)
+    for step in (*forward.steps, *backward.steps[:1]):
+        assert (step.meta["ROWS"], step.meta["COLS"]) == normalization.ACROSS_TILE
+    assert "norm_backward_kernel" not in {step.name for step in backward.steps}
+
+
 def test_softmax_across_rows_that_are_neighbors() -> None:
     """8192 x 8192 along dim 0: a tile is widest along what lies together, and columns are split."""
     x = torch.empty(8192, 8192, dtype=torch.float16, device="meta")

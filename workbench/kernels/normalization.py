@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -324,6 +325,10 @@ TILE_COLS = {"layer_norm": 4096, "rms_norm": 8192}
 TILE_PER_WARP, TILE_WARPS = 512, 16
 SPLIT_COLS = 8192
 
+# The tile of rows that are neighbors in memory, and programs for each compute unit where they are split. With
+# 64 rows a program that joins states takes 254 registers (sm_90), with these 128.
+ACROSS_TILE, ACROSS_PER_UNIT = (32, 64), 8
+
 # A tile's elements where rows are shorter than that, and a warp's; of the shortest rows one warp's.
 FEWEST_ELEMENTS = 4096
 ELEMENTS_PER_WARP = 1024
@@ -512,6 +517,7 @@ def _plan(
     return rowwise.plan(
         view, itemsize, tile, splits=splits, programs=programs, num_warps=num_warps,
         compute_units=compute_units,
+        split_per_unit=rowwise.SPLIT_PER_UNIT if view.are_cols_neighbors else ACROSS_PER_UNIT,
     )  # fmt: skip
 
 
@@ -520,9 +526,13 @@ def default_tile(norm: str, view: Rows, compute_units: int) -> tuple[int, int]:
 
     Rows of up to :data:`MOST_WHOLE` columns: as a whole, several where they are short, so that a tile has
     :data:`FEWEST_ELEMENTS`, or one warp's share of them. Longer ones: :data:`TILE_COLS` columns,
-    :data:`SPLIT_COLS` where rows are so few that they are split.
+    :data:`SPLIT_COLS` where rows are so few that they are split. Where rows, not columns, are neighbors in
+    memory: :data:`ACROSS_TILE`.
     """
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
+    if not view.are_cols_neighbors:
+        rows = min(rows, ACROSS_TILE[0])
+        return rows, min(cols, math.prod(ACROSS_TILE) // rows)
     if cols <= MOST_WHOLE:
         elements = ELEMENTS_PER_WARP if cols <= SHORT_COLS else FEWEST_ELEMENTS
         return min(rows, max(elements // cols, 1)), cols
@@ -573,7 +583,8 @@ def launch_backward(
         results: the statistics that :func:`launch` gave, contiguous.
         vectors: how many of weight and bias want a gradient: 0, 1 or 2; None for 1 where there is a weight.
         fused: all in one pass over the rows, or the gradient of x and the others by kernels of their own.
-            None: fused for rows of up to :data:`MOST_FUSED` columns. The gradient of x alone is never fused.
+            None: fused for rows of up to :data:`MOST_FUSED` columns that are neighbors in memory. The
+            gradient of x alone is never fused.
         compute_units: of the device to plan for; None for this one.
 
     Returns:
@@ -666,7 +677,7 @@ def _plan_backward(
     units = rowwise.units_of(compute_units)
     whole = triton.next_power_of_2(view.cols)
     if fused is None:
-        fused = whole <= MOST_FUSED[norm]
+        fused = whole <= MOST_FUSED[norm] and view.are_cols_neighbors
     if not fused or not vectors:
         tile = default_tile(norm, view, units)
         beside = triton.cdiv(view.cols, WEIGHT_TILE[1])
