@@ -63,20 +63,6 @@ def signature(kernel: Any) -> inspect.Signature:
     return inspect.signature(python_function(kernel))
 
 
-def specialization_of(tensors: Iterable[torch.Tensor]) -> tuple[bool, ...]:
-    """What of the tensors' addresses Triton compiles a kernel anew for, their dtypes being equal.
-
-    Whether they are multiples of 16 bytes; for AMD GPUs also whether less than 2 GiB were allocated.
-    """
-    if torch.version.hip is None:
-        return tuple([tensor.data_ptr() % 16 == 0 for tensor in tensors])
-    return tuple(
-        is_so
-        for tensor in tensors
-        for is_so in (tensor.data_ptr() % 16 == 0, tensor.untyped_storage().nbytes() < 2**31)
-    )
-
-
 def definition_line(kernel: Any) -> int:
     """The line of `def`, in the file or notebook cell of the kernel, decorators passed over."""
     lines, first = inspect.getsourcelines(python_function(kernel))

@@ -411,7 +411,7 @@ class Launch:
             with _device_of(others):
                 for place in cleared:
                     others[place].zero_()
-                addresses = compat.specialization_of(others)
+                addresses = _kinds_of_addresses(others)
                 for start in starts:
                     start(addresses, others)
 
@@ -474,6 +474,17 @@ class _Replay:
         compiled = self._kernel(*arguments, **self._options)
         if compiled is not None:  # as in the interpreter
             self._compiled[addresses] = compiled[self._axes]
+
+
+def _kinds_of_addresses(tensors: tuple[torch.Tensor, ...]) -> tuple[bool, ...]:
+    """What of the tensors' addresses Triton compiles a kernel anew for, their dtypes being equal.
+
+    Whether they are multiples of 16 bytes; for AMD GPUs also whether less than 2 GiB were allocated.
+    """
+    are_aligned = tuple([tensor.data_ptr() % 16 == 0 for tensor in tensors])
+    if device.current().kind != "hip":
+        return are_aligned
+    return are_aligned + tuple([tensor.untyped_storage().nbytes() < 2**31 for tensor in tensors])
 
 
 def _filled(argument: Any, places: Mapping[int, int]) -> Callable[[tuple[torch.Tensor, ...]], Any] | None:

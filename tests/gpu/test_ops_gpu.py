@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import math
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 import torch
 
-from workbench import device, ops
+from workbench import ops
 from workbench.bench.timing import measure_together
 from workbench.errors import TensorMismatchError
 from workbench.kernels import elementwise, transfer
@@ -184,16 +182,6 @@ def test_a_mix_of_devices() -> None:
     # Of no dimensions it joins the other, as torch has it.
     assert ops.add(x, torch.tensor(2.0)).tolist() == [3.0] * 4
     assert ops.add(torch.tensor(2.0), x, alpha=3).tolist() == [5.0] * 4
-
-
-@pytest.fixture
-def many() -> Iterator[int]:
-    """2^31; less on a GPU without space for three tensors of over 4 GB and something to check them with."""
-    gc.collect()
-    torch.cuda.empty_cache()
-    yield 2**31 if device.free_memory_bytes() >= 24 * 2**30 else 2**22
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 def assert_sum(result: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:

@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.gpu import test_ops_gpu
 from tests.gpu.test_ops_gpu import bits, numbers
-from tests.ops.test_reduction import OF_ONE, OF_SEVERAL, assert_as_torch
+from tests.ops.test_reduction import OF_ONE, OF_SEVERAL, WITH_GRADIENTS, assert_as_torch
 from workbench import ops
 from workbench.errors import TensorMismatchError
 from workbench.kernels import reduction
 
 pytestmark = pytest.mark.gpu
-
-many = test_ops_gpu.many
 
 NAMES = OF_SEVERAL + OF_ONE
 HALVES_AND_SINGLES = [torch.float32, torch.float16, torch.bfloat16]
@@ -109,7 +106,8 @@ def test_of_equals_the_first(way: str, has_nan: bool) -> None:
     x = whole_numbers(shape, torch.float16)
     if has_nan:
         cols = x.numel() if dim is None else shape[dim]
-        x[torch.rand(shape, device="cuda") < 1 / cols] = math.nan
+        generator = torch.Generator("cuda").manual_seed(1)
+        x[torch.rand(shape, generator=generator, device="cuda") < 1 / cols] = math.nan
     x = laid(x, layout)
     expected = first_extreme(x, dim, 1)
     assert torch.equal(ops.argmax(x, dim), expected)
@@ -187,7 +185,7 @@ def test_poisoned_and_guarded(name: str, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES_AND_SINGLES, ids=str)
 @pytest.mark.parametrize("name", ["sum", "mean"])
-def test_gradients(name: str, dtype: torch.dtype) -> None:
+def test_gradients_of_sums(name: str, dtype: torch.dtype) -> None:
     x = numbers(RAGGED, dtype).requires_grad_()
     direction = numbers(RAGGED[:1], dtype, 1)
     ours, torchs, exact = (
@@ -201,6 +199,26 @@ def test_gradients(name: str, dtype: torch.dtype) -> None:
     assert (ours.dtype, ours.shape) == (torchs.dtype, torchs.shape)
     off, theirs = ((t.double() - exact).abs().max().item() for t in (ours, torchs))
     assert off <= 2 * theirs + exact.abs().max().item() * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_gradients_that_follow_elements(name: str) -> None:
+    leaf = sample(name, RAGGED, torch.float32).requires_grad_()
+    direction = numbers(RAGGED[:1], torch.float32, 1)
+    results = (getattr(module, name)(leaf, dim=1) for module in (ops, torch))
+    ours, torchs = (
+        torch.autograd.grad(r if isinstance(r, torch.Tensor) else r.values, leaf, direction) for r in results
+    )
+    torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_a_number_on_the_cpu_joins_the_other_on_its_device(name: str) -> None:
+    x, number = numbers(RAGGED, torch.float32).requires_grad_(), torch.tensor(0.5, requires_grad=True)
+    for pair in ((x, number), (number, x)):
+        ours, torchs = (getattr(module, name)(*pair) for module in (ops, torch))
+        torch.testing.assert_close(ours, torchs, rtol=0, atol=0)
+        assert torch.autograd.grad(ours.sum(), number)[0] == torch.autograd.grad(torchs.sum(), number)[0]
 
 
 def test_a_mix_of_devices() -> None:

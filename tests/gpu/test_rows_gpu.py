@@ -10,15 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.gpu import test_ops_gpu
 from tests.gpu.test_ops_gpu import bits, numbers
 from workbench import ops
 from workbench.errors import WorkbenchError
 from workbench.kernels import cross_entropy, normalization, softmax
 
 pytestmark = pytest.mark.gpu
-
-many = test_ops_gpu.many
 
 TORCHS: dict[str, Callable[..., torch.Tensor]] = {
     "softmax": torch.softmax,

@@ -9,7 +9,9 @@ import torch
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels.reduction import ATOMIC, REDUCTIONS, is_supported, launch
+from workbench.launch import Launch
 from workbench.lens.compile import compile
+from workbench.lens.trace import trace
 
 REFERENCES: dict[str, Any] = {
     "sum": torch.sum,
@@ -66,6 +68,25 @@ def test_ways_to_share_rows(reduction: str, way: dict[str, Any]) -> None:
             strict=True,
         ):
             torch.testing.assert_close(ours, torchs)
+
+
+@pytest.mark.parametrize("cols", [2**31 - 1, 2**31 + 2**20 + 5])
+@pytest.mark.parametrize("reduction", ["sum", "argmax"])
+def test_rows_that_only_64_bits_can_count(reduction: str, cols: int) -> None:
+    """Rounded up to tiles, the number of columns may take one bit more: the last program has the rest."""
+    x = torch.ones(1, dtype=torch.int8).expand(cols)
+    tile = 2**20
+    first = launch(x, (0,), reduction=reduction, tile=(1, tile), splits=1024).steps[0]
+    (number,) = first.grid
+    (traced,) = trace(Launch((first,), ()), programs=[0, number - 1])
+    seen = [
+        sum(
+            int(event.mask.sum()) for event in traced.events(program=p, kind="load") if event.mask is not None
+        )
+        for p in traced.programs
+    ]
+    span = -(-cols // tile // 1024) * tile
+    assert seen == [span, cols - (number - 1) * span]
 
 
 @pytest.mark.parametrize("reduction", ATOMIC)

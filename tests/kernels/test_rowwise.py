@@ -343,7 +343,7 @@ def test_gradient_of_what_is_normalized(norm: str, way: dict[str, Any], kernels:
     operator = normalization.NORMS[norm].backward
     one = rowwise.launch(
         operator, (x, direction), guarded(x), frozenset((1,)), plan, columns=[weight],
-        given=statistics_of(norm, x, 1e-5), states=rowwise.workspaces(operator, x, ROWS, plan),
+        given=statistics_of(norm, x, 1e-5),
     )  # fmt: skip
     assert_right(one, kernels, [want])
 

@@ -1,7 +1,12 @@
-"""PyTorch's own samples of the row operators: results, dtypes, shapes and gradients as torch's."""
+"""PyTorch's own samples of the row operators: results, dtypes, shapes and gradients as torch's.
+
+The loop over samples serves the reductions too, and the tests on a GPU.
+"""
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +15,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 from workbench import ops
+from workbench.errors import WorkbenchError
 
 OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
     "softmax": ops.softmax,
@@ -31,20 +37,57 @@ def close(got: torch.Tensor, want: torch.Tensor) -> None:
     torch.testing.assert_close(got, want, rtol=8 * rounding, atol=terms * rounding, equal_nan=True)
 
 
+def ours_of(op: Any) -> Callable[..., Any]:
+    function: Callable[..., Any] = OPERATORS.get(op.name) or getattr(ops, op.name)
+    return function
+
+
+def outcome(function: Callable[..., Any], sample: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The results, and the gradients of the first one along one direction."""
+    tensors = [sample.input, *(a for a in sample.args if isinstance(a, torch.Tensor))]
+    followed = [t for t in tensors if t.requires_grad]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of samples on which it warns
+        result = function(sample.input, *sample.args, **sample.kwargs)
+    results = [result] if isinstance(result, torch.Tensor) else [*result]
+    if not followed:
+        return results, []
+    first = results[0]
+    generator = torch.Generator(first.device).manual_seed(0)
+    direction = torch.randn(first.shape, generator=generator, device=first.device).to(first.dtype)
+    # Unused: torch's norm of order 0 has a gradient of which its input is no part.
+    grads = torch.autograd.grad(first, followed, direction, allow_unused=True, materialize_grads=True)
+    return results, [*grads]
+
+
+def assert_samples_as_torch(op: Any, device: str, dtype: torch.dtype, most: int | None = None) -> None:
+    """Results and gradients of the first so many samples, or of all."""
+    is_followed = dtype.is_floating_point and op.supports_autograd
+    samples = list(itertools.islice(op.sample_inputs(device, dtype, requires_grad=is_followed), most))
+    assert samples
+    for sample in samples:
+        got, got_gradients = outcome(ours_of(op), sample)
+        want, want_gradients = outcome(op.op, sample)
+        for ours, torchs in zip(got, want, strict=True):
+            if op.name in OPERATORS:
+                close(ours, torchs)
+            else:
+                torch.testing.assert_close(ours, torchs, equal_nan=True)
+        for ours, torchs in zip(got_gradients, want_gradients, strict=True):
+            close(ours, torchs)
+
+
+def assert_refused_as_torch(op: Any, device: str) -> None:
+    """The input that torch refuses."""
+    for wrong in op.error_inputs(device):
+        sample = wrong.sample_input
+        with pytest.raises(wrong.error_type) as refused:
+            ours_of(op)(sample.input, *sample.args, **sample.kwargs)
+        assert isinstance(refused.value, WorkbenchError)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("info", SAMPLES, ids=lambda info: f"{info.name} {info.variant_test_name}".strip())
 def test_torchs_samples(info: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    count = 0
-    for sample in info.sample_inputs("cpu", dtype, requires_grad=True):
-        count += 1
-        got = OPERATORS[info.name](sample.input, *sample.args, **sample.kwargs)
-        want = info.op(sample.input, *sample.args, **sample.kwargs)
-        close(got, want)
-        tensors = [sample.input, *(a for a in sample.args if isinstance(a, torch.Tensor))]
-        followed = [t for t in tensors if t.requires_grad]
-        direction = torch.randn_like(want)
-        grads = [torch.autograd.grad(result, followed, direction) for result in (got, want)]
-        for ours, torchs in zip(*grads, strict=True):
-            close(ours, torchs)
-    assert count > 0
+    assert_samples_as_torch(info, "cpu", dtype)

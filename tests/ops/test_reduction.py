@@ -270,13 +270,103 @@ def test_batches() -> None:
         torch.testing.assert_close(got, torch.func.vmap(lambda t, dim=dim: t.sum(dim), in_dims=1)(x))
 
 
-@pytest.mark.parametrize("name", ["prod", "amax", "amin", "max", "min", "norm"])
-def test_without_a_gradient_there_is_no_result(name: str) -> None:
+WITH_GRADIENTS = ["prod", "amax", "amin", "max", "min", "norm"]
+NORMS = [0, 0.5, 1, 1.5, 2, 3, -1, -2.5, INFINITY, -INFINITY, "fro"]
+ALONG: list[dict[str, Any]] = [{}, {"dim": 0}, {"dim": -1, "keepdim": True}]
+
+
+def assert_gradients_as_torch(name: str, *args: Any, **options: Any) -> None:
+    """Of the first result, along a random direction."""
+    grads: list[torch.Tensor] = []
+    for module in (ops, torch):
+        leaves = [t.clone().requires_grad_() if isinstance(t, torch.Tensor) else t for t in args]
+        result = getattr(module, name)(*leaves, **options)
+        result = result if isinstance(result, torch.Tensor) else result[0]
+        direction = values(tuple(result.shape), result.dtype, 9)
+        grads += torch.autograd.grad(result, [t for t in leaves if isinstance(t, torch.Tensor)], direction)
+    half = len(grads) // 2
+    for ours, torchs in zip(grads[:half], grads[half:], strict=True):
+        torch.testing.assert_close(ours, torchs, equal_nan=True)
+
+
+@pytest.mark.parametrize("options", ALONG, ids=str)
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_gradients_by_finite_differences(name: str, options: dict[str, Any]) -> None:
+    function = getattr(ops, name)
+
+    def value(t: torch.Tensor) -> torch.Tensor:
+        result = function(t, **options)
+        return result if isinstance(result, torch.Tensor) else result.values
+
+    x = values((3, 4), torch.float64, 5).requires_grad_()
+    assert torch.autograd.gradcheck(value, x)
+    assert torch.autograd.gradcheck(value, x.t())
+    (grad,) = torch.autograd.grad(value(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("p", NORMS, ids=str)
+def test_gradients_of_norms_by_finite_differences(p: Any) -> None:
+    x = values((3, 4), torch.float64, 5).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: ops.norm(t, p, 1), x)
+
+
+@pytest.mark.parametrize("options", ALONG, ids=str)
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_gradients_of_equals_zeros_and_halves(name: str, options: dict[str, Any]) -> None:
+    """Of rows with no zero, one, several, and nothing else; equals share a gradient, or the first has it."""
+    x = torch.tensor([[3, 1, 2, 3], [0, 2, 3, 0.5], [0, 1, 0, 1], [0, 0, 0, 0], [-1, 1, -1, 1]])
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        assert_gradients_as_torch(name, x.to(dtype), **options)
+        assert_gradients_as_torch(name, x[0].to(dtype))
+    assert_gradients_as_torch(name, torch.tensor(3.0))
+    assert_gradients_as_torch(name, torch.empty(0, 4), **(options | {"dim": -1}))
+    if name in ("prod", "norm"):
+        assert_gradients_as_torch(name, x.half(), dtype=torch.float32, **({"dim": 1} | options))
+
+
+@pytest.mark.parametrize("p", NORMS[1:], ids=str)  # torch gives "0" no gradient at all
+def test_gradients_of_norms(p: Any) -> None:
+    x = torch.tensor([[3, -1, 2, -3], [0, 2, -3, 0.5], [0, 0, 0, 0], [NAN, 0, 1, 2], [INFINITY, 1, 2, 1]])
+    assert_gradients_as_torch("norm", x, p, 1)
+    assert_gradients_as_torch("norm", x[:2], p)
+    assert_gradients_as_torch("norm", x[:3].half(), p, (0, 1), True)
+
+
+@pytest.mark.parametrize("name", ["amax", "amin", "max", "min"])
+def test_gradients_beside_nan(name: str) -> None:
+    x = torch.tensor([[NAN, 1, 2, NAN], [0, 2, NAN, 1], [INFINITY, 1, INFINITY, 2]])
+    assert_gradients_as_torch(name, x)
+    assert_gradients_as_torch(name, x, dim=1)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_gradients_of_two_tensors(name: str) -> None:
+    x = torch.tensor([[1.0, 2, 3], [NAN, 5, 6]])
+    assert_gradients_as_torch(name, x, torch.tensor([1.0, 3, 2]))
+    assert_gradients_as_torch(name, x, torch.tensor([[NAN], [NAN]]).double())
+    assert_gradients_as_torch(name, x, torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_out_and_a_gradient_do_not_go_together(name: str) -> None:
     x = torch.ones(3, requires_grad=True)
-    with pytest.raises(RuntimeError, match="gradient"):
-        getattr(ops, name)(x)
-    with torch.no_grad():
-        assert float(getattr(ops, name)(x)) == float(getattr(torch, name)(x))
+    with pytest.raises(RuntimeError, match="out"):
+        getattr(ops, name)(x, **({"dim": 0} if name not in WITH_GRADIENTS[3:5] else {}), out=torch.empty(()))
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_a_number_on_the_cpu_joins_the_other_on_its_device(name: str) -> None:
+    """As in torch, shown by tensors without data, which are on a device of their own."""
+    x, number = torch.ones(2, 3, device="meta"), torch.tensor(2.0, dtype=torch.float64)
+    for one, other in ((x, number), (number, x)):
+        got, want = getattr(ops, name)(one, other), getattr(torch, name)(one, other)
+        assert (got.device, got.dtype, got.shape) == (want.device, want.dtype, want.shape)
+    for other in (torch.ones(3), torch.ones(2, 3)):
+        with pytest.raises(RuntimeError) as refused:
+            getattr(ops, name)(x, other)
+        assert isinstance(refused.value, WorkbenchError)
 
 
 @pytest.mark.parametrize("name", ["any", "all", "argmax", "argmin"])

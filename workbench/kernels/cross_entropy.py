@@ -40,6 +40,7 @@ def cross_entropy_kernel(
     """
     (layout,) = transfer.known((layout,), DIVISORS)
     smoothing = reduce.scalar(smoothing, TYPE)
+    rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
     for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row = rowwise.rows_of_tile(number, ROWS, WIDE)
         state = reduce.online_softmax_init(ROWS, TYPE)
@@ -95,7 +96,7 @@ def cross_entropy_backward_kernel(
     """
     layouts = transfer.known(layouts, DIVISORS)
     smoothing = reduce.scalar(smoothing, TYPE)
-    beside = tl.cdiv(cols, COLS)
+    beside = tl.cdiv(rowwise.widened(cols, WIDE), COLS)
     row = rowwise.rows_of_tile(tl.program_id(0) // beside, ROWS, WIDE)
     col = rowwise.columns_from(tl.program_id(0) % beside * COLS, COLS, WIDE)
     target = transfer.load(targets, row, row < rows).to(tl.int64)

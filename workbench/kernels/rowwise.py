@@ -396,7 +396,6 @@ def launch(
     columns: Sequence[torch.Tensor] = (),
     given: Sequence[torch.Tensor] = (),
     results: Sequence[torch.Tensor] = (),
-    states: Sequence[torch.Tensor] | None = None,
     parameter: float = 0.0,
     work: Work | None = None,
 ) -> Launch:
@@ -450,22 +449,19 @@ def launch(
             kernel, (plan.programs,), (*read, output, tuple(results), *sizes, parameter), meta | begin | end
         )
         return Launch((step,), outputs, work=work)
-    if states is None:
-        states = workspaces(operator, output, view.rows, plan)
+    states = workspaces(operator.parts, output, view.rows, plan)
     meta["SPLITS"] = plan.splits
     programs = (triton.cdiv(view.rows, plan.rows) * plan.splits,)
-    first = Step(row_states_kernel, programs, (*read, tuple(states), *sizes), meta | begin)
+    first = Step(row_states_kernel, programs, (*read, states, *sizes), meta | begin)
     meta["MERGE"] = operator.merge
     second = Step(
         apply_states_kernel, programs,
-        (*read, tuple(states), output, tuple(results), *sizes, parameter), meta | end,
+        (*read, states, output, tuple(results), *sizes, parameter), meta | end,
     )  # fmt: skip
-    return Launch((first, second), outputs, work=work, workspaces=tuple(states))
+    return Launch((first, second), outputs, work=work, workspaces=states)
 
 
-def workspaces(operator: Operator, like: torch.Tensor, rows: int, plan: Plan) -> list[torch.Tensor]:
-    """Where the operator's states are left between two steps; none where rows are not split."""
-    if plan.splits == 1:
-        return []
+def workspaces(parts: int, like: torch.Tensor, rows: int, plan: Plan) -> tuple[torch.Tensor, ...]:
+    """Where states of so many parts are left between two steps."""
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-    return [torch.empty((rows, plan.splits), dtype=dtype, device=like.device) for _ in range(operator.parts)]
+    return tuple(torch.empty((rows, plan.splits), dtype=dtype, device=like.device) for _ in range(parts))

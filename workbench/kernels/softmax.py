@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import torch
 import triton
@@ -239,9 +239,9 @@ def launch(
         view, x.element_size(), shape, splits=splits, programs=programs, num_warps=num_warps,
         compute_units=compute_units,
     )  # fmt: skip
-    spaces = rowwise.workspaces(OPERATORS[operator], x, view.rows, plan)
+    chosen = (OPERATORS if view.are_cols_neighbors else ACROSS)[operator]
     dims = frozenset((_checked_dim(dim, x.dim()),))
-    return _launch(*sources, output, *spaces, operator=operator, dims=dims, plan=plan, work=work)
+    return rowwise.launch(chosen, sources, output, dims, plan, work=work)
 
 
 _launches = LaunchCache()
@@ -252,18 +252,12 @@ def run(operator: str, *sources: torch.Tensor, dim: int, output: torch.Tensor) -
 
     `dim` counts from 0, and there are elements.
     """
-    x = sources[0]
-    plan, rows = _planned(x.shape, x.stride(), dim, x.element_size())
-    spaces = rowwise.workspaces(OPERATORS[operator], x, rows, plan)
-    key = (operator, dim, x.device, tuple((t.shape, t.stride(), t.dtype) for t in (*sources, output)))
-    make = partial(_launch, operator=operator, dims=frozenset((dim,)), plan=plan)
-    _launches.run(key, make, *sources, output, *spaces)
+    layouts = tuple([(t.shape, t.stride(), t.dtype) for t in (*sources, output)])
+    _launches.run((operator, dim, output.device, layouts), partial(_make, operator, dim), *sources, output)
 
 
-@lru_cache(maxsize=4096)
-def _planned(shape: torch.Size, strides: tuple[int, ...], dim: int, itemsize: int) -> tuple[Plan, int]:
-    view = _view(shape, strides, dim)
-    return _plan(view, itemsize, default_tile(view, rowwise.units_of(None))), view.rows
+def _make(operator: str, dim: int, *tensors: torch.Tensor) -> Launch:
+    return launch(operator, *tensors[:-1], dim=dim, output=tensors[-1])
 
 
 def _plan(
@@ -321,17 +315,6 @@ def _work(operator: str, *tensors: torch.Tensor) -> Work:
     )
 
 
-def _launch(
-    *tensors: torch.Tensor, operator: str, dims: frozenset[int], plan: Plan, work: Work | None = None
-) -> Launch:
-    """The launch on sources, output and workspaces, in this order."""
-    count = len(OPERATORS[operator].fills)
-    sources, output, spaces = tensors[:count], tensors[count], tensors[count + 1 :]
-    view = rows_of(output.shape, (sources[0].stride(),), dims)[0]
-    chosen = (OPERATORS if view.are_cols_neighbors else ACROSS)[operator]
-    return rowwise.launch(chosen, sources, output, dims, plan, states=spaces, work=work)
-
-
 # Log-sum-exp alone: one value a row. An infinite element makes the result infinite, where a softmax has no
 # number for it, so the state has a third part: whether one was seen.
 
@@ -374,6 +357,7 @@ def log_sum_exp_kernel(
 ):  # fmt: skip
     """destination[row] = log of the sum of exp(x), ROWS rows at a time, gone over once."""
     layouts = transfer.known(layouts, DIVISORS)
+    rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
     for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row = rowwise.rows_of_tile(number, ROWS, WIDE)
         state = rowwise.row_state(
@@ -416,7 +400,7 @@ def log_sum_exp_backward_kernel(
     Where the log-sum-exp is infinite, 0 takes its place, as in torch.
     """
     layouts = transfer.known(layouts, DIVISORS)
-    beside = tl.cdiv(cols, COLS)
+    beside = tl.cdiv(rowwise.widened(cols, WIDE), COLS)
     row = rowwise.rows_of_tile(tl.program_id(0) // beside, ROWS, WIDE)
     col = rowwise.columns_from(tl.program_id(0) % beside * COLS, COLS, WIDE)
     log_sum = transfer.load(log_sums, row, row < rows).to(TYPE)
@@ -479,33 +463,6 @@ def launch_log_sum_exp(
         view, x.element_size(), default_tile(view, units) if tile is None else rowwise.checked_tile(tile),
         splits=splits, programs=programs, num_warps=num_warps, compute_units=compute_units,
     )  # fmt: skip
-    return _launch_log_sum_exp(x, output, *_log_sum_exp_spaces(x, view.rows, plan), dims=reduced, plan=plan)
-
-
-def run_log_sum_exp(x: torch.Tensor, dims: frozenset[int], output: torch.Tensor) -> None:
-    """`launch_log_sum_exp(x, dims, output).run()`, kept ready for tensors that lie alike."""
-    plan, rows = _planned_over(x.shape, x.stride(), dims, x.element_size())
-    key = ("log_sum_exp", dims, x.shape, x.stride(), x.dtype, x.device, output.dtype)
-    make = partial(_launch_log_sum_exp, dims=dims, plan=plan)
-    _launches.run(key, make, x, output, *_log_sum_exp_spaces(x, rows, plan))
-
-
-@lru_cache(maxsize=4096)
-def _planned_over(
-    shape: torch.Size, strides: tuple[int, ...], dims: frozenset[int], itemsize: int
-) -> tuple[Plan, int]:
-    view = rows_of(shape, (strides,), dims)[0]
-    return _plan(view, itemsize, default_tile(view, rowwise.units_of(None))), view.rows
-
-
-def _log_sum_exp_spaces(x: torch.Tensor, rows: int, plan: Plan) -> list[torch.Tensor]:
-    return rowwise.workspaces(OPERATORS["softmax"]._replace(parts=LOG_SUM_EXP_PARTS), x, rows, plan)
-
-
-def _launch_log_sum_exp(
-    x: torch.Tensor, output: torch.Tensor, *spaces: torch.Tensor, dims: frozenset[int], plan: Plan
-) -> Launch:
-    view = rows_of(x.shape, (x.stride(),), dims)[0]
     work = Work(
         flops=4 * x.numel(),
         bytes=view.distinct * x.element_size() + output.numel() * output.element_size(),
@@ -529,6 +486,7 @@ def _launch_log_sum_exp(
     if plan.splits == 1:
         step = Step(log_sum_exp_kernel, (plan.programs,), ((x,), output, *sizes), meta)
         return Launch((step,), (output,), work=work)
+    spaces = rowwise.workspaces(LOG_SUM_EXP_PARTS, x, view.rows, plan)
     programs = triton.cdiv(view.rows, plan.rows) * plan.splits
     first = Step(
         rowwise.row_states_kernel,
@@ -543,7 +501,17 @@ def _launch_log_sum_exp(
         (spaces, output, view.rows),
         joined,
     )
-    return Launch((first, second), (output,), work=work)
+    return Launch((first, second), (output,), work=work, workspaces=spaces)
+
+
+def run_log_sum_exp(x: torch.Tensor, dims: frozenset[int], output: torch.Tensor) -> None:
+    """`launch_log_sum_exp(x, dims, output).run()`, kept ready for tensors that lie alike."""
+    key = ("log_sum_exp", dims, x.shape, x.stride(), x.dtype, x.device, output.dtype)
+    _launches.run(key, partial(_make_log_sum_exp, dims), x, output)
+
+
+def _make_log_sum_exp(dims: frozenset[int], x: torch.Tensor, output: torch.Tensor) -> Launch:
+    return launch_log_sum_exp(x, tuple(dims), output)
 
 
 def run_log_sum_exp_backward(

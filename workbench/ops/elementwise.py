@@ -126,7 +126,7 @@ def _add(
     like = _torch_result(input, other, alpha)
     if not isinstance(other, torch.Tensor):
         other = _number(other, like.dtype, input.device)
-    input, other = _on_one_device(input, other)
+    input, other = on_one_device(input, other)
     result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=input.device)
     x, y = torch.broadcast_tensors(other, input)
     _run_axpy(x, y, result, alpha)
@@ -134,7 +134,9 @@ def _add(
 
 
 def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Number) -> None:
-    """result = alpha * x + y."""
+    """result = alpha * x + y; nothing where there is no memory."""
+    if result.is_meta:
+        return
     if result.dtype == torch.bool:
         x = x if alpha else torch.zeros_like(x)
         elementwise.run(x.to(torch.bool), y.to(torch.bool), result, "logical_or")
@@ -205,7 +207,7 @@ def _without_elements(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty((0,) * bool(tensor.dim()), dtype=tensor.dtype, device=tensor.device)
 
 
-def _on_one_device(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def on_one_device(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """As in torch, a tensor of no dimensions on the CPU joins the other on its device; nothing else moves."""
     if x.device != y.device:
         if y.dim() == 0 and y.device.type == "cpu":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import numbers
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
+from workbench.ops.elementwise import on_one_device
+from workbench.ops.gradients import once
 
 Dims = int | Sequence[int] | None
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -92,24 +95,25 @@ def prod(
     dtype: torch.dtype | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The product of elements along one dimension or of all, as `torch.prod`; without a gradient.
+    """The product of elements along one dimension or of all, as `torch.prod`.
 
-    Arguments and errors as for :func:`sum`.
+    It can be differentiated once. Arguments and errors as for :func:`sum`.
     """
     question = _Question("prod", input, dim, keepdim, out, dtype=dtype)
-    _check_no_gradient("prod", input, out)
+    check_out(out, input)
     if question.is_torchs:
         return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
     to = out.dtype if dtype is None and out is not None else dtype
-    return _delivered(_reduce(input, "prod", question.dims, keepdim, to), out)
+    compute = partial(_reduce, name="prod", dtype=to)
+    return _delivered(_derivable(compute, _prod_gradient, input, question.dims, keepdim, to), out)
 
 
 def amax(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The largest element, NaN if there is one, as `torch.amax`; without a gradient.
+    """The largest element, NaN if there is one, as `torch.amax`.
 
-    Arguments and errors as for :func:`sum`.
+    It can be differentiated once: equals share the gradient. Arguments and errors as for :func:`sum`.
     """
     return _value("amax", "amax", input, dim, keepdim, out)
 
@@ -117,9 +121,9 @@ def amax(
 def amin(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The smallest element, NaN if there is one, as `torch.amin`; without a gradient.
+    """The smallest element, NaN if there is one, as `torch.amin`.
 
-    Arguments and errors as for :func:`sum`.
+    It can be differentiated once: equals share the gradient. Arguments and errors as for :func:`sum`.
     """
     return _value("amin", "amin", input, dim, keepdim, out)
 
@@ -132,11 +136,12 @@ def max(
     other: torch.Tensor | None = None,
     out: torch.Tensor | Pair | None = None,
 ) -> Any:
-    """The largest element, as `torch.max` in its three forms; without a gradient.
+    """The largest element, as `torch.max` in its three forms.
 
     `max(input)`: of all. `max(input, dim, keepdim)`: along a dimension, and the first index where it lies, as
     `torch.return_types.max`. `max(input, other)`: of two tensors that broadcast, element by element. NaN is
-    larger than all.
+    larger than all. It can be differentiated once: along a dimension the element at the index has the
+    gradient, in the other forms equals share it.
 
     Args:
         input: a tensor of any shape and strides.
@@ -171,7 +176,9 @@ def norm(
     out: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """(sum of |x| ** p) ** (1 / p), as `torch.norm`; without a gradient.
+    """(sum of |x| ** p) ** (1 / p), as `torch.norm`.
+
+    It can be differentiated once.
 
     Args:
         input: a tensor of floating point, of any shape and strides.
@@ -189,17 +196,22 @@ def norm(
             "p", "got 'nuc', the sum of singular values", "It is no reduction: use torch.linalg.matrix_norm."
         )
     question = _Question("norm", input, dim, keepdim, out, p=p, dtype=dtype)
-    _check_no_gradient("norm", input, out)
+    check_out(out, input)
     if question.is_torchs:
         return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
     order = 2.0 if p in ("fro", None) else float(p)
     dtype = input.dtype if dtype is None else dtype
+    compute, derive = partial(_norm, order=order, dtype=dtype), partial(_norm_gradient, order=order)
+    return _delivered(_derivable(compute, derive, input, question.dims, keepdim, dtype), out)
+
+
+def _norm(
+    input: torch.Tensor, order: float, dims: frozenset[int], keepdim: bool, dtype: torch.dtype
+) -> torch.Tensor:
     if order in _NORMS:
-        result = _reduce(input, _NORMS[order], question.dims, keepdim, dtype, order)
-    else:
-        name = "norm" if order > 0 else "norm_of_negative"
-        result = _reduce(input, name, question.dims, keepdim, torch.float64, order).to(dtype)
-    return _delivered(result, out)
+        return _reduce(input, _NORMS[order], dims, keepdim, dtype, order)
+    name = "norm" if order > 0 else "norm_of_negative"
+    return _reduce(input, name, dims, keepdim, torch.float64, order).to(dtype)
 
 
 def any(
@@ -315,10 +327,16 @@ def _value(
 ) -> torch.Tensor:
     """One result of `input`'s elements as they are."""
     question = _Question(name, input, dim, keepdim, out)
-    _check_no_gradient(name, input, out)
+    derive = _GRADIENTS.get(name)
+    if derive is None:
+        _check_no_transform(name)
+    else:
+        check_out(out, input)
     if question.is_torchs:
         return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
-    return _delivered(_reduce(input, kernel, question.dims, keepdim), out)
+    if derive is None:
+        return _delivered(_reduce(input, kernel, question.dims, keepdim), out)
+    return _delivered(_derivable(partial(_reduce, name=kernel), derive, input, question.dims, keepdim), out)
 
 
 def _extreme(
@@ -341,37 +359,160 @@ def _extreme(
     if dim is None and not keepdim:
         return _value(name, f"a{name}", input, None, False, out)  # type: ignore[arg-type]  # _Question sees to it
     question = _Question(name, input, dim, keepdim, out, is_pair=True)
-    _check_no_gradient(name, input, *([None] if out is None else out))
+    for place in out or ():
+        check_out(place, input)
     if question.is_torchs:
         return question.torchs_answer()
-    results = _outputs(input, name, question.dims, keepdim, input.dtype)
-    reduction.run(input.resolve_neg(), question.dims, results, name)
+    results = _derivable(partial(_pair, name=name), _picked_gradient, input, question.dims, keepdim)
     if out is not None:
         results = [_delivered(result, place) for result, place in zip(results, out, strict=True)]
     return getattr(torch.return_types, name)(results)
+
+
+def _pair(input: torch.Tensor, name: str, dims: frozenset[int], keepdim: bool) -> tuple[torch.Tensor, ...]:
+    """The extreme along a dimension, and its index."""
+    results = _outputs(input, name, dims, keepdim, input.dtype)
+    reduction.run(input.resolve_neg(), dims, results, name)
+    return tuple(results)
 
 
 def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) -> torch.Tensor:
     """The larger or the smaller of two, element by element."""
     check_plain(input)
     check_operand("other", other, torch.Tensor, "a torch.Tensor")
-    _check_no_gradient(name, input, out, other)
+    check_out(out, input, other)
     for argument, tensor in (("input", input), ("other", other)):
         _check_dtype(argument, tensor.dtype)
-    if input.device != other.device:
-        raise TensorMismatchError(
-            "input, other", f"on {input.device} and {other.device}", "Move both to one device with .to(...)."
-        )
     try:
         like: torch.Tensor = getattr(torch, name)(*(t.to("meta") for t in (input, other)))
     except TORCHS_ERRORS as error:
         given = f"{in_words(input)}, {in_words(other)}"
         raise kind_of(error)("input, other", given, f"torch.{name} says: {error}") from None
-    result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=input.device)
+    both = torch.broadcast_tensors(*on_one_device(input, other))
+    compute = partial(_run_of_two, name=name, like=like)
+    if is_followed(input, other):
+        return _Followed.apply(compute, _shared_gradient, *(t.to(like.dtype) for t in both))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _delivered(compute(*both), out)  # type: ignore[arg-type]  # check_out has seen that it is a tensor
+
+
+def _run_of_two(x: torch.Tensor, y: torch.Tensor, name: str, like: torch.Tensor) -> torch.Tensor:
+    result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=x.device)
     if result.numel() and not result.is_meta:
-        x, y = torch.broadcast_tensors(input.resolve_neg(), other.resolve_neg())
-        elementwise.run(x, y, result, name)
-    return _delivered(result, out)  # type: ignore[arg-type]  # _check_no_gradient has seen that it is a tensor
+        elementwise.run(x.resolve_neg(), y.resolve_neg(), result, name)
+    return result
+
+
+def _derivable(
+    compute: Callable[..., Any],
+    derive: Callable[..., tuple[torch.Tensor, ...]],
+    input: torch.Tensor,
+    dims: frozenset[int],
+    keepdim: bool,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """`compute(input, dims=..., keepdim=...)`, one result or a pair, and if it is followed its gradient.
+
+    Args:
+        compute: what is computed of `input`, or of `input` in `dtype`.
+        derive: see :class:`_Followed`; called with `dims` too, and with results whose dimensions were kept.
+    """
+    if not is_followed(input):
+        return compute(input, dims=dims, keepdim=keepdim)  # autograd would take longer than the launch
+    kept = _Followed.apply(  # type: ignore[no-untyped-call]  # torch does not type it
+        partial(compute, dims=dims, keepdim=True),
+        partial(derive, dims=tuple(dims)),
+        input if dtype is None else input.to(dtype),
+    )
+    if keepdim:
+        return kept
+    results = [result.squeeze(tuple(dims)) for result in (kept if isinstance(kept, tuple) else (kept,))]
+    return results if isinstance(kept, tuple) else results[0]
+
+
+class _Followed(torch.autograd.Function):
+    """`compute(*tensors)`, whose first result has the gradients `derive(grad, *tensors, *results)`."""
+
+    @staticmethod
+    def forward(
+        compute: Callable[..., Any], derive: Callable[..., tuple[torch.Tensor, ...]], *tensors: torch.Tensor
+    ) -> Any:
+        return compute(*tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, ctx.derive, *tensors = inputs
+        results = output if isinstance(output, tuple) else (output,)
+        ctx.mark_non_differentiable(*results[1:])
+        ctx.save_for_backward(*tensors, *results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return None, None, *once(ctx.derive, grads[0], *ctx.saved_tensors)
+
+
+def _prod_gradient(
+    grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...]
+) -> tuple[torch.Tensor]:
+    """The product of all other elements: where another one is 0, that is the result."""
+    is_zero = x == 0
+    has_no_other = is_zero.sum(dims, True) == is_zero
+    filled = x.masked_fill(is_zero, 1)
+    others = _reduce(filled, "prod", frozenset(dims), True) / filled
+    return (grad * torch.where(has_no_other, others, result),)
+
+
+def _norm_gradient(
+    grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...], order: float
+) -> tuple[torch.Tensor]:
+    """sgn(x) * (|x| / norm) ** (order - 1), 0 where there is no slope; of infinite orders as of a maximum."""
+    size = x.abs()
+    if order == 0:
+        return (torch.zeros_like(x),)
+    if math.isinf(order):
+        is_it = (size == result) | size.isnan()
+        return (x.sgn() * is_it * (grad / is_it.sum(dims, True)),)
+    slope = x.sgn() * (size / result) ** (order - 1)
+    has_none = (result == 0) | ((size == 0) & (order < 1) & result.isfinite())
+    return (grad * slope.masked_fill(has_none, 0),)
+
+
+def _equals_gradient(
+    grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...]
+) -> tuple[torch.Tensor]:
+    """Elements that equal the result share its gradient. None equals NaN: then all have NaN, as in torch."""
+    is_it = x == result
+    return (grad * is_it / is_it.sum(dims, True),)
+
+
+def _equals_or_nan_gradient(
+    grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...]
+) -> tuple[torch.Tensor]:
+    """Elements that equal the result share its gradient, as NaN do."""
+    is_it = (x == result) | (x.isnan() & result.isnan())
+    return (is_it * (grad / is_it.sum(dims, True)),)
+
+
+def _picked_gradient(
+    grad: torch.Tensor, x: torch.Tensor, values: torch.Tensor, indices: torch.Tensor, dims: tuple[int, ...]
+) -> tuple[torch.Tensor]:
+    """The gradient goes to the element at the index."""
+    return (torch.zeros_like(x).scatter(dims[0] if dims else 0, indices, grad),)
+
+
+def _shared_gradient(
+    grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, result: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of two, that which is the result has the gradient; equals have half of it, beside NaN both have it."""
+    of_each = torch.where(x == y, grad / 2, grad)
+    return tuple(of_each.masked_fill((t != result) & ~result.isnan(), 0) for t in (x, y))  # type: ignore[return-value]  # two
+
+
+_GRADIENTS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
+    "amax": _equals_gradient,
+    "amin": _equals_gradient,
+    "max": _equals_or_nan_gradient,
+    "min": _equals_or_nan_gradient,
+}
 
 
 class _Question:
@@ -489,18 +630,10 @@ def _check_dtype(argument: str, dtype: torch.dtype) -> None:
         raise UnsupportedDtypeError(argument, dtype, f"Convert to one of {supported}.")
 
 
-def _check_no_gradient(name: str, input: torch.Tensor, out: object, *others: torch.Tensor) -> None:
-    """Raise where a gradient would have to follow a value; an index or a truth has none."""
-    if name in ("any", "all", "argmax", "argmin") and not torch._C._are_functorch_transforms_active():
-        check_operand("out", out, torch.Tensor | None, "a torch.Tensor")
-        return
-    check_out(out, input, *others)
-    if is_followed(input, *others):
-        raise TensorMismatchError(
-            "input",
-            "requires grad, or is inside a transform of torch.func",
-            f"Only sum and mean have a gradient here: use torch.{name}, or give input.detach().",
-        )
+def _check_no_transform(name: str) -> None:
+    """Raise inside a transform; autograd needs nothing, as an index or a truth has no gradient."""
+    if torch._C._are_functorch_transforms_active():
+        raise TensorMismatchError("input", "it is inside a transform of torch.func", f"Use torch.{name}.")
 
 
 def _reduce(

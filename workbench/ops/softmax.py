@@ -72,7 +72,7 @@ def _along(operator: str, input: torch.Tensor, dim: int, dtype: torch.dtype | No
 
 def _run_along(operator: str, *sources: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
     output = torch.empty(sources[0].shape, dtype=dtype, device=sources[0].device)
-    if output.numel():
+    if output.numel() and not output.is_meta:
         rows.run(operator, *sources, dim=dim, output=output)
     return output
 
@@ -129,7 +129,8 @@ def _run_log_sum_exp(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:
     output = input.new_empty(kept)
     if not input.numel():
         return output.fill_(float("-inf"))  # the logarithm of an empty sum
-    rows.run_log_sum_exp(input, dims, output)
+    if not input.is_meta:
+        rows.run_log_sum_exp(input, dims, output)
     return output
 
 
@@ -137,7 +138,7 @@ def _run_log_sum_exp_backward(
     input: torch.Tensor, result: torch.Tensor, grad: torch.Tensor, dims: frozenset[int]
 ) -> torch.Tensor:
     output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
-    if output.numel():
+    if output.numel() and not output.is_meta:
         rows.run_log_sum_exp_backward(input, result, grad.resolve_neg().contiguous(), dims, output)
     return output
 
@@ -210,7 +211,7 @@ def cross_entropy(
     if input.shape == target.shape:
         return _cross_entropy_of_probabilities(input, target, weight, dim, ignore_index, reduction, smoothing)
     _check_targets(input, target, dim, ignore_index)
-    if not input.numel():
+    if not input.numel() or input.is_meta:
         return torch.nn.functional.cross_entropy(
             input, target, weight, ignore_index=ignore_index, reduction=reduction,
             label_smoothing=smoothing,
