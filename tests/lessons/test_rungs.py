@@ -52,13 +52,19 @@ def test_a_kernel_with_the_name_of_a_rung_is_that_rung(lesson: Lesson) -> None:
     assert {name: built[name] for name in shared} == {name: rungs[name] for name in shared}
 
 
-def test_rungs_are_measured_with_the_tiles_that_the_lesson_names() -> None:
-    prose = Lesson(LESSONS, "01_tile_transfer").source.read_text().replace("\n# ", " ")
+def prose_of(name: str) -> str:
+    return Lesson(LESSONS, name).source.read_text().replace("\n# ", " ")
+
+
+def test_rungs_are_measured_with_the_tiles_that_the_lessons_name() -> None:
     block_size, tile = (
         inspect.signature(rung).parameters[name].default
         for rung, name in ((ladder.transpose_rows, "block_size"), (ladder.transpose_tiles, "tile"))
     )
-    assert f"with pieces of {block_size:,} and tiles of {tile};" in prose
+    assert f"with pieces of {block_size:,} and tiles of {tile};" in prose_of("01_tile_transfer")
+    rows = prose_of("03_tile_reduction")
+    assert f"`tiles` and `split` are your kernels, with tiles of {row_ladder.TILE:,}" in rows
+    assert f"split over {row_ladder.SPLITS} programs a row" in rows
 
 
 def test_another_kernel_is_told_from_a_rung() -> None:

@@ -392,6 +392,20 @@ def join_splits(maxima, totals):
             "The totals do not enter: each split counts as though it had its largest element alone.",
         ),
         Mutant(
+            "nothing is subtracted",
+            """\
+    shift = tl.where(maximum == float("-inf"), 0.0, maximum)
+    total = tl.sum(totals * tl.exp(maxima - shift), axis=0)
+    tl.store(output_pointer + row, maximum + tl.log(total))
+""",
+            """\
+    total = tl.sum(totals * tl.exp(maxima), axis=0)
+    tl.store(output_pointer + row, tl.log(total))
+""",
+            "Nothing is subtracted before exp is taken, which is infinite in fp32 from 89 on, and 0 below "
+            "-104.",
+        ),
+        Mutant(
             "the rescale is upside down",
             "tl.exp(maxima - shift)",
             "tl.exp(shift - maxima)",

@@ -147,6 +147,23 @@ def variance(x):
             "equal, and the difference has lost its digits.",
         ),
         Mutant(
+            "the mean of the squares less the square of the mean",
+            """\
+        difference = tile_mean - mean
+        share = count / (start + count)
+        mean += difference * share
+        squares += tl.sum(centered * centered, axis=0) + difference * difference * start * share
+    tl.store(output_pointer + row, squares / columns)
+""",
+            """\
+        mean += tl.sum(x, axis=0)
+        squares += tl.sum(x * x, axis=0)
+    tl.store(output_pointer + row, squares / columns - (mean / columns) * (mean / columns))
+""",
+            "The mean of the squares less the square of the mean: with a large mean the two are nearly "
+            "equal, and the difference has lost its digits.",
+        ),
+        Mutant(
             "nothing between the tiles",
             " + difference * difference * start * share",
             "",
