@@ -384,6 +384,7 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
         for each in (W.long(), W.double(), W.half(), W.to(torch.complex64))
     ),
     *((norm, (X, (4,)), {"eps": eps}) for norm in NORMS for eps in ("a", 1j, [1e-5])),
+    ("layer_norm", (X, (4,)), {"eps": None}),
 ]
 
 

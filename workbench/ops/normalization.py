@@ -180,7 +180,7 @@ def _checked_rank(
     check_plain(input)
     for name, tensor in columns.items():
         check_operand(name, tensor, torch.Tensor | None, "a torch.Tensor, or None")
-    check_operand("eps", eps, float | int | None, "a number")
+    check_operand("eps", eps, float | int | None if norm == "rms_norm" else float | int, "a number")
     if not isinstance(normalized_shape, tuple | list) or not all(
         isinstance(n, int | np.integer) and not isinstance(n, bool) for n in normalized_shape
     ):
