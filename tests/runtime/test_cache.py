@@ -67,6 +67,20 @@ def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert make.made == 4  # 3 pushed out the others
 
 
+def test_a_launch_of_a_tensor_that_is_given_twice_is_kept() -> None:
+    launches, made = LaunchCache(), []
+
+    def make(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> Launch:
+        made.append(output)
+        return elementwise.launch(left, right, output)
+
+    for left, right in ((torch.ones(9), None), (torch.arange(9.0), None), (torch.ones(9), torch.arange(9.0))):
+        right, output = left if right is None else right, torch.zeros(9)
+        launches.run("add", make, left, right, output)
+        assert torch.equal(output, left + right)
+    assert len(made) == 1
+
+
 def test_a_tensor_that_is_given_twice() -> None:
     """ops.add(x, x), and then of two tensors that lie alike."""
     x, y = torch.arange(9.0), torch.ones(9)

@@ -29,11 +29,12 @@ class LaunchCache:
         if (again := self._kept.get(key)) is not None:
             again(*tensors)
             return
+        if len(set(map(id, tensors))) < len(tensors):
+            # Another object in each place, so that the launch tells them apart.
+            tensors = tuple(tensor.detach() for tensor in tensors)
         launch = make(*tensors)
         launch.run()
-        # In the interpreter each run is watched, which takes a whole launch; and of a tensor that is given
-        # twice it would not be known which of its places another one is to take.
-        if not device.is_interpreter() and len(set(map(id, tensors))) == len(tensors):
+        if not device.is_interpreter():  # where each run is watched, which takes a whole launch
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
             self._kept[key] = launch.replay(*tensors)
