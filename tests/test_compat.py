@@ -115,6 +115,21 @@ def test_a_tile_is_neither_true_nor_false(kind: str) -> None:
 
 
 @triton.jit
+def counting_kernel(output, n, STEP: tl.constexpr):
+    total = 0
+    for start in range(0, n, STEP):
+        total += start
+    tl.store(output, total)
+
+
+def test_a_loop_to_a_bound_that_is_known_at_run_time() -> None:
+    """On Triton 3.6 numpy warns of it, here an error; from 3.7 on there is nothing to repair."""
+    output = torch.zeros(1, dtype=torch.int32)
+    Launch.of(counting_kernel, 1, output, 9, 4, outputs=output).run()
+    assert output.item() == 0 + 4 + 8
+
+
+@triton.jit
 def single_values_kernel(x, output, n, N: tl.constexpr):
     i = tl.arange(0, N)
     if (n > 2 and not n > 7) or tl.load(x) > 100:

@@ -20,6 +20,7 @@ VERSIONS = {"3.6.0": ("triton==3.6.0", "numpy==2.3.5"), "3.7.1": ("triton==3.7.1
 TESTS = (
     "tests/lens",
     "tests/coords",
+    "tests/kernels",
     "tests/runtime",
     "tests/test_compat.py",
     "tests/test_interpreter.py",

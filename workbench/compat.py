@@ -95,7 +95,8 @@ def repair_interpreter() -> None:
     nearest even, as GPUs do.
 
     It takes a tile of several elements for true: `if offsets < n:` and `inside and valid` go on with a wrong
-    mask, where the compiler refuses the first and warns of the second. Repaired: ValueError.
+    mask, where the compiler refuses the first and warns of the second. Repaired: ValueError. On 3.6.0 a loop
+    to a bound that is known at run time draws numpy's warning, an error from numpy 2.4 on. Repaired.
 
     `tl.reduce` by a function of one's own calls it for one element after another, so a row of 1,024 takes a
     tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do.
@@ -121,13 +122,13 @@ def repair_interpreter() -> None:
         setattr(operations, name, _reduced_in_fp32(getattr(operations, name)))
     reductions.generic_reduce = _reduced_by_pairs
     interpreter._interpreter = _Memory(interpreter._interpreter)
-    interpreter._patch_lang_tensor = _refusing_the_truth_of_tiles(interpreter._patch_lang_tensor)
+    interpreter._patch_lang_tensor = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
 
 
 _TRITON = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")
 
 
-def _refusing_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
+def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
     def repaired(tensor: Any, scope: Any) -> None:
         patch(tensor, scope)
         plain = tensor.__bool__
@@ -143,6 +144,8 @@ def _refusing_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., No
             return bool(plain(self))
 
         scope.set_attr(tensor, "__bool__", truth)
+        # As Triton has it from 3.7 on: numpy makes no whole number of an array with dimensions.
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     return repaired
 
