@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
+from torch.nn.functional import layer_norm
 
 from workbench import ops
 from workbench.bench.timing import measure_together
@@ -376,3 +378,31 @@ def test_kept_launches_run_on_the_current_stream_and_in_a_graph() -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(result, x.t())
+
+
+ROW_OPERATORS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
+    "sum": (lambda x: ops.sum(x, 1), lambda x: x.sum(1)),
+    "sum of few rows": (lambda x: ops.sum(x.t(), 1), lambda x: x.t().sum(1)),
+    "softmax": (lambda x: ops.softmax(x, 1), lambda x: torch.softmax(x, 1)),
+    "logsumexp": (lambda x: ops.logsumexp(x, 1), lambda x: torch.logsumexp(x, 1)),
+    "layer_norm": (lambda x: ops.layer_norm(x, x.shape[1:]), lambda x: layer_norm(x, x.shape[1:])),
+}
+
+
+@pytest.mark.parametrize("name", ROW_OPERATORS)
+def test_kept_row_operators_at_any_address_in_a_graph(name: str) -> None:
+    """The compiled kernel that a kept launch starts is the one for these addresses, on this stream."""
+    ours, torchs = ROW_OPERATORS[name]
+    memory = torch.randn(6 * 4096 + 16, device="cuda")
+    views = [memory.as_strided((6, 4096), (4096, 1), offset) for offset in (0, 1, 4, 0, 2, 1, 0)]
+    for view in views:
+        torch.testing.assert_close(ours(view), torchs(view))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = [ours(view) for view in views[:2]]
+    memory.mul_(0.5)
+    graph.replay()
+    torch.cuda.synchronize()
+    for result, view in zip(results, views, strict=False):
+        torch.testing.assert_close(result, torchs(view))
