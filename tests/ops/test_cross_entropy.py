@@ -1,4 +1,4 @@
-"""Cross entropy over rows of several tiles and by persistent programs: as torch, and the same bits twice."""
+"""Cross entropy in each way that programs share rows: as torch, and the same bits twice."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ import pytest
 import torch
 
 from workbench import ops
-from workbench.errors import TensorMismatchError, WorkbenchError
+from workbench.errors import DimensionError, TensorMismatchError, WorkbenchError
+from workbench.kernels import softmax
 from workbench.kernels.cross_entropy import ALL, LOSS, launch
+from workbench.lens.compile import compile
 from workbench.runtime import interpret
 
 ROWS, CLASSES = 7, 19
 IGNORED = -100
 INFINITY, NAN = float("inf"), float("nan")
-WAYS: dict[str, dict[str, Any]] = {
-    "whole rows": {"tile": (4, 32)},
-    "whole rows, persistent": {"tile": (1, 32), "programs": 3},
-    "rows of several tiles": {"tile": (2, 8)},
-    "rows of several tiles, persistent": {"tile": (2, 4), "programs": 2},
-    "chosen for a GPU": {"compute_units": 132},
+ONE, SPLIT = ["cross_entropy_kernel"], ["row_states_kernel", "cross_entropy_of_states_kernel"]
+WAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "whole rows": ({"tile": (4, 32)}, ONE),
+    "whole rows, persistent": ({"tile": (1, 32), "programs": 3}, ONE),
+    "rows of several tiles": ({"tile": (2, 8), "splits": 1}, ONE),
+    "rows of several tiles, persistent": ({"tile": (2, 4), "splits": 1, "programs": 2}, ONE),
+    "rows split": ({"tile": (2, 8), "splits": 2}, SPLIT),
+    "rows split, a tile each": ({"tile": (4, 4), "splits": 5}, SPLIT),
+    "chosen": ({}, ONE),
+    "chosen for a GPU": ({"tile": (4, 8), "compute_units": 132}, SPLIT),
 }
 
-ways = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+ways = pytest.mark.parametrize(("way", "kernels"), WAYS.values(), ids=list(WAYS))
 
 
 def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -41,7 +47,9 @@ def targets(rows: int = ROWS, classes: int = CLASSES) -> torch.Tensor:
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "transposed"])
-def test_ways_to_share_rows(way: dict[str, Any], smoothing: float, weighted: bool, layout: str) -> None:
+def test_ways_to_share_rows(
+    way: dict[str, Any], kernels: list[str], smoothing: float, weighted: bool, layout: str
+) -> None:
     """A later tile may raise the maximum, or not: rows rise, fall, and are far from 0."""
     x = numbers(ROWS, CLASSES) + 50
     x[0], x[1] = torch.arange(CLASSES), -torch.arange(CLASSES)
@@ -52,9 +60,10 @@ def test_ways_to_share_rows(way: dict[str, Any], smoothing: float, weighted: boo
     )
     results = [torch.empty(ROWS, dtype=torch.float64) for _ in range(ALL)]
     one = launch(x, targets(), weight, dim=1, results=results, ignored=IGNORED, smoothing=smoothing, **way)
+    assert [step.name for step in one.steps] == kernels
     seed = random.randrange(2**32)
     shuffled = interpret(one, poison=True, seed=seed)
-    assert shuffled.changed == ()
+    assert all(any(each is state for state in one.workspaces) for each in shuffled.changed)
     loss, counted, shift, total, _ = one.run()
     torch.testing.assert_close(loss, want)
     torch.testing.assert_close(shift + total.log(), x.logsumexp(1))
@@ -64,6 +73,39 @@ def test_ways_to_share_rows(way: dict[str, Any], smoothing: float, weighted: boo
     assert counted[~is_class].tolist() == [0.0]
     for got, plain in zip(shuffled.outputs, results, strict=True):
         assert torch.equal(got, plain), f"shuffled by seed {seed}"
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_few_rows_of_many_classes_are_shared_by_programs(smoothing: float) -> None:
+    """One program would go over a million classes alone: as many take part as for a softmax of that shape."""
+    x = torch.empty(1, 1_000_000)
+    one = launch(x, Y[:1], dim=1, results=[torch.empty(1)], smoothing=smoothing, compute_units=132)
+    like = softmax.launch("softmax", x, compute_units=132)
+    assert one.steps[0].grid == like.steps[0].grid
+    assert one.steps[0].grid > (1,)
+    whole = launch(
+        torch.empty(1, 16384), Y[:1], dim=1, results=[torch.empty(1)], smoothing=smoothing, compute_units=132
+    )
+    assert [step.name for step in whole.steps] == ONE
+
+
+def test_programs_take_part_by_parts_of_rows_that_are_neighbors() -> None:
+    x = torch.empty(2, 1000, 3, 3)
+    target, loss = torch.zeros(2, 3, 3, dtype=torch.int64), torch.empty(2, 3, 3)
+    one = launch(x, target, dim=1, results=[loss], compute_units=132)
+    assert [step.name for step in one.steps] == SPLIT
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_compiles(target: str, smoothing: float) -> None:
+    x, weight = torch.empty(8, 999, dtype=torch.float16), torch.empty(999, dtype=torch.float16)
+    results = [torch.empty(8) for _ in range(ALL)]
+    how: dict[str, Any] = {"dim": 1, "results": results, "smoothing": smoothing, "tile": (1, 128)}
+    for given in (weight, None):
+        for splits, steps in ((1, 1), (4, 2)):
+            one = launch(x, torch.empty(8, dtype=torch.int64), given, splits=splits, **how)
+            assert len(compile(one, target)) == steps
 
 
 def test_nothing_around_the_loss_is_written() -> None:
@@ -91,15 +133,15 @@ def test_more_classes_than_a_tile_holds(smoothing: float) -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("tile", [(1, 32), (2, 4)])
-def test_scores_that_are_no_numbers_as_torch(tile: tuple[int, int], smoothing: float) -> None:
+@pytest.mark.parametrize(("tile", "splits"), [((1, 32), 1), ((2, 4), 1), ((2, 4), 3)])
+def test_scores_that_are_no_numbers_as_torch(tile: tuple[int, int], splits: int, smoothing: float) -> None:
     """Of a row of -inf, of tiles of -inf, of infinity and of NaN: beside the target, and at it."""
     x, target = numbers(8, 12), torch.full((8,), 5)
     x[0], x[1, :4], x[2, 8:], x[3, 5] = -INFINITY, -INFINITY, -INFINITY, -INFINITY
     x[4, 2], x[5, 5], x[6, 2], x[7, 5] = INFINITY, INFINITY, NAN, NAN
-    (got,) = launch(
-        x, target, dim=1, results=[torch.empty(8, dtype=torch.float64)], smoothing=smoothing, tile=tile
-    ).run()
+    results = [torch.empty(8, dtype=torch.float64)]
+    one = launch(x, target, dim=1, results=results, smoothing=smoothing, tile=tile, splits=splits)
+    (got,) = one.run()
     want = torch.nn.functional.cross_entropy(x, target, reduction="none", label_smoothing=smoothing)
     torch.testing.assert_close(got, want, equal_nan=True)
     assert want[3] == INFINITY
@@ -119,6 +161,95 @@ def test_bytes_as_targets() -> None:
         ops.cross_entropy(x, target, ignore_index=255),
         torch.nn.functional.cross_entropy(x, target.long(), ignore_index=255),
     )
+
+
+@pytest.mark.parametrize("outside", [156, 255, 19])
+def test_bytes_that_are_no_class_raise(outside: int) -> None:
+    """156 are the bits of -100 in a byte, which is not ignored."""
+    target = torch.tensor([0, 18, 3, 4, 5, 6, outside], dtype=torch.uint8)
+    with pytest.raises(DimensionError, match=f"target: got {outside}"):
+        ops.cross_entropy(numbers(ROWS, CLASSES), target)
+
+
+def negated(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in a view of their negatives."""
+    return torch._neg_view(-tensor)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_views_that_negate(which: int, reduction: str) -> None:
+    target = torch.tensor([0, 18, 3, 4, 5, 6, 9])
+    plain = [numbers(ROWS, CLASSES), target, numbers(CLASSES, seed=1).abs()]
+    given = [negated(t) if i == which else t for i, t in enumerate(plain)]
+    assert given[which].is_neg()
+    got, want = (ops.cross_entropy(x, y, weight, reduction=reduction) for x, y, weight in (given, plain))
+    assert torch.equal(got, want)
+
+
+def test_transforms_of_a_loss_with_class_weights() -> None:
+    """Torch's transforms follow every tensor in a call, but only the scores are differentiated."""
+    x, target, weight = numbers(ROWS, CLASSES), targets(), numbers(CLASSES, seed=1).abs()
+
+    def gradients(function: Any) -> list[torch.Tensor]:
+        def loss(a: torch.Tensor) -> torch.Tensor:
+            return function(a, target, weight, label_smoothing=0.1)  # type: ignore[no-any-return]
+
+        value, pull_back = torch.func.vjp(loss, x)[:2]
+        return [torch.func.grad(loss)(x), value, *pull_back(torch.ones_like(value))]
+
+    for ours, torchs in zip(
+        gradients(ops.cross_entropy), gradients(torch.nn.functional.cross_entropy), strict=True
+    ):
+        torch.testing.assert_close(ours, torchs)
+
+
+def test_gradients_of_class_weights() -> None:
+    """There is none with class indices, however it is asked for; with class probabilities there is."""
+    x, target, weight = numbers(ROWS, CLASSES), targets(), numbers(CLASSES, seed=1).abs()
+
+    def loss(w: torch.Tensor, a: torch.Tensor = x) -> torch.Tensor:
+        return ops.cross_entropy(a, target, w)
+
+    with pytest.raises(TensorMismatchError, match="weight: it requires a gradient"):
+        loss(weight.clone().requires_grad_())
+    with torch.no_grad():
+        assert loss(weight.clone().requires_grad_()).isfinite()
+    with pytest.raises(TensorMismatchError, match="weight: it requires a gradient"):
+        torch.func.grad(loss)(weight)
+    with pytest.raises(TensorMismatchError, match="weight: it requires a gradient"):
+        torch.func.grad(lambda w: torch.func.grad(lambda a: loss(w, a))(x).sum())(weight)
+    leaf = weight.clone().requires_grad_()
+    got, want = (
+        torch.autograd.grad(function(x, x.softmax(1), leaf), leaf)[0]
+        for function in (ops.cross_entropy, torch.nn.functional.cross_entropy)
+    )
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("of_target", [torch.int64, torch.float32])
+def test_under_autocast_in_float32_as_torch(dtype: torch.dtype, of_target: torch.dtype) -> None:
+    x, weight = numbers(ROWS, CLASSES, dtype=dtype), numbers(CLASSES, seed=1, dtype=dtype).abs()
+    target = targets() if of_target == torch.int64 else numbers(ROWS, CLASSES, seed=2).softmax(1).to(dtype)
+    outcomes = []
+    for function in (ops.cross_entropy, torch.nn.functional.cross_entropy):
+        leaf = x.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = function(leaf, target, weight)
+        outcomes.append((loss, *torch.autograd.grad(loss, leaf)))
+    for ours, torchs in zip(*outcomes, strict=True):
+        torch.testing.assert_close(ours, torchs)
+
+
+def test_scores_that_are_changed_before_the_gradient() -> None:
+    """The gradient is made of them: it must not be made of others."""
+    x = numbers(ROWS, CLASSES).requires_grad_()
+    scores = x * 1
+    loss = ops.cross_entropy(scores, targets())
+    scores.detach().zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 def test_a_second_derivative_raises() -> None:
@@ -159,6 +290,25 @@ X, Y, LOSSES = numbers(3, 4), torch.tensor([0, 1, 2]), torch.zeros(3, dtype=torc
         ({"results": [LOSSES.to("meta")]}, r"results\[0\]"),
         ({"tile": (3, 4)}, "tile"),
         ({"programs": 0}, "programs"),
+        ({"splits": 0}, "splits"),
+        ({"targets": Y.float()}, "targets"),
+        ({"targets": torch._neg_view(-Y)}, "targets"),
+        ({"targets": [0, 1, 2]}, "targets"),
+        ({"class_weights": [1.0] * 4}, "class_weights"),
+        ({"class_weights": torch.ones(4, dtype=torch.int64)}, "class_weights"),
+        ({"class_weights": torch._neg_view(torch.ones(4))}, "class_weights"),
+        ({"results": None}, "results"),
+        ({"results": [1]}, r"results\[0\]"),
+        ({"results": [LOSSES.long()]}, r"results\[0\]"),
+        ({"results": [torch._neg_view(LOSSES)]}, r"results\[0\]"),
+        ({"results": []}, "results: got 0"),
+        ({"results": [LOSSES] * 3}, "results: got 3"),
+        ({"smoothing": 1.5}, "smoothing"),
+        ({"smoothing": -0.1}, "smoothing"),
+        ({"smoothing": NAN}, "smoothing"),
+        ({"smoothing": "a"}, "smoothing"),
+        ({"ignored": "a"}, "ignored"),
+        ({"ignored": 1 << 70}, "ignored"),
     ],
 )
 def test_errors(change: dict[str, Any], says: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -171,6 +172,93 @@ def test_extremes_as_torch(name: str) -> None:
         torch.testing.assert_close(getattr(ops, name)(each, dim), TORCHS[name](each, dim), equal_nan=True)
 
 
+def test_gradient_of_an_infinite_logsumexp() -> None:
+    """As torch 2.13: exp(x - result). Written out, as other versions may give other values."""
+    x = torch.tensor(
+        [
+            [INFINITY, 1, 2],
+            [-INFINITY] * 3,
+            [INFINITY, -INFINITY, 1],
+            [INFINITY, INFINITY, 0],
+            [NAN, 1, 2],
+            [-INFINITY, 0, 0],
+        ],
+        requires_grad=True,
+    )
+    want = [[NAN, 0, 0], [NAN] * 3, [NAN, 0, 0], [NAN, NAN, 0], [NAN] * 3, [0, 0.5, 0.5]]
+    for dim, leaf in ((1, x), (0, x.t())):
+        (got,) = torch.autograd.grad(ops.logsumexp(leaf, dim).sum(), x)
+        torch.testing.assert_close(got, torch.tensor(want), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", sorted(TORCHS))
+def test_a_tensor_of_no_dimensions(name: str) -> None:
+    outcomes = []
+    for function in (getattr(ops, name), TORCHS[name]):
+        x = torch.tensor(3.0, requires_grad=True)
+        result = function(x, -1)
+        outcomes.append((result, *torch.autograd.grad(result, x)))
+    for ours, torchs in zip(*outcomes, strict=True):
+        torch.testing.assert_close(ours, torchs)
+
+
+@pytest.mark.parametrize("name", sorted(TORCHS))
+def test_out_as_torch(name: str) -> None:
+    x = numbers((3, 7), torch.float32, 0)
+    want = TORCHS[name](x, 1)
+    memory = torch.full((5, *want.shape), NAN)
+    for out in (
+        torch.empty(0),
+        memory[2],
+        torch.empty(want.shape[::-1]).permute(*reversed(range(want.dim()))),
+    ):
+        assert getattr(ops, name)(x, 1, out=out) is out
+        torch.testing.assert_close(out, want)
+    assert memory[[0, 1, 3, 4]].isnan().all()
+    ours = getattr(ops, name)(x, 1, out=x[:, 1] if name == "logsumexp" else x)
+    torch.testing.assert_close(ours, want)
+
+
+@pytest.mark.parametrize("name", sorted(TORCHS))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64], ids=str)
+def test_out_of_another_dtype(name: str, dtype: torch.dtype) -> None:
+    """Of a log-sum-exp any floating one; of a softmax torch wants that of the result."""
+    x, out = numbers((3, 7), torch.float32, 0), torch.empty(0, dtype=dtype)
+    if name == "logsumexp" and dtype.is_floating_point:
+        torch.testing.assert_close(ops.logsumexp(x, 1, out=out), torch.logsumexp(x, 1).to(dtype))
+        return
+    with pytest.raises(RuntimeError):
+        TORCHS[name](x, 1, out=torch.empty(0, dtype=dtype))
+    with pytest.raises(TensorMismatchError, match="out:"):
+        getattr(ops, name)(x, 1, out=out)
+
+
+@pytest.mark.parametrize("name", sorted(TORCHS))
+@pytest.mark.parametrize(
+    ("out", "error"),
+    [([1], TypeError), (torch.empty(2), RuntimeError), (torch.empty(0, device="meta"), RuntimeError)],
+)
+def test_out_that_does_not_fit(name: str, out: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="out:") as refused:
+        getattr(ops, name)(torch.ones(3, 7), 1, out=out)
+    assert isinstance(refused.value, WorkbenchError)
+
+
+@pytest.mark.parametrize("name", sorted(TORCHS))
+def test_out_has_no_gradient(name: str) -> None:
+    with pytest.raises(TensorMismatchError, match="out:"):
+        getattr(ops, name)(torch.ones(3, 7, requires_grad=True), 1, out=torch.empty(0))
+
+
+@pytest.mark.parametrize("name", sorted(TORCHS))
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_autocast_on_the_cpu_leaves_these_alone(name: str, dtype: torch.dtype) -> None:
+    """As torch does there: only on a GPU are they on its list of operators in float32."""
+    x = numbers((3, 7), dtype, 0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert getattr(ops, name)(x, 1).dtype == TORCHS[name](x, 1).dtype == dtype
+
+
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize(("shape", "dim"), [((0, 3), 0), ((0, 3), 1), ((2, 0), 1), ((), 0), ((), -1)])
 def test_empty_and_scalars_as_torch(name: str, shape: tuple[int, ...], dim: int) -> None:
@@ -213,6 +301,35 @@ BAD: list[tuple[str, tuple[Any, ...]]] = [
     ("logsumexp", (torch.ones(3, 4), ())),
     ("logsumexp", (torch.ones(3, 4), 0, "yes")),
 ]
+
+
+BAD_LAUNCHES: list[tuple[Callable[..., Launch], tuple[Any, ...], dict[str, Any]]] = [
+    (launch, arguments, {"output": output})
+    for launch, arguments, place in (
+        (templates.launch, ("softmax", torch.ones(3, 4)), torch.zeros(3, 4)),
+        (templates.launch_log_sum_exp, (torch.ones(3, 4), (1,)), torch.zeros(3)),
+    )
+    for output in (
+        [1], 1.0, place.long(), place.bool(), place.to(torch.complex64), torch._neg_view(place),
+        place.to("meta"), place[:2], place.to_sparse(),
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "arguments", "how"), BAD_LAUNCHES)
+def test_launches_name_an_output_that_does_not_fit(
+    function: Callable[..., Launch], arguments: tuple[Any, ...], how: dict[str, Any]
+) -> None:
+    with pytest.raises(WorkbenchError, match=r"^output: "):
+        function(*arguments, **how)
+
+
+def test_a_launch_on_a_tensor_of_no_dimensions() -> None:
+    (one,) = templates.launch("softmax", torch.tensor(5.0)).run()
+    (itself,) = templates.launch_log_sum_exp(torch.tensor(5.0), (0,)).run()
+    assert (one.item(), itself.item()) == (1, 5)
+    with pytest.raises(WorkbenchError, match="dim"):
+        templates.launch("softmax", torch.tensor(5.0), dim=1)
 
 
 @pytest.mark.parametrize(("name", "arguments"), BAD)
@@ -283,6 +400,28 @@ def test_cross_entropy_by_finite_differences(reduction: str) -> None:
     )
 
 
+@pytest.mark.parametrize("smoothing", [NAN, -1.0, -INFINITY, True, np.float32(0.5), np.int64(0)])
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_any_label_smoothing_that_torch_takes(smoothing: Any, probabilities: bool) -> None:
+    x = numbers((3, 5), torch.float64, 2)
+    target = x.softmax(1) if probabilities else torch.tensor([0, 4, 2])
+    got, want = (
+        function(x, target, label_smoothing=smoothing)
+        for function in (ops.cross_entropy, torch.nn.functional.cross_entropy)
+    )
+    torch.testing.assert_close(got, want)
+
+
+def test_an_ignored_class_of_numpys() -> None:
+    x, target = numbers((3, 5), torch.float64, 2), torch.tensor([0, 4, 2])
+    ignored: Any = np.int64(4)
+    got, want = (
+        function(x, target, ignore_index=ignored)
+        for function in (ops.cross_entropy, torch.nn.functional.cross_entropy)
+    )
+    torch.testing.assert_close(got, want)
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_cross_entropy_of_nothing(reduction: str) -> None:
     for x, target in (
@@ -311,6 +450,14 @@ BAD_LOSSES: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((X, Y), {"label_smoothing": 1.5}),
     ((X, Y), {"label_smoothing": "a"}),
     ((X, Y), {"ignore_index": 1.5}),
+    ((X, Y), {"ignore_index": True}),
+    ((X, Y), {"ignore_index": 1 << 70}),
+    ((X, Y), {"ignore_index": -(1 << 70)}),
+    ((X, torch.tensor(1)), {}),
+    ((X[:1], torch.tensor(1)), {}),
+    ((torch.ones(2, 4, 3), torch.tensor(1)), {}),
+    ((X[0], torch.tensor([[1, 1]])), {}),
+    ((X, torch.tensor([0, 1, 156], dtype=torch.uint8)), {}),
     ((X, X.softmax(1)), {"ignore_index": 1}),
     ((X.long(), Y), {}),
     ((torch.tensor(1.0), torch.tensor(0)), {}),

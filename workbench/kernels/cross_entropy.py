@@ -4,17 +4,66 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-from workbench.errors import DimensionError, TensorMismatchError, check_type
+from workbench.errors import (
+    DimensionError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_each,
+    check_type,
+)
 from workbench.kernels import rowwise, softmax
 from workbench.kernels.layout import Rows, distinct_elements, rows_of
 from workbench.kernels.tile import reduce, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
+
+# With label smoothing a row's state is that of the online softmax and two sums over the classes seen so far:
+# of w * (x - shift), and of w. Of the scores themselves, instead of their distances from the maximum, large
+# ones would cancel one another's digits.
+
+
+@triton.jit
+def init_smoothed(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
+    """The state of no classes, by row."""
+    maximum, total = reduce.online_softmax_init(ROWS, TYPE)
+    return maximum, total, tl.zeros([ROWS], TYPE), tl.zeros([ROWS], TYPE)
+
+
+@triton.jit
+def seen_smoothed(state, tiles, of_columns, of_rows, valid, tally):
+    """The state once a tile of scores was seen too; `of_columns` are the classes' weights, none for 1."""
+    x = tiles[0]
+    maximum, total = reduce.online_softmax_update((state[0], state[1]), x)[0]
+    if len(of_columns) == 0:
+        weight = valid.to(x.dtype)
+    else:
+        weight = tl.where(valid, of_columns[0].to(x.dtype), 0.0)
+    distance = x - reduce.finite_shift(maximum)[:, None]
+    below = below_another(state[0], state[2], state[3], maximum)
+    below += tl.sum(tl.where(valid, weight * distance, 0.0), 1)
+    return maximum, total, below, state[3] + tl.sum(weight, 1)
+
+
+@triton.jit
+def merge_smoothed(maximum, total, below, mass, other_maximum, other_total, other_below, other_mass):
+    """The state of two sets of classes from the states of each."""
+    highest, total = reduce.online_softmax_merge(maximum, total, other_maximum, other_total)
+    below = below_another(maximum, below, mass, highest)
+    below += below_another(other_maximum, other_below, other_mass, highest)
+    return highest, total, below, mass + other_mass
+
+
+@triton.jit
+def below_another(maximum, below, mass, other_maximum):
+    """sum of w * (x - shift), where `below` is that of `maximum`, with the shift of another one."""
+    distance = reduce.finite_shift(maximum) - reduce.finite_shift(other_maximum)
+    return below + tl.where(mass == 0, 0.0, distance * mass)
 
 
 @triton.jit
@@ -26,54 +75,81 @@ def cross_entropy_kernel(
     results,
     # sizes
     rows, cols,
-    # what the access function is given, for the scores
-    layout,
+    # what the access function is given, for the scores, in a tuple
+    layouts,
     # the target class that is passed over, and the label smoothing
     ignored, smoothing: "fp64",
-    # meta-parameters
-    ACCESS: tl.constexpr, DIVISORS: tl.constexpr, TYPE: tl.constexpr,
+    # meta-parameters, as in rowwise_tiles_kernel; whether there is label smoothing
+    INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
+    ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr, SMOOTH: tl.constexpr,
 ):  # fmt: skip
-    """The loss of each row, ROWS rows at a time.
-
-    loss = -(1 - smoothing) * w[target] * log p[target] - smoothing / cols * sum of w[c] * log p[c]
-    """
-    (layout,) = transfer.known((layout,), DIVISORS)
-    smoothing = reduce.scalar(smoothing, TYPE)
+    """The loss of each row, ROWS rows at a time, gone over once."""
+    layouts = transfer.known(layouts, DIVISORS)
     rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
+    columns = class_weights[:0]
+    if SMOOTH:
+        columns = class_weights
     for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row = rowwise.rows_of_tile(number, ROWS, WIDE)
-        state = reduce.online_softmax_init(ROWS, TYPE)
-        # sum of w * (x - shift) and of w over the classes seen so far: with the scores themselves instead of
-        # their distances from the maximum, large ones would cancel one another's digits
-        below, mass = tl.zeros([ROWS], TYPE), tl.zeros([ROWS], TYPE)
-        for start in range(0, cols, COLS):
-            col = rowwise.columns_from(start, COLS, WIDE)
-            offsets, valid = rowwise.access(row, col, layout, ACCESS, EXACT)
-            x = transfer.load(scores, offsets, valid, float("-inf")).to(TYPE)
-            earlier = reduce.finite_shift(state[0])
-            state = reduce.online_softmax_update(state, x)[0]
-            if SMOOTH:
-                shift = reduce.finite_shift(state[0])
-                weight = weights_of(class_weights, col, cols, TYPE)
-                below += tl.where(mass == 0, 0.0, (earlier - shift) * mass)
-                below += tl.sum(tl.where(valid, weight[None, :] * (x - shift[:, None]), 0.0), 1)
-                mass += tl.sum(weight, 0)
-        target = transfer.load(targets, row, row < rows).to(tl.int64)
-        is_class = (target >= 0) & (target < cols)
-        offsets, valid = ACCESS(row, tl.where(is_class, target, 0), layout)
-        logit = transfer.load(scores, offsets, valid).to(TYPE)
-        weight = weights_of(class_weights, tl.where(is_class, target, 0), cols, TYPE)
-        shift, log_total = reduce.finite_shift(state[0]), tl.log(state[1])
-        loss = (1.0 - smoothing) * weight * ((shift - logit) + log_total)
-        share = (1.0 - smoothing) * weight
-        if SMOOTH:
-            loss += smoothing / cols * (mass * log_total - below)
-            share += smoothing / cols * mass
-        counts = target != ignored
-        loss = tl.where(counts, tl.where(is_class, loss, float("nan")), 0.0)
-        found = (loss, tl.where(counts, weight, 0.0), shift, state[1], share)
-        rowwise.store_each(results, row, found, row < rows)
+        state = rowwise.row_state(
+            (scores,), columns, (), row, 0, cols, cols, layouts,
+            INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
+        )  # fmt: skip
+        store_losses(
+            state, scores, targets, class_weights, results, row, rows, cols, layouts[0], ignored, smoothing,
+            ACCESS, TYPE, SMOOTH,
+        )  # fmt: skip
+
+
+@triton.jit
+def cross_entropy_of_states_kernel(
+    # pointers: what row_states_kernel left, one tensor [rows, SPLITS] for each part of a state
+    states,
+    # as in cross_entropy_kernel
+    scores, targets, class_weights, results, rows, cols, layouts, ignored, smoothing: "fp64",
+    MERGE: tl.constexpr, ACCESS: tl.constexpr, DIVISORS: tl.constexpr, TYPE: tl.constexpr,
+    ROWS: tl.constexpr, SPLITS: tl.constexpr, WIDE: tl.constexpr, SMOOTH: tl.constexpr,
+):  # fmt: skip
+    """The loss of each row, ROWS rows a program, from the states of the SPLITS parts of each."""
+    layouts = transfer.known(layouts, DIVISORS)
+    rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
+    row = rowwise.rows_of_tile(tl.program_id(0), ROWS, WIDE)
+    store_losses(
+        softmax.state_of_splits(states, row, row < rows, MERGE, SPLITS),
+        scores, targets, class_weights, results, row, rows, cols, layouts[0], ignored, smoothing,
+        ACCESS, TYPE, SMOOTH,
+    )  # fmt: skip
+
+
+@triton.jit
+def store_losses(
+    # the rows' state; as in cross_entropy_kernel
+    state, scores, targets, class_weights, results, row, rows, cols, layout, ignored, smoothing,
+    ACCESS: tl.constexpr, TYPE: tl.constexpr, SMOOTH: tl.constexpr,
+):  # fmt: skip
+    """The results of these rows.
+
+    loss = -(1 - smoothing) * w[target] * log p[target] - smoothing / cols * sum of w[c] * log p[c]
+
+    Shift and logarithm stay apart: their sum, `reduce.online_softmax_finish`, would be rounded.
+    """
+    smoothing = reduce.scalar(smoothing, TYPE)
+    target = transfer.load(targets, row, row < rows).to(tl.int64)
+    is_class = (target >= 0) & (target < cols)
+    offsets, valid = ACCESS(row, tl.where(is_class, target, 0), layout)
+    logit = transfer.load(scores, offsets, valid).to(TYPE)
+    weight = weights_of(class_weights, tl.where(is_class, target, 0), cols, TYPE)
+    shift, log_total = reduce.finite_shift(state[0]), tl.log(state[1])
+    loss = (1.0 - smoothing) * weight * ((shift - logit) + log_total)
+    share = (1.0 - smoothing) * weight
+    if SMOOTH:
+        loss += smoothing / cols * (state[3] * log_total - state[2])
+        share += smoothing / cols * state[3]
+    counts = target != ignored
+    loss = tl.where(counts, tl.where(is_class, loss, float("nan")), 0.0)
+    found = (loss, tl.where(counts, weight, 0.0), shift, state[1], share)
+    rowwise.store_each(results, row, found, row < rows)
 
 
 @triton.jit
@@ -125,6 +201,8 @@ def weights_of(class_weights, classes, cols, TYPE: tl.constexpr):
 # Of a kernel's results, those that a loss alone needs, a mean too, and a gradient too.
 LOSS, LOSS_AND_WEIGHT, ALL = 1, 2, 5
 
+TARGETS = (torch.int64, torch.uint8)
+
 FLOPS, FLOPS_BACKWARD = 5, 5
 
 
@@ -138,11 +216,14 @@ def launch(
     ignored: int = -100,
     smoothing: float = 0.0,
     tile: Sequence[int] | None = None,
+    splits: int | None = None,
     programs: int | None = None,
     num_warps: int | None = None,
     compute_units: int | None = None,
 ) -> Launch:
     """The loss of each row of `scores`, and what the gradient needs of it.
+
+    Few rows are split over programs, as those of :func:`softmax.launch`; a second step joins their states.
 
     FLOPs: 5 an element. Least bytes: scores, targets and weights read once, results written once.
 
@@ -156,7 +237,7 @@ def launch(
             :data:`ALL`.
         ignored: the target that is passed over.
         smoothing: label smoothing, from 0 to 1.
-        tile, programs, num_warps, compute_units: see :func:`softmax.launch`.
+        tile, splits, programs, num_warps, compute_units: see :func:`softmax.launch`.
 
     Raises:
         TensorMismatchError: tensors do not fit. DimensionError: `dim`. InvalidArgumentError,
@@ -169,31 +250,106 @@ def launch(
     check_type("dim", dim, int, "Give the number of a dimension.")
     if not 0 <= dim < scores.dim():
         raise DimensionError("dim", f"got {dim}", f"Count from 0: scores has {scores.dim()} dimensions.")
-    rows, cols = scores.numel() // scores.shape[dim], scores.shape[dim]
-    wanted = [("targets", targets, rows), *((f"results[{i}]", each, rows) for i, each in enumerate(results))]
-    if class_weights is not None:
-        wanted.append(("class_weights", class_weights, cols))
-    for name, tensor, count in wanted:
-        if tensor.numel() != count or not tensor.is_contiguous() or tensor.device != scores.device:
-            raise TensorMismatchError(
-                name,
-                f"shape {tuple(tensor.shape)}, strides {tensor.stride()}, on {tensor.device}",
-                f"Give {count} elements, contiguous, on {scores.device}.",
-            )
+    weights = () if class_weights is None else (class_weights,)
+    results = _checked_results(results)
+    _check_vectors(scores, scores.shape[dim], targets, weights, results)
+    _check_numbers(ignored, smoothing)
     view = rows_of(scores.shape, (scores.stride(),), frozenset((dim,)))[0]
     units = rowwise.units_of(compute_units)
     shape = softmax.default_tile(view, units) if tile is None else rowwise.checked_tile(tile)
     plan = rowwise.plan(
-        view, scores.element_size(), shape, splits=1, programs=programs, num_warps=num_warps,
+        view, scores.element_size(), shape, splits=splits, programs=programs, num_warps=num_warps,
         compute_units=compute_units,
-    )  # fmt: skip
-    weights = () if class_weights is None else (class_weights,)
-    meta = _meta(scores, (view,), plan.rows, plan.cols, smoothing) | {"num_warps": plan.num_warps}
-    arguments = (
-        scores, targets, weights, tuple(results), view.rows, view.cols, view.layout, ignored, float(smoothing)
+        split_per_unit=rowwise.SPLIT_PER_UNIT if view.are_cols_neighbors else softmax.ACROSS_PER_UNIT,
     )  # fmt: skip
     work = Work(FLOPS * scores.numel(), _bytes(scores, targets, *weights, *results))
-    return Launch((Step(cross_entropy_kernel, (plan.programs,), arguments, meta),), tuple(results), work=work)
+    sizes = (view.rows, view.cols, (view.layout,))
+    finished = (scores, targets, weights, results, *sizes, ignored, float(smoothing))
+    meta = _meta(scores, (view,), plan.rows, plan.cols, plan.splits)
+    is_smooth, begin = {"SMOOTH": smoothing > 0}, _SMOOTHED if smoothing > 0 else _PLAIN
+    by_tile = meta | begin.meta | {"FILLS": (float("-inf"),), "num_warps": plan.num_warps}
+    if plan.splits == 1:
+        step = Step(cross_entropy_kernel, (plan.programs,), finished, by_tile | is_smooth)
+        return Launch((step,), results, work=work)
+    states = rowwise.workspaces(begin.parts, scores, view.rows, plan)
+    first = Step(
+        rowwise.row_states_kernel,
+        (triton.cdiv(view.rows, plan.rows) * plan.splits,),
+        ((scores,), weights if smoothing > 0 else (), (), states, *sizes),
+        by_tile | {"SPLITS": plan.splits},
+    )
+    by_row = {name: meta[name] for name in ("ACCESS", "DIVISORS", "TYPE", "WIDE")}
+    second = Step(
+        cross_entropy_of_states_kernel,
+        (triton.cdiv(view.rows, softmax.JOINED_ROWS),),
+        (states, *finished),
+        by_row
+        | is_smooth
+        | {"MERGE": begin.merge, "ROWS": softmax.JOINED_ROWS, "SPLITS": plan.splits, "num_warps": 1},
+    )
+    return Launch((first, second), results, work=work, workspaces=states)
+
+
+class _State(NamedTuple):
+    """A row's state, as the kernels are given it.
+
+    Attributes:
+        meta: INIT, UPDATE and SETTLE. merge: makes one of two. parts: how many tiles it is.
+    """
+
+    meta: dict[str, object]
+    merge: Any
+    parts: int
+
+
+_PLAIN = _State(
+    {"INIT": softmax.init, "UPDATE": softmax.seen, "SETTLE": softmax.settled}, reduce.online_softmax_merge, 2
+)
+_SMOOTHED = _State(
+    {"INIT": init_smoothed, "UPDATE": seen_smoothed, "SETTLE": softmax.settled}, merge_smoothed, 4
+)
+
+
+def _checked_results(results: object) -> tuple[torch.Tensor, ...]:
+    fix = f"Give a sequence of {LOSS}, {LOSS_AND_WEIGHT} or {ALL} tensors."
+    checked = tuple(check_each("results", results, torch.Tensor, fix))
+    if len(checked) not in (LOSS, LOSS_AND_WEIGHT, ALL):
+        raise InvalidArgumentError("results", f"got {len(checked)} of them", fix)
+    return checked
+
+
+def _check_vectors(
+    scores: torch.Tensor,
+    cols: int,
+    targets: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+) -> None:
+    rows = scores.numel() // cols
+    floats = softmax.SUPPORTED
+    vectors: list[tuple[str, torch.Tensor, int, Sequence[torch.dtype]]] = [
+        ("targets", targets, rows, TARGETS)
+    ]
+    vectors += [("class_weights", each, cols, floats) for each in weights]
+    vectors += [(f"results[{i}]", each, rows, floats) for i, each in enumerate(results)]
+    for name, tensor, count, dtypes in vectors:
+        softmax.check_tensor(name, tensor, scores.device, dtypes)
+        if tensor.numel() != count or not tensor.is_contiguous():
+            raise TensorMismatchError(
+                name,
+                f"shape {tuple(tensor.shape)}, strides {tensor.stride()}",
+                f"Give {count} elements, contiguous.",
+            )
+
+
+def _check_numbers(ignored: int, smoothing: float) -> None:
+    fix = "Give a whole number of 64 bits."
+    check_type("ignored", ignored, int, fix)
+    if not -(2**63) <= ignored < 2**63:
+        raise InvalidArgumentError("ignored", f"got {ignored}", fix)
+    check_type("smoothing", smoothing, float | int, "Give a number from 0 to 1.")
+    if not 0 <= smoothing <= 1:
+        raise InvalidArgumentError("smoothing", f"got {smoothing}", "Give a number from 0 to 1.")
 
 
 _launches = LaunchCache()
@@ -262,16 +418,16 @@ def _launch_backward(
         views[0].rows, views[0].cols, int(gradient.numel() > 1), tuple(view.layout for view in views),
         ignored, float(smoothing),
     )  # fmt: skip
-    step = Step(
-        cross_entropy_backward_kernel, (programs,), arguments, _meta(scores, views, rows, cols, smoothing)
-    )
+    meta = _meta(scores, views, rows, cols) | {"SMOOTH": smoothing > 0}
+    step = Step(cross_entropy_backward_kernel, (programs,), arguments, meta)
     return Launch((step,), (output,), work=Work(FLOPS_BACKWARD * scores.numel(), _bytes(*tensors)))
 
 
 def _meta(
-    scores: torch.Tensor, views: Sequence[Rows], rows: int, cols: int, smoothing: float
+    scores: torch.Tensor, views: Sequence[Rows], rows: int, cols: int, splits: int = 1
 ) -> dict[str, object]:
     view = views[0]
+    padded = max(view.rows + max(rows, softmax.JOINED_ROWS), view.cols + splits * cols, view.rows * splits)
     return {
         "ACCESS": transfer.strided,
         "DIVISORS": sum((each.divisors(scores.element_size()) for each in views), ()),
@@ -279,8 +435,7 @@ def _meta(
         "ROWS": rows,
         "COLS": cols,
         "EXACT": view.rows % rows == 0 and view.cols % cols == 0,
-        "WIDE": any(each.is_wide(max(view.rows + rows, view.cols + cols)) for each in views),
-        "SMOOTH": smoothing > 0,
+        "WIDE": any(each.is_wide(padded) for each in views),
     }
 
 

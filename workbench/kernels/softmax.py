@@ -52,7 +52,8 @@ def settled(state, tallies):
 @triton.jit
 def init_by_lane(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
     """The online softmax state of no elements, by lane."""
-    return tl.full([ROWS, COLS], float("-inf"), TYPE), tl.zeros([ROWS, COLS], TYPE)
+    maximum, total = reduce.online_softmax_init(ROWS, TYPE)
+    return tl.broadcast_to(maximum[:, None], [ROWS, COLS]), tl.broadcast_to(total[:, None], [ROWS, COLS])
 
 
 @triton.jit
@@ -65,6 +66,15 @@ def seen_by_lane(kept, tiles, of_columns, of_rows, valid, tally):
 def settled_by_lane(kept, tallies):
     """The online softmax state of each row from those of its lanes."""
     return reduce.online_softmax_settle(kept)
+
+
+@triton.jit
+def state_of_splits(states, row, valid, MERGE: tl.constexpr, SPLITS: tl.constexpr):
+    """The state of rows from those that `rowwise.row_states_kernel` left of their SPLITS parts, in order."""
+    state = rowwise.load_each(states, row * SPLITS, valid)
+    for part in tl.static_range(1, SPLITS):
+        state = reduce.combine(state, rowwise.load_each(states, row * SPLITS + part, valid), MERGE)
+    return state
 
 
 @triton.jit
@@ -170,15 +180,35 @@ ACROSS = {
 }
 
 
+def unsupported(tensor: torch.Tensor, dtypes: Sequence[torch.dtype] = SUPPORTED) -> str:
+    """What this tensor is that kernels which move these dtypes cannot take; empty when they can."""
+    if tensor.dtype not in dtypes:
+        return f"{tensor.dtype}; supported: {', '.join(str(d)[6:] for d in dtypes)}"
+    return "no plain strided tensor" if tensor.layout != torch.strided or tensor.is_neg() else ""
+
+
+def check_tensor(
+    name: str,
+    tensor: object,
+    device: torch.device,
+    dtypes: Sequence[torch.dtype] = SUPPORTED,
+) -> None:
+    """Raise where an argument is no tensor on this device that kernels can take, of one of these dtypes."""
+    fix = f"Give a plain tensor on {device} of one of {', '.join(str(d)[6:] for d in dtypes)}."
+    check_type(name, tensor, torch.Tensor, fix)
+    assert isinstance(tensor, torch.Tensor)
+    reason = unsupported(tensor, dtypes) or (f"on {tensor.device}" if tensor.device != device else "")
+    if reason:
+        raise TensorMismatchError(name, reason, fix)
+
+
 def is_supported(operator: str, *sources: torch.Tensor) -> str:
     """Why the templates cannot take these tensors, in words; empty when they can."""
     for i, x in enumerate(sources):
         if not isinstance(x, torch.Tensor):
             return f"source {i} is a {type(x).__name__}, not a tensor"
-        if x.dtype not in SUPPORTED:
-            return f"source {i} is {x.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
-        if x.layout != torch.strided or x.is_neg():
-            return f"source {i} is no plain strided tensor"
+        if reason := unsupported(x):
+            return f"source {i} is {reason}"
         if x.shape != sources[0].shape or x.device != sources[0].device:
             return f"source {i} is of another shape or on another device than source 0"
     wanted = len(OPERATORS[operator].fills)
@@ -223,16 +253,18 @@ def launch(
         raise TensorMismatchError("sources", reason, "Give tensors of one shape and a supported dtype.")
     x = sources[0]
     output = torch.empty_like(x) if output is None else output
-    if output.shape != x.shape or output.device != x.device or may_share(output.shape, output.stride()):
+    check_tensor("output", output, x.device)
+    if output.shape != x.shape or may_share(output.shape, output.stride()):
         raise TensorMismatchError(
             "output",
-            f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}",
-            f"Give a tensor of shape {tuple(x.shape)} on {x.device}, each element in its own place.",
+            f"shape {tuple(output.shape)}, strides {output.stride()}",
+            f"Give a tensor of shape {tuple(x.shape)}, each element in its own place.",
         )
     work = _work(operator, *sources, output)
     if x.numel() == 0:
         return Launch((), (output,), work=work)
-    view = _view(x.shape, x.stride(), _checked_dim(dim, x.dim()))
+    dims = _columns((_checked_dim(dim, x.dim()),), x.dim())
+    view = rows_of(x.shape, (x.stride(),), dims)[0]
     units = rowwise.units_of(compute_units)
     shape = default_tile(view, units) if tile is None else rowwise.checked_tile(tile)
     plan = _plan(
@@ -240,7 +272,6 @@ def launch(
         compute_units=compute_units,
     )  # fmt: skip
     chosen = (OPERATORS if view.are_cols_neighbors else ACROSS)[operator]
-    dims = frozenset((_checked_dim(dim, x.dim()),))
     return rowwise.launch(chosen, sources, output, dims, plan, work=work)
 
 
@@ -297,8 +328,9 @@ def default_tile(view: Rows, compute_units: int) -> tuple[int, int]:
     return 1, SPLIT_COLS if view.rows < rowwise.FEWEST_PER_UNIT * compute_units else MOST_WHOLE
 
 
-def _view(shape: Sequence[int], strides: tuple[int, ...], dim: int) -> Rows:
-    return rows_of(shape, (strides,), frozenset((dim,)))[0]
+def _columns(dims: Sequence[int], rank: int) -> frozenset[int]:
+    """The dimensions that are the columns: none of a tensor that has none, which is a row of one element."""
+    return frozenset(dims) if rank else frozenset()
 
 
 def _checked_dim(dim: int, rank: int) -> int:
@@ -315,8 +347,10 @@ def _work(operator: str, *tensors: torch.Tensor) -> Work:
     )
 
 
-# Log-sum-exp alone: one value a row. An infinite element makes the result infinite, where a softmax has no
-# number for it, so the state has a third part: whether one was seen.
+# Log-sum-exp alone: one value a row. The state has a third part: whether infinity was seen. Infinity makes
+# torch's result infinite unless there is a NaN beside it, while in the state of the softmax, which has no
+# number for such a row, either makes the total NaN: of (inf, NaN) it is not known which one it was. The
+# softmax's own state is therefore that of the finite elements and of NaN.
 
 
 @triton.jit
@@ -333,6 +367,13 @@ def seen_with_infinity(state, tiles, of_columns, of_rows, valid, tally):
     finite = tl.where(is_infinite, 0.0, tiles[0])
     maximum, total = reduce.online_softmax_update((state[0], state[1]), finite)[0]
     return maximum, total, tl.maximum(state[2], tl.max(is_infinite.to(state[2].dtype), 1))
+
+
+@triton.jit
+def merge_with_infinity(maximum, total, is_infinite, other_maximum, other_total, is_other_infinite):
+    """The state of two sets of elements from the states of each."""
+    maximum, total = reduce.online_softmax_merge(maximum, total, other_maximum, other_total)
+    return maximum, total, tl.maximum(is_infinite, is_other_infinite)
 
 
 @triton.jit
@@ -375,11 +416,7 @@ def log_sum_exp_of_states_kernel(
 ):  # fmt: skip
     """destination[row] = log of the sum of exp(x), from the states of the SPLITS parts of each row."""
     row = rowwise.rows_of_tile(tl.program_id(0), ROWS, WIDE)
-    state = rowwise.load_each(states, row * SPLITS, row < rows)
-    for part in tl.static_range(1, SPLITS):
-        other = rowwise.load_each(states, row * SPLITS + part, row < rows)
-        maximum, total = reduce.online_softmax_merge(state[0], state[1], other[0], other[1])
-        state = (maximum, total, tl.maximum(state[2], other[2]))
+    state = state_of_splits(states, row, row < rows, merge_with_infinity, SPLITS)
     transfer.store(destination, row, finish_with_infinity(state), row < rows)
 
 
@@ -397,19 +434,18 @@ def log_sum_exp_backward_kernel(
 ):  # fmt: skip
     """destination = gradient * exp(x - log-sum-exp), one tile a program.
 
-    Where the log-sum-exp is infinite, 0 takes its place, as in torch.
+    Of an infinite log-sum-exp, as in torch 2.13: NaN for the elements that equal it, 0 for others.
     """
     layouts = transfer.known(layouts, DIVISORS)
     beside = tl.cdiv(rowwise.widened(cols, WIDE), COLS)
     row = rowwise.rows_of_tile(tl.program_id(0) // beside, ROWS, WIDE)
     col = rowwise.columns_from(tl.program_id(0) % beside * COLS, COLS, WIDE)
     log_sum = transfer.load(log_sums, row, row < rows).to(TYPE)
-    shift = tl.where(tl.abs(log_sum) == float("inf"), 0.0, log_sum)
     gradient = transfer.load(gradients, row, row < rows).to(TYPE)
     offsets, valid = rowwise.access(row, col, layouts[0], ACCESS, EXACT)
     x = transfer.load(source, offsets, valid).to(TYPE)
     offsets, valid = rowwise.access(row, col, layouts[1], ACCESS, EXACT)
-    transfer.store(destination, offsets, gradient[:, None] * tl.exp(x - shift[:, None]), valid)
+    transfer.store(destination, offsets, gradient[:, None] * tl.exp(x - log_sum[:, None]), valid)
 
 
 # Parts of a log-sum-exp's state; rows of a tile that joins states, elements of one of the gradient.
@@ -448,14 +484,15 @@ def launch_log_sum_exp(
             "x", reason or "it has no elements", "Give a tensor with elements, of a supported dtype."
         )
     whole = check_each("dims", dims, int, "Give the dimensions to reduce: (0, 1).")
-    reduced = frozenset(_checked_dim(dim, x.dim()) for dim in whole) if x.dim() else frozenset[int]()
+    reduced = _columns([_checked_dim(dim, x.dim()) for dim in whole], x.dim())
     kept = torch.Size(n for d, n in enumerate(x.shape) if d not in reduced)
     output = torch.empty(kept, dtype=x.dtype, device=x.device) if output is None else output
-    if output.shape != kept or not output.is_contiguous() or output.device != x.device:
+    check_tensor("output", output, x.device)
+    if output.shape != kept or not output.is_contiguous():
         raise TensorMismatchError(
             "output",
-            f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}",
-            f"Give a contiguous tensor of shape {tuple(kept)} on {x.device}.",
+            f"shape {tuple(output.shape)}, strides {output.stride()}",
+            f"Give a contiguous tensor of shape {tuple(kept)}.",
         )
     view = rows_of(x.shape, (x.stride(),), reduced)[0]
     units = rowwise.units_of(compute_units)

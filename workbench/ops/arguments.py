@@ -81,6 +81,22 @@ def is_followed(*tensors: torch.Tensor) -> bool:
     return is_forward and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
+def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:
+    """Whether `torch.autocast` is on where `input` lies, for an operator that it computes in float32.
+
+    On a GPU these are softmax, log_softmax, logsumexp, cross_entropy, layer_norm, rms_norm, sum, prod and
+    norm; on the CPU (`on_cpu`) only cross_entropy and prod.
+    """
+    if input.is_cuda:
+        return torch.is_autocast_enabled("cuda")
+    return on_cpu and input.is_cpu and torch.is_autocast_enabled("cpu")
+
+
+def in_float32(tensor: torch.Tensor) -> torch.Tensor:
+    """What `torch.autocast` makes of a tensor for such an operator: floats narrower than that are widened."""
+    return tensor.float() if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor
+
+
 def check_out(out: object, *tensors: torch.Tensor) -> None:
     """Raise where a result cannot go into `out`: it is no tensor, or gradients would have to follow it."""
     check_operand("out", out, torch.Tensor | None, "a torch.Tensor")

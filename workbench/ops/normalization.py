@@ -16,7 +16,7 @@ from workbench.errors import (
     UnsupportedDtypeError,
 )
 from workbench.kernels import normalization
-from workbench.ops.arguments import check_operand, check_plain, is_followed
+from workbench.ops.arguments import check_operand, check_plain, in_float32, is_autocast, is_followed
 from workbench.ops.gradients import once
 
 
@@ -44,6 +44,8 @@ def layer_norm(
             dtype or device; a tensor is sparse, nested or quantized.
     """
     rank = _checked_rank("layer_norm", input, normalized_shape, eps, weight=weight, bias=bias)
+    if is_autocast(input):
+        input, weight, bias = in_float32(input), _in_float32(weight), _in_float32(bias)
     given = [t.dtype for t in (weight, bias) if t is not None]
     if len(set(given)) > 1 or any(d not in _with(input.dtype) for d in given):
         raise TensorMismatchError(
@@ -74,11 +76,17 @@ def rms_norm(
         as :func:`layer_norm`; and InvalidArgumentError where `input` has fewer dimensions than that.
     """
     rank = _checked_rank("rms_norm", input, normalized_shape, eps, weight=weight)
+    if is_autocast(input):
+        input, weight = in_float32(input), _in_float32(weight)
     if weight is not None and weight.dtype not in normalization.SUPPORTED:
         raise UnsupportedDtypeError("weight", f"{weight.dtype}", "Give a floating dtype of up to 64 bits.")
     if eps is None:
         eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
     return _normalized("rms_norm", input, weight, None, rank, float(eps))
+
+
+def _in_float32(column: torch.Tensor | None) -> torch.Tensor | None:
+    return None if column is None else in_float32(column)
 
 
 def _normalized(

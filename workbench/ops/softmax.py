@@ -19,15 +19,30 @@ from workbench.errors import (
 from workbench.kernels import cross_entropy as losses
 from workbench.kernels import reduction as reductions
 from workbench.kernels import softmax as rows
-from workbench.ops.arguments import check_operand, check_plain, is_followed
+from workbench.ops.arguments import (
+    check_operand,
+    check_out,
+    check_plain,
+    copy_out,
+    in_float32,
+    is_autocast,
+    is_followed,
+)
 from workbench.ops.gradients import once
 
 _SUPPORTED = frozenset(rows.SUPPORTED)
 _HALVES = (torch.float16, torch.bfloat16)
+_NUMBER = float | int | np.floating | np.integer
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+def softmax(
+    input: torch.Tensor,
+    dim: int,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """exp(input - max) / sum of exp(input - max) along `dim`, as `torch.softmax`.
 
     It can be differentiated once.
@@ -35,39 +50,62 @@ def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> 
     Args:
         input: a tensor of any shape and strides, of a floating dtype unless `dtype` is given.
         dim: the dimension along which the result sums to 1; under 0, counted from the end.
-        dtype: a floating dtype to which `input` is converted first.
+        dtype: a floating dtype to which `input` is converted first; under `torch.autocast` on a GPU float32
+            unless it is given.
+        out: where the result goes, of its dtype; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` is not a tensor, `dim` no whole number, `dtype` none.
+        ArgumentTypeError: `input` or `out` is not a tensor, `dim` no whole number, `dtype` none.
         DimensionError: `input` does not have `dim`.
         UnsupportedDtypeError: the dtype is not fp16, bf16, fp32 or fp64.
-        TensorMismatchError: `input` is sparse, nested or quantized.
+        TensorMismatchError: `input` is sparse, nested or quantized; `out` does not fit, or a gradient would
+            have to follow it.
     """
-    return _along("softmax", input, dim, dtype)
+    return _along("softmax", input, dim, dtype, out)
 
 
-def log_softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+def log_softmax(
+    input: torch.Tensor,
+    dim: int,
+    dtype: torch.dtype | None = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """input - log of the sum of exp(input) along `dim`, as `torch.log_softmax`.
 
     It can be differentiated once. Arguments and errors as in :func:`softmax`.
     """
-    return _along("log_softmax", input, dim, dtype)
+    return _along("log_softmax", input, dim, dtype, out)
 
 
-def _along(operator: str, input: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
+def _along(
+    operator: str, input: torch.Tensor, dim: int, dtype: torch.dtype | None, out: torch.Tensor | None
+) -> torch.Tensor:
     check_plain(input)
     check_operand("dtype", dtype, torch.dtype | None, "a torch.dtype")
     place = _checked_dim(dim, input.dim())
-    dtype = input.dtype if dtype is None else dtype
+    if out is not None:
+        return _along_into(out, operator, input, place, dtype)
+    if dtype is None:
+        dtype = in_float32(input).dtype if is_autocast(input) else input.dtype
     if not (input.dtype in _HALVES and dtype == torch.float32):  # the kernel converts these as it reads
         input = input.to(dtype)
     _check_dtype("input", dtype)
     input = input.resolve_neg()
-    if not input.dim():
-        return _along(operator, input.view(1), 0, dtype).view(())
     if is_followed(input):
         return _Along.apply(input, operator, place, dtype)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run_along(operator, input, dim=place, dtype=dtype)
+
+
+def _along_into(
+    out: torch.Tensor, operator: str, input: torch.Tensor, dim: int, dtype: torch.dtype | None
+) -> torch.Tensor:
+    """The result, in `out`, which unlike other operators' has to be of its dtype; autocast passes it over."""
+    check_out(out, input)
+    dtype = input.dtype if dtype is None else dtype
+    if out.dtype != dtype:
+        raise TensorMismatchError("out", f"{out.dtype}, the result is {dtype}", "Give one of that dtype.")
+    return copy_out(_along(operator, input, dim, dtype, None), out)
 
 
 def _run_along(operator: str, *sources: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
@@ -94,26 +132,42 @@ class _Along(torch.autograd.Function):
         return once(ctx.compute, output, grads[0].resolve_neg()), None, None, None
 
 
-def logsumexp(input: torch.Tensor, dim: int | Sequence[int], keepdim: bool = False) -> torch.Tensor:
+def logsumexp(
+    input: torch.Tensor,
+    dim: int | Sequence[int],
+    keepdim: bool = False,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """log of the sum of exp(input) over `dim`, as `torch.logsumexp`.
 
-    It can be differentiated once.
+    It can be differentiated once. Where the result is infinite, the gradient is that of torch 2.13: NaN for
+    the elements that equal the result, 0 for others. Under `torch.autocast` on a GPU it is a float32.
 
     Args:
         input: a tensor of any shape and strides; integers are converted to torch's default dtype.
         dim: the dimension or dimensions to reduce; those under 0 are counted from the end.
         keepdim: keep these dimensions, of one element each.
+        out: where the result goes, of a floating dtype; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` is no tensor, `dim` neither a whole number nor several, `keepdim` no bool.
+        ArgumentTypeError: `input` or `out` is no tensor, `dim` neither a whole number nor several, `keepdim`
+            no bool.
         DimensionError: `input` does not have `dim`.
         UnsupportedDtypeError: the dtype is complex, or a floating one but fp16, bf16, fp32 or fp64.
         TensorMismatchError: `dim` names a dimension twice, or none of a tensor that has some; `input` is
-            sparse, nested or quantized.
+            sparse, nested or quantized; `out` does not fit, or a gradient would have to follow it.
     """
     check_plain(input)
     check_operand("keepdim", keepdim, bool, "True or False")
     dims = _checked_dims(dim, input.dim())
+    if out is not None:
+        check_out(out, input)
+        return copy_out(_log_sum_exp(input, dims, keepdim), out)
+    return _log_sum_exp(in_float32(input) if is_autocast(input) else input, dims, keepdim)
+
+
+def _log_sum_exp(input: torch.Tensor, dims: frozenset[int], keepdim: bool) -> torch.Tensor:
     if not (input.is_floating_point() or input.is_complex()):
         input = input.to(torch.get_default_dtype())
     _check_dtype("input", input.dtype)
@@ -170,8 +224,12 @@ def cross_entropy(
 ) -> torch.Tensor:
     """Minus the logarithm of the softmax of `input` at `target`, as `torch.nn.functional.cross_entropy`.
 
-    It can be differentiated once. "mean" divides by the sum of the targets' weights; of class probabilities,
-    by the number of rows.
+    It can be differentiated once with respect to `input`, and to what class probabilities are made of.
+    "mean" divides by the sum of the targets' weights; of class probabilities, by the number of rows. Under
+    `torch.autocast` it is computed in float32.
+
+    What differs from torch: the gradient is computed from `input` itself, where torch keeps its log-softmax,
+    so that autograd raises if `input` is changed in place between the loss and its gradient.
 
     Args:
         input: scores, (classes,), (N, classes) or (N, classes, d1, ...), any strides.
@@ -185,29 +243,34 @@ def cross_entropy(
 
     Raises:
         ArgumentTypeError: an argument is of another type.
-        InvalidArgumentError: `reduction` is none of these; `input` and `target` differ in N.
+        InvalidArgumentError: `reduction` is none of these; `input` and `target` differ in N; `ignore_index`
+            does not fit into 64 bits.
         DimensionError: (on the CPU) a target is no class.
         UnsupportedDtypeError: `input` is not fp16, bf16, fp32 or fp64.
-        TensorMismatchError: shapes, dtypes or devices do not fit; `weight` requires a gradient.
+        TensorMismatchError: shapes, dtypes or devices do not fit; `weight` of class indices requires a
+            gradient.
     """
     check_plain(input)
     check_operand("target", target, torch.Tensor, "a torch.Tensor")
     check_operand("weight", weight, torch.Tensor | None, "a torch.Tensor, or None")
-    check_operand("ignore_index", ignore_index, int, "a whole number")
-    check_operand("label_smoothing", label_smoothing, float | int, "a number")
+    ignore_index = _checked_ignore_index(ignore_index)
+    check_operand("label_smoothing", label_smoothing, _NUMBER, "a number")
     if size_average is not None or reduce is not None:
         reduction = torch.nn._reduction.legacy_get_string(size_average, reduce)
     if reduction not in _REDUCTIONS:
         raise InvalidArgumentError("reduction", f"got {reduction!r}", f"Give one of {_REDUCTIONS}.")
     if label_smoothing > 1:
         raise TensorMismatchError("label_smoothing", f"got {label_smoothing}", "Give a number from 0 to 1.")
-    _check_dtype("input", input.dtype)
     _check_devices(input, target=target, weight=weight)
+    if is_autocast(input, on_cpu=True):
+        input, target = in_float32(input), in_float32(target)
+        weight = None if weight is None else in_float32(weight)
+    _check_dtype("input", input.dtype)
     if not input.dim():
         raise TensorMismatchError("input", "it has no dimensions", "Give (classes,) or (N, classes, ...).")
     dim = min(input.dim() - 1, 1)
     _check_weight(weight, input, input.shape[dim])
-    smoothing = max(float(label_smoothing), 0.0)
+    smoothing = float(label_smoothing) if label_smoothing > 0 else 0.0  # of NaN none, as in torch
     if input.shape == target.shape:
         return _cross_entropy_of_probabilities(input, target, weight, dim, ignore_index, reduction, smoothing)
     _check_targets(input, target, dim, ignore_index)
@@ -217,10 +280,11 @@ def cross_entropy(
             label_smoothing=smoothing,
         )  # fmt: skip
     arguments = (
-        input.resolve_neg(), target.contiguous(), None if weight is None else weight.contiguous(),
+        input.resolve_neg(), target.resolve_neg().contiguous(),
+        None if weight is None else weight.resolve_neg().contiguous(),
         dim, ignore_index, reduction, smoothing,
     )  # fmt: skip
-    if is_followed(input):
+    if is_followed(input) or (weight is not None and is_followed(weight)):
         return _CrossEntropy.apply(*arguments)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run_cross_entropy(*arguments, is_followed=False)[0]
 
@@ -296,6 +360,8 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
         input, target, weight, dim, ignore_index, _, smoothing = inputs
+        if weight is not None and ctx.needs_input_grad[2]:
+            raise TensorMismatchError("weight", "it requires a gradient", "Give weight.detach().")
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(input, target, weight, *output[1:])
         ctx.compute = partial(
@@ -340,6 +406,16 @@ def _cross_entropy_of_probabilities(
     return loss.sum() / loss.new_tensor(count)
 
 
+def _checked_ignore_index(ignore_index: object) -> int:
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int | np.integer):
+        raise ArgumentTypeError(
+            "ignore_index", f"got {ignore_index!r}, a {type(ignore_index).__name__}", "Give a whole number."
+        )
+    if not -(2**63) <= ignore_index < 2**63:
+        raise InvalidArgumentError("ignore_index", f"got {ignore_index}", "Give a number of 64 bits.")
+    return int(ignore_index)
+
+
 def _check_weight(weight: torch.Tensor | None, input: torch.Tensor, classes: int) -> None:
     if weight is None:
         return
@@ -349,22 +425,21 @@ def _check_weight(weight: torch.Tensor | None, input: torch.Tensor, classes: int
         )
     if weight.dtype != input.dtype:
         raise TensorMismatchError("weight", f"{weight.dtype}", f"Give {input.dtype}, as input is.")
-    if is_followed(weight):
-        raise TensorMismatchError("weight", "it requires a gradient", "Give weight.detach().")
 
 
 def _check_targets(input: torch.Tensor, target: torch.Tensor, dim: int, ignore_index: int) -> None:
-    if dim and target.dim() and target.shape[0] != input.shape[0]:
-        raise InvalidArgumentError(
-            "target", f"{target.shape[0]} rows, input has {input.shape[0]}", "Give a target for each."
-        )
     wanted = input.shape[:dim] + input.shape[dim + 1 :]
+    if dim and target.shape[:1] != input.shape[:1]:
+        raise InvalidArgumentError(
+            "target", f"shape {tuple(target.shape)}, input {tuple(input.shape)}", f"Give {tuple(wanted)}."
+        )
     if target.shape != wanted and not (input.dim() == 1 and target.shape == (1,)):
         raise TensorMismatchError("target", f"shape {tuple(target.shape)}", f"Give {tuple(wanted)}.")
     if target.dtype not in (torch.int64, torch.uint8):
         raise TensorMismatchError("target", f"{target.dtype}", "Give int64 or uint8 class indices.")
     if target.device.type == "cpu":
-        outside = (target != ignore_index) & ((target < 0) | (target >= input.shape[dim]))
+        classes = target.long()  # bytes would be compared with -100 as 156
+        outside = (classes != ignore_index) & ((classes < 0) | (classes >= input.shape[dim]))
         if outside.any():
             raise DimensionError(
                 "target", f"got {target[outside][0].item()}", f"There are {input.shape[dim]} classes."
