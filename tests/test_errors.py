@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -176,7 +177,7 @@ def test_a_type_is_said_with_the_value() -> None:
 
 def test_each_is_checked_and_the_first_wrong_one_named() -> None:
     assert errors.check_each("lines", (i for i in range(3)), int, "Give numbers.") == [0, 1, 2]
-    for wrong in ("abc", 3, None):
+    for wrong in ("abc", 3, None, torch.tensor(1)):
         with pytest.raises(ArgumentTypeError, match=r"^lines: got"):
             errors.check_each("lines", wrong, int, "Give numbers.")
     with pytest.raises(ArgumentTypeError, match=r"^lines\[1\]: got 'x', a str"):

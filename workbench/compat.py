@@ -145,7 +145,7 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
 
         scope.set_attr(tensor, "__bool__", truth)
         # As Triton has it from 3.7 on: numpy makes no whole number of an array with dimensions.
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
 
     return repaired
 

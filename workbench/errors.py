@@ -229,9 +229,13 @@ def check_each(argument: str, values: object, kind: type | UnionType, fix: str) 
         kind: the type of its elements.
         fix: what to give instead, a sentence.
     """
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ArgumentTypeError(argument, f"got {in_brief(values)}, a {type(values).__name__}", fix)
-    checked = list(values)
+    try:
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise TypeError
+        checked = list(values)
+    except TypeError:  # a tensor of no dimensions passes for an iterable and is none
+        given = f"got {in_brief(values)}, a {type(values).__name__}"
+        raise ArgumentTypeError(argument, given, fix) from None
     for index, value in enumerate(checked):
         check_type(f"{argument}[{index}]", value, kind, fix)
     return checked

@@ -12,14 +12,12 @@ import torch
 
 from tests.ops import test_opinfo_reduction as reductions
 from tests.ops import test_opinfo_rows as rows
+from workbench.kernels.reduction import SUPPORTED
 
 pytestmark = pytest.mark.gpu
 
-# Of the other dtypes the kernels differ in how an element is loaded alone.
-DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64]
 OPERATORS = [*reductions.OPERATORS, *rows.SAMPLES]
-CASES = [(op, dtype) for op in OPERATORS for dtype in DTYPES if dtype in op.supported_dtypes("cuda")]
-CASES += [(op, torch.bool) for op in OPERATORS if op.name in ("any", "all")]
+CASES = [(op, dtype) for op in OPERATORS for dtype in SUPPORTED if dtype in op.supported_dtypes("cuda")]
 
 
 @pytest.mark.parametrize(

@@ -285,3 +285,12 @@ def test_more_than_two_to_the_31_elements_across(many: int) -> None:
 def test_as_many_as_32_bits_can_count(many: int) -> None:
     """One tile more would go beyond: where their number is rounded up, the sum must not be of 32 bits."""
     assert_all_counted(many - 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "norm", "amax"])
+def test_under_autocast_as_torch(name: str, dtype: torch.dtype) -> None:
+    x = numbers((50, 70), dtype)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        got, want = getattr(ops, name)(x, dim=1), getattr(torch, name)(x, dim=1)
+    torch.testing.assert_close(got, want)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 from typing import Any
 
 import pytest
 import torch
 
-from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
-from workbench.kernels.reduction import ATOMIC, REDUCTIONS, is_supported, launch
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
+from workbench.kernels.reduction import ATOMIC, OF_FLOATS, REDUCTIONS, is_supported, launch
 from workbench.launch import Launch
 from workbench.lens.compile import compile
 from workbench.lens.trace import trace
@@ -31,7 +33,6 @@ REFERENCES: dict[str, Any] = {
     "largest_magnitude": lambda x, dim: torch.linalg.vector_norm(x, float("inf"), dim),
     "smallest_magnitude": lambda x, dim: torch.linalg.vector_norm(x, float("-inf"), dim),
     "norm": lambda x, dim: torch.linalg.vector_norm(x, 3, dim),
-    "norm_of_negative": lambda x, dim: torch.linalg.vector_norm(x, -3, dim),
 }
 WAYS: list[dict[str, Any]] = [
     {},
@@ -47,10 +48,6 @@ def sample(dtype: torch.dtype = torch.float64) -> torch.Tensor:
     return torch.randn(7, 19, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
 
 
-def exponents(reduction: str) -> dict[str, Any]:
-    return {"exponent": -3.0 if reduction == "norm_of_negative" else 3.0}
-
-
 def test_every_reduction_has_a_reference() -> None:
     assert set(REFERENCES) == set(REDUCTIONS)
 
@@ -60,7 +57,7 @@ def test_every_reduction_has_a_reference() -> None:
 def test_ways_to_share_rows(reduction: str, way: dict[str, Any]) -> None:
     x = sample()
     for tensor, dim in ((x, 1), (x.t(), 1), (x, 0)):  # columns that are neighbors, then rows that are
-        outputs = launch(tensor, (dim,), reduction=reduction, **exponents(reduction), **way).run()
+        outputs = launch(tensor, (dim,), reduction=reduction, exponent=3, **way).run()
         want = REFERENCES[reduction](tensor, dim)
         for ours, torchs in zip(
             outputs,
@@ -68,6 +65,36 @@ def test_ways_to_share_rows(reduction: str, way: dict[str, Any]) -> None:
             strict=True,
         ):
             torch.testing.assert_close(ours, torchs)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("exponent", [-3, -1.0, -0.5, 0.5, 1.5])
+def test_norms_of_any_exponent(exponent: float, way: dict[str, Any]) -> None:
+    """Lanes without a column change none, whose element depends on the sign of the exponent."""
+    x = sample()
+    x[2, 3], x[4, 5] = 0, float("inf")
+    (got,) = launch(x, (1,), reduction="norm", exponent=exponent, **way).run()
+    torch.testing.assert_close(got, torch.linalg.vector_norm(x, exponent, 1), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("exponent", [-2, -1, -0.3, 0.1, 0.5, 1.5, 3, 7.3])
+@pytest.mark.parametrize("size", [5e-320, 1e-300, 1e-100, 1e-3, 1.0, 1e30, 1e100, 1e300])
+def test_norms_of_large_and_small_numbers(size: float, exponent: float) -> None:
+    """At most twice as far off as torch's, and a rounding: no digits are lost in the logarithm of `size`."""
+    x = (1 + sample()[:, :6].abs()) * size
+    (got,) = launch(x, (1,), reduction="norm", exponent=exponent).run()
+    torchs = torch.linalg.vector_norm(x, exponent, 1)
+    if not (0 < torchs.max() < float("inf")):
+        assert torch.equal(got, torchs)
+        return
+    with localcontext(prec=40, Emax=MAX_EMAX, Emin=MIN_EMIN):
+        power = Decimal(exponent)
+        exact = [sum(Decimal(value) ** power for value in row) ** (1 / power) for row in x.tolist()]
+        off, torchs_off = (
+            max(abs(Decimal(value) - true) for value, true in zip(values.tolist(), exact, strict=True))
+            for values in (got, torchs)
+        )
+        assert off <= 2 * torchs_off + Decimal(math.ulp(max(exact)))
 
 
 @pytest.mark.parametrize("cols", [2**31 - 1, 2**31 + 2**20 + 5])
@@ -143,7 +170,13 @@ def test_work() -> None:
         ({"num_warps": 3}, InvalidArgumentError, "num_warps"),
         ({"reduction": "amax", "atomic": True}, InvalidArgumentError, "atomic"),
         ({"output": torch.zeros(6)}, TensorMismatchError, "output"),
+        ({"output": [1]}, ArgumentTypeError, "output"),
+        ({"output": torch._neg_view(torch.zeros(7))}, TensorMismatchError, "negated view"),
+        ({"output": torch.zeros(7, dtype=torch.int32)}, TensorMismatchError, r"output: .*int32.*float32"),
+        ({"output": torch.zeros(7, dtype=torch.float16)}, TensorMismatchError, "output"),
+        ({"reduction": "argmax", "output": torch.zeros(7)}, InvalidArgumentError, "output"),
         ({"reduction": "norm"}, TensorMismatchError, "float64"),
+        ({"exponent": "a"}, ArgumentTypeError, "exponent"),
     ],
 )
 def test_errors(options: dict[str, Any], error: type[Exception], says: str) -> None:
@@ -151,10 +184,42 @@ def test_errors(options: dict[str, Any], error: type[Exception], says: str) -> N
         launch(sample(torch.float32), (1,), **options)
 
 
+@pytest.mark.parametrize("exponent", [0, float("inf"), -float("inf"), float("nan"), 10**400])
+def test_exponents_that_have_no_root(exponent: float) -> None:
+    with pytest.raises(InvalidArgumentError, match="exponent"):
+        launch(sample(), (1,), reduction="norm", exponent=exponent)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8, torch.bool], ids=str)
+@pytest.mark.parametrize("reduction", OF_FLOATS)
+def test_integers_have_no_mean_and_no_norm(reduction: str, dtype: torch.dtype) -> None:
+    """As in torch."""
+    x = torch.ones(7, 19, dtype=dtype)
+    with pytest.raises(TensorMismatchError, match="x is torch"):
+        launch(x, (1,), reduction=reduction)
+    with pytest.raises(RuntimeError):
+        REFERENCES[reduction](x, 1)
+
+
+def test_dtypes_that_an_output_may_have() -> None:
+    """Torch's, and that of the arithmetic."""
+    x = sample(torch.float16)
+    halves, singles = torch.empty(7, dtype=torch.float16), torch.empty(7)
+    for output in (halves, singles):
+        assert launch(x, (1,), output).run()[0] is output
+    torch.testing.assert_close(singles, x.float().sum(1))
+    torch.testing.assert_close(halves, x.sum(1))
+
+
 @pytest.mark.parametrize("dims", [(2,), (-1,), (1, 1)])
 def test_dims_that_are_none(dims: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArgumentError, match="dims"):
         launch(sample(), dims)
+
+
+def test_dims_in_a_tensor() -> None:
+    with pytest.raises(ArgumentTypeError, match="dims: got tensor"):
+        launch(sample(), torch.tensor(1))  # type: ignore[arg-type]
 
 
 def test_what_is_not_supported() -> None:
@@ -164,10 +229,9 @@ def test_what_is_not_supported() -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-@pytest.mark.parametrize("reduction", ["sum", "argmax"])
+@pytest.mark.parametrize("reduction", ["sum", "argmax", "norm"])
 def test_compiles(reduction: str, target: str) -> None:
+    dtype = torch.float64 if reduction == "norm" else torch.float16
     for dim in (0, 1):
-        one = launch(
-            torch.empty(64, 4096, dtype=torch.float16), (dim,), reduction=reduction, tile=(4, 32), splits=2
-        )
+        one = launch(torch.empty(64, 4096, dtype=dtype), (dim,), reduction=reduction, tile=(4, 32), splits=2)
         assert len(compile(one, target)) == 2

@@ -434,6 +434,22 @@ def test_variances_of_one_number_and_of_what_is_not_finite() -> None:
         (lambda: numerics.errors_of_variance([0.0]), InvalidArgumentError, "ratios: got"),
         (lambda: numerics.errors_of_variance([]), InvalidArgumentError, "ratios: got"),
         (lambda: numerics.errors_of_variance(["1"]), ArgumentTypeError, r"ratios\[0\]: got '1'"),  # type: ignore[list-item]
+        (lambda: numerics.errors_of_named_row("normal", []), UnknownNameError, r"dtype: \[\]"),  # type: ignore[arg-type]
+        (lambda: numerics.errors_of_named_row([], "fp32"), UnknownNameError, r"name: \[\]"),  # type: ignore[arg-type]
+        (lambda: numerics.errors_of_named_row("normal", "fp32", []), ArgumentTypeError, "count: got"),  # type: ignore[arg-type]
+        (lambda: numerics.errors_of_sum([1.0], torch.tensor(1)), ArgumentTypeError, "dtypes: got 0 dim"),  # type: ignore[arg-type]
+        (lambda: numerics.errors_of_variance(torch.tensor(1)), ArgumentTypeError, "ratios: got 0 dim"),  # type: ignore[arg-type]
+        (lambda: numerics.errors_of_variance([10**400]), InvalidArgumentError, "ratios: got"),
+        (lambda: numerics.errors_of_variance(rows=10**30), InvalidArgumentError, "count: got"),
+        (lambda: numerics.named_row("normal", torch.tensor(1)), ArgumentTypeError, "count: got"),  # type: ignore[arg-type]
+        (lambda: numerics.named_row("normal", 10**30), InvalidArgumentError, "count: got"),
+        (
+            lambda: numerics.variance([1.0], "fp32", "welford", lanes=2**80),
+            InvalidArgumentError,
+            "lanes: got",
+        ),
+        (lambda: numerics.exact_sum(torch.ones(2, device="meta"), "fp32"), ArgumentTypeError, "values: got"),
+        (lambda: numerics.exact_sum(torch.ones(2).to_sparse(), "fp32"), ArgumentTypeError, "values: got"),
         (lambda: numerics.errors_of_variance(count=1), InvalidArgumentError, "count: got 1"),
         (lambda: numerics.errors_of_variance(rows=0), InvalidArgumentError, "rows: got 0"),
         (lambda: numerics.named_row("twos", 3), UnknownNameError, "name: 'twos'"),
@@ -443,3 +459,18 @@ def test_variances_of_one_number_and_of_what_is_not_finite() -> None:
 def test_bad_input_is_named(call: Callable[[], object], kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         call()
+
+
+def test_a_block_longer_than_the_row_is_one_by_one() -> None:
+    row = numerics.named_row("normal", 100)
+    one_by_one = numerics.summation(row, "fp16", "one by one")
+    for block in (100, 101, 10**30):
+        assert numerics.summation(row, "fp16", "blocks", block=block) == one_by_one
+    assert numerics.summation([], "fp16", "blocks", block=10**30) == 0
+
+
+def test_whole_numbers_beyond_fp64() -> None:
+    assert numerics.summation([10**400, 1], "fp64", "pairwise") == math.inf
+    assert numerics.ulp(-(10**400), "fp32") == math.inf
+    assert numerics.error_in_ulp(1.0, 10**400, "fp32") == math.inf
+    assert numerics.error_in_ulp(2**53, 2**53 + 1, "fp64") == 0.5

@@ -147,3 +147,12 @@ def test_what_is_no_such_launch_is_refused() -> None:
     for other in (elementwise.launch(torch.ones(3), torch.ones(3)), Launch((), (torch.ones(3),))):
         with pytest.raises(InvalidArgumentError, match=r"BLOCK_SIZE, SHIFTED.*Give softmax_states\.launch"):
             steps(other)
+
+
+@pytest.mark.parametrize("at", [-1, 3, 99, "a", 1.0, True, None])
+def test_a_block_that_is_none_is_refused(at: Any) -> None:
+    found = stepped([0.0, 1.0, 2.0, 3.0, 4.0])
+    kind = InvalidArgumentError if type(at) is int else ArgumentTypeError
+    for tell in (found.carried, found.weights):
+        with pytest.raises(kind, match=r"at: got .*from 0 to 2"):
+            tell(at)

@@ -12,12 +12,12 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.ops.test_opinfo_rows import assert_refused_as_torch, assert_samples_as_torch
+from workbench.kernels.reduction import SUPPORTED
 
 NAMES = ["sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "any", "all", "argmax", "argmin"]
-DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]
 MOST_SAMPLES = 8
 OPERATORS = [op for op in op_db if op.name in NAMES and op.variant_test_name != "nuc"]
-CASES = [(op, dtype) for op in OPERATORS for dtype in DTYPES if dtype in op.supported_dtypes("cpu")]
+CASES = [(op, dtype) for op in OPERATORS for dtype in SUPPORTED if dtype in op.supported_dtypes("cpu")]
 
 
 def test_every_operator_has_samples() -> None:

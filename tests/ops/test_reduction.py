@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench import ops
-from workbench.errors import InvalidArgumentError, UnsupportedDtypeError, WorkbenchError
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnsupportedDtypeError, WorkbenchError
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
@@ -214,6 +214,51 @@ def test_bad_input(name: str) -> None:
         getattr(ops, name)([1.0])
 
 
+@pytest.mark.parametrize("name", [name for name in OF_SEVERAL + OF_ONE if name != "norm"])
+def test_names_that_torch_has_from_numpy(name: str) -> None:
+    x = values((2, 3), torch.float32, 1, are_whole=True)
+    ways: list[dict[str, Any]] = [{"axis": 1}, {"axis": -1, "keepdims": True}, {"dim": 0, "keepdims": True}]
+    for keywords in ways:
+        assert_as_torch(name, x, **keywords)
+    for first in ("a", "x"):
+        assert torch.equal(getattr(ops, name)(**{first: x}), getattr(torch, name)(**{first: x}))
+    assert_as_torch(name, x, dim=1, axis=1)
+    assert_as_torch(name, x, axis=2)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "norm"])
+@pytest.mark.parametrize("dtype", [float, int, bool, complex, str, [1]], ids=str)
+def test_pythons_types_as_dtypes(name: str, dtype: Any) -> None:
+    x = values((2, 3), torch.float32, 1)
+    if dtype is complex:
+        with pytest.raises(WorkbenchError):
+            getattr(ops, name)(x, dtype=dtype)
+        return
+    assert_as_torch(name, x, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL[:-3] + OF_ONE)
+def test_a_dimension_in_a_tensor(name: str) -> None:
+    """By its name: `max(x, tensor)` is the larger of two."""
+    x = values((2, 3), torch.float32, 1)
+    if name != "norm":  # for which torch itself fails
+        assert_as_torch(name, x, dim=torch.tensor(1))
+        assert_as_torch(name, x, dim=torch.tensor(2))
+    with pytest.raises(ArgumentTypeError, match="dim: got float32"):
+        getattr(ops, name)(x, dim=torch.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_no_gradient_passes_whole_numbers(name: str, dtype: torch.dtype) -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    assert_as_torch(name, x, dtype=dtype)
+    assert_as_torch(name, x, 1, dtype=dtype)
+    with torch.no_grad():
+        assert_as_torch(name, x, dtype=dtype)
+    assert_as_torch(name, x.detach(), dtype=dtype)
+
+
 @pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
 def test_out(name: str) -> None:
     x = values((4, 5), torch.float32, 4)
@@ -375,3 +420,11 @@ def test_an_index_needs_no_gradient(name: str) -> None:
     assert torch.equal(getattr(ops, name)(x), getattr(torch, name)(x))
     with pytest.raises(RuntimeError, match=r"torch\.func"):
         torch.func.vmap(getattr(ops, name))(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "norm", "amax"])
+def test_under_autocast_as_torch(name: str) -> None:
+    x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got, want = getattr(ops, name)(x, dim=1), getattr(torch, name)(x, dim=1)
+    torch.testing.assert_close(got, want)

@@ -8,6 +8,7 @@ second step reduces: the same kernel, on the states.
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +17,14 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_name
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_each,
+    check_name,
+    check_type,
+    in_brief,
+)
 from workbench.kernels import rowwise
 from workbench.kernels.layout import ACCESS_BYTES, Rows, rows_of
 from workbench.kernels.rowwise import Plan
@@ -158,18 +166,21 @@ REDUCTIONS = {
     "norm1": Reduction(reduce.lift_magnitude, *_ADDED, _STATE, "zero", "zero"),
     "norm2": Reduction(reduce.lift_square, *_ADDED, reduce.finish_square_root, "zero", "zero"),
     "norm": Reduction(reduce.lift_power, *_ADDED, reduce.finish_root, "zero", "zero"),
-    "norm_of_negative": Reduction(reduce.lift_power, *_ADDED, reduce.finish_root, "highest", "zero"),
     "largest_magnitude": Reduction(reduce.lift_magnitude, *_LARGER, _STATE, "zero", "zero"),
     "smallest_magnitude": Reduction(reduce.lift_magnitude, *_SMALLER, _STATE, "highest", "highest"),
 }
 
+# A negative power of 0 is infinite; of infinity it is 0, which changes no sum.
+_NORM_OF_NEGATIVE = REDUCTIONS["norm"]._replace(neutral="highest")
+
+# Of integers torch has none of these.
+OF_FLOATS = ("mean", "norm1", "norm2", "norm", "largest_magnitude", "smallest_magnitude")
+
 # Where the result is the state and states are added, programs that share a row can do so in memory.
 ATOMIC = ("sum", "norm1", "count_nonzero")
 
-SUPPORTED = (
-    torch.float32, torch.float16, torch.bfloat16, torch.float64,
-    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
-)  # fmt: skip
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+SUPPORTED = (torch.float32, torch.float16, torch.bfloat16, torch.float64, *INTEGERS, torch.bool)
 
 
 def is_supported(x: torch.Tensor, reduction: str = "sum") -> str:
@@ -182,6 +193,8 @@ def is_supported(x: torch.Tensor, reduction: str = "sum") -> str:
         return "x is no plain strided tensor"
     if reduction == "norm" and x.dtype != torch.float64:
         return f"x is {x.dtype}; powers are taken in float64"
+    if reduction in OF_FLOATS and not x.dtype.is_floating_point:
+        return f"x is {x.dtype}; {reduction} is of floating point"
     if not x.numel():
         return "x has no elements, so there is nothing to reduce"
     return ""
@@ -210,10 +223,11 @@ def launch(
     Args:
         x: a tensor of any strides, with elements.
         dims: the dimensions to reduce, from 0, each once.
-        output: where the value goes, contiguous; None for a new tensor of the dtype that torch gives it.
-            Indices always go to a new one, int64, counted in the order of `dims`.
+        output: where the value goes, contiguous, of the dtype that torch gives it or of that in which it is
+            computed; None for a new tensor. Indices always go to a new one, int64, counted in the order of
+            `dims`.
         reduction: a name in `REDUCTIONS`.
-        exponent: of "norm", which is (sum of |x| ** exponent) ** (1 / exponent); not 0.
+        exponent: of "norm", which is (sum of |x| ** exponent) ** (1 / exponent); finite and not 0.
         tile, splits, programs, num_warps, compute_units: see :func:`rowwise.plan`.
         atomic: programs that share a row add to the result in memory, in any order, rather than leave states
             for a second step; for the reductions in `ATOMIC` to an output of 4 bytes or more.
@@ -228,6 +242,7 @@ def launch(
     check_name("reduction", reduction, REDUCTIONS)
     if reason := is_supported(x, reduction):
         raise TensorMismatchError("x", reason, "Give a tensor with elements, of a supported dtype.")
+    _check_exponent(reduction, exponent)
     reduced = _checked_dims(dims, x.dim())
     view = rows_of(x.shape, (x.stride(),), reduced, REDUCTIONS[reduction].has_index)[0]
     plan = _plan(
@@ -237,12 +252,8 @@ def launch(
     kept = torch.Size(n for d, n in enumerate(x.shape) if d not in reduced)
     if output is None:
         output = torch.empty(kept, dtype=result_dtype(reduction, x.dtype), device=x.device)
-    if output.shape != kept or not output.is_contiguous() or output.device != x.device:
-        raise TensorMismatchError(
-            "output",
-            f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}",
-            f"Give a contiguous tensor of shape {tuple(kept)} on {x.device}.",
-        )
+    else:
+        _check_output(output, kept, x, reduction)
     if atomic and (reduction not in ATOMIC or output.element_size() < 4):
         raise InvalidArgumentError(
             "atomic",
@@ -342,7 +353,8 @@ def _launch(
     atomic: bool = False,
 ) -> Launch:
     """The launch that reduces `x` into `outputs`."""
-    chosen, outputs = REDUCTIONS[reduction], tuple(outputs)
+    is_of_negative = reduction == "norm" and exponent < 0
+    chosen, outputs = _NORM_OF_NEGATIVE if is_of_negative else REDUCTIONS[reduction], tuple(outputs)
     work = Work(
         flops=view.rows * view.cols,
         bytes=view.distinct * x.element_size() + sum(o.numel() * o.element_size() for o in outputs),
@@ -476,8 +488,43 @@ def _neutral(name: str, dtype: torch.dtype) -> float | int:
     return limits.max if name == "highest" else limits.min
 
 
+def _check_exponent(reduction: str, exponent: float) -> None:
+    check_type("exponent", exponent, float | int, "Give a number, such as 3.0.")
+    if reduction == "norm" and not 0 < abs(exponent) <= sys.float_info.max:
+        raise InvalidArgumentError(
+            "exponent",
+            f"got {in_brief(exponent)}",
+            "Give a finite number but 0: for the others there are 'count_nonzero', 'largest_magnitude' and "
+            "'smallest_magnitude'.",
+        )
+
+
+def _check_output(output: torch.Tensor, kept: torch.Size, x: torch.Tensor, reduction: str) -> None:
+    if "value" not in REDUCTIONS[reduction].gives:
+        raise InvalidArgumentError(
+            "output",
+            f"given for {reduction}, which has no value",
+            "Leave it out: indices go to a new tensor.",
+        )
+    check_type("output", output, torch.Tensor, "Give a tensor, or None for a new one.")
+    if output.shape != kept or not output.is_contiguous() or output.is_neg() or output.device != x.device:
+        negated = ", a negated view" if output.is_neg() else ""
+        raise TensorMismatchError(
+            "output",
+            f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}{negated}",
+            f"Give a contiguous tensor of shape {tuple(kept)} on {x.device}, not a negated view.",
+        )
+    dtypes = dict.fromkeys((result_dtype(reduction, x.dtype), _state_dtype(reduction, x.dtype)))
+    if output.dtype not in dtypes:
+        raise TensorMismatchError(
+            "output", f"it is {output.dtype}", f"Give one of {' or '.join(map(str, dtypes))} for {x.dtype}."
+        )
+
+
 def _checked_dims(dims: Sequence[int], rank: int) -> frozenset[int]:
-    whole = check_each("dims", dims, int, "Give the dimensions to reduce: (0, 1).")
+    fix = "Give the dimensions to reduce: (0, 1)."
+    check_type("dims", dims, Sequence, fix)  # a tensor of no dimensions is an iterable, and cannot be one
+    whole = check_each("dims", dims, int, fix)
     if len(set(whole)) < len(whole) or not all(0 <= d < rank for d in whole):
         raise InvalidArgumentError("dims", f"got {dims}", f"Give dimensions from 0 to {rank - 1}, each once.")
     return frozenset(whole)

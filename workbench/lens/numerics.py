@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate
+from types import UnionType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,6 +40,8 @@ Row: TypeAlias = Sequence[float] | NDArray[np.generic] | torch.Tensor
 Exact: TypeAlias = Fraction | float
 
 LANES, BLOCK = 128, 256  # four warps of 32 lanes; the square root of 2^16
+
+_MOST_ELEMENTS, _MOST_LANES = 2**30, 2**20  # of a row, 8 GiB; of one of Triton's tiles
 
 _HIGHEST = 200  # exponent beyond which every dtype but fp64 has overflowed
 
@@ -156,7 +159,7 @@ def summation(values: Row, dtype: str, order: str, *, lanes: int = LANES, block:
         values: of one dimension; may be empty, whose sum is 0.
         dtype: of `DTYPES`.
         order: of `ORDERS`.
-        lanes: of "by lane"; a power of two.
+        lanes: of "by lane"; a power of two, 2^20 at most.
         block: of "blocks".
 
     Raises:
@@ -303,7 +306,7 @@ def variance(values: Row, dtype: str, method: str, *, lanes: int = LANES) -> flo
     """
     row = _filled(rounded(values, dtype))
     check_name("method", method, METHODS)
-    return _variance(row, FORMATS[dtype], method, check_power_of_two("lanes", lanes))
+    return _variance(row, FORMATS[dtype], method, _checked_lanes(lanes))
 
 
 @dataclass(frozen=True)
@@ -397,7 +400,7 @@ def errors_of_variance(
         UnknownNameError: of a dtype or a method.
         ArgumentTypeError, InvalidArgumentError: another argument is something else, or a list is empty.
     """
-    means = [float(ratio) for ratio in check_each("ratios", ratios, float | int, _RATIO_FIX)]
+    means = [_as_float(ratio) for ratio in _each("ratios", ratios, float | int, _RATIO_FIX)]
     if not means or not all(0 < mean < math.inf for mean in means):
         raise InvalidArgumentError("ratios", f"got {in_brief(ratios)}", _RATIO_FIX)
     chosen = _names("dtypes", "dtype", dtypes, DTYPES)
@@ -405,7 +408,7 @@ def errors_of_variance(
     check_positive("rows", rows)
     if check_positive("count", count) < 2:
         raise InvalidArgumentError("count", "got 1", "One element has no deviation: give 2 or more.")
-    check_power_of_two("lanes", lanes)
+    _checked_lanes(lanes)
     deviations = named_row("normal", rows * count).reshape(rows, count)
     tried = [mean + deviations for mean in means]
     curves = [curve for dtype in chosen for curve in _variance_curves(tried, dtype, wanted, lanes)]
@@ -428,7 +431,7 @@ def named_row(name: str, count: int) -> Floats:
         ArgumentTypeError, InvalidArgumentError: `count` is no whole number of 1 or more.
     """
     check_name("name", name, ROW_NAMES)
-    check_positive("count", count)
+    _checked_count(count)
     random = np.random.default_rng(0)
     if name == "ones":
         return np.ones(count)
@@ -442,10 +445,40 @@ def named_row(name: str, count: int) -> Floats:
     return np.stack([first, first * (2.0**-6 - 1)], axis=1).reshape(-1)[:count]
 
 
-@cache
 def errors_of_named_row(name: str, dtype: str, count: int = 2**14) -> SummationErrors:
-    """:func:`errors_of_sum` of a :func:`named_row` in all orders: what a widget shows. Kept between calls."""
+    """:func:`errors_of_sum` of a :func:`named_row` in all orders: what a widget shows. Kept between calls.
+
+    Raises:
+        UnknownNameError: the name is not in `ROW_NAMES`, or the dtype not in `DTYPES`.
+        ArgumentTypeError, InvalidArgumentError: `count` is no whole number of 1 or more.
+    """
+    check_name("name", name, ROW_NAMES)
+    check_name("dtype", dtype, DTYPES)
+    return _errors_of_named_row(name, dtype, _checked_count(count))
+
+
+@cache
+def _errors_of_named_row(name: str, dtype: str, count: int) -> SummationErrors:
     return errors_of_sum(named_row(name, count), [dtype], name=name)
+
+
+def _checked_count(count: object) -> int:
+    if (number := check_positive("count", count)) > _MOST_ELEMENTS:
+        raise InvalidArgumentError("count", f"got {in_brief(number)} elements", "Give 2^30 at most.")
+    return number
+
+
+def _checked_lanes(lanes: object) -> int:
+    if (number := check_power_of_two("lanes", lanes)) > _MOST_LANES:
+        raise InvalidArgumentError("lanes", f"got {in_brief(number)}", "A tile has at most 2^20 elements.")
+    return number
+
+
+def _each(argument: str, values: object, kind: type | UnionType, fix: str) -> list[Any]:
+    """:func:`check_each`; a tensor or an array may have no dimension, and then no elements to go through."""
+    if isinstance(values, torch.Tensor | np.ndarray) and values.ndim != 1:
+        raise ArgumentTypeError(argument, f"got {values.ndim} dimensions", fix)
+    return check_each(argument, values, kind, fix)
 
 
 def _format(dtype: str) -> Format:
@@ -456,7 +489,7 @@ def _format(dtype: str) -> Format:
 def _names(argument: str, what: str, given: object, known: Sequence[str]) -> list[str]:
     """Names without repetition, at least one, all of them known."""
     fix = f"Give a list of names, such as [{known[0]!r}]."
-    names = list(dict.fromkeys(check_each(argument, given, str, fix)))
+    names = list(dict.fromkeys(_each(argument, given, str, fix)))
     if not names:
         raise InvalidArgumentError(argument, "got no name", fix)
     for name in names:
@@ -467,12 +500,17 @@ def _names(argument: str, what: str, given: object, known: Sequence[str]) -> lis
 def _row(values: object) -> Floats:
     fix = "Give a row of real numbers: a list, or an array or tensor of one dimension."
     if isinstance(values, torch.Tensor):
+        if values.layout != torch.strided or values.is_meta:
+            raise ArgumentTypeError(
+                "values", f"got a tensor that is {'without data' if values.is_meta else values.layout}", fix
+            )
         values = values.detach().cpu()
         values = (values if values.is_complex() else values.double()).numpy()
     if not isinstance(values, np.ndarray | Sequence) or isinstance(values, str | bytes):
         raise ArgumentTypeError("values", f"got {in_brief(values)}, a {type(values).__name__}", fix)
     if not isinstance(values, np.ndarray):
-        values = np.array(check_each("values", values, float | int | np.number, fix), dtype=np.float64)
+        numbers = check_each("values", values, float | int | np.floating | np.integer, fix)
+        values = np.array([_as_float(number) for number in numbers], dtype=np.float64)
     if values.ndim != 1:
         raise InvalidArgumentError("values", f"got {values.ndim} dimensions", fix)
     if values.dtype.kind not in "fiu":
@@ -489,11 +527,11 @@ def _filled(row: Floats) -> Floats:
 def _number(argument: str, value: Any) -> Exact:
     fix = "Give a number: a float or a Fraction."
     check_type(argument, value, float | int | Fraction | np.floating, fix)
-    return value if isinstance(value, Fraction) else float(value)
+    return Fraction(value) if isinstance(value, Fraction | int) else float(value)
 
 
 def _as_float(value: Exact) -> float:
-    """`float`, which refuses fractions that are too large for it."""
+    """`float`, which refuses fractions and whole numbers that are too large for it."""
     if value > sys.float_info.max:
         return math.inf
     return float(value) if not value < -sys.float_info.max else -math.inf
@@ -583,7 +621,7 @@ class _Shape:
 
     @classmethod
     def of(cls, lanes: int, block: int) -> _Shape:
-        return cls(check_power_of_two("lanes", lanes), check_positive("block", block))
+        return cls(_checked_lanes(lanes), check_positive("block", block))
 
 
 def _sums(row: Floats, form: Format, order: str, counts: Sequence[int], shape: _Shape) -> list[float]:
@@ -631,12 +669,13 @@ def _by_lane(row: Floats, form: Format, counts: Sequence[int], shape: _Shape) ->
 
 
 def _blocks(row: Floats, form: Format, counts: Sequence[int], shape: _Shape) -> list[float]:
-    blocks = _padded(row, shape.block).reshape(-1, shape.block)
+    block = min(shape.block, max(len(row), 1))
+    blocks = _padded(row, block).reshape(-1, block)
     running = _running_columns(blocks.T, form)
     number = np.arange(len(blocks))
     sums = []
     for count in counts:
-        partial = running[np.clip(count - number * shape.block, 0, shape.block), number]
+        partial = running[np.clip(count - number * block, 0, block), number]
         sums.append(_running_sums(partial, form)[-1])
     return sums
 

@@ -12,7 +12,7 @@ from math import inf, isfinite, isnan, nan
 import numpy as np
 import torch
 
-from workbench.errors import InvalidArgumentError, check_type
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_type, in_brief
 from workbench.launch import Launch
 from workbench.runtime import interpret
 
@@ -96,12 +96,23 @@ class OnlineSoftmax:
         """By what each block's part of the total has been multiplied since, once block `at` was seen.
 
         The product of all later rescales; 1 for block `at` itself.
+
+        Raises:
+            ArgumentTypeError, InvalidArgumentError: `at` is no number of a block, from 0.
         """
+        fix = f"Give the number of a block, from 0 to {len(self.states) - 1}."
+        if isinstance(at, bool) or not isinstance(at, int):
+            raise ArgumentTypeError("at", f"got {in_brief(at)}, a {type(at).__name__}", fix)
+        if not 0 <= at < len(self.states):
+            raise InvalidArgumentError("at", f"got {at}", fix)
         later = (state.rescale for state in reversed(self.states[1 : at + 1]))
         return tuple(accumulate(later, lambda factor, rescale: factor * rescale, initial=1.0))[::-1]
 
     def weights(self, at: int) -> tuple[float, ...]:
-        """The weights of all scores so far, once block `at` was seen: exp(score - maximum)."""
+        """The weights of all scores so far, once block `at` was seen: exp(score - maximum).
+
+        Raises: as :meth:`carried`.
+        """
         states = zip(self.states, self.carried(at), strict=False)
         return tuple(weight * factor for state, factor in states for weight in state.weights)
 

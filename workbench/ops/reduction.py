@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache, partial, wraps
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,6 +25,7 @@ from workbench.ops.arguments import (
     check_plain,
     copy_out,
     in_words,
+    is_autocast,
     is_followed,
     kind_of,
 )
@@ -40,12 +41,54 @@ _TWO_FORMS = ("max", "min")
 # Of a reduction to booleans the kernel is another one.
 _OF_TRUTHS = {"sum": "any", "prod": "all"}
 
+# torch's functions take NumPy's names as well, and Python's types as dtypes.
+_NUMPYS_NAMES = {
+    "axis": "dim", "keepdims": "keepdim", "a": "input", "x": "input", "x1": "input", "x2": "other",
+}  # fmt: skip
+_PYTHONS_TYPES: dict[object, torch.dtype] = {
+    float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128,
+}  # fmt: skip
+
+# What is passed on as it is, without the time that reading it takes.
+_PLAIN, _PLAIN_DIMS = {"dim", "keepdim", "out", "p"}, {int, tuple, type(None)}
+
 _NORMS: dict[float, str] = {
     0: "count_nonzero", 1: "norm1", 2: "norm2",
     float("inf"): "largest_magnitude", float("-inf"): "smallest_magnitude",
 }  # fmt: skip
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _with_torchs_keywords(function: _Function) -> _Function:
+    """`function`, which then takes the keywords that torch's takes: `axis`, `keepdims`, `dtype=float`."""
+
+    @wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        if options and not (_PLAIN.issuperset(options) and type(options.get("dim")) in _PLAIN_DIMS):
+            options = _read(options)
+        return function(*args, **options)
+
+    return called  # type: ignore[return-value]  # of the same signature
+
+
+def _read(options: dict[str, Any]) -> dict[str, Any]:
+    """The same by our names, in our types."""
+    read = {_NUMPYS_NAMES.get(name, name): value for name, value in options.items()}
+    if len(read) < len(options):
+        raise ArgumentTypeError(", ".join(options), "two of them are one argument", "Give one of the two.")
+    if isinstance(read.get("dtype"), type):
+        read["dtype"] = _PYTHONS_TYPES.get(read["dtype"], read["dtype"])
+    if isinstance(dim := read.get("dim"), torch.Tensor):
+        # By this name it is no second tensor for the larger or the smaller of two.
+        if dim.dim() or dim.dtype not in reduction.INTEGERS:
+            raise ArgumentTypeError("dim", f"got {in_words(dim)}", "Give a whole number.")
+        read["dim"] = int(dim)
+    return read
+
+
+@_with_torchs_keywords
 def sum(
     input: torch.Tensor,
     dim: Dims = None,
@@ -58,7 +101,8 @@ def sum(
 
     Args:
         input: a tensor of any shape and strides.
-        dim: one dimension or several, those under 0 counted from the end; None or () for all.
+        dim: one dimension or several, those under 0 counted from the end; None or () for all. As in torch,
+            `axis` names it too, and `keepdims` what follows.
         keepdim: whether reduced dimensions stay, with one element.
         dtype: what elements are converted to first, and the result's; None for that of `input`, int64 for
             integers and bool.
@@ -72,6 +116,7 @@ def sum(
     return _total("sum", input, dim, keepdim, dtype, out)
 
 
+@_with_torchs_keywords
 def mean(
     input: torch.Tensor,
     dim: Dims = None,
@@ -87,6 +132,7 @@ def mean(
     return _total("mean", input, dim, keepdim, dtype, out)
 
 
+@_with_torchs_keywords
 def prod(
     input: torch.Tensor,
     dim: int | None = None,
@@ -103,11 +149,12 @@ def prod(
     check_out(out, input)
     if question.is_torchs:
         return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
-    to = out.dtype if dtype is None and out is not None else dtype
+    to = _dtype_of_result(input, dtype, out, widened_on_cpu=True)
     compute = partial(_reduce, name="prod", dtype=to)
     return _delivered(_derivable(compute, _prod_gradient, input, question.dims, keepdim, to), out)
 
 
+@_with_torchs_keywords
 def amax(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -118,6 +165,7 @@ def amax(
     return _value("amax", "amax", input, dim, keepdim, out)
 
 
+@_with_torchs_keywords
 def amin(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -128,6 +176,7 @@ def amin(
     return _value("amin", "amin", input, dim, keepdim, out)
 
 
+@_with_torchs_keywords
 def max(
     input: torch.Tensor,
     dim: int | torch.Tensor | None = None,
@@ -156,6 +205,7 @@ def max(
     return _extreme("max", input, dim, keepdim, other, out)
 
 
+@_with_torchs_keywords
 def min(
     input: torch.Tensor,
     dim: int | torch.Tensor | None = None,
@@ -168,6 +218,7 @@ def min(
     return _extreme("min", input, dim, keepdim, other, out)
 
 
+@_with_torchs_keywords
 def norm(
     input: torch.Tensor,
     p: float | str | None = "fro",
@@ -200,7 +251,7 @@ def norm(
     if question.is_torchs:
         return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
     order = 2.0 if p in ("fro", None) else float(p)
-    dtype = input.dtype if dtype is None else dtype
+    dtype = _dtype_of_result(input, dtype, None) or input.dtype
     compute, derive = partial(_norm, order=order, dtype=dtype), partial(_norm_gradient, order=order)
     return _delivered(_derivable(compute, derive, input, question.dims, keepdim, dtype), out)
 
@@ -210,10 +261,10 @@ def _norm(
 ) -> torch.Tensor:
     if order in _NORMS:
         return _reduce(input, _NORMS[order], dims, keepdim, dtype, order)
-    name = "norm" if order > 0 else "norm_of_negative"
-    return _reduce(input, name, dims, keepdim, torch.float64, order).to(dtype)
+    return _reduce(input, "norm", dims, keepdim, torch.float64, order).to(dtype)
 
 
+@_with_torchs_keywords
 def any(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -224,6 +275,7 @@ def any(
     return _value("any", "any", input, dim, keepdim, out)
 
 
+@_with_torchs_keywords
 def all(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -234,6 +286,7 @@ def all(
     return _value("all", "all", input, dim, keepdim, out)
 
 
+@_with_torchs_keywords
 def argmax(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -245,6 +298,7 @@ def argmax(
     return _value("argmax", "argmax", input, dim, keepdim, out)
 
 
+@_with_torchs_keywords
 def argmin(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -269,8 +323,18 @@ def _total(
         check_out(out, input)
     if question.is_torchs:
         return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
-    to = out.dtype if dtype is None and out is not None else dtype
+    to = _dtype_of_result(input, dtype, out) if name == "sum" or out is not None else dtype
     return _delivered(_followed_total(input, name, question.dims, keepdim, to), out)
+
+
+def _dtype_of_result(
+    input: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor | None, *, widened_on_cpu: bool = False
+) -> torch.dtype | None:
+    """`dtype`; without one that of `out`, or under `torch.autocast` float32 for halves; else None."""
+    if dtype is not None or out is not None:
+        return out.dtype if dtype is None and out is not None else dtype
+    is_half = input.dtype in (torch.float16, torch.bfloat16)
+    return torch.float32 if is_half and is_autocast(input, on_cpu=widened_on_cpu) else None
 
 
 def _followed_total(
@@ -278,6 +342,7 @@ def _followed_total(
 ) -> torch.Tensor:
     if not is_followed(input):
         return _reduce(input, name, dims, keepdim, dtype)  # autograd would take longer than the launch
+    _check_derivable(input, dtype)
     return _Total.apply(input, name, dims, keepdim, dtype)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
 
 
@@ -418,6 +483,7 @@ def _derivable(
     """
     if not is_followed(input):
         return compute(input, dims=dims, keepdim=keepdim)  # autograd would take longer than the launch
+    _check_derivable(input, dtype)
     kept = _Followed.apply(  # type: ignore[no-untyped-call]  # torch does not type it
         partial(compute, dims=dims, keepdim=True),
         partial(derive, dims=tuple(dims)),
@@ -448,6 +514,16 @@ class _Followed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         return None, None, *once(ctx.derive, grads[0], *ctx.saved_tensors)
+
+
+def _check_derivable(input: torch.Tensor, dtype: torch.dtype | None) -> None:
+    """Raise where a gradient would have to pass a conversion to whole numbers."""
+    if dtype is None or dtype.is_floating_point:
+        return
+    if input.requires_grad and torch.is_grad_enabled():
+        raise TensorMismatchError(
+            "dtype", f"got {dtype} for an input that requires grad", "Give a floating dtype, or detach it."
+        )
 
 
 def _prod_gradient(

@@ -39,8 +39,8 @@ def lift_square(x, start, parameter, GROUP: tl.constexpr):
 
 @triton.jit
 def lift_power(x, start, parameter, GROUP: tl.constexpr):
-    """(|x| ** parameter,)"""
-    return (tl.exp(parameter * tl.log(tl.abs(x))),)
+    """(|x| ** parameter,) in fp64"""
+    return (power(tl.abs(x), scalar(parameter, tl.float64)),)
 
 
 @triton.jit
@@ -96,6 +96,43 @@ def scalar(value, TYPE: tl.constexpr):
     In the interpreter it is a number, which `tl.cast` would round to fp32 first.
     """
     return tl.full([1], value, TYPE)
+
+
+@triton.jit
+def power(x, exponent):
+    """x ** exponent in fp64, for x of 0 or more and an exponent that is not 0.
+
+    exp(exponent * log(x)) would lose the digits that the whole part of the logarithm takes. Here
+    x = m * 2^e, with m near 1, and x ** exponent = 2^(exponent * log2(m) + exponent * e), whose second
+    term is exact: a whole part, and a rest. Off by less than 2 + |exponent| rounding steps.
+
+    Args:
+        x: a tile. exponent: a tile of one element.
+    """
+    is_number = (x > 0) & (x < float("inf"))
+    x_or_1 = tl.where(is_number, x, 1.0)
+    is_subnormal = x_or_1 < 2.0**-1022
+    bits = tl.where(is_subnormal, x_or_1 * 2.0**54, x_or_1).to(tl.int64, bitcast=True)
+    e = (bits - 0x3FE6A09E667F3BCD) >> 52  # the bits of sqrt(1/2): m is in [sqrt(1/2), sqrt(2))
+    m = (bits - (e << 52)).to(tl.float64, bitcast=True)
+    e = (e - tl.where(is_subnormal, 54, 0)).to(tl.float64)
+    # Of 26 digits, so that its product with e is exact, as is that of what is left.
+    coarse = (exponent.to(tl.int64, bitcast=True) >> 27 << 27).to(tl.float64, bitcast=True)
+    whole = tl.floor(coarse * e + 0.5)
+    rest = (coarse * e - whole) + (exponent - coarse) * e + exponent * tl.log2(m)
+    more = tl.floor(rest + 0.5)
+    # Beyond 1100 the power is infinite or 0. Half of it at a time, as 2^1100 is no number.
+    scale = tl.minimum(tl.maximum(whole + more, -1100.0), 1100.0).to(tl.int64)
+    half = scale >> 1
+    result = tl.exp2(rest - more) * two_to(half) * two_to(scale - half)
+    extreme = tl.where((x == 0) == (exponent > 0), 0.0, float("inf"))
+    return tl.where(is_number, result, tl.where(x + exponent == x + exponent, extreme, float("nan")))
+
+
+@triton.jit
+def two_to(exponent):
+    """2 ** exponent in fp64, for whole numbers from -1022 to 1023."""
+    return ((exponent + 1023) << 52).to(tl.float64, bitcast=True)
 
 
 # States are combined, lane by lane.
@@ -224,8 +261,12 @@ def finish_square_root(state, parameter):
 
 @triton.jit
 def finish_root(state, parameter):
-    """state ** (1 / parameter)"""
-    return (tl.exp(tl.log(state[0]) / parameter),)
+    """state ** (1 / parameter) in fp64.
+
+    1 / parameter is rounded, as it is in torch, and multiplied by a logarithm: the result is off by up to
+    2 + |log(state) / parameter| / 2 rounding steps, where parameter is no power of two.
+    """
+    return (power(state[0], 1 / scalar(parameter, tl.float64)),)
 
 
 @triton.jit

@@ -79,6 +79,11 @@ def _scores(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor
     return x
 
 
+def _lowest(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
+    """Near the lowest number of fp32, below any that one would take for the lowest."""
+    return -3.4e38 + 1e37 * torch.rand(rows, columns, generator=generator)
+
+
 def _states(generator: torch.Generator, rows: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Maxima and totals as the splits of a row have them, none of them empty."""
     totals = 1 + 20 * torch.rand(rows, splits, generator=generator, dtype=torch.float64)
@@ -111,6 +116,28 @@ def _value_each(*inputs: torch.Tensor) -> Budget:
     return Budget(loaded_bytes=sum(x.nbytes for x in inputs), stored_bytes=4 * len(inputs[0]))
 
 
+# Longer than any tile that one would write down.
+LONG = 5000
+
+
+def fixed_tiles(find: str, *sizes: int) -> tuple[Mutant, ...]:
+    """Wrong answers whose tile is as wide as the author thought that rows are.
+
+    Args:
+        find: what the width of the tile is in the solution. sizes: the widths.
+    """
+    return tuple(
+        Mutant(
+            f"a tile of {size:,}, whatever the row",
+            find,
+            str(size),
+            f"The tile has {size:,} elements, and what lies beyond in a longer row does not enter. From what "
+            "does the width of a tile follow that has all of a row?",
+        )
+        for size in sizes
+    )
+
+
 _ONE_ROW = "All programs work on the first row: the program id does not enter the offsets."
 
 SMALLEST = Exercise(
@@ -125,7 +152,7 @@ SMALLEST = Exercise(
         _matrix(4, 1, seed=4, make=normals),  # nothing to combine
         _matrix(4, 2, seed=5, make=_with_ties),
         _matrix(1, 100, seed=6, make=normals),
-        _matrix(2, 3000, seed=7, make=_last_is_smallest),  # 2999, which fp16 does not have
+        _matrix(2, LONG, seed=7, make=_last_is_smallest),  # 4999, which fp16 does not have
         _matrix(7, 300, seed=8, make=_with_nan_and_infinities),
     ),
     stub="""\
@@ -218,9 +245,11 @@ def smallest(x):
             "x_pointer + column",
             _ONE_ROW,
         ),
+        *fixed_tiles("triton.next_power_of_2(columns)", 1024, 4096),
     ),
     unproven="that the kernel compiles for a GPU, that it is fast, or that tl.argmin would do as well: here "
-    "it finds NaN, on a GPU it passes it by.",
+    "it finds NaN, on a GPU it passes it by. Two reductions in a row, of the value and then of where it is, "
+    "pass as well; pairs need one.",
     returns_launch=True,
     budget=_index_each,
 )
@@ -239,6 +268,8 @@ LOG_SUM_EXP = Exercise(
         _matrix(3, 65, seed=6, make=normals),
         _matrix(7, 129, seed=7, make=_scores),
         _matrix(2, 1000, seed=8, make=normals),
+        _matrix(2, 100, seed=9, make=_lowest),
+        _matrix(1, LONG, seed=10, make=normals),
     ),
     stub="""\
 @triton.jit
@@ -316,6 +347,23 @@ def log_sum_exp(x):
             "range(0, BLOCK_SIZE, BLOCK_SIZE)",
             "Only the first tile of each row enters.",
         ),
+        *(
+            Mutant(
+                f"one tile of {size:,}",
+                "range(0, columns, BLOCK_SIZE):\n        column = start + tl.arange(0, BLOCK_SIZE)",
+                f"range(1):\n        column = tl.arange(0, {size})",
+                f"There is one tile of {size:,} columns, and what lies beyond in a longer row does not "
+                "enter. What has to be carried from one tile to the next?",
+            )
+            for size in (1024, 4096)
+        ),
+        Mutant(
+            "the maximum starts at a number",
+            'maximum = float("-inf")',
+            "maximum = -1e30",
+            "The maximum starts at a number, and scores may all lie below it: then it stays, and all "
+            "exponentials are 0. Where does a maximum of nothing start?",
+        ),
         Mutant(
             "the maximum is not added again",
             "maximum + tl.log(total))",
@@ -330,7 +378,8 @@ def log_sum_exp(x):
         ),
     ),
     unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for rows with "
-    "infinity or NaN.",
+    "infinity or NaN. A tile as wide as the row passes as well, as long as a tile can be so wide; it carries "
+    "no state.",
     returns_launch=True,
     budget=_value_each,
     tolerance=ROUNDING,
@@ -348,6 +397,7 @@ JOIN_SPLITS = Exercise(
         Case(lambda generator: _states(generator, 4, 1), seed=4),  # nothing to join
         Case(lambda generator: _states(generator, 1, 100), seed=5),
         Case(lambda generator: _special_states(generator, 9, 64), seed=6),
+        Case(lambda generator: _states(generator, 2, LONG), seed=7),
     ),
     stub="""\
 @triton.jit
@@ -450,6 +500,7 @@ def join_splits(maxima, totals):
             "places = split",
             _ONE_ROW,
         ),
+        *fixed_tiles("triton.next_power_of_2(splits)", 128, 1024),
     ),
     unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for more splits than "
     "a tile can hold.",

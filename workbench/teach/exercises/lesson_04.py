@@ -6,6 +6,7 @@ import torch
 
 from workbench.teach.definition import Budget, Case, Mutant, normals
 from workbench.teach.exercise import Exercise
+from workbench.teach.exercises.lesson_03 import LONG, fixed_tiles
 
 # Means near 10^4 are rounded to 10^-3, which is felt in the squares around them.
 ROUNDING_OF_MEANS = 1e-3
@@ -88,6 +89,23 @@ def _backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: floa
     return Budget(2 * x.nbytes + len(x) * weight.nbytes, x.nbytes)
 
 
+# All of the variance's solution but the last line, the store.
+_LOOP = """\
+    mean = 0.0
+    squares = 0.0
+    for start in range(0, columns, BLOCK_SIZE):
+        column = start + tl.arange(0, BLOCK_SIZE)
+        valid = column < columns
+        x = tl.load(x_pointer + row * columns + column, mask=valid, other=0.0)
+        count = tl.minimum(columns - start, BLOCK_SIZE)
+        tile_mean = tl.sum(x, axis=0) / count
+        centered = tl.where(valid, x - tile_mean, 0.0)
+        difference = tile_mean - mean
+        share = count / (start + count)
+        mean += difference * share
+        squares += tl.sum(centered * centered, axis=0) + difference * difference * start * share
+"""
+
 _BY_TILE_WIDTH = "The sum is divided by the width of the tile. How many elements were added up?"
 
 VARIANCE = Exercise(
@@ -106,6 +124,7 @@ VARIANCE = Exercise(
         _around(2000, 500, 3, 150, seed=7),  # variances beyond fp16
         _around(-1e4, 1, 2, 1000, seed=8),
         _rising(2, 129, seed=9),
+        _rising(1, LONG, seed=11),
     ),
     stub="""\
 @triton.jit
@@ -163,6 +182,23 @@ def variance(x):
             "The mean of the squares less the square of the mean: with a large mean the two are nearly "
             "equal, and the difference has lost its digits.",
         ),
+        *(
+            Mutant(
+                f"one tile of {size:,}",
+                _LOOP,
+                f"""\
+    column = tl.arange(0, {size})
+    valid = column < columns
+    x = tl.load(x_pointer + row * columns + column, mask=valid, other=0.0)
+    mean = tl.sum(x, axis=0) / columns
+    centered = tl.where(valid, x - mean, 0.0)
+    squares = tl.sum(centered * centered, axis=0)
+""",
+                f"There is one tile of {size:,} columns, and what lies beyond in a longer row does not "
+                "enter. What has to be carried from one tile to the next?",
+            )
+            for size in (1024, 4096)
+        ),
         Mutant(
             "nothing between the tiles",
             " + difference * difference * start * share",
@@ -214,7 +250,9 @@ def variance(x):
             "This is the standard deviation; the variance is its square.",
         ),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for other dtypes.",
+    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for other dtypes. Two "
+    "moments pass as well in fp64, or less the first element where that lies near the mean, and so does a "
+    "tile as wide as the row, where one can be: the solution says what they cost.",
     returns_launch=True,
     budget=_value_each,
     tolerance=ROUNDING_OF_MEANS,
@@ -232,7 +270,7 @@ ADD_RMS_NORM = Exercise(
         _to_add(4, 1, 1e-5, seed=4),  # a single column
         _to_add(3, 50, 1e-5, seed=5, scale=1e-3),  # small numbers, as small as the root of eps
         _to_add(2, 40, 1e-6, seed=6, scale=100.0),
-        _to_add(2, 1000, 1e-6, seed=7),
+        _to_add(2, LONG, 1e-6, seed=7),
     ),
     stub="""\
 @triton.jit
@@ -327,6 +365,7 @@ def add_rms_norm(x, residual, weight, eps):
             "outputs = (added, normalized)",
             "The two outputs are named in the wrong order: the normalized one comes first.",
         ),
+        *fixed_tiles("triton.next_power_of_2(columns)", 1024, 4096),
     ),
     unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for other dtypes and "
     "for rows longer than a tile can be.",
@@ -347,7 +386,7 @@ RMS_NORM_BACKWARD = Exercise(
         _to_differentiate(4, 1, 0.5, seed=4),  # a single column
         _to_differentiate(3, 50, 1e-5, seed=5, scale=1e-3),  # as small as the root of eps
         _to_differentiate(2, 40, 1e-6, seed=6, scale=100.0),
-        _to_differentiate(2, 1000, 1e-6, seed=7),
+        _to_differentiate(2, LONG, 1e-6, seed=7),
     ),
     stub="""\
 @triton.jit
@@ -442,6 +481,7 @@ def rms_norm_backward(x, weight, dy, eps):
             " / columns)",
             "eps does not enter.",
         ),
+        *fixed_tiles("triton.next_power_of_2(columns)", 1024, 4096),
     ),
     unproven="that the kernel compiles for a GPU, that it is fast, or that the gradient of the weight is "
     "right, which nobody asked for.",

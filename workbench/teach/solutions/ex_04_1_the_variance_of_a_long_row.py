@@ -14,6 +14,12 @@ are near $10^8$, where neighboring fp32 numbers are 8 apart, and a variance of 1
 Here only differences are squared. What is left is the rounding of the mean itself: numbers near $10^4$ are
 $10^{-3}$ apart in fp32, and the check allows for that.
 
+The check lets three other ways pass. In fp64 both moments have digits enough for fp32 numbers; but most
+GPUs compute fp64 far more slowly, and for numbers in fp64 there is nothing wider. Moments of $x_i - c$ are
+as good as $c$ is near the mean. The first element will do, until it lies far from all others: then the
+rounding counts up to $n$ times. And a tile as wide as the row needs no merge, but a tile has at most $2^{20}$
+elements, and fits into registers only if it is far shorter.
+
 Lanes that have no element load 0, which adds nothing to the sum. But less the mean they are no longer 0,
 and they would be squared: hence the `tl.where`.
 """
