@@ -289,7 +289,7 @@ class Launch:
         outputs: the tensors that hold the result after `run()`.
         accumulators: tensors that steps add into; `reset()` zeroes them.
         work: FLOPs and least bytes, None where unknown.
-        workspaces: contiguous tensors in which a step leaves what a later one reads.
+        workspaces: tensors in which a step leaves what a later one reads.
     """
 
     steps: tuple[Step, ...]
@@ -402,12 +402,12 @@ class Launch:
                 f"{len(tensors)} of them",
                 "Give all that the steps are given, each once, no views.",
             )
-        spaces = [(tensor.shape, tensor.dtype, tensor.device) for tensor in self.workspaces]
+        spaces = [(t.shape, t.stride(), t.dtype, t.device) for t in self.workspaces]
         starts = [_Replay(step, places) for step in self.steps]
         cleared = [places[id(tensor)] for tensor in self.accumulators]
 
         def again(*others: torch.Tensor) -> None:
-            others += tuple([torch.empty(shape, dtype=d, device=where) for shape, d, where in spaces])
+            others += tuple([torch.empty_strided(n, by, dtype=d, device=on) for n, by, d, on in spaces])
             with _device_of(others):
                 for place in cleared:
                     others[place].zero_()

@@ -42,6 +42,7 @@ from workbench.errors import (
 from workbench.kernels import ladder
 from workbench.launch import Work
 from workbench.problems import BLOCK_ELEMENTS, BLOCK_ROWS, OPERATORS, Operator, Reference, itemsize_of
+from workbench.runtime.worker import end_with_parent
 
 WORKBENCH, COMPILER = "workbench", "torch.compile"
 
@@ -548,7 +549,7 @@ def _compile_ahead(cases: Sequence[Case]) -> None:
     room = device.free_memory_bytes() // needed
     workers = min(len(compiled), os.cpu_count() or 1, room)
     if workers > 1:
-        with ProcessPoolExecutor(workers) as pool:
+        with ProcessPoolExecutor(workers, initializer=end_with_parent, initargs=(os.getpid(),)) as pool:
             list(pool.map(_compile, compiled))
 
 

@@ -32,8 +32,8 @@ from workbench.kernels.tile import reduce, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
 
-# A tile's bytes: eight accesses of 16 bytes in flight for each of 256 lanes. H200, 1 GiB of fp16 rows: 4.4
-# TB/s, with half of it 3.8.
+# A tile's bytes: eight accesses of 16 bytes in flight for each of 256 lanes. H200, 1 GiB of fp16 rows in a
+# CUDA graph: 4.4 TB/s, with half of it 3.8; by events 3.2, which is not understood yet.
 TILE_BYTES = 32768
 
 # Where rows are neighbors in memory: a tile's rows and columns. With indices, 16 bytes of rows for each of

@@ -44,7 +44,7 @@ class Worker:
                 self._executor = ProcessPoolExecutor(
                     max_workers=1,
                     env=self._environment,
-                    initializer=_end_with_parent,
+                    initializer=end_with_parent,
                     initargs=(os.getpid(),),
                 )
                 self._started = self._executor.submit(os.getpid)
@@ -96,7 +96,7 @@ def _check_timeout(timeout: object) -> None:
         raise InvalidArgumentError("timeout", f"got {timeout}", fix)
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """In the worker: leave when the parent is gone. loky alone outlives a parent that is killed."""
 
     def watch() -> None:
