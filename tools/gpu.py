@@ -44,7 +44,8 @@ NBVAL = ("pytest", "--nbval", "--nbval-current-env", "--nbval-sanitize-with", "t
 
 # What measures times has the GPU for itself.
 TIMES = "tests/gpu/test_bench_gpu.py"
-OTHERS = (f"--ignore={TIMES}", "--ignore=tests/browser")
+# pytest-benchmark, where there is one, warns that it measures nothing beside other processes, which fails.
+OTHERS = (f"--ignore={TIMES}", "--ignore=tests/browser", "-p", "no:benchmark")
 PROCESSES = min(os.cpu_count() or 1, 4)
 
 

@@ -645,12 +645,15 @@ def _rows(
 def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]:
     """A row operator on each shape of `ROW_SHAPES`; across: along the first dimension too.
 
-    Where all of it fits into a cache it takes less time than launching it, and is measured in a CUDA graph.
+    What takes less time than launching it is measured in a CUDA graph: where all of it fits into a cache, and
+    gradients, which autograd takes 0.1 ms to launch.
     """
+    is_backward = op.endswith("_backward")
     for rows, cols in ROW_SHAPES:
-        yield _rows(op, rows, cols, dtype, mode="cuda_graph" if rows * cols <= 2**22 else "events")
+        is_long = rows * cols > 2**22 and not is_backward
+        yield _rows(op, rows, cols, dtype, mode="events" if is_long else "cuda_graph")
     if across:
-        yield _rows(op, 8192, 8192, dtype, dim=0)
+        yield _rows(op, 8192, 8192, dtype, dim=0, mode="cuda_graph" if is_backward else "events")
 
 
 def _product(m: int, n: int, k: int, dtype: str) -> Case:

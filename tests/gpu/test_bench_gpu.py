@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.gpu.test_ops_gpu import numbers
 from workbench import device, ops, suites
 from workbench.bench import baseline, ceilings, data, recording
 from workbench.bench.timing import launch_overhead, measure, measure_together
-from workbench.kernels import elementwise
+from workbench.kernels import elementwise, transfer
 from workbench.suites import Case, Suite
 
 pytestmark = pytest.mark.gpu
@@ -185,3 +187,30 @@ def test_floor_product() -> None:
     roofs = ceilings.from_recording(lines, recorded=False)
     assert roofs.rate("bf16") >= 650e12
     assert roofs.bandwidth == pytest.approx(4.25e12, rel=0.05)
+
+
+def test_as_fast_as_torch() -> None:
+    """At 2^26 elements memory is the limit; 1.1 leaves room for the noise of one measurement."""
+    x, y = numbers((2**26,), torch.float32), numbers((2**26,), torch.float32, 1)
+    times = measure_together({"torch": lambda: torch.add(x, y), "ops": lambda: ops.add(x, y)})
+    assert times["ops"].median_ms <= 1.1 * times["torch"].median_ms, times
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [
+        ((2**28,), (0,)),
+        ((8192, 8192), (1, 0)),
+        ((32, 64, 56, 56), (0, 2, 3, 1)),
+        ((64, 14, 14, 512), (0, 3, 1, 2)),
+    ],
+    ids=str,
+)
+def test_copies_as_fast_as_torchs(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    """1.1 leaves room for the noise of one measurement."""
+    for dtype in (torch.float16, torch.float32):
+        view = numbers(shape, dtype).permute(dims)
+        output = torch.empty(view.shape, dtype=dtype, device="cuda")
+        launch = transfer.launch(view, output)
+        times = measure_together({"torch": partial(output.copy_, view), "launch": launch})
+        assert times["launch"].median_ms <= 1.1 * times["torch"].median_ms, (dtype, times)

@@ -200,16 +200,20 @@ def test_gradient_of_an_infinite_logsumexp() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", [*ALONG_A_DIMENSION, "cross_entropy", "layer_norm", "rms_norm"])
-def test_under_autocast_in_float32_as_torch(name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("name", TORCHS)
+def test_under_autocast_in_float32(name: str, dtype: torch.dtype) -> None:
+    """Written out, since versions of torch differ in what they widen, and where within cross_entropy."""
     tensors = given(name, laid(RAGGED, "dense").to(dtype))
+    widened = [t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors]
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        ours, torchs = (
-            result_and_gradients(function, name, tensors, 1, dtype)
-            for function in (getattr(ops, name), TORCHS[name])
-        )
-    for got, want in zip(ours, torchs, strict=True):
-        torch.testing.assert_close(got, want)
+        ours = result_and_gradients(getattr(ops, name), name, tensors, 1, dtype)
+    torchs, exact = (
+        result_and_gradients(TORCHS[name], name, each, 1, dtype) for each in (widened, in_float64(widened))
+    )
+    assert_right(ours[0], torchs[0], exact[0], least=float(name in LOGARITHMS))
+    followed = [t for t in tensors if t.is_floating_point()]
+    for got, wide, right, leaf in zip(ours[1:], torchs[1:], exact[1:], followed, strict=True):
+        assert_right(got, wide.to(leaf.dtype), right)
 
 
 @pytest.mark.parametrize("name", ALONG_A_DIMENSION)

@@ -231,31 +231,36 @@ def norm_backward_kernel(
 
 
 @triton.jit
-def norm_weight_backward_kernel(
-    # pointers: x and the output's gradient, what is known of the rows; what each of the SPLITS programs that
-    # share the rows adds to the gradients of weight and bias, [SPLITS, VECTORS, cols]
-    sources, given, parts,
-    # sizes
-    rows, cols,
-    # what the access function is given, for x and the output's gradient
-    layouts,
-    # meta-parameters
-    NORMALIZED: tl.constexpr, ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr,
-    TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, VECTORS: tl.constexpr,
-    EXACT: tl.constexpr, WIDE: tl.constexpr,
+def norm_columns_backward_kernel(
+    # as in norm_backward_kernel, and the states of the rows, which the first step left
+    sources, columns, given, states, destination, parts, rows, cols, layouts,
+    MERGE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, NORMALIZED: tl.constexpr,
+    ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, SHARES: tl.constexpr,
+    VECTORS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of weight and bias alone, for rows of several tiles: of COLS columns, a share of the rows."""
+    """All gradients, once the sums of each row are known: COLS columns, and one of SHARES shares of the rows.
+
+    A program stays in its columns, so that it adds up what the rows give to weight and bias. It takes the
+    last rows first, of which the cache still holds some.
+    """
     layouts = transfer.known(layouts, DIVISORS)
-    col = rowwise.columns_from(tl.program_id(0) // SPLITS * COLS, COLS, WIDE)
+    rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
+    share = tl.program_id(0) % SHARES
+    col = rowwise.columns_from(tl.program_id(0) // SHARES * COLS, COLS, WIDE)
+    of_columns = rowwise.load_each(columns, col[None, :], col[None, :] < cols)
     of_weight = tl.zeros([ROWS, COLS], TYPE)
     of_bias = tl.zeros([ROWS, COLS], TYPE)
-    for number in range(tl.program_id(0) % SPLITS, tl.cdiv(rows, ROWS), SPLITS):
-        row = rowwise.rows_of_tile(number, ROWS, WIDE)
+    for number in range(share, tl.cdiv(rows, ROWS), SHARES):
+        row = rowwise.rows_of_tile(tl.cdiv(rows, ROWS) - 1 - number, ROWS, WIDE)
         of_rows = rowwise.load_each(given, row, row < rows)
         tiles, _ = rowwise.load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+        result = FINISH(rowwise.joined_states(states, row, rows, SPLITS, MERGE), cols, 0.0)
+        offsets, valid = rowwise.access(row, col, layouts[2], ACCESS, EXACT)
+        transfer.store(destination, offsets, APPLY(tiles, of_columns, of_rows, result), valid)
         of_weight += tiles[1] * NORMALIZED(tiles, of_rows)
         of_bias += tiles[1]
-    place = (tl.program_id(0) % SPLITS * VECTORS).to(col.dtype) * cols + col
+    place = (share * VECTORS).to(col.dtype) * cols + col
     transfer.store(parts, place, tl.sum(of_weight, 0), col < cols)
     if VECTORS > 1:
         transfer.store(parts, place + cols, tl.sum(of_bias, 0), col < cols)
@@ -329,9 +334,10 @@ SPLIT_COLS = 8192
 # 64 rows a program that joins states takes 254 registers (sm_90), with these 128.
 ACROSS_TILE, ACROSS_PER_UNIT = (32, 64), 8
 
-# A tile's elements where rows are shorter than that, and a warp's; of the shortest rows one warp's.
-FEWEST_ELEMENTS = 4096
-ELEMENTS_PER_WARP = 1024
+# A tile's elements where rows are shorter than that, as long as there are so many tiles for each compute
+# unit; and a warp's, but of up to four warps half as many. Tiles of the shortest rows are one warp's.
+FEWEST_ELEMENTS, FEWEST_TILES_PER_UNIT = 4096, 8
+ELEMENTS_PER_WARP, HALVED_WARPS = 1024, 4
 SHORT_COLS = 256
 
 # The gradients: rows of up to so many columns in one kernel, whose programs each add up the gradients of
@@ -341,9 +347,10 @@ BACKWARD_ELEMENTS = 1024
 BACKWARD_ELEMENTS_PER_WARP = 512
 BACKWARD_WARPS_PER_UNIT = 16
 
-# For longer rows a kernel of its own adds up: rows and columns of its tile, programs for each compute unit.
-WEIGHT_TILE = (16, 256)
-WEIGHT_PER_UNIT = 8
+# Longer rows are gone over twice: for their sums, in tiles of so many columns, and so many a warp; then by
+# columns, with so many programs for each compute unit.
+SUMS_COLS, SUMS_PER_WARP = 4096, 512
+COLUMNS_TILE, COLUMNS_WARPS, COLUMNS_PER_UNIT = (8, 512), 8, 8
 
 # Adding up what the programs left: programs and columns of a tile, whose rows are two sectors each.
 PARTS_TILE, PARTS_WARPS = (256, 16), 4
@@ -510,8 +517,10 @@ def _plan(
 ) -> Plan:
     is_whole = tile[1] >= view.cols
     if num_warps is None:
+        elements = math.prod(tile)
         each, most = (ELEMENTS_PER_WARP, rowwise.MOST_WARPS) if is_whole else (TILE_PER_WARP, TILE_WARPS)
-        num_warps = min(max(tile[0] * tile[1] // each, 1), most)
+        halved = min(2 * elements // each, HALVED_WARPS if tile[1] > SHORT_COLS else 1)
+        num_warps = min(max(elements // each, halved, 1), most)
     if splits is None and is_whole:
         splits = 1
     return rowwise.plan(
@@ -525,7 +534,8 @@ def default_tile(norm: str, view: Rows, compute_units: int) -> tuple[int, int]:
     """A program's rows and columns.
 
     Rows of up to :data:`MOST_WHOLE` columns: as a whole, several where they are short, so that a tile has
-    :data:`FEWEST_ELEMENTS`, or one warp's share of them. Longer ones: :data:`TILE_COLS` columns,
+    :data:`FEWEST_ELEMENTS`, if there are then :data:`FEWEST_TILES_PER_UNIT` for each compute unit; the
+    shortest as many as are one warp's share. Longer ones: :data:`TILE_COLS` columns,
     :data:`SPLIT_COLS` where rows are so few that they are split. Where rows, not columns, are neighbors in
     memory: :data:`ACROSS_TILE`.
     """
@@ -534,8 +544,12 @@ def default_tile(norm: str, view: Rows, compute_units: int) -> tuple[int, int]:
         rows = min(rows, ACROSS_TILE[0])
         return rows, min(cols, math.prod(ACROSS_TILE) // rows)
     if cols <= MOST_WHOLE:
-        elements = ELEMENTS_PER_WARP if cols <= SHORT_COLS else FEWEST_ELEMENTS
-        return min(rows, max(elements // cols, 1)), cols
+        if cols <= SHORT_COLS:
+            return min(rows, max(ELEMENTS_PER_WARP // cols, 1)), cols
+        rows = min(rows, max(FEWEST_ELEMENTS // cols, 1))
+        while rows > 1 and triton.cdiv(view.rows, rows) < FEWEST_TILES_PER_UNIT * compute_units:
+            rows //= 2
+        return rows, cols
     is_split = view.rows < rowwise.FEWEST_PER_UNIT * compute_units and cols > 2 * SPLIT_COLS
     return 1, SPLIT_COLS if is_split else TILE_COLS[norm]
 
@@ -582,9 +596,9 @@ def launch_backward(
         weight: as in the forward pass; None for none.
         results: the statistics that :func:`launch` gave, contiguous.
         vectors: how many of weight and bias want a gradient: 0, 1 or 2; None for 1 where there is a weight.
-        fused: all in one pass over the rows, or the gradient of x and the others by kernels of their own.
-            None: fused for rows of up to :data:`MOST_FUSED` columns that are neighbors in memory. The
-            gradient of x alone is never fused.
+        fused: all in one pass over the rows; or in two, of which the first finds the sums of each row. None:
+            fused for rows of up to :data:`MOST_FUSED` columns that are neighbors in memory. Of no use for the
+            gradient of x alone.
         compute_units: of the device to plan for; None for this one.
 
     Returns:
@@ -657,40 +671,39 @@ def run_backward(
     return outputs
 
 
-class _Plans(NamedTuple):
-    """How programs share a backward pass.
-
-    Attributes:
-        is_fused: all in one kernel.
-        of_x: for the gradient of x, or for all.
-        parts: programs that each add to the gradients of weight and bias.
-    """
-
-    is_fused: bool
-    of_x: Plan
-    parts: int
+def _plan_fused(view: Rows, itemsize: int, compute_units: int) -> Plan:
+    """Programs that take several tiles of whole rows each."""
+    cols = triton.next_power_of_2(view.cols)
+    rows = min(max(BACKWARD_ELEMENTS // cols, 1), triton.next_power_of_2(view.rows))
+    warps = min(max(rows * cols // BACKWARD_ELEMENTS_PER_WARP, 1), TILE_WARPS)
+    programs = max(BACKWARD_WARPS_PER_UNIT // warps, 1) * compute_units
+    return rowwise.plan(
+        view, itemsize, (rows, cols), splits=1, programs=min(programs, triton.cdiv(view.rows, rows)),
+        num_warps=warps, compute_units=compute_units,
+    )  # fmt: skip
 
 
-def _plan_backward(
-    norm: str, view: Rows, itemsize: int, vectors: int, fused: bool | None, compute_units: int | None
-) -> _Plans:
-    units = rowwise.units_of(compute_units)
-    whole = triton.next_power_of_2(view.cols)
-    if fused is None:
-        fused = whole <= MOST_FUSED[norm] and view.are_cols_neighbors
-    if not fused or not vectors:
-        tile = default_tile(norm, view, units)
-        beside = triton.cdiv(view.cols, WEIGHT_TILE[1])
-        splits = min(triton.cdiv(view.rows, WEIGHT_TILE[0]), max(WEIGHT_PER_UNIT * units // beside, 1))
-        return _Plans(False, _plan(view, itemsize, tile, compute_units=compute_units), splits)
-    rows = min(max(BACKWARD_ELEMENTS // whole, 1), triton.next_power_of_2(view.rows))
-    warps = min(max(rows * whole // BACKWARD_ELEMENTS_PER_WARP, 1), TILE_WARPS)
-    programs = max(BACKWARD_WARPS_PER_UNIT // warps, 1) * units
-    programs = min(programs, triton.cdiv(view.rows, rows))
-    plan = rowwise.plan(
-        view, itemsize, (rows, whole), splits=1, programs=programs, num_warps=warps, compute_units=units
+def _plan_sums(view: Rows, itemsize: int, compute_units: int) -> Plan:
+    """The plan of the first step, for the sums of each row."""
+    rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
+    if view.are_cols_neighbors:
+        tile, per_unit = (1, min(cols, SUMS_COLS)), rowwise.SPLIT_PER_UNIT
+    else:
+        rows = min(rows, ACROSS_TILE[0])
+        tile, per_unit = (rows, min(cols, math.prod(ACROSS_TILE) // rows)), ACROSS_PER_UNIT
+    warps = min(max(math.prod(tile) // SUMS_PER_WARP, 1), rowwise.MOST_WARPS)
+    return rowwise.plan(
+        view, itemsize, tile, num_warps=warps, compute_units=compute_units, split_per_unit=per_unit
     )
-    return _Plans(True, plan, programs)
+
+
+def _plan_columns(view: Rows, plan: Plan, compute_units: int) -> tuple[Plan, int]:
+    """The plan of the second step, by columns, behind that of the sums; and shares of the rows."""
+    rows, cols = COLUMNS_TILE if view.are_cols_neighbors else ACROSS_TILE
+    beside = triton.cdiv(view.cols, cols)
+    shares = max(COLUMNS_PER_UNIT * compute_units // beside, 1)
+    shares = min(shares, triton.cdiv(view.rows, rows))
+    return plan._replace(rows=rows, cols=cols, programs=beside * shares, num_warps=COLUMNS_WARPS), shares
 
 
 def _statistics_dtype(x: torch.Tensor) -> torch.dtype:
@@ -712,42 +725,51 @@ def _make_backward(
     outputs = tensors[len(tensors) - 1 - vectors :]
     given, columns = tensors[:results], tensors[results : len(tensors) - 1 - vectors]
     dims = frozenset(range(x.dim() - rank, x.dim()))
-    views = rows_of(x.shape, tuple(t.stride() for t in (x, gradient, outputs[0])), dims)
-    rows, cols = views[0].rows, views[0].cols
-    plans = _plan_backward(norm, views[0], x.element_size(), vectors, fused, compute_units)
+    view = rows_of(x.shape, (x.stride(),), dims)[0]
+    units, itemsize = rowwise.units_of(compute_units), x.element_size()
     operator = NORMS[norm].backward
     work = Work(
         FLOPS[f"{norm}_backward"] * x.numel(),
         sum(distinct_elements(t) * t.element_size() for t in (x, gradient, *tensors)),
     )
-    parts = torch.empty((plans.parts, vectors, cols), dtype=_statistics_dtype(x), device=x.device)
-    if plans.is_fused:
-        meta = _backward_meta(norm, views, (x, gradient, outputs[0]), plans.of_x, vectors)
-        meta |= {"WHOLE": operator.whole, "FINISH": operator.finish, "APPLY": operator.apply}
-        layouts = tuple(each.layout for each in views)
-        arguments = ((x, gradient), columns, given, outputs[0], parts, rows, cols, layouts)
-        steps = [Step(norm_backward_kernel, (plans.parts,), arguments, meta)]
+    prepared = partial(
+        rowwise.prepared, operator, (x, gradient), outputs[0], dims, columns=columns, given=given
+    )
+    meta = {"FINISH": operator.finish, "APPLY": operator.apply}
+    meta |= {"NORMALIZED": NORMS[norm].normalized, "VECTORS": vectors}
+    if not vectors:
+        plan = _plan(view, itemsize, default_tile(norm, view, units), compute_units=compute_units)
+        return rowwise.launch(
+            operator, (x, gradient), outputs[0], dims, plan, columns=columns, given=given, work=work
+        )
+    if fused is None:
+        fused = triton.next_power_of_2(view.cols) <= MOST_FUSED[norm] and view.are_cols_neighbors
+    if fused:
+        plan = _plan_fused(view, itemsize, units)
+        call = prepared(plan)
+        parts = _parts(plan.programs, vectors, view, x)
+        arguments = (*call.read, outputs[0], parts, *call.sizes)
+        meta |= call.meta | {"WHOLE": operator.whole}
+        steps = [Step(norm_backward_kernel, (plan.programs,), arguments, meta)]
         spaces = [parts]
     else:
-        of_x = rowwise.launch(
-            operator, (x, gradient), outputs[0], dims, plans.of_x, columns=columns, given=given
-        )
-        steps, spaces = [*of_x.steps], [*of_x.workspaces]
-        if vectors:
-            plan = plans.of_x._replace(rows=WEIGHT_TILE[0], cols=WEIGHT_TILE[1], num_warps=rowwise.MOST_WARPS)
-            meta = _backward_meta(norm, views[:2], (x, gradient), plan, vectors) | {"SPLITS": plans.parts}
-            programs = triton.cdiv(cols, plan.cols) * plans.parts
-            layouts = tuple(each.layout for each in views[:2])
-            steps.append(
-                Step(
-                    norm_weight_backward_kernel, (programs,),
-                    ((x, gradient), given, parts, rows, cols, layouts), meta,
-                )
-            )  # fmt: skip
-            spaces.append(parts)
-    if vectors:
-        steps.append(_sum_of_parts(parts, outputs[1:]))
+        plan = _plan_sums(view, itemsize, units)
+        states, first = rowwise.states_step(operator, prepared(plan), x, plan)
+        splits = plan.splits
+        plan, shares = _plan_columns(view, plan, units)
+        call = prepared(plan)
+        parts = _parts(shares, vectors, view, x)
+        arguments = (*call.read, states, outputs[0], parts, *call.sizes)
+        meta |= call.meta | {"MERGE": operator.merge, "SPLITS": splits, "SHARES": shares}
+        steps = [first, Step(norm_columns_backward_kernel, (plan.programs,), arguments, meta)]
+        spaces = [*states, parts]
+    steps.append(_sum_of_parts(parts, outputs[1:]))
     return Launch(tuple(steps), outputs, work=work, workspaces=tuple(spaces))
+
+
+def _parts(programs: int, vectors: int, view: Rows, x: torch.Tensor) -> torch.Tensor:
+    """Where programs leave what they add to the gradients of weight and bias."""
+    return torch.empty((programs, vectors, view.cols), dtype=_statistics_dtype(x), device=x.device)
 
 
 def _sum_of_parts(parts: torch.Tensor, outputs: Sequence[torch.Tensor]) -> Step:
@@ -763,23 +785,3 @@ def _sum_of_parts(parts: torch.Tensor, outputs: Sequence[torch.Tensor]) -> Step:
     }
     grid = (triton.cdiv(cols, PARTS_TILE[1]), vectors)
     return Step(sum_of_parts_kernel, grid, (parts, tuple(outputs), programs, cols), meta)
-
-
-def _backward_meta(
-    norm: str, views: Sequence[Rows], tensors: Sequence[torch.Tensor], plan: Plan, vectors: int
-) -> dict[str, Any]:
-    x = tensors[0]
-    padded = max(views[0].rows + plan.rows, views[0].cols + plan.cols)
-    return {
-        "NORMALIZED": NORMS[norm].normalized,
-        "ACCESS": transfer.strided,
-        "DIVISORS": sum((v.divisors(t.element_size()) for v, t in zip(views, tensors, strict=True)), ()),
-        "FILLS": (0.0, 0.0),
-        "TYPE": tl.float64 if x.dtype == torch.float64 else tl.float32,
-        "ROWS": plan.rows,
-        "COLS": plan.cols,
-        "VECTORS": vectors,
-        "EXACT": views[0].rows % plan.rows == 0 and views[0].cols % plan.cols == 0,
-        "WIDE": any(view.is_wide(padded) for view in views),
-        "num_warps": plan.num_warps,
-    }

@@ -32,9 +32,8 @@ from workbench.kernels.tile import reduce, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
 
-# A tile's bytes: eight accesses of 16 bytes in flight for each of 256 lanes. H200, 1 GiB of fp16 rows in a
-# CUDA graph: 4.4 TB/s, with half of it 3.8; by events 3.2, which is not understood yet.
-TILE_BYTES = 32768
+# A tile's elements. H200, 1 GiB of fp16 rows: 4.4 TB/s with 4096, 3.2 with 16384; of fp32 rows, 4.4 each.
+TILE_ELEMENTS = 4096
 
 # Where rows are neighbors in memory: a tile's rows and columns. With indices, 16 bytes of rows for each of
 # 256 lanes, so that each lane has all columns of its rows. H200, 8192 x 8192 and 1 GiB of fp16: 3.5 and 4.1
@@ -317,7 +316,7 @@ def _plan(
 def default_tile(view: Rows, itemsize: int, has_index: bool, compute_units: int) -> tuple[int, int]:
     """A program's rows and columns.
 
-    Where columns are neighbors in memory: :data:`TILE_BYTES` of them, or all there are and then rows, as
+    Where columns are neighbors in memory: :data:`TILE_ELEMENTS` of them, or all there are and then rows, as
     long as there are :data:`rowwise.FEWEST_PER_UNIT` tiles for each compute unit. Where rows are neighbors: a
     long run of them, so that each lane has all columns of the tile and pages of memory stay open, shorter
     where rows and columns would not make so many programs of eight tiles each.
@@ -327,12 +326,11 @@ def default_tile(view: Rows, itemsize: int, has_index: bool, compute_units: int)
         has_index: the reduction keeps indices.
         compute_units: of the device.
     """
-    most = TILE_BYTES // itemsize
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     fewest = rowwise.FEWEST_PER_UNIT * compute_units
     if view.are_cols_neighbors:
-        cols = min(cols, most)
-        rows = min(rows, most // cols)
+        cols = min(cols, TILE_ELEMENTS)
+        rows = min(rows, TILE_ELEMENTS // cols)
         while rows > 1 and triton.cdiv(view.rows, rows) < fewest:
             rows //= 2
         return rows, cols

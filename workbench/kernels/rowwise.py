@@ -168,10 +168,7 @@ def apply_states_kernel(
     last = tl.num_programs(0) - 1 - tl.program_id(0)
     number, split = last // SPLITS, last % SPLITS
     row = rows_of_tile(number, ROWS, WIDE)
-    state = load_each(states, row * SPLITS, row < rows)
-    for part in tl.static_range(1, SPLITS):
-        state = reduce.combine(state, load_each(states, row * SPLITS + part, row < rows), MERGE)
-    result = FINISH(state, cols, parameter)
+    result = FINISH(joined_states(states, row, rows, SPLITS, MERGE), cols, parameter)
     if split == 0:
         store_each(results, row, result, row < rows)
     apply_to_row(
@@ -179,6 +176,15 @@ def apply_states_kernel(
         split * span, min(split * span + span, cols), cols, layouts,
         APPLY, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE,
     )  # fmt: skip
+
+
+@triton.jit
+def joined_states(states, row, rows, SPLITS: tl.constexpr, MERGE: tl.constexpr):
+    """The states of rows, joined from those of their splits."""
+    state = load_each(states, row * SPLITS, row < rows)
+    for part in tl.static_range(1, SPLITS):
+        state = reduce.combine(state, load_each(states, row * SPLITS + part, row < rows), MERGE)
+    return state
 
 
 @triton.jit
@@ -412,12 +418,63 @@ def launch(
         parameter: the operator's scalar.
         work: FLOPs and least bytes.
     """
+    call = prepared(operator, sources, output, dims, plan, columns, given)
+    end = {"FINISH": operator.finish, "APPLY": operator.apply}
+    outputs = (output, *results)
+    if plan.splits == 1:
+        kernel, begin = rowwise_tiles_kernel, _kept_of_tiles(operator)
+        if plan.cols >= call.views[0].cols:
+            kernel, begin = (
+                rowwise_kernel,
+                {
+                    "WHOLE": operator.whole,
+                    "LATE": plan.rows * plan.cols >= LATE_ELEMENTS,
+                    "ONCE": plan.programs * plan.rows >= call.views[0].rows,
+                },
+            )
+        arguments = (*call.read, output, tuple(results), *call.sizes, parameter)
+        return Launch(
+            (Step(kernel, (plan.programs,), arguments, call.meta | begin | end),), outputs, work=work
+        )
+    states, first = states_step(operator, call, output, plan)
+    second = Step(
+        apply_states_kernel, first.grid,
+        (*call.read, states, output, tuple(results), *call.sizes, parameter),
+        call.meta | {"SPLITS": plan.splits, "MERGE": operator.merge} | end,
+    )  # fmt: skip
+    return Launch((first, second), outputs, work=work, workspaces=states)
+
+
+class Prepared(NamedTuple):
+    """What every kernel of a row operator is given.
+
+    Attributes:
+        views: rows and columns of each source, and last of the output.
+        read: the tensors that are read: sources, columns, given.
+        sizes: rows, cols, layouts.
+        meta: meta-parameters.
+    """
+
+    views: tuple[Rows, ...]
+    read: tuple[tuple[torch.Tensor, ...], ...]
+    sizes: tuple[Any, ...]
+    meta: dict[str, Any]
+
+
+def prepared(
+    operator: Operator,
+    sources: Sequence[torch.Tensor],
+    output: torch.Tensor,
+    dims: frozenset[int],
+    plan: Plan,
+    columns: Sequence[torch.Tensor],
+    given: Sequence[torch.Tensor],
+) -> Prepared:
+    """What every kernel is given; arguments as those of :func:`launch`."""
     tensors = (*sources, output)
     views = rows_of(output.shape, tuple(t.stride() for t in tensors), dims)
     view = views[0]
     padded = max(view.rows + plan.rows, view.cols + plan.splits * plan.cols, view.rows * plan.splits)
-    read = (tuple(sources), tuple(columns), tuple(given))
-    sizes = (view.rows, view.cols, tuple(each.layout for each in views))
     meta = {
         "ACCESS": transfer.strided,
         "DIVISORS": sum((v.divisors(t.element_size()) for v, t in zip(views, tensors, strict=True)), ()),
@@ -431,34 +488,22 @@ def launch(
     }
     if device.current().kind == "cuda" and plan.rows * plan.cols >= MOST_PER_LANE * 32 * plan.num_warps:
         meta["maxnreg"] = REGISTERS  # an option of NVIDIA's compiler alone
-    begin = {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
-    end = {"FINISH": operator.finish, "APPLY": operator.apply}
-    outputs = (output, *results)
-    if plan.splits == 1:
-        kernel, begin = rowwise_tiles_kernel, begin
-        if plan.cols >= view.cols:
-            kernel, begin = (
-                rowwise_kernel,
-                {
-                    "WHOLE": operator.whole,
-                    "LATE": plan.rows * plan.cols >= LATE_ELEMENTS,
-                    "ONCE": plan.programs * plan.rows >= view.rows,
-                },
-            )
-        step = Step(
-            kernel, (plan.programs,), (*read, output, tuple(results), *sizes, parameter), meta | begin | end
-        )
-        return Launch((step,), outputs, work=work)
-    states = workspaces(operator.parts, output, view.rows, plan)
-    meta["SPLITS"] = plan.splits
-    programs = (triton.cdiv(view.rows, plan.rows) * plan.splits,)
-    first = Step(row_states_kernel, programs, (*read, states, *sizes), meta | begin)
-    meta["MERGE"] = operator.merge
-    second = Step(
-        apply_states_kernel, programs,
-        (*read, states, output, tuple(results), *sizes, parameter), meta | end,
-    )  # fmt: skip
-    return Launch((first, second), outputs, work=work, workspaces=states)
+    read = (tuple(sources), tuple(columns), tuple(given))
+    return Prepared(views, read, (view.rows, view.cols, tuple(each.layout for each in views)), meta)
+
+
+def states_step(
+    operator: Operator, call: Prepared, like: torch.Tensor, plan: Plan
+) -> tuple[tuple[torch.Tensor, ...], Step]:
+    """Where the states of each split of each row are left, [rows, splits] each; and the step that does so."""
+    states = workspaces(operator.parts, like, call.views[0].rows, plan)
+    programs = triton.cdiv(call.views[0].rows, plan.rows) * plan.splits
+    meta = call.meta | _kept_of_tiles(operator) | {"SPLITS": plan.splits}
+    return states, Step(row_states_kernel, (programs,), (*call.read, states, *call.sizes), meta)
+
+
+def _kept_of_tiles(operator: Operator) -> dict[str, Any]:
+    return {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
 
 
 def workspaces(parts: int, like: torch.Tensor, rows: int, plan: Plan) -> tuple[torch.Tensor, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,15 @@ def once(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
     if not torch.is_grad_enabled():
         return compute(*tensors)
     return _Once.apply(compute, *tensors)  # type: ignore[no-untyped-call]  # torch does not type it
+
+
+def follow_the_first(ctx: Any, results: Sequence[torch.Tensor]) -> None:
+    """Of several results, only the first has a gradient; zeros for the others would cost a kernel each.
+
+    Its gradient can be None then: it is where whatever came after it had none to give.
+    """
+    ctx.mark_non_differentiable(*results[1:])
+    ctx.set_materialize_grads(False)
 
 
 class _Once(torch.autograd.Function):

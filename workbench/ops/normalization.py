@@ -17,7 +17,7 @@ from workbench.errors import (
 )
 from workbench.kernels import normalization
 from workbench.ops.arguments import check_operand, check_plain, in_float32, is_autocast, is_followed
-from workbench.ops.gradients import once
+from workbench.ops.gradients import follow_the_first, once
 
 
 def layer_norm(
@@ -169,12 +169,14 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
         input, weight, _, norm, rank, _ = inputs
-        ctx.mark_non_differentiable(*output[1:])
+        follow_the_first(ctx, output)
         ctx.save_for_backward(input, weight, *output[1:])
         ctx.compute = partial(_run_backward, norm=norm, rank=rank)
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        if grads[0] is None:
+            return (None,) * 6
         input, weight, *results = ctx.saved_tensors
         vectors = 2 if ctx.needs_input_grad[2] else int(ctx.needs_input_grad[1])
         compute = partial(ctx.compute, vectors=vectors)

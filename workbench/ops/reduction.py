@@ -30,7 +30,7 @@ from workbench.ops.arguments import (
     kind_of,
 )
 from workbench.ops.elementwise import on_one_device
-from workbench.ops.gradients import once
+from workbench.ops.gradients import follow_the_first, once
 
 Dims = int | Sequence[int] | None
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -508,11 +508,13 @@ class _Followed(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         _, ctx.derive, *tensors = inputs
         results = output if isinstance(output, tuple) else (output,)
-        ctx.mark_non_differentiable(*results[1:])
+        follow_the_first(ctx, results)
         ctx.save_for_backward(*tensors, *results)
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        if grads[0] is None:
+            return (None,) * len(ctx.needs_input_grad)
         return None, None, *once(ctx.derive, grads[0], *ctx.saved_tensors)
 
 

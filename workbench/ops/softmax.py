@@ -28,7 +28,7 @@ from workbench.ops.arguments import (
     is_autocast,
     is_followed,
 )
-from workbench.ops.gradients import once
+from workbench.ops.gradients import follow_the_first, once
 
 _SUPPORTED = frozenset(rows.SUPPORTED)
 _HALVES = (torch.float16, torch.bfloat16)
@@ -362,14 +362,16 @@ class _CrossEntropy(torch.autograd.Function):
         input, target, weight, dim, ignore_index, _, smoothing = inputs
         if weight is not None and ctx.needs_input_grad[2]:
             raise TensorMismatchError("weight", "it requires a gradient", "Give weight.detach().")
-        ctx.mark_non_differentiable(*output[1:])
+        follow_the_first(ctx, output)
         ctx.save_for_backward(input, target, weight, *output[1:])
         ctx.compute = partial(
             _run_cross_entropy_backward, dim=dim, ignore_index=ignore_index, smoothing=smoothing
         )
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        if grads[0] is None:
+            return (None,) * 7
         input, target, weight, *known = ctx.saved_tensors
         return once(ctx.compute, input, target, weight, grads[0], *known), *(None,) * 6
 
