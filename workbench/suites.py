@@ -49,8 +49,9 @@ WORKBENCH, COMPILER = "workbench", "torch.compile"
 # Elements of a row operator's problem that is measured live.
 _MOST_QUICK = 2**26
 
-# Launched in a row when a launch's overhead is measured: few enough for the longest problems' queue.
-_CALLS = 50
+# Launched in a row when a launch's overhead is measured: few enough for the longest problems' queue; and how
+# often.
+_CALLS, _BATCHES = 50, 8
 
 # Where kernels are interpreted, more would take minutes: a product of 512^3, three vectors of 2^18 elements.
 _MOST_INTERPRETED = Work(flops=2 * 512**3, bytes=2**22)
@@ -493,7 +494,9 @@ def _measure_case(
         config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
         if case.mode == "cuda_graph" or ("rows" in case.case and device.current().is_gpu):
             for name, function in candidates.items():
-                config[name]["launch_us"] = round(launch_overhead(function, calls=_CALLS), 3)
+                config[name]["launch_us"] = round(
+                    launch_overhead(function, calls=_CALLS, batches=_BATCHES), 3
+                )
         measured = time_together(candidates, work=operator.work(case.dtype, case.case), mode=case.mode)
         if name_kernels:
             for name, function in candidates.items():

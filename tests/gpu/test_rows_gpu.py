@@ -185,7 +185,11 @@ def test_what_is_no_number(name: str) -> None:
     tensors = given(name, x)
     how: dict[str, Any] = {"reduction": "none"} if name == "cross_entropy" else {}
     ours = called(lambda *args: getattr(ops, name)(*args, **how), name, tensors, 1)
-    torchs = called(lambda *args: TORCHS[name](*args, **how), name, tensors, 1)
+    if name == "rms_norm":  # of a row with an infinity, torch 2.11 gives NaN or 0 as its length is divisible
+        squares = tensors[0].square().mean(1, keepdim=True) + torch.finfo(torch.float32).eps
+        torchs = tensors[0] * squares.rsqrt() * tensors[1]
+    else:
+        torchs = called(lambda *args: TORCHS[name](*args, **how), name, tensors, 1)
     torch.testing.assert_close(ours, torchs, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
@@ -199,12 +203,12 @@ def test_gradient_of_an_infinite_logsumexp() -> None:
     torch.testing.assert_close(got.cpu(), want, equal_nan=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", TORCHS)
 def test_under_autocast_in_float32(name: str, dtype: torch.dtype) -> None:
     """Written out, since versions of torch differ in what they widen, and where within cross_entropy."""
     tensors = given(name, laid(RAGGED, "dense").to(dtype))
-    widened = [t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors]
+    widened = [t.float() if t.is_floating_point() else t for t in tensors]
     with torch.autocast("cuda", dtype=torch.bfloat16):
         ours = result_and_gradients(getattr(ops, name), name, tensors, 1, dtype)
     torchs, exact = (
@@ -214,6 +218,15 @@ def test_under_autocast_in_float32(name: str, dtype: torch.dtype) -> None:
     followed = [t for t in tensors if t.is_floating_point()]
     for got, wide, right, leaf in zip(ours[1:], torchs[1:], exact[1:], followed, strict=True):
         assert_right(got, wide.to(leaf.dtype), right)
+
+
+@pytest.mark.parametrize("name", TORCHS)
+def test_autocast_leaves_float64(name: str) -> None:
+    tensors = given(name, laid(RAGGED, "dense").double())
+    plain = result_and_gradients(getattr(ops, name), name, tensors, 1, torch.float64)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        ours = result_and_gradients(getattr(ops, name), name, tensors, 1, torch.float64)
+    assert all(torch.equal(bits(a), bits(b)) for a, b in zip(ours, plain, strict=True))
 
 
 @pytest.mark.parametrize("name", ALONG_A_DIMENSION)

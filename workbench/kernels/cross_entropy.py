@@ -260,7 +260,7 @@ def launch(
     plan = rowwise.plan(
         view, scores.element_size(), shape, splits=splits, programs=programs, num_warps=num_warps,
         compute_units=compute_units,
-        split_per_unit=rowwise.SPLIT_PER_UNIT if view.are_cols_neighbors else softmax.ACROSS_PER_UNIT,
+        split_per_unit=rowwise.SPLIT_PER_UNIT if view.are_cols_neighbors else softmax.FORWARD.across_per_unit,
     )  # fmt: skip
     work = Work(FLOPS * scores.numel(), _bytes(scores, targets, *weights, *results))
     sizes = (view.rows, view.cols, (view.layout,))

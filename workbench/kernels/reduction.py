@@ -327,13 +327,10 @@ def default_tile(view: Rows, itemsize: int, has_index: bool, compute_units: int)
         compute_units: of the device.
     """
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
-    fewest = rowwise.FEWEST_PER_UNIT * compute_units
     if view.are_cols_neighbors:
         cols = min(cols, TILE_ELEMENTS)
         rows = min(rows, TILE_ELEMENTS // cols)
-        while rows > 1 and triton.cdiv(view.rows, rows) < fewest:
-            rows //= 2
-        return rows, cols
+        return rowwise.enough_tiles(view, rows, rowwise.FEWEST_PER_UNIT * compute_units), cols
     if has_index:
         return min(rows, INDEX_RUN_BYTES // itemsize), min(cols, INDEX_RUN_COLS)
     rows = min(rows, RUN_ROWS)

@@ -303,6 +303,13 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int]:
     return check_power_of_two("tile[0]", tile[0]), check_power_of_two("tile[1]", tile[1])
 
 
+def enough_tiles(view: Rows, rows: int, fewest: int) -> int:
+    """`rows` of a tile, halved as long as there would be fewer tiles than `fewest`."""
+    while rows > 1 and triton.cdiv(view.rows, rows) < fewest:
+        rows //= 2
+    return rows
+
+
 def units_of(compute_units: int | None) -> int:
     """The compute units to plan for; None for this device's."""
     return (

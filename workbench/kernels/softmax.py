@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import triton
@@ -158,18 +160,34 @@ OPERATORS = {
     "log_softmax_backward": Operator(*_GRADIENTS, log_softmax_gradient, (0.0, 0.0), 1),
 }
 
-# Rows of up to so many columns are taken as a whole by one program, 8 warps at most; longer ones in tiles of
-# as many. H200, 4096 rows of 16384 halves: 3.7 TB/s as a whole, 2.9 in tiles of 8192.
+# Rows of up to so many columns are taken as a whole by one program; longer ones in tiles of as many. H200,
+# 4096 rows of 16384 halves: 3.7 TB/s as a whole, 2.9 in tiles of 8192.
 MOST_WHOLE = 16384
 
-# A tile's elements where rows are shorter than that, and a warp's.
-FEWEST_ELEMENTS = 1024
-ELEMENTS_PER_WARP = 1024
-
-# Columns of a tile of rows that are split over programs. The tile of rows that are neighbors in memory, and
-# programs for each compute unit.
+# Columns of a tile of rows that are split over programs. The tile of rows that are neighbors in memory.
 SPLIT_COLS = 8192
-ACROSS_TILE, ACROSS_PER_UNIT = (128, 32), 8
+ACROSS_TILE = (128, 32)
+
+
+class Tuning(NamedTuple):
+    """What is best for operators of one source, or of two.
+
+    Attributes:
+        fewest_elements: of a tile, where rows are shorter than that.
+        per_warp, most_warps: elements of a warp, and warps of a program.
+        across_per_unit: programs for each compute unit, where rows that are neighbors in memory are split.
+    """
+
+    fewest_elements: int
+    per_warp: int
+    most_warps: int
+    across_per_unit: int
+
+
+# H200, gradient of 4096 x 16384 halves: 4.1 TB/s with 16 warps, 3.9 with 8; along dim 0 of 8192 x 8192: 2.5
+# with 4 programs for each compute unit, 2.3 with 8, where softmax itself has 1.9 with 8, 1.6 with 4.
+FORWARD = Tuning(1024, 1024, 8, 8)
+BACKWARD = Tuning(2048, 256, 16, 4)
 
 FLOPS = {"softmax": 5, "log_softmax": 5, "softmax_backward": 4, "log_softmax_backward": 4}
 
@@ -266,9 +284,10 @@ def launch(
     dims = _columns((_checked_dim(dim, x.dim()),), x.dim())
     view = rows_of(x.shape, (x.stride(),), dims)[0]
     units = rowwise.units_of(compute_units)
-    shape = default_tile(view, units) if tile is None else rowwise.checked_tile(tile)
+    tuning = FORWARD if len(sources) == 1 else BACKWARD
+    shape = default_tile(view, units, tuning) if tile is None else rowwise.checked_tile(tile)
     plan = _plan(
-        view, x.element_size(), shape, splits=splits, programs=programs, num_warps=num_warps,
+        view, x.element_size(), shape, tuning, splits=splits, programs=programs, num_warps=num_warps,
         compute_units=compute_units,
     )  # fmt: skip
     chosen = (OPERATORS if view.are_cols_neighbors else ACROSS)[operator]
@@ -295,6 +314,7 @@ def _plan(
     view: Rows,
     itemsize: int,
     tile: tuple[int, int],
+    tuning: Tuning = FORWARD,
     *,
     splits: int | None = None,
     programs: int | None = None,
@@ -302,29 +322,31 @@ def _plan(
     compute_units: int | None = None,
 ) -> Plan:
     if num_warps is None:
-        num_warps = min(max(tile[0] * tile[1] // ELEMENTS_PER_WARP, 1), rowwise.MOST_WARPS)
+        num_warps = min(max(math.prod(tile) // tuning.per_warp, 1), tuning.most_warps)
     if splits is None and tile[1] >= view.cols:
         splits = 1
     return rowwise.plan(
         view, itemsize, tile, splits=splits, programs=programs, num_warps=num_warps,
         compute_units=compute_units,
-        split_per_unit=rowwise.SPLIT_PER_UNIT if view.are_cols_neighbors else ACROSS_PER_UNIT,
+        split_per_unit=rowwise.SPLIT_PER_UNIT if view.are_cols_neighbors else tuning.across_per_unit,
     )  # fmt: skip
 
 
-def default_tile(view: Rows, compute_units: int) -> tuple[int, int]:
+def default_tile(view: Rows, compute_units: int, tuning: Tuning = FORWARD) -> tuple[int, int]:
     """A program's rows and columns.
 
     Rows of up to :data:`MOST_WHOLE` columns: as a whole, several where they are short, so that a tile has
-    :data:`FEWEST_ELEMENTS`. Longer ones: :data:`MOST_WHOLE` columns, :data:`SPLIT_COLS` where rows are so
-    few that they are split. Where rows, not columns, are neighbors in memory: :data:`ACROSS_TILE`.
+    `tuning.fewest_elements`, if there are then :data:`rowwise.FEWEST_PER_UNIT` for each compute unit. Longer
+    ones: :data:`MOST_WHOLE` columns, :data:`SPLIT_COLS` where rows are so few that they are split. Where
+    rows, not columns, are neighbors in memory: :data:`ACROSS_TILE`.
     """
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     if not view.are_cols_neighbors:
         rows = min(rows, ACROSS_TILE[0])
         return rows, min(cols, ACROSS_TILE[0] * ACROSS_TILE[1] // rows)
     if cols <= MOST_WHOLE:
-        return min(rows, max(FEWEST_ELEMENTS // cols, 1)), cols
+        rows = min(rows, max(tuning.fewest_elements // cols, 1))
+        return rowwise.enough_tiles(view, rows, rowwise.FEWEST_PER_UNIT * compute_units), cols
     return 1, SPLIT_COLS if view.rows < rowwise.FEWEST_PER_UNIT * compute_units else MOST_WHOLE
 
 
