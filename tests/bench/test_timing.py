@@ -146,7 +146,7 @@ def test_events_are_triton_s_with_all_single_times(monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("pretended_gpu")
 def test_a_graph_is_captured_with_no_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     def do_bench_cudagraph(fn: Callable[[], object], *, rep: float, return_mode: str) -> list[float]:
-        assert (rep, return_mode, gc.isenabled()) == (20, "all", False)
+        assert (rep, return_mode, gc.isenabled()) == (10, "all", False)
         fn()
         return [0.5] * 10
 

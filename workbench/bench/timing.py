@@ -345,8 +345,8 @@ def _events(warmup_ms: float, rep_ms: float) -> Timer:
 
 
 def _cuda_graph(warmup_ms: float, rep_ms: float) -> Timer:
-    # It warms up by itself and replays its graph ten times, so its `rep` is the time of one replay. Of less, one
-    # would time the graph's own launch, some 10 us; of more, capturing calls takes longer than replaying them.
+    # It warms up by itself and replays its graph ten times, so its `rep` is the time of one replay. Of less,
+    # one would time the graph's own launch, some 10 us; of more, capturing the calls would take longer.
     rep = max(5.0, rep_ms / 10)
 
     def times(function: Callable[[], object]) -> Sequence[float]:
