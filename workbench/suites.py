@@ -46,8 +46,9 @@ from workbench.runtime.worker import end_with_parent
 
 WORKBENCH, COMPILER = "workbench", "torch.compile"
 
-# Elements of a row operator's problem that is measured live.
-_MOST_QUICK = 2**26
+# Elements of a row operator's problem that a GPU is done with before a CPU has launched the next; and of one
+# that is measured live.
+_MOST_SHORT, _MOST_QUICK = 2**25, 2**26
 
 # Launched in a row when a launch's overhead is measured: few enough for the longest problems' queue; and how
 # often.
@@ -632,31 +633,24 @@ def _permuted(
     return Case("permute_copy", dtype, case, (WORKBENCH, "torch", *more), mode)
 
 
-def _rows(
-    op: str,
-    rows: int,
-    cols: int,
-    dtype: str,
-    *more: str,
-    dim: int = -1,
-    mode: Literal["events", "cuda_graph"] = "events",
-) -> Case:
+def _rows(op: str, rows: int, cols: int, dtype: str, *more: str, dim: int = -1) -> Case:
+    """One problem of a row operator, with rungs of its ladder.
+
+    What takes less time than launching it is measured in a CUDA graph: problems of up to some 64 MiB, and
+    gradients, which autograd takes 0.1 ms to launch.
+    """
     providers = (WORKBENCH, "torch", "torch.compile", *(f"{WORKBENCH}:{rung}" for rung in more))
+    is_short = rows * cols <= _MOST_SHORT or op.endswith("_backward")
+    mode: Literal["events", "cuda_graph"] = "cuda_graph" if is_short else "events"
     return Case(op, dtype, {"rows": rows, "cols": cols, "dim": dim}, providers, mode)
 
 
 def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]:
-    """A row operator on each shape of `ROW_SHAPES`; across: along the first dimension too.
-
-    What takes less time than launching it is measured in a CUDA graph: where all of it fits into a cache, and
-    gradients, which autograd takes 0.1 ms to launch.
-    """
-    is_backward = op.endswith("_backward")
+    """A row operator on each shape of `ROW_SHAPES`; across: along the first dimension too."""
     for rows, cols in ROW_SHAPES:
-        is_long = rows * cols > 2**22 and not is_backward
-        yield _rows(op, rows, cols, dtype, mode="events" if is_long else "cuda_graph")
+        yield _rows(op, rows, cols, dtype)
     if across:
-        yield _rows(op, 8192, 8192, dtype, dim=0, mode="cuda_graph" if is_backward else "events")
+        yield _rows(op, 8192, 8192, dtype, dim=0)
 
 
 def _product(m: int, n: int, k: int, dtype: str) -> Case:

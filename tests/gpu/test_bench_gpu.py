@@ -136,7 +136,7 @@ def test_the_kernels_that_ran_are_named() -> None:
 
 
 def test_a_recording_of_this_gpu(tmp_path: Path) -> None:
-    names = ("add fp32 2^12 in a CUDA graph", "add fp32 2^12", "sum fp32 4096 x 4096", "matmul fp16 512^3")
+    names = ("add fp32 2^12 in a CUDA graph", "add fp32 2^12", "sum fp32 4096 x 16384", "matmul fp16 512^3")
     cases = tuple(case for case in suites.get("all").cases if str(case) in names)
     recorded = suites.record(Suite("some", "", cases), tmp_path / "gpu.jsonl", progress=False)
     assert recording.load(tmp_path / "gpu.jsonl") == recorded.lines
@@ -153,10 +153,10 @@ def test_a_recording_of_this_gpu(tmp_path: Path) -> None:
 
 
 def test_the_roofs_are_measured_live_in_seconds() -> None:
-    suites.live_or_recorded("ceilings")  # the first call also loads the libraries
+    suites.live_or_recorded()  # the first call also compiles the kernels and loads the libraries
     start = time.monotonic()
     roofs, points = suites.live_or_recorded()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 15
     assert not roofs.recorded
     assert roofs.device == device.current().name
     assert {"fp16", "fp32"} <= set(roofs.matrix)

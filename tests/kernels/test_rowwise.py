@@ -191,12 +191,16 @@ def test_norms_of_rows_that_are_neighbors(norm: str) -> None:
 def test_softmax_across_rows_that_are_neighbors() -> None:
     """8192 x 8192 along dim 0: a tile is widest along what lies together, and columns are split."""
     x = torch.empty(8192, 8192, dtype=torch.float16, device="meta")
-    one = softmax.launch("softmax", x, dim=0, compute_units=UNITS)
-    assert [step.name for step in one.steps] == KERNELS["split"]
-    meta = one.steps[0].meta
-    assert (meta["ROWS"], meta["COLS"]) == softmax.ACROSS_TILE
-    assert one.steps[0].programs == 8192 // meta["ROWS"] * meta["SPLITS"]
-    assert one.steps[0].programs <= 2 * softmax.FORWARD.across_per_unit * UNITS
+    for one, tuning in (
+        (softmax.launch("softmax", x, dim=0, compute_units=UNITS), softmax.FORWARD),
+        (softmax.launch("softmax_backward", x, x, dim=0, compute_units=UNITS), softmax.BACKWARD),
+    ):
+        assert [step.name for step in one.steps] == KERNELS["split"]
+        meta = one.steps[0].meta
+        assert (meta["ROWS"], meta["COLS"]) == softmax.ACROSS_TILE
+        assert meta["num_warps"] == softmax.ACROSS_WARPS
+        assert one.steps[0].programs == 8192 // meta["ROWS"] * meta["SPLITS"]
+        assert one.steps[0].programs <= 2 * tuning.across_per_unit * UNITS
 
 
 @pytest.mark.parametrize("norm", normalization.NORMS)

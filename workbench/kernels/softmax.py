@@ -164,9 +164,10 @@ OPERATORS = {
 # 4096 rows of 16384 halves: 3.7 TB/s as a whole, 2.9 in tiles of 8192.
 MOST_WHOLE = 16384
 
-# Columns of a tile of rows that are split over programs. The tile of rows that are neighbors in memory.
+# Columns of a tile of rows that are split over programs. The tile of rows that are neighbors in memory, and
+# its warps.
 SPLIT_COLS = 8192
-ACROSS_TILE = (128, 32)
+ACROSS_TILE, ACROSS_WARPS = (128, 32), 4
 
 
 class Tuning(NamedTuple):
@@ -323,6 +324,8 @@ def _plan(
 ) -> Plan:
     if num_warps is None:
         num_warps = min(max(math.prod(tile) // tuning.per_warp, 1), tuning.most_warps)
+        if not view.are_cols_neighbors:
+            num_warps = min(num_warps, ACROSS_WARPS)
     if splits is None and tile[1] >= view.cols:
         splits = 1
     return rowwise.plan(
