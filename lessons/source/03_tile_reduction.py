@@ -819,9 +819,10 @@ look.source_lens(
 #
 # The shipped softmax against torch and torch.compile, in fp16, on rows from 256 to a
 # million, and along columns. `mode` is how it was timed: `events`, each call by itself,
-# with cold caches; `cuda_graph`, for the smallest, many calls in a row that the CPU
-# started at once, so that caches are warm. The last column is what a call costs the
-# CPU, in microseconds: with small problems that is what you wait for.
+# with cold caches; `cuda_graph`, for what a GPU is done with before the CPU has started
+# the next, many calls in a row that were started at once, with what is left of one call
+# in the caches of the next. The last column is what a call costs the CPU, in
+# microseconds: with small problems that is what you wait for.
 
 # %% tags=["nbval-ignore-output"]
 against = recording.select(run, op="softmax", dtype="fp16")
