@@ -203,7 +203,7 @@ def norm_backward_kernel(
     WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr,
     NORMALIZED: tl.constexpr, ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr,
     TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, VECTORS: tl.constexpr, EXACT: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """rowwise_kernel for the gradient of x, which adds up those of weight and bias on the way.
 
@@ -215,7 +215,7 @@ def norm_backward_kernel(
     of_columns = rowwise.load_each(columns, col[None, :], col[None, :] < cols)
     of_weight = tl.zeros([ROWS, COLS], TYPE)
     of_bias = tl.zeros([ROWS, COLS], TYPE)
-    for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+    for number in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = rowwise.rows_of_tile(number, ROWS, WIDE)
         of_rows = rowwise.load_each(given, row, row < rows)
         tiles, valid = rowwise.load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
@@ -237,7 +237,7 @@ def norm_columns_backward_kernel(
     MERGE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, NORMALIZED: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, SHARES: tl.constexpr,
-    VECTORS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+    VECTORS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """All gradients, once the sums of each row are known: COLS columns, and one of SHARES shares of the rows.
 
@@ -251,7 +251,7 @@ def norm_columns_backward_kernel(
     of_columns = rowwise.load_each(columns, col[None, :], col[None, :] < cols)
     of_weight = tl.zeros([ROWS, COLS], TYPE)
     of_bias = tl.zeros([ROWS, COLS], TYPE)
-    for number in range(share, tl.cdiv(rows, ROWS), SHARES):
+    for number in tl.range(share, tl.cdiv(rows, ROWS), SHARES, num_stages=STAGES):
         row = rowwise.rows_of_tile(tl.cdiv(rows, ROWS) - 1 - number, ROWS, WIDE)
         of_rows = rowwise.load_each(given, row, row < rows)
         tiles, _ = rowwise.load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
@@ -347,6 +347,7 @@ MOST_FUSED = {"layer_norm": 8192, "rms_norm": 16384}
 SHORT_BACKWARD_ELEMENTS, BACKWARD_ELEMENTS = 1024, 2048
 BACKWARD_ELEMENTS_PER_WARP = 512
 BACKWARD_WARPS_PER_UNIT, FEWEST_BACKWARD_TILES = 16, 3
+BACKWARD_STAGES = 1
 
 # Longer rows are gone over twice: for their sums, in tiles of so many columns, and so many a warp; then by
 # columns, with so many programs for each compute unit.
@@ -752,7 +753,7 @@ def _make_backward(
         call = prepared(plan)
         parts = _parts(plan.programs, vectors, view, x)
         arguments = (*call.read, outputs[0], parts, *call.sizes)
-        meta |= call.meta | {"WHOLE": operator.whole}
+        meta |= call.meta | {"WHOLE": operator.whole, "STAGES": BACKWARD_STAGES}
         steps = [Step(norm_backward_kernel, (plan.programs,), arguments, meta)]
         spaces = [parts]
     else:
@@ -763,7 +764,12 @@ def _make_backward(
         call = prepared(plan)
         parts = _parts(shares, vectors, view, x)
         arguments = (*call.read, states, outputs[0], parts, *call.sizes)
-        meta |= call.meta | {"MERGE": operator.merge, "SPLITS": splits, "SHARES": shares}
+        meta |= call.meta | {
+            "MERGE": operator.merge,
+            "SPLITS": splits,
+            "SHARES": shares,
+            "STAGES": BACKWARD_STAGES,
+        }
         steps = [first, Step(norm_columns_backward_kernel, (plan.programs,), arguments, meta)]
         spaces = [*states, parts]
     steps.append(_sum_of_parts(parts, outputs[1:]))
