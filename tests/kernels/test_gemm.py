@@ -1,0 +1,243 @@
+"""Matrix products: every way to make one gives the same answer, on any strides, batches and dtypes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnknownNameError,
+)
+from workbench.kernels import gemm
+from workbench.kernels.tile import order
+from workbench.launch import Launch
+from workbench.lens.compile import compile
+from workbench.runtime import interpret
+
+SMALL = (16, 32, 16)
+BATCHES: list[tuple[int, ...]] = [(), (1,), (3,), (2, 3)]
+FLOATS = [torch.float32, torch.float16, torch.bfloat16]
+
+WAYS: dict[str, dict[str, Any]] = {
+    "one program a tile": {},
+    "K split": {"splits": 3},
+    "K split, more than there are tiles": {"splits": 50},
+    "K split, atomic": {"splits": 3, "atomic": True},
+    "row by row": {"launch_order": "by_rows"},
+    "back and forth": {"launch_order": "snake", "group": 2},
+}
+ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def whole(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Small integers: their products and sums are exact."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-4, 5, shape, generator=generator).to(dtype)
+
+
+def laid(matrix: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same matrix, lying otherwise."""
+    if layout == "transposed":
+        return matrix.mT.contiguous().mT
+    if layout == "sliced":
+        return torch.stack([matrix, matrix + 1], -1).flatten(-2)[..., ::2]
+    return matrix
+
+
+def product(*args: Any, **options: Any) -> torch.Tensor:
+    return gemm.launch(*args, **{"tile": SMALL, **options}).run()[0]
+
+
+def assert_right(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+    """At most twice as far from float64 as torch's own product, and one rounding of the largest value."""
+    exact = a.double() @ b.double()
+    torchs = a @ b
+    assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
+    if got.numel() == 0:
+        return
+    off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
+    assert off <= 2 * theirs + exact.abs().max().item() * torch.finfo(got.dtype).eps
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_product(data: st.DataObject) -> None:
+    """Integers, so that each result is exact whatever the order of summation; between guards of NaN."""
+    m, n, k = (data.draw(st.sampled_from([1, 2, 15, 16, 17, 33, 50]), label=name) for name in "mnk")
+    batch: tuple[int, ...] = data.draw(st.sampled_from(BATCHES), label="batch")
+    dtype = data.draw(st.sampled_from([*FLOATS, torch.int8]), label="dtype")
+    layouts = [
+        data.draw(st.sampled_from(["dense", "transposed", "sliced"]), label="layout") for _ in range(2)
+    ]
+    a, b = whole(*batch, m, k, dtype=dtype), whole(*batch, k, n, dtype=dtype, seed=1)
+    is_broadcast: bool = data.draw(st.booleans(), label="broadcast")
+    if batch and is_broadcast:
+        a = a[:1].expand_as(a)
+    a, b = (t if 0 in t.stride() else laid(t, layout) for t, layout in zip((a, b), layouts, strict=True))
+    way = data.draw(st.sampled_from(list(WAYS.values())), label="way")
+    tile = data.draw(st.sampled_from([(16, 16, 16), (32, 16, 32), SMALL]), label="tile")
+    want = a.double() @ b.double()
+    result = torch.int32 if dtype == torch.int8 else torch.float32
+    nothing = -77
+    memory = torch.full((*batch, m + 4, n + 6), nothing, dtype=result)
+    output = memory[..., 2 : m + 2, 3 : n + 3]
+    gemm.launch(a, b, output=output, tile=tile, **way).run()
+    assert torch.equal(output.double(), want)
+    output.fill_(nothing)
+    assert (memory == nothing).all()
+
+
+@ways
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 64), (50, 70, 90), (1, 40, 200), (40, 1, 17)])
+def test_accuracy(m: int, n: int, k: int, dtype: torch.dtype, way: dict[str, Any]) -> None:
+    a, b = numbers(m, k, dtype=dtype), numbers(k, n, dtype=dtype, seed=1)
+    assert_right(product(a, b, **way), a, b)
+
+
+@pytest.mark.parametrize("dtype", gemm.FP8, ids=str)
+@pytest.mark.parametrize("other", gemm.FP8, ids=str)
+def test_fp8_goes_into_bf16(dtype: torch.dtype, other: torch.dtype) -> None:
+    a, b = whole(33, 47).to(dtype), whole(47, 21, seed=1).to(other)
+    got = product(a, b)
+    assert got.dtype == torch.bfloat16
+    assert torch.equal(got, (a.double() @ b.double()).bfloat16())
+
+
+@ways
+def test_nothing_along_k(way: dict[str, Any]) -> None:
+    a, b = torch.empty(20, 0), torch.empty(0, 30)
+    output = torch.full((20, 30), float("nan"))
+    assert torch.equal(product(a, b, output=output, **way), torch.zeros(20, 30))
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 4), (5, 0, 4), (0, 0, 0)])
+def test_of_no_elements_nothing_is_launched(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    one = gemm.launch(torch.ones(m, k), torch.ones(k, n))
+    assert one.steps == ()
+    assert one.run()[0].shape == (m, n)
+
+
+@ways
+def test_an_addend(way: dict[str, Any]) -> None:
+    """Of each shape that broadcasts, into an output whose batch lies in another order."""
+    a, b = whole(2, 3, 20, 40), whole(3, 40, 30, seed=1)
+    for shape in ((2, 3, 20, 30), (3, 1, 30), (30,), (20, 1), ()):
+        addend = whole(*shape, seed=2)
+        output = torch.empty(3, 2, 20, 30).transpose(0, 1)
+        got = product(a, b, output=output, addend=addend, alpha=2, beta=0.5, **way)
+        assert got is output
+        assert torch.equal(got, 2 * (a @ b) + 0.5 * addend)
+
+
+def test_results_are_the_same_bits_in_any_order_of_programs() -> None:
+    a, b = numbers(50, 200), numbers(200, 40, seed=1)
+    seed = random.randrange(2**32)
+    for splits in (1, 4):
+        one = gemm.launch(a, b, tile=SMALL, splits=splits)
+        assert all(step.programs > 1 for step in one.steps)
+        (want,) = one.run()
+        (got,) = interpret(one, poison=True, seed=seed).outputs
+        assert torch.equal(got, want), f"shuffled by seed {seed}"
+
+
+def test_an_atomic_product_starts_from_zero_each_time() -> None:
+    a, b = whole(20, 64), whole(64, 30, seed=1)
+    one = gemm.launch(a, b, tile=SMALL, splits=4, atomic=True)
+    for _ in range(2):
+        assert torch.equal(one.run()[0], a @ b)
+
+
+@triton.jit
+def numbers_kernel(output_pointer, rows, cols, ORDER: tl.constexpr, GROUP: tl.constexpr):
+    """Where each program would go."""
+    number = tl.program_id(0)
+    row, col = ORDER(number, rows, cols, GROUP)
+    tl.store(output_pointer + row * cols + col, number)
+
+
+@pytest.mark.parametrize("name", order.ORDERS)
+@pytest.mark.parametrize(("rows", "cols", "group"), [(1, 1, 1), (4, 3, 2), (5, 4, 2), (7, 3, 8), (3, 7, 1)])
+def test_an_order_visits_each_tile_once(name: str, rows: int, cols: int, group: int) -> None:
+    visited = torch.full((rows, cols), -1, dtype=torch.int32)
+    Launch.of(
+        numbers_kernel, (rows * cols,), visited, rows, cols, outputs=visited,
+        ORDER=order.ORDERS[name], GROUP=group,
+    ).run()  # fmt: skip
+    assert visited.flatten().sort().values.tolist() == list(range(rows * cols))
+    neighbors = visited.flatten().argsort()
+    steps = [(i // cols, i % cols) for i in neighbors.tolist()]
+    if name == "by_rows":
+        assert steps == sorted(steps)
+    else:  # a group is left only when all of it was visited
+        assert [row // group for row, _ in steps] == sorted(row // group for row, _ in steps)
+    if name == "snake":  # and the next one begins where the columns' tiles were read last
+        for (row, col), (after, beside) in itertools.pairwise(steps):
+            assert row // group == after // group or col == beside
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize(("size", "bits"), [(1024, 128), (1000, 128), (996, 64), (999, 16)])
+def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str) -> None:
+    """Triton knows of an integer whether 16 divides it; that 8 divides 1000 reaches it as a constant."""
+    a, b = (torch.empty(size, size, dtype=torch.float16) for _ in range(2))
+    if layout == "tt":
+        a, b = a.t(), b.t()
+    (step,) = compile(gemm.launch(a, b, tile=(64, 64, 32)), "sm_90")
+    assert not step.problem
+    assert step.spills == 0
+    kinds = ("asynchronous copy", "global load")
+    assert {each.bits for each in step.instructions if each.kind in kinds} == {bits}
+    assert any(each.kind == "matrix" for each in step.instructions)
+
+
+A, B = whole(8, 4), whole(4, 6)
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "error", "says"),
+    [
+        ((A, A), {}, TensorMismatchError, "4 and 8 along K"),
+        ((A, B.half()), {}, TensorMismatchError, "float32, b is torch.float16"),
+        ((A.double(), B.double()), {}, TensorMismatchError, "float64; supported"),
+        ((A[0], B), {}, TensorMismatchError, "1 dimensions"),
+        ((A.expand(2, 8, 4), B.expand(3, 4, 6)), {}, TensorMismatchError, "do not broadcast"),
+        (([[1]], B), {}, ArgumentTypeError, "a: got"),
+        ((A, B), {"output": torch.empty(8, 5)}, TensorMismatchError, r"output: shape \(8, 5\)"),
+        ((A, B), {"output": torch.empty(8, 6).long()}, TensorMismatchError, "int64 of torch.float32"),
+        ((A, B), {"output": torch.empty(1, 6).expand(8, 6)}, TensorMismatchError, "each element in its own"),
+        ((A, B), {"tile": (16, 16)}, InvalidArgumentError, "tile: got"),
+        ((A, B), {"tile": (16, 16, 8)}, InvalidArgumentError, r"tile\[2\]: got 8"),
+        ((A, B), {"tile": (48, 16, 16)}, InvalidArgumentError, r"tile\[0\]"),
+        ((A, B), {"splits": 0}, InvalidArgumentError, "splits"),
+        ((A, B), {"group": 0}, InvalidArgumentError, "group"),
+        ((A, B), {"launch_order": "spiral"}, UnknownNameError, "grouped"),
+        ((A, B), {"precision": "tf64"}, UnknownNameError, "tf32"),
+        ((A, B), {"alpha": 2}, InvalidArgumentError, "without an addend"),
+        ((A, B), {"addend": torch.ones(7)}, TensorMismatchError, r"broadcasts to \(8, 6\)"),
+        ((A, B), {"addend": A, "beta": "1"}, ArgumentTypeError, "beta"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    args: Sequence[Any], options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        gemm.launch(*args, **options)

@@ -1,0 +1,31 @@
+"""Epilogues: what is done to a tile of a product before it is stored, while it is still in registers.
+
+An epilogue is a jit function `(accumulator, batch, row, col, valid, extra) -> tile`. `batch`, `row` [rows, 1]
+and `col` [1, cols] number the tile's elements in the output, `valid` says which there are, and `extra` is a
+tuple of whatever the epilogue needs. The result is rounded to the output's type when it is stored.
+"""
+
+import triton
+import triton.language as tl
+
+from workbench.kernels.tile import transfer
+
+
+@triton.jit
+def keep(accumulator, batch, row, col, valid, extra):
+    """The product."""
+    return accumulator
+
+
+@triton.jit
+def add_scaled(accumulator, batch, row, col, valid, extra):
+    """alpha * product + beta * addend
+
+    Args:
+        extra: (addend pointer, (row_stride, col_stride), batch sizes, batch strides, alpha, beta).
+    """
+    pointer, strides, batch_sizes, batch_strides, alpha, beta = extra
+    pointer += transfer.place(batch, batch_sizes, batch_strides)[0]
+    addend = transfer.load(pointer, row * strides[0] + col * strides[1], valid)
+    scaled = accumulator * tl.cast(alpha, accumulator.dtype)
+    return scaled + addend.to(accumulator.dtype) * tl.cast(beta, accumulator.dtype)

@@ -1,0 +1,114 @@
+"""Tile GEMM: the loop over K of one tile of a matrix product, on whatever brings tiles of A and B.
+
+A loader is a jit function `(operand, row, col, ROWS, COLS, CHECK_ROWS, CHECK_COLS) -> tile [ROWS, COLS]`: the
+tile of a matrix whose first element is [row, col], 0 beyond the matrix's end in the directions that are
+checked. Only the loader knows what `operand` is: a pointer with sizes and strides, or a tensor descriptor.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def load_strided(
+    operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
+    CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
+):  # fmt: skip
+    """The loader of a matrix in memory.
+
+    Args:
+        operand: (pointer, (rows, cols), (row_stride, col_stride)), strides in elements.
+        row, col: the tile's first element; as int64 they make the offsets so.
+        CHECK_ROWS, CHECK_COLS: whether the tile may hang over the matrix's end in that direction.
+    """
+    pointer, sizes, strides = operand
+    of_rows = row + tl.arange(0, ROWS)[:, None]
+    of_cols = col + tl.arange(0, COLS)[None, :]
+    pointers = pointer + (of_rows * strides[0] + of_cols * strides[1])
+    zero: tl.constexpr = 0 if pointer.dtype.element_ty.is_int() else 0.0  # no integer becomes an fp8
+    if CHECK_ROWS and CHECK_COLS:
+        return tl.load(pointers, mask=(of_rows < sizes[0]) & (of_cols < sizes[1]), other=zero)
+    elif CHECK_ROWS:
+        return tl.load(pointers, mask=of_rows < sizes[0], other=zero)
+    elif CHECK_COLS:
+        return tl.load(pointers, mask=of_cols < sizes[1], other=zero)
+    else:
+        return tl.load(pointers)
+
+
+@triton.jit
+def load_descriptor(
+    operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
+    CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
+):  # fmt: skip
+    """The loader of a matrix behind a tensor descriptor of blocks [ROWS, COLS], which checks by itself.
+
+    Args:
+        operand: (descriptor,).
+        others: as :func:`load_strided`.
+    """
+    return operand[0].load([row, col])
+
+
+@triton.jit
+def load_descriptor_of_transpose(
+    operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
+    CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
+):  # fmt: skip
+    """As :func:`load_descriptor`, of a matrix with contiguous columns: the descriptor has its transpose."""
+    return tl.trans(operand[0].load([col, row]))
+
+
+@triton.jit
+def mainloop(
+    a, b, row, col, begin, end, k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr,
+    CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
+    ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """sum over kk in [begin * BLOCK_K, end * BLOCK_K) of A[row + i, kk] * B[kk, col + j], [BLOCK_M, BLOCK_N].
+
+    Of the tiles along K only the last one can hang over: it is peeled off, so that all others load without a
+    mask in that direction.
+
+    Args:
+        a, b: operands of the loaders.
+        row, col: the first element of the output's tile.
+        begin, end: tiles along K; none beyond the last.
+        k: the length of K.
+        LOAD_A, LOAD_B: loaders of tiles [BLOCK_M, BLOCK_K] and [BLOCK_K, BLOCK_N].
+        CHECK_M, CHECK_N, CHECK_K: whether a tile can hang over in that direction.
+        ACCUMULATOR: the type to accumulate in: fp32, or int32 of int8.
+        PRECISION: of fp32 operands, "tf32" or "ieee".
+    """
+    accumulator = tl.zeros([BLOCK_M, BLOCK_N], ACCUMULATOR)
+    whole = end
+    if CHECK_K:
+        whole = min(end, k // BLOCK_K)
+    for number in range(begin, whole):
+        accumulator = multiply(
+            a, b, row, col, number * BLOCK_K, accumulator,
+            BLOCK_M, BLOCK_N, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, False, ACCUMULATOR, PRECISION,
+        )  # fmt: skip
+    if CHECK_K:
+        if whole < end:
+            accumulator = multiply(
+                a, b, row, col, whole * BLOCK_K, accumulator,
+                BLOCK_M, BLOCK_N, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, True, ACCUMULATOR, PRECISION,
+            )  # fmt: skip
+    return accumulator
+
+
+@triton.jit
+def multiply(
+    a, b, row, col, start, accumulator,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr,
+    CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
+    ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One step of :func:`mainloop`: BLOCK_K elements along K, from `start` on."""
+    x = LOAD_A(a, row, start, BLOCK_M, BLOCK_K, CHECK_M, CHECK_K)
+    y = LOAD_B(b, start, col, BLOCK_K, BLOCK_N, CHECK_K, CHECK_N)
+    return tl.dot(x, y, accumulator, input_precision=PRECISION, out_dtype=ACCUMULATOR)
