@@ -37,6 +37,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "K split, atomic": {"splits": 3, "atomic": True},
     "row by row": {"launch_order": "by_rows"},
     "back and forth": {"launch_order": "snake", "group": 2},
+    "persistent": {"programs": 3},
+    "persistent, K split": {"programs": 3, "splits": 2, "flatten": False},
+    "by descriptors": {"descriptors": True},
+    "by descriptors, persistent": {"descriptors": True, "programs": 3},
+    "by descriptors, K split": {"descriptors": True, "splits": 3},
 }
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
@@ -206,6 +211,39 @@ def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str
     assert step.spills == 0
     kinds = ("asynchronous copy", "global load")
     assert {each.bits for each in step.instructions if each.kind in kinds} == {bits}
+    assert any(each.kind == "matrix" for each in step.instructions)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "is_taken"),
+    [
+        (torch.empty(24, 40, dtype=torch.float16), True),
+        (torch.empty(24, 40, dtype=torch.float16).t(), True),
+        (torch.empty(24, 64, dtype=torch.float16)[:, :40], True),
+        (torch.empty(24, 41, dtype=torch.float16), False),  # rows begin at odd addresses
+        (torch.empty(24, 41, dtype=torch.float16)[:, 1:], False),
+        (torch.empty(24, 48, dtype=torch.float16)[:, 1:41], False),  # the first one does
+        (torch.empty(24, 80, dtype=torch.float16)[:, ::2], False),
+        (torch.empty(1, 40, dtype=torch.float16).expand(24, 40), False),
+    ],
+)
+def test_what_descriptors_take(matrix: torch.Tensor, is_taken: bool) -> None:
+    """Of what they do not, tiles are loaded by pointers, with the same result."""
+    assert (gemm.descriptor_of(matrix, (16, 16)) is not None) == is_taken
+    a, b = whole(*matrix.shape, dtype=torch.float16), whole(matrix.shape[1], 16, dtype=torch.float16, seed=1)
+    if 0 not in matrix.stride():
+        a = matrix.copy_(a)
+    one = gemm.launch(a, b, tile=SMALL, descriptors=True)
+    assert torch.equal(one.run()[0].double(), a.double() @ b.double())
+
+
+def test_descriptors_become_bulk_copies() -> None:
+    a, b = (torch.empty(1000, 1000, dtype=torch.float16) for _ in range(2))
+    one = gemm.launch(a, b, num_warps=8, descriptors=True, programs=132)
+    (step,) = compile(one, "sm_90")
+    assert step.spills == 0
+    assert not any(each.kind in ("global load", "global store") for each in step.instructions)
+    assert "cp.async.bulk.tensor.2d" in step.stages["ptx"]
     assert any(each.kind == "matrix" for each in step.instructions)
 
 

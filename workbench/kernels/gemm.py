@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench.errors import (
     ArgumentTypeError,
@@ -43,8 +44,8 @@ PRECISIONS = ("tf32", "ieee")
 
 @triton.jit
 def gemm_kernel(
-    # pointers; the epilogue's own arguments
-    a_pointer, b_pointer, output_pointer, extra,
+    # pointers, or of A, B and the output tensor descriptors; the epilogue's own arguments
+    a, b, output, extra,
     # sizes: of the product, and of the batch's dimensions
     m, n, k, batch_sizes,
     # strides of row and column, in elements; of the batch's dimensions; from split to split
@@ -53,17 +54,66 @@ def gemm_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    # whether tiles hang over; what divides sizes and strides; whether offsets need 64 bits
+    # how A and B are loaded; whether they, and the output, are descriptors; whether tiles hang over
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
     CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
+    # what divides sizes and strides; whether offsets need 64 bits
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = EPILOGUE(A[batch] @ B[batch]), or of each split its share of the sum."""
+    one_tile(
+        tl.program_id(0), a, b, output, extra, m, n, k, batch_sizes,
+        a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
+        BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION,
+        LOAD_A, LOAD_B, DESCRIPTORS, CHECK_M, CHECK_N, CHECK_K, DIVISORS, WIDE,
+    )  # fmt: skip
+
+
+@triton.jit
+def gemm_persistent_kernel(
+    # as in gemm_kernel, and how many tiles there are
+    a, b, output, extra, m, n, k, batch_sizes,
+    a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride, tiles,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
+    EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    # whether the loops over tiles and K become one, so that a tile's loads begin before the last is stored;
+    # whether loads, products and stores are given to warps of their own
+    FLATTEN: tl.constexpr, SPECIALIZE: tl.constexpr,
+):  # fmt: skip
+    """As gemm_kernel, by programs that are started once, as many as run at a time, and take tile by tile."""
+    for number in tl.range(
+        tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE
+    ):
+        one_tile(
+            number, a, b, output, extra, m, n, k, batch_sizes,
+            a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
+            BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION,
+            LOAD_A, LOAD_B, DESCRIPTORS, CHECK_M, CHECK_N, CHECK_K, DIVISORS, WIDE,
+        )  # fmt: skip
+
+
+@triton.jit
+def one_tile(
+    # its number, split and batch included; and as in gemm_kernel
+    number, a, b, output, extra, m, n, k, batch_sizes,
+    a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
+    EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """One tile of the output, or a split's share of one."""
     m, n, k = transfer.multiples_of((m, n, k), DIVISORS)
     a_strides = transfer.multiples_of(a_strides, DIVISORS, 3)
     b_strides = transfer.multiples_of(b_strides, DIVISORS, 5)
     output_strides = transfer.multiples_of(output_strides, DIVISORS, 7)
     rows, cols = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
-    number = tl.program_id(0)
     batch = number // (rows * cols * SPLITS)
     split = number // (rows * cols) % SPLITS
     tile_row, tile_col = ORDER(number % (rows * cols), rows, cols, GROUP)
@@ -71,27 +121,26 @@ def gemm_kernel(
     if WIDE:
         row, col, k = tl.cast(row, tl.int64), tl.cast(col, tl.int64), tl.cast(k, tl.int64)
         batch, split = tl.cast(batch, tl.int64), tl.cast(split, tl.int64)
-    a_pointer += transfer.place(batch, batch_sizes, a_batch)[0]
-    b_pointer += transfer.place(batch, batch_sizes, b_batch)[0]
-    output_pointer += transfer.place(batch, batch_sizes, output_batch)[0] + split * split_stride
-
     tiles = tl.cdiv(k, BLOCK_K)
     share = tl.cdiv(tiles, SPLITS)
     accumulator = gemm.mainloop(
-        (a_pointer, (m, k), a_strides), (b_pointer, (k, n), b_strides),
+        gemm.operand(a, (m, k), a_strides, batch, batch_sizes, a_batch, DESCRIPTORS[0]),
+        gemm.operand(b, (k, n), b_strides, batch, batch_sizes, b_batch, DESCRIPTORS[1]),
         row, col, split * share, min(split * share + share, tiles), k,
-        BLOCK_M, BLOCK_N, BLOCK_K, gemm.load_strided, gemm.load_strided,
-        CHECK_M, CHECK_N, CHECK_K, ACCUMULATOR, PRECISION,
+        BLOCK_M, BLOCK_N, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, CHECK_K, ACCUMULATOR, PRECISION,
     )  # fmt: skip
-
-    row, col = row + tl.arange(0, BLOCK_M)[:, None], col + tl.arange(0, BLOCK_N)[None, :]
-    valid = (row < m) & (col < n)
-    offsets = row * output_strides[0] + col * output_strides[1]
-    tile = EPILOGUE(accumulator, batch, row, col, valid, extra)
-    if ATOMIC:
-        tl.atomic_add(output_pointer + offsets, tile, mask=valid, sem="relaxed")
+    of_rows, of_cols = row + tl.arange(0, BLOCK_M)[:, None], col + tl.arange(0, BLOCK_N)[None, :]
+    valid = (of_rows < m) & (of_cols < n)
+    tile = EPILOGUE(accumulator, batch, of_rows, of_cols, valid, extra)
+    if DESCRIPTORS[2]:
+        output.store([row, col], tile.to(output.dtype))
     else:
-        transfer.store(output_pointer, offsets, tile, valid)
+        output += transfer.place(batch, batch_sizes, output_batch)[0] + split * split_stride
+        offsets = of_rows * output_strides[0] + of_cols * output_strides[1]
+        if ATOMIC:
+            tl.atomic_add(output + offsets, tile, mask=valid, sem="relaxed")
+        else:
+            transfer.store(output, offsets, tile, valid)
 
 
 @triton.jit
@@ -221,6 +270,10 @@ def launch(
     splits: int = 1,
     atomic: bool = False,
     precision: str = "ieee",
+    programs: int | None = None,
+    flatten: bool = True,
+    specialize: bool = False,
+    descriptors: bool = False,
     num_warps: int = 4,
     num_stages: int = 3,
 ) -> Launch:
@@ -242,6 +295,10 @@ def launch(
         splits: programs that share K. atomic: they add to one another, in any order, instead of leaving
             parts that a second step adds up.
         precision: of fp32 operands, a name in `PRECISIONS`.
+        programs: start so many, which take tile by tile; None for one to each tile. flatten, specialize: of
+            such programs, whether the loops over tiles and K become one, and whether the compiler gives
+            loads, products and stores to warps of their own.
+        descriptors: move what :func:`descriptor_of` has one for by tensor descriptors (on Hopper, TMA).
         num_warps, num_stages: options of the kernel.
 
     Raises:
@@ -291,20 +348,38 @@ def launch(
     split_stride = parts.stride(0) if kept > 1 else 0
     is_wide = _is_wide(problem, (block_m, block_n, block_k), kept)
     tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * problem.batch
+    tiles *= splits
+    found = [
+        descriptor_of(tensor, block) if descriptors and problem.batch == 1 else None
+        for tensor, block in ((a, (block_m, block_k)), (b, (block_k, block_n)))
+    ]
+    stored = (
+        None if kept or not descriptors or problem.batch > 1 else descriptor_of(output, (block_m, block_n))
+    )
+    if stored is not None and stored.is_transposed:
+        stored = None
+    sources = [
+        x if one is None else one.descriptor for x, one in zip((a, b, target), (*found, stored), strict=True)
+    ]
+    by_loops = {} if programs is None else {"FLATTEN": flatten, "SPECIALIZE": specialize}
     first = Step(
-        gemm_kernel, (tiles * splits,),
+        gemm_kernel if programs is None else gemm_persistent_kernel,
+        (tiles if programs is None else min(check_positive("programs", programs), tiles),),
         (
-            a, b, target, () if kept else chosen[1], m, n, k, problem.batch_sizes,
+            *sources, () if kept else chosen[1], m, n, k, problem.batch_sizes,
             of_a.strides, of_b.strides, of_target.strides, of_a.batch, of_b.batch, of_target.batch,
-            split_stride,
+            split_stride, *(() if programs is None else (tiles,)),
         ),
-        {
+        by_loops | {
+            "LOAD_A": _loader(found[0]), "LOAD_B": _loader(found[1]),
+            "DESCRIPTORS": tuple(one is not None for one in (*found, stored)),
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
             "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group),
             "SPLITS": splits, "ATOMIC": bool(kept and atomic),
             "EPILOGUE": epilogue.keep if kept else chosen[0],
             "ACCUMULATOR": accumulator, "PRECISION": precision,
-            "CHECK_M": m % block_m != 0, "CHECK_N": n % block_n != 0, "CHECK_K": k % block_k != 0,
+            "CHECK_M": m % block_m != 0, "CHECK_N": n % block_n != 0,
+            "CHECK_K": k % block_k != 0 and not all(found),  # beyond an end, descriptors give zeros
             "DIVISORS": problem.divisors(a.element_size(), of_target, target.element_size()),
             "WIDE": is_wide,
             "num_warps": check_power_of_two("num_warps", num_warps),
@@ -327,6 +402,41 @@ def launch(
     return Launch(
         (first, second), (output,), accumulators=(parts,) if atomic else (), work=work, workspaces=(parts,)
     )
+
+
+class Described(NamedTuple):
+    """A matrix behind a tensor descriptor, or its transpose behind one."""
+
+    descriptor: TensorDescriptor
+    is_transposed: bool
+
+
+def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | None:
+    """A descriptor of a matrix, or of its transpose, in blocks; None where the hardware could not take one.
+
+    It wants an address and row pitches that are multiples of 16 bytes, neighbors in a row, and blocks whose
+    rows have 16 bytes at least.
+
+    Args:
+        matrix: [rows, cols], with elements; or a batch of one.
+        block: rows and columns of a block.
+    """
+    shape, strides = [*matrix.shape[-2:]], [*matrix.stride()[-2:]]
+    is_transposed = strides[1] != 1
+    if is_transposed:
+        shape, strides, block = shape[::-1], strides[::-1], block[::-1]
+    itemsize = matrix.element_size()
+    if strides[1] != 1 or strides[0] * itemsize % ACCESS_BYTES or strides[0] < shape[1]:
+        return None
+    if matrix.data_ptr() % ACCESS_BYTES or block[1] * itemsize < ACCESS_BYTES:
+        return None
+    return Described(TensorDescriptor(matrix, shape, strides, list(block)), is_transposed)
+
+
+def _loader(described: Described | None) -> Any:
+    if described is None:
+        return gemm.load_strided
+    return gemm.load_descriptor_of_transpose if described.is_transposed else gemm.load_descriptor
 
 
 def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:

@@ -8,6 +8,8 @@ checked. Only the loader knows what `operand` is: a pointer with sizes and strid
 import triton
 import triton.language as tl
 
+from workbench.kernels.tile import transfer
+
 
 @triton.jit
 def load_strided(
@@ -57,6 +59,15 @@ def load_descriptor_of_transpose(
 ):  # fmt: skip
     """As :func:`load_descriptor`, of a matrix with contiguous columns: the descriptor has its transpose."""
     return tl.trans(operand[0].load([col, row]))
+
+
+@triton.jit
+def operand(source, sizes, strides, batch, batch_sizes, batch_strides, IS_DESCRIPTOR: tl.constexpr):
+    """What the loaders of this file take: a descriptor as it is; or matrix number `batch` of a pointer's."""
+    if IS_DESCRIPTOR:
+        return (source,)
+    else:
+        return source + transfer.place(batch, batch_sizes, batch_strides)[0], sizes, strides
 
 
 @triton.jit
