@@ -5,10 +5,11 @@ a second kernel adds up in a fixed order, or atomic additions in any. It takes b
 whatever epilogue it is given.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from workbench import device
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -34,9 +36,13 @@ from workbench.kernels.layout import (
 )
 from workbench.kernels.tile import epilogue, gemm, order, transfer
 from workbench.launch import Launch, Step, Work
+from workbench.runtime.cache import LaunchCache
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.int8, *FP8)
+SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, *FP8)
+
+# What products are accumulated in, and kept as between two steps, if not in fp32.
+ACCUMULATORS = {torch.int8: (tl.int32, torch.int32), torch.float64: (tl.float64, torch.float64)}
 
 # How fp32 operands are multiplied: rounded to tf32 by the matrix units, or exactly.
 PRECISIONS = ("tf32", "ieee")
@@ -45,7 +51,7 @@ PRECISIONS = ("tf32", "ieee")
 @triton.jit
 def gemm_kernel(
     # pointers, or of A, B and the output tensor descriptors; the epilogue's own arguments
-    a, b, output, extra,
+    a, b, output, extra, alpha: "fp64", beta: "fp64",
     # sizes: of the product, and of the batch's dimensions
     m, n, k, batch_sizes,
     # strides of row and column, in elements; of the batch's dimensions; from split to split
@@ -62,7 +68,7 @@ def gemm_kernel(
 ):  # fmt: skip
     """output[batch] = EPILOGUE(A[batch] @ B[batch]), or of each split its share of the sum."""
     one_tile(
-        tl.program_id(0), a, b, output, extra, m, n, k, batch_sizes,
+        tl.program_id(0), a, b, output, extra, alpha, beta, m, n, k, batch_sizes,
         a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
         BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION,
         LOAD_A, LOAD_B, DESCRIPTORS, CHECK_M, CHECK_N, CHECK_K, DIVISORS, WIDE,
@@ -72,7 +78,7 @@ def gemm_kernel(
 @triton.jit
 def gemm_persistent_kernel(
     # as in gemm_kernel, and how many tiles there are
-    a, b, output, extra, m, n, k, batch_sizes,
+    a, b, output, extra, alpha: "fp64", beta: "fp64", m, n, k, batch_sizes,
     a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride, tiles,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
@@ -89,7 +95,7 @@ def gemm_persistent_kernel(
         tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE
     ):
         one_tile(
-            number, a, b, output, extra, m, n, k, batch_sizes,
+            number, a, b, output, extra, alpha, beta, m, n, k, batch_sizes,
             a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
             BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION,
             LOAD_A, LOAD_B, DESCRIPTORS, CHECK_M, CHECK_N, CHECK_K, DIVISORS, WIDE,
@@ -99,7 +105,7 @@ def gemm_persistent_kernel(
 @triton.jit
 def one_tile(
     # its number, split and batch included; and as in gemm_kernel
-    number, a, b, output, extra, m, n, k, batch_sizes,
+    number, a, b, output, extra, alpha, beta, m, n, k, batch_sizes,
     a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
@@ -131,7 +137,7 @@ def one_tile(
     )  # fmt: skip
     of_rows, of_cols = row + tl.arange(0, BLOCK_M)[:, None], col + tl.arange(0, BLOCK_N)[None, :]
     valid = (of_rows < m) & (of_cols < n)
-    tile = EPILOGUE(accumulator, batch, of_rows, of_cols, valid, extra)
+    tile = EPILOGUE(accumulator, batch, of_rows, of_cols, valid, alpha, beta, extra)
     if DESCRIPTORS[2]:
         output.store([row, col], tile.to(output.dtype))
     else:
@@ -146,7 +152,7 @@ def one_tile(
 @triton.jit
 def sum_of_splits_kernel(
     # pointers: of SPLITS products; of the output; the epilogue's own arguments
-    parts_pointer, output_pointer, extra,
+    parts_pointer, output_pointer, extra, alpha: "fp64", beta: "fp64",
     # sizes; strides of row and column, of the batch's dimensions, from split to split
     m, n, batch_sizes, parts_strides, output_strides, parts_batch, output_batch, split_stride,
     # meta-parameters: elements of a tile
@@ -170,7 +176,9 @@ def sum_of_splits_kernel(
         total += transfer.load(parts_pointer, offsets + split * split_stride, valid)
     output_pointer += transfer.place(batch, batch_sizes, output_batch)[0]
     offsets = row * output_strides[0] + col * output_strides[1]
-    transfer.store(output_pointer, offsets, EPILOGUE(total, batch, row, col, valid, extra), valid)
+    transfer.store(
+        output_pointer, offsets, EPILOGUE(total, batch, row, col, valid, alpha, beta, extra), valid
+    )
 
 
 # Rows and columns of a tile of what adds up the parts of a split product.
@@ -264,42 +272,44 @@ def launch(
     addend: torch.Tensor | None = None,
     alpha: float = 1.0,
     beta: float = 1.0,
-    tile: Sequence[int] = (128, 128, 64),
+    tile: Sequence[int] | None = None,
     launch_order: str = "grouped",
     group: int = 8,
-    splits: int = 1,
+    splits: int | None = None,
     atomic: bool = False,
     precision: str = "ieee",
     programs: int | None = None,
     flatten: bool = True,
     specialize: bool = False,
     descriptors: bool = False,
-    num_warps: int = 4,
+    num_warps: int | None = None,
     num_stages: int = 3,
+    compute_units: int | None = None,
 ) -> Launch:
     """output = a @ b, or alpha * (a @ b) + beta * addend.
 
-    Products are accumulated in fp32, of int8 in int32.
+    Products are accumulated in fp32, of fp64 in fp64, of int8 in int32.
 
     FLOPs: 2 m n k for each product. Least bytes: operands read once, the output written once.
 
     Args:
         a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED` (of two for fp8), any strides; batches
             broadcast.
-        output: [..., m, n] of any floating dtype (int32 of int8) and any strides in which no two elements
-            share memory; None for a new tensor of :func:`result_dtype`.
+        output: [..., m, n] of any floating dtype (of int8, int8 or int32) and any strides in which no two
+            elements share memory; None for a new tensor of :func:`result_dtype`.
         addend: what `beta` multiplies, of the output's shape after broadcasting; None for the product alone.
         alpha, beta: of the epilogue, where there is an addend.
-        tile: m, n and k of a tile, powers of two of 16 or more.
+        tile: m, n and k of a tile, powers of two of 16 or more; None for :func:`default_tile`.
         launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
-        splits: programs that share K. atomic: they add to one another, in any order, instead of leaving
-            parts that a second step adds up.
+        splits: programs that share K; None for :func:`default_splits`.
+        atomic: splits add to one another, in any order, instead of leaving parts that a second step adds up.
         precision: of fp32 operands, a name in `PRECISIONS`.
         programs: start so many, which take tile by tile; None for one to each tile. flatten, specialize: of
             such programs, whether the loops over tiles and K become one, and whether the compiler gives
             loads, products and stores to warps of their own.
         descriptors: move what :func:`descriptor_of` has one for by tensor descriptors (on Hopper, TMA).
-        num_warps, num_stages: options of the kernel.
+        num_warps: None for one to each 4096 elements of the output's tile, 4 to 8. num_stages: of the loop.
+        compute_units: of the device to plan for; None for this one.
 
     Raises:
         TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `launch_order` or
@@ -313,7 +323,6 @@ def launch(
         )
     check_name("launch_order", launch_order, order.ORDERS)
     check_name("precision", precision, PRECISIONS)
-    block_m, block_n, block_k = _checked_tile(tile)
     shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     if output is None:
         output = torch.empty(shape, dtype=result_dtype(a.dtype), device=a.device)
@@ -322,28 +331,34 @@ def launch(
         2 * output.numel() * a.shape[-1],
         sum(distinct_elements(t) * t.element_size() for t in (a, b, output)),
     )
-    addend = _checked_addend(addend, output, alpha, beta)
+    expanded = _checked_addend(addend, output, alpha, beta)
     if output.numel() == 0:
         return Launch((), (output,), work=work)
     m, n, k = *output.shape[-2:], a.shape[-1]
+    units = (
+        device.current().compute_units
+        if compute_units is None
+        else check_positive("compute_units", compute_units)
+    )
+    batch = output.numel() // (m * n)
+    chosen_tile = default_tile(m, n, batch, a.element_size(), units) if tile is None else _checked_tile(tile)
+    block_m, block_n, block_k = chosen_tile
     tiles_k = triton.cdiv(k, block_k)
+    if splits is None:
+        splits = default_splits(m, n, k, batch, chosen_tile, units)
     splits = min(check_positive("splits", splits), max(tiles_k, 1))
     splits = triton.cdiv(tiles_k, triton.cdiv(tiles_k, splits)) if splits > 1 else 1  # none is idle
-    accumulator = tl.int32 if a.dtype == torch.int8 else tl.float32
+    accumulator, kept_as = ACCUMULATORS.get(a.dtype, (tl.float32, torch.float32))
     kept = 0 if splits == 1 else 1 if atomic else splits
-    parts = torch.empty(
-        (kept, *shape), dtype=torch.int32 if accumulator == tl.int32 else torch.float32, device=a.device
-    )
-    others = ([] if addend is None else [addend]) + ([parts[0]] if kept else [])
+    parts = torch.empty((kept, *shape), dtype=kept_as, device=a.device)
+    others = ([] if expanded is None else [expanded]) + ([parts[0]] if kept else [])
     problem = problem_of(a, b, output, *others)
     of_a, of_b, of_output, *of_others = problem.matrices
     chosen: tuple[Any, tuple[Any, ...]] = (epilogue.keep, ())
     if addend is not None:
-        scales = (float(alpha), float(beta))
-        chosen = (
-            epilogue.add_scaled,
-            (addend, of_others[0].strides, problem.batch_sizes, of_others[0].batch, *scales),
-        )
+        extra = (addend, of_others[0].strides, problem.batch_sizes, of_others[0].batch)
+        chosen = (epilogue.add_scaled, extra)
+    scales = (float(alpha), float(beta))
     target, of_target = (parts, of_others[-1]) if kept else (output, of_output)
     split_stride = parts.stride(0) if kept > 1 else 0
     is_wide = _is_wide(problem, (block_m, block_n, block_k), kept)
@@ -366,7 +381,7 @@ def launch(
         gemm_kernel if programs is None else gemm_persistent_kernel,
         (tiles if programs is None else min(check_positive("programs", programs), tiles),),
         (
-            *sources, () if kept else chosen[1], m, n, k, problem.batch_sizes,
+            *sources, () if kept else chosen[1], *scales, m, n, k, problem.batch_sizes,
             of_a.strides, of_b.strides, of_target.strides, of_a.batch, of_b.batch, of_target.batch,
             split_stride, *(() if programs is None else (tiles,)),
         ),
@@ -382,7 +397,9 @@ def launch(
             "CHECK_K": k % block_k != 0 and not all(found),  # beyond an end, descriptors give zeros
             "DIVISORS": problem.divisors(a.element_size(), of_target, target.element_size()),
             "WIDE": is_wide,
-            "num_warps": check_power_of_two("num_warps", num_warps),
+            "num_warps": check_power_of_two(
+                "num_warps", min(max(block_m * block_n // 4096, 4), 8) if num_warps is None else num_warps
+            ),
             "num_stages": check_positive("num_stages", num_stages),
         },
     )  # fmt: skip
@@ -394,8 +411,8 @@ def launch(
     second = Step(
         sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * problem.batch,),
         (
-            parts, output, chosen[1], m, n, problem.batch_sizes, of_target.strides, of_output.strides,
-            of_target.batch, of_output.batch, split_stride,
+            parts, output, chosen[1], *scales, m, n, problem.batch_sizes,
+            of_target.strides, of_output.strides, of_target.batch, of_output.batch, split_stride,
         ),
         {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": chosen[0], "WIDE": is_wide},
     )  # fmt: skip
@@ -439,6 +456,35 @@ def _loader(described: Described | None) -> Any:
     return gemm.load_descriptor_of_transpose if described.is_transposed else gemm.load_descriptor
 
 
+# Tiles of the output from the largest to the smallest; bytes of a tile's row along K.
+TILES = ((128, 256), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (32, 16), (16, 16))
+TILE_ROW_BYTES = 128
+
+# Tiles along K that a split has at least, and splits at most.
+FEWEST_TILES, MOST_SPLITS = 4, 32
+
+
+def default_tile(m: int, n: int, batch: int, itemsize: int, compute_units: int) -> tuple[int, int, int]:
+    """m, n and k of a tile: the largest of which there is one for each compute unit, or else a small one.
+
+    No side is longer than the product's, rounded up to a power of two of 16 or more. Not measured yet.
+    """
+    longest = [max(triton.next_power_of_2(size), 16) for size in (m, n)]
+    block_k = max(TILE_ROW_BYTES // itemsize, 16)
+    for tile in TILES:
+        rows, cols = (min(size, most) for size, most in zip(tile, longest, strict=True))
+        if triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch >= compute_units:
+            return rows, cols, block_k
+    return min(longest[0], 64), min(longest[1], 64), block_k
+
+
+def default_splits(m: int, n: int, k: int, batch: int, tile: tuple[int, int, int], compute_units: int) -> int:
+    """Programs that share K: as many as keep every compute unit busy, where there are too few tiles."""
+    tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1]) * batch
+    most: int = min(compute_units // tiles, k // tile[2] // FEWEST_TILES, MOST_SPLITS)
+    return max(most, 1)
+
+
 def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
     fix = "Give m, n and k of a tile, such as (128, 128, 64)."
     if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != 3:
@@ -454,14 +500,10 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor)
     if tuple(output.shape) != shape or output.device != a.device:
         given = f"shape {tuple(output.shape)} on {output.device}"
         raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
-    is_integer = a.dtype == torch.int8
-    if (
-        output.dtype != torch.int32
-        if is_integer
-        else output.dtype not in SUPPORTED or output.dtype == torch.int8
-    ):
+    floats = [dtype for dtype in SUPPORTED if dtype.is_floating_point]
+    if output.dtype not in ([torch.int8, torch.int32] if a.dtype == torch.int8 else floats):
         raise TensorMismatchError(
-            "output", f"{output.dtype} of {a.dtype}", "Give int32 of int8, else a floating dtype."
+            "output", f"{output.dtype} of {a.dtype}", "Give int8 or int32 of int8, else a floating dtype."
         )
     if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
         raise TensorMismatchError(
@@ -500,3 +542,34 @@ def _is_wide(problem: Problem, tile: tuple[int, int, int], parts: int) -> bool:
         across = sum(size * step for size, step in zip(problem.batch_sizes, batch, strict=True))
         reach = max(reach, rows * strides[0] + cols * strides[1] + across)
     return reach > MOST_OFFSETS_IN_32_BITS
+
+
+_launches = LaunchCache()
+
+
+def run(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    addend: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    precision: str = "ieee",
+) -> None:
+    """`launch(a, b, output=output, ...).run()`, kept ready for tensors that lie alike."""
+    tensors = (a, b, output) if addend is None else (a, b, output, addend)
+    layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
+    key = (layouts, output.device, alpha, beta, precision)
+    _launches.run(key, partial(_make, alpha, beta, precision), *tensors)
+
+
+def _make(
+    alpha: float,
+    beta: float,
+    precision: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    addend: torch.Tensor | None = None,
+) -> Launch:
+    return launch(a, b, output=output, addend=addend, alpha=alpha, beta=beta, precision=precision)

@@ -28,3 +28,20 @@ def transpose_copy(input: torch.Tensor, dim0: int, dim1: int) -> torch.Tensor:
 def permute_copy(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """input with its dimension dims[d] as dimension d, contiguous."""
     return torch.permute_copy(input, tuple(dims))
+
+
+def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The product of matrices, vectors, or batches of matrices that broadcast."""
+    return torch.matmul(input, other)
+
+
+def addmm(
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """beta * input + alpha * (mat1 @ mat2); `input` is not read where beta is 0."""
+    return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
+
+
+def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """input @ weight.T + bias"""
+    return torch.nn.functional.linear(input, weight, bias)

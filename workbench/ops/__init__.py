@@ -5,6 +5,7 @@ strides and errors; autograd where torch has it. One file a family of operators.
 """
 
 from workbench.ops.elementwise import add
+from workbench.ops.gemm import addmm, baddbmm, bmm, linear, matmul, mm
 from workbench.ops.normalization import layer_norm, rms_norm
 from workbench.ops.reduction import (
     all,
@@ -25,20 +26,26 @@ from workbench.ops.transfer import clone, permute_copy, transpose_copy
 
 __all__ = [
     "add",
+    "addmm",
     "all",
     "amax",
     "amin",
     "any",
     "argmax",
     "argmin",
+    "baddbmm",
+    "bmm",
     "clone",
     "cross_entropy",
     "layer_norm",
+    "linear",
     "log_softmax",
     "logsumexp",
+    "matmul",
     "max",
     "mean",
     "min",
+    "mm",
     "norm",
     "permute_copy",
     "prod",
