@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.nn import functional
+
+Dims = int | tuple[int, ...] | None
 
 
 def add(input: torch.Tensor, other: torch.Tensor | float, *, alpha: float = 1) -> torch.Tensor:
@@ -30,9 +33,141 @@ def permute_copy(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     return torch.permute_copy(input, tuple(dims))
 
 
+def sum(
+    input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """The sum along dimensions, of all without `dim`; as all reductions here."""
+    return torch.sum(input, dim, keepdim, dtype=dtype)
+
+
+def mean(
+    input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """sum / number of elements"""
+    return torch.mean(input, dim, keepdim, dtype=dtype)
+
+
+def prod(
+    input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """The product."""
+    return torch.prod(input, dtype=dtype) if dim is None else torch.prod(input, dim, keepdim, dtype=dtype)
+
+
+def norm(
+    input: torch.Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False
+) -> torch.Tensor:
+    """(sum of |x|^p)^(1/p); "fro" is p = 2"""
+    result: torch.Tensor = torch.norm(input, p, dim, keepdim)
+    return result
+
+
+def amax(input: torch.Tensor, dim: int | tuple[int, ...] = (), keepdim: bool = False) -> torch.Tensor:
+    """The largest element; NaN if there is one."""
+    return torch.amax(input, dim, keepdim)
+
+
+def amin(input: torch.Tensor, dim: int | tuple[int, ...] = (), keepdim: bool = False) -> torch.Tensor:
+    """The smallest element; NaN if there is one."""
+    return torch.amin(input, dim, keepdim)
+
+
+def max(input: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest element and where it is first."""
+    values, indices = torch.max(input, dim, keepdim)
+    return values, indices
+
+
+def min(input: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest element and where it is first."""
+    values, indices = torch.min(input, dim, keepdim)
+    return values, indices
+
+
+def argmax(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+    """Where the largest element is first, or a NaN."""
+    return torch.argmax(input, dim, keepdim)
+
+
+def argmin(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+    """Where the smallest element is first, or a NaN."""
+    return torch.argmin(input, dim, keepdim)
+
+
+def all(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+    """Whether no element is 0."""
+    return torch.all(input) if dim is None else torch.all(input, dim, keepdim)
+
+
+def any(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+    """Whether an element is not 0."""
+    return torch.any(input) if dim is None else torch.any(input, dim, keepdim)
+
+
+def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """exp(x) / sum of exp(x)"""
+    return torch.softmax(input, dim, dtype)
+
+
+def log_softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """x - log(sum of exp(x))"""
+    return torch.log_softmax(input, dim, dtype)
+
+
+def logsumexp(input: torch.Tensor, dim: int | tuple[int, ...], keepdim: bool = False) -> torch.Tensor:
+    """log(sum of exp(x))"""
+    return torch.logsumexp(input, dim, keepdim)
+
+
+def cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """-log(softmax(x)) at the target"""
+    return functional.cross_entropy(
+        input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
+
+
+def layer_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias"""
+    return functional.layer_norm(input, [*normalized_shape], weight, bias, eps)
+
+
+def rms_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """x / sqrt(mean of x^2 + eps) * weight"""
+    return functional.rms_norm(input, [*normalized_shape], weight, eps)
+
+
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """The product of matrices, vectors, or batches of matrices that broadcast."""
     return torch.matmul(input, other)
+
+
+def mm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    """The product of two matrices."""
+    return torch.mm(input, mat2)
+
+
+def bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    """The products of two batches of matrices."""
+    return torch.bmm(input, mat2)
 
 
 def addmm(
@@ -40,6 +175,13 @@ def addmm(
 ) -> torch.Tensor:
     """beta * input + alpha * (mat1 @ mat2); `input` is not read where beta is 0."""
     return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
+
+
+def baddbmm(
+    input: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """beta * input + alpha * (batch1 @ batch2), batch by batch."""
+    return torch.baddbmm(input, batch1, batch2, beta=beta, alpha=alpha)
 
 
 def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -1,0 +1,54 @@
+"""Every operator has its plain meaning, and gives on a small problem what that says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from workbench import ops
+from workbench.kernels import reference
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+X, Y, BATCH = numbers(5, 7), numbers(7, 4, seed=1), numbers(2, 3, 5, seed=2)
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "add": (X, numbers(7, seed=3)),
+    "clone": (X.t(),),
+    "transpose_copy": (X, 0, 1),
+    "permute_copy": (BATCH, (2, 0, 1)),
+    **dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "max", "min", "argmax", "argmin"), (X, 1)),
+    **dict.fromkeys(("all", "any"), (X > 1.5, 1)),
+    "norm": (X, 3, 1),
+    **dict.fromkeys(("softmax", "log_softmax", "logsumexp"), (X, 1)),
+    "cross_entropy": (X, torch.arange(5)),
+    "layer_norm": (X, (7,), X[0], X[1]),
+    "rms_norm": (X, (7,), X[0]),
+    "matmul": (BATCH, numbers(5, 2, seed=4)),
+    "mm": (X, Y),
+    "bmm": (BATCH, BATCH.mT),
+    "addmm": (Y[0], X, Y),
+    "baddbmm": (BATCH[:, :, :3], BATCH, BATCH.mT),
+    "linear": (X, Y.t(), Y[0]),
+}
+
+
+def test_each_is_tried() -> None:
+    assert set(ARGUMENTS) == set(ops.__all__)
+
+
+@pytest.mark.parametrize("name", ops.__all__)
+def test_operators_mean_what_their_reference_says(name: str) -> None:
+    arguments = ARGUMENTS[name]
+    torch.testing.assert_close(getattr(ops, name)(*arguments), getattr(reference, name)(*arguments))
+
+
+def test_reductions_of_everything() -> None:
+    for name in ("sum", "mean", "prod", "amax", "argmin", "norm"):
+        torch.testing.assert_close(getattr(ops, name)(X), getattr(reference, name)(X))
+    for name in ("all", "any"):
+        assert torch.equal(getattr(ops, name)(X > 1.5), getattr(reference, name)(X > 1.5))
