@@ -20,8 +20,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "one program a tile": {"tile": (128, 128, 64), "splits": 1, "num_warps": 8},
     "K split": {"tile": (64, 64, 64), "splits": 5},
     "K split, atomic": {"tile": (64, 64, 64), "splits": 5, "atomic": True},
-    "persistent": {"tile": (128, 64, 64), "programs": 20},
-    "persistent, loops apart": {"tile": (128, 64, 64), "programs": 20, "flatten": False},
+    "persistent": {"tile": (128, 64, 64), "template": "persistent", "programs": 20},
+    "persistent, loops apart": {
+        "tile": (128, 64, 64),
+        "template": "persistent",
+        "programs": 20,
+        "flatten": False,
+    },
     "by descriptors": {"tile": (128, 128, 64), "descriptors": True, "splits": 1, "num_warps": 8},
     "by descriptors, persistent": {
         "tile": (128, 128, 64),

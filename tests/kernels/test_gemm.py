@@ -37,10 +37,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "K split, atomic": {"splits": 3, "atomic": True},
     "row by row": {"launch_order": "by_rows"},
     "back and forth": {"launch_order": "snake", "group": 2},
-    "persistent": {"programs": 3},
-    "persistent, K split": {"programs": 3, "splits": 2, "flatten": False},
+    "persistent": {"template": "persistent", "programs": 3},
+    "persistent, K split": {"template": "persistent", "programs": 3, "splits": 2, "flatten": False},
+    "Stream-K": {"template": "stream-k", "programs": 3},
+    "Stream-K, more programs than tiles": {"template": "stream-k", "programs": 29},
+    "Stream-K by descriptors": {"template": "stream-k", "programs": 5, "descriptors": True},
     "by descriptors": {"descriptors": True},
-    "by descriptors, persistent": {"descriptors": True, "programs": 3},
+    "by descriptors, persistent": {"descriptors": True, "template": "persistent", "programs": 3},
     "by descriptors, K split": {"descriptors": True, "splits": 3},
 }
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -241,7 +244,7 @@ def test_what_descriptors_take(matrix: torch.Tensor, is_taken: bool) -> None:
 
 def test_descriptors_become_bulk_copies() -> None:
     a, b = (torch.empty(1000, 1000, dtype=torch.float16) for _ in range(2))
-    one = gemm.launch(a, b, num_warps=8, descriptors=True, programs=132)
+    one = gemm.launch(a, b, num_warps=8, descriptors=True, template="persistent", programs=132)
     (step,) = compile(one, "sm_90")
     assert step.spills == 0
     assert not any(each.kind in ("global load", "global store") for each in step.instructions)
@@ -268,6 +271,9 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"tile": (16, 16, 8)}, InvalidArgumentError, r"tile\[2\]: got 8"),
         ((A, B), {"tile": (48, 16, 16)}, InvalidArgumentError, r"tile\[0\]"),
         ((A, B), {"splits": 0}, InvalidArgumentError, "splits"),
+        ((A, B), {"programs": 3}, InvalidArgumentError, "programs: got 3"),
+        ((A, B), {"template": "stream-k", "splits": 2}, InvalidArgumentError, "splits by itself"),
+        ((A, B), {"template": "streamed"}, UnknownNameError, "stream-k"),
         ((A, B), {"group": 0}, InvalidArgumentError, "group"),
         ((A, B), {"launch_order": "spiral"}, UnknownNameError, "grouped"),
         ((A, B), {"precision": "tf64"}, UnknownNameError, "tf32"),

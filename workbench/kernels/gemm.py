@@ -52,39 +52,36 @@ PRECISIONS = ("tf32", "ieee")
 def gemm_kernel(
     # pointers, or of A, B and the output tensor descriptors; the epilogue's own arguments
     a, b, output, extra, alpha: "fp64", beta: "fp64",
-    # sizes: of the product, and of the batch's dimensions
-    m, n, k, batch_sizes,
-    # strides of row and column, in elements; of the batch's dimensions; from split to split
-    a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
+    # sizes: of each product (m, n, k); of the batch's dimensions
+    sizes, batch_sizes,
+    # strides in elements, of A, B and the output: of rows and columns; of the batch's dimensions; of splits
+    strides, batch_strides, split_stride,
     # meta-parameters: the tile; how tiles are numbered; programs that share K; what the product becomes
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    # how A and B are loaded; whether they, and the output, are descriptors; whether tiles hang over
-    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
-    # what divides sizes and strides; whether offsets need 64 bits
+    # how A and B are loaded; whether they, and the output, are descriptors; whether tiles can hang over along
+    # m, n and k; what divides sizes and strides; whether offsets need 64 bits
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = EPILOGUE(A[batch] @ B[batch]), or of each split its share of the sum."""
     one_tile(
-        tl.program_id(0), a, b, output, extra, alpha, beta, m, n, k, batch_sizes,
-        a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
-        BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION,
-        LOAD_A, LOAD_B, DESCRIPTORS, CHECK_M, CHECK_N, CHECK_K, DIVISORS, WIDE,
+        tl.program_id(0), a, b, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
+        split_stride, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR,
+        PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
 
 
 @triton.jit
 def gemm_persistent_kernel(
     # as in gemm_kernel, and how many tiles there are
-    a, b, output, extra, alpha: "fp64", beta: "fp64", m, n, k, batch_sizes,
-    a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride, tiles,
+    a, b, output, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
+    split_stride, tiles,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
     # whether the loops over tiles and K become one, so that a tile's loads begin before the last is stored;
     # whether loads, products and stores are given to warps of their own
@@ -95,58 +92,189 @@ def gemm_persistent_kernel(
         tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE
     ):
         one_tile(
-            number, a, b, output, extra, alpha, beta, m, n, k, batch_sizes,
-            a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
-            BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION,
-            LOAD_A, LOAD_B, DESCRIPTORS, CHECK_M, CHECK_N, CHECK_K, DIVISORS, WIDE,
+            number, a, b, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
+            split_stride, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR,
+            PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+        )  # fmt: skip
+
+
+@triton.jit
+def gemm_stream_kernel(
+    # as in gemm_kernel; where programs leave what they have of a tile, [programs, 2, BLOCK_M, BLOCK_N]; how
+    # many tiles there are, and how many of them, the first ones, a program makes by itself
+    a, b, output, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
+    tiles, alone,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr,
+    PRECISION: tl.constexpr, LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Stream-K: tiles that do not fill a last wave are cut along K into equal shares, one for each program.
+
+    A share begins and ends anywhere in K, so a program has parts of at most two tiles that others have parts
+    of too: of the one that it begins within, and of the one that it ends within. (Osama et al., Stream-K,
+    PPoPP 2023, section 4; the first tiles one by one as in its section 5.2.)
+    """
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    for number in range(program, alone, programs):
+        one_tile(
+            number, a, b, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
+            0, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, 1, False, EPILOGUE, ACCUMULATOR,
+            PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+        )  # fmt: skip
+    steps = tl.cdiv(sizes[2], BLOCK_K)
+    share = tl.cdiv((tiles - alone) * steps, programs)
+    begin, end = program * share, min(program * share + share, (tiles - alone) * steps)
+    while begin < end:
+        first = begin % steps
+        last = min(first + end - begin, steps)
+        batch, row, col, accumulator = part_of_tile(
+            alone + begin // steps, first, last, a, b, sizes, batch_sizes, strides, batch_strides,
+            BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS,
+            CHECKS, DIVISORS, WIDE,
+        )  # fmt: skip
+        if last - first == steps:
+            finish(
+                accumulator, batch, row, col, output, extra, alpha, beta, sizes, batch_sizes, strides,
+                batch_strides, EPILOGUE, DESCRIPTORS, DIVISORS,
+            )  # fmt: skip
+        else:
+            slot = tl.cast(program * 2 + tl.where(first == 0, 1, 0), tl.int64) * (BLOCK_M * BLOCK_N)
+            inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+            tl.store(parts + slot + inside, accumulator)
+        begin += last - first
+
+
+@triton.jit
+def sum_of_stream_kernel(
+    # as in gemm_stream_kernel, and how many programs that was
+    output, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
+    tiles, alone, programs,
+    # as in gemm_stream_kernel; rows of a tile's that a program of this kernel adds up
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr,
+    ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr, DIVISORS: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """The tiles of which several programs of gemm_stream_kernel left parts, added up in the order of K."""
+    shared, within = tl.program_id(0) // (BLOCK_M // ROWS), tl.program_id(0) % (BLOCK_M // ROWS) * ROWS
+    steps = tl.cdiv(sizes[2], BLOCK_K)
+    share = tl.cdiv((tiles - alone) * steps, programs)
+    first, last = shared * steps // share, (shared * steps + steps - 1) // share
+    if first < last:
+        inside = (within + tl.arange(0, ROWS)[:, None]) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+        # The first one begins the tile, if not at the end of another; all others end what they began within.
+        slot = tl.cast(first * 2 + 1, tl.int64) * (BLOCK_M * BLOCK_N)
+        total = tl.load(parts + slot + inside)
+        for program in range(first + 1, last + 1):
+            slot = tl.cast(program * 2, tl.int64) * (BLOCK_M * BLOCK_N)
+            total += tl.load(parts + slot + inside)
+        batch, row, col = place_of_tile(alone + shared, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
+        finish(
+            total, batch, row + within, col, output, extra, alpha, beta, sizes, batch_sizes, strides,
+            batch_strides, EPILOGUE, (False, False, False), DIVISORS,
         )  # fmt: skip
 
 
 @triton.jit
 def one_tile(
     # its number, split and batch included; and as in gemm_kernel
-    number, a, b, output, extra, alpha, beta, m, n, k, batch_sizes,
-    a_strides, b_strides, output_strides, a_batch, b_batch, output_batch, split_stride,
+    number, a, b, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides, split_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One tile of the output, or a split's share of one."""
-    m, n, k = transfer.multiples_of((m, n, k), DIVISORS)
-    a_strides = transfer.multiples_of(a_strides, DIVISORS, 3)
-    b_strides = transfer.multiples_of(b_strides, DIVISORS, 5)
-    output_strides = transfer.multiples_of(output_strides, DIVISORS, 7)
-    rows, cols = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
-    batch = number // (rows * cols * SPLITS)
-    split = number // (rows * cols) % SPLITS
+    steps = tl.cdiv(sizes[2], BLOCK_K)
+    share = tl.cdiv(steps, SPLITS)
+    tiles = tl.cdiv(sizes[0], BLOCK_M) * tl.cdiv(sizes[1], BLOCK_N)
+    split = number // tiles % SPLITS
+    tile = number // (tiles * SPLITS) * tiles + number % tiles
+    batch, row, col, accumulator = part_of_tile(
+        tile, split * share, min(split * share + share, steps), a, b, sizes, batch_sizes, strides,
+        batch_strides, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B,
+        DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+    )  # fmt: skip
+    if SPLITS > 1:
+        if WIDE:
+            split = tl.cast(split, tl.int64)
+        output += split * split_stride
+    if ATOMIC:
+        offsets, valid, _, _ = places(row, col, sizes, strides, DIVISORS, BLOCK_M, BLOCK_N)
+        output += transfer.place(batch, batch_sizes, batch_strides[2])[0]
+        tl.atomic_add(output + offsets, accumulator, mask=valid, sem="relaxed")
+    else:
+        finish(
+            accumulator, batch, row, col, output, extra, alpha, beta, sizes, batch_sizes, strides,
+            batch_strides, EPILOGUE, DESCRIPTORS, DIVISORS,
+        )  # fmt: skip
+
+
+@triton.jit
+def part_of_tile(
+    # the tile's number, batch included; first and last step along K; and as in gemm_kernel
+    number, begin, end, a, b, sizes, batch_sizes, strides, batch_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ORDER: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Batch, first row and first column of a tile, and its product over a share of K."""
+    m, n, k = transfer.multiples_of(sizes, DIVISORS)
+    a_strides = transfer.multiples_of(strides[0], DIVISORS, 3)
+    b_strides = transfer.multiples_of(strides[1], DIVISORS, 5)
+    batch, row, col = place_of_tile(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
+    if WIDE:
+        k = tl.cast(k, tl.int64)
+    accumulator = gemm.mainloop(
+        gemm.operand(a, (m, k), a_strides, batch, batch_sizes, batch_strides[0], DESCRIPTORS[0]),
+        gemm.operand(b, (k, n), b_strides, batch, batch_sizes, batch_strides[1], DESCRIPTORS[1]),
+        row, col, begin, end, k, BLOCK_M, BLOCK_N, BLOCK_K, LOAD_A, LOAD_B,
+        CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
+    )  # fmt: skip
+    return batch, row, col, accumulator
+
+
+@triton.jit
+def place_of_tile(
+    number, sizes, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ORDER: tl.constexpr, GROUP: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """Batch, first row and first column of tile `number`."""
+    rows, cols = tl.cdiv(sizes[0], BLOCK_M), tl.cdiv(sizes[1], BLOCK_N)
+    batch = number // (rows * cols)
     tile_row, tile_col = ORDER(number % (rows * cols), rows, cols, GROUP)
     row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
     if WIDE:
-        row, col, k = tl.cast(row, tl.int64), tl.cast(col, tl.int64), tl.cast(k, tl.int64)
-        batch, split = tl.cast(batch, tl.int64), tl.cast(split, tl.int64)
-    tiles = tl.cdiv(k, BLOCK_K)
-    share = tl.cdiv(tiles, SPLITS)
-    accumulator = gemm.mainloop(
-        gemm.operand(a, (m, k), a_strides, batch, batch_sizes, a_batch, DESCRIPTORS[0]),
-        gemm.operand(b, (k, n), b_strides, batch, batch_sizes, b_batch, DESCRIPTORS[1]),
-        row, col, split * share, min(split * share + share, tiles), k,
-        BLOCK_M, BLOCK_N, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, CHECK_K, ACCUMULATOR, PRECISION,
-    )  # fmt: skip
-    of_rows, of_cols = row + tl.arange(0, BLOCK_M)[:, None], col + tl.arange(0, BLOCK_N)[None, :]
-    valid = (of_rows < m) & (of_cols < n)
-    tile = EPILOGUE(accumulator, batch, of_rows, of_cols, valid, alpha, beta, extra)
+        batch, row, col = tl.cast(batch, tl.int64), tl.cast(row, tl.int64), tl.cast(col, tl.int64)
+    return batch, row, col
+
+
+@triton.jit
+def places(row, col, sizes, strides, DIVISORS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Offsets in the output of a tile from [row, col] on; which there are; its rows and columns."""
+    m, n, _ = transfer.multiples_of(sizes, DIVISORS)
+    row_stride, col_stride = transfer.multiples_of(strides[2], DIVISORS, 7)
+    rows, cols = row + tl.arange(0, ROWS)[:, None], col + tl.arange(0, COLS)[None, :]
+    return rows * row_stride + cols * col_stride, (rows < m) & (cols < n), rows, cols
+
+
+@triton.jit
+def finish(
+    accumulator, batch, row, col, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
+    EPILOGUE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
+):  # fmt: skip
+    """Store what the epilogue makes of a tile."""
+    offsets, valid, rows, cols = places(
+        row, col, sizes, strides, DIVISORS, accumulator.shape[0], accumulator.shape[1]
+    )
+    tile = EPILOGUE(accumulator, batch, rows, cols, valid, alpha, beta, extra)
     if DESCRIPTORS[2]:
         output.store([row, col], tile.to(output.dtype))
     else:
-        output += transfer.place(batch, batch_sizes, output_batch)[0] + split * split_stride
-        offsets = of_rows * output_strides[0] + of_cols * output_strides[1]
-        if ATOMIC:
-            tl.atomic_add(output + offsets, tile, mask=valid, sem="relaxed")
-        else:
-            transfer.store(output, offsets, tile, valid)
+        output += transfer.place(batch, batch_sizes, batch_strides[2])[0]
+        transfer.store(output, offsets, tile, valid)
 
 
 @triton.jit
@@ -181,8 +309,11 @@ def sum_of_splits_kernel(
     )
 
 
-# Rows and columns of a tile of what adds up the parts of a split product.
+TEMPLATES = ("simple", "persistent", "stream-k")
+
+# Rows and columns of a tile of what adds up the parts of a split product; its elements, of Stream-K's.
 SUM_TILE = (8, 128)
+SUM_ELEMENTS = 2048
 
 
 class Matrix(NamedTuple):
@@ -278,6 +409,7 @@ def launch(
     splits: int | None = None,
     atomic: bool = False,
     precision: str = "ieee",
+    template: str = "simple",
     programs: int | None = None,
     flatten: bool = True,
     specialize: bool = False,
@@ -304,9 +436,12 @@ def launch(
         splits: programs that share K; None for :func:`default_splits`.
         atomic: splits add to one another, in any order, instead of leaving parts that a second step adds up.
         precision: of fp32 operands, a name in `PRECISIONS`.
-        programs: start so many, which take tile by tile; None for one to each tile. flatten, specialize: of
-            such programs, whether the loops over tiles and K become one, and whether the compiler gives
-            loads, products and stores to warps of their own.
+        template: a name in `TEMPLATES`: "simple", a program for each tile, or each split of it; "persistent",
+            as many programs as run at one time, which take tile by tile; "stream-k", likewise, but a last
+            wave that would not be full is shared equally along K.
+        programs: of the templates that start as many as run at one time; None for one to each compute unit.
+        flatten, specialize: of persistent programs, whether the loops over tiles and K become one, and
+            whether the compiler gives loads, products and stores to warps of their own.
         descriptors: move what :func:`descriptor_of` has one for by tensor descriptors (on Hopper, TMA).
         num_warps: None for one to each 4096 elements of the output's tile, 4 to 8. num_stages: of the loop.
         compute_units: of the device to plan for; None for this one.
@@ -323,6 +458,11 @@ def launch(
         )
     check_name("launch_order", launch_order, order.ORDERS)
     check_name("precision", precision, PRECISIONS)
+    check_name("template", template, TEMPLATES)
+    if template == "stream-k" and splits not in (None, 1):
+        raise InvalidArgumentError("splits", f"got {splits}", "Stream-K splits by itself: give 1, or None.")
+    if programs is not None and template == "simple":
+        raise InvalidArgumentError("programs", f"got {programs}", "Give another template, or None.")
     shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     if output is None:
         output = torch.empty(shape, dtype=result_dtype(a.dtype), device=a.device)
@@ -345,10 +485,16 @@ def launch(
     block_m, block_n, block_k = chosen_tile
     tiles_k = triton.cdiv(k, block_k)
     if splits is None:
-        splits = default_splits(m, n, k, batch, chosen_tile, units)
+        splits = 1 if template == "stream-k" else default_splits(m, n, k, batch, chosen_tile, units)
     splits = min(check_positive("splits", splits), max(tiles_k, 1))
     splits = triton.cdiv(tiles_k, triton.cdiv(tiles_k, splits)) if splits > 1 else 1  # none is idle
     accumulator, kept_as = ACCUMULATORS.get(a.dtype, (tl.float32, torch.float32))
+    tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * batch
+    started = units if programs is None else check_positive("programs", programs)
+    if template == "simple" or not k:  # of nothing along K there is nothing to share
+        template, started = "simple", tiles * splits
+    elif template == "persistent":
+        started = min(started, tiles * splits)
     kept = 0 if splits == 1 else 1 if atomic else splits
     parts = torch.empty((kept, *shape), dtype=kept_as, device=a.device)
     others = ([] if expanded is None else [expanded]) + ([parts[0]] if kept else [])
@@ -358,60 +504,64 @@ def launch(
     if addend is not None:
         extra = (addend, of_others[0].strides, problem.batch_sizes, of_others[0].batch)
         chosen = (epilogue.add_scaled, extra)
-    scales = (float(alpha), float(beta))
     target, of_target = (parts, of_others[-1]) if kept else (output, of_output)
-    split_stride = parts.stride(0) if kept > 1 else 0
-    is_wide = _is_wide(problem, (block_m, block_n, block_k), kept)
-    tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * problem.batch
-    tiles *= splits
     found = [
-        descriptor_of(tensor, block) if descriptors and problem.batch == 1 else None
+        descriptor_of(tensor, block) if descriptors and batch == 1 else None
         for tensor, block in ((a, (block_m, block_k)), (b, (block_k, block_n)))
     ]
-    stored = (
-        None if kept or not descriptors or problem.batch > 1 else descriptor_of(output, (block_m, block_n))
-    )
+    stored = descriptor_of(output, (block_m, block_n)) if descriptors and batch == 1 and not kept else None
     if stored is not None and stored.is_transposed:
         stored = None
     sources = [
-        x if one is None else one.descriptor for x, one in zip((a, b, target), (*found, stored), strict=True)
+        tensor if one is None else one.descriptor
+        for tensor, one in zip((a, b, target), (*found, stored), strict=True)
     ]
-    by_loops = {} if programs is None else {"FLATTEN": flatten, "SPECIALIZE": specialize}
-    first = Step(
-        gemm_kernel if programs is None else gemm_persistent_kernel,
-        (tiles if programs is None else min(check_positive("programs", programs), tiles),),
-        (
-            *sources, () if kept else chosen[1], *scales, m, n, k, problem.batch_sizes,
-            of_a.strides, of_b.strides, of_target.strides, of_a.batch, of_b.batch, of_target.batch,
-            split_stride, *(() if programs is None else (tiles,)),
+    numbers = (float(alpha), float(beta), (m, n, k), problem.batch_sizes)
+    strides = (of_a.strides, of_b.strides, of_target.strides)
+    batch_strides = (of_a.batch, of_b.batch, of_target.batch)
+    split_stride = parts.stride(0) if kept > 1 else 0
+    is_wide = _is_wide(problem, (block_m, block_n, block_k), kept)
+    numbering = {
+        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
+        "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group),
+        "DIVISORS": problem.divisors(a.element_size(), of_target, target.element_size()),
+        "WIDE": is_wide,
+    }  # fmt: skip
+    meta = numbering | {
+        "EPILOGUE": epilogue.keep if kept else chosen[0],
+        "ACCUMULATOR": accumulator, "PRECISION": precision,
+        "LOAD_A": _loader(found[0]), "LOAD_B": _loader(found[1]),
+        "DESCRIPTORS": tuple(one is not None for one in (*found, stored)),
+        # Beyond an end, descriptors give zeros.
+        "CHECKS": (m % block_m != 0, n % block_n != 0, k % block_k != 0 and not all(found)),
+        "num_warps": check_power_of_two(
+            "num_warps", min(max(block_m * block_n // 4096, 4), 8) if num_warps is None else num_warps
         ),
-        by_loops | {
-            "LOAD_A": _loader(found[0]), "LOAD_B": _loader(found[1]),
-            "DESCRIPTORS": tuple(one is not None for one in (*found, stored)),
-            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-            "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group),
-            "SPLITS": splits, "ATOMIC": bool(kept and atomic),
-            "EPILOGUE": epilogue.keep if kept else chosen[0],
-            "ACCUMULATOR": accumulator, "PRECISION": precision,
-            "CHECK_M": m % block_m != 0, "CHECK_N": n % block_n != 0,
-            "CHECK_K": k % block_k != 0 and not all(found),  # beyond an end, descriptors give zeros
-            "DIVISORS": problem.divisors(a.element_size(), of_target, target.element_size()),
-            "WIDE": is_wide,
-            "num_warps": check_power_of_two(
-                "num_warps", min(max(block_m * block_n // 4096, 4), 8) if num_warps is None else num_warps
-            ),
-            "num_stages": check_positive("num_stages", num_stages),
-        },
+        "num_stages": check_positive("num_stages", num_stages),
+    }  # fmt: skip
+    if template == "stream-k":
+        return _stream(
+            sources, output, chosen, numbers, strides, batch_strides, tiles, started, kept_as, meta,
+            numbering, work,
+        )  # fmt: skip
+    meta |= {"SPLITS": splits, "ATOMIC": bool(kept and atomic)}
+    arguments = (
+        *sources, () if kept else chosen[1], *numbers, strides, batch_strides, split_stride,
     )  # fmt: skip
+    if template == "persistent":
+        meta |= {"FLATTEN": flatten, "SPECIALIZE": specialize}
+        first = Step(gemm_persistent_kernel, (started,), (*arguments, tiles * splits), meta)
+    else:
+        first = Step(gemm_kernel, (started,), arguments, meta)
     if not kept:
         return Launch((first,), (output,), work=work)
     rows, cols = (
         min(most, triton.next_power_of_2(size)) for most, size in zip(SUM_TILE, (m, n), strict=True)
     )
     second = Step(
-        sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * problem.batch,),
+        sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch,),
         (
-            parts, output, chosen[1], *scales, m, n, problem.batch_sizes,
+            parts, output, chosen[1], float(alpha), float(beta), m, n, problem.batch_sizes,
             of_target.strides, of_output.strides, of_target.batch, of_output.batch, split_stride,
         ),
         {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": chosen[0], "WIDE": is_wide},
@@ -419,6 +569,37 @@ def launch(
     return Launch(
         (first, second), (output,), accumulators=(parts,) if atomic else (), work=work, workspaces=(parts,)
     )
+
+
+def _stream(
+    sources: Sequence[Any],
+    output: torch.Tensor,
+    chosen: tuple[Any, tuple[Any, ...]],
+    numbers: tuple[Any, ...],
+    strides: tuple[Any, ...],
+    batch_strides: tuple[Any, ...],
+    tiles: int,
+    programs: int,
+    kept_as: torch.dtype,
+    meta: dict[str, Any],
+    numbering: dict[str, Any],
+    work: Work,
+) -> Launch:
+    """The launch by Stream-K, in which all waves but the last two are whole tiles."""
+    waves = tiles // programs
+    alone = tiles if tiles % programs == 0 else max(waves - 1, 0) * programs
+    rows, cols = numbering["BLOCK_M"], numbering["BLOCK_N"]
+    parts = torch.empty((programs, 2, rows, cols), dtype=kept_as, device=output.device)
+    arguments = (chosen[1], *numbers, strides, batch_strides, tiles, alone)
+    first = Step(gemm_stream_kernel, (programs,), (*sources, parts, *arguments), meta)
+    if alone == tiles:
+        return Launch((first,), (output,), work=work, workspaces=(parts,))
+    together = max(min(SUM_ELEMENTS // cols, rows), 1)
+    second = Step(
+        sum_of_stream_kernel, ((tiles - alone) * (rows // together),), (output, parts, *arguments, programs),
+        numbering | {"ROWS": together, "EPILOGUE": chosen[0]},
+    )  # fmt: skip
+    return Launch((first, second), (output,), work=work, workspaces=(parts,))
 
 
 class Described(NamedTuple):
