@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -220,6 +220,15 @@ class OpenNotebook:
             *self.page.locator(".jp-Dialog, .Toastify__toast").all(),
         ]
         return [*(place.inner_text() for place in seen), *self.console_errors, *self.refused]
+
+
+MILLISECONDS = 100  # a redraw, at most
+
+
+def assert_in_time(times: Sequence[float]) -> None:
+    """Nine of ten redraws; other tests run beside, and can make one wait."""
+    assert len(times) >= 10
+    assert sorted(times)[(9 * len(times) - 1) // 10] < MILLISECONDS, times
 
 
 @contextlib.contextmanager

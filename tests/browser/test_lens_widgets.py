@@ -12,7 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.conftest import Lab, OpenNotebook, opened
+from tests.browser.conftest import Lab, OpenNotebook, assert_in_time, opened
 from tools import lessons
 
 pytestmark = pytest.mark.browser
@@ -63,7 +63,6 @@ CELLS = {
     "heat": "heat = HeatMapWidget(accumulated(), 'sums')\nheat",
     "facts": "print([widget.facts for widget in (small, large, mixed, heat)])",
 }
-MILLISECONDS = 100  # a step's redraw, at most
 
 # Sets the slider as a hand does, and returns how long the page took to draw what it asks for.
 SET = """
@@ -159,7 +158,7 @@ def test_a_step_of_large_tiles_is_drawn_in_time(notebook: OpenNotebook) -> None:
     before = drawn(notebook, "large")
     times = [program.evaluate(SET, number) for number in (0, 15, 1, 14, *range(16))]
     assert drawn(notebook, "large") != before
-    assert max(times) < MILLISECONDS, times
+    assert_in_time(times)
 
 
 def test_hovering_and_arrow_keys_say_who_touches_an_element(notebook: OpenNotebook) -> None:
