@@ -576,9 +576,10 @@ with viz.figure_style() as palette:
 # {{recording device=nvidia-h200 op=layer_norm_backward provider=workbench dtype=fp16 rows=16384 cols=4096 show=ms}}
 # for three times the matrix instead of twice.
 #
-# The bars compare kernels. Whether you wait for those is another question: a backward
-# pass is several kernels, started from a Python function that autograd calls, and where
-# that takes longer than the kernels, the GPU waits for the CPU. The last column tells:
+# In mode `cuda_graph` a bar compares kernels; in mode `events` the CPU counts too, where
+# it takes long enough. And whether you wait for kernels is another question: a backward
+# pass is several, started from a Python function that autograd calls, and where that
+# takes longer than they do, the GPU waits for the CPU. The last column tells:
 
 # %%
 for line in backward:
@@ -588,10 +589,9 @@ for line in backward:
         print(f"{line.problem:14s} you wait for the {slower}")
 
 # %% [markdown]
-# In mode `cuda_graph` the CPU does not count. With the shortest rows all that is left
-# there is latency: a program waits for its row, reduces it, waits for the second
-# reduction, and stores; 4,096 rows of 256 are over before the memory gets going. (That
-# is reasoned, not measured.)
+# With the shortest rows all that is left in a graph is latency: a program waits for its
+# row, reduces it, waits for the second reduction, and stores; 4,096 rows of 256 are over
+# before the memory gets going. (That is reasoned, not measured.)
 #
 # ## Your turn
 #

@@ -211,8 +211,6 @@ def _run(
     output = torch.empty(shape, dtype=dtype, device=a.device)
     if output.is_meta or not output.numel():
         return output
-    if addend is None and alpha != 1:
-        addend, beta = a.new_zeros(()), 0.0
     if addend is not None and beta == 0:
         addend = a.new_zeros((), dtype=dtype)  # torch does not read it then: what is NaN there stays out
     if b.dim() == 2 and a.dim() > 2:
