@@ -30,6 +30,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "by descriptors": {"tile": (128, 128, 64), "descriptors": True, "splits": 1, "num_warps": 8},
     "by descriptors, persistent": {
         "tile": (128, 128, 64),
+        "template": "persistent",
         "descriptors": True,
         "programs": 20,
         "num_warps": 8,

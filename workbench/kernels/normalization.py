@@ -340,19 +340,22 @@ FEWEST_ELEMENTS, FEWEST_TILES_PER_UNIT = 4096, 8
 ELEMENTS_PER_WARP, HALVED_WARPS = 1024, 4
 SHORT_COLS = 256
 
-# The gradients: rows of up to so many columns in one kernel, whose programs each add up the gradients of
-# weight and bias over several tiles of rows; a tile's elements, of the shortest rows fewer; so many warps to
-# a compute unit. H200, 4096 x 256, layer norm: 8 us, with a tile to each program 10.
-MOST_FUSED = {"layer_norm": 8192, "rms_norm": 16384}
+# The gradients: rows of up to so many columns and bytes in one kernel, whose programs each add up the
+# gradients of weight and bias over several tiles of rows; a tile's elements, of the shortest rows fewer; so
+# many warps to a compute unit. H200, 4096 x 256, layer norm: 8 us, with a tile to each program 10.
+MOST_FUSED, MOST_FUSED_BYTES = {"layer_norm": 8192, "rms_norm": 16384}, 32768
 SHORT_BACKWARD_ELEMENTS, BACKWARD_ELEMENTS = 1024, 2048
 BACKWARD_ELEMENTS_PER_WARP = 512
 BACKWARD_WARPS_PER_UNIT, FEWEST_BACKWARD_TILES = 16, 3
-BACKWARD_STAGES = 1
+# Tiles that loads run ahead of the arithmetic, if what they bring fits into so many bytes of shared memory.
+# H200, 16384 x 4096, layer norm: 103 us, with none ahead 126; one ahead alone gains nothing.
+BACKWARD_AHEAD, BACKWARD_AHEAD_BYTES = 2, 65536
 
 # Longer rows are gone over twice: for their sums, in tiles of so many columns, and so many a warp; then by
 # columns, with so many programs for each compute unit.
 SUMS_COLS, SUMS_PER_WARP = 2048, 512
 COLUMNS_TILE, COLUMNS_WARPS, COLUMNS_PER_UNIT = (4, 512), 4, 8
+COLUMNS_AHEAD, COLUMNS_AHEAD_BYTES = 3, 32768
 
 # Adding up what the programs left: programs and columns of a tile, whose rows are two sectors each; of fewer
 # programs it has more columns.
@@ -598,8 +601,8 @@ def launch_backward(
         results: the statistics that :func:`launch` gave, contiguous.
         vectors: how many of weight and bias want a gradient: 0, 1 or 2; None for 1 where there is a weight.
         fused: all in one pass over the rows; or in two, of which the first finds the sums of each row. None:
-            fused for rows of up to :data:`MOST_FUSED` columns that are neighbors in memory. Of no use for the
-            gradient of x alone.
+            fused for rows of up to :data:`MOST_FUSED` columns and :data:`MOST_FUSED_BYTES`, neighbors in
+            memory. Of no use for the gradient of x alone.
         compute_units: of the device to plan for; None for this one.
 
     Returns:
@@ -710,6 +713,15 @@ def _plan_columns(view: Rows, plan: Plan, compute_units: int) -> tuple[Plan, int
     return plan._replace(rows=rows, cols=cols, programs=beside * shares, num_warps=COLUMNS_WARPS), shares
 
 
+def _stages(plan: Plan, itemsize: int, ahead: int, most_bytes: int) -> int:
+    """Stages of a loop over tiles of x and the output's gradient: loads run `ahead` by so many, if that fits.
+
+    Where two tiles do not fit, none is loaded ahead.
+    """
+    fit = most_bytes // (2 * plan.rows * plan.cols * itemsize)
+    return 1 + min(ahead, fit) if fit >= 2 else 1
+
+
 def _statistics_dtype(x: torch.Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
@@ -747,13 +759,15 @@ def _make_backward(
             operator, (x, gradient), outputs[0], dims, plan, columns=columns, given=given, work=work
         )
     if fused is None:
-        fused = triton.next_power_of_2(view.cols) <= MOST_FUSED[norm] and view.are_cols_neighbors
+        cols = triton.next_power_of_2(view.cols)
+        fused = cols <= MOST_FUSED[norm] and cols * itemsize <= MOST_FUSED_BYTES and view.are_cols_neighbors
     if fused:
         plan = _plan_fused(view, itemsize, units)
         call = prepared(plan)
         parts = _parts(plan.programs, vectors, view, x)
         arguments = (*call.read, outputs[0], parts, *call.sizes)
-        meta |= call.meta | {"WHOLE": operator.whole, "STAGES": BACKWARD_STAGES}
+        meta |= call.meta | {"WHOLE": operator.whole}
+        meta["STAGES"] = _stages(plan, itemsize, BACKWARD_AHEAD, BACKWARD_AHEAD_BYTES)
         steps = [Step(norm_backward_kernel, (plan.programs,), arguments, meta)]
         spaces = [parts]
     else:
@@ -768,7 +782,7 @@ def _make_backward(
             "MERGE": operator.merge,
             "SPLITS": splits,
             "SHARES": shares,
-            "STAGES": BACKWARD_STAGES,
+            "STAGES": _stages(plan, itemsize, COLUMNS_AHEAD, COLUMNS_AHEAD_BYTES),
         }
         steps = [first, Step(norm_columns_backward_kernel, (plan.programs,), arguments, meta)]
         spaces = [*states, parts]

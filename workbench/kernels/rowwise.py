@@ -54,7 +54,7 @@ def rowwise_kernel(
     # are, the type of the arithmetic, a tile's rows and columns, whether they divide rows and columns
     WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, LATE: tl.constexpr, ONCE: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Rows that fit into a tile: read once, ROWS of them at a time; ONCE: every program takes one tile."""
     layouts = transfer.known(layouts, DIVISORS)
@@ -71,7 +71,7 @@ def rowwise_kernel(
         of_columns = columns[:0]
         if not LATE:
             of_columns = load_each(columns, col[None, :], col[None, :] < cols)
-        for number in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
+        for number in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
             whole_rows(
                 sources, columns, of_columns, given, destination, results, number, rows, cols, layouts,
                 parameter, WHOLE, FINISH, APPLY, LATE, LATE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
@@ -437,7 +437,6 @@ def launch(
                     "WHOLE": operator.whole,
                     "LATE": plan.rows * plan.cols >= LATE_ELEMENTS,
                     "ONCE": plan.programs * plan.rows >= call.views[0].rows,
-                    "STAGES": 1,
                 },
             )
         arguments = (*call.read, output, tuple(results), *call.sizes, parameter)
