@@ -36,6 +36,14 @@ WAYS: dict[str, dict[str, Any]] = {
         "num_warps": 8,
     },
     "by descriptors, K split": {"tile": (64, 64, 64), "descriptors": True, "splits": 4},
+    "parts side by side": {"tile": (128, 192, 64), "splits": 1, "num_warps": 8},
+    "parts side by side, by descriptors": {
+        "tile": (128, 192, 64),
+        "template": "persistent",
+        "descriptors": True,
+        "num_warps": 8,
+    },
+    "Stream-K": {"tile": (64, 96, 64), "template": "stream-k", "programs": 20},
     "back and forth": {"tile": (64, 64, 64), "launch_order": "snake", "group": 3},
 }
 SHAPES = [(1, 1, 32), (15, 160, 1024), (495, 533, 71), (512, 768, 256), (1000, 1000, 1000), (239, 17, 799)]

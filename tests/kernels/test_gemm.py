@@ -102,7 +102,7 @@ def test_any_product(data: st.DataObject) -> None:
         a = a[:1].expand_as(a)
     a, b = (t if 0 in t.stride() else laid(t, layout) for t, layout in zip((a, b), layouts, strict=True))
     way = data.draw(st.sampled_from(list(WAYS.values())), label="way")
-    tile = data.draw(st.sampled_from([(16, 16, 16), (32, 16, 32), SMALL]), label="tile")
+    tile = data.draw(st.sampled_from([(16, 16, 16), (32, 16, 32), (16, 48, 16), SMALL]), label="tile")
     want = a.double() @ b.double()
     result = {torch.int8: torch.int32, torch.float64: torch.float64}.get(dtype, torch.float32)
     nothing = -77
@@ -242,6 +242,22 @@ def test_what_descriptors_take(matrix: torch.Tensor, is_taken: bool) -> None:
     assert torch.equal(one.run()[0].double(), a.double() @ b.double())
 
 
+@pytest.mark.parametrize(
+    ("target", "tile", "warps"),
+    [("sm_80", (128, 96, 32), 4), ("sm_90", (128, 192, 64), 8), ("gfx942", (128, 96, 64), 4)],
+)
+def test_parts_side_by_side_share_what_is_loaded_of_a(target: str, tile: Sequence[int], warps: int) -> None:
+    """Of 192 columns there are two products a step, of 128 and 64, and one load of A."""
+    a, b = (torch.empty(3072, 3072, dtype=torch.float16) for _ in range(2))
+    one = gemm.launch(a, b, tile=tile, splits=1, num_warps=warps, num_stages=3, descriptors=target == "sm_90")
+    (step,) = compile(one, target)
+    assert step.spills == 0
+    assert any(each.kind == "matrix" for each in step.instructions)
+    text = step.stages["ttir"]
+    assert text.count("tt.dot") == 2
+    assert text.count("tt.descriptor_load" if target == "sm_90" else "tt.load") == 3
+
+
 def test_descriptors_become_bulk_copies() -> None:
     a, b = (torch.empty(1000, 1000, dtype=torch.float16) for _ in range(2))
     one = gemm.launch(a, b, num_warps=8, descriptors=True, template="persistent", programs=132)
@@ -270,6 +286,7 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"tile": (16, 16)}, InvalidArgumentError, "tile: got"),
         ((A, B), {"tile": (16, 16, 8)}, InvalidArgumentError, r"tile\[2\]: got 8"),
         ((A, B), {"tile": (48, 16, 16)}, InvalidArgumentError, r"tile\[0\]"),
+        ((A, B), {"tile": (16, 40, 16)}, InvalidArgumentError, r"tile\[1\]: got 40"),
         ((A, B), {"splits": 0}, InvalidArgumentError, "splits"),
         ((A, B), {"programs": 3}, InvalidArgumentError, "programs: got 3"),
         ((A, B), {"template": "stream-k", "splits": 2}, InvalidArgumentError, "splits by itself"),

@@ -50,14 +50,16 @@ PRECISIONS = ("tf32", "ieee")
 
 @triton.jit
 def gemm_kernel(
-    # pointers, or of A, B and the output tensor descriptors; the epilogue's own arguments
-    a, b, output, extra, alpha: "fp64", beta: "fp64",
+    # pointers, or of A, B and the output tensor descriptors, of B and the output for each of WIDTHS; the
+    # epilogue's own arguments
+    a, bs, outputs, extra, alpha: "fp64", beta: "fp64",
     # sizes: of each product (m, n, k); of the batch's dimensions
     sizes, batch_sizes,
     # strides in elements, of A, B and the output: of rows and columns; of the batch's dimensions; of splits
     strides, batch_strides, split_stride,
-    # meta-parameters: the tile; how tiles are numbered; programs that share K; what the product becomes
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    # meta-parameters: the tile, and the parts of its columns, powers of two; how tiles are numbered; programs
+    # that share K; what the product becomes
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     # how A and B are loaded; whether they, and the output, are descriptors; whether tiles can hang over along
@@ -67,8 +69,8 @@ def gemm_kernel(
 ):  # fmt: skip
     """output[batch] = EPILOGUE(A[batch] @ B[batch]), or of each split its share of the sum."""
     one_tile(
-        tl.program_id(0), a, b, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
-        split_stride, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR,
+        tl.program_id(0), a, bs, outputs, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
+        split_stride, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR,
         PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
 
@@ -76,9 +78,9 @@ def gemm_kernel(
 @triton.jit
 def gemm_persistent_kernel(
     # as in gemm_kernel, and how many tiles there are
-    a, b, output, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
+    a, bs, outputs, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
     split_stride, tiles,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
@@ -92,9 +94,9 @@ def gemm_persistent_kernel(
         tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE
     ):
         one_tile(
-            number, a, b, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
-            split_stride, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR,
-            PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+            number, a, bs, outputs, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
+            split_stride, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE,
+            ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
 
 
@@ -102,9 +104,9 @@ def gemm_persistent_kernel(
 def gemm_stream_kernel(
     # as in gemm_kernel; where programs leave what they have of a tile, [programs, 2, BLOCK_M, BLOCK_N]; how
     # many tiles there are, and how many of them, the first ones, a program makes by itself
-    a, b, output, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
+    a, bs, outputs, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
     tiles, alone,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr,
     PRECISION: tl.constexpr, LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
@@ -118,8 +120,8 @@ def gemm_stream_kernel(
     program, programs = tl.program_id(0), tl.num_programs(0)
     for number in range(program, alone, programs):
         one_tile(
-            number, a, b, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
-            0, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, 1, False, EPILOGUE, ACCUMULATOR,
+            number, a, bs, outputs, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
+            0, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, 1, False, EPILOGUE, ACCUMULATOR,
             PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
     steps = tl.cdiv(sizes[2], BLOCK_K)
@@ -128,32 +130,33 @@ def gemm_stream_kernel(
     while begin < end:
         first = begin % steps
         last = min(first + end - begin, steps)
-        batch, row, col, accumulator = part_of_tile(
-            alone + begin // steps, first, last, a, b, sizes, batch_sizes, strides, batch_strides,
-            BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS,
-            CHECKS, DIVISORS, WIDE,
+        batch, row, col, tiles_of_it = part_of_tile(
+            alone + begin // steps, first, last, a, bs, sizes, batch_sizes, strides, batch_strides,
+            BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B,
+            DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
         if last - first == steps:
             finish(
-                accumulator, batch, row, col, output, extra, alpha, beta, sizes, batch_sizes, strides,
+                tiles_of_it, batch, row, col, outputs, 0, extra, alpha, beta, sizes, batch_sizes, strides,
                 batch_strides, EPILOGUE, DESCRIPTORS, DIVISORS,
             )  # fmt: skip
         else:
             slot = tl.cast(program * 2 + tl.where(first == 0, 1, 0), tl.int64) * (BLOCK_M * BLOCK_N)
-            inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-            tl.store(parts + slot + inside, accumulator)
+            for i in tl.static_range(len(WIDTHS)):
+                tl.store(parts + slot + inside_of_tile(0, BLOCK_M, WIDTHS[i], BLOCK_N), tiles_of_it[i])
+                slot += WIDTHS[i]
         begin += last - first
 
 
 @triton.jit
 def sum_of_stream_kernel(
     # as in gemm_stream_kernel, and how many programs that was
-    output, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
+    outputs, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
     tiles, alone, programs,
     # as in gemm_stream_kernel; rows of a tile's that a program of this kernel adds up
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr,
-    ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr, DIVISORS: tl.constexpr,
-    WIDE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
+    ROWS: tl.constexpr, ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The tiles of which several programs of gemm_stream_kernel left parts, added up in the order of K."""
     shared, within = tl.program_id(0) // (BLOCK_M // ROWS), tl.program_id(0) % (BLOCK_M // ROWS) * ROWS
@@ -161,25 +164,35 @@ def sum_of_stream_kernel(
     share = tl.cdiv((tiles - alone) * steps, programs)
     first, last = shared * steps // share, (shared * steps + steps - 1) // share
     if first < last:
-        inside = (within + tl.arange(0, ROWS)[:, None]) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-        # The first one begins the tile, if not at the end of another; all others end what they began within.
-        slot = tl.cast(first * 2 + 1, tl.int64) * (BLOCK_M * BLOCK_N)
-        total = tl.load(parts + slot + inside)
-        for program in range(first + 1, last + 1):
-            slot = tl.cast(program * 2, tl.int64) * (BLOCK_M * BLOCK_N)
-            total += tl.load(parts + slot + inside)
         batch, row, col = place_of_tile(alone + shared, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
+        totals = outputs[:0]
+        begin = tl.cast(0, tl.int64)
+        for i in tl.static_range(len(WIDTHS)):
+            inside = begin + inside_of_tile(within, ROWS, WIDTHS[i], BLOCK_N)
+            # The first one begins the tile, if not at the end of another; all others end what they began
+            # within.
+            total = tl.load(parts + tl.cast(first * 2 + 1, tl.int64) * (BLOCK_M * BLOCK_N) + inside)
+            for program in range(first + 1, last + 1):
+                total += tl.load(parts + tl.cast(program * 2, tl.int64) * (BLOCK_M * BLOCK_N) + inside)
+            totals += (total,)
+            begin += WIDTHS[i]
         finish(
-            total, batch, row + within, col, output, extra, alpha, beta, sizes, batch_sizes, strides,
+            totals, batch, row + within, col, outputs, 0, extra, alpha, beta, sizes, batch_sizes, strides,
             batch_strides, EPILOGUE, (False, False, False), DIVISORS,
         )  # fmt: skip
 
 
 @triton.jit
+def inside_of_tile(first, ROWS: tl.constexpr, COLS: tl.constexpr, PITCH: tl.constexpr):
+    """Offsets of ROWS rows of a tile that lies in rows of PITCH elements, from its row `first` on."""
+    return (first + tl.arange(0, ROWS)[:, None]) * PITCH + tl.arange(0, COLS)[None, :]
+
+
+@triton.jit
 def one_tile(
     # its number, split and batch included; and as in gemm_kernel
-    number, a, b, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides, split_stride,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    number, a, bs, outputs, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides, split_stride,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
@@ -191,22 +204,25 @@ def one_tile(
     tiles = tl.cdiv(sizes[0], BLOCK_M) * tl.cdiv(sizes[1], BLOCK_N)
     split = number // tiles % SPLITS
     tile = number // (tiles * SPLITS) * tiles + number % tiles
-    batch, row, col, accumulator = part_of_tile(
-        tile, split * share, min(split * share + share, steps), a, b, sizes, batch_sizes, strides,
-        batch_strides, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B,
-        DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+    batch, row, col, accumulators = part_of_tile(
+        tile, split * share, min(split * share + share, steps), a, bs, sizes, batch_sizes, strides,
+        batch_strides, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, ACCUMULATOR, PRECISION, LOAD_A,
+        LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
+    shift = 0
     if SPLITS > 1:
         if WIDE:
             split = tl.cast(split, tl.int64)
-        output += split * split_stride
+        shift = split * split_stride
     if ATOMIC:
-        offsets, valid, _, _ = places(row, col, sizes, strides, DIVISORS, BLOCK_M, BLOCK_N)
-        output += transfer.place(batch, batch_sizes, batch_strides[2])[0]
-        tl.atomic_add(output + offsets, accumulator, mask=valid, sem="relaxed")
+        shift += transfer.place(batch, batch_sizes, batch_strides[2])[0]
+        for i in tl.static_range(len(WIDTHS)):
+            offsets, valid, _, _ = places(row, col, sizes, strides, DIVISORS, BLOCK_M, WIDTHS[i])
+            tl.atomic_add(outputs[i] + shift + offsets, accumulators[i], mask=valid, sem="relaxed")
+            col += WIDTHS[i]
     else:
         finish(
-            accumulator, batch, row, col, output, extra, alpha, beta, sizes, batch_sizes, strides,
+            accumulators, batch, row, col, outputs, shift, extra, alpha, beta, sizes, batch_sizes, strides,
             batch_strides, EPILOGUE, DESCRIPTORS, DIVISORS,
         )  # fmt: skip
 
@@ -214,26 +230,26 @@ def one_tile(
 @triton.jit
 def part_of_tile(
     # the tile's number, batch included; first and last step along K; and as in gemm_kernel
-    number, begin, end, a, b, sizes, batch_sizes, strides, batch_strides,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    number, begin, end, a, bs, sizes, batch_sizes, strides, batch_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Batch, first row and first column of a tile, and its product over a share of K."""
+    """Batch, first row and first column of a tile, and its parts of the product over a share of K."""
     m, n, k = transfer.multiples_of(sizes, DIVISORS)
     a_strides = transfer.multiples_of(strides[0], DIVISORS, 3)
     b_strides = transfer.multiples_of(strides[1], DIVISORS, 5)
     batch, row, col = place_of_tile(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
     if WIDE:
         k = tl.cast(k, tl.int64)
-    accumulator = gemm.mainloop(
+    accumulators = gemm.mainloop(
         gemm.operand(a, (m, k), a_strides, batch, batch_sizes, batch_strides[0], DESCRIPTORS[0]),
-        gemm.operand(b, (k, n), b_strides, batch, batch_sizes, batch_strides[1], DESCRIPTORS[1]),
-        row, col, begin, end, k, BLOCK_M, BLOCK_N, BLOCK_K, LOAD_A, LOAD_B,
+        gemm.operands(bs, (k, n), b_strides, batch, batch_sizes, batch_strides[1], DESCRIPTORS[1]),
+        row, col, begin, end, k, BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B,
         CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
     )  # fmt: skip
-    return batch, row, col, accumulator
+    return batch, row, col, accumulators
 
 
 @triton.jit
@@ -262,19 +278,20 @@ def places(row, col, sizes, strides, DIVISORS: tl.constexpr, ROWS: tl.constexpr,
 
 @triton.jit
 def finish(
-    accumulator, batch, row, col, output, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
-    EPILOGUE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
+    accumulators, batch, row, col, outputs, shift, extra, alpha, beta, sizes, batch_sizes, strides,
+    batch_strides, EPILOGUE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of a tile."""
-    offsets, valid, rows, cols = places(
-        row, col, sizes, strides, DIVISORS, accumulator.shape[0], accumulator.shape[1]
-    )
-    tile = EPILOGUE(accumulator, batch, rows, cols, valid, alpha, beta, extra)
-    if DESCRIPTORS[2]:
-        output.store([row, col], tile.to(output.dtype))
-    else:
-        output += transfer.place(batch, batch_sizes, batch_strides[2])[0]
-        transfer.store(output, offsets, tile, valid)
+    """Store what the epilogue makes of a tile's parts; `shift` elements behind where outputs begin."""
+    for i in tl.static_range(len(accumulators)):
+        part = accumulators[i]
+        offsets, valid, rows, cols = places(row, col, sizes, strides, DIVISORS, part.shape[0], part.shape[1])
+        tile = EPILOGUE(part, batch, rows, cols, valid, alpha, beta, extra)
+        if DESCRIPTORS[2]:
+            outputs[i].store([row, col], tile.to(outputs[i].dtype))
+        else:
+            start = outputs[i] + shift + transfer.place(batch, batch_sizes, batch_strides[2])[0]
+            transfer.store(start, offsets, tile, valid)
+        col += part.shape[1]
 
 
 @triton.jit
@@ -431,7 +448,8 @@ def launch(
             elements share memory; None for a new tensor of :func:`result_dtype`.
         addend: what `beta` multiplies, of the output's shape after broadcasting; None for the product alone.
         alpha, beta: of the epilogue, where there is an addend.
-        tile: m, n and k of a tile, powers of two of 16 or more; None for :func:`default_tile`.
+        tile: m, n and k of a tile, powers of two of 16 or more, n any multiple of 16; None for
+            :func:`default_tile`.
         launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
         splits: programs that share K; None for :func:`default_splits`.
         atomic: splits add to one another, in any order, instead of leaving parts that a second step adds up.
@@ -505,24 +523,26 @@ def launch(
         extra = (addend, of_others[0].strides, problem.batch_sizes, of_others[0].batch)
         chosen = (epilogue.add_scaled, extra)
     target, of_target = (parts, of_others[-1]) if kept else (output, of_output)
+    widths = _powers_of_two(block_n)
+    blocks = ([(block_m, block_k)], [(block_k, w) for w in widths], [(block_m, w) for w in widths])
     found = [
-        descriptor_of(tensor, block) if descriptors and batch == 1 else None
-        for tensor, block in ((a, (block_m, block_k)), (b, (block_k, block_n)))
+        _descriptors(tensor, shapes) if descriptors and batch == 1 else None
+        for tensor, shapes in zip((a, b, output), blocks, strict=True)
     ]
-    stored = descriptor_of(output, (block_m, block_n)) if descriptors and batch == 1 and not kept else None
-    if stored is not None and stored.is_transposed:
-        stored = None
-    sources = [
-        tensor if one is None else one.descriptor
-        for tensor, one in zip((a, b, target), (*found, stored), strict=True)
-    ]
+    if kept or (found[2] and found[2][0].is_transposed):
+        found[2] = None
+    (of_a_alone,), *others_of_it = (
+        tuple([one.descriptor for one in many]) if many else (tensor,) * len(shapes)
+        for tensor, many, shapes in zip((a, b, target), found, blocks, strict=True)
+    )
+    sources = (of_a_alone, *others_of_it)
     numbers = (float(alpha), float(beta), (m, n, k), problem.batch_sizes)
     strides = (of_a.strides, of_b.strides, of_target.strides)
     batch_strides = (of_a.batch, of_b.batch, of_target.batch)
     split_stride = parts.stride(0) if kept > 1 else 0
     is_wide = _is_wide(problem, (block_m, block_n, block_k), kept)
     numbering = {
-        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
+        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
         "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group),
         "DIVISORS": problem.divisors(a.element_size(), of_target, target.element_size()),
         "WIDE": is_wide,
@@ -531,9 +551,9 @@ def launch(
         "EPILOGUE": epilogue.keep if kept else chosen[0],
         "ACCUMULATOR": accumulator, "PRECISION": precision,
         "LOAD_A": _loader(found[0]), "LOAD_B": _loader(found[1]),
-        "DESCRIPTORS": tuple(one is not None for one in (*found, stored)),
+        "DESCRIPTORS": tuple([bool(many) for many in found]),
         # Beyond an end, descriptors give zeros.
-        "CHECKS": (m % block_m != 0, n % block_n != 0, k % block_k != 0 and not all(found)),
+        "CHECKS": (m % block_m != 0, n % block_n != 0, k % block_k != 0 and not all(found[:2])),
         "num_warps": check_power_of_two(
             "num_warps", min(max(block_m * block_n // 4096, 4), 8) if num_warps is None else num_warps
         ),
@@ -545,9 +565,7 @@ def launch(
             numbering, work,
         )  # fmt: skip
     meta |= {"SPLITS": splits, "ATOMIC": bool(kept and atomic)}
-    arguments = (
-        *sources, () if kept else chosen[1], *numbers, strides, batch_strides, split_stride,
-    )  # fmt: skip
+    arguments = (*sources, () if kept else chosen[1], *numbers, strides, batch_strides, split_stride)
     if template == "persistent":
         meta |= {"FLATTEN": flatten, "SPECIALIZE": specialize}
         first = Step(gemm_persistent_kernel, (started,), (*arguments, tiles * splits), meta)
@@ -594,9 +612,10 @@ def _stream(
     first = Step(gemm_stream_kernel, (programs,), (*sources, parts, *arguments), meta)
     if alone == tiles:
         return Launch((first,), (output,), work=work, workspaces=(parts,))
-    together = max(min(SUM_ELEMENTS // cols, rows), 1)
+    together = max(min(triton.next_power_of_2(SUM_ELEMENTS // cols), rows), 1)
     second = Step(
-        sum_of_stream_kernel, ((tiles - alone) * (rows // together),), (output, parts, *arguments, programs),
+        sum_of_stream_kernel, ((tiles - alone) * (rows // together),),
+        ((output,) * len(numbering["WIDTHS"]), parts, *arguments, programs),
         numbering | {"ROWS": together, "EPILOGUE": chosen[0]},
     )  # fmt: skip
     return Launch((first, second), (output,), work=work, workspaces=(parts,))
@@ -631,10 +650,21 @@ def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | N
     return Described(TensorDescriptor(matrix, shape, strides, list(block)), is_transposed)
 
 
-def _loader(described: Described | None) -> Any:
-    if described is None:
+def _descriptors(matrix: torch.Tensor, blocks: Sequence[tuple[int, int]]) -> list[Described] | None:
+    """A descriptor of the matrix for each kind of block, or None if one of them cannot be."""
+    found = [descriptor_of(matrix, block) for block in blocks]
+    return [one for one in found if one is not None] if all(found) else None
+
+
+def _loader(described: list[Described] | None) -> Any:
+    if not described:
         return gemm.load_strided
-    return gemm.load_descriptor_of_transpose if described.is_transposed else gemm.load_descriptor
+    return gemm.load_descriptor_of_transpose if described[0].is_transposed else gemm.load_descriptor
+
+
+def _powers_of_two(length: int) -> tuple[int, ...]:
+    """Those whose sum it is, the largest first."""
+    return tuple([1 << bit for bit in reversed(range(length.bit_length())) if length >> bit & 1])
 
 
 # Tiles of the output from the largest to the smallest; bytes of a tile's row along K.
@@ -671,8 +701,9 @@ def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
     if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != 3:
         raise InvalidArgumentError("tile", f"got {tile!r}", fix)
     for i, length in enumerate(tile):
-        if check_power_of_two(f"tile[{i}]", length) < 16:
-            raise InvalidArgumentError(f"tile[{i}]", f"got {length}", "Give 16 or more.")
+        check = check_positive if i == 1 else check_power_of_two
+        if check(f"tile[{i}]", length) < 16 or length % 16:
+            raise InvalidArgumentError(f"tile[{i}]", f"got {length}", "Give a multiple of 16.")
     return tile[0], tile[1], tile[2]
 
 

@@ -71,55 +71,83 @@ def operand(source, sizes, strides, batch, batch_sizes, batch_strides, IS_DESCRI
 
 
 @triton.jit
+def operands(sources, sizes, strides, batch, batch_sizes, batch_strides, IS_DESCRIPTOR: tl.constexpr):
+    """:func:`operand` of each of `sources`."""
+    found = sources[:0]
+    for i in tl.static_range(len(sources)):
+        found += (operand(sources[i], sizes, strides, batch, batch_sizes, batch_strides, IS_DESCRIPTOR),)
+    return found
+
+
+@triton.jit
 def mainloop(
-    a, b, row, col, begin, end, k,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    a, bs, row, col, begin, end, k,
+    BLOCK_M: tl.constexpr, WIDTHS: tl.constexpr, BLOCK_K: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr,
     CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
     ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """sum over kk in [begin * BLOCK_K, end * BLOCK_K) of A[row + i, kk] * B[kk, col + j], [BLOCK_M, BLOCK_N].
+    """sum over kk in [begin * BLOCK_K, end * BLOCK_K) of A[row + i, kk] * B[kk, col + j], for one tile.
+
+    Triton's tensors have lengths that are powers of two, so a tile of 192 columns is two side by side, which
+    share what is loaded of A.
 
     Of the tiles along K only the last one can hang over: it is peeled off, so that all others load without a
     mask in that direction.
 
     Args:
-        a, b: operands of the loaders.
+        a, bs: operands of the loaders: of A, and of B one for each of WIDTHS.
         row, col: the first element of the output's tile.
         begin, end: tiles along K; none beyond the last.
         k: the length of K.
-        LOAD_A, LOAD_B: loaders of tiles [BLOCK_M, BLOCK_K] and [BLOCK_K, BLOCK_N].
+        WIDTHS: columns of the tile's parts, a tuple of powers of two.
+        LOAD_A, LOAD_B: loaders of tiles [BLOCK_M, BLOCK_K] and [BLOCK_K, width].
         CHECK_M, CHECK_N, CHECK_K: whether a tile can hang over in that direction.
         ACCUMULATOR: the type to accumulate in: fp32, or int32 of int8.
         PRECISION: of fp32 operands, "tf32" or "ieee".
+
+    Returns:
+        the tile's parts, [BLOCK_M, width] each.
     """
-    accumulator = tl.zeros([BLOCK_M, BLOCK_N], ACCUMULATOR)
+    accumulators = bs[:0]
+    for i in tl.static_range(len(WIDTHS)):
+        accumulators += (zeros(BLOCK_M, WIDTHS[i], ACCUMULATOR),)
     whole = end
     if CHECK_K:
         whole = min(end, k // BLOCK_K)
     for number in range(begin, whole):
-        accumulator = multiply(
-            a, b, row, col, number * BLOCK_K, accumulator,
-            BLOCK_M, BLOCK_N, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, False, ACCUMULATOR, PRECISION,
+        accumulators = multiply(
+            a, bs, row, col, number * BLOCK_K, accumulators,
+            BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, False, ACCUMULATOR, PRECISION,
         )  # fmt: skip
     if CHECK_K:
         if whole < end:
-            accumulator = multiply(
-                a, b, row, col, whole * BLOCK_K, accumulator,
-                BLOCK_M, BLOCK_N, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, True, ACCUMULATOR, PRECISION,
+            accumulators = multiply(
+                a, bs, row, col, whole * BLOCK_K, accumulators,
+                BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, True, ACCUMULATOR, PRECISION,
             )  # fmt: skip
-    return accumulator
+    return accumulators
 
 
 @triton.jit
 def multiply(
-    a, b, row, col, start, accumulator,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    a, bs, row, col, start, accumulators,
+    BLOCK_M: tl.constexpr, WIDTHS: tl.constexpr, BLOCK_K: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr,
     CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
     ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One step of :func:`mainloop`: BLOCK_K elements along K, from `start` on."""
     x = LOAD_A(a, row, start, BLOCK_M, BLOCK_K, CHECK_M, CHECK_K)
-    y = LOAD_B(b, start, col, BLOCK_K, BLOCK_N, CHECK_K, CHECK_N)
-    return tl.dot(x, y, accumulator, input_precision=PRECISION, out_dtype=ACCUMULATOR)
+    sums = accumulators[:0]
+    for i in tl.static_range(len(WIDTHS)):
+        y = LOAD_B(bs[i], start, col, BLOCK_K, WIDTHS[i], CHECK_K, CHECK_N)
+        sums += (tl.dot(x, y, accumulators[i], input_precision=PRECISION, out_dtype=ACCUMULATOR),)
+        col += WIDTHS[i]
+    return sums
+
+
+@triton.jit
+def zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
+    """[ROWS, COLS] of 0."""
+    return tl.zeros([ROWS, COLS], TYPE)
