@@ -50,9 +50,9 @@ PRECISIONS = ("tf32", "ieee")
 
 @triton.jit
 def gemm_kernel(
-    # pointers, or of A, B and the output tensor descriptors, of B and the output for each of WIDTHS; the
+    # pointers, or of A, B and the output tensor descriptors, of B and the output one for each of WIDTHS; the
     # epilogue's own arguments
-    a, bs, outputs, extra, alpha: "fp64", beta: "fp64",
+    a, b, b_beside, output, output_beside, extra, alpha: "fp64", beta: "fp64",
     # sizes: of each product (m, n, k); of the batch's dimensions
     sizes, batch_sizes,
     # strides in elements, of A, B and the output: of rows and columns; of the batch's dimensions; of splits
@@ -69,17 +69,18 @@ def gemm_kernel(
 ):  # fmt: skip
     """output[batch] = EPILOGUE(A[batch] @ B[batch]), or of each split its share of the sum."""
     one_tile(
-        tl.program_id(0), a, bs, outputs, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
-        split_stride, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR,
-        PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+        tl.program_id(0), a, of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS), extra,
+        alpha, beta, sizes, batch_sizes, strides, batch_strides, split_stride, BLOCK_M, BLOCK_N, BLOCK_K,
+        WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS,
+        CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
 
 
 @triton.jit
 def gemm_persistent_kernel(
     # as in gemm_kernel, and how many tiles there are
-    a, bs, outputs, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
-    split_stride, tiles,
+    a, b, b_beside, output, output_beside, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides,
+    batch_strides, split_stride, tiles,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
@@ -90,6 +91,7 @@ def gemm_persistent_kernel(
     FLATTEN: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """As gemm_kernel, by programs that are started once, as many as run at a time, and take tile by tile."""
+    bs, outputs = of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS)
     for number in tl.range(
         tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE
     ):
@@ -104,8 +106,8 @@ def gemm_persistent_kernel(
 def gemm_stream_kernel(
     # as in gemm_kernel; where programs leave what they have of a tile, [programs, 2, BLOCK_M, BLOCK_N]; how
     # many tiles there are, and how many of them, the first ones, a program makes by itself
-    a, bs, outputs, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
-    tiles, alone,
+    a, b, b_beside, output, output_beside, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes,
+    strides, batch_strides, tiles, alone,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr,
     PRECISION: tl.constexpr, LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
@@ -117,6 +119,7 @@ def gemm_stream_kernel(
     of too: of the one that it begins within, and of the one that it ends within. (Osama et al., Stream-K,
     PPoPP 2023, section 4; the first tiles one by one as in its section 5.2.)
     """
+    bs, outputs = of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS)
     program, programs = tl.program_id(0), tl.num_programs(0)
     for number in range(program, alone, programs):
         one_tile(
@@ -151,7 +154,7 @@ def gemm_stream_kernel(
 @triton.jit
 def sum_of_stream_kernel(
     # as in gemm_stream_kernel, and how many programs that was
-    outputs, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
+    output, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
     tiles, alone, programs,
     # as in gemm_stream_kernel; rows of a tile's that a program of this kernel adds up
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
@@ -165,6 +168,7 @@ def sum_of_stream_kernel(
     first, last = shared * steps // share, (shared * steps + steps - 1) // share
     if first < last:
         batch, row, col = place_of_tile(alone + shared, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
+        outputs = of_parts(output, output, WIDTHS)
         totals = outputs[:0]
         begin = tl.cast(0, tl.int64)
         for i in tl.static_range(len(WIDTHS)):
@@ -180,6 +184,15 @@ def sum_of_stream_kernel(
             totals, batch, row + within, col, outputs, 0, extra, alpha, beta, sizes, batch_sizes, strides,
             batch_strides, EPILOGUE, (False, False, False), DIVISORS,
         )  # fmt: skip
+
+
+@triton.jit
+def of_parts(first, beside, WIDTHS: tl.constexpr):
+    """What belongs to each of WIDTHS. (Triton 3.6 takes no tuples of descriptors, which come one by one.)"""
+    if len(WIDTHS) == 1:
+        return (first,)
+    else:
+        return (first, beside)
 
 
 @triton.jit
@@ -448,7 +461,7 @@ def launch(
             elements share memory; None for a new tensor of :func:`result_dtype`.
         addend: what `beta` multiplies, of the output's shape after broadcasting; None for the product alone.
         alpha, beta: of the epilogue, where there is an addend.
-        tile: m, n and k of a tile, powers of two of 16 or more, n any multiple of 16; None for
+        tile: m, n and k of a tile, powers of two of 16 or more, n also the sum of two; None for
             :func:`default_tile`.
         launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
         splits: programs that share K; None for :func:`default_splits`.
@@ -531,11 +544,12 @@ def launch(
     ]
     if kept or (found[2] and found[2][0].is_transposed):
         found[2] = None
-    (of_a_alone,), *others_of_it = (
-        tuple([one.descriptor for one in many]) if many else (tensor,) * len(shapes)
+    of_a_alone, of_parts_of_b, of_parts_of_output = (
+        [one.descriptor for one in many] if many else [tensor] * len(shapes)
         for tensor, many, shapes in zip((a, b, target), found, blocks, strict=True)
     )
-    sources = (of_a_alone, *others_of_it)
+    none = [None] * (2 - len(widths))
+    sources = (*of_a_alone, *of_parts_of_b, *none, *of_parts_of_output, *none)
     numbers = (float(alpha), float(beta), (m, n, k), problem.batch_sizes)
     strides = (of_a.strides, of_b.strides, of_target.strides)
     batch_strides = (of_a.batch, of_b.batch, of_target.batch)
@@ -615,7 +629,7 @@ def _stream(
     together = max(min(triton.next_power_of_2(SUM_ELEMENTS // cols), rows), 1)
     second = Step(
         sum_of_stream_kernel, ((tiles - alone) * (rows // together),),
-        ((output,) * len(numbering["WIDTHS"]), parts, *arguments, programs),
+        (output, parts, *arguments, programs),
         numbering | {"ROWS": together, "EPILOGUE": chosen[0]},
     )  # fmt: skip
     return Launch((first, second), (output,), work=work, workspaces=(parts,))
@@ -663,7 +677,7 @@ def _loader(described: list[Described] | None) -> Any:
 
 
 def _powers_of_two(length: int) -> tuple[int, ...]:
-    """Those whose sum it is, the largest first."""
+    """Those whose sum it is, at most two, the largest first."""
     return tuple([1 << bit for bit in reversed(range(length.bit_length())) if length >> bit & 1])
 
 
@@ -701,9 +715,10 @@ def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
     if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != 3:
         raise InvalidArgumentError("tile", f"got {tile!r}", fix)
     for i, length in enumerate(tile):
-        check = check_positive if i == 1 else check_power_of_two
-        if check(f"tile[{i}]", length) < 16 or length % 16:
-            raise InvalidArgumentError(f"tile[{i}]", f"got {length}", "Give a multiple of 16.")
+        if i == 1 and isinstance(length, int) and length.bit_count() == 2:
+            length &= -length  # the smaller of its parts
+        if check_power_of_two(f"tile[{i}]", length) < 16:
+            raise InvalidArgumentError(f"tile[{i}]", f"got {tile[i]}", "Give 16 or more, or a sum of such.")
     return tile[0], tile[1], tile[2]
 
 
