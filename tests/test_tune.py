@@ -392,7 +392,7 @@ def test_no_candidate_is_left(x: torch.Tensor) -> None:
 
 def test_interpreter_time_is_asked_for(x: torch.Tensor) -> None:
     with pytest.raises(NotMeasurableError, match="interpreter=True"):
-        tune(partial(make, x), [{}])
+        tune(lambda: pytest.fail("it is refused before anything is made"), [{}])
     tuning = tune_here(partial(make, x), [{}])  # by the real clock
     assert tuning.winner.measurement is not None
     assert tuning.winner.measurement.mode == "interpreter"

@@ -46,9 +46,9 @@ from workbench.runtime.worker import end_with_parent
 
 WORKBENCH, COMPILER = "workbench", "torch.compile"
 
-# Elements of a row operator's problem that a GPU is done with before a CPU has launched the next; and of one
-# that is measured live.
-_MOST_SHORT, _MOST_QUICK = 2**25, 2**26
+# Elements of a row operator's problem that is measured live: more than a GPU is done with before a CPU has
+# launched the next, no more than it needs.
+_FEWEST_QUICK, _MOST_QUICK = 2**25 + 1, 2**26
 
 # Launched in a row when a launch's overhead is measured: few enough for the longest problems' queue; and how
 # often.
@@ -69,8 +69,7 @@ class Case:
         providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
             `kernels.ladder.RUNGS`, or names of baselines; those that this device does not have are passed
             over.
-        mode: how it is timed. With "cuda_graph", and of row operators always, what a launch costs the CPU is
-            recorded as well.
+        mode: how it is timed. With "cuda_graph", what a launch costs the CPU is recorded as well.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above. Whether its
@@ -229,7 +228,7 @@ def _live(cases: Sequence[Case]) -> tuple[Ceilings, list[Point]]:
     """Roofs and quick cases, measured in one run, each problem once."""
     quick = _once(case for case in (*cases, *_ROOFS) if case in _ROOFS or _is_quick(case))
     lines, cut = run(
-        Suite("live", "roofs and quick cases", tuple(map(_without_slow_providers, quick))),
+        Suite("live", "roofs and quick cases", tuple(map(_made_quick, quick))),
         progress=False,
         name_kernels=False,
         rounds=1,
@@ -245,10 +244,9 @@ def _live(cases: Sequence[Case]) -> tuple[Ceilings, list[Point]]:
 
 def _is_quick(case: Case) -> bool:
     """Whether it can be measured in a fraction of a second."""
-    if "rows" in case.case and (
-        case.dtype == "bf16" or case.op.endswith("_backward") or _elements(case) > _MOST_QUICK
-    ):
-        return False
+    if "rows" in case.case:
+        is_forward = case.dtype != "bf16" and not case.op.endswith("_backward")
+        return is_forward and _FEWEST_QUICK <= _elements(case) <= _MOST_QUICK
     return (
         case.mode == "events"
         and not case.dtype.startswith("fp8")
@@ -260,11 +258,11 @@ def _elements(case: Case) -> int:
     return int(case.case["rows"] * case.case["cols"])
 
 
-def _without_slow_providers(case: Case) -> Case:
-    """Without the compiler, and in products without torch, which calls a library that is there anyway."""
+def _made_quick(case: Case) -> Case:
+    """With events, without the compiler; products without torch, which calls a library that is there."""
     slow = {COMPILER, "torch" if case.op == "matmul" else ""}
     quick = (name for name in case.providers if name not in slow and not name.startswith(f"{WORKBENCH}:"))
-    return replace(case, providers=tuple(quick))
+    return replace(case, providers=tuple(quick), mode="events")
 
 
 def _is_of(line: Line, cases: Sequence[Case]) -> bool:
@@ -493,7 +491,7 @@ def _measure_case(
         for name, function in candidates.items():
             check(case, inputs, function(), name)
         config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
-        if case.mode == "cuda_graph" or ("rows" in case.case and device.current().is_gpu):
+        if case.mode == "cuda_graph":
             for name, function in candidates.items():
                 config[name]["launch_us"] = round(
                     launch_overhead(function, calls=_CALLS, batches=_BATCHES), 3
@@ -636,13 +634,11 @@ def _permuted(
 def _rows(op: str, rows: int, cols: int, dtype: str, *more: str, dim: int = -1) -> Case:
     """One problem of a row operator, with rungs of its ladder.
 
-    What takes less time than launching it is measured in a CUDA graph: problems of up to some 64 MiB, and
-    gradients, which autograd takes 0.1 ms to launch.
+    In a CUDA graph, since most of them take less time than their launch: events would time the CPU. Of what
+    is larger than the cache, one call leaves nothing for the next.
     """
     providers = (WORKBENCH, "torch", "torch.compile", *(f"{WORKBENCH}:{rung}" for rung in more))
-    is_short = rows * cols <= _MOST_SHORT or op.endswith("_backward")
-    mode: Literal["events", "cuda_graph"] = "cuda_graph" if is_short else "events"
-    return Case(op, dtype, {"rows": rows, "cols": cols, "dim": dim}, providers, mode)
+    return Case(op, dtype, {"rows": rows, "cols": cols, "dim": dim}, providers, "cuda_graph")
 
 
 def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]:

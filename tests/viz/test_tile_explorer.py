@@ -20,7 +20,7 @@ from workbench.viz import (
     TileExplorerWidget,
     describe_tile_explorer,
     figure_png,
-    tile_explorer,
+    tile_explorer_figure,
 )
 
 CHOICES: dict[str, Sequence[Any]] = {
@@ -90,7 +90,7 @@ def unfit(explored: ExploredTile) -> ExploredTile:
 
 
 def test_all_that_was_asked_for_is_in_the_picture_and_in_words(explored: ExploredTile) -> None:
-    shown = texts(tile_explorer(explored))
+    shown = texts(tile_explorer_figure(explored))
     told = describe_tile_explorer(explored)
     for said in (
         "168 of 255",
@@ -131,7 +131,7 @@ def variants(explored: ExploredTile) -> list[ExploredTile]:
 @pytest.mark.parametrize("which", range(7))
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_text_covers_another_or_leaves_the_figure(explored: ExploredTile, which: int, theme: str) -> None:
-    figure = tile_explorer(variants(explored)[which], theme=theme)
+    figure = tile_explorer_figure(variants(explored)[which], theme=theme)
     assert overlaps(figure) == []
     assert outside(figure) == []
 
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_said_and_nothing_is_predicted(explored: ExploredTi
     assert "174 registers" in told
     assert "0 of 64 warps" in told
     assert "at most" not in told
-    assert "wave" not in texts(tile_explorer(unfit(explored)))
+    assert "wave" not in texts(tile_explorer_figure(unfit(explored)))
 
 
 def test_a_reason_of_many_lines_is_cut(explored: ExploredTile) -> None:
@@ -154,7 +154,7 @@ def test_a_reason_of_many_lines_is_cut(explored: ExploredTile) -> None:
 
 def test_without_roofs_none_is_drawn_and_it_is_said(explored: ExploredTile) -> None:
     bare = replace(explored, roofs=None, points=())
-    assert tile_explorer(bare).axes == []
+    assert tile_explorer_figure(bare).axes == []
     assert "No fp16 roofs of a GPU like H200 are known" in describe_tile_explorer(bare)
     assert bare.bound == ""
     assert bare.predicted == 0
@@ -188,6 +188,15 @@ def test_classes_of_matrix_instructions(explored: ExploredTile, opcode: str, nam
     told = describe_tile_explorer(replace(explored, step=step))
     assert f"1 × {opcode} {name}" in told
     assert "1 × UTMALDG.2D (tiles)" in told
+
+
+def test_the_most_frequent_instruction_stands_for_others(explored: ExploredTile) -> None:
+    opcodes = ["HGMMA.64x64x16.F32", *["HGMMA.64x128x16.F32"] * 4]
+    told = describe_tile_explorer(
+        replace(explored, step=compiled(instructions=[instruction(each, "matrix") for each in opcodes]))
+    )
+    assert "4 × HGMMA.64x128x16.F32 (wgmma) and 1 other" in told
+    assert "loads: none" in told
 
 
 def test_a_kernel_without_matrix_instructions_says_so(explored: ExploredTile) -> None:
@@ -224,7 +233,7 @@ def widget(explorer: Explorer) -> TileExplorerWidget:
 
 
 def test_it_starts_as_the_static_figure(widget: TileExplorerWidget, explored: ExploredTile) -> None:
-    assert widget.picture.png == figure_png(tile_explorer(explored))
+    assert widget.picture.png == figure_png(tile_explorer_figure(explored))
     assert widget.picture.alt == describe_tile_explorer(explored)
     assert " ".join(widget.facts) == widget.picture.alt
     assert "image/png" in widget._repr_mimebundle_()[0]
@@ -306,9 +315,9 @@ def test_there_is_a_button_only_where_something_measures(explorer: Explorer) -> 
 def test_wrong_questions(explorer: Explorer, explored: ExploredTile) -> None:
     first = TileConfiguration()
     with pytest.raises(ArgumentTypeError, match="explored: got 3"):
-        tile_explorer(3)  # type: ignore[arg-type] # that is the question
+        tile_explorer_figure(3)  # type: ignore[arg-type] # that is the question
     with pytest.raises(UnknownNameError, match="theme: 'pink'"):
-        tile_explorer(explored, theme="pink")
+        tile_explorer_figure(explored, theme="pink")
     with pytest.raises(ArgumentTypeError, match="explore: got 3"):
         TileExplorerWidget(3, CHOICES, first)  # type: ignore[arg-type] # that is the question
     with pytest.raises(ArgumentTypeError, match="measure: got 3"):

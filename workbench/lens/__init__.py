@@ -2,11 +2,11 @@
 
 `trace` runs it in the interpreter, `compile` compiles it for a GPU that need not be here, `layout` says which
 lane and register hold which element, `memory` counts sectors, bank conflicts and cache hits, `reduction` says
-who combines with whom, `online_softmax` tells its states, `numerics` what rounding does. All results are
-plain data.
+who combines with whom, `online_softmax` tells its states, `numerics` what rounding does, `gemm_reads` which
+tiles a product's programs read, `waves` how many run at a time. All results are plain data.
 """
 
-from workbench.lens import layout, memory, numerics, online_softmax, reduction, targets
+from workbench.lens import gemm_reads, layout, memory, numerics, online_softmax, reduction, targets, waves
 from workbench.lens.compile import CompiledStep, compare, compile
 from workbench.lens.trace import StepTrace, trace
 
@@ -15,6 +15,7 @@ __all__ = [
     "StepTrace",
     "compare",
     "compile",
+    "gemm_reads",
     "layout",
     "memory",
     "numerics",
@@ -22,4 +23,5 @@ __all__ = [
     "reduction",
     "targets",
     "trace",
+    "waves",
 ]

@@ -762,14 +762,14 @@ def l2_reuse(
             "line_bytes", f"got {line_bytes}", "Give a power of two of at least 16, such as 128."
         )
     wave = on.sms * check_positive("blocks_per_sm", blocks_per_sm)
-    place = _places(trace, order)
-    events, place = _in_time(trace, place, wave)
-    touches = _touches(trace, events, line_bytes)
+    place = places_in_order(trace, order)
+    events, place = in_time(trace, place, wave)
+    touches = touches_of(trace, events, line_bytes)
     cache = np.repeat(place % on.l2_caches, touches.counts)
     hits = np.zeros(len(touches.lines), dtype=bool)
     for number in range(on.l2_caches):
         mine = cache == number
-        hits[mine] = _hits(touches.lines[mine], on.l2_bytes // line_bytes)
+        hits[mine] = hits_of(touches.lines[mine], on.l2_bytes // line_bytes)
     return L2Reuse(
         target,
         line_bytes,
@@ -780,7 +780,7 @@ def l2_reuse(
     )
 
 
-def _places(trace: StepTrace, order: Iterable[int] | None) -> Integers:
+def places_in_order(trace: StepTrace, order: Iterable[int] | None) -> Integers:
     """For each event, the place of its program in the launch order."""
     if trace.is_sample:
         raise InvalidArgumentError(
@@ -803,7 +803,7 @@ def _places(trace: StepTrace, order: Iterable[int] | None) -> Integers:
     return of_events
 
 
-def _in_time(trace: StepTrace, place: Integers, wave: int) -> tuple[Integers, Integers]:
+def in_time(trace: StepTrace, place: Integers, wave: int) -> tuple[Integers, Integers]:
     """The numbers of the events that touch memory, in the model's order, and their programs' places."""
     events = np.flatnonzero(trace.pattern >= 0)
     place = place[events]
@@ -816,7 +816,7 @@ def _in_time(trace: StepTrace, place: Integers, wave: int) -> tuple[Integers, In
 
 
 @dataclass(frozen=True, eq=False)
-class _Touches:
+class Touches:
     """Lines that are touched, in order.
 
     Attributes:
@@ -832,7 +832,8 @@ class _Touches:
     is_read: Booleans
 
 
-def _touches(trace: StepTrace, events: Integers, line_bytes: int) -> _Touches:
+def touches_of(trace: StepTrace, events: Integers, line_bytes: int) -> Touches:
+    """Each line that each of the events touches, event by event."""
     arguments = list(trace.arguments)
     accesses = [site if site.kind in MEMORY_KINDS else None for site in trace.sites]
     itemsizes = np.array([site.itemsize if site else 0 for site in accesses], dtype=np.int64)
@@ -856,10 +857,10 @@ def _touches(trace: StepTrace, events: Integers, line_bytes: int) -> _Touches:
         own = np.flatnonzero(case == number)
         touched = (first_line[own, None] + shape) * len(arguments) + owners[site[own], None]
         lines[starts[own, None] + np.arange(len(shape))] = touched
-    return _Touches(counts, lines, len(arguments), np.repeat(reads[site], counts))
+    return Touches(counts, lines, len(arguments), np.repeat(reads[site], counts))
 
 
-def _hits(lines: Integers, capacity: int) -> Booleans:
+def hits_of(lines: Integers, capacity: int) -> Booleans:
     """Which touches find their line among the `capacity` lines that were touched last."""
     cache: OrderedDict[int, None] = OrderedDict()
     hits = bytearray(len(lines))
@@ -874,7 +875,7 @@ def _hits(lines: Integers, capacity: int) -> Booleans:
     return np.frombuffer(hits, dtype=bool)
 
 
-def _argument_reuse(name: str, number: int, touches: _Touches, hits: Booleans) -> ArgumentReuse:
+def _argument_reuse(name: str, number: int, touches: Touches, hits: Booleans) -> ArgumentReuse:
     own = touches.is_read & (touches.lines % touches.arguments == number)
     return ArgumentReuse(
         name,

@@ -1,6 +1,7 @@
 """Figures (matplotlib) and widgets (ipywidgets). They draw plain results that others measured or traced."""
 
 from workbench.viz.bank_strips import bank_strip, describe_bank_strip
+from workbench.viz.gemm_map import GemmMapWidget, describe_gemm_map, gemm_map_figure
 from workbench.viz.heat_maps import HeatMapWidget, describe_heat_map, heat_map
 from workbench.viz.layout_maps import LayoutWidget, describe_layout_map, layout_map
 from workbench.viz.numerics import (
@@ -18,14 +19,24 @@ from workbench.viz.sector_strips import coalescing_strip, describe_coalescing_st
 from workbench.viz.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps
 from workbench.viz.source_widget import SourceLensWidget, describe_source_lens, source_lens
 from workbench.viz.style import Picture, figure_png, figure_style
+from workbench.viz.tile_explorer import (
+    ExploredTile,
+    TileConfiguration,
+    TileExplorerWidget,
+    describe_tile_explorer,
+    tile_explorer_figure,
+)
 from workbench.viz.tile_map import TileMapWidget, describe_tile_map, tile_map_figure
 from workbench.viz.trace_maps import TraceMapWidget, describe_trace_map, trace_map
+from workbench.viz.waves import WavesWidget, describe_waves, waves_figure
 from workbench.viz.widget import Drawing, FigureWidget
 
 __all__ = [
     "YOUR_KERNEL",
     "Drawing",
+    "ExploredTile",
     "FigureWidget",
+    "GemmMapWidget",
     "HeatMapWidget",
     "LayoutWidget",
     "NumericsWidget",
@@ -34,8 +45,11 @@ __all__ = [
     "RooflineWidget",
     "SoftmaxStepperWidget",
     "SourceLensWidget",
+    "TileConfiguration",
+    "TileExplorerWidget",
     "TileMapWidget",
     "TraceMapWidget",
+    "WavesWidget",
     "bandwidth_figure",
     "bank_strip",
     "coalescing_strip",
@@ -43,17 +57,21 @@ __all__ = [
     "describe_bandwidth",
     "describe_bank_strip",
     "describe_coalescing_strip",
+    "describe_gemm_map",
     "describe_heat_map",
     "describe_layout_map",
     "describe_reduction_tree",
     "describe_softmax_steps",
     "describe_source_lens",
     "describe_summation_errors",
+    "describe_tile_explorer",
     "describe_tile_map",
     "describe_trace_map",
     "describe_variance_errors",
+    "describe_waves",
     "figure_png",
     "figure_style",
+    "gemm_map_figure",
     "heat_map",
     "layout_map",
     "reduction_tree",
@@ -61,7 +79,9 @@ __all__ = [
     "softmax_steps",
     "source_lens",
     "summation_errors",
+    "tile_explorer_figure",
     "tile_map_figure",
     "trace_map",
     "variance_errors",
+    "waves_figure",
 ]

@@ -1,0 +1,343 @@
+"""From the shape of a matrix product to the widget that moves its tile: one line in a notebook.
+
+Stands above `kernels`, `lens` and `bench`, which know no widgets, and `viz`, which calls none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, cached_property, partial
+from typing import Any
+
+import torch
+
+from workbench import compat, device, lens
+from workbench.bench import baseline, ceilings, data, recording
+from workbench.bench.recording import Line
+from workbench.bench.roofline import Ceilings, Point
+from workbench.bench.timing import measure_together
+from workbench.errors import (
+    InvalidArgumentError,
+    KernelError,
+    NotMeasurableError,
+    TensorMismatchError,
+    WorkerError,
+    check_each,
+    check_name,
+    check_positive,
+    check_type,
+)
+from workbench.kernels import gemm
+from workbench.kernels.tile import order
+from workbench.launch import Launch, Work
+from workbench.lens.compile import CompiledStep
+from workbench.lens.targets import TARGETS, Target
+from workbench.problems import OPERATORS
+from workbench.viz.tile_explorer import ExploredTile, TileConfiguration, TileExplorerWidget
+
+TARGETS_OFFERED = ("sm_90", "sm_80", "gfx942")
+THIS_TILE = "this tile"
+
+# What is offered, as far as `gemm.launch` takes it.
+_SIDES = (16, 32, 64, 96, 128, 192, 256)
+_CANDIDATES: Mapping[str, tuple[Any, ...]] = {
+    "template": ("simple", "persistent"),
+    "descriptors": (False, True),
+    "block_m": _SIDES,
+    "block_n": _SIDES,
+    "block_k": _SIDES,
+    "num_warps": (1, 2, 4, 8, 16),
+    "num_stages": (1, 2, 3, 4, 5, 6),
+    "group": (1, 2, 4, 8, 16, 32),
+}
+
+# Registers that a thread needs for the output's tile alone, in terms of those that it can have: the compiler
+# works for minutes on more, only to spill them.
+_MOST_TIMES_REGISTERS = 2
+
+
+def tile_sizes(
+    shape: Sequence[int] = (4096, 4096, 4096),
+    dtype: str = "fp16",
+    targets: Sequence[str] = TARGETS_OFFERED,
+    *,
+    roofs: Mapping[str, Ceilings] | None = None,
+    theme: str | None = None,
+) -> TileExplorerWidget:
+    """Move the tile of a matrix product and see registers, shared memory, occupancy, waves and the roof.
+
+    The kernel is the shipped one, compiled for each choice; no GPU is needed, and nothing runs. Where there
+    is a GPU, a button measures the choice beside the vendor's library.
+
+    Args:
+        shape: m, n and k.
+        dtype: of A and B, as in recordings: "fp16", "bf16", "tf32", ...
+        targets: names of architectures (see `lens.targets`), the first shown first.
+        roofs: for the names of targets, measured roofs; without, those of a shipped recording.
+        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above.
+        UnknownNameError: the dtype, a target, or the theme.
+    """
+    names = check_each("targets", targets, str, 'Give names in a tuple, such as ("sm_90", "gfx942").')
+    if not names:
+        raise InvalidArgumentError("targets", "none", 'Give at least one, such as ("sm_90",).')
+    for name in names:
+        check_name("target", name, TARGETS)
+    problem = _Problem.checked(shape, dtype, roofs)
+    first = problem.first(names[0])
+    choices: dict[str, Sequence[Any]] = {"target": names}
+    choices |= {name: problem.taken(first, name) for name in _CANDIDATES}
+    measure = problem.measure if device.current().is_gpu else None
+    return TileExplorerWidget(problem.explore, choices, first, measure=measure, theme=theme)
+
+
+def tile(
+    configuration: TileConfiguration,
+    shape: Sequence[int] = (4096, 4096, 4096),
+    dtype: str = "fp16",
+    *,
+    roofs: Mapping[str, Ceilings] | None = None,
+) -> ExploredTile:
+    """What one configuration takes and brings; :func:`workbench.viz.tile_explorer_figure` draws it.
+
+    A configuration that the kernel refuses, that does not compile, or that does not fit the target says so in
+    `problem`.
+
+    Args:
+        configuration: what to look at.
+        shape, dtype, roofs: as for :func:`tile_sizes`.
+
+    Raises:
+        as :func:`tile_sizes`.
+    """
+    check_type("configuration", configuration, TileConfiguration, "Give a TileConfiguration.")
+    check_name("target", configuration.target, TARGETS)
+    return _Problem.checked(shape, dtype, roofs).explore(configuration)
+
+
+def intensity(tile: tuple[int, int], itemsize: int, *, tiles: int = 1, rows: int = 1, cols: int = 1) -> float:
+    """FLOP per byte of tiles of the output that load once what they share of A and B.
+
+    With tiles of m x n, a step along K takes 2 m n k FLOPs for each of them, and the bytes of as many tiles
+    of A, m x k, as they stand in rows, and of B, k x n, as they stand in columns: k cancels out.
+
+    Args:
+        tile: m and n.
+        itemsize: bytes of an element of A and B.
+        tiles: how many.
+        rows, cols: in how many rows and columns of tiles they stand.
+    """
+    m, n = tile
+    return 2 * tiles * m * n / ((rows * m + cols * n) * itemsize)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """A product, and the roofs that were given.
+
+    Attributes:
+        shape: m, n, k.
+        dtype: as in recordings.
+        a, b: tensors that are never written to or read from.
+        roofs: by the names of targets.
+    """
+
+    shape: tuple[int, int, int]
+    dtype: str
+    a: torch.Tensor
+    b: torch.Tensor
+    roofs: Mapping[str, Ceilings]
+
+    @classmethod
+    def checked(cls, shape: Sequence[int], dtype: str, roofs: Mapping[str, Ceilings] | None) -> _Problem:
+        """A problem of the arguments of :func:`tile_sizes`."""
+        sizes = check_each("shape", shape, int, "Give m, n and k, such as (4096, 4096, 4096).")
+        if len(sizes) != 3:
+            raise InvalidArgumentError("shape", f"got {len(sizes)} sizes", "Give m, n and k.")
+        m, n, k = (check_positive(f"shape[{i}]", size) for i, size in enumerate(sizes))
+        kind = data.torch_dtype(dtype)
+        check_type("roofs", roofs, Mapping | None, 'Give Ceilings by target: {"sm_80": roofs}, or None.')
+        for name, given in (roofs or {}).items():
+            check_name("target", name, TARGETS)
+            check_type(f"roofs[{name!r}]", given, Ceilings, "Give Ceilings.")
+        is_nt = baseline.product_layout(dtype) == "nt"
+        b = torch.empty((n, k), dtype=kind).t() if is_nt else torch.empty((k, n), dtype=kind)
+        return cls((m, n, k), dtype, torch.empty((m, k), dtype=kind), b, dict(roofs or {}))
+
+    def first(self, target: str) -> TileConfiguration:
+        """Where a row of a tile along K has 128 bytes, which is a line of the caches."""
+        return TileConfiguration(target=target, block_k=max(128 // self.a.element_size(), 16))
+
+    def taken(self, first: TileConfiguration, name: str) -> list[Any]:
+        """Those of the candidates that the kernel's invoker takes."""
+        return [value for value in _CANDIDATES[name] if self._is_taken(replace(first, **{name: value}))]
+
+    def _is_taken(self, chosen: TileConfiguration) -> bool:
+        try:
+            self._launch(chosen, self.a, self.b)
+        except InvalidArgumentError:
+            return False
+        return True
+
+    def explore(self, chosen: TileConfiguration) -> ExploredTile:
+        """What is known of a configuration."""
+        on = TARGETS[chosen.target]
+        step, problem, at_a_time = self._compiled(chosen, on)
+        m, n, _ = self.shape
+        rows, cols = -(-m // chosen.block_m), -(-n // chosen.block_n)
+        of_tile = partial(intensity, (chosen.block_m, chosen.block_n), self.a.element_size())
+        wave = _wave(rows, cols, at_a_time, chosen.group) if at_a_time else {}
+        roofs, points = self._known(on)
+        return ExploredTile(
+            configuration=chosen,
+            on=on,
+            shape=self.shape,
+            dtype=self.dtype,
+            step=step,
+            problem=problem,
+            tiles=rows * cols,
+            at_a_time=at_a_time,
+            share=self._share(chosen, rows * cols, on.sms) if at_a_time else 0.0,
+            tile_intensity=of_tile(),
+            wave_intensity=of_tile(**wave) if wave else 0.0,
+            intensity=self._work.flops / self._work.bytes,
+            roofs=roofs,
+            points=points,
+        )
+
+    def measure(self, chosen: TileConfiguration) -> tuple[Point, ...]:
+        """The configuration and the vendor's libraries, timed in turns on this machine's GPU."""
+        here = device.current()
+        if here.architecture != chosen.target:
+            raise NotMeasurableError(
+                f"{here.name} is {here.architecture}, not {chosen.target}: choose its own to measure."
+            )
+        layout = baseline.product_layout(self.dtype)
+        a, b = data.matrices(*self.shape, self.dtype, layout)
+        candidates: dict[str, Any] = {THIS_TILE: self._launch(chosen, a, b)}
+        for name in baseline.product_libraries(self.dtype):
+            candidates[name] = baseline.get(name).build("matmul", a, b)
+        with baseline.precision(self.dtype):
+            measured = measure_together(candidates, rounds=2, rep_ms=40)
+        today = datetime.now(UTC).date().isoformat()
+        seconds = {name: each.median_ms / 1e3 for name, each in measured.items()}
+        own = self._point(THIS_TILE, seconds.pop(THIS_TILE), here.name, today)
+        best = min(seconds, key=lambda name: seconds[name])
+        return self._point(best, seconds[best], here.name, today), own
+
+    def _point(self, provider: str, seconds: float, device_name: str, when: str) -> Point:
+        return Point(
+            label=recording.in_short(self._case),
+            provider=provider,
+            op="matmul",
+            dtype=self.dtype,
+            flops=self._work.flops,
+            bytes=self._work.bytes,
+            seconds=seconds,
+            device=device_name,
+            when=when,
+            recorded=False,
+        )
+
+    def _launch(self, chosen: TileConfiguration, a: torch.Tensor, b: torch.Tensor) -> Launch:
+        return gemm.launch(
+            a,
+            b,
+            tile=(chosen.block_m, chosen.block_n, chosen.block_k),
+            group=chosen.group,
+            splits=1,
+            precision="tf32" if self.dtype == "tf32" else "ieee",
+            template=chosen.template,
+            descriptors=chosen.descriptors,
+            num_warps=chosen.num_warps,
+            num_stages=chosen.num_stages,
+            compute_units=TARGETS[chosen.target].sms,
+        )
+
+    def _compiled(self, chosen: TileConfiguration, on: Target) -> tuple[CompiledStep | None, str, int]:
+        """The compiled kernel, or None; why it cannot run, or ""; how many programs run at a time."""
+        try:
+            launch = self._launch(chosen, self.a, self.b)
+            if problem := self._too_large(chosen, on):
+                return None, problem, 0
+            (step,) = lens.compile(launch, chosen.target)
+        except KernelError as error:
+            return None, error.reason, 0
+        except (InvalidArgumentError, TensorMismatchError, WorkerError) as error:
+            return None, str(error), 0
+        if step.problem:
+            return step, step.problem, 0
+        most = on.sms * step.occupancy.blocks
+        # Persistent programs are as many as the grid; of others as many as have room, whatever the grid.
+        return step, "", min(launch.steps[0].axes[0], most) if chosen.template == "persistent" else most
+
+    def _too_large(self, chosen: TileConfiguration, on: Target) -> str:
+        """Why not to compile at all, or ""."""
+        words = 2 if self.dtype == "fp64" else 1
+        threads = chosen.num_warps * on.warp_size
+        needed = chosen.block_m * chosen.block_n * words // threads
+        if needed <= _MOST_TIMES_REGISTERS * on.most_registers_per_thread:
+            return ""
+        return (
+            f"a thread would need {needed} registers for its part of the output's tile alone, and has "
+            f"{on.most_registers_per_thread} at most: use more warps, or a smaller tile"
+        )
+
+    def _share(self, chosen: TileConfiguration, tiles: int, units: int) -> float:
+        """What the product needs of what the units could do until the one with the most tiles is done."""
+        m, n, k = self.shape
+        k_padded = -(-k // chosen.block_k) * chosen.block_k
+        most_tiles = -(-tiles // units)
+        return m * n * k / (units * most_tiles * chosen.block_m * chosen.block_n * k_padded)
+
+    @cached_property
+    def _case(self) -> dict[str, Any]:
+        m, n, k = self.shape
+        return {"m": m, "n": n, "k": k, "layout": baseline.product_layout(self.dtype)}
+
+    @cached_property
+    def _work(self) -> Work:
+        """As recordings have it."""
+        return OPERATORS["matmul"].work(self.dtype, self._case)
+
+    def _known(self, on: Target) -> tuple[Ceilings | None, tuple[Point, ...]]:
+        """Roofs for the dtype, those given before those recorded; and recorded points of this product."""
+        run = _recorded_run(on.product, self.dtype, tuple(self._case.items()))
+        recorded = ceilings.from_recording(run) if run else None
+        roofs = self.roofs.get(on.name, recorded)
+        if roofs is None or self.dtype not in roofs.matrix:
+            return None, ()
+        return roofs, _best(run, self.dtype, self._case)
+
+
+def _wave(rows: int, cols: int, programs: int, group: int) -> dict[str, int]:
+    """The tiles of the programs that start first, and in how many rows and columns of tiles they stand."""
+    place = compat.python_function(order.grouped)  # the kernel's own order
+    places = [place(number, rows, cols, group) for number in range(min(programs, rows * cols))]
+    taken = [len(set(numbers)) for numbers in zip(*places, strict=True)]
+    return {"tiles": len(places), "rows": taken[0], "cols": taken[1]}
+
+
+@cache
+def _recorded_run(product: str, dtype: str, case: tuple[tuple[str, Any], ...]) -> list[Line]:
+    """The last recorded run on a product that has roofs, if possible of those that have the case; or none."""
+    runs: dict[str, list[Line]] = {}
+    for line in sorted(recording.load_all(), key=lambda line: line.time):
+        if product in line.device:
+            runs.setdefault(line.run, []).append(line)
+    with_roofs = [run for run in runs.values() if ceilings.has_roofs(run)]
+    return max(with_roofs, key=lambda run: (bool(_best(run, dtype, dict(case))), run[-1].time), default=[])
+
+
+def _best(run: Sequence[Line], dtype: str, case: Mapping[str, Any]) -> tuple[Point, ...]:
+    """The vendor's best, and what `ops.matmul` reached, where there are such lines."""
+    lines = [line for line in run if (line.op, line.dtype, line.case) == ("matmul", dtype, case)]
+    points = recording.points(lines)
+    vendors = {name for names in baseline.VENDOR_LIBRARIES.values() for name in names}
+    own = [point for point in points if point.provider == "workbench"]
+    theirs = [point for point in points if point.provider in vendors]
+    return tuple(min(each, key=lambda point: point.seconds) for each in (theirs, own) if each)

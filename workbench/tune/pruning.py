@@ -1,0 +1,93 @@
+"""Candidates that cannot be good, found by compiling them: nothing runs, and no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tqdm.auto import tqdm
+
+from workbench import device
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    KernelError,
+    WorkbenchError,
+    WorkerError,
+    check_type,
+)
+from workbench.lens import targets
+from workbench.lens.compile import CompiledStep, compile
+from workbench.tune.entrants import Candidates, Entrants, Make, enter
+from workbench.tune.result import Resources, Trials
+
+
+def prune(make: Make, candidates: Candidates, target: str | None = None, *, progress: bool = True) -> Trials:
+    """Which candidates could be good on `target`, what each takes there, and why the others cannot.
+
+    Pruned is what does not compile, what spills registers, what asks for more shared memory or threads than
+    a block can have, and what no SM holds even one block of; and what makes the same launch as an earlier
+    candidate.
+
+        prune(partial(gemm.launch, a, b), [{"num_warps": 4}, {"num_warps": 8}], "sm_90")
+
+    Args:
+        make: from a candidate's keywords to its Launch. All launches are made at once: let them share what
+            is large, such as the output.
+        candidates: the keywords of each.
+        target: a name in `lens.targets.TARGETS`; None for this device.
+        progress: show a progress bar.
+
+    Raises:
+        InvalidArgumentError: there are no candidates; or `target` is None, and there is no GPU here.
+        UnknownNameError: the target. ArgumentTypeError: another argument, or `make` makes no Launch.
+    """
+    check_type("progress", progress, bool, "Give True or False.")
+    on = here_or(target)
+    entrants = enter(make, candidates)
+    compile_all(entrants, on, progress)
+    return Trials(tuple(entrants.trials), f"for {on.name}")
+
+
+def here_or(target: str | None) -> targets.Target:
+    """The target of that name; this device's for None.
+
+    Raises:
+        UnknownNameError: the target. InvalidArgumentError: it is None, and kernels are interpreted here.
+    """
+    if target is not None:
+        return targets.target(target)
+    here = device.current()
+    if not here.is_gpu:
+        raise InvalidArgumentError(
+            "target", "None, and there is no GPU here", 'Say for which: target="sm_90".'
+        )
+    return targets.target(here.architecture)
+
+
+def compile_all(entrants: Entrants, on: targets.Target, progress: bool) -> None:
+    """Compile what is left, and drop what cannot be good."""
+    left = list(entrants.launches.items())
+    for index, launch in tqdm(left, desc="compiling", unit="candidate", disable=not progress):
+        try:
+            steps = compile(launch, on.name)
+        except (KernelError, WorkerError, InvalidArgumentError, ArgumentTypeError) as error:
+            entrants.drop(index, "pruned", f"does not compile: {_reason(error)}")
+            continue
+        if steps:
+            entrants.note(index, resources=Resources.of(steps))
+        if reason := _fault(steps):
+            entrants.drop(index, "pruned", reason)
+
+
+def _reason(error: WorkbenchError) -> str:
+    return error.reason if isinstance(error, KernelError) else str(error)
+
+
+def _fault(steps: Sequence[CompiledStep]) -> str:
+    """Why compiled kernels cannot be good, in words; empty when they can."""
+    for step in steps:
+        if step.problem:
+            return step.problem
+        if step.spills:
+            return f"{step.kernel} spills {step.spills} registers"
+    return ""

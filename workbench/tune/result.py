@@ -1,0 +1,185 @@
+"""What became of each candidate, as plain data and as a table."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from workbench.bench.timing import Measurement
+from workbench.lens.compile import CompiledStep
+
+# In the order of a table's rows.
+Fate = Literal["won", "slower", "left", "wrong", "failed", "pruned", "refused"]
+_FATES = get_args(Fate)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the kernels of a launch take of a target; of several kernels, the most of each.
+
+    Attributes:
+        registers: 32-bit registers of a thread.
+        spills: registers that did not suffice, see `lens.CompiledStep`.
+        shared_bytes: shared memory of a block.
+        blocks: that an SM holds at a time; of several kernels, the least.
+    """
+
+    registers: int
+    spills: int
+    shared_bytes: int
+    blocks: int
+
+    @classmethod
+    def of(cls, steps: Sequence[CompiledStep]) -> Resources:
+        """Those of a launch with one step or more."""
+        return cls(
+            registers=max(step.registers for step in steps),
+            spills=max(step.spills for step in steps),
+            shared_bytes=max(step.shared_bytes for step in steps),
+            blocks=min(step.occupancy.blocks for step in steps),
+        )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of one candidate.
+
+    Attributes:
+        candidate: its keywords.
+        fate: "refused": the invoker makes no such launch. "pruned": the compile lens says that it cannot be
+            good, or it is the same launch as another. "left": neither, and it was not timed. "failed": it did
+            not run. "wrong": its result is. "slower": it was timed. "won".
+        reason: why, in words; empty for "left" and "won".
+        resources: what its kernels take; None where they were not compiled for a target.
+        round: the last round of the race that it was in, from 1; None for none.
+        measurement: of that round.
+    """
+
+    candidate: Mapping[str, Any]
+    fate: Fate
+    reason: str = ""
+    resources: Resources | None = None
+    round: int | None = None
+    measurement: Measurement | None = None
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Every candidate with its fate, best first; a table in a notebook and as text.
+
+    Attributes:
+        trials: one for each candidate.
+        about: what they were held to, a sentence without its stop.
+        notes: what else there is to say, such as where the winner is kept.
+    """
+
+    trials: tuple[Trial, ...]
+    about: str
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trials", tuple(sorted(self.trials, key=_place)))
+
+    @property
+    def left(self) -> list[Mapping[str, Any]]:
+        """The candidates that nothing speaks against, the winner among them."""
+        return [trial.candidate for trial in self.trials if trial.fate in ("left", "slower", "won")]
+
+    @property
+    def summary(self) -> str:
+        """How many there are of each fate: "12 candidates for sm_90: 4 left, 8 pruned"."""
+        counts = Counter(trial.fate for trial in self.trials)
+        counted = ", ".join(f"{counts[fate]} {fate}" for fate in _FATES if counts[fate])
+        plural = "" if len(self.trials) == 1 else "s"
+        return f"{len(self.trials)} candidate{plural} {self.about}: {counted or 'none'}"
+
+    def table(self) -> list[list[str]]:
+        """Its cells, the heading first: a column for each keyword, then what is known of the candidates."""
+        names = list(dict.fromkeys(name for trial in self.trials for name in trial.candidate))
+        columns = [name for name in _COLUMNS if any(_COLUMNS[name](trial) for trial in self.trials)]
+        rows = [
+            [
+                *(str(trial.candidate.get(name, "")) for name in names),
+                *(_COLUMNS[name](trial) for name in columns),
+            ]
+            for trial in self.trials
+        ]
+        return [[*names, *columns], *rows]
+
+    def __str__(self) -> str:
+        table = self.table()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        rows = (
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in table
+        )
+        return "\n".join([*rows, self.summary, *self.notes])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.summary})"
+
+    def _repr_html_(self) -> str:
+        heading, *rows = [[html.escape(cell) for cell in row] for row in self.table()]
+        head = "".join(f'<th scope="col">{cell}</th>' for cell in heading)
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+        caption = "<br>".join(map(html.escape, (self.summary, *self.notes)))
+        return (
+            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Tuning(Trials):
+    """Candidates of which one won.
+
+    Attributes:
+        is_kept: whether an earlier tuning found the winner, which then is the only trial; nothing was timed.
+    """
+
+    is_kept: bool = False
+
+    @property
+    def winner(self) -> Trial:
+        """The fastest one, with its measurement."""
+        return self.trials[0]
+
+
+def in_words(candidate: Mapping[str, Any]) -> str:
+    """Its keywords: "tile=(64, 64, 32), num_warps=4"."""
+    return ", ".join(f"{name}={value}" for name, value in candidate.items()) or "no keywords"
+
+
+def _place(trial: Trial) -> tuple[int, int, float]:
+    """What trials are sorted by: fate; who was in the race longer; who was faster."""
+    median = trial.measurement.median_ms if trial.measurement else 0.0
+    return _FATES.index(trial.fate), -(trial.round or 0), median
+
+
+def _resource(name: str) -> Callable[[Trial], str]:
+    return lambda trial: "" if trial.resources is None else str(getattr(trial.resources, name))
+
+
+def _time(show: Callable[[Measurement], str]) -> Callable[[Trial], str]:
+    return lambda trial: "" if trial.measurement is None else show(trial.measurement)
+
+
+def _rate(measurement: Measurement) -> str:
+    return "" if measurement.mode == "interpreter" or not measurement.tflops else f"{measurement.tflops:.3g}"
+
+
+_COLUMNS: dict[str, Callable[[Trial], str]] = {
+    "registers": _resource("registers"),
+    "spills": _resource("spills"),
+    "shared bytes": _resource("shared_bytes"),
+    "blocks per SM": _resource("blocks"),
+    "fate": lambda trial: trial.fate,
+    "round": lambda trial: str(trial.round or ""),
+    "ms": _time(lambda measured: f"{measured.median_ms:.4g}"),
+    "p20 to p80": _time(lambda measured: f"{measured.p20_ms:.4g} to {measured.p80_ms:.4g}"),
+    "TFLOP/s": _time(_rate),
+    "mode": _time(lambda m: "interpreter, no measurement" if m.mode == "interpreter" else m.mode),
+    "reason": lambda trial: trial.reason,
+}

@@ -1,0 +1,147 @@
+"""The tuner itself: from candidates to a winner."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import triton
+
+from workbench import device
+from workbench.bench.roofline import check_positive_number
+from workbench.bench.timing import measure_together, refuse_interpreter_time
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_name, check_type
+from workbench.launch import Launch
+from workbench.tune import cache
+from workbench.tune.checking import Reference, check_all
+from workbench.tune.entrants import Candidates, Entrants, Make, enter
+from workbench.tune.pruning import compile_all, here_or
+from workbench.tune.racing import race
+from workbench.tune.result import Trial, Tuning
+
+# Before a candidate's first turn of a round, milliseconds; and turns of a round.
+WARMUP_MS, TURNS = 10.0, 2
+
+
+def tune(
+    make: Make,
+    candidates: Candidates,
+    *,
+    problem: str | None = None,
+    reference: Reference | None = None,
+    tolerance: float | None = None,
+    target: str | None = None,
+    mode: Literal["events", "cuda_graph"] = "events",
+    interpreter: bool = False,
+    again: bool = False,
+    progress: bool = True,
+) -> Tuning:
+    """The fastest of several configurations on this device.
+
+        tune(partial(gemm.launch, a, b), [{"num_warps": 4}, {"num_warps": 8}], reference=lambda: a @ b)
+
+    Each candidate is made; compiled, and pruned as by :func:`prune`; run once, and dropped where its result
+    is wrong; then raced as by :func:`race`. A launch is run many times, so it must not read what it writes.
+
+    Args:
+        make, candidates, target: as :func:`prune`; where kernels are interpreted nothing is compiled unless a
+            target is named.
+        problem: what is tuned, operator and sizes in words, such as "softmax fp16 4096 x 4096". The winner
+            is kept on disk under it, this device, Triton's version, the mode, the candidates and the text of
+            their kernels, and is found again without timing. None to keep nothing.
+        reference: returns the right result; None to take the first candidate's for it.
+        tolerance: the largest error allowed, as a share of the reference's largest value; None for four
+            rounding steps of the result's dtype. Whole numbers must be exact.
+        mode, interpreter: as `bench.measure`.
+        again: tune even where a winner is kept.
+        progress: show progress bars.
+
+    Raises:
+        NotMeasurableError: no GPU runs kernels here, and `interpreter` is False.
+        InvalidArgumentError: there are no candidates, or none can be timed; or there is no reference, and
+            the candidates' results differ. UnknownNameError: target or mode.
+        ArgumentTypeError: another argument; a candidate that cannot be written as JSON, with `problem`.
+    """
+    _check_arguments(problem, reference, tolerance, mode, again, progress)
+    here = device.current()
+    if not here.is_gpu:
+        refuse_interpreter_time(interpreter)
+    on = here_or(target) if here.is_gpu or target is not None else None
+    entrants = enter(make, candidates)
+    label = mode if here.is_gpu else "interpreter"
+    key, notes = None, []
+    if problem is not None:
+        digest = cache.digest([trial.candidate for trial in entrants.trials], entrants.launches.values())
+        key = cache.Key(here.name, triton.__version__, problem, label, digest)
+        if not again:
+            kept, note = cache.recall(key)
+            if kept is not None and kept.index in entrants.launches:
+                return _from_cache(entrants, kept, here.name)
+            notes.append(note)
+    if on is not None:
+        compile_all(entrants, on, progress)
+    check_all(entrants, reference, tolerance, progress)
+    _check_left(entrants)
+    winner = _race(entrants, mode, interpreter, progress)
+    if key is not None:
+        notes.append(_keep(key, entrants, winner))
+    return Tuning(tuple(entrants.trials), f"on {here.name}", tuple(filter(None, notes)))
+
+
+def _check_arguments(
+    problem: object, reference: object, tolerance: object, mode: object, again: object, progress: object
+) -> None:
+    check_type("problem", problem, str | None, "Name operator and sizes in a text, or give None.")
+    if reference is not None and not callable(reference):
+        raise ArgumentTypeError(
+            "reference", f"got a {type(reference).__name__}", "Give a function of no arguments, or None."
+        )
+    if tolerance is not None:
+        check_positive_number("tolerance", tolerance, "a share of the largest value")
+    check_name("mode", mode, ("events", "cuda_graph"))
+    for name, flag in (("again", again), ("progress", progress)):
+        check_type(name, flag, bool, "Give True or False.")
+
+
+def _from_cache(entrants: Entrants, kept: cache.Kept, device_name: str) -> Tuning:
+    won = Trial(entrants.trials[kept.index].candidate, "won", measurement=kept.measurement)
+    note = f"Found on {kept.when[:10]} among {len(entrants.trials)} candidates, and kept: nothing was timed."
+    return Tuning((won,), f"on {device_name}", (note,), is_kept=True)
+
+
+def _check_left(entrants: Entrants) -> None:
+    """Raise InvalidArgumentError where no candidate is left to be timed."""
+    if entrants.launches:
+        return
+    first = entrants.trials[0]
+    raise InvalidArgumentError(
+        "candidates",
+        f"none of {len(entrants.trials)} can be timed; the first one is {first.fate}: {first.reason}",
+        "`prune` says of each why.",
+    )
+
+
+def _race(
+    entrants: Entrants, mode: Literal["events", "cuda_graph"], interpreter: bool, progress: bool
+) -> int:
+    """Time what is left, and write down how each did; the winner's place."""
+    together = partial(
+        measure_together, mode=mode, interpreter=interpreter, rounds=TURNS, warmup_ms=WARMUP_MS
+    )
+    runners: dict[str, Launch] = {str(index): launch for index, launch in entrants.launches.items()}
+    laps = race(runners, lambda left, rep_ms: together(left, rep_ms=rep_ms), progress=progress)
+    for name, lap in laps.items():
+        entrants.note(
+            int(name),
+            fate="slower" if lap.reason else "won",
+            reason=lap.reason,
+            round=lap.round,
+            measurement=lap.measurement,
+        )
+    return next(int(name) for name, lap in laps.items() if not lap.reason)
+
+
+def _keep(key: cache.Key, entrants: Entrants, winner: int) -> str:
+    trial = entrants.trials[winner]
+    assert trial.measurement is not None
+    return cache.keep(key, trial.candidate, cache.Kept(winner, trial.measurement, cache.today()))
