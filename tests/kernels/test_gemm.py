@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -256,6 +257,25 @@ def test_parts_side_by_side_share_what_is_loaded_of_a(target: str, tile: Sequenc
     text = step.stages["ttir"]
     assert text.count("tt.dot") == 2
     assert text.count("tt.descriptor_load" if target == "sm_90" else "tt.load") == 3
+
+
+@pytest.mark.parametrize("template", ["simple", "persistent"])
+@pytest.mark.parametrize("tile", [(128, 256, 64), (128, 192, 64)], ids=str)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+def test_products_do_not_wait_for_one_another(layout: str, tile: Sequence[int], template: str) -> None:
+    """The four of a step along K are issued in a row: ptxas has not serialized them (its C7510 to C7515)."""
+    size = 4096
+    a, b = (torch.empty(size, size, dtype=torch.float16) for _ in range(2))
+    a, b = (t.t() if letter == "t" else t for t, letter in zip((a, b), layout, strict=True))
+    one = gemm.launch(
+        a, b, tile=tile, splits=1, num_warps=8, num_stages=3, descriptors=True, template=template,
+        compute_units=132,
+    )  # fmt: skip
+    (step,) = compile(one, "sm_90")
+    issued = re.findall(r"HGMMA|WARPGROUP\.DEPBAR", step.stages["sass"])
+    products, waits = issued.count("HGMMA"), issued.count("WARPGROUP.DEPBAR")
+    assert products in (4, 8)  # of one part, of two
+    assert waits < products
 
 
 def test_descriptors_become_bulk_copies() -> None:

@@ -441,7 +441,7 @@ def launch(
     precision: str = "ieee",
     template: str = "simple",
     programs: int | None = None,
-    flatten: bool = True,
+    flatten: bool | None = None,
     specialize: bool = False,
     descriptors: bool = False,
     num_warps: int | None = None,
@@ -471,8 +471,10 @@ def launch(
             as many programs as run at one time, which take tile by tile; "stream-k", likewise, but a last
             wave that would not be full is shared equally along K.
         programs: of the templates that start as many as run at one time; None for one to each compute unit.
-        flatten, specialize: of persistent programs, whether the loops over tiles and K become one, and
-            whether the compiler gives loads, products and stores to warps of their own.
+        flatten: of persistent programs, whether the loops over tiles and K become one; None where the tile is
+            one part (the products of two would wait for one another).
+        specialize: of persistent programs, whether the compiler gives loads, products and stores to warps of
+            their own.
         descriptors: move what :func:`descriptor_of` has one for by tensor descriptors (on Hopper, TMA).
         num_warps: None for one to each 4096 elements of the output's tile, 4 to 8. num_stages: of the loop.
         compute_units: of the device to plan for; None for this one.
@@ -566,8 +568,8 @@ def launch(
         "ACCUMULATOR": accumulator, "PRECISION": precision,
         "LOAD_A": _loader(found[0]), "LOAD_B": _loader(found[1]),
         "DESCRIPTORS": tuple([bool(many) for many in found]),
-        # Beyond an end, descriptors give zeros.
-        "CHECKS": (m % block_m != 0, n % block_n != 0, k % block_k != 0 and not all(found[:2])),
+        # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
+        "CHECKS": (m % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not all(found[:2]))),
         "num_warps": check_power_of_two(
             "num_warps", min(max(block_m * block_n // 4096, 4), 8) if num_warps is None else num_warps
         ),
@@ -581,7 +583,7 @@ def launch(
     meta |= {"SPLITS": splits, "ATOMIC": bool(kept and atomic)}
     arguments = (*sources, () if kept else chosen[1], *numbers, strides, batch_strides, split_stride)
     if template == "persistent":
-        meta |= {"FLATTEN": flatten, "SPECIALIZE": specialize}
+        meta |= {"FLATTEN": len(widths) == 1 if flatten is None else flatten, "SPECIALIZE": specialize}
         first = Step(gemm_persistent_kernel, (started,), (*arguments, tiles * splits), meta)
     else:
         first = Step(gemm_kernel, (started,), arguments, meta)

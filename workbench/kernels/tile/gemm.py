@@ -98,7 +98,7 @@ def mainloop(
     Args:
         a, bs: operands of the loaders: of A, and of B one for each of WIDTHS.
         row, col: the first element of the output's tile.
-        begin, end: tiles along K; none beyond the last.
+        begin, end: tiles along K; none beyond the last, and unless CHECK_K one at least.
         k: the length of K.
         WIDTHS: columns of the tile's parts, a tuple of powers of two.
         LOAD_A, LOAD_B: loaders of tiles [BLOCK_M, BLOCK_K] and [BLOCK_K, width].
@@ -115,6 +115,10 @@ def mainloop(
     whole = end
     if CHECK_K:
         whole = min(end, k // BLOCK_K)
+    else:
+        # Without a way around the loop nothing else defines the accumulators, and products need not wait for
+        # one another (ptxas says C7515 where they do).
+        tl.assume(begin < end)
     for number in range(begin, whole):
         accumulators = multiply(
             a, bs, row, col, number * BLOCK_K, accumulators,
