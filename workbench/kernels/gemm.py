@@ -8,7 +8,7 @@ whatever epilogue it is given.
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -647,11 +647,11 @@ class Described(NamedTuple):
 def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | None:
     """A descriptor of a matrix, or of its transpose, in blocks; None where the hardware could not take one.
 
-    It wants an address and row pitches that are multiples of 16 bytes, neighbors in a row, and blocks whose
-    rows have 16 bytes at least.
+    It wants elements, an address and row pitches that are multiples of 16 bytes, neighbors in a row, and
+    blocks whose rows have 16 bytes at least.
 
     Args:
-        matrix: [rows, cols], with elements; or a batch of one.
+        matrix: [rows, cols]; or a batch of one.
         block: rows and columns of a block.
     """
     shape, strides = [*matrix.shape[-2:]], [*matrix.stride()[-2:]]
@@ -661,7 +661,7 @@ def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | N
     itemsize = matrix.element_size()
     if strides[1] != 1 or strides[0] * itemsize % ACCESS_BYTES or strides[0] < shape[1]:
         return None
-    if matrix.data_ptr() % ACCESS_BYTES or block[1] * itemsize < ACCESS_BYTES:
+    if not matrix.numel() or matrix.data_ptr() % ACCESS_BYTES or block[1] * itemsize < ACCESS_BYTES:
         return None
     return Described(TensorDescriptor(matrix, shape, strides, list(block)), is_transposed)
 
@@ -777,6 +777,7 @@ _launches = LaunchCache()
 
 
 def run(
+    choose: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Mapping[str, Any]],
     a: torch.Tensor,
     b: torch.Tensor,
     output: torch.Tensor,
@@ -785,14 +786,21 @@ def run(
     beta: float = 1.0,
     precision: str = "ieee",
 ) -> None:
-    """`launch(a, b, output=output, ...).run()`, kept ready for tensors that lie alike."""
+    """`launch(a, b, output=output, ...).run()`, kept ready for tensors that lie alike.
+
+    Args:
+        choose: what gives tile, template and all that is to be chosen, from a, b and the output.
+        others: as of :func:`launch`.
+    """
     tensors = (a, b, output) if addend is None else (a, b, output, addend)
-    layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
+    # Descriptors want addresses that are multiples of 16 bytes.
+    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
     key = (layouts, output.device, alpha, beta, precision)
-    _launches.run(key, partial(_make, alpha, beta, precision), *tensors)
+    _launches.run(key, partial(_make, choose, alpha, beta, precision), *tensors)
 
 
 def _make(
+    choose: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Mapping[str, Any]],
     alpha: float,
     beta: float,
     precision: str,
@@ -801,4 +809,7 @@ def _make(
     output: torch.Tensor,
     addend: torch.Tensor | None = None,
 ) -> Launch:
-    return launch(a, b, output=output, addend=addend, alpha=alpha, beta=beta, precision=precision)
+    return launch(
+        a, b, output=output, addend=addend, alpha=alpha, beta=beta, precision=precision,
+        **choose(a, b, output),
+    )  # fmt: skip

@@ -9,6 +9,7 @@ import torch
 
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import gemm
+from workbench.kernels.instances import gemm as instances
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     Number,
@@ -217,9 +218,9 @@ def _run(
         a = _as_rows(a)
         if addend is not None and addend.dim() > 1:
             addend = _as_rows(addend.expand(shape))
-        gemm.run(a, b, _as_rows(output), addend, alpha, beta, _precision(a))
+        gemm.run(instances.chosen, a, b, _as_rows(output), addend, alpha, beta, _precision(a))
     else:
-        gemm.run(a, b, output, addend, alpha, beta, _precision(a))
+        gemm.run(instances.chosen, a, b, output, addend, alpha, beta, _precision(a))
     return output
 
 

@@ -1,0 +1,111 @@
+"""Instances of the matrix product: which one a product gets, and that all of them compile as they should."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench import device, ops
+from workbench.kernels import gemm
+from workbench.kernels.instances import gemm as instances
+from workbench.lens.compile import compile
+
+H200 = dataclasses.replace(
+    device.current(), kind="cuda", name="NVIDIA H200", architecture="sm_90", compute_units=132,
+    shared_memory_bytes=232448,
+)  # fmt: skip
+A100 = dataclasses.replace(H200, name="NVIDIA A100", architecture="sm_80", compute_units=108)
+MI300 = dataclasses.replace(
+    H200, kind="hip", name="AMD MI300X", architecture="gfx942", compute_units=304, shared_memory_bytes=65536
+)
+
+
+def chosen(
+    m: int, n: int, k: int, *, dtype: torch.dtype = torch.float16, here: device.Device = H200
+) -> dict[str, Any]:
+    a, b = torch.empty(m, k, dtype=dtype, device="meta"), torch.empty(k, n, dtype=dtype, device="meta")
+    output = torch.empty(m, n, dtype=gemm.result_dtype(dtype), device="meta")
+    return instances.choose(instances.asked_of(a, b, output, here))
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile", "template", "splits"),
+    [
+        ((8192, 8192, 8192), (128, 256, 64), "persistent", 1),
+        ((2048, 2048, 2048), (128, 256, 64), "simple", 1),
+        ((1024, 1024, 1024), (64, 128, 128), "simple", 1),
+        ((512, 512, 512), (64, 64, 128), "simple", 1),
+        ((8192, 8192, 64), (64, 256, 64), "persistent", 1),
+        ((1, 4096, 4096), (16, 128, 128), "simple", 4),
+        ((64, 4096, 4096), (64, 32, 128), "simple", 1),
+    ],
+)
+def test_what_was_measured_best_is_chosen(
+    shape: tuple[int, int, int], tile: tuple[int, int, int], template: str, splits: int
+) -> None:
+    """On the H200, in fp16."""
+    found = chosen(*shape)
+    assert (found["tile"], found["template"], found["splits"]) == (tile, template, splits)
+    assert found["descriptors"]
+
+
+@given(data=st.data())
+def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
+    m, n, k = (data.draw(st.integers(1, 20000), label=name) for name in "mnk")
+    here = data.draw(st.sampled_from([H200, A100, MI300]), label="device")
+    dtype = data.draw(
+        st.sampled_from([torch.float16, torch.float32, torch.int8, torch.float64]), label="dtype"
+    )
+    found = chosen(m, n, k, dtype=dtype, here=here)
+    rows, cols, depth = found["tile"]
+    assert rows < 2 * max(m, 16)
+    assert cols < 2 * max(n, 16)
+    itemsize = torch.empty((), dtype=dtype).element_size()
+    assert found["num_stages"] * (rows + cols) * depth * itemsize <= here.shared_memory_bytes
+    assert 1 <= found["splits"] <= max(-(-k // depth), 1)
+
+
+def test_rows_that_begin_beside_lines_count_twice() -> None:
+    asked = instances.asked_of(
+        *(torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3)), H200
+    )
+    straight = dataclasses.replace(asked, is_straight=True)
+    assert not asked.is_straight
+    for instance in instances.HOPPER:
+        assert instances.predicted_ns(instance, asked) >= instances.predicted_ns(instance, straight)
+
+
+@pytest.mark.parametrize(
+    ("here", "instance"),
+    [
+        pytest.param(here, each, id=f"{here.architecture} {each.name}")
+        for here, many in (
+            (H200, instances.HOPPER),
+            (A100, instances.OTHERS["sm_80"]),
+            (MI300, instances.OTHERS["gfx942"]),
+        )
+        for each in many
+    ],
+)
+def test_each_compiles_without_spills_and_fits(here: device.Device, instance: instances.Instance) -> None:
+    a, b = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(2))
+    asked = instances.asked_of(a, b, a, here)
+    one = gemm.launch(a, b, compute_units=here.compute_units, **instances._keywords(instance, asked, 1))
+    (step,) = compile(one, here.architecture)
+    assert not step.problem
+    assert step.spills == 0
+    assert step.shared_bytes <= here.shared_memory_bytes
+    assert any(each.kind == "matrix" for each in step.instructions)
+
+
+def test_an_address_that_descriptors_do_not_take_is_no_trouble() -> None:
+    """Launches are kept by layout; of one layout there are tensors at odd addresses too."""
+    memory = torch.randn(64 * 64 + 1).half()
+    for start in (0, 1, 0):
+        a = memory[start : start + 64 * 64].view(64, 64)
+        assert torch.allclose(ops.mm(a, a).float(), a.float() @ a.float(), atol=0.05)

@@ -1,0 +1,249 @@
+"""Instances of the matrix product: which tile, template and split a product gets that nobody has tuned.
+
+An instance of a device that was measured knows how long a step along K of one tile takes on one compute
+unit; from that the time of any product is predicted, and the instance that promises the least is taken. For
+other devices there are instances too, without times: taken is the largest tile that keeps every unit busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from workbench import device
+from workbench.device import Device
+from workbench.kernels import gemm
+
+# Bytes of a tile's row along K: what TMA's widest swizzle spans, one line of the L2 cache.
+ROW_BYTES = 128
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A configuration of `gemm.launch`.
+
+    Attributes:
+        name: says template and tile.
+        rows, cols: of the output's tile.
+        row_bytes: of a tile of A or B along K.
+        num_warps, num_stages, template: as `gemm.launch` takes them.
+        step_ns: how long a unit takes for one step along K of one tile, in nanoseconds; None if not measured.
+        first_ns, next_ns: what a unit's first tile takes beside its steps, and each one after it.
+    """
+
+    name: str
+    rows: int
+    cols: int
+    row_bytes: int
+    num_warps: int
+    num_stages: int
+    template: str
+    step_ns: float | None = None
+    first_ns: float = 0
+    next_ns: float = 0
+
+
+# H200, 2026-11-21, Triton 3.6: fp16, NN, 21 shapes of 256 to 16384, least squares by hand. In simple
+# programs, loads of a unit's next tile wait for the stores of the last; in persistent ones they do not.
+HOPPER = (
+    Instance("persistent_128x256", 128, 256, 128, 8, 3, "persistent", 680, 1700, 1700),
+    Instance("simple_128x256", 128, 256, 128, 8, 3, "simple", 690, 600, 3200),
+    Instance("persistent_128x128", 128, 128, 128, 4, 5, "persistent", 358, 815, 815),
+    Instance("persistent_64x256", 64, 256, 128, 4, 4, "persistent", 375, 790, 790),
+    Instance("simple_128x128", 128, 128, 128, 4, 3, "simple", 345, 420, 1500),
+    Instance("simple_64x128_deep", 64, 128, 256, 4, 4, "simple", 343, 700, 1500),
+    Instance("simple_64x128_light", 64, 128, 256, 4, 3, "simple", 420, 100, 1500),
+    Instance("simple_64x128", 64, 128, 128, 4, 3, "simple", 197, 400, 450),
+    Instance("simple_64x64", 64, 64, 256, 4, 3, "simple", 320, 60, 60),
+)
+
+# A launch; what leaving parts of splits and adding them up takes beside their bytes, and those.
+LAUNCH_NS, SPLIT_NS, SPLIT_BYTES_PER_NS = 2200, 3000, 4000
+MOST_SPLITS = 32
+
+# Rows of 128 bytes that do not begin at a multiple of them are two lines: nanoseconds of one in a unit, and
+# how many all units get in a nanosecond. (1000^3 and 3000^3, any tile.)
+CROOKED_NS, CROOKED_PER_NS = 2.05, 54
+
+# Products of few rows, which wait for B: for up to so many rows, tiles of so many columns, of so many bytes
+# along K, and stages. H200, (M, 4096, 4096) for M of 1, 16 and 64.
+FEW_ROWS: Sequence[tuple[int, tuple[int, ...], int, int]] = ((16, (128,), 256, 3), (64, (64, 32), 256, 5))
+
+# Not measured; compiled, without spills, by tests/kernels/test_gemm_instances.py.
+OTHERS: Mapping[str, Sequence[Instance]] = {
+    "sm_80": (
+        Instance("simple_128x256", 128, 256, 64, 8, 3, "simple"),
+        Instance("simple_128x128", 128, 128, 64, 4, 4, "simple"),
+        Instance("simple_128x64", 128, 64, 64, 4, 4, "simple"),
+        Instance("simple_64x64", 64, 64, 128, 4, 3, "simple"),
+        Instance("simple_32x64", 32, 64, 128, 4, 3, "simple"),
+        Instance("simple_16x32", 16, 32, 256, 4, 3, "simple"),
+    ),
+    "gfx942": (
+        Instance("simple_128x128", 128, 128, 128, 4, 2, "simple"),
+        Instance("simple_128x64", 128, 64, 128, 4, 2, "simple"),
+        Instance("simple_64x64", 64, 64, 128, 4, 2, "simple"),
+        Instance("simple_32x64", 32, 64, 128, 4, 2, "simple"),
+        Instance("simple_16x32", 16, 32, 256, 4, 2, "simple"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A product, as far as the choice depends on it.
+
+    Attributes:
+        m, n, k: of each product.
+        batch: how many.
+        itemsize, output_itemsize: bytes of an element.
+        is_straight: whether rows of A and B begin at multiples of 128 bytes.
+        can_describe: whether A and B can be moved by tensor descriptors.
+        compute_units, shared_memory_bytes: of the device; of one unit.
+        architecture: such as "sm_90".
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    itemsize: int
+    output_itemsize: int
+    is_straight: bool
+    can_describe: bool
+    compute_units: int
+    shared_memory_bytes: int
+    architecture: str
+
+
+def asked_of(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, here: Device | None = None) -> Asked:
+    """The product `output = a @ b`, on this device or another.
+
+    Args:
+        a, b, output: as `gemm.launch` takes them.
+        here: the device to choose for; None for this one.
+    """
+    here = device.current() if here is None else here
+    m, n, k = *output.shape[-2:], a.shape[-1]
+    batch = output.numel() // max(m * n, 1)
+    can_describe = batch == 1 and all(gemm.descriptor_of(t, (16, 16)) is not None for t in (a, b))
+    pitches = [max(t.stride()[-2:]) * t.element_size() for t in (a, b)]
+    return Asked(
+        m, n, k, batch, a.element_size(), output.element_size(),
+        all(pitch % ROW_BYTES == 0 for pitch in pitches), can_describe and here.architecture == "sm_90",
+        here.compute_units, here.shared_memory_bytes, here.architecture,
+    )  # fmt: skip
+
+
+def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> dict[str, Any]:
+    """What `gemm.launch` is to be given for `output = a @ b` on this device."""
+    return choose(asked_of(a, b, output))
+
+
+def choose(asked: Asked) -> dict[str, Any]:
+    """What `gemm.launch` is to be given for a product."""
+    if asked.architecture != "sm_90":
+        return _by_size(OTHERS.get(asked.architecture, OTHERS["sm_80"]), asked)
+    if min(asked.m, asked.n) == asked.m <= FEW_ROWS[-1][0] and asked.batch == 1:
+        return _of_few_rows(asked)
+    fitting = [each for each in HOPPER if _shared_bytes(each, asked) <= asked.shared_memory_bytes]
+    usable = [each for each in fitting if each.template == "simple" or asked.can_describe]
+    best = min(
+        ((each, splits) for each in usable for splits in _splits_worth_a_try(each, asked)),
+        key=lambda one: predicted_ns(one[0], asked, one[1]),
+    )
+    return _keywords(best[0], asked, best[1])
+
+
+def predicted_ns(instance: Instance, asked: Asked, splits: int = 1) -> float:
+    """How long a measured instance should take for a product, in nanoseconds."""
+    assert instance.step_ns is not None
+    tiles, steps = _tiles(instance, asked), _steps(instance, asked)
+    rounds = -(-tiles * splits // asked.compute_units)
+    step = instance.step_ns
+    if not asked.is_straight:
+        rows = (instance.rows + instance.cols) * instance.row_bytes / ROW_BYTES
+        busy = min(asked.compute_units, tiles * splits)
+        step = max(step, rows * CROOKED_NS, rows * busy / CROOKED_PER_NS)
+    time = LAUNCH_NS + rounds * -(-steps // splits) * step
+    time += instance.first_ns + (rounds - 1) * instance.next_ns
+    if splits > 1:
+        time += SPLIT_NS + 2 * splits * asked.batch * asked.m * asked.n * 4 / SPLIT_BYTES_PER_NS
+    return time
+
+
+def _tiles(instance: Instance, asked: Asked) -> int:
+    return int(triton.cdiv(asked.m, instance.rows) * triton.cdiv(asked.n, instance.cols)) * asked.batch
+
+
+def _steps(instance: Instance, asked: Asked) -> int:
+    """Tiles along K."""
+    return -(-asked.k // (instance.row_bytes // asked.itemsize))
+
+
+def _splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
+    """One, and as many as fill the units once and twice; of persistent programs one."""
+    if instance.template != "simple":
+        return {1}
+    full, steps = asked.compute_units / _tiles(instance, asked), _steps(instance, asked)
+    return {max(min(int(rounds * full), MOST_SPLITS, steps), 1) for rounds in (0, 1, 2)}
+
+
+def _shared_bytes(instance: Instance, asked: Asked) -> int:
+    """Of the stages, and where loads go on while a tile is stored, of the output's tile."""
+    stages = instance.num_stages * (instance.rows + instance.cols) * instance.row_bytes
+    is_beside = instance.template == "persistent" or asked.output_itemsize > asked.itemsize
+    return stages + is_beside * instance.rows * instance.cols * asked.output_itemsize
+
+
+def _keywords(instance: Instance, asked: Asked, splits: int) -> dict[str, Any]:
+    rows, cols = (
+        min(length, max(triton.next_power_of_2(size), 16))
+        for length, size in ((instance.rows, asked.m), (instance.cols, asked.n))
+    )
+    return {
+        "tile": (rows, cols, max(instance.row_bytes // asked.itemsize, 16)),
+        "num_warps": instance.num_warps if rows * cols >= 128 * 128 else 4,
+        "num_stages": instance.num_stages,
+        "template": instance.template,
+        "splits": splits,
+        "descriptors": asked.can_describe,
+    }
+
+
+def _of_few_rows(asked: Asked) -> dict[str, Any]:
+    """The widest tile that keeps every unit busy, or the narrowest, and as many splits as fill them."""
+    _, widths, row_bytes, stages = next(each for each in FEW_ROWS if asked.m <= each[0])
+    units = asked.compute_units
+    width = next((w for w in widths if triton.cdiv(asked.n, w) >= 0.9 * units), widths[-1])
+    block_k = row_bytes // asked.itemsize
+    splits = min(units // triton.cdiv(asked.n, width), triton.cdiv(asked.k, 4 * block_k), MOST_SPLITS)
+    return {
+        "tile": (
+            max(triton.next_power_of_2(asked.m), 16),
+            min(width, max(triton.next_power_of_2(asked.n), 16)),
+            max(block_k, 16),
+        ),
+        "num_warps": 4,
+        "num_stages": stages,
+        "template": "simple",
+        "splits": max(splits, 1),
+        "descriptors": asked.can_describe,
+    }
+
+
+def _by_size(instances: Sequence[Instance], asked: Asked) -> dict[str, Any]:
+    """The largest tile of which each unit gets one, or a small one, K shared where even that is too few."""
+    for instance in instances:
+        if _tiles(instance, asked) >= asked.compute_units:
+            return _keywords(instance, asked, 1)
+    is_small = min(asked.m, asked.n) < instances[-2].rows
+    smallest = instances[-1] if is_small else instances[-2]
+    steps = triton.cdiv(asked.k, 4 * smallest.row_bytes // asked.itemsize)
+    return _keywords(
+        smallest, asked, max(min(asked.compute_units // _tiles(smallest, asked), MOST_SPLITS, steps), 1)
+    )
