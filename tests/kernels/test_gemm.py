@@ -278,6 +278,45 @@ def test_products_do_not_wait_for_one_another(layout: str, tile: Sequence[int], 
     assert waits < products
 
 
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_packed_first(data: st.DataObject) -> None:
+    """The same result, of operands whose rows begin at lines, and beside K's only of 16 bits."""
+    m, n, k = (data.draw(st.sampled_from([1, 17, 33, 64]), label=name) for name in "mnk")
+    dtype = data.draw(st.sampled_from([torch.float16, torch.float32, torch.int8]), label="dtype")
+    layouts = [
+        data.draw(st.sampled_from(["dense", "transposed", "sliced"]), label="layout") for _ in range(2)
+    ]
+    dense = (whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1))
+    a, b = (laid(t, layout) for t, layout in zip(dense, layouts, strict=True))
+    one = gemm.launch(a, b, tile=SMALL, pack=True, descriptors=True)
+    copies = gemm.packed(a, b)
+    for copy in copies.values():
+        assert max(copy.stride()) * copy.element_size() % 128 == 0
+    if dtype != torch.float16:
+        assert copies.get("a", a).stride(1) == copies.get("b", b).stride(0) == 1
+    assert torch.equal(one.run()[0].double(), a.double() @ b.double())
+    assert one.work == gemm.launch(a, b, tile=SMALL).work
+
+
+def test_nothing_is_packed_that_lies_well() -> None:
+    a, b = torch.empty(64, 64, dtype=torch.float16), torch.empty(64, 128, dtype=torch.float16)
+    assert not gemm.packed(a, b)
+    assert [*gemm.packed(a, b.t().contiguous().t())] == []
+    assert [*gemm.packed(a[:, 1:], b[1:])] == []
+    assert [*gemm.packed(a.float(), b.float())] == ["b"]
+    assert len(gemm.launch(a, b, pack=True, splits=1).steps) == 1
+
+
+def test_packing_moves_as_much_at_once_as_pitches_allow() -> None:
+    a = torch.empty(1000, 1000, dtype=torch.float16)
+    for matrix in (a, a.t()):
+        step, _ = compile(gemm.launch(matrix, matrix, pack=True, splits=1, tile=(64, 64, 64)), "sm_90")
+        assert step.spills == 0
+        moved = [each.bits for each in step.instructions if each.kind in ("global load", "global store")]
+        assert set(moved) == {128}
+
+
 def test_descriptors_become_bulk_copies() -> None:
     a, b = (torch.empty(1000, 1000, dtype=torch.float16) for _ in range(2))
     one = gemm.launch(a, b, num_warps=8, descriptors=True, template="persistent", programs=132)
@@ -308,6 +347,7 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"tile": (48, 16, 16)}, InvalidArgumentError, r"tile\[0\]"),
         ((A, B), {"tile": (16, 40, 16)}, InvalidArgumentError, r"tile\[1\]: got 40"),
         ((A, B), {"splits": 0}, InvalidArgumentError, "splits"),
+        ((A[None], B), {"pack": True}, InvalidArgumentError, "pack: got True for a batch"),
         ((A, B), {"programs": 3}, InvalidArgumentError, "programs: got 3"),
         ((A, B), {"template": "stream-k", "splits": 2}, InvalidArgumentError, "splits by itself"),
         ((A, B), {"template": "streamed"}, UnknownNameError, "stream-k"),

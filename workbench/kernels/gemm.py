@@ -9,6 +9,7 @@ whatever epilogue it is given.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -339,7 +340,43 @@ def sum_of_splits_kernel(
     )
 
 
+@triton.jit
+def pack_kernel(
+    # pointers: tuples of as many matrices
+    sources, destinations,
+    # of each: its rows and columns; strides of source and destination
+    sizes, source_strides, destination_strides,
+    # meta-parameters: a tile's rows and columns; what divides sizes and strides of sources; whether offsets
+    # need 64 bits
+    ROWS: tl.constexpr, COLS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """destinations[i] = sources[i], a tile a program, one matrix behind the other."""
+    number = tl.program_id(0)
+    for i in tl.static_range(len(sources)):
+        tiles = tl.cdiv(sizes[i][0], ROWS) * tl.cdiv(sizes[i][1], COLS)
+        if (number >= 0) & (number < tiles):
+            across = tl.cdiv(sizes[i][1], COLS)
+            row, col = number // across * ROWS, number % across * COLS
+            if WIDE:
+                row, col = tl.cast(row, tl.int64), tl.cast(col, tl.int64)
+            rows, cols = row + tl.arange(0, ROWS)[:, None], col + tl.arange(0, COLS)[None, :]
+            height, width = transfer.multiples_of(sizes[i], DIVISORS, 4 * i)
+            row_stride, col_stride = transfer.multiples_of(source_strides[i], DIVISORS, 4 * i + 2)
+            valid = (rows < height) & (cols < width)
+            offsets = rows * row_stride + cols * col_stride
+            tile = tl.load(sources[i] + offsets, mask=valid)
+            offsets = rows * destination_strides[i][0] + cols * destination_strides[i][1]
+            tl.store(destinations[i] + offsets, tile, mask=valid)
+        number -= tiles
+
+
 TEMPLATES = ("simple", "persistent", "stream-k")
+
+# A tile of what packs; its warps.
+PACK_TILE, PACK_WARPS = (32, 64), 4
+
+# Where rows begin that need no more of the L2 cache's lines than they have bytes.
+LINE_BYTES = 128
 
 # Rows and columns of a tile of what adds up the parts of a split product; its elements, of Stream-K's.
 SUM_TILE = (8, 128)
@@ -444,6 +481,7 @@ def launch(
     flatten: bool | None = None,
     specialize: bool = False,
     descriptors: bool = False,
+    pack: bool = False,
     num_warps: int | None = None,
     num_stages: int = 3,
     compute_units: int | None = None,
@@ -476,6 +514,8 @@ def launch(
         specialize: of persistent programs, whether the compiler gives loads, products and stores to warps of
             their own.
         descriptors: move what :func:`descriptor_of` has one for by tensor descriptors (on Hopper, TMA).
+        pack: first copy A and B, as far as :func:`packed` would have them lie otherwise. Matrices only, no
+            batches.
         num_warps: None for one to each 4096 elements of the output's tile, 4 to 8. num_stages: of the loop.
         compute_units: of the device to plan for; None for this one.
 
@@ -507,6 +547,21 @@ def launch(
     expanded = _checked_addend(addend, output, alpha, beta)
     if output.numel() == 0:
         return Launch((), (output,), work=work)
+    if pack and (a.dim(), b.dim()) != (2, 2):
+        raise InvalidArgumentError("pack", "got True for a batch", "Give two matrices, or pack=False.")
+    if pack and a.shape[-1] and (copies := packed(a, b)):
+        beside = [copies.get("a", a), copies.get("b", b)]
+        product = launch(
+            *beside, output=output, addend=addend, alpha=alpha, beta=beta, tile=tile,
+            launch_order=launch_order, group=group, splits=splits, atomic=atomic, precision=precision,
+            template=template, programs=programs, flatten=flatten, specialize=specialize,
+            descriptors=descriptors, num_warps=num_warps, num_stages=num_stages, compute_units=compute_units,
+        )  # fmt: skip
+        first = _pack({"a": a, "b": b}, copies)
+        return replace(
+            product, steps=(first, *product.steps), work=work,
+            workspaces=(*copies.values(), *product.workspaces),
+        )  # fmt: skip
     m, n, k = *output.shape[-2:], a.shape[-1]
     units = (
         device.current().compute_units
@@ -603,6 +658,68 @@ def launch(
     return Launch(
         (first, second), (output,), accumulators=(parts,) if atomic else (), work=work, workspaces=(parts,)
     )
+
+
+def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Room for copies of those of two matrices, by name, that do not lie as the kernels like it.
+
+    Rows, or columns where those are what is contiguous, should begin at multiples of 128 bytes; and matrix
+    units take operands of other than 16 bits only with neighbors along K.
+
+    Args:
+        a, b: [m, k] and [k, n].
+    """
+    found = {}
+    for name, matrix, along_k in (("a", a, 1), ("b", b, 0)):
+        itemsize = matrix.element_size()
+        contiguous = next((i for i in (along_k, 1 - along_k) if matrix.stride(i) == 1), along_k)
+        wanted = contiguous if itemsize == 2 else along_k
+        pitch = matrix.stride(1 - wanted) * itemsize
+        if (
+            matrix.stride(wanted) == 1
+            and pitch % LINE_BYTES == 0
+            and pitch >= matrix.shape[wanted] * itemsize
+        ):
+            continue
+        pitch = triton.cdiv(matrix.shape[wanted] * itemsize, LINE_BYTES) * LINE_BYTES // itemsize
+        strides = (pitch, 1) if wanted == 1 else (1, pitch)
+        found[name] = torch.empty_strided(matrix.shape, strides, dtype=matrix.dtype, device=matrix.device)
+    return found
+
+
+def _pack(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.Tensor]) -> Step:
+    """What copies matrices to where :func:`packed` made room."""
+    sources = tuple([matrices[name] for name in copies])
+    tiles = sum(
+        math.prod(triton.cdiv(size, length) for size, length in zip(one.shape, PACK_TILE, strict=True))
+        for one in sources
+    )
+    reach = max(
+        sum(
+            (size + length) * step
+            for size, length, step in zip(one.shape, PACK_TILE, one.stride(), strict=True)
+        )
+        for one in (*sources, *copies.values())
+    )
+    return Step(
+        pack_kernel, (tiles,),
+        (
+            sources, tuple(copies.values()), tuple([tuple(one.shape) for one in sources]),
+            tuple([one.stride() for one in sources]), tuple([one.stride() for one in copies.values()]),
+        ),
+        {
+            "ROWS": PACK_TILE[0], "COLS": PACK_TILE[1],
+            "DIVISORS": tuple(
+                [
+                    math.gcd(number, ACCESS_BYTES // one.element_size())
+                    for one in sources
+                    for number in (*one.shape, *one.stride())
+                ]
+            ),
+            "WIDE": reach > MOST_OFFSETS_IN_32_BITS,
+            "num_warps": PACK_WARPS,
+        },
+    )  # fmt: skip
 
 
 def _stream(
