@@ -136,7 +136,8 @@ def test_the_kernels_that_ran_are_named() -> None:
 
 
 def test_a_recording_of_this_gpu(tmp_path: Path) -> None:
-    names = ("add fp32 2^12 in a CUDA graph", "add fp32 2^12", "sum fp32 4096 x 16384", "matmul fp16 512^3")
+    graphs = ("add fp32 2^12 in a CUDA graph", "sum fp32 4096 x 16384 in a CUDA graph")
+    names = (*graphs, "add fp32 2^12", "matmul fp16 512^3")
     cases = tuple(case for case in suites.get("all").cases if str(case) in names)
     recorded = suites.record(Suite("some", "", cases), tmp_path / "gpu.jsonl", progress=False)
     assert recording.load(tmp_path / "gpu.jsonl") == recorded.lines
@@ -145,10 +146,11 @@ def test_a_recording_of_this_gpu(tmp_path: Path) -> None:
     assert {line.mode for line in recorded.lines} == {"events", "cuda_graph"}
     assert all(line.config["kernels"] for line in recorded.lines)
     with_overhead = [line for line in recorded.lines if "launch_us" in line.config]
-    assert {line.op for line in with_overhead if line.mode == "events"} == {"sum"}
-    assert all(line in with_overhead for line in recorded.lines if line.mode == "cuda_graph")
+    assert with_overhead == [line for line in recorded.lines if line.mode == "cuda_graph"]
+    assert {line.op for line in with_overhead} == {"add", "sum"}
     products = recording.select(recorded.lines, op="matmul")
-    assert {line.provider for line in products} == {*baseline.product_libraries("fp16"), "torch"}
+    libraries = {*baseline.product_libraries("fp16"), "torch"}
+    assert {line.provider for line in products} == {"workbench", *libraries}
     assert recording.points(products)
 
 

@@ -43,7 +43,11 @@ WAYS: dict[str, dict[str, Any]] = {
         "descriptors": True,
         "num_warps": 8,
     },
-    "Stream-K": {"tile": (64, 96, 64), "template": "stream-k", "programs": 20},
+    "narrow parts side by side": {"tile": (64, 96, 64), "splits": 1},
+    "narrow parts side by side, persistent": {"tile": (64, 96, 64), "template": "persistent", "programs": 20},
+    "packed first": {"tile": (128, 128, 64), "splits": 1, "descriptors": True, "pack": True},
+    "Stream-K": {"tile": (64, 64, 64), "template": "stream-k", "programs": 20},
+    "Stream-K, by descriptors": {"tile": (64, 64, 64), "template": "stream-k", "descriptors": True},
     "back and forth": {"tile": (64, 64, 64), "launch_order": "snake", "group": 3},
 }
 SHAPES = [(1, 1, 32), (15, 160, 1024), (495, 533, 71), (512, 768, 256), (1000, 1000, 1000), (239, 17, 799)]

@@ -30,7 +30,7 @@ def chosen(
 ) -> dict[str, Any]:
     a, b = torch.empty(m, k, dtype=dtype, device="meta"), torch.empty(k, n, dtype=dtype, device="meta")
     output = torch.empty(m, n, dtype=gemm.result_dtype(dtype), device="meta")
-    return instances.choose(instances.asked_of(a, b, output, here))
+    return instances.choose(instances.asked_of(a, b, output, here=here))
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,29 @@ def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
 
 def test_rows_that_begin_beside_lines_count_twice() -> None:
     asked = instances.asked_of(
-        *(torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3)), H200
+        *(torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3)), here=H200
     )
     straight = dataclasses.replace(asked, is_straight=True)
     assert not asked.is_straight
     for instance in instances.HOPPER:
-        assert instances.predicted_ns(instance, asked) >= instances.predicted_ns(instance, straight)
+        assert instances.predicted_ns(instance, 1, asked) >= instances.predicted_ns(instance, 1, straight)
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "precision", "is_packed"),
+    [
+        (4096, torch.float16, "ieee", False),
+        (1000, torch.float16, "ieee", False),  # copying takes longer than it saves
+        (3000, torch.float16, "ieee", True),
+        (2999, torch.float16, "ieee", True),
+        (4096, torch.float32, "tf32", True),  # B's neighbors are not along K
+        (4096, torch.float32, "ieee", False),  # no matrix units
+    ],
+)
+def test_what_is_packed_first(size: int, dtype: torch.dtype, precision: str, is_packed: bool) -> None:
+    a, b, c = (torch.empty(size, size, dtype=dtype, device="meta") for _ in range(3))
+    found = instances.choose(instances.asked_of(a, b, c, precision, H200))
+    assert found.get("pack", False) == is_packed
 
 
 @pytest.mark.parametrize(
@@ -94,7 +111,7 @@ def test_rows_that_begin_beside_lines_count_twice() -> None:
 )
 def test_each_compiles_without_spills_and_fits(here: device.Device, instance: instances.Instance) -> None:
     a, b = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(2))
-    asked = instances.asked_of(a, b, a, here)
+    asked = instances.asked_of(a, b, a, here=here)
     one = gemm.launch(a, b, compute_units=here.compute_units, **instances._keywords(instance, asked, 1))
     (step,) = compile(one, here.architecture)
     assert not step.problem

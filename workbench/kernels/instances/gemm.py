@@ -8,7 +8,7 @@ other devices there are instances too, without times: taken is the largest tile 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -69,6 +69,11 @@ MOST_SPLITS = 32
 # how many all units get in a nanosecond. (1000^3 and 3000^3, any tile.)
 CROOKED_NS, CROOKED_PER_NS = 2.05, 54
 
+# Packing operands first, so that rows do begin there: a launch, and bytes read and written in a nanosecond.
+# What a step takes longer where pitches are no multiples of 16 bytes, so that elements are moved one by one;
+# and where matrix units do not take operands as they lie. (The last: tf32, 4096^3, NN. Others: not measured.)
+PACK_NS, PACK_BYTES_PER_NS, ONE_BY_ONE, OTHERWISE = 1500, 3000, 4, 4.9
+
 # Products of few rows, which wait for B: for up to so many rows, tiles of so many columns, of so many bytes
 # along K, and stages. H200, (M, 4096, 4096) for M of 1, 16 and 64.
 FEW_ROWS: Sequence[tuple[int, tuple[int, ...], int, int]] = ((16, (128,), 256, 3), (64, (64, 32), 256, 5))
@@ -102,7 +107,10 @@ class Asked:
         batch: how many.
         itemsize, output_itemsize: bytes of an element.
         is_straight: whether rows of A and B begin at multiples of 128 bytes.
+        is_one_by_one: whether rows of A or B begin at multiples of less than 16 bytes.
+        suits_units: whether matrix units take A and B as they lie: of 16 bits always, others along K.
         can_describe: whether A and B can be moved by tensor descriptors.
+        packed_bytes: of what packing would read and write; 0 where it cannot be done, or changes nothing.
         compute_units, shared_memory_bytes: of the device; of one unit.
         architecture: such as "sm_90".
     """
@@ -114,34 +122,56 @@ class Asked:
     itemsize: int
     output_itemsize: int
     is_straight: bool
+    is_one_by_one: bool
+    suits_units: bool
     can_describe: bool
+    packed_bytes: int
     compute_units: int
     shared_memory_bytes: int
     architecture: str
 
 
-def asked_of(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, here: Device | None = None) -> Asked:
+def asked_of(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    precision: str = "ieee",
+    here: Device | None = None,
+) -> Asked:
     """The product `output = a @ b`, on this device or another.
 
     Args:
-        a, b, output: as `gemm.launch` takes them.
+        a, b, output, precision: as `gemm.launch` takes them.
         here: the device to choose for; None for this one.
     """
     here = device.current() if here is None else here
-    m, n, k = *output.shape[-2:], a.shape[-1]
+    m, n, k, itemsize = *output.shape[-2:], a.shape[-1], a.element_size()
     batch = output.numel() // max(m * n, 1)
     can_describe = batch == 1 and all(gemm.descriptor_of(t, (16, 16)) is not None for t in (a, b))
-    pitches = [max(t.stride()[-2:]) * t.element_size() for t in (a, b)]
+    pitches = [max(t.stride()[-2:]) * itemsize for t in (a, b)]
+    uses_units = a.dtype not in (torch.float32, torch.float64) or precision == "tf32"
+    copies = gemm.packed(a, b) if a.dim() == b.dim() == 2 and uses_units else {}
     return Asked(
-        m, n, k, batch, a.element_size(), output.element_size(),
-        all(pitch % ROW_BYTES == 0 for pitch in pitches), can_describe and here.architecture == "sm_90",
-        here.compute_units, here.shared_memory_bytes, here.architecture,
-    )  # fmt: skip
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        itemsize=itemsize,
+        output_itemsize=output.element_size(),
+        is_straight=all(pitch % ROW_BYTES == 0 for pitch in pitches),
+        is_one_by_one=any(pitch % 16 for pitch in pitches),
+        suits_units=itemsize == 2 or not uses_units or (a.stride(-1) == 1 and b.stride(-2) == 1),
+        can_describe=can_describe and here.architecture == "sm_90",
+        packed_bytes=sum(2 * one.numel() * itemsize for one in copies.values()),
+        compute_units=here.compute_units,
+        shared_memory_bytes=here.shared_memory_bytes,
+        architecture=here.architecture,
+    )
 
 
-def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> dict[str, Any]:
+def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str) -> dict[str, Any]:
     """What `gemm.launch` is to be given for `output = a @ b` on this device."""
-    return choose(asked_of(a, b, output))
+    return choose(asked_of(a, b, output, precision))
 
 
 def choose(asked: Asked) -> dict[str, Any]:
@@ -150,17 +180,27 @@ def choose(asked: Asked) -> dict[str, Any]:
         return _by_size(OTHERS.get(asked.architecture, OTHERS["sm_80"]), asked)
     if min(asked.m, asked.n) == asked.m <= FEW_ROWS[-1][0] and asked.batch == 1:
         return _of_few_rows(asked)
+    found = _fastest(asked)
+    if not asked.packed_bytes:
+        return found[1]
+    straight = replace(asked, is_straight=True, is_one_by_one=False, suits_units=True, can_describe=True)
+    packed = _fastest(straight)
+    packing = PACK_NS + asked.packed_bytes / PACK_BYTES_PER_NS
+    return packed[1] | {"pack": True} if packed[0] + packing < found[0] else found[1]
+
+
+def _fastest(asked: Asked) -> tuple[float, dict[str, Any]]:
+    """What promises the least time on Hopper, and what it promises."""
     fitting = [each for each in HOPPER if _shared_bytes(each, asked) <= asked.shared_memory_bytes]
     usable = [each for each in fitting if each.template == "simple" or asked.can_describe]
-    best = min(
-        ((each, splits) for each in usable for splits in _splits_worth_a_try(each, asked)),
-        key=lambda one: predicted_ns(one[0], asked, one[1]),
-    )
-    return _keywords(best[0], asked, best[1])
+    ways = [(each, splits) for each in usable for splits in _splits_worth_a_try(each, asked)]
+    time, best = min(((predicted_ns(*way, asked), i) for i, way in enumerate(ways)))
+    instance, splits = ways[best]
+    return time, _keywords(instance, asked, splits)
 
 
-def predicted_ns(instance: Instance, asked: Asked, splits: int = 1) -> float:
-    """How long a measured instance should take for a product, in nanoseconds."""
+def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
+    """How long a measured instance should take for a product, nothing packed, in nanoseconds."""
     assert instance.step_ns is not None
     tiles, steps = _tiles(instance, asked), _steps(instance, asked)
     rounds = -(-tiles * splits // asked.compute_units)
@@ -169,6 +209,7 @@ def predicted_ns(instance: Instance, asked: Asked, splits: int = 1) -> float:
         rows = (instance.rows + instance.cols) * instance.row_bytes / ROW_BYTES
         busy = min(asked.compute_units, tiles * splits)
         step = max(step, rows * CROOKED_NS, rows * busy / CROOKED_PER_NS)
+    step *= (ONE_BY_ONE if asked.is_one_by_one else 1) * (1 if asked.suits_units else OTHERWISE)
     time = LAUNCH_NS + rounds * -(-steps // splits) * step
     time += instance.first_ns + (rounds - 1) * instance.next_ns
     if splits > 1:

@@ -1,0 +1,178 @@
+"""Grouped products on a GPU: right for any division, as torch's, and never waiting for the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+
+from tests.gpu.test_ops_gpu import bits, numbers
+from workbench import ops
+from workbench.kernels import grouped_gemm, reference
+
+pytestmark = pytest.mark.gpu
+
+DIVISIONS = {
+    "even": (128, 128, 128, 128),
+    "uneven": (0, 1, 300, 17, 0, 129, 65),
+    "one": (512,),
+    "empty ones only": (0, 0, 0),
+    "more groups than tiles": (3,) * 170,
+}
+divisions = pytest.mark.parametrize("lengths", DIVISIONS.values(), ids=DIVISIONS)
+
+WAYS: dict[str, dict[str, Any]] = {
+    "as chosen": {},
+    "one program a tile": {"tile": (64, 64, 32)},
+    "few programs": {"tile": (64, 64, 32), "programs": 20},
+    "wide tile": {"tile": (64, 128, 32), "num_warps": 8},
+}
+SIZES = [(256, 384), (200, 136), (77, 131)]  # a tile's multiples, of 16 bytes, of one element
+
+
+def ends_of(lengths: Sequence[int]) -> torch.Tensor:
+    return torch.tensor([*accumulate(lengths)], dtype=torch.int32, device="cuda")
+
+
+def shapes(groups: int, total: int, sizes: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Of a and b, divided along m, n and k."""
+    one, other = sizes
+    return [
+        ((total, one), (groups, one, other)),
+        ((groups, other, one), (one, total)),
+        ((one, total), (total, other)),
+    ]
+
+
+def whole(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Small integers, whose products and sums are exact."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randint(-3, 4, tuple(shape), generator=generator, device="cuda").to(dtype)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@divisions
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_integers_are_multiplied_exactly(
+    dtype: torch.dtype, lengths: Sequence[int], way: dict[str, Any]
+) -> None:
+    """In any layout, into poisoned memory; 9 belong to no group."""
+    offs = ends_of(lengths)
+    for sizes in SIZES:
+        for of_a, of_b in shapes(len(lengths), sum(lengths) + 9, sizes):
+            a, b = whole(of_a, dtype, 0), whole(of_b, dtype, 1)
+            want = reference.grouped_mm(a.double(), b.double(), offs=offs).float()
+            for one in (a, a.mT.contiguous().mT):
+                for other in (b, b.mT.contiguous().mT):
+                    output = torch.full_like(want, float("nan"))
+                    grouped_gemm.launch(one, other, offs, output=output, **way).run()
+                    assert torch.equal(output, want), (of_a, of_b)
+
+
+@divisions
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_accuracy(dtype: torch.dtype, lengths: Sequence[int]) -> None:
+    """At most twice as far from float64 as torch's own products, and one rounding of the largest value."""
+    offs = ends_of(lengths)
+    for of_a, of_b in shapes(len(lengths), sum(lengths), (200, 136)):
+        a, b = numbers(of_a, dtype), numbers(of_b, dtype, 1)
+        exact = reference.grouped_mm(a.double(), b.double(), offs=offs)
+        off, theirs = (
+            (t.double() - exact).abs().max().item() if t.numel() else 0.0
+            for t in (ops.grouped_mm(a, b, offs=offs), reference.grouped_mm(a, b, offs=offs))
+        )
+        largest = exact.abs().max().item() if exact.numel() else 0.0
+        assert off <= 2 * theirs + (8 if dtype == torch.float64 else 1) * largest * torch.finfo(dtype).eps
+
+
+@contextmanager
+def nothing_waits() -> Iterator[None]:
+    """What waits for the GPU raises."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_offsets_are_not_copied_to_the_cpu() -> None:
+    """Forward and backward: a copy would wait for all that the GPU has to do before."""
+    offs = ends_of(DIVISIONS["uneven"])
+    (of_a, of_b), *_ = shapes(7, 512, (256, 384))
+    a, b = (numbers(shape, torch.bfloat16, i).requires_grad_() for i, shape in enumerate((of_a, of_b)))
+    direction = torch.ones(512, 384, dtype=torch.bfloat16, device="cuda")
+    with nothing_waits():
+        torch.autograd.grad(ops.grouped_mm(a, b, offs=offs), (a, b), direction)
+
+
+def test_a_captured_product_follows_its_offsets() -> None:
+    a, b = whole((512, 256), torch.bfloat16, 0), whole((4, 256, 384), torch.bfloat16, 1)
+    offs = ends_of((128, 128, 128, 128))
+    one = grouped_gemm.launch(a, b, offs, output=torch.empty(512, 384, device="cuda"))
+    one.run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        one.run()
+    for lengths in ((512, 0, 0, 0), (0, 1, 500, 3), (7, 0, 0, 100)):
+        offs.copy_(ends_of(lengths))
+        graph.replay()
+        want = reference.grouped_mm(a.double(), b.double(), offs=offs).float()
+        assert torch.equal(one.outputs[0], want)
+
+
+def test_as_torchs() -> None:
+    """Where it computes anything: behind the last group it leaves what the memory held."""
+    offs = ends_of((0, 100, 28, 384))
+    for of_a, of_b in shapes(4, 512, (256, 384)):
+        a, b = (numbers(shape, torch.bfloat16, i) for i, shape in enumerate((of_a, of_b)))
+        got, want = (f(a, b.mT.contiguous().mT, offs=offs) for f in (ops.grouped_mm, torch._grouped_mm))
+        assert got.stride() == want.stride()
+        torch.testing.assert_close(got, want)
+
+
+def test_tf32_by_torchs_switch() -> None:
+    a, b, offs = (
+        numbers((512, 256), torch.float32),
+        numbers((4, 256, 384), torch.float32, 1),
+        ends_of((128,) * 4),
+    )
+    exact = reference.grouped_mm(a.double(), b.double(), offs=offs)
+    errors = []
+    before = torch.get_float32_matmul_precision()
+    for precision in ("highest", "high"):
+        torch.set_float32_matmul_precision(precision)
+        try:
+            errors.append((ops.grouped_mm(a, b, offs=offs).double() - exact).abs().max().item())
+        finally:
+            torch.set_float32_matmul_precision(before)
+    assert errors[0] * 50 < errors[1] < 0.1
+
+
+def test_the_same_bits_in_every_run() -> None:
+    offs = ends_of(DIVISIONS["uneven"])
+    for of_a, of_b in shapes(7, 512, (256, 384)):
+        a, b = (numbers(shape, torch.bfloat16, i) for i, shape in enumerate((of_a, of_b)))
+        first = ops.grouped_mm(a, b, offs=offs)
+        for _ in range(4):
+            assert torch.equal(bits(ops.grouped_mm(a, b, offs=offs)), bits(first))
+
+
+def test_more_than_2_to_the_31_elements() -> None:
+    """The last matrix of B lies beyond, and so do the last rows of A."""
+    b = torch.zeros(3, 32768, 32768, dtype=torch.float16, device="cuda")
+    b[2] = 1
+    a = torch.ones(48, 32768, dtype=torch.float16, device="cuda")
+    got = ops.grouped_mm(a, b, offs=ends_of((16, 16, 16)))
+    assert not got[:32].any()
+    assert torch.equal(got[32:], torch.full_like(got[32:], 32768))
+    del b, got
+    a = torch.zeros(70000, 32768, dtype=torch.float16, device="cuda")
+    a[-1] = 1
+    b = torch.ones(2, 32768, 16, dtype=torch.float16, device="cuda")
+    got = ops.grouped_mm(a, b, offs=ends_of((1, 69999)))
+    assert torch.equal(got[-1], torch.full_like(got[-1], 32768))
+    assert not got[:-1].any()
