@@ -103,6 +103,57 @@ def test_record_labels_interpreter_time(tmp_path: Path, capsys: pytest.CaptureFi
         assert "not measured:" in capsys.readouterr().out  # sizes that the interpreter cannot do are named
 
 
+def test_tune_without_a_gpu_shows_what_is_left(tmp_path: Path) -> None:
+    done = run_without_gpu("tune", "16", "16", "128", "--target", "sm_80", WORKBENCH_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    heading, *rows = done.stdout.splitlines()
+    assert heading.split()[:3] == ["tile", "num_warps", "num_stages"]
+    assert {"registers", "shared", "blocks"} <= set(heading.split())
+    assert "candidates for sm_80" in done.stdout
+    assert not any("pruned" in row for row in rows[:-2])  # what is not left is only counted
+    assert "Nothing was timed: kernels run on Triton interpreter (CPU) here." in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tune_times_the_interpreter_when_asked(tmp_path: Path) -> None:
+    asked = (
+        "tune",
+        "16",
+        "16",
+        "32",
+        "--layout",
+        "nt",
+        "--dtype",
+        "fp32",
+        "--interpreter",
+        "--target",
+        "sm_80",
+    )
+    done = run_without_gpu(*asked, WORKBENCH_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "won" in done.stdout
+    assert "interpreter, no measurement" in done.stdout
+    assert f"Kept in {tmp_path}" in done.stdout
+    again = run_without_gpu(*asked, WORKBENCH_HOME=str(tmp_path))
+    assert "kept: nothing was timed" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("0", "16", "16"), "m: got 0"),
+        (("16", "16", "16", "--dtype", "fp1"), "dtype: 'fp1'"),
+        (("16", "16", "16", "--layout", "mn"), "layout: 'mn'"),
+        (("16", "16", "16", "--target", "sm_9"), "sm_90"),
+    ],
+)
+def test_tune_names_what_is_wrong(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", *arguments]) == 1
+    assert said in capsys.readouterr().err
+
+
 def test_roofline_draws_the_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "roofline.png"
     assert main(["roofline", "--recorded", "--output", str(path)]) == 0

@@ -57,7 +57,8 @@ def names(suite: str) -> set[str]:
 
 def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
-        "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "all",
+        "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
+        "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -85,6 +86,105 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
         "permute_copy fp16 32 x 64 x 56 x 56, dims [0, 2, 3, 1]",
     }
     assert all(suite.about for suite in suites.SUITES.values())
+
+
+def test_products_are_measured_in_every_layout_and_dtype() -> None:
+    shapes = {f"{n}^3" for n in (512, 768, 1000, 1024, 1536, 2048, 3000, 4096, 8192)}
+    shapes |= {f"{m} x 4096 x 4096" for m in (1, 16, 64, 256, 16384)}
+    shapes |= {"4096 x 4096 x 512", "8192 x 8192 x 64", "4096 x 11008 x 4096", "2048 x 3072 x 768"}
+    shapes |= {"384 x 384 x 65536"}
+    found: dict[tuple[str, Any], set[str]] = {}
+    for one in suites.get("gemm").cases:
+        found.setdefault((one.dtype, one.case["layout"]), set()).add(recording.in_short(one.case))
+        assert one.providers[0] == "workbench"
+        assert {"cuBLASLt", "hipBLASLt", "torch"} <= set(one.providers)
+        assert ("cuBLAS" in one.providers) == (one.dtype not in ("fp8_e4m3", "int8"))
+    assert {way for way, of in found.items() if of == shapes} == {
+        (dtype, layout) for dtype in ("fp16", "bf16") for layout in ("nn", "nt")
+    }
+    others = [("fp16", "tn"), ("fp16", "tt"), ("tf32", "nn"), ("fp8_e4m3", "nt"), ("int8", "nt")]
+    assert set(found) - {way for way, of in found.items() if of == shapes} == set(others)
+    assert all(len(found[way]) == 6 and found[way] <= shapes for way in others)
+
+
+def test_short_products_are_timed_in_graphs_and_small_ones_in_both_modes() -> None:
+    modes: dict[str, set[str]] = {}
+    for one in suites.get("gemm").cases:
+        modes.setdefault(recording.in_short(one.case), set()).add(one.mode)
+    small = {"512^3", "768^3", "1000^3", "1024^3", "1 x 4096 x 4096", "16 x 4096 x 4096", "64 x 4096 x 4096"}
+    assert {shape for shape, of in modes.items() if of == {"events", "cuda_graph"}} == small
+    in_graphs = {shape for shape, of in modes.items() if of == {"cuda_graph"}}
+    assert in_graphs == {
+        "1536^3", "2048^3", "256 x 4096 x 4096", "4096 x 4096 x 512", "8192 x 8192 x 64", "2048 x 3072 x 768",
+    }  # fmt: skip
+
+
+def test_the_products_suite_is_measured_within_minutes() -> None:
+    kept, cut = suites.plan(suites.get("gemm"), gpu(), free_bytes=140 * 10**9)
+    assert cut == []
+    assert 0.35 * sum(len(one.providers) for one in kept) < 240  # seconds; a measurement takes some 0.35
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout", "said"),
+    [
+        ("fp16", "nn", ""),
+        ("fp16", "tn", ", tn"),
+        ("fp8_e4m3", "nt", ""),
+        ("int8", "nt", ""),
+        ("int8", "nn", ", nn"),
+    ],
+)
+def test_layouts_are_told_apart(dtype: str, layout: str, said: str) -> None:
+    """A product's usual layout is not named."""
+    assert str(case("matmul", dtype, m=4, n=4, k=4, layout=layout)) == f"matmul {dtype} 4^3{said}"
+
+
+def test_a_problem_of_two_suites_has_the_candidates_of_both() -> None:
+    (of_all,) = (one for one in suites.get("all").cases if str(one) == "matmul fp16 4096^3")
+    (of_matmul,) = (one for one in suites.get("matmul").cases if str(one) == "matmul fp16 4096^3")
+    assert "workbench" not in of_matmul.providers
+    assert set(of_all.providers) == {*of_matmul.providers, "workbench"}
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "int8"])
+def test_products_of_ours_are_measured_beside_the_libraries(dtype: str, layout: str) -> None:
+    problem = case("matmul", dtype, ("workbench", "torch"), m=24, n=40, k=16, layout=layout)
+    lines, cut = suites.run(Suite("mine", "", (problem,)), interpreter=True, progress=False)
+    assert cut == []
+    assert [one.provider for one in lines] == ["workbench", "torch"]
+    itemsize, of_result = {"int8": (1, 4), "fp32": (4, 4)}.get(dtype, (2, 2))
+    assert {one.bytes for one in lines} == {(24 * 16 + 16 * 40) * itemsize + 24 * 40 * of_result}
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "tf32", "fp8_e4m3", "int8"])
+def test_each_dtype_of_products_is_checked(dtype: str) -> None:
+    problem = case("matmul", dtype, m=40, n=24, k=32, layout="nt")
+    operator = OPERATORS["matmul"]
+    inputs = operator.inputs(dtype, problem.case)
+    assert operator.ours is not None
+    result = operator.ours(*inputs)()
+    of_fp8, of_int8 = torch.bfloat16, torch.int32
+    assert result.dtype == {"fp8_e4m3": of_fp8, "int8": of_int8}.get(dtype, inputs[0].dtype)
+    suites.check(problem, inputs, result, "mine")
+    wrong = result.clone()
+    wrong[7, 3] += 1 if dtype == "int8" else 0.1 * result.abs().max()
+    with pytest.raises(KernelError, match="mine gives a wrong result"):
+        suites.check(problem, inputs, wrong, "mine")
+    with pytest.raises(KernelError, match="shape"):
+        suites.check(problem, inputs, result.int() if dtype != "int8" else result.float(), "mine")
+
+
+def test_int8_inputs_fill_the_range() -> None:
+    a, b = OPERATORS["matmul"].inputs("int8", {"m": 200, "n": 100, "k": 300, "layout": "nt"})
+    assert (a.dtype, a.shape, b.shape, b.stride()) == (torch.int8, (200, 300), (300, 100), (1, 300))
+    for each in (a, b):
+        assert each.min() < -100
+        assert each.max() > 100
+        assert each.double().std() == pytest.approx(32, rel=0.05)
+    with pytest.raises(UnknownNameError, match="dtype: 'int8'"):
+        suites.plan(Suite("mine", "", (case("clone", "int8", shape=[8]),)))
 
 
 def test_all_is_every_case_once() -> None:
@@ -458,7 +558,10 @@ def test_live_roofs_and_points_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -
     roofs, points = suites.live_or_recorded()
     assert len({str(one) for one in asked}) == len(asked)  # each problem once
     assert not any("torch.compile" in one.providers or one.mode == "cuda_graph" for one in asked)
-    assert not any("torch" in one.providers for one in asked if one.op == "matmul")
+    products = [one for one in asked if one.op == "matmul"]
+    assert not any("torch" in one.providers for one in products)
+    assert {one.dtype for one in products if "workbench" in one.providers} == {"fp16"}
+    assert not any(one.dtype == "int8" or one.case["m"] == 3000 for one in products)  # of the suite of ours
     assert (roofs.device, roofs.recorded) == ("NVIDIA H200", False)
     assert roofs.bandwidth == pytest.approx(2**30 / 1e-3)
     assert roofs.rate("bf16") == roofs.rate("fp8_e4m3") == pytest.approx(2 * 8192**3 / 1e-3)

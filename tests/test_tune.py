@@ -32,8 +32,9 @@ from workbench.errors import (
     UnknownNameError,
 )
 from workbench.kernels import gemm
+from workbench.kernels.instances import gemm as instances
 from workbench.lens.targets import TARGETS
-from workbench.tune import Trial, Tuning, cache, gemm_candidates, prune, race, tune, tune_gemm
+from workbench.tune import Trial, Tuning, cache, gemm_candidates, prune, prune_gemm, race, tune, tune_gemm
 from workbench.tune.checking import difference
 from workbench.tune.racing import MARGIN, MOST_MS, ROUND_MS
 
@@ -175,6 +176,18 @@ def test_launches_that_lie_otherwise_are_not_the_same() -> None:
 
     candidates = [{"transposed": False}, {"transposed": True}]
     assert len(prune(laid, candidates, "sm_90", progress=False).left) == 2
+
+
+def test_a_caller_may_speak_against_a_candidate(x: torch.Tensor) -> None:
+    def wide(trial: Trial) -> str:
+        assert trial.resources is not None
+        return "too many warps" if trial.candidate["num_warps"] > 4 else ""
+
+    pruned = prune(partial(make, x), WARPS, "sm_90", fault=wide, progress=False)
+    assert [trial.fate for trial in pruned.trials] == ["left"] * 3 + ["pruned"]
+    assert pruned.trials[3].reason == "too many warps"
+    with pytest.raises(ArgumentTypeError, match="fault: got 'none'"):
+        prune(partial(make, x), WARPS, "sm_90", fault="none")  # type: ignore[arg-type]
 
 
 def test_without_a_gpu_the_target_must_be_named(x: torch.Tensor) -> None:
@@ -712,27 +725,88 @@ def test_place_of_the_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 # Matrix products
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-sizes = st.sampled_from([1, 16, 17, 64, 100, 384, 1000, 4096, 65536])
+sizes = st.sampled_from([1, 16, 17, 64, 100, 384, 1000, 1536, 3000, 4096, 65536])
 
 
 @given(sizes, sizes, sizes, st.sampled_from([*FLOATS, torch.int8]), st.sampled_from(sorted(TARGETS)))
 def test_candidates_of_a_product(m: int, n: int, k: int, dtype: torch.dtype, target: str) -> None:
     candidates = gemm_candidates(m, n, k, dtype, target=target)
-    assert 1 <= len(candidates) <= 256
+    assert 1 <= len(candidates) <= 300
     assert len({json.dumps(each) for each in candidates}) == len(candidates)
     on = TARGETS[target]
     for each in candidates:
         rows, cols, depth = each["tile"]
         assert rows < 2 * max(m, 64)
         assert cols < 2 * max(n, 64)
-        assert depth < 2 * max(k, 64)
+        assert cols != 32 or m <= 64 or n <= 32
+        assert depth < 2 * max(k, 64) or depth * dtype.itemsize == 128  # a line of the cache
         held = (each["num_stages"] - 1) * (rows + cols) * depth * dtype.itemsize
         assert held <= on.most_shared_per_block
         assert rows * cols < on.most_registers_per_thread * on.warp_size * each["num_warps"]
         tiles = triton.cdiv(m, rows) * triton.cdiv(n, cols)
-        assert each["splits"] == 1 or tiles * each["splits"] <= on.sms
-        assert each["template"] == "simple" or tiles > on.sms
+        assert each["splits"] == 1 or tiles * each["splits"] <= 2 * on.sms
+        assert each["splits"] <= 32
+        if each["template"] == "simple":
+            assert each["programs"] is None
+        else:
+            assert each["programs"] in (on.sms, 2 * on.sms)
+            assert tiles > each["programs"]
+            assert each["splits"] == 1
         assert not each["descriptors"] or target in ("sm_90", "sm_100", "sm_120")
+
+
+def widths(m: int, n: int, k: int) -> set[int]:
+    return {each["tile"][1] for each in gemm_candidates(m, n, k, torch.float16, target="sm_90")}
+
+
+def test_tiles_of_160_and_192_columns_where_they_fill_the_waves() -> None:
+    # 12 x 10 tiles of 128 x 160 are a wave of 132 units but for 12; 12 x 12 of 128 x 128 take two.
+    assert {160, 192} <= widths(1536, 1536, 1536)
+    assert 192 in widths(3000, 3000, 3000)
+    # 32 x 16 tiles of 128 x 256 fill all but 16 units of four waves.
+    assert widths(4096, 4096, 4096) == {128, 256}
+    assert widths(4096, 100, 4096) <= {64, 128}
+
+
+def test_few_tiles_are_split_often() -> None:
+    splits = {each["splits"] for each in gemm_candidates(384, 384, 65536, torch.float16, target="sm_90")}
+    assert max(splits) == 32
+    assert 1 in {each["splits"] for each in gemm_candidates(64, 4096, 4096, torch.float16, target="sm_90")}
+
+
+def test_two_persistent_programs_to_a_unit_only_where_it_holds_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By arithmetic two of 128 x 128 could fit in both; the lens knows how many stages the compiler makes."""
+    common = {"tile": (128, 128, 64), "num_stages": 3, "template": "persistent", "programs": 264}
+    few, many = ({**common, "num_warps": warps} for warps in (4, 8))
+    space = gemm_candidates(4096, 4096, 64, torch.float16, target="sm_90")
+    for each in (few, many):
+        assert {**each, "descriptors": False, "splits": 1} in space
+    monkeypatch.setattr("workbench.tune.gemm.gemm_candidates", lambda *_, **__: [few, many])
+    a, b = torch.empty(4096, 64, dtype=torch.float16), torch.empty(64, 4096, dtype=torch.float16)
+    pruned = prune_gemm(a, b, target="sm_90", progress=False)
+    asked = [trial for trial in pruned.trials if trial.candidate["programs"] == 264]
+    assert {trial.fate for trial in asked} == {"left", "pruned"}
+    for trial in asked:
+        assert trial.resources is not None
+        assert (trial.fate == "left") == (trial.resources.blocks >= 2)
+        assert trial.fate == "left" or trial.reason == (
+            "264 programs are to run at a time, and 132 units hold 132"
+        )
+
+
+@pytest.mark.parametrize("sizes", [(64, 96, 128), (16, 64, 128)])
+def test_what_is_taken_untuned_is_the_first_candidate(
+    sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a winner is never slower than that."""
+    monkeypatch.setattr("workbench.tune.gemm.gemm_candidates", lambda *_, **__: [])
+    m, n, k = sizes
+    a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
+    (trial,) = prune_gemm(a, b, target="sm_90", progress=False).trials
+    hopper = gpu(compute_units=132, shared_memory_bytes=TARGETS["sm_90"].most_shared_per_block)
+    untuned = instances.choose(instances.asked_of(a, b, a.new_empty(m, n), here=hopper))
+    assert trial.candidate == {**untuned, "programs": None}
+    assert trial.fate == "left"
 
 
 def test_a_batch_has_no_descriptors() -> None:

@@ -1,4 +1,4 @@
-"""The command line: `python -m workbench doctor | lab | record | roofline | progress`."""
+"""The command line: `python -m workbench doctor | lab | record | tune | roofline | progress`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from workbench import device
@@ -19,6 +20,9 @@ from workbench.errors import (
     UnknownNameError,
     WorkbenchError,
 )
+
+# What candidates are compiled for where no GPU is: the device of the shipped recordings.
+RECORDED_TARGET = "sm_90"
 
 LAB_PACKAGES = ("jupyterlab", "ipykernel", "ipywidgets", "anywidget")
 
@@ -150,6 +154,37 @@ def record(options: argparse.Namespace) -> int:
     return 0
 
 
+def tune(options: argparse.Namespace) -> int:
+    """Find the fastest configuration of a matrix product; where there is no GPU, say which could be."""
+    from workbench import tune
+    from workbench.bench import data
+
+    here = device.current()
+    operands = data.matrices(options.m, options.n, options.k, options.dtype, options.layout)
+    precision = "tf32" if options.dtype == "tf32" else "ieee"
+    target = options.target or (None if here.is_gpu else RECORDED_TARGET)
+    if here.is_gpu or options.interpreter:
+        print(
+            tune.tune_gemm(
+                *operands,
+                precision=precision,
+                target=target,
+                mode=options.mode,
+                interpreter=options.interpreter,
+                again=options.again,
+            )
+        )
+        return 0
+    found = tune.prune_gemm(*operands, precision=precision, target=target)
+    left = tuple(trial for trial in found.trials if trial.fate == "left")
+    notes = (
+        f"Of {found.summary}.",
+        f"Nothing was timed: kernels run on {here.name} here. On a GPU these would be raced.",
+    )
+    print(replace(found, trials=left, notes=notes))
+    return 0
+
+
 def roofline(options: argparse.Namespace) -> int:
     """Write the roofline as a PNG, from a live run or from the recordings."""
     from workbench import suites, viz
@@ -211,6 +246,25 @@ def _parser() -> argparse.ArgumentParser:
         "--interpreter",
         action="store_true",
         help="time the interpreter where there is no GPU; every line says so",
+    )
+
+    tune_parser = add("tune", tune, "find the fastest configuration of a matrix product, and keep it")
+    for size, of in (("m", "rows of A"), ("n", "columns of B"), ("k", "columns of A, rows of B")):
+        tune_parser.add_argument(size, type=int, metavar=size.upper(), help=of)
+    tune_parser.add_argument("--dtype", default="fp16", help="such as bf16, tf32, fp8_e4m3 (default: fp16)")
+    tune_parser.add_argument(
+        "--layout", default="nn", help="of A and B: n as the shape says, t transposed (default: nn)"
+    )
+    tune_parser.add_argument(
+        "--mode", choices=("events", "cuda_graph"), default="events", help="how candidates are timed"
+    )
+    tune_parser.add_argument("--again", action="store_true", help="even where a winner is kept")
+    tune_parser.add_argument(
+        "--interpreter", action="store_true", help="time the interpreter where there is no GPU"
+    )
+    tune_parser.add_argument(
+        "--target",
+        help=f"what candidates are compiled for (default: this GPU, else {RECORDED_TARGET})",
     )
 
     roofline_parser = add("roofline", roofline, "write the roofline as a PNG")

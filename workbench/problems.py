@@ -12,8 +12,15 @@ import torch
 
 from workbench import ops
 from workbench.bench import baseline, data
-from workbench.kernels import normalization, softmax
+from workbench.kernels import gemm, normalization, softmax
+from workbench.kernels.instances import gemm as instances
 from workbench.launch import Work
+
+# The name of the one dtype that is no float. Its products are int32, as those of the vendor's library.
+INT8 = "int8"
+
+# The standard deviation of int8 inputs, which are rounded normal values: four of it fill the range.
+INT8_DEVIATION = 32
 
 # Rows of a result are checked in blocks, so that a reference in fp64 needs little memory beside the problem.
 BLOCK_ELEMENTS = 2**22
@@ -48,7 +55,8 @@ class Operator:
         blocks: the rows of a result to check, block by block.
         optional: keys that a problem may have besides.
         dims: the dimensions that are reduced, in those that reduce one.
-        is_index: whether its result is whole numbers.
+        is_index: whether its result is whole numbers whatever it is given.
+        whole: whether int8 is measured too.
         ours: what calls `ops` with inputs and options; None for `ops.<op>` itself.
     """
 
@@ -62,12 +70,13 @@ class Operator:
     optional: frozenset[str] = frozenset()
     dims: tuple[int, ...] = (-1, 1)
     is_index: bool = False
+    whole: bool = False
     ours: Callable[..., Callable[[], Any]] | None = None
 
 
 def itemsize_of(dtype: str) -> int:
     """Bytes of an element of a dtype, given by its name."""
-    return data.torch_dtype(dtype).itemsize
+    return 1 if dtype == INT8 else data.torch_dtype(dtype).itemsize
 
 
 def all_rows(result: torch.Tensor) -> Iterator[slice]:
@@ -227,8 +236,37 @@ def _backward_of_rows(op: str, inputs: Sequence[torch.Tensor], rows: slice) -> t
 def _matmul_work(dtype: str, case: Mapping[str, Any]) -> Work:
     m, n, k = case["m"], case["n"], case["k"]
     itemsize = itemsize_of(dtype)
-    result_itemsize = 2 if itemsize == 1 else itemsize  # fp8 is multiplied into bf16
+    # int8 is multiplied into int32, fp8 into bf16.
+    result_itemsize = 4 if dtype == INT8 else 2 if itemsize == 1 else itemsize
     return Work(flops=2 * m * n * k, bytes=(m * k + k * n) * itemsize + m * n * result_itemsize)
+
+
+def _matmul_inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    sizes, layout = (case["m"], case["n"], case["k"]), case["layout"]
+    if dtype != INT8:
+        return data.matrices(*sizes, dtype, layout)
+    least, most = -128, 127
+    return tuple(
+        matrix.mul_(INT8_DEVIATION).round_().clamp_(least, most).to(torch.int8)
+        for matrix in data.matrices(*sizes, "fp32", layout)
+    )
+
+
+def _matmul_references(inputs: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+    a, b = inputs
+    terms = case["k"] if a.is_floating_point() else 0
+    return (Reference(lambda rows: a[rows].double() @ b.double(), terms, math.sqrt(terms)),)
+
+
+def _our_product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """`ops.matmul`; of int8, whose result is int8 there as in torch, the kernel itself, into int32."""
+    return partial(ops.matmul if a.is_floating_point() else _whole_product, a, b)
+
+
+def _whole_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    output = torch.empty((a.shape[0], b.shape[1]), dtype=torch.int32, device=a.device)
+    gemm.run(instances.chosen, a, b, output)
+    return output
 
 
 OPERATORS: Mapping[str, Operator] = {
@@ -272,14 +310,12 @@ OPERATORS: Mapping[str, Operator] = {
     "matmul": Operator(
         keys=frozenset({"m", "n", "k", "layout"}),
         arity=2,
-        inputs=lambda dtype, case: data.matrices(case["m"], case["n"], case["k"], dtype, case["layout"]),
+        inputs=_matmul_inputs,
         options=lambda case: {},
         work=_matmul_work,
-        references=lambda inputs, case: (
-            Reference(
-                lambda rows: inputs[0][rows].double() @ inputs[1].double(), case["k"], math.sqrt(case["k"])
-            ),
-        ),
+        references=_matmul_references,
         blocks=some_rows,
+        whole=True,
+        ours=_our_product,
     ),
 }

@@ -14,6 +14,7 @@ import subprocess
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -41,7 +42,15 @@ from workbench.errors import (
 )
 from workbench.kernels import ladder
 from workbench.launch import Work
-from workbench.problems import BLOCK_ELEMENTS, BLOCK_ROWS, OPERATORS, Operator, Reference, itemsize_of
+from workbench.problems import (
+    BLOCK_ELEMENTS,
+    BLOCK_ROWS,
+    INT8,
+    OPERATORS,
+    Operator,
+    Reference,
+    itemsize_of,
+)
 from workbench.runtime.worker import end_with_parent
 
 WORKBENCH, COMPILER = "workbench", "torch.compile"
@@ -53,6 +62,9 @@ _FEWEST_QUICK, _MOST_QUICK = 2**25 + 1, 2**26
 # Launched in a row when a launch's overhead is measured: few enough for the longest problems' queue; and how
 # often.
 _CALLS, _BATCHES = 50, 8
+
+# Kernels that are compiled ahead, at least: for fewer it takes longer to start the processes.
+_FEWEST_AHEAD = 8
 
 # Where kernels are interpreted, more would take minutes: a product of 512^3, three vectors of 2^18 elements.
 _MOST_INTERPRETED = Work(flops=2 * 512**3, bytes=2**22)
@@ -92,7 +104,9 @@ class Case:
 
     def __str__(self) -> str:
         mode = " in a CUDA graph" if self.mode == "cuda_graph" else ""
-        return f"{self.op} {self.dtype} {recording.in_short(self.case)}{mode}"
+        layout = self.case.get("layout", usual := _usual_layout(self.dtype))
+        unusual = "" if layout == usual else f", {layout}"
+        return f"{self.op} {self.dtype} {recording.in_short(self.case)}{unusual}{mode}"
 
 
 @dataclass(frozen=True)
@@ -226,9 +240,9 @@ def live_or_recorded(suite: str = "all", *, recorded: bool = False) -> tuple[Cei
 
 def _live(cases: Sequence[Case]) -> tuple[Ceilings, list[Point]]:
     """Roofs and quick cases, measured in one run, each problem once."""
-    quick = _once(case for case in (*cases, *_ROOFS) if case in _ROOFS or _is_quick(case))
+    quick = (case for case in (*cases, *_ROOFS) if case in _ROOFS or _is_quick(case))
     lines, cut = run(
-        Suite("live", "roofs and quick cases", tuple(map(_made_quick, quick))),
+        Suite("live", "roofs and quick cases", tuple(map(_made_quick, _once(quick)))),
         progress=False,
         name_kernels=False,
         rounds=1,
@@ -247,6 +261,8 @@ def _is_quick(case: Case) -> bool:
     if "rows" in case.case:
         is_forward = case.dtype != "bf16" and not case.op.endswith("_backward")
         return is_forward and _FEWEST_QUICK <= _elements(case) <= _MOST_QUICK
+    if case.op == "matmul" and _problem(case) not in map(_problem, _MATMUL.cases):
+        return False
     return (
         case.mode == "events"
         and not case.dtype.startswith("fp8")
@@ -259,8 +275,13 @@ def _elements(case: Case) -> int:
 
 
 def _made_quick(case: Case) -> Case:
-    """With events, without the compiler; products without torch, which calls a library that is there."""
-    slow = {COMPILER, "torch" if case.op == "matmul" else ""}
+    """With events, without the compiler; products without torch, which calls a library that is there.
+
+    Of products of one dtype alone ours are there too: each takes a second to compile at first.
+    """
+    slow = {COMPILER}
+    if case.op == "matmul":
+        slow |= {"torch"} if case.dtype == "fp16" else {"torch", WORKBENCH}
     quick = (name for name in case.providers if name not in slow and not name.startswith(f"{WORKBENCH}:"))
     return replace(case, providers=tuple(quick), mode="events")
 
@@ -362,10 +383,10 @@ def check(
 ) -> None:
     """Compare a result with fp64 arithmetic on the same inputs.
 
-    Every element; of matrix products the first, middle and last rows, in all columns. A copy, a maximum and
-    an index must be exact. Else, where n terms are summed for an element, allowed is 4 eps, plus sqrt(n) eps
-    of fp32 for the order of summing them, times the largest reference value; where an element is such a sum
-    of normal values itself, times sqrt(n), its deviation, at least.
+    Every element; of matrix products the first, middle and last rows, in all columns. A copy, a maximum, an
+    index and a product of whole numbers must be exact. Else, where n terms are summed for an element, allowed
+    is 4 eps, plus sqrt(n) eps of fp32 for the order of summing them, times the largest reference value; where
+    an element is such a sum of normal values itself, times sqrt(n), its deviation, at least.
 
     Args:
         case: the problem.
@@ -398,11 +419,12 @@ def _check_result(
     case: Case, operator: Operator, result: torch.Tensor, reference: Reference, provider: str
 ) -> None:
     """One of a candidate's results, block by block."""
-    if result.is_floating_point() == operator.is_index or not result.dim():
+    is_whole = operator.is_index or case.dtype == INT8
+    if result.is_floating_point() == is_whole or not result.dim():
         raise _wrong(case, provider, f"shape {tuple(result.shape)} of {result.dtype}")
     if case.case.get("dim") == 0 and result.dim() == 2:
         result = result.t()
-    eps = 2**-10 if case.dtype == "tf32" else 0 if operator.is_index else torch.finfo(result.dtype).eps
+    eps = 2**-10 if case.dtype == "tf32" else 0 if is_whole else torch.finfo(result.dtype).eps
     relative = 4 * eps + math.sqrt(reference.terms) * 2**-23 if reference.terms else 0.0
     for rows in operator.blocks(result):
         wanted = reference.rows(rows)
@@ -421,8 +443,9 @@ def _check_problem(case: Case) -> None:
         UnknownNameError: operator or dtype. InvalidArgumentError: keys or values of the problem.
     """
     check_name("op", case.op, OPERATORS)
-    data.torch_dtype(case.dtype)
     operator, problem = OPERATORS[case.op], case.case
+    if not (operator.whole and case.dtype == INT8):
+        data.torch_dtype(case.dtype)
     if not operator.keys <= problem.keys() <= operator.keys | operator.optional:
         more = f" (and {', '.join(sorted(operator.optional))})" if operator.optional else ""
         raise InvalidArgumentError(
@@ -450,7 +473,8 @@ def _wrong(case: Case, provider: str, how: str) -> KernelError:
 def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_bytes: int) -> str:
     """Why a case cannot run, in words; empty when it can."""
     work = OPERATORS[case.op].work(case.dtype, case.case)
-    if case.op == "matmul" and (absence := data.product_absence(case.dtype, here)):
+    is_float_product = case.op == "matmul" and case.dtype != INT8
+    if is_float_product and (absence := data.product_absence(case.dtype, here)):
         return absence
     if not providers:
         return f"none of {', '.join(case.providers)} runs here"
@@ -473,7 +497,7 @@ def _needed_bytes(case: Case, work: Work) -> int:
         m, n, k = (case.case[key] for key in "mnk")
         checking = 8 * (k * n + BLOCK_ROWS * (k + 4 * n))
         if itemsize_of(case.dtype) == 1:
-            checking += 4 * max(m * k, k * n)  # fp8 inputs are drawn in fp32
+            checking += 4 * (m * k + k * n)  # fp8 and int8 inputs are drawn in fp32
     return work.bytes + checking + ceilings.SPARE_BYTES
 
 
@@ -487,7 +511,7 @@ def _measure_case(
     inputs = operator.inputs(case.dtype, case.case)
     options = operator.options(case.case)
     candidates = {name: _candidate(name, case.op, inputs, options) for name in case.providers}
-    with baseline.precision(case.dtype):
+    with _precision(case):
         for name, function in candidates.items():
             check(case, inputs, function(), name)
         config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
@@ -522,6 +546,11 @@ def _measure_case(
     ]
 
 
+def _precision(case: Case) -> AbstractContextManager[None]:
+    """That of fp32 products; whole numbers have none."""
+    return baseline.precision("fp32" if case.dtype == INT8 else case.dtype)
+
+
 def _candidate(
     provider: str, op: str, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
 ) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
@@ -535,6 +564,8 @@ def _candidate(
         rungs, rung = ladder.RUNGS.get(op, {}), provider.removeprefix(f"{WORKBENCH}:")
         check_name(f"rung of {op}", rung, rungs)
         return rungs[rung](*inputs, **options)
+    if inputs[0].dtype == torch.int8:  # torch.matmul would return int8; this is the library's
+        return partial(torch._int_mm, *inputs)
     return baseline.get(provider).build(op, *inputs, **options)
 
 
@@ -543,9 +574,10 @@ def _is_ours(provider: str) -> bool:
 
 
 def _compile_ahead(cases: Sequence[Case]) -> None:
-    """Fill torch's cache of compiled code in several processes; one after another takes minutes."""
-    compiled = [case for case in cases if COMPILER in case.providers]
-    if not compiled:
+    """Fill torch's and Triton's caches of compiled code in several processes; one by one it takes minutes."""
+    ahead = (replace(case, providers=_compiled_ahead(case)) for case in cases)
+    compiled = _once(replace(case, mode="events") for case in ahead if case.providers)
+    if len(compiled) < _FEWEST_AHEAD:
         return
     needed = max(_needed_bytes(case, OPERATORS[case.op].work(case.dtype, case.case)) for case in compiled)
     room = device.free_memory_bytes() // needed
@@ -555,11 +587,19 @@ def _compile_ahead(cases: Sequence[Case]) -> None:
             list(pool.map(_compile, compiled))
 
 
+def _compiled_ahead(case: Case) -> tuple[str, ...]:
+    """The candidates that take long to compile: torch's, and products of ours, a kernel for each shape."""
+    ours = {WORKBENCH} if case.op == "matmul" and device.current().is_gpu else set()
+    return tuple(name for name in case.providers if name in {COMPILER} | ours)
+
+
 def _compile(case: Case) -> None:
     operator = OPERATORS[case.op]
     try:
         inputs = operator.inputs(case.dtype, case.case)
-        _candidate(COMPILER, case.op, inputs, operator.options(case.case))()
+        with _precision(case):
+            for name in case.providers:
+                _candidate(name, case.op, inputs, operator.options(case.case))()
     except torch.OutOfMemoryError:
         pass  # where it is measured it has the memory for itself
     finally:
@@ -649,18 +689,45 @@ def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]
         yield _rows(op, 8192, 8192, dtype, dim=0)
 
 
+def _usual_layout(dtype: str) -> str:
+    """The layout of a product that is not named where it is described in short."""
+    return "nt" if dtype == INT8 or dtype.startswith("fp8") else "nn"
+
+
 def _product(m: int, n: int, k: int, dtype: str) -> Case:
-    libraries = (*baseline.product_libraries(dtype, "cuda"), *baseline.product_libraries(dtype, "hip"))
-    case = {"m": m, "n": n, "k": k, "layout": baseline.product_layout(dtype)}
+    """A product by the vendor's libraries."""
+    like = "fp8_e4m3" if dtype == INT8 else dtype  # one interface has both
+    libraries = (*baseline.product_libraries(like, "cuda"), *baseline.product_libraries(like, "hip"))
+    case = {"m": m, "n": n, "k": k, "layout": _usual_layout(dtype)}
     return Case("matmul", dtype, case, (*libraries, "torch"))
 
 
+def _our_products(m: int, n: int, k: int, dtype: str, layout: str) -> Iterator[Case]:
+    """A product by `ops.matmul` too: in a CUDA graph if it is short, with events if not, in both if small.
+
+    In a graph a launch costs nothing, and operands that fit the cache stay there.
+    """
+    given = _product(m, n, k, dtype)
+    ours = replace(given, case={**given.case, "layout": layout}, providers=(WORKBENCH, *given.providers))
+    if m * n * k <= _SMALL or m * n * k > _SHORT:
+        yield ours
+    if m * n * k <= _SHORT:
+        yield replace(ours, mode="cuda_graph")
+
+
+def _problem(case: Case) -> tuple[object, ...]:
+    """What two cases share that differ by their providers alone."""
+    return case.op, case.dtype, str(sorted(case.case.items())), case.mode
+
+
 def _once(cases: Iterable[Case]) -> tuple[Case, ...]:
-    once: list[Case] = []
+    """Each problem once, with all its providers."""
+    once: dict[tuple[object, ...], Case] = {}
     for case in cases:
-        if case not in once:
-            once.append(case)
-    return tuple(once)
+        before = once.setdefault(_problem(case), case)
+        together = dict.fromkeys((*before.providers, *case.providers))
+        once[_problem(case)] = replace(before, providers=tuple(together))
+    return tuple(once.values())
 
 
 _PRODUCTS = tuple(
@@ -764,6 +831,49 @@ _MATMUL = Suite(
         _product(1000, 1000, 1000, "fp16"),  # no power of two divides it far
     ),
 )
+# Multiplications of a product that is small, and of one that an H200 takes some 50 microseconds for.
+_SMALL, _SHORT = 1024**3, 2048**3
+_SKINNY = tuple((rows, 4096, 4096) for rows in (1, 16, 64, 256))  # as a decoder's, by the size of its batch
+# All layouts and dtypes are measured on these: from small to large, square and not.
+_EVERY_WAY = (
+    *((size, size, size) for size in (1024, 2048, 4096, 8192)),
+    (64, 4096, 4096),
+    (4096, 11008, 4096),
+)
+_GEMM = Suite(
+    "gemm",
+    "ops.matmul against the vendor's libraries: square, ragged, skinny and deep, in all layouts and dtypes",
+    (
+        *(
+            case
+            for sizes in (
+                *((size, size, size) for size in (512, 768, 1000, 1024, 1536, 2048, 3000, 4096, 8192)),
+                (16384, 4096, 4096),
+                (4096, 4096, 512),
+                (8192, 8192, 64),
+                *_SKINNY,
+                (4096, 11008, 4096),
+                (2048, 3072, 768),
+                (384, 384, 65536),
+            )
+            for dtype in ("fp16", "bf16")
+            for layout in ("nn", "nt")
+            for case in _our_products(*sizes, dtype, layout)
+        ),
+        *(
+            case
+            for sizes in _EVERY_WAY
+            for dtype, layout in (
+                ("fp16", "tn"),
+                ("fp16", "tt"),
+                ("tf32", "nn"),
+                ("fp8_e4m3", "nt"),
+                (INT8, "nt"),
+            )
+            for case in _our_products(*sizes, dtype, layout)
+        ),
+    ),
+)
 _TRANSFER = Suite(
     "transfer",
     "ops.clone and ops.permute_copy against torch: copies, transposes, and images between NCHW and NHWC",
@@ -784,10 +894,10 @@ _TRANSFER = Suite(
         _permuted((16, 2048, 16, 128), (0, 2, 1, 3), "fp16"),  # attention's heads: rows stay whole
     ),
 )
-_PARTS = (_ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _CEILINGS, _MATMUL)
+_PARTS = (_ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _GEMM, _CEILINGS, _MATMUL)
 _ALL = Suite(
     "all",
-    "every case of the other suites, each once",
+    "every problem of the other suites, each once, with all its providers",
     _once(case for suite in _PARTS for case in suite.cases),
 )
 

@@ -7,7 +7,7 @@ tiles a product's programs read, `waves` how many run at a time. All results are
 """
 
 from workbench.lens import gemm_reads, layout, memory, numerics, online_softmax, reduction, targets, waves
-from workbench.lens.compile import CompiledStep, compare, compile
+from workbench.lens.compile import CompiledStep, compare, compile, compile_all
 from workbench.lens.trace import StepTrace, trace
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "StepTrace",
     "compare",
     "compile",
+    "compile_all",
     "gemm_reads",
     "layout",
     "memory",

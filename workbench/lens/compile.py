@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import html
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,6 +22,7 @@ from workbench.errors import (
     InvalidArgumentError,
     KernelError,
     UnknownNameError,
+    WorkbenchError,
     check_each,
     check_type,
 )
@@ -29,7 +31,7 @@ from workbench.lens import targets
 from workbench.lens._instructions import KINDS, Instruction, Kind
 from workbench.lens._layouts import TensorLayout
 from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
-from workbench.runtime.compiler import worker
+from workbench.runtime.compiler import pool
 from workbench.runtime.source import pack
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "TensorLayout",
     "compare",
     "compile",
+    "compile_all",
 ]
 
 SECONDS = 120.0
@@ -73,6 +76,68 @@ def compile(launch: Launch, target: str, **meta: Any) -> tuple[CompiledStep, ...
     launch.check()
     _check_names(launch, meta)
     return tuple(_compiled(_pickled(_request(step, target, meta))) for step in launch.steps)
+
+
+def compile_all(
+    launches: Sequence[Launch], target: str, *, progress: Callable[[], object] | None = None
+) -> list[tuple[CompiledStep, ...] | WorkbenchError]:
+    """What :func:`compile` returns for each launch, or the error that it raises, in order.
+
+    As many kernels are compiled at a time as this process may use cores. Kernels that are the same for the
+    compiler, be it by another grid, are compiled once; one that the compiler dies of costs no other.
+
+    Args:
+        launches: as :func:`compile` takes them.
+        target: a name in `lens.targets.TARGETS`.
+        progress: called when a launch is done, once for each.
+
+    Raises:
+        ArgumentTypeError: `launches` are no launches, or `progress` is no function.
+        UnknownNameError: `target`.
+    """
+    launches = check_each("launches", launches, Launch, "Give what `launch(...)` of kernels returns.")
+    targets.target(target)
+    if progress is not None and not callable(progress):
+        raise ArgumentTypeError("progress", f"got {progress!r}", "Give a function of no arguments, or None.")
+    jobs: dict[bytes, Future[CompiledStep]] = {}
+    outcomes = []
+    with ThreadPoolExecutor(pool.size) as threads:
+        try:
+            for pending in [_submitted(launch, target, threads, jobs) for launch in launches]:
+                outcomes.append(_outcome(pending))
+                if progress is not None:
+                    progress()
+        except BaseException:  # an interruption does not wait for what was not begun, nor for what was
+            threads.shutdown(wait=False, cancel_futures=True)
+            pool.stop()
+            raise
+    return outcomes
+
+
+def _submitted(
+    launch: Launch, target: str, threads: ThreadPoolExecutor, jobs: dict[bytes, Future[CompiledStep]]
+) -> list[Future[CompiledStep]] | WorkbenchError:
+    """The job of each step, taken from `jobs` or added there; or why there is none."""
+    try:
+        launch.check()
+        requests = [_pickled(_request(step, target, {})) for step in launch.steps]
+    except WorkbenchError as error:
+        return error
+    for request in requests:
+        if request not in jobs:
+            jobs[request] = threads.submit(_compiled, request)
+    return [jobs[request] for request in requests]
+
+
+def _outcome(
+    pending: Iterable[Future[CompiledStep]] | WorkbenchError,
+) -> tuple[CompiledStep, ...] | WorkbenchError:
+    if isinstance(pending, WorkbenchError):
+        return pending
+    try:
+        return tuple([job.result() for job in pending])
+    except WorkbenchError as error:
+        return error
 
 
 def _check_names(launch: Launch, meta: Iterable[str]) -> None:
@@ -128,7 +193,7 @@ def _packed_value(value: Any) -> Any:
 
 @lru_cache(maxsize=128)
 def _compiled(request: bytes) -> CompiledStep:
-    step: CompiledStep = worker.call(_build, request, timeout=SECONDS)
+    step: CompiledStep = pool.call(_build, request, timeout=SECONDS)
     return step
 
 

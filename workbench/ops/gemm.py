@@ -231,7 +231,7 @@ def _as_rows(batch: torch.Tensor) -> torch.Tensor:
 
 def _precision(a: torch.Tensor) -> str:
     """How fp32 is multiplied, by torch's own switch."""
-    is_tf32 = a.dtype == torch.float32 and a.is_cuda and torch.backends.cuda.matmul.allow_tf32
+    is_tf32 = a.dtype == torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
     return "tf32" if is_tf32 else "ieee"
 
 

@@ -1,11 +1,11 @@
 """The tuner: which configuration of a launch is fastest on this device.
 
 `tune` prunes candidates by the compile lens, before anything is timed, holds those that are left to a
-reference, races them, and keeps the winner on disk. `prune` alone needs no GPU. `tune_gemm` does it for a
-matrix product. Nothing in `ops` calls any of them: a call that tunes by surprise takes minutes.
+reference, races them, and keeps the winner on disk. `prune` alone needs no GPU. `tune_gemm` and `prune_gemm`
+do it for a matrix product. Nothing in `ops` calls any of them: a call that tunes by surprise takes minutes.
 """
 
-from workbench.tune.gemm import gemm_candidates, tune_gemm
+from workbench.tune.gemm import gemm_candidates, prune_gemm, tune_gemm
 from workbench.tune.pruning import prune
 from workbench.tune.racing import race
 from workbench.tune.result import Resources, Trial, Trials, Tuning
@@ -18,6 +18,7 @@ __all__ = [
     "Tuning",
     "gemm_candidates",
     "prune",
+    "prune_gemm",
     "race",
     "tune",
     "tune_gemm",

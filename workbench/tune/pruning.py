@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tqdm.auto import tqdm
 
@@ -12,16 +12,25 @@ from workbench.errors import (
     InvalidArgumentError,
     KernelError,
     WorkbenchError,
-    WorkerError,
     check_type,
 )
 from workbench.lens import targets
-from workbench.lens.compile import CompiledStep, compile
+from workbench.lens.compile import CompiledStep, compile_all
 from workbench.tune.entrants import Candidates, Entrants, Make, enter
-from workbench.tune.result import Resources, Trials
+from workbench.tune.result import Resources, Trial, Trials
+
+# From what is known of a candidate, its resources included, to why it cannot be good; "" where it can.
+Fault = Callable[[Trial], str]
 
 
-def prune(make: Make, candidates: Candidates, target: str | None = None, *, progress: bool = True) -> Trials:
+def prune(
+    make: Make,
+    candidates: Candidates,
+    target: str | None = None,
+    *,
+    fault: Fault | None = None,
+    progress: bool = True,
+) -> Trials:
     """Which candidates could be good on `target`, what each takes there, and why the others cannot.
 
     Pruned is what does not compile, what spills registers, what asks for more shared memory or threads than
@@ -35,6 +44,7 @@ def prune(make: Make, candidates: Candidates, target: str | None = None, *, prog
             is large, such as the output.
         candidates: the keywords of each.
         target: a name in `lens.targets.TARGETS`; None for this device.
+        fault: what else speaks against a candidate that is compiled, in words; "" where nothing does.
         progress: show a progress bar.
 
     Raises:
@@ -42,10 +52,17 @@ def prune(make: Make, candidates: Candidates, target: str | None = None, *, prog
         UnknownNameError: the target. ArgumentTypeError: another argument, or `make` makes no Launch.
     """
     check_type("progress", progress, bool, "Give True or False.")
+    check_fault(fault)
     on = here_or(target)
     entrants = enter(make, candidates)
-    compile_all(entrants, on, progress)
+    compile_left(entrants, on, progress, fault)
     return Trials(tuple(entrants.trials), f"for {on.name}")
+
+
+def check_fault(fault: object) -> None:
+    """Refuse what is neither a function nor None."""
+    if fault is not None and not callable(fault):
+        raise ArgumentTypeError("fault", f"got {fault!r}", "Give a function of a Trial, or None.")
 
 
 def here_or(target: str | None) -> targets.Target:
@@ -64,18 +81,18 @@ def here_or(target: str | None) -> targets.Target:
     return targets.target(here.architecture)
 
 
-def compile_all(entrants: Entrants, on: targets.Target, progress: bool) -> None:
+def compile_left(entrants: Entrants, on: targets.Target, progress: bool, fault: Fault | None = None) -> None:
     """Compile what is left, and drop what cannot be good."""
-    left = list(entrants.launches.items())
-    for index, launch in tqdm(left, desc="compiling", unit="candidate", disable=not progress):
-        try:
-            steps = compile(launch, on.name)
-        except (KernelError, WorkerError, InvalidArgumentError, ArgumentTypeError) as error:
-            entrants.drop(index, "pruned", f"does not compile: {_reason(error)}")
+    left = dict(entrants.launches)
+    with tqdm(total=len(left), desc="compiling", unit="candidate", disable=not progress) as bar:
+        outcomes = compile_all(list(left.values()), on.name, progress=bar.update)
+    for index, outcome in zip(left, outcomes, strict=True):
+        if isinstance(outcome, WorkbenchError):
+            entrants.drop(index, "pruned", f"does not compile: {_reason(outcome)}")
             continue
-        if steps:
-            entrants.note(index, resources=Resources.of(steps))
-        if reason := _fault(steps):
+        if outcome:
+            entrants.note(index, resources=Resources.of(outcome))
+        if reason := _fault(outcome) or (fault(entrants.trials[index]) if fault else ""):
             entrants.drop(index, "pruned", reason)
 
 

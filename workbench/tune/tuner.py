@@ -15,7 +15,7 @@ from workbench.launch import Launch
 from workbench.tune import cache
 from workbench.tune.checking import Reference, check_all
 from workbench.tune.entrants import Candidates, Entrants, Make, enter
-from workbench.tune.pruning import compile_all, here_or
+from workbench.tune.pruning import Fault, check_fault, compile_left, here_or
 from workbench.tune.racing import race
 from workbench.tune.result import Trial, Tuning
 
@@ -31,6 +31,7 @@ def tune(
     reference: Reference | None = None,
     tolerance: float | None = None,
     target: str | None = None,
+    fault: Fault | None = None,
     mode: Literal["events", "cuda_graph"] = "events",
     interpreter: bool = False,
     again: bool = False,
@@ -44,8 +45,8 @@ def tune(
     is wrong; then raced as by :func:`race`. A launch is run many times, so it must not read what it writes.
 
     Args:
-        make, candidates, target: as :func:`prune`; where kernels are interpreted nothing is compiled unless a
-            target is named.
+        make, candidates, target, fault: as :func:`prune`; where kernels are interpreted nothing is compiled
+            unless a target is named.
         problem: what is tuned, operator and sizes in words, such as "softmax fp16 4096 x 4096". The winner
             is kept on disk under it, this device, Triton's version, the mode, the candidates and the text of
             their kernels, and is found again without timing. None to keep nothing.
@@ -63,6 +64,7 @@ def tune(
         ArgumentTypeError: another argument; a candidate that cannot be written as JSON, with `problem`.
     """
     _check_arguments(problem, reference, tolerance, mode, again, progress)
+    check_fault(fault)
     here = device.current()
     if not here.is_gpu:
         refuse_interpreter_time(interpreter)
@@ -79,7 +81,7 @@ def tune(
                 return _from_cache(entrants, kept, here.name)
             notes.append(note)
     if on is not None:
-        compile_all(entrants, on, progress)
+        compile_left(entrants, on, progress, fault)
     check_all(entrants, reference, tolerance, progress)
     _check_left(entrants)
     winner = _race(entrants, mode, interpreter, progress)
