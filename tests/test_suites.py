@@ -23,7 +23,7 @@ from workbench.errors import (
     RecordingError,
     UnknownNameError,
 )
-from workbench.kernels import elementwise
+from workbench.kernels import elementwise, ladder
 from workbench.problems import OPERATORS
 from workbench.suites import Case, Suite
 
@@ -143,8 +143,9 @@ def test_layouts_are_told_apart(dtype: str, layout: str, said: str) -> None:
 def test_a_problem_of_two_suites_has_the_candidates_of_both() -> None:
     (of_all,) = (one for one in suites.get("all").cases if str(one) == "matmul fp16 4096^3")
     (of_matmul,) = (one for one in suites.get("matmul").cases if str(one) == "matmul fp16 4096^3")
+    rungs = {f"workbench:{rung}" for rung in ladder.RUNGS["matmul"]}
     assert "workbench" not in of_matmul.providers
-    assert set(of_all.providers) == {*of_matmul.providers, "workbench"}
+    assert set(of_all.providers) == {*of_matmul.providers, "workbench", *rungs}
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

@@ -729,5 +729,5 @@ teach.exercise("04-3").check(rms_norm_backward)
 # - Sums over rows ride along with a pass over rows, as parts that a second step adds
 #   up.
 #
-# **Next:** [07, inside the compiler](07_inside_the_compiler.ipynb) reads what became of
-# such kernels. Back to [00, start here](00_start_here.ipynb).
+# **Next:** [05, tile GEMM](05_tile_gemm.ipynb): where matrix units come in. Back to
+# [00, start here](00_start_here.ipynb).

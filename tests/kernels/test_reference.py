@@ -34,7 +34,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "addmm": (Y[0], X, Y),
     "baddbmm": (BATCH[:, :, :3], BATCH, BATCH.mT),
     "linear": (X, Y.t(), Y[0]),
+    "grouped_mm": (X, numbers(2, 7, 4, seed=5)),
 }
+OPTIONS: dict[str, dict[str, Any]] = {"grouped_mm": {"offs": torch.tensor([2, 4], dtype=torch.int32)}}
 
 
 def test_each_is_tried() -> None:
@@ -43,8 +45,9 @@ def test_each_is_tried() -> None:
 
 @pytest.mark.parametrize("name", ops.__all__)
 def test_operators_mean_what_their_reference_says(name: str) -> None:
-    arguments = ARGUMENTS[name]
-    torch.testing.assert_close(getattr(ops, name)(*arguments), getattr(reference, name)(*arguments))
+    arguments, options = ARGUMENTS[name], OPTIONS.get(name, {})
+    got, want = (getattr(module, name)(*arguments, **options) for module in (ops, reference))
+    torch.testing.assert_close(got, want)
 
 
 def test_reductions_of_everything() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tools import lessons
 from tools.lesson_check import code_cells
 from tools.lessons import LESSONS, Lesson
-from workbench.kernels import ladder, row_ladder
+from workbench.kernels import gemm_ladder, ladder, row_ladder
 
 CLIMBED = {
     "01_tile_transfer": {"transpose_rows_kernel", "transpose_tile_kernel"},
@@ -20,6 +20,10 @@ CLIMBED = {
         "softmax_three_reads_kernel", "softmax_two_reads_kernel", "softmax_row_kernel",
     },
     "04_normalization": {"layer_norm_row_kernel"},
+    "05_tile_gemm": {
+        "element_kernel", "row_kernel", "tile_sum_kernel", "dot_kernel", "load_checked", "add_step",
+        "tile_of_product", "store_tile", "ragged_kernel",
+    },
 }  # fmt: skip
 
 
@@ -44,7 +48,9 @@ def built_by(lesson: Lesson) -> Mapping[str, str]:
 def test_a_kernel_with_the_name_of_a_rung_is_that_rung(lesson: Lesson) -> None:
     """Wrapping and docstring apart, since a notebook's lines are shorter."""
     rungs = {
-        name: text for each in (ladder, row_ladder) for name, text in kernels(inspect.getsource(each)).items()
+        name: text
+        for each in (ladder, row_ladder, gemm_ladder)
+        for name, text in kernels(inspect.getsource(each)).items()
     }
     built = built_by(lesson)
     shared = built.keys() & rungs.keys()
@@ -65,6 +71,8 @@ def test_rungs_are_measured_with_the_tiles_that_the_lessons_name() -> None:
     rows = prose_of("03_tile_reduction")
     assert f"`tiles` and `split` are your kernels, with tiles of {row_ladder.TILE:,}" in rows
     assert f"split over {row_ladder.SPLITS} programs a row" in rows
+    rows_and_cols = " × ".join(map(str, gemm_ladder.TILE[:2]))
+    assert f"The five rungs, with tiles of {rows_and_cols}," in prose_of("05_tile_gemm")
 
 
 def test_another_kernel_is_told_from_a_rung() -> None:

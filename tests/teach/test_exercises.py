@@ -33,6 +33,21 @@ HARMLESS: dict[tuple[str, str], str] = {
     ("03-2", "total = 0.0 -> total = 0.0 + 1"): "the first tile multiplies it by exp(-inf)",
     ("04-1", "mean = 0.0 -> mean = 0.0 + 1"): "the first tile is all of what was seen, and its mean is taken",
     (
+        "05-2",
+        "tl.store(output_pointer + row * n + col, total, mask=(row < m) & (col < n)) -> "
+        "tl.store(output_pointer + row * n + col, total.to(tl.float16), mask=(row < m) & (col < n))",
+    ): "the output is fp16 already",
+    (
+        "05-3",
+        "tl.store(output_pointer + left * columns + right, total, mask=inside) -> "
+        "tl.store(output_pointer + left * columns + right, total.to(tl.float16), mask=inside)",
+    ): "the output is fp16 already",
+    (
+        "05-3",
+        "tl.store(output_pointer + right * columns + left, total, mask=inside) -> "
+        "tl.store(output_pointer + right * columns + left, total.to(tl.float16), mask=inside)",
+    ): "the output is fp16 already",
+    (
         "07-4",
         "tl.store(output_pointer + places, tl.maximum(tile, 0), mask=inside) -> "
         "tl.store(output_pointer + places, tl.maximum(tile, 0).to(tl.float16), mask=inside)",
@@ -181,6 +196,7 @@ def test_exercises_are_found_by_id_and_by_lesson() -> None:
     assert [exercise.id for exercise in teach.exercises()] == [
         "00-1", "00-2", "00-3", "01-1", "01-2", "01-3", "02-1", "02-2", "02-3",
         "03-1", "03-2", "03-3", "04-1", "04-2", "04-3",
+        "05-1", "05-2", "05-3", "05-4",
         "07-1", "07-2", "07-3", "07-4",
     ]  # fmt: skip
     assert [exercise.id for exercise in teach.exercises("02")] == ["02-1", "02-2", "02-3"]

@@ -187,3 +187,19 @@ def baddbmm(
 def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """input @ weight.T + bias"""
     return torch.nn.functional.linear(input, weight, bias)
+
+
+def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) -> torch.Tensor:
+    """The product of each part [offs[g - 1], offs[g]) of what is divided; 0 behind the last part."""
+    ends = offs.tolist()
+    parts = [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+    if mat_a.dim() == mat_b.dim() == 2:
+        each = [mat_a[:, part] @ mat_b[part] for part in parts]
+        return torch.stack(each) if each else mat_a.new_zeros(0, len(mat_a), mat_b.shape[1])
+    output = mat_a.new_zeros(mat_a.shape[-2], mat_b.shape[-1])
+    for group, part in enumerate(parts):
+        if mat_a.dim() == 2:
+            output[part] = mat_a[part] @ mat_b[group]
+        else:
+            output[:, part] = mat_a[group] @ mat_b[:, part]
+    return output

@@ -6,6 +6,7 @@ strides and errors; autograd where torch has it. One file a family of operators.
 
 from workbench.ops.elementwise import add
 from workbench.ops.gemm import addmm, baddbmm, bmm, linear, matmul, mm
+from workbench.ops.grouped_gemm import grouped_mm
 from workbench.ops.normalization import layer_norm, rms_norm
 from workbench.ops.reduction import (
     all,
@@ -37,6 +38,7 @@ __all__ = [
     "bmm",
     "clone",
     "cross_entropy",
+    "grouped_mm",
     "layer_norm",
     "linear",
     "log_softmax",

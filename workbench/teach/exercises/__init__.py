@@ -1,6 +1,14 @@
 """The exercises, one module a lesson."""
 
-from workbench.teach.exercises import lesson_00, lesson_01, lesson_02, lesson_03, lesson_04, lesson_07
+from workbench.teach.exercises import (
+    lesson_00,
+    lesson_01,
+    lesson_02,
+    lesson_03,
+    lesson_04,
+    lesson_05,
+    lesson_07,
+)
 
 ALL = (
     *lesson_00.EXERCISES,
@@ -8,5 +16,6 @@ ALL = (
     *lesson_02.EXERCISES,
     *lesson_03.EXERCISES,
     *lesson_04.EXERCISES,
+    *lesson_05.EXERCISES,
     *lesson_07.EXERCISES,
 )

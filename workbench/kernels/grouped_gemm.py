@@ -1,0 +1,391 @@
+"""Grouped matrix products: many products of uneven sizes in one launch, as experts of a mixture need them.
+
+One of m, n and k is divided into groups, one behind the other, by offsets that stay where the kernel runs:
+nobody on the CPU knows how many tiles there are. So each program finds out for itself which group its tile
+belongs to, and there are as many programs as there could be tiles, or fewer, which take tile by tile.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_name,
+    check_positive,
+    check_power_of_two,
+    check_type,
+)
+from workbench.kernels.gemm import PRECISIONS
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements, may_share
+from workbench.kernels.tile import gemm, order, transfer
+from workbench.launch import Launch, Step, Work
+from workbench.runtime.cache import LaunchCache
+
+SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@triton.jit
+def grouped_gemm_kernel(
+    # pointers: of A, B and the output; of where each group ends
+    a_pointer, b_pointer, output_pointer, offsets_pointer,
+    # sizes (m, n, k), of all groups together where they are divided; groups
+    sizes, groups,
+    # strides in elements: of A, B and the output, from group to group, of rows and of columns; of the offsets
+    strides, offsets_stride,
+    # meta-parameters: the tile; rows of tiles that go together; a power of two above the number of groups
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TOGETHER: tl.constexpr,
+    GROUPS: tl.constexpr,
+    # which of m, n and k is divided; what products are added up in, and how fp32 is multiplied
+    AXIS: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    # whether tiles can hang over along m, n and k; what divides sizes and strides; whether offsets need 64
+    # bits
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """output of each group = A of the group @ B of the group; 0 behind the last one.
+
+    Tiles are numbered group by group. Which group a tile belongs to is the number of groups that end before.
+    """
+    each = tl.arange(0, GROUPS)
+    begin, end = bounds(each, groups, offsets_pointer, offsets_stride, sizes[AXIS], WIDE)
+    rows, cols = tiles_of(end - begin, sizes, AXIS, BLOCK_M, BLOCK_N)
+    # What lies behind the last group is one more, whose product is 0; along k it would add nothing.
+    last = groups - 1 if AXIS == 2 else groups
+    ends = tl.cumsum(tl.where(each <= last, rows * cols, 0).to(tl.int32), 0)
+    for number in tl.range(tl.program_id(0), tl.max(ends, 0), tl.num_programs(0)):
+        group = tl.sum((ends <= number).to(tl.int32), 0)
+        first = tl.max(tl.where(ends <= number, ends, 0), 0)
+        one_tile(
+            number - first, group, a_pointer, b_pointer, output_pointer, offsets_pointer, sizes, groups,
+            strides, offsets_stride, BLOCK_M, BLOCK_N, BLOCK_K, TOGETHER, AXIS, ACCUMULATOR, PRECISION,
+            CHECKS, DIVISORS, WIDE,
+        )  # fmt: skip
+
+
+@triton.jit
+def bounds(group, groups, offsets_pointer, offsets_stride, total, WIDE: tl.constexpr):
+    """Where a group begins and ends; number `groups` is what lies behind all of them.
+
+    Whatever the offsets are, this is within [0, total], and no group ends before it begins.
+
+    Args:
+        group: its number, or a tile of numbers.
+    """
+    begin = tl.load(
+        offsets_pointer + (group - 1) * offsets_stride, mask=(group > 0) & (group <= groups), other=0
+    )
+    end = tl.load(offsets_pointer + group * offsets_stride, mask=group < groups, other=0)
+    if WIDE:
+        begin, end = begin.to(tl.int64), end.to(tl.int64)
+    begin = tl.minimum(tl.maximum(begin, 0), total)
+    end = tl.minimum(tl.where(group < groups, end, total), total)
+    return begin, tl.maximum(begin, end)
+
+
+@triton.jit
+def tiles_of(length, sizes, AXIS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Rows and columns of tiles of a group that has `length` of what is divided."""
+    m = length if AXIS == 0 else sizes[0]
+    n = length if AXIS == 1 else sizes[1]
+    return tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
+
+
+@triton.jit
+def one_tile(
+    # its number within the group; the group's; and as in grouped_gemm_kernel
+    number, group, a, b, output, offsets_pointer, sizes, groups, strides, offsets_stride,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TOGETHER: tl.constexpr,
+    AXIS: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr, CHECKS: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """One tile of a group's product."""
+    m, n, k = transfer.multiples_of(sizes, DIVISORS)
+    a_strides = transfer.multiples_of(strides[0], DIVISORS, 3)
+    b_strides = transfer.multiples_of(strides[1], DIVISORS, 6)
+    output_strides = transfer.multiples_of(strides[2], DIVISORS, 9)
+    begin, end = bounds(group, groups, offsets_pointer, offsets_stride, sizes[AXIS], WIDE)
+    rows, cols = tiles_of(end - begin, sizes, AXIS, BLOCK_M, BLOCK_N)
+    tile_row, tile_col = order.grouped(number, rows, cols, TOGETHER)
+    row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
+    if WIDE:
+        group, row, col = tl.cast(group, tl.int64), tl.cast(row, tl.int64), tl.cast(col, tl.int64)
+        k = tl.cast(k, tl.int64)
+    a += group * a_strides[0]
+    b += group * b_strides[0]
+    output += group * output_strides[0]
+    if AXIS == 0:
+        a += begin * a_strides[1]
+        output += begin * output_strides[1]
+        m = end - begin
+    elif AXIS == 1:
+        b += begin * b_strides[2]
+        output += begin * output_strides[2]
+        n = end - begin
+    else:
+        a += begin * a_strides[2]
+        b += begin * b_strides[1]
+        k = end - begin
+    if group < groups:
+        (tile,) = gemm.mainloop(
+            (a, (m, k), (a_strides[1], a_strides[2])), ((b, (k, n), (b_strides[1], b_strides[2])),),
+            row, col, 0, tl.cdiv(k, BLOCK_K), k, BLOCK_M, (BLOCK_N,), BLOCK_K, gemm.load_strided,
+            gemm.load_strided, CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
+        )  # fmt: skip
+    else:
+        tile = gemm.zeros(BLOCK_M, BLOCK_N, ACCUMULATOR)
+    of_rows, of_cols = row + tl.arange(0, BLOCK_M)[:, None], col + tl.arange(0, BLOCK_N)[None, :]
+    offsets = of_rows * output_strides[1] + of_cols * output_strides[2]
+    transfer.store(output, offsets, tile, (of_rows < m) & (of_cols < n))
+
+
+# Rows of tiles that go together, so that what runs at one time shares tiles of B (`order.grouped`).
+TOGETHER = 8
+
+# Every program keeps a number for each group, in registers.
+MOST_GROUPS = 4096
+
+# The longest side of a tile of the output, by bytes of an element; bytes of a tile's row along K.
+LONGEST_SIDE = {2: 128, 4: 64, 8: 64}
+TILE_ROW_BYTES = 128
+
+# What a warp has of a tile of the output, in the operands' dtype.
+BYTES_OF_A_WARP = 2048
+
+
+class Problem(NamedTuple):
+    """Grouped products as the kernel sees them.
+
+    Attributes:
+        axis: which of m, n and k is divided: 0, 1 or 2.
+        groups: how many.
+        sizes: m, n and k, of all groups together where they are divided.
+        shape: of the output.
+    """
+
+    axis: int
+    groups: int
+    sizes: tuple[int, int, int]
+    shape: tuple[int, ...]
+
+
+def problem_of(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> Problem:
+    """The problem of operands that :func:`is_supported` has no objection to."""
+    sizes = (a.shape[-2], b.shape[-1], a.shape[-1])
+    axis = {(2, 3): 0, (3, 2): 1, (2, 2): 2}[a.dim(), b.dim()]
+    groups = offs.shape[0]
+    return Problem(axis, groups, sizes, (groups, *sizes[:2]) if axis == 2 else sizes[:2])
+
+
+def is_supported(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> str:
+    """Why the template cannot take these operands, in words; empty when it can."""
+    for name, tensor in (("a", a), ("b", b)):
+        if tensor.dtype not in SUPPORTED:
+            return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
+        if tensor.layout != torch.strided or tensor.is_neg():
+            return f"{name} is no plain strided tensor"
+        if tensor.dim() not in (2, 3):
+            return f"{name} has {tensor.dim()} dimensions, not 2 or 3"
+    if a.dim() == b.dim() == 3:
+        return "a and b have 3 dimensions, which is a batch: gemm.launch multiplies it, without offsets"
+    if a.dtype != b.dtype:
+        return f"a is {a.dtype}, b is {b.dtype}"
+    if a.shape[-1] != b.shape[-2]:
+        return f"a has shape {tuple(a.shape)}, b {tuple(b.shape)}: {a.shape[-1]} and {b.shape[-2]} along K"
+    if offs.dtype != torch.int32:
+        return f"offs is {offs.dtype}, not int32"
+    if offs.dim() != 1:
+        return f"offs has {offs.dim()} dimensions, not 1"
+    if offs.shape[0] > MOST_GROUPS:
+        return f"offs has {offs.shape[0]} groups, more than {MOST_GROUPS}"
+    for name, tensor in (("a", a), ("b", b)):
+        if tensor.dim() == 3 and tensor.shape[0] != offs.shape[0]:
+            return f"{name} has {tensor.shape[0]} matrices, offs {offs.shape[0]} groups"
+    for name, tensor in (("b", b), ("offs", offs)):
+        if tensor.device != a.device:
+            return f"a is on {a.device}, {name} on {tensor.device}"
+    return ""
+
+
+def launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor,
+    *,
+    output: torch.Tensor | None = None,
+    tile: Sequence[int] | None = None,
+    precision: str = "ieee",
+    programs: int | None = None,
+    num_warps: int | None = None,
+    num_stages: int = 3,
+) -> Launch:
+    """The product of each group g, which is the part [offs[g - 1], offs[g]) of what is divided.
+
+    ==============  ==============  ==============  ====================================
+    a               b               output
+    ==============  ==============  ==============  ====================================
+    [total_m, k]    [groups, k, n]  [total_m, n]    output[part] = a[part] @ b[g]
+    [groups, m, k]  [k, total_n]    [m, total_n]    output[:, part] = a[g] @ b[:, part]
+    [m, total_k]    [total_k, n]    [groups, m, n]  output[g] = a[:, part] @ b[part]
+    ==============  ==============  ==============  ====================================
+
+    The first is a mixture of experts, each with its matrix b[g]; the others are its gradients. The first
+    part begins at 0, and any may be empty: a product of nothing along k is 0. What lies behind the last
+    offset belongs to no group: there the output is 0 (torch leaves there what the memory held), and of a and
+    b nothing is read. No offset may be less than the one before, or more than there is to divide; offsets
+    stay on the device, so nobody checks that, but nothing outside of the tensors is ever touched.
+
+    Products are accumulated in fp32, of fp64 in fp64, each by one program, always in the same order.
+
+    FLOPs: 2 m n k of all groups together. Least bytes: operands read once, the output written once. Both as
+    where groups leave nothing over and none is empty, which is not known here.
+
+    Args:
+        a, b: as above, of one dtype in `SUPPORTED`, any strides.
+        offs: int32 [groups], where a and b are.
+        output: as above, of any dtype in `SUPPORTED` and any strides in which no two elements share memory;
+            None for a new tensor of the operands' dtype.
+        tile: m, n and k of a tile, powers of two of 16 or more; None for :func:`default_tile`.
+        precision: of fp32 operands, "tf32" or "ieee".
+        programs: how many take tile by tile; None for one for each tile that there could be.
+        num_warps: None for :func:`default_warps`. num_stages: of the loop.
+
+    Raises:
+        TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `precision`.
+        InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    for name, tensor in (("a", a), ("b", b), ("offs", offs)):
+        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+    if reason := is_supported(a, b, offs):
+        raise TensorMismatchError("a, b, offs", reason, "Give operands as the table of this function has.")
+    check_name("precision", precision, PRECISIONS)
+    problem = problem_of(a, b, offs)
+    if output is None:
+        output = torch.empty(problem.shape, dtype=a.dtype, device=a.device)
+    _check_output(output, problem.shape, a)
+    m, n, k = problem.sizes
+    work = Work(2 * m * n * k, sum(distinct_elements(t) * t.element_size() for t in (a, b, offs, output)))
+    if output.numel() == 0:
+        return Launch((), (output,), work=work)
+    blocks = default_tile(problem, a.element_size()) if tile is None else _checked_tile(tile)
+    most = most_tiles(problem, blocks)
+    strides = tuple((t.stride(0) if t.dim() == 3 else 0, *t.stride()[-2:]) for t in (a, b, output))
+    checks = [
+        axis == problem.axis or size % length != 0 or size == 0
+        for axis, (size, length) in enumerate(zip(problem.sizes, blocks, strict=True))
+    ]
+    step = Step(
+        grouped_gemm_kernel,
+        (most if programs is None else min(check_positive("programs", programs), most),),
+        (a, b, output, offs, problem.sizes, problem.groups, strides, offs.stride(0)),
+        {
+            "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "TOGETHER": TOGETHER,
+            "GROUPS": triton.next_power_of_2(problem.groups + 1), "AXIS": problem.axis,
+            "ACCUMULATOR": tl.float64 if a.dtype == torch.float64 else tl.float32, "PRECISION": precision,
+            "CHECKS": tuple(checks),
+            "DIVISORS": _divisors(problem, strides, a.element_size(), output.element_size()),
+            "WIDE": _is_wide(problem, strides, blocks),
+            "num_warps": check_power_of_two(
+                "num_warps", default_warps(blocks, a.element_size()) if num_warps is None else num_warps
+            ),
+            "num_stages": check_positive("num_stages", num_stages),
+        },
+    )  # fmt: skip
+    return Launch((step,), (output,), work=work)
+
+
+def default_tile(problem: Problem, itemsize: int) -> tuple[int, int, int]:
+    """m, n and k of a tile that an average group fills, none longer than `LONGEST_SIDE`. Not measured yet."""
+    sizes = [*problem.sizes]
+    sizes[problem.axis] = triton.cdiv(sizes[problem.axis], max(problem.groups, 1))
+    rows, cols = (min(max(triton.next_power_of_2(size), 16), LONGEST_SIDE[itemsize]) for size in sizes[:2])
+    return rows, cols, TILE_ROW_BYTES // itemsize
+
+
+def default_warps(tile: tuple[int, int, int], itemsize: int) -> int:
+    """4 to 8; with :func:`default_tile` none spills on Hopper unless row pitches are odd. Not measured."""
+    return min(max(tile[0] * tile[1] * itemsize // BYTES_OF_A_WARP, 4), 8)
+
+
+def most_tiles(problem: Problem, tile: tuple[int, int, int]) -> int:
+    """Tiles that there are at most, wherever the groups end."""
+    counts: list[int] = [
+        triton.cdiv(size, length) for size, length in zip(problem.sizes[:2], tile[:2], strict=True)
+    ]
+    if problem.axis == 2:
+        return problem.groups * math.prod(counts)
+    # The last tile of each group, and of what lies behind them all, has one row or column at least.
+    total, length = problem.sizes[problem.axis], tile[problem.axis]
+    counts[problem.axis] = min((total + (problem.groups + 1) * (length - 1)) // length, total)
+    return math.prod(counts)
+
+
+def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
+    fix = "Give m, n and k of a tile, such as (128, 128, 64)."
+    if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != 3:
+        raise InvalidArgumentError("tile", f"got {tile!r}", fix)
+    for i, length in enumerate(tile):
+        if check_power_of_two(f"tile[{i}]", length) < 16:
+            raise InvalidArgumentError(f"tile[{i}]", f"got {length}", "Give 16 or more.")
+    return tile[0], tile[1], tile[2]
+
+
+def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor) -> None:
+    check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
+    if tuple(output.shape) != shape or output.device != a.device:
+        given = f"shape {tuple(output.shape)} on {output.device}"
+        raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
+    if output.dtype not in SUPPORTED:
+        names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
+        raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
+    if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
+        raise TensorMismatchError(
+            "output", f"strides {output.stride()}", "Give a plain tensor, each element in its own place."
+        )
+
+
+def _divisors(
+    problem: Problem, strides: Sequence[Sequence[int]], itemsize: int, output_itemsize: int
+) -> tuple[int, ...]:
+    """What divides m, n, k and the strides, as far as it widens an access and Triton does not see it.
+
+    Of what is divided into groups the total says nothing about a group, and changes with every batch.
+    """
+    sizes = [1 if axis == problem.axis else size for axis, size in enumerate(problem.sizes)]
+    values = (*sizes, *(step for matrix in strides for step in matrix))
+    most = [ACCESS_BYTES // itemsize] * 9 + [ACCESS_BYTES // output_itemsize] * 3
+    return tuple(
+        1 if value % 16 == 0 else math.gcd(value, wide) for value, wide in zip(values, most, strict=True)
+    )
+
+
+def _is_wide(problem: Problem, strides: Sequence[Sequence[int]], tile: tuple[int, int, int]) -> bool:
+    """Whether an offset, or a padded length, needs 64 bits."""
+    m, n, k = (size + length for size, length in zip(problem.sizes, tile, strict=True))
+    reach = max(m, n, k)
+    for (rows, cols), steps in zip(((m, k), (k, n), (m, n)), strides, strict=True):
+        reach = max(reach, problem.groups * steps[0] + rows * steps[1] + cols * steps[2])
+    return reach > MOST_OFFSETS_IN_32_BITS
+
+
+_launches = LaunchCache()
+
+
+def run(
+    a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor, output: torch.Tensor, precision: str = "ieee"
+) -> None:
+    """`launch(a, b, offs, output=output, ...).run()`, kept ready for tensors that lie alike."""
+    tensors = (a, b, offs, output)
+    layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
+    _launches.run((layouts, output.device, precision), partial(_make, precision), *tensors)
+
+
+def _make(
+    precision: str, a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor, output: torch.Tensor
+) -> Launch:
+    return launch(a, b, offs, output=output, precision=precision)

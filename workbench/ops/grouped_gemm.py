@@ -1,0 +1,123 @@
+"""Grouped matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+
+from workbench.errors import TensorMismatchError, UnsupportedDtypeError
+from workbench.kernels import grouped_gemm
+from workbench.kernels.layout import ACCESS_BYTES
+from workbench.ops.arguments import check_operand, is_followed
+from workbench.ops.gemm import bmm
+
+
+def grouped_mm(
+    mat_a: torch.Tensor,
+    mat_b: torch.Tensor,
+    *,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Products of uneven groups, as `torch.nn.functional.grouped_mm`: experts of a mixture and the like.
+
+    Group g is the part [offs[g - 1], offs[g]) of what is divided: of rows of `mat_a` where that has two
+    dimensions and `mat_b` three, of columns of `mat_b` where it is the other way round, and of what is summed
+    over where both have two. Nothing is copied to the CPU. The result's rows begin at multiples of 16 bytes,
+    as torch's do. fp32 is rounded to tf32 where torch's own switch allows it.
+
+    What differs from torch: fp64 is multiplied too; any strides are taken; the result, and gradients, are 0
+    behind the last offset, where torch leaves what the memory held; gradients have gradients.
+
+    Args:
+        mat_a: (total_m, k), (groups, m, k) or (m, total_k); of fp16, bf16, fp32 or fp64.
+        mat_b: (groups, k, n), (k, total_n) or (total_k, n), of the same dtype.
+        offs: int32 (groups,) on the same device, where each group ends, none before the last; None where both
+            operands have three dimensions, whose matrices are multiplied one by one, as by `torch.bmm`.
+        bias: None; torch does not support it either.
+        out_dtype: None, or the operands' dtype; torch supports no other.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernel has no product of
+        that dtype. TensorMismatchError: shapes, dtypes or devices do not fit; a bias, or another `out_dtype`.
+    """
+    for name, tensor in (("mat_a", mat_a), ("mat_b", mat_b)):
+        check_operand(name, tensor, torch.Tensor, "a torch.Tensor")
+        if tensor.dtype not in grouped_gemm.SUPPORTED:
+            supported = ", ".join(str(each)[6:] for each in grouped_gemm.SUPPORTED)
+            raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"grouped_mm takes {supported}.")
+    check_operand("offs", offs, torch.Tensor | None, "a torch.Tensor, or None")
+    check_operand("out_dtype", out_dtype, torch.dtype | None, "a torch.dtype, or None")
+    if bias is not None:
+        raise TensorMismatchError("bias", "given", "Add it to the result: torch does not support it either.")
+    if out_dtype not in (None, mat_a.dtype):
+        raise TensorMismatchError("out_dtype", f"got {out_dtype}", f"Give {mat_a.dtype}, as mat_a has.")
+    if (offs is None) != (mat_a.dim() == mat_b.dim() == 3):
+        given = "not given" if offs is None else "given"
+        raise TensorMismatchError(
+            "offs",
+            f"{given} for operands of {mat_a.dim()} and {mat_b.dim()} dimensions",
+            "Give offsets where an operand has two dimensions, and none where both have three.",
+        )
+    mat_a, mat_b = mat_a.resolve_neg(), mat_b.resolve_neg()
+    if offs is None:
+        if mat_a.shape[0] != mat_b.shape[0]:
+            raise TensorMismatchError(
+                "mat_a, mat_b", f"{mat_a.shape[0]} and {mat_b.shape[0]} matrices", "Give as many of both."
+            )
+        return bmm(mat_a, mat_b)
+    if reason := grouped_gemm.is_supported(mat_a, mat_b, offs):
+        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give what torch's grouped_mm takes.")
+    return _product(mat_a, mat_b, offs)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    """The products, followed by autograd where that wants to know."""
+    if is_followed(a, b):
+        return _GroupedProduct.apply(a, b, offs)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _run(a, b, offs)
+
+
+def _run(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    shape = grouped_gemm.problem_of(a, b, offs).shape
+    pitch = triton.cdiv(shape[-1] * a.element_size(), ACCESS_BYTES) * ACCESS_BYTES // a.element_size()
+    strides = (*(shape[-2] * pitch for _ in shape[:-2]), pitch, 1)
+    output = torch.empty_strided(shape, strides, dtype=a.dtype, device=a.device)
+    if not output.is_meta and output.numel():
+        is_tf32 = (
+            a.dtype == torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
+        )
+        grouped_gemm.run(a, b, offs, output, "tf32" if is_tf32 else "ieee")
+    return output
+
+
+class _GroupedProduct(torch.autograd.Function):
+    """The products, whose derivatives are grouped products again, of the same groups."""
+
+    @staticmethod
+    def forward(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+        return _run(a, b, offs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        (grad,) = grads
+        a, b, offs = ctx.saved_tensors
+        of_a = _product(grad, b.mT, offs) if ctx.needs_input_grad[0] else None
+        of_b = _product(a.mT, grad, offs) if ctx.needs_input_grad[1] else None
+        return of_a, of_b, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        a, b, offs = ctx.saved_tensors
+        of_a, of_b, _ = tangents
+        parts = [] if of_a is None else [_product(of_a, b, offs)]
+        parts += [] if of_b is None else [_product(a, of_b, offs)]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
