@@ -71,9 +71,8 @@ def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
 
 
 def test_rows_that_begin_beside_lines_count_twice() -> None:
-    asked = instances.asked_of(
-        *(torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3)), here=H200
-    )
+    a, b, c = (torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3))
+    asked = instances.asked_of(a, b, c, here=H200)
     straight = dataclasses.replace(asked, is_straight=True)
     assert not asked.is_straight
     for instance in instances.HOPPER:
