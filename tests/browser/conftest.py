@@ -226,9 +226,11 @@ MILLISECONDS = 100  # a redraw, at most
 
 
 def assert_in_time(times: Sequence[float]) -> None:
-    """Nine of ten redraws; other tests run beside, and can make one wait."""
+    """Eight of ten redraws, nine within twice the time; other tests run beside, and can make two wait."""
     assert len(times) >= 10
-    assert sorted(times)[(9 * len(times) - 1) // 10] < MILLISECONDS, times
+    eight, nine = (sorted(times)[(share * len(times) - 1) // 10] for share in (8, 9))
+    assert eight < MILLISECONDS, times
+    assert nine < 2 * MILLISECONDS, times
 
 
 @contextlib.contextmanager
