@@ -106,7 +106,9 @@ def test_offsets_are_not_copied_to_the_cpu() -> None:
     a, b = (numbers(shape, torch.bfloat16, i).requires_grad_() for i, shape in enumerate((of_a, of_b)))
     direction = torch.ones(512, 384, dtype=torch.bfloat16, device="cuda")
     with nothing_waits():
-        torch.autograd.grad(ops.grouped_mm(a, b, offs=offs), (a, b), direction)
+        gradients = torch.autograd.grad(ops.grouped_mm(a, b, offs=offs), (a, b), direction)
+    assert [gradient.shape for gradient in gradients] == [a.shape, b.shape]
+    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 def test_a_captured_product_follows_its_offsets() -> None:

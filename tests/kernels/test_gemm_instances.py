@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench import device, ops
+from workbench.errors import InvalidArgumentError
 from workbench.kernels import gemm
 from workbench.kernels.instances import gemm as instances
 from workbench.lens.compile import compile
@@ -75,6 +76,8 @@ def test_rows_that_begin_beside_lines_count_twice() -> None:
     asked = instances.asked_of(a, b, c, here=H200)
     straight = dataclasses.replace(asked, is_straight=True)
     assert not asked.is_straight
+    with pytest.raises(InvalidArgumentError, match="was not measured"):
+        instances.predicted_ns(instances.OTHERS["sm_80"][0], 1, asked)
     for instance in instances.HOPPER:
         assert instances.predicted_ns(instance, 1, asked) >= instances.predicted_ns(instance, 1, straight)
 

@@ -533,7 +533,7 @@ def launch(
     check_name("precision", precision, PRECISIONS)
     check_name("template", template, TEMPLATES)
     if template == "stream-k" and tile is not None and len(_powers_of_two(_checked_tile(tile)[1])) > 1:
-        # Compiled by Triton 3.6 for Hopper, with masks, the second part came out wrong (tests/gpu would say).
+        # Compiled by Triton 3.6 for Hopper, with masks, the second part came out wrong, each time otherwise.
         raise InvalidArgumentError("tile", f"got {tuple(tile)}", "Give Stream-K a power of two of columns.")
     if template == "stream-k" and splits not in (None, 1):
         raise InvalidArgumentError("splits", f"got {splits}", "Stream-K splits by itself: give 1, or None.")

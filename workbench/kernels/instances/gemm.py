@@ -16,6 +16,7 @@ import triton
 
 from workbench import device
 from workbench.device import Device
+from workbench.errors import InvalidArgumentError
 from workbench.kernels import gemm
 
 # Bytes of a tile's row along K: what TMA's widest swizzle spans, one line of the L2 cache.
@@ -47,8 +48,8 @@ class Instance:
     next_ns: float = 0
 
 
-# H200, 2026-11-21, Triton 3.6: fp16, NN, 21 shapes of 256 to 16384, least squares by hand. In simple
-# programs, loads of a unit's next tile wait for the stores of the last; in persistent ones they do not.
+# Fitted, by least squares and then by hand, to tuning runs on an H200 (2026-11-21, Triton 3.6, fp16, graphs)
+# over 13 shapes; those runs are not in a recording, and were before the K loop lost its way around.
 HOPPER = (
     Instance("persistent_128x256", 128, 256, 128, 8, 3, "persistent", 680, 1700, 1700),
     Instance("simple_128x256", 128, 256, 128, 8, 3, "simple", 690, 600, 3200),
@@ -200,8 +201,13 @@ def _fastest(asked: Asked) -> tuple[float, dict[str, Any]]:
 
 
 def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
-    """How long a measured instance should take for a product, nothing packed, in nanoseconds."""
-    assert instance.step_ns is not None
+    """How long a measured instance should take for a product, nothing packed, in nanoseconds.
+
+    Raises:
+        InvalidArgumentError: the instance was not measured.
+    """
+    if instance.step_ns is None:
+        raise InvalidArgumentError("instance", f"{instance.name} was not measured", "Give one of HOPPER.")
     tiles, steps = _tiles(instance, asked), _steps(instance, asked)
     rounds = -(-tiles * splits // asked.compute_units)
     step = instance.step_ns
