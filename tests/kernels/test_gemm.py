@@ -105,7 +105,7 @@ def test_any_product(data: st.DataObject) -> None:
     way = data.draw(st.sampled_from(list(WAYS.values())), label="way")
     tiles = [(16, 16, 16), (32, 16, 32), SMALL]
     if way.get("template") != "stream-k":
-        tiles.append((16, 48, 16))  # in two parts
+        tiles.append((16, 192, 16))  # in two parts
     tile = data.draw(st.sampled_from(tiles), label="tile")
     want = a.double() @ b.double()
     result = {torch.int8: torch.int32, torch.float64: torch.float64}.get(dtype, torch.float32)
@@ -248,7 +248,7 @@ def test_what_descriptors_take(matrix: torch.Tensor, is_taken: bool) -> None:
 
 @pytest.mark.parametrize(
     ("target", "tile", "warps"),
-    [("sm_80", (128, 96, 32), 4), ("sm_90", (128, 192, 64), 8), ("gfx942", (128, 96, 64), 4)],
+    [("sm_80", (64, 192, 32), 4), ("sm_90", (128, 192, 64), 8), ("gfx942", (64, 192, 64), 4)],
 )
 def test_parts_side_by_side_share_what_is_loaded_of_a(target: str, tile: Sequence[int], warps: int) -> None:
     """Of 192 columns there are two products a step, of 128 and 64, and one load of A."""
@@ -349,8 +349,9 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"tile": (16, 16, 8)}, InvalidArgumentError, r"tile\[2\]: got 8"),
         ((A, B), {"tile": (48, 16, 16)}, InvalidArgumentError, r"tile\[0\]"),
         ((A, B), {"tile": (16, 40, 16)}, InvalidArgumentError, r"tile\[1\]: got 40"),
+        ((A, B), {"tile": (16, 96, 16)}, InvalidArgumentError, r"tile\[1\]: got 96"),
         ((A, B), {"splits": 0}, InvalidArgumentError, "splits"),
-        ((A, B), {"tile": (16, 48, 16), "template": "stream-k"}, InvalidArgumentError, "tile: got"),
+        ((A, B), {"tile": (16, 192, 16), "template": "stream-k"}, InvalidArgumentError, "tile: got"),
         ((A[None], B), {"pack": True}, InvalidArgumentError, "pack: got True for a batch"),
         ((A, B), {"programs": 3}, InvalidArgumentError, "programs: got 3"),
         ((A, B), {"template": "stream-k", "splits": 2}, InvalidArgumentError, "splits by itself"),

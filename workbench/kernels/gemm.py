@@ -35,7 +35,7 @@ from workbench.kernels.layout import (
     distinct_elements,
     may_share,
 )
-from workbench.kernels.tile import epilogue, gemm, order, transfer
+from workbench.kernels.tile import epilogue, gemm, order, overlap, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
 
@@ -64,11 +64,12 @@ def gemm_kernel(
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     # how A and B are loaded; whether they, and the output, are descriptors; whether tiles can hang over along
-    # m, n and k; what divides sizes and strides; whether offsets need 64 bits
+    # m, n and k; what divides sizes and strides; whether offsets need 64 bits; whether steps overlap
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
-    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = EPILOGUE(A[batch] @ B[batch]), or of each split its share of the sum."""
+    overlap.begin(OVERLAP)
     one_tile(
         tl.program_id(0), a, of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS), extra,
         alpha, beta, sizes, batch_sizes, strides, batch_strides, split_stride, BLOCK_M, BLOCK_N, BLOCK_K,
@@ -86,12 +87,13 @@ def gemm_persistent_kernel(
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
-    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
     # whether the loops over tiles and K become one, so that a tile's loads begin before the last is stored;
     # whether loads, products and stores are given to warps of their own
     FLATTEN: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
     """As gemm_kernel, by programs that are started once, as many as run at a time, and take tile by tile."""
+    overlap.begin(OVERLAP)
     bs, outputs = of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS)
     for number in tl.range(
         tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE
@@ -112,7 +114,7 @@ def gemm_stream_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr,
     PRECISION: tl.constexpr, LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """Stream-K: tiles that do not fill a last wave are cut along K into equal shares, one for each program.
 
@@ -120,6 +122,7 @@ def gemm_stream_kernel(
     of too: of the one that it begins within, and of the one that it ends within. (Osama et al., Stream-K,
     PPoPP 2023, section 4; the first tiles one by one as in its section 5.2.)
     """
+    overlap.begin(OVERLAP)
     bs, outputs = of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS)
     program, programs = tl.program_id(0), tl.num_programs(0)
     for number in range(program, alone, programs):
@@ -160,9 +163,10 @@ def sum_of_stream_kernel(
     # as in gemm_stream_kernel; rows of a tile's that a program of this kernel adds up
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ROWS: tl.constexpr, ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
-    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """The tiles of which several programs of gemm_stream_kernel left parts, added up in the order of K."""
+    overlap.begin(OVERLAP)
     shared, within = tl.program_id(0) // (BLOCK_M // ROWS), tl.program_id(0) % (BLOCK_M // ROWS) * ROWS
     steps = tl.cdiv(sizes[2], BLOCK_K)
     share = tl.cdiv((tiles - alone) * steps, programs)
@@ -301,7 +305,8 @@ def finish(
         offsets, valid, rows, cols = places(row, col, sizes, strides, DIVISORS, part.shape[0], part.shape[1])
         tile = EPILOGUE(part, batch, rows, cols, valid, alpha, beta, extra)
         if DESCRIPTORS[2]:
-            outputs[i].store([row, col], tile.to(outputs[i].dtype))
+            place = [tl.cast(row, tl.int32), tl.cast(col, tl.int32)]
+            outputs[i].store(place, tile.to(outputs[i].dtype))
         else:
             start = outputs[i] + shift + transfer.place(batch, batch_sizes, batch_strides[2])[0]
             transfer.store(start, offsets, tile, valid)
@@ -316,9 +321,10 @@ def sum_of_splits_kernel(
     m, n, batch_sizes, parts_strides, output_strides, parts_batch, output_batch, split_stride,
     # meta-parameters: elements of a tile
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr, EPILOGUE: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = EPILOGUE(sum over splits of parts[split, batch]), in the order of the splits."""
+    overlap.begin(OVERLAP)
     rows, cols = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     number = tl.program_id(0)
     batch = number // (rows * cols)
@@ -348,9 +354,10 @@ def pack_kernel(
     sizes, source_strides, destination_strides,
     # meta-parameters: a tile's rows and columns; what divides sizes and strides of sources; whether offsets
     # need 64 bits
-    ROWS: tl.constexpr, COLS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """destinations[i] = sources[i], a tile a program, one matrix behind the other."""
+    overlap.begin(OVERLAP)
     number = tl.program_id(0)
     for i in tl.static_range(len(sources)):
         tiles = tl.cdiv(sizes[i][0], ROWS) * tl.cdiv(sizes[i][1], COLS)
@@ -499,8 +506,8 @@ def launch(
             elements share memory; None for a new tensor of :func:`result_dtype`.
         addend: what `beta` multiplies, of the output's shape after broadcasting; None for the product alone.
         alpha, beta: of the epilogue, where there is an addend.
-        tile: m, n and k of a tile, powers of two of 16 or more, n also the sum of two; None for
-            :func:`default_tile`.
+        tile: m, n and k of a tile, powers of two of 16 or more, n also the sum of two of 64 or more; None
+            for :func:`default_tile`.
         launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
         splits: programs that share K; None for :func:`default_splits`.
         atomic: splits add to one another, in any order, instead of leaving parts that a second step adds up.
@@ -562,7 +569,7 @@ def launch(
         )  # fmt: skip
         first = _pack({"a": a, "b": b}, copies)
         return replace(
-            product, steps=(first, *product.steps), work=work,
+            product, steps=_overlapping(first, *product.steps), work=work,
             workspaces=(*copies.values(), *product.workspaces),
         )  # fmt: skip
     m, n, k = *output.shape[-2:], a.shape[-1]
@@ -619,7 +626,7 @@ def launch(
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
         "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group),
         "DIVISORS": problem.divisors(a.element_size(), of_target, target.element_size()),
-        "WIDE": is_wide,
+        "WIDE": is_wide, "OVERLAP": False,
     }  # fmt: skip
     meta = numbering | {
         "EPILOGUE": epilogue.keep if kept else chosen[0],
@@ -656,10 +663,14 @@ def launch(
             parts, output, chosen[1], float(alpha), float(beta), m, n, problem.batch_sizes,
             of_target.strides, of_output.strides, of_target.batch, of_output.batch, split_stride,
         ),
-        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": chosen[0], "WIDE": is_wide},
+        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": chosen[0], "WIDE": is_wide, "OVERLAP": False},
     )  # fmt: skip
     return Launch(
-        (first, second), (output,), accumulators=(parts,) if atomic else (), work=work, workspaces=(parts,)
+        _overlapping(first, second),
+        (output,),
+        accumulators=(parts,) if atomic else (),
+        work=work,
+        workspaces=(parts,),
     )
 
 
@@ -719,10 +730,23 @@ def _pack(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.Tenso
                     for number in (*one.shape, *one.stride())
                 ]
             ),
-            "WIDE": reach > MOST_OFFSETS_IN_32_BITS,
+            "WIDE": reach > MOST_OFFSETS_IN_32_BITS, "OVERLAP": False,
             "num_warps": PACK_WARPS,
         },
     )  # fmt: skip
+
+
+def _overlapping(*steps: Step) -> tuple[Step, ...]:
+    """The steps, each started while the one before it ends, on devices that can."""
+    architecture = device.current().architecture
+    if not architecture.startswith("sm_") or int(architecture[3:]) < 90:
+        return steps
+    return tuple(
+        [
+            replace(step, meta={**step.meta, "OVERLAP": True} | ({"launch_pdl": True} if i else {}))
+            for i, step in enumerate(steps)
+        ]
+    )
 
 
 def _stream(
@@ -754,7 +778,7 @@ def _stream(
         (output, parts, *arguments, programs),
         numbering | {"ROWS": together, "EPILOGUE": chosen[0]},
     )  # fmt: skip
-    return Launch((first, second), (output,), work=work, workspaces=(parts,))
+    return Launch(_overlapping(first, second), (output,), work=work, workspaces=(parts,))
 
 
 class Described(NamedTuple):
@@ -803,6 +827,10 @@ def _powers_of_two(length: int) -> tuple[int, ...]:
     return tuple([1 << bit for bit in reversed(range(length.bit_length())) if length >> bit & 1])
 
 
+# Columns that the smaller of two parts of a tile has at least: of 32 beside 64, Triton 3.6 compiled what came
+# out wrong on an H200.
+FEWEST_BESIDE = 64
+
 # Tiles of the output from the largest to the smallest; bytes of a tile's row along K.
 TILES = ((128, 256), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (32, 16), (16, 16))
 TILE_ROW_BYTES = 128
@@ -837,10 +865,14 @@ def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
     if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != 3:
         raise InvalidArgumentError("tile", f"got {tile!r}", fix)
     for i, length in enumerate(tile):
+        fewest = 16
         if i == 1 and isinstance(length, int) and length.bit_count() == 2:
             length &= -length  # the smaller of its parts
-        if check_power_of_two(f"tile[{i}]", length) < 16:
-            raise InvalidArgumentError(f"tile[{i}]", f"got {tile[i]}", "Give 16 or more, or a sum of such.")
+            fewest = FEWEST_BESIDE
+        if check_power_of_two(f"tile[{i}]", length) < fewest:
+            raise InvalidArgumentError(
+                f"tile[{i}]", f"got {tile[i]}", f"Give 16 or more, and no sum with less than {fewest}."
+            )
     return tile[0], tile[1], tile[2]
 
 

@@ -34,6 +34,8 @@ class Instance:
         num_warps, num_stages, template: as `gemm.launch` takes them.
         step_ns: how long a unit takes for one step along K of one tile, in nanoseconds; None if not measured.
         first_ns, next_ns: what a unit's first tile takes beside its steps, and each one after it.
+        crooked_ns: how long a unit takes for one row of a tile of A or B, where rows are no whole lines of
+            the L2 cache: what a step takes at least then.
     """
 
     name: str
@@ -46,34 +48,39 @@ class Instance:
     step_ns: float | None = None
     first_ns: float = 0
     next_ns: float = 0
+    crooked_ns: float = 0
 
 
-# Fitted, by least squares and then by hand, to tuning runs on an H200 (2026-11-21, Triton 3.6, fp16, graphs)
-# over 13 shapes; those runs are not in a recording, and were before the K loop lost its way around.
+# Fitted, by least squares and then by hand, to tuning runs on an H200 (2026-11-21 and 22, Triton 3.6, fp16,
+# graphs) over 13 shapes, crooked rows over the cubes of 1000, 3000 and 5000. Those runs are not in a recording.
 HOPPER = (
-    Instance("persistent_128x256", 128, 256, 128, 8, 3, "persistent", 680, 1700, 1700),
-    Instance("simple_128x256", 128, 256, 128, 8, 3, "simple", 690, 600, 3200),
-    Instance("persistent_128x128", 128, 128, 128, 4, 5, "persistent", 358, 815, 815),
-    Instance("persistent_64x256", 64, 256, 128, 4, 4, "persistent", 375, 790, 790),
-    Instance("simple_128x128", 128, 128, 128, 4, 3, "simple", 345, 420, 1500),
-    Instance("simple_64x128_deep", 64, 128, 256, 4, 4, "simple", 343, 700, 1500),
-    Instance("simple_64x128_light", 64, 128, 256, 4, 3, "simple", 420, 100, 1500),
-    Instance("simple_64x128", 64, 128, 128, 4, 3, "simple", 197, 400, 450),
-    Instance("simple_64x64", 64, 64, 256, 4, 3, "simple", 320, 60, 60),
+    Instance("persistent_128x256", 128, 256, 128, 8, 3, "persistent", 680, 1700, 1700, 2.3),
+    Instance("simple_128x256_deep", 128, 256, 128, 8, 4, "simple", 690, 600, 3200, 1.8),
+    Instance("simple_128x256", 128, 256, 128, 8, 3, "simple", 690, 600, 3200, 2.1),
+    Instance("persistent_128x128", 128, 128, 128, 4, 5, "persistent", 358, 815, 815, 2.3),
+    Instance("persistent_64x256", 64, 256, 128, 4, 4, "persistent", 375, 790, 790, 2.3),
+    Instance("simple_128x128", 128, 128, 128, 4, 3, "simple", 345, 420, 1500, 2.2),
+    Instance("simple_64x128_deep", 64, 128, 256, 4, 4, "simple", 343, 700, 1500, 2.3),
+    Instance("simple_64x128_light", 64, 128, 256, 4, 3, "simple", 420, 100, 1500, 2.3),
+    Instance("simple_64x128", 64, 128, 128, 4, 4, "simple", 197, 400, 450, 2.3),
+    Instance("simple_64x64", 64, 64, 256, 4, 3, "simple", 320, 60, 60, 2.3),
 )
 
 # A launch; what leaving parts of splits and adding them up takes beside their bytes, and those.
 LAUNCH_NS, SPLIT_NS, SPLIT_BYTES_PER_NS = 2200, 3000, 4000
 MOST_SPLITS = 32
 
-# Rows of 128 bytes that do not begin at a multiple of them are two lines: nanoseconds of one in a unit, and
-# how many all units get in a nanosecond. (1000^3 and 3000^3, any tile.)
-CROOKED_NS, CROOKED_PER_NS = 2.05, 54
+# What no tile exceeds, however many there are: bytes that all units load in a nanosecond (64 x 128 tiles, 1536^3
+# and 3000^3), and FLOPs (8192^3; the clock falls with the power).
+LOADED_PER_NS, FLOPS_PER_NS = 12_000, 740_000
 
-# Packing operands first, so that rows do begin there: a launch, and bytes read and written in a nanosecond.
-# What a step takes longer where pitches are no multiples of 16 bytes, so that elements are moved one by one;
-# and where matrix units do not take operands as they lie. (The last: tf32, 4096^3, NN. Others: not measured.)
-PACK_NS, PACK_BYTES_PER_NS, ONE_BY_ONE, OTHERWISE = 1500, 3000, 4, 4.9
+# Packing operands first, so that their rows begin at lines: what starting it adds, and bytes read and written
+# in a nanosecond, in the L2 cache and, where operands and copies are more than it holds, in memory.
+PACK_NS, PACK_BYTES_PER_NS, PACK_BYTES_PER_NS_IN_MEMORY = 1000, 6000, 3900
+
+# What a step takes longer where pitches are no multiples of 16 bytes, so that elements are moved one by one (not
+# measured); and where matrix units do not take operands as they lie (tf32, 4096^3, NN).
+ONE_BY_ONE, OTHERWISE = 4, 4.9
 
 # Products of few rows, which wait for B: for up to so many rows, tiles of so many columns, of so many bytes
 # along K, and stages. H200, (M, 4096, 4096) for M of 1, 16 and 64.
@@ -112,7 +119,7 @@ class Asked:
         suits_units: whether matrix units take A and B as they lie: of 16 bits always, others along K.
         can_describe: whether A and B can be moved by tensor descriptors.
         packed_bytes: of what packing would read and write; 0 where it cannot be done, or changes nothing.
-        compute_units, shared_memory_bytes: of the device; of one unit.
+        compute_units, l2_bytes, shared_memory_bytes: of the device; of its L2 cache; of one unit.
         architecture: such as "sm_90".
     """
 
@@ -128,6 +135,7 @@ class Asked:
     can_describe: bool
     packed_bytes: int
     compute_units: int
+    l2_bytes: int
     shared_memory_bytes: int
     architecture: str
 
@@ -165,6 +173,7 @@ def asked_of(
         can_describe=can_describe and here.architecture == "sm_90",
         packed_bytes=sum(2 * one.numel() * itemsize for one in copies.values()),
         compute_units=here.compute_units,
+        l2_bytes=here.l2_bytes,
         shared_memory_bytes=here.shared_memory_bytes,
         architecture=here.architecture,
     )
@@ -186,7 +195,8 @@ def choose(asked: Asked) -> dict[str, Any]:
         return found[1]
     straight = replace(asked, is_straight=True, is_one_by_one=False, suits_units=True, can_describe=True)
     packed = _fastest(straight)
-    packing = PACK_NS + asked.packed_bytes / PACK_BYTES_PER_NS
+    fits = asked.packed_bytes <= asked.l2_bytes
+    packing = PACK_NS + asked.packed_bytes / (PACK_BYTES_PER_NS if fits else PACK_BYTES_PER_NS_IN_MEMORY)
     return packed[1] | {"pack": True} if packed[0] + packing < found[0] else found[1]
 
 
@@ -213,11 +223,12 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
     step = instance.step_ns
     if not asked.is_straight:
         rows = (instance.rows + instance.cols) * instance.row_bytes / ROW_BYTES
-        busy = min(asked.compute_units, tiles * splits)
-        step = max(step, rows * CROOKED_NS, rows * busy / CROOKED_PER_NS)
+        step = max(step, rows * instance.crooked_ns)
     step *= (ONE_BY_ONE if asked.is_one_by_one else 1) * (1 if asked.suits_units else OTHERWISE)
-    time = LAUNCH_NS + rounds * -(-steps // splits) * step
-    time += instance.first_ns + (rounds - 1) * instance.next_ns
+    time = rounds * -(-steps // splits) * step + instance.first_ns + (rounds - 1) * instance.next_ns
+    loaded = tiles * steps * (instance.rows + instance.cols) * instance.row_bytes
+    work = 2 * asked.batch * asked.m * asked.n * asked.k * (asked.itemsize / 2)
+    time = LAUNCH_NS + max(time, loaded / LOADED_PER_NS, work / FLOPS_PER_NS)
     if splits > 1:
         time += SPLIT_NS + 2 * splits * asked.batch * asked.m * asked.n * 4 / SPLIT_BYTES_PER_NS
     return time
@@ -241,8 +252,10 @@ def _splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
 
 
 def _shared_bytes(instance: Instance, asked: Asked) -> int:
-    """Of the stages, and where loads go on while a tile is stored, of the output's tile."""
-    stages = instance.num_stages * (instance.rows + instance.cols) * instance.row_bytes
+    """Of the stages; of one more, where the last step along K is masked and so is no part of the loop; and
+    where loads go on while a tile is stored, of the output's tile."""
+    is_peeled = not asked.can_describe and asked.k * asked.itemsize % instance.row_bytes != 0
+    stages = (instance.num_stages + is_peeled) * (instance.rows + instance.cols) * instance.row_bytes
     is_beside = instance.template == "persistent" or asked.output_itemsize > asked.itemsize
     return stages + is_beside * instance.rows * instance.cols * asked.output_itemsize
 

@@ -49,7 +49,7 @@ def load_descriptor(
         operand: (descriptor,).
         others: as :func:`load_strided`.
     """
-    return operand[0].load([row, col])
+    return operand[0].load([tl.cast(row, tl.int32), tl.cast(col, tl.int32)])
 
 
 @triton.jit
@@ -58,7 +58,7 @@ def load_descriptor_of_transpose(
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
     """As :func:`load_descriptor`, of a matrix with contiguous columns: the descriptor has its transpose."""
-    return tl.trans(operand[0].load([col, row]))
+    return tl.trans(operand[0].load([tl.cast(col, tl.int32), tl.cast(row, tl.int32)]))
 
 
 @triton.jit
