@@ -50,7 +50,9 @@ def centered_kernel(x_pointer, y_pointer, n, shift, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def product_kernel(a_pointer, b_pointer, c_pointer, k, SIDE: tl.constexpr, DEPTH: tl.constexpr):
+def product_kernel(
+    a_pointer, b_pointer, c_pointer, k, SIDE: tl.constexpr, DEPTH: tl.constexpr, PRINT: tl.constexpr
+):
     """C = A @ B of one tile."""
     side, depth = tl.arange(0, SIDE), tl.arange(0, DEPTH)
     total = tl.zeros([SIDE, SIDE], tl.float32)
@@ -58,6 +60,8 @@ def product_kernel(a_pointer, b_pointer, c_pointer, k, SIDE: tl.constexpr, DEPTH
         a = tl.load(a_pointer + side[:, None] * k + start + depth[None, :])
         b = tl.load(b_pointer + (start + depth)[:, None] * SIDE + side[None, :])
         total += tl.dot(a, b)
+    if PRINT:
+        tl.device_print("k", k)
     tl.store(c_pointer + side[:, None] * SIDE + side[None, :], total)
 
 
@@ -70,10 +74,10 @@ def make(x: torch.Tensor, BLOCK: int = N, shift: float = 0.0, refused: bool = Fa
     return Launch.of(centered_kernel, 1, x, y, x.numel(), shift, outputs=y, work=work, BLOCK=BLOCK, **meta)
 
 
-def product(SIDE: int, DEPTH: int, **meta: Any) -> Launch:
+def product(SIDE: int, DEPTH: int, PRINT: bool = False, **meta: Any) -> Launch:
     a, b = torch.empty(SIDE, 1024, dtype=torch.float16), torch.empty(1024, SIDE, dtype=torch.float16)
     c = torch.empty(SIDE, SIDE)
-    return Launch.of(product_kernel, 1, a, b, c, 1024, outputs=c, SIDE=SIDE, DEPTH=DEPTH, **meta)
+    return Launch.of(product_kernel, 1, a, b, c, 1024, outputs=c, SIDE=SIDE, DEPTH=DEPTH, PRINT=PRINT, **meta)
 
 
 @pytest.fixture
@@ -127,6 +131,22 @@ def test_what_spills_is_pruned_and_what_fits_is_left(x: torch.Tensor) -> None:
     assert bad.resources is not None
     assert bad.reason == f"centered_kernel spills {bad.resources.spills} registers"
     assert pruned.summary == "2 candidates for sm_90: 1 left, 1 pruned"
+
+
+def test_products_that_wait_for_one_another_are_pruned() -> None:
+    """A print is a call of a function, which the assembler keeps no product of a warp group in flight for."""
+    printing, silent = ({"SIDE": 128, "DEPTH": 64, "num_warps": 8, "PRINT": each} for each in (True, False))
+    pruned = prune(product, [printing, silent], "sm_90", progress=False)
+    assert pruned.left == [silent]
+    assert pruned.summary == "2 candidates for sm_90: 1 left, 1 pruned"
+    good, bad = pruned.trials
+    assert good.resources is not None
+    assert bad.resources is not None
+    assert (good.resources.serialized_wgmma, bad.resources.serialized_wgmma) == (False, True)
+    assert bad.reason.startswith("product_kernel: wgmma is serialized due to ")
+    head, *rows = pruned.table()
+    assert [row[head.index("wgmma serialized")] for row in rows] == ["", "yes"]
+    assert prune(product, [printing], "sm_80", progress=False).left == [printing]
 
 
 def test_what_no_block_can_have_is_pruned() -> None:

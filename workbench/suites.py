@@ -104,9 +104,7 @@ class Case:
 
     def __str__(self) -> str:
         mode = " in a CUDA graph" if self.mode == "cuda_graph" else ""
-        layout = self.case.get("layout", usual := _usual_layout(self.dtype))
-        unusual = "" if layout == usual else f", {layout}"
-        return f"{self.op} {self.dtype} {recording.in_short(self.case)}{unusual}{mode}"
+        return f"{self.op} {self.dtype} {recording.in_short(self.case)}{mode}"
 
 
 @dataclass(frozen=True)

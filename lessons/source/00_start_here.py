@@ -369,15 +369,22 @@ viz.Picture(
 #
 # Two regions. Large vectors, at the right, run at the speed of memory, and there a
 # kernel of a few lines is level with torch's own. Small ones take the time that the GPU
-# needs to *start and end* a kernel, whatever their size. What a start costs the CPU
-# does not show here, since it starts the next kernel while the GPU still works on the
-# last one. That is a number of its own, for a later lesson.
+# needs to *start and end* a kernel, whatever their size: on the H200, the addition of
+# vectors of $2^{12}$ numbers takes
+# {{recording device=nvidia-h200 op=add dtype=fp32 provider=workbench problem=2^12 mode=events show=µs}}.
+# Each call was timed by itself, between two **events**, and with caches that hold
+# nothing of its vectors. In a **CUDA graph**, many calls that are recorded once and
+# started together, the next kernel follows the last one at once, what fits the cache
+# is still there, and the same addition takes
+# {{recording device=nvidia-h200 op=add dtype=fp32 provider=workbench problem=2^12 mode=cuda_graph show=µs}}.
+# What a start costs the CPU shows in neither, since it starts the next kernel while the
+# GPU still works on the last one. That is a number of its own, for a later lesson.
 
 # %% tags=["nbval-ignore-output"]
 recorded = recording.latest_run(recording.load_all(), op="add")
 largest = [
     line
-    for line in recording.select(recorded, op="add", dtype="fp32")
+    for line in recording.select(recorded, op="add", dtype="fp32", mode="events")
     if line.case == {"shape": [2**28]}
 ]
 Markdown(recording.table(largest, "markdown"))

@@ -93,7 +93,8 @@ product_intensity.reveal(
 # drawn above it.
 
 # %% tags=["nbval-ignore-output"]
-roofs, points = suites.live_or_recorded()
+roofs, products = suites.live_or_recorded("matmul")
+_, additions = suites.live_or_recorded("elementwise")
 print(
     "device   ",
     roofs.device,
@@ -175,15 +176,18 @@ small_product = teach.predict(
 )
 
 # %%
-run = recording.latest_run(recording.shipped("nvidia-h200"), op="matmul")
-h200 = from_recording(run)
-small = recording.select(
-    run,
-    op="matmul",
-    dtype="fp16",
-    provider="cuBLAS",
-    case={"m": 512, "n": 512, "k": 512},
+shipped = recording.shipped("nvidia-h200")
+# Roofs take copies and products, and not every run has both.
+with_copies = {line.run for line in recording.select(shipped, op="clone")}
+run = recording.latest_run(
+    (line for line in shipped if line.run in with_copies), op="matmul"
 )
+h200 = from_recording(run)
+# Rows of A, B and C lie in memory one after the other ("nn"); cold caches ("events").
+by_library = recording.select(
+    run, op="matmul", provider="cuBLAS", mode="events", case={"layout": "nn"}
+)
+small = recording.select(by_library, dtype="fp16", case={"m": 512, "n": 512, "k": 512})
 (point,) = recording.points(small)
 fraction = roofline.distance(point, h200)
 took_us = point.seconds * 1e6
@@ -195,32 +199,28 @@ small_product.reveal(
 )
 
 # %% [markdown]
-# Here is the roofline with what really ran: the vendor's matrix products, torch's
-# addition and sum, and this workbench's addition.
+# Here is the roofline with what really ran: the vendor's matrix products, and additions
+# by torch and by this workbench.
 
 # %%
-# Left out are those that run the same kernels by another door.
-again = ("cuBLASLt", "hipBLASLt", "torch.compile")
-shown = [
-    point
-    for point in points
-    if point.provider not in again and (point.op, point.provider) != ("matmul", "torch")
-]
+# One library for each vendor: torch runs the same kernels.
+shown = [point for point in products if point.provider in ("cuBLAS", "rocBLAS")]
+shown += [point for point in additions if point.provider in ("torch", "workbench")]
 dtypes = [name for name in ("fp16", "bf16", "tf32", "fp32") if name in roofs.matrix]
 figure = viz.roofline_figure(roofs, shown, dtype=dtypes)
 viz.Picture(viz.figure_png(figure), viz.describe(roofs, shown, dtype=dtypes))
 
 # %% [markdown]
-# *Figure: the measured roofline; at the left, additions and sums rise in columns toward
-# the memory slope as they grow; at the right, matrix products climb toward their flat
-# roofs; the small ones of both kinds lie well under the ceilings.*
+# *Figure: the measured roofline; at the left, additions rise in columns toward the
+# memory slope as they grow, torch's and this workbench's in the same places; at the
+# right, matrix products climb toward their flat roofs; the small ones of both kinds lie
+# well under the ceilings.*
 #
 # Three things to read off it.
 #
-# **On the slope, at the left,** lie large additions, and not far under it large sums.
-# Such an addition is as fast as memory: on the H200, torch's, of $2^{28}$ fp32 numbers,
-# moves
-# {{recording device=nvidia-h200 op=add dtype=fp32 provider=torch problem=2^28 show=TB/s}}.
+# **On the slope, at the left,** lie large additions. They are as fast as memory: on the
+# H200, torch's, of $2^{28}$ fp32 numbers, moves
+# {{recording device=nvidia-h200 op=add dtype=fp32 provider=torch problem=2^28 mode=events show=TB/s}}.
 # (A little above the slope: that is what a copy reached, and another mix of reads and
 # writes may come out some percent higher. Roofs are measured, not given.) No cleverness
 # inside the kernel will help it. What helps is to *not store* a result which the next
@@ -228,7 +228,7 @@ viz.Picture(viz.figure_png(figure), viz.describe(roofs, shown, dtype=dtypes))
 #
 # **At the right** are large products, a little under the flat roof that the best of
 # them defines: on the H200, the bf16 product of 8192 × 8192 matrices ran at
-# {{recording device=nvidia-h200 op=matmul dtype=bf16 provider=cuBLAS problem=8192^3 show=TFLOP/s}}.
+# {{recording device=nvidia-h200 op=matmul dtype=bf16 provider=cuBLAS problem=8192^3 layout=nn mode=events show=TFLOP/s}}.
 #
 # **Under both ceilings** are the small ones, and the roofline alone does not say why.
 # *Far under the roof* is always a question to ask, never an answer. Here are two parts
@@ -241,9 +241,15 @@ viz.Picture(viz.figure_png(figure), viz.describe(roofs, shown, dtype=dtypes))
 # kernels that the library started, as the profiler saw them on the H200.
 
 # %% tags=["nbval-ignore-output"]
-products = recording.select(run, op="matmul", dtype="bf16")
-columns = ("problem", "provider", "ms", "TFLOP/s", "kernels")
-Markdown(recording.table(products, "markdown", columns))
+squares = [
+    line
+    for n in (512, 1024, 2048, 4096, 8192)
+    for line in recording.select(
+        by_library, dtype="bf16", case={"m": n, "n": n, "k": n}
+    )
+]
+columns = ("problem", "ms", "TFLOP/s", "kernels")
+Markdown(recording.table(squares, "markdown", columns))
 
 # %% [markdown]
 # The names of these kernels hold the size of their tile, the block of $C$ that one
@@ -251,14 +257,13 @@ Markdown(recording.table(products, "markdown", columns))
 # for each of the H200's 132 multiprocessors?
 
 # %%
-for line in recording.select(run, op="matmul", dtype="bf16", provider="cuBLAS"):
+for line in squares:
     size = line.case["n"]
     tile = re.search(r"_(\d+)x(\d+)_", line.config["kernels"][-1])
-    if size == line.case["m"] and tile:
-        rows, columns = int(tile[1]), int(tile[2])
-        tiles = triton.cdiv(size, rows) * triton.cdiv(size, columns)
-        idle = max(132 - tiles, 0)
-        print(f"{size:5d}³: {rows} x {columns} makes {tiles:5d} tiles; idle: {idle}")
+    rows, columns = int(tile[1]), int(tile[2])
+    tiles = triton.cdiv(size, rows) * triton.cdiv(size, columns)
+    idle = max(132 - tiles, 0)
+    print(f"{size:5d}³: {rows} x {columns} makes {tiles:5d} tiles; idle: {idle}")
 
 # %% [markdown]
 # ## Turn the knobs

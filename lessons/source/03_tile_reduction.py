@@ -19,7 +19,7 @@
 
 # %%
 from workbench import Launch, Step, device, lens, look, ops, runtime, teach, viz
-from workbench.bench import recording
+from workbench.bench import from_recording, recording
 from workbench.kernels import reduction, rowwise, softmax, softmax_states
 from workbench.kernels.tile import reduce
 
@@ -268,9 +268,8 @@ run = recording.latest_run(recording.shipped("nvidia-h200"), op="softmax")
 
 def rates(op, dtype, rows, cols, dim=-1):
     """GB/s by provider, of one problem in the recording."""
-    lines = recording.select(
-        run, op=op, dtype=dtype, case={"rows": rows, "cols": cols, "dim": dim}
-    )
+    case = {"rows": rows, "cols": cols, "dim": dim}
+    lines = recording.select(run, op=op, dtype=dtype, mode="cuda_graph", case=case)
     return {line.provider.removeprefix("workbench:"): line.gb_per_s for line in lines}
 
 
@@ -325,7 +324,7 @@ print(split.run()[0].tolist())
 print("programs of each step:", [step.grid for step in split.steps])
 
 # %%
-roof = max(line.gb_per_s for line in recording.select(run, op="clone"))
+roof = from_recording(run).bandwidth / 1e9
 problems = {
     "16,384 rows of 16,384": many,
     "128 rows of 1,000,000": few,
@@ -366,7 +365,8 @@ with viz.figure_style() as palette:
 # few, and by the number of multiprocessors.
 #
 # A bar beyond the dashed line is no mistake: that line is a copy's bandwidth, and a
-# kernel that only reads can pass it by a little.
+# kernel that only reads can pass it by some percent. (How all of this was timed is said
+# under [Measure](#Measure).)
 #
 # There was another way: let all programs add to one place in memory, by
 # `tl.atomic_add`. It saves the second step, but programs then come in any order, and
@@ -689,10 +689,11 @@ for name in moved:
     print(f"{name:12s} reaches {share:.0%} of what its bytes allow")
 
 # %% [markdown]
-# The count of bytes foretells the time, here as in lesson 01. The L2 cache, which
-# remembers some tens of megabytes of what was read last, could have helped those that
-# read a row again, and hardly does: while one program goes over its row, hundreds of
-# others go over theirs, and its beginning is forgotten.
+# The count of bytes foretells the time, here as in lesson 01. (To pass what it allows
+# by a little is no mistake: of a copy's bytes half are read, of `three_reads`' three
+# quarters.) The L2 cache, which remembers some tens of megabytes of what was read last,
+# could have helped those that read a row again, and hardly does: while one program goes
+# over its row, hundreds of others go over theirs, and its beginning is forgotten.
 #
 # Its *end* need not be. On rows that fit no tile, the shipped kernel reads twice as
 # well, but the second time from the end to the beginning. Compare it with `two_reads`
@@ -703,7 +704,11 @@ rungs = [
     line
     for cols in (16384, 65536)
     for line in recording.select(
-        run, op="softmax", dtype="fp32", case={"rows": 4096, "cols": cols}
+        run,
+        op="softmax",
+        dtype="fp32",
+        mode="cuda_graph",
+        case={"rows": 4096, "cols": cols, "dim": -1},
     )
 ]
 Markdown(recording.table(rungs, "markdown", ("problem", "provider", "ms", "GB/s")))
@@ -818,15 +823,29 @@ look.source_lens(
 # ## Measure
 #
 # The shipped softmax against torch and torch.compile, in fp16, on rows from 256 to a
-# million, and along columns. `mode` is how it was timed: `events`, each call by itself,
-# with cold caches; `cuda_graph`, for what a GPU is done with before the CPU has started
-# the next, many calls in a row that were started at once, with what is left of one call
-# in the caches of the next. The last column is what a call costs the CPU, in
-# microseconds: with small problems that is what you wait for.
+# million, and along columns.
+#
+# All row operators of this lesson and the next were timed in a **CUDA graph**, in the
+# recording's words in mode `cuda_graph`: many calls in a row that are recorded once and
+# started together. There are two reasons. In mode `events`, where each call is timed by
+# itself, its time includes the start and the end of a kernel that runs alone: some
+# microseconds for every candidate, as in lesson 00, of the few tens that many of these
+# take. And where the CPU takes long to start a call, the GPU waits for it between the
+# two events, and the time is no longer the kernel's. What a call costs the CPU has a
+# column of its own, the last one, in microseconds: with small problems that is what you
+# wait for.
+#
+# There is a price. In a graph, what fits the L2 cache is still there when the next call
+# begins. So the GB/s of 4,096 rows of 256 or of 1,024 are not the memory's. Of a matrix
+# that is larger than the cache, one call leaves next to nothing for the next.
+#
+# On a GPU of your own, what `python -m workbench roofline` measures live is timed by
+# events, row operators too, so that the same kernel comes out slower there by those
+# microseconds.
 
 # %% tags=["nbval-ignore-output"]
-against = recording.select(run, op="softmax", dtype="fp16")
-columns = ("problem", "provider", "ms", "GB/s", "mode", "launch us")
+against = recording.select(run, op="softmax", dtype="fp16", mode="cuda_graph")
+columns = ("problem", "provider", "ms", "GB/s", "launch us")
 Markdown(recording.table(against, "markdown", columns))
 
 # %%

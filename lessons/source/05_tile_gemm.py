@@ -975,6 +975,5 @@ teach.exercise("05-4").check(best_tile)
 # - A border in a picture that belongs to no tile and no matrix is a mask with the wrong
 #   length.
 #
-# **Next:** lesson 06 climbs on, from these five rungs to the shipped kernel. Until it is
-# there, [07, inside the compiler](07_inside_the_compiler.ipynb) reads what became of
-# such a kernel. Back to [00, start here](00_start_here.ipynb).
+# **Next:** [06, fast GEMM](06_fast_gemm.ipynb) climbs on, from these five rungs to the
+# shipped kernel. Back to [00, start here](00_start_here.ipynb).

@@ -405,9 +405,14 @@ def test_rates_of_a_line() -> None:
     ("case", "short"),
     [
         ({"m": 512, "n": 512, "k": 512, "layout": "nn"}, "512^3"),
-        ({"m": 16, "n": 4096, "k": 512, "layout": "nt"}, "16 x 4096 x 512"),
+        ({"m": 512, "n": 512, "k": 512, "layout": "tn"}, "512^3, tn"),
+        ({"m": 16, "n": 4096, "k": 512, "layout": "nn"}, "16 x 4096 x 512"),
+        ({"m": 16, "n": 4096, "k": 512, "layout": "nt"}, "16 x 4096 x 512, nt"),
         ({"m": 8, "n": 8, "k": 8, "layout": "nn", "batch": 3}, "3 x 8^3"),
+        ({"m": 8, "n": 8, "k": 8, "layout": "tt", "batch": 3}, "3 x 8^3, tt"),
         ({"rows": 4096, "cols": 768, "dim": -1}, "4096 x 768"),
+        ({"rows": 4096, "cols": 768, "dim": 0}, "4096 x 768, dim 0"),
+        ({"rows": 4096, "cols": 768, "dim": [0, 1]}, "4096 x 768, dim [0, 1]"),
         ({"shape": [2**28]}, "2^28"),
         ({"shape": [1]}, "2^0"),
         ({"shape": [1000]}, "1000"),
@@ -422,6 +427,38 @@ def test_rates_of_a_line() -> None:
 )
 def test_a_case_in_short(case: dict[str, Any], short: str) -> None:
     assert line(case=case).problem == short
+
+
+_WHOLE = st.integers(-2, 2)
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "layout": st.sampled_from(recording.LAYOUTS),
+    "causal": st.booleans(),
+    "shape": st.lists(st.integers(0, 8), max_size=3),
+    "alpha": _WHOLE | st.floats(allow_nan=False, allow_infinity=False),
+    "dims": st.lists(_WHOLE, max_size=3),
+    **dict.fromkeys(
+        ("dim", "stride", "pad", "dilation", "window"), _WHOLE | st.lists(_WHOLE, min_size=1, max_size=2)
+    ),
+}
+
+
+def cases_of(family: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Cases whose lengths are so few that many come twice, in other places."""
+    values = {
+        key: _VALUES.get(key, st.integers(1, 3)) for keys in recording.CASE_KEYS[family] for key in keys
+    }
+    must, may = recording.CASE_KEYS[family]
+    return st.fixed_dictionaries(
+        {key: values[key] for key in sorted(must)}, optional={key: values[key] for key in sorted(may)}
+    )
+
+
+@pytest.mark.parametrize("family", recording.CASE_KEYS)
+@given(data=st.data())
+def test_different_cases_differ_in_short(family: str, data: st.DataObject) -> None:
+    named: dict[str, dict[str, Any]] = {}
+    for case in data.draw(st.lists(cases_of(family), min_size=2, max_size=40)):
+        assert named.setdefault(recording.in_short(case), case) == case
 
 
 def test_table_as_text() -> None:

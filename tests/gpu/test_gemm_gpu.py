@@ -103,11 +103,14 @@ def test_narrow_types(dtype: torch.dtype, way: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_accuracy(shape: Sequence[int], dtype: torch.dtype) -> None:
-    """At most twice as far from float64 as torch's, and one rounding of the largest value."""
+    """At most twice as far from float64 as torch's, and one rounding of the largest value.
+
+    Of float64 itself there is nothing more exact: two orders of summing differ by some sqrt(k) roundings.
+    """
     a, b = matrices(shape, "nn", dtype)
     exact = a.double() @ b.double()
     off, theirs = ((t.double() - exact).abs().max().item() for t in (ops.mm(a, b), a @ b))
-    roundings = 8 if dtype == torch.float64 else 1
+    roundings = shape[2] ** 0.5 if dtype == torch.float64 else 1
     assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(dtype).eps
 
 

@@ -31,6 +31,7 @@ from workbench.errors import (
 from workbench.kernels import elementwise
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Step
+from workbench.lens._assembler import serialized_wgmma
 from workbench.lens._step import Descriptor, Pointer, Request
 from workbench.lens.compile import (
     KINDS,
@@ -42,7 +43,7 @@ from workbench.lens.compile import (
     compile,
 )
 from workbench.lens.targets import TARGETS, target
-from workbench.runtime.compiler import worker
+from workbench.runtime.compiler import pool, worker
 from workbench.runtime.source import KernelSource, pack, unpack
 
 NVIDIA = [name for name, on in TARGETS.items() if on.vendor == "NVIDIA"]
@@ -81,6 +82,17 @@ def dot_kernel(
 
 
 @triton.jit
+def printing_dot_kernel(
+    a_pointer, b_pointer, c_pointer, k_size, a_stride, b_stride, c_stride,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    dot_kernel(
+        a_pointer, b_pointer, c_pointer, k_size, a_stride, b_stride, c_stride, ROWS, COLUMNS, DEPTH
+    )  # fmt: skip
+    tl.device_print("k", k_size)
+
+
+@triton.jit
 def strided_copy_kernel(x_pointer, output_pointer, stride, BLOCK_SIZE: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     tl.store(output_pointer + offsets, tl.load(x_pointer + offsets * stride))
@@ -99,11 +111,11 @@ def add_launch(length: int = 4096, **meta: Any) -> Launch:
     return Launch.of(add_kernel, (4,), x, y, output, length, outputs=output, **given)
 
 
-def dot_launch(size: int = 128, **meta: Any) -> Launch:
+def dot_launch(size: int = 128, kernel: Any = dot_kernel, **meta: Any) -> Launch:
     a, b, c = (torch.empty(size, size, dtype=torch.float16) for _ in range(3))
     given = {"ROWS": 64, "COLUMNS": 64, "DEPTH": 32, "num_warps": 4, **meta}
     grid = (size // given["ROWS"], size // given["COLUMNS"])
-    return Launch.of(dot_kernel, grid, a, b, c, size, size, size, size, outputs=c, **given)
+    return Launch.of(kernel, grid, a, b, c, size, size, size, size, outputs=c, **given)
 
 
 def tile_sum_launch() -> Launch:
@@ -598,6 +610,81 @@ def test_spills_of_cdna2_are_no_global_accesses() -> None:
     assert reloads
     assert {(each.kind, each.opcode.partition("_")[0]) for each in reloads} == {("other", "buffer")}
     assert step.count("global load") == step.count("global load", 128)
+
+
+def test_products_of_warp_groups_that_wait_for_one_another() -> None:
+    """A print after the loop is a call of a function, which the assembler keeps no product in flight for."""
+    free = compiled(dot_launch(), "sm_90")
+    assert (free.serialized_wgmma, free.serialization) == ("", "")
+    for _ in range(2):
+        printing = compiled(dot_launch(kernel=printing_dot_kernel), "sm_90")
+        assert printing.serialized_wgmma is not None
+        assert "at a function call" in printing.serialized_wgmma
+        assert "'" not in printing.serialized_wgmma  # without the function's name and a line of PTX
+        assert printing.serialization == f"wgmma is serialized due to {printing.serialized_wgmma}"
+        assert repr(printing).endswith(f"; {printing.serialization})")
+        compared = compare(dot_launch(kernel=printing_dot_kernel), ["sm_90"])
+        assert compared.table()[1][-1] == printing.serialization
+        pool.stop()  # from the cache on disk, too
+    issued = {
+        step.kernel: re.findall(r"HGMMA|WARPGROUP\.DEPBAR", step.stages["sass"]) for step in (free, printing)
+    }
+    assert issued["printing_dot_kernel"] == ["HGMMA", "WARPGROUP.DEPBAR"] * 2
+    assert issued["dot_kernel"][:2] == ["HGMMA"] * 2
+
+
+@pytest.mark.parametrize("name", sorted({*TARGETS} - {"sm_90"}))
+def test_other_targets_have_no_products_of_warp_groups(name: str) -> None:
+    step = compiled(dot_launch(kernel=printing_dot_kernel), name)
+    assert (step.serialized_wgmma, step.serialization) == (None, "")
+
+
+WORDS = """\
+ptxas info    : (C7515) Potential Performance Loss: wgmma.mma_async instructions are serialized due to {}
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'gemm_kernel' for 'sm_90a'
+ptxas info    : Used 154 registers, used 1 barriers
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        # As in the binaries of ptxas 12.8, and what 13 adds to them.
+        (
+            "insufficient register resources for the function 'gemm_kernel'",
+            "insufficient register resources",
+        ),
+        (
+            "ill formed pipeline stage in the function 'gemm_kernel'",
+            "ill formed pipeline stage",
+        ),
+        (
+            "ill formed pipeline stage in the function 'gemm_kernel' in line 489",
+            "ill formed pipeline stage",
+        ),
+        (
+            "non wgmma instructions reading accumulator registers of  a wgmma between start and end of the "
+            "pipeline stage in the function 'gemm_kernel'",
+            "non wgmma instructions reading accumulator registers of a wgmma between start and end of the "
+            "pipeline stage",
+        ),
+        (
+            "the presence of Extern calls in the function 'gemm_kernel'",
+            "the presence of Extern calls",
+        ),
+    ],
+)
+def test_the_assemblers_words(said: str, reason: str) -> None:
+    assert serialized_wgmma(WORDS.format(said)) == reason
+    assert serialized_wgmma(WORDS.format(said) * 2) == reason
+    both = WORDS.format(said) + WORDS.format("something else in the function 'helper'")
+    assert serialized_wgmma(both) == f"{reason}; something else"
+
+
+def test_of_other_losses_the_assembler_says_nothing_about_products() -> None:
+    other = "ptxas info    : Potential Performance Loss: 'setmaxnreg' ignored to allow debugging.\n"
+    assert serialized_wgmma(other) == ""
 
 
 @triton.jit

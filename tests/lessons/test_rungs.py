@@ -24,6 +24,10 @@ CLIMBED = {
         "element_kernel", "row_kernel", "tile_sum_kernel", "dot_kernel", "load_checked", "add_step",
         "tile_of_product", "store_tile", "ragged_kernel",
     },
+    "06_fast_gemm": {
+        "rows_and_cols", "grouped_kernel", "split_k_kernel", "sum_of_parts_kernel", "persistent_kernel",
+        "descriptors_kernel",
+    },
 }  # fmt: skip
 
 
@@ -73,6 +77,14 @@ def test_rungs_are_measured_with_the_tiles_that_the_lessons_name() -> None:
     assert f"split over {row_ladder.SPLITS} programs a row" in rows
     rows_and_cols = " × ".join(map(str, gemm_ladder.TILE[:2]))
     assert f"The five rungs, with tiles of {rows_and_cols}," in prose_of("05_tile_gemm")
+    small, large = (" × ".join(map(str, tile)) for tile in (gemm_ladder.TILE, gemm_ladder.LARGE_TILE))
+    fast = prose_of("06_fast_gemm")
+    assert (
+        f"Rungs 3 to 6 have tiles of {small}, all others of {large} with {gemm_ladder.STAGES} stages" in fast
+    )
+    assert (
+        f"split-K has {gemm_ladder.SPLITS} splits, and groups have {gemm_ladder.GROUP} rows of tiles" in fast
+    )
 
 
 def test_another_kernel_is_told_from_a_rung() -> None:

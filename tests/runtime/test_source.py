@@ -264,6 +264,69 @@ def test_a_cell_with_another_factor_is_another_kernel(cell: dict[str, Any]) -> N
     assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), 5 * x)
 
 
+def packed_text(kernel: Any) -> str:
+    """Its text and that of what it calls."""
+    source = pack(kernel)
+    return "".join([source.text, *(each.text for _, each in source.names if isinstance(each, KernelSource))])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("value * SCALE", "value + SCALE"),
+        ("x + i)))", "x + i)))  # scaled"),  # the functions' code is the same
+        ("N: tl.constexpr, BAD", "N, BAD"),
+        ("def kernel(x", "def  kernel(x"),
+    ],
+)
+def test_a_cell_that_is_run_again_is_packed_anew(cell: dict[str, Any], old: str, new: str) -> None:
+    """Under the same name of a file: the functions have the names of those before, and often their code."""
+    assert new not in packed_text(cell["kernel"])
+    again = in_a_cell(CELL.replace(old, new))
+    for _ in range(2):
+        assert new in packed_text(again["kernel"])
+        assert new in "".join(pack(again["kernel"]).file_lines)
+
+
+def test_a_helper_that_is_defined_again_is_packed_anew(cell: dict[str, Any]) -> None:
+    """In a cell of its own; the kernel that calls it is the one from before."""
+    x = torch.arange(8.0)
+    assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), 4 * x)
+    helper = CELL.partition("@triton.jit\ndef kernel")[0].replace("value * SCALE", "value - SCALE")
+    cell["helper"] = in_a_cell(helper, "<cell 10>")["helper"]
+    assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), x - 4)
+    linecache.cache.pop("<cell 10>")
+
+
+def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
+    """By one who reloads it, and by one who gives the function that there is its new code."""
+    path = tmp_path / "edited.py"
+
+    def defined(text: str) -> Any:
+        path.write_text(text)
+        namespace: dict[str, Any] = {"__name__": "edited"}
+        exec(compile(text, str(path), "exec", dont_inherit=True), namespace)
+        return namespace["kernel"]
+
+    first = defined(CELL)
+    before = pack(first)
+    assert "+ 1.0" not in before.text
+    moved = "# one line more\n" + CELL.replace("helper(tl.load(x + i))", "helper(tl.load(x + i)) + 1.0")
+    second = defined(moved)
+    after = pack(second)
+    assert "+ 1.0" in after.text
+    assert after.line == before.line + 1
+    first.fn.__code__ = second.fn.__code__
+    assert (pack(first).text, pack(first).line) == (after.text, after.line)
+
+
+def test_a_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find a function's end takes a millisecond, and a launch packs a kernel with all that it calls."""
+    once = pack(helpers_kernel)
+    monkeypatch.setattr(inspect, "getsourcelines", lambda function: pytest.fail(f"{function} is read again"))
+    assert pack(helpers_kernel) == once
+
+
 ANNOTATED = """\
 import triton
 import triton.language as tl

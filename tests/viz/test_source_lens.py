@@ -158,6 +158,14 @@ def test_amd_is_marked_as_compiled_and_not_run(seen: Seen) -> None:
     assert any("gfx942: compiled, not run." in text for text in texts(source_lens(*seen.all)))
 
 
+def test_products_that_wait_for_one_another_are_a_note(seen: Seen) -> None:
+    said = "wgmma is serialized due to ill formed pipeline stage"
+    serialized = replace(seen.compiled["sm_90"], serialized_wgmma="ill formed pipeline stage")
+    widget = SourceLensWidget(seen.trace, {"sm_90": serialized}, seen.source)
+    assert widget.canvas.scene["targets"][0]["notes"] == [said]
+    assert f"sm_90 ({said}): " in "\n".join(widget.facts)
+
+
 def test_the_line_that_moves_most_is_selected_first(seen: Seen) -> None:
     widget = SourceLensWidget(*seen.all)
     assert widget.step == line_of(seen, "b = tl.load")

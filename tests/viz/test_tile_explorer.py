@@ -34,6 +34,7 @@ CHOICES: dict[str, Sequence[Any]] = {
     "num_stages": (2, 3, 4),
     "group": (1, 8),
 }
+SERIALIZED = "wgmma pipeline crossing function boundary at a function call"
 TOO_MUCH = "needs 655360 bytes of shared memory a block, and sm_90 has 232448: use smaller tiles"
 
 
@@ -52,6 +53,7 @@ def compiled(**changes: Any) -> CompiledStep:
         "spills": 0,
         "shared_bytes": 98304,
         "local_bytes": 0,
+        "serialized_wgmma": "",
         "threads": 128,
         "warp_size": 32,
         "instructions": (instruction("HGMMA.64x128x16.F32", "matrix"),) * 8
@@ -116,7 +118,8 @@ def variants(explored: ExploredTile) -> list[ExploredTile]:
     point = explored.points[0]
     own = replace(point, provider="this tile", seconds=1.1 * point.seconds, recorded=False)
     long = TileConfiguration("gfx942", "persistent", True, 256, 256, 256, 16, 6, 32)
-    both = compiled(spills=954, occupancy=replace(compiled().occupancy, limited_by=("registers", "warps")))
+    limits = replace(compiled().occupancy, limited_by=("registers", "warps"))
+    both = compiled(spills=954, occupancy=limits, serialized_wgmma=SERIALIZED)
     return [
         explored,
         unfit(explored),
@@ -143,6 +146,15 @@ def test_what_does_not_fit_is_said_and_nothing_is_predicted(explored: ExploredTi
     assert "0 of 64 warps" in told
     assert "at most" not in told
     assert "wave" not in texts(tile_explorer_figure(unfit(explored)))
+
+
+def test_products_that_wait_for_one_another_are_said(explored: ExploredTile) -> None:
+    assert "serialized" not in describe_tile_explorer(explored)
+    serialized = replace(explored, step=compiled(serialized_wgmma=SERIALIZED))
+    assert f"wgmma serialized: due to {SERIALIZED}" in describe_tile_explorer(serialized)
+    shown = texts(tile_explorer_figure(serialized))
+    assert "wgmma serialized" in shown
+    assert any(text.startswith("due to wgmma pipeline") for text in shown)
 
 
 def test_a_reason_of_many_lines_is_cut(explored: ExploredTile) -> None:

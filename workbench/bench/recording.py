@@ -123,7 +123,7 @@ class Line:
 
     @property
     def problem(self) -> str:
-        """The case in short: "4096^3", "16 x 4096 x 4096", "8192 x 8192, dim 0", "2^28"."""
+        """The case in short: "4096^3", "16 x 4096 x 4096, nt", "8192 x 8192, dim 0", "2^28"."""
         return in_short(self.case)
 
 
@@ -373,7 +373,10 @@ def table(
 
 
 def in_short(case: Mapping[str, Any]) -> str:
-    """A case in few characters: "4096^3", "16 x 4096 x 4096", "8192 x 8192, dim 0", "2^28".
+    """A case in few characters: "4096^3", "16 x 4096 x 4096, nt", "8192 x 8192, dim 0", "2^28".
+
+    What is usual is not named: layout "nn", dim -1. Different cases of one family of `CASE_KEYS`, and so of
+    one operator, have different texts.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: as :func:`check_case`.
@@ -382,10 +385,11 @@ def in_short(case: Mapping[str, Any]) -> str:
     if "layout" in case:
         m, n, k = case["m"], case["n"], case["k"]
         text = f"{m}^3" if m == n == k else f"{m} x {n} x {k}"
-        return f"{case['batch']} x {text}" if "batch" in case else text
+        text = f"{case['batch']} x {text}" if "batch" in case else text
+        return text if case["layout"] == "nn" else f"{text}, {case['layout']}"
     if "rows" in case:
         text = f"{case['rows']} x {case['cols']}"
-        return f"{text}, dim 0" if case["dim"] == 0 else text
+        return text if case["dim"] == -1 else f"{text}, dim {case['dim']}"
     if "shape" in case:
         shape = case["shape"]
         one_power = len(shape) == 1 and shape[0] > 0 and shape[0] & (shape[0] - 1) == 0

@@ -663,7 +663,8 @@ def launch(
             parts, output, chosen[1], float(alpha), float(beta), m, n, problem.batch_sizes,
             of_target.strides, of_output.strides, of_target.batch, of_output.batch, split_stride,
         ),
-        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": chosen[0], "WIDE": is_wide, "OVERLAP": False},
+        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": chosen[0], "WIDE": is_wide,
+         "OVERLAP": False},
     )  # fmt: skip
     return Launch(
         _overlapping(first, second),
@@ -827,13 +828,16 @@ def _powers_of_two(length: int) -> tuple[int, ...]:
     return tuple([1 << bit for bit in reversed(range(length.bit_length())) if length >> bit & 1])
 
 
-# Columns that the smaller of two parts of a tile has at least: of 32 beside 64, Triton 3.6 compiled what came
-# out wrong on an H200.
+# Columns that the smaller of two parts of a tile has at least. Of 32 beside 64, the ptxas of Triton 3.6 makes
+# what reads beyond its shared memory on an H200; without ptxas' optimizations it is right.
 FEWEST_BESIDE = 64
 
 # Tiles of the output from the largest to the smallest; bytes of a tile's row along K.
 TILES = ((128, 256), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (32, 16), (16, 16))
 TILE_ROW_BYTES = 128
+
+# Elements of a tile whose sums, and sums of sums, fit registers where no matrix units multiply (fp32, sm_90).
+MOST_WITHOUT_UNITS = 64 * 128
 
 # Tiles along K that a split has at least, and splits at most.
 FEWEST_TILES, MOST_SPLITS = 4, 32
@@ -848,6 +852,8 @@ def default_tile(m: int, n: int, batch: int, itemsize: int, compute_units: int) 
     block_k = max(TILE_ROW_BYTES // itemsize, 16)
     for tile in TILES:
         rows, cols = (min(size, most) for size, most in zip(tile, longest, strict=True))
+        if itemsize >= 4 and rows * cols > MOST_WITHOUT_UNITS:
+            continue
         if triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch >= compute_units:
             return rows, cols, block_k
     return min(longest[0], 64), min(longest[1], 64), block_k

@@ -33,6 +33,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.launch import kernel_error
+from workbench.lens._assembler import serialized_wgmma, words_kept
 from workbench.lens._instructions import Instruction, from_assembly, from_sass
 from workbench.lens._layouts import tensor_layouts
 from workbench.lens._locations import Home, chains
@@ -41,6 +42,9 @@ from workbench.lens.targets import MOST_THREADS_PER_BLOCK, Occupancy, Target, oc
 from workbench.runtime.source import KernelSource, unpack
 
 MOST_TENSOR_MEMORY_COLUMNS = 512
+
+# PTX ISA, "wgmma.mma_async", target ISA notes: sm_90a, which is what Triton compiles for, and no other.
+WITH_WGMMA = "sm_90"
 
 MOST_KEPT = 128
 _built: dict[tuple[Any, ...], CompiledStep] = {}
@@ -88,7 +92,8 @@ def _compiled(kernel: Any, request: Request, on: Target) -> CompiledStep:
         source = ASTSource(kernel, signature, constants, attributes)
         # Triton's cache on disk knows a kernel by its text. Its line table names files too.
         environment = {**get_cache_invalidating_env_vars(), "source_files": ":".join(files)}
-        binary = triton.compile(source, target=gpu, options=parsed.__dict__, _env_vars=environment)
+        with words_kept():
+            binary = triton.compile(source, target=gpu, options=parsed.__dict__, _env_vars=environment)
         _built[key] = _taken_apart(binary, backend, on, Home(request.kernel.file, request.kernel.line))
     return _built[key]
 
@@ -185,6 +190,7 @@ def _taken_apart(binary: Any, backend: Any, on: Target, home: Home) -> CompiledS
         spills=used.spills,
         shared_bytes=shared,
         local_bytes=used.local_bytes,
+        serialized_wgmma=serialized_wgmma(binary.metadata.assembler_words) if on.name == WITH_WGMMA else None,
         threads=threads,
         warp_size=on.warp_size,
         instructions=instructions,

@@ -36,6 +36,8 @@ class CompiledStep:
         shared_bytes: shared memory (AMD: LDS) of a block, which is a program.
         local_bytes: local memory (AMD: scratch) of a thread: for spills, and for the kernel's own local
             variables, such as the arguments of a print.
+        serialized_wgmma: why the assembler makes products of warp groups (wgmma) wait for one another, in its
+            words; empty where it does not; None where the target has none.
         threads: in a block; warps that the compiler adds to specialize them included.
         warp_size: threads in a warp.
         instructions: in the order of the text.
@@ -53,6 +55,7 @@ class CompiledStep:
     spills: int
     shared_bytes: int
     local_bytes: int
+    serialized_wgmma: str | None
     threads: int
     warp_size: int
     instructions: tuple[Instruction, ...]
@@ -62,8 +65,13 @@ class CompiledStep:
 
     def __repr__(self) -> str:
         stages = ", ".join(self.stages)
-        problem = f"; {self.problem}" if self.problem else ""
-        return f"CompiledStep({self.kernel} for {self.target}: {self.threads} threads; {stages}{problem})"
+        faults = "".join(f"; {fault}" for fault in (self.problem, self.serialization) if fault)
+        return f"CompiledStep({self.kernel} for {self.target}: {self.threads} threads; {stages}{faults})"
+
+    @property
+    def serialization(self) -> str:
+        """That products of warp groups wait for one another, and why; empty where they do not."""
+        return f"wgmma is serialized due to {self.serialized_wgmma}" if self.serialized_wgmma else ""
 
     def count(self, kind: Kind | None = None, bits: int | None = None) -> int:
         """How many instructions there are of a class, and of a width in bits; None for any.

@@ -283,7 +283,7 @@ def _cells(row: Compared) -> list[str]:
         ", ".join(fit.limited_by),
         str(step.widest("global load") or step.widest("asynchronous copy") or ""),
         *(str(step.count(kind)) for kind in KINDS[:-1]),
-        step.problem,
+        "; ".join(filter(None, (step.problem, step.serialization))),
     ]
 
 

@@ -18,10 +18,11 @@ import symtable
 import sys
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import triton
 import triton.language as tl
@@ -107,6 +108,62 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
     name, file = function.__name__, function.__code__.co_filename
     if function in callers:
         raise ArgumentTypeError(name, "it calls itself", "Triton has no recursion: write a loop.")
+    text = _text_of(kernel)
+    around = _surroundings(function)
+    reader = _Reader(name, text.attributes, (*callers, function))
+    return KernelSource(
+        name,
+        file,
+        text.line,
+        text.text,
+        file_lines=() if os.path.exists(file) else tuple(text.of_file),
+        is_constexpr_function=compat.is_constexpr_function(kernel),
+        decorations=tuple(compat.decorations(kernel).items()),
+        future=function.__code__.co_flags & _FUTURE_FLAGS,
+        names=tuple((n, reader.packed((n,), around[n])) for n in text.names if n in around),
+    )
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A function's text and what is read in it. What its names stand for may change from call to call.
+
+    Attributes:
+        code: the function's, when the text was read.
+        of_file: the lines of its file or notebook cell, the same list as long as nobody changes them.
+        line, text: as of a `KernelSource`.
+        names: those that it reads and does not bind, sorted.
+        attributes: those that it reads, each with the names that lead to it.
+    """
+
+    code: types.CodeType
+    of_file: list[str]
+    line: int
+    text: str
+    names: tuple[str, ...]
+    attributes: frozenset[tuple[str, ...]]
+
+
+# Reading one takes a millisecond, and a kernel calls a dozen functions. They are kept by the function itself:
+# one that is defined again is another, even with the name, the file and the code of the first.
+_texts: WeakKeyDictionary[Callable[..., Any], _Text] = WeakKeyDictionary()
+
+
+def _text_of(kernel: Any) -> _Text:
+    function = compat.python_function(kernel)
+    file = function.__code__.co_filename
+    linecache.checkcache(file)
+    of_file = linecache.getlines(file)
+    known = _texts.get(function)
+    if known is None or known.code is not function.__code__ or known.of_file is not of_file:
+        known = _texts[function] = _read(kernel, of_file)
+    return known
+
+
+def _read(kernel: Any, of_file: list[str]) -> _Text:
+    """Raises: ArgumentTypeError: its text cannot be found."""
+    function = compat.python_function(kernel)
+    name, code = function.__name__, function.__code__
     try:
         line = compat.definition_line(kernel)
         lines, first = inspect.getsourcelines(function)
@@ -115,20 +172,8 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
             name, "its source text cannot be found", "Write it in a file or a notebook cell, not in exec()."
         ) from None
     text = textwrap.dedent("".join(lines[line - first :]))
-    around = _surroundings(function)
-    needed = sorted(set(_names_from_around(symtable.symtable(text, file, "exec"))) & around.keys())
-    reader = _Reader(name, _attributes_in(text), (*callers, function))
-    return KernelSource(
-        name,
-        file,
-        line,
-        text,
-        file_lines=() if os.path.exists(file) else tuple(linecache.getlines(file)),
-        is_constexpr_function=compat.is_constexpr_function(kernel),
-        decorations=tuple(compat.decorations(kernel).items()),
-        future=function.__code__.co_flags & _FUTURE_FLAGS,
-        names=tuple((n, reader.packed((n,), around[n])) for n in needed),
-    )
+    names = set(_names_from_around(symtable.symtable(text, code.co_filename, "exec")))
+    return _Text(code, of_file, line, text, tuple(sorted(names)), _attributes_in(text))
 
 
 def _surroundings(function: Any) -> dict[str, Any]:
@@ -145,7 +190,6 @@ def _names_from_around(scope: symtable.SymbolTable) -> Iterator[str]:
         yield from _names_from_around(inner)
 
 
-@lru_cache(maxsize=256)
 def _attributes_in(text: str) -> frozenset[tuple[str, ...]]:
     """The attributes that a text reads, each with the names that lead to it: `a.b.c` is (a, b), (a, b, c)."""
     paths = (_path(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute))

@@ -33,9 +33,9 @@ def prune(
 ) -> Trials:
     """Which candidates could be good on `target`, what each takes there, and why the others cannot.
 
-    Pruned is what does not compile, what spills registers, what asks for more shared memory or threads than
-    a block can have, and what no SM holds even one block of; and what makes the same launch as an earlier
-    candidate.
+    Pruned is what does not compile, what spills registers, what the assembler serializes (products of warp
+    groups that wait for one another), what asks for more shared memory or threads than a block can have, and
+    what no SM holds even one block of; and what makes the same launch as an earlier candidate.
 
         prune(partial(gemm.launch, a, b), [{"num_warps": 4}, {"num_warps": 8}], "sm_90")
 
@@ -107,4 +107,6 @@ def _fault(steps: Sequence[CompiledStep]) -> str:
             return step.problem
         if step.spills:
             return f"{step.kernel} spills {step.spills} registers"
+        if step.serialization:
+            return f"{step.kernel}: {step.serialization}"
     return ""

@@ -23,12 +23,14 @@ class Resources:
     Attributes:
         registers: 32-bit registers of a thread.
         spills: registers that did not suffice, see `lens.CompiledStep`.
+        serialized_wgmma: whether products of warp groups wait for one another in one of them.
         shared_bytes: shared memory of a block.
         blocks: that an SM holds at a time; of several kernels, the least.
     """
 
     registers: int
     spills: int
+    serialized_wgmma: bool
     shared_bytes: int
     blocks: int
 
@@ -38,6 +40,7 @@ class Resources:
         return cls(
             registers=max(step.registers for step in steps),
             spills=max(step.spills for step in steps),
+            serialized_wgmma=any(step.serialized_wgmma for step in steps),
             shared_bytes=max(step.shared_bytes for step in steps),
             blocks=min(step.occupancy.blocks for step in steps),
         )
@@ -173,6 +176,7 @@ def _rate(measurement: Measurement) -> str:
 _COLUMNS: dict[str, Callable[[Trial], str]] = {
     "registers": _resource("registers"),
     "spills": _resource("spills"),
+    "wgmma serialized": lambda trial: "yes" if trial.resources and trial.resources.serialized_wgmma else "",
     "shared bytes": _resource("shared_bytes"),
     "blocks per SM": _resource("blocks"),
     "fate": lambda trial: trial.fate,

@@ -125,6 +125,8 @@ def target_notes(name: str, step: CompiledStep) -> Iterator[str]:
         yield "compiled, not run"
     if step.problem:
         yield step.problem
+    if step.serialization:
+        yield step.serialization
     for stage, reason in step.missing.items():
         yield f"no {stage}: {reason}"
 

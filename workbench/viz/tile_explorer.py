@@ -52,6 +52,7 @@ _PRODUCTS = {
 }
 
 _NO_SPILLS = "none"
+_SERIALIZED = "wgmma serialized"
 
 _Value = int | str | bool
 
@@ -380,11 +381,13 @@ def _rows(explored: ExploredTile) -> list[tuple[str, str]]:
 
 def _compiled_rows(explored: ExploredTile, step: CompiledStep) -> list[tuple[str, str]]:
     unit = _UNITS[explored.on.unit]
+    serialized = [(_SERIALIZED, f"due to {step.serialized_wgmma}")] if step.serialized_wgmma else []
     return [
         ("spills", _spills(step)),
         ("programs", f"{step.occupancy.blocks} at a time on {'an' if unit == 'SM' else 'a'} {unit}"),
         ("limited by", listed(step.occupancy.limited_by)),
         ("products", _products(step)),
+        *serialized,
         ("loads", _loads(step)),
     ]
 
@@ -528,7 +531,7 @@ def _draw_left(page: _Page, explored: ExploredTile) -> None:
         y += _ROW
     y += 6 if explored.step else 0
     for name, value in _rows(explored):
-        is_bad = name == "spills" and value != _NO_SPILLS
+        is_bad = name == _SERIALIZED or (name == "spills" and value != _NO_SPILLS)
         page.write(_EDGE, y, name, palette.muted, _VALUES)
         color, weight = (palette.series[1], "bold") if is_bad else (palette.ink, "normal")
         page.write(_VALUES, y, value, color, _LEFT_END, fontweight=weight)

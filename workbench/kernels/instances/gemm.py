@@ -52,17 +52,18 @@ class Instance:
 
 
 # Fitted, by least squares and then by hand, to tuning runs on an H200 (2026-11-21 and 22, Triton 3.6, fp16,
-# graphs) over 13 shapes, crooked rows over the cubes of 1000, 3000 and 5000. Those runs are not in a recording.
+# graphs) over 13 shapes, crooked rows over the cubes of 1000, 3000 and 5000. None of it is in a recording.
 HOPPER = (
     Instance("persistent_128x256", 128, 256, 128, 8, 3, "persistent", 680, 1700, 1700, 2.3),
     Instance("simple_128x256_deep", 128, 256, 128, 8, 4, "simple", 690, 600, 3200, 1.8),
     Instance("simple_128x256", 128, 256, 128, 8, 3, "simple", 690, 600, 3200, 2.1),
     Instance("persistent_128x128", 128, 128, 128, 4, 5, "persistent", 358, 815, 815, 2.3),
     Instance("persistent_64x256", 64, 256, 128, 4, 4, "persistent", 375, 790, 790, 2.3),
+    Instance("simple_128x128_deep", 128, 128, 128, 4, 5, "simple", 340, 420, 3500, 2.2),
     Instance("simple_128x128", 128, 128, 128, 4, 3, "simple", 345, 420, 1500, 2.2),
     Instance("simple_64x128_deep", 64, 128, 256, 4, 4, "simple", 343, 700, 1500, 2.3),
     Instance("simple_64x128_light", 64, 128, 256, 4, 3, "simple", 420, 100, 1500, 2.3),
-    Instance("simple_64x128", 64, 128, 128, 4, 4, "simple", 197, 400, 450, 2.3),
+    Instance("simple_64x128", 64, 128, 128, 4, 3, "simple", 197, 400, 450, 2.3),
     Instance("simple_64x64", 64, 64, 256, 4, 3, "simple", 320, 60, 60, 2.3),
 )
 
@@ -70,16 +71,16 @@ HOPPER = (
 LAUNCH_NS, SPLIT_NS, SPLIT_BYTES_PER_NS = 2200, 3000, 4000
 MOST_SPLITS = 32
 
-# What no tile exceeds, however many there are: bytes that all units load in a nanosecond (64 x 128 tiles, 1536^3
-# and 3000^3), and FLOPs (8192^3; the clock falls with the power).
+# What no tile exceeds, however many there are: bytes that all units load in a nanosecond (tiles of 64 x 128,
+# 1536^3 and 3000^3), and FLOPs (8192^3; the clock falls with the power).
 LOADED_PER_NS, FLOPS_PER_NS = 12_000, 740_000
 
 # Packing operands first, so that their rows begin at lines: what starting it adds, and bytes read and written
 # in a nanosecond, in the L2 cache and, where operands and copies are more than it holds, in memory.
 PACK_NS, PACK_BYTES_PER_NS, PACK_BYTES_PER_NS_IN_MEMORY = 1000, 6000, 3900
 
-# What a step takes longer where pitches are no multiples of 16 bytes, so that elements are moved one by one (not
-# measured); and where matrix units do not take operands as they lie (tf32, 4096^3, NN).
+# What a step takes longer where pitches are no multiples of 16 bytes, so that elements are moved one by one
+# (not measured); and where matrix units do not take operands as they lie (tf32, 4096^3, NN).
 ONE_BY_ONE, OTHERWISE = 4, 4.9
 
 # Products of few rows, which wait for B: for up to so many rows, tiles of so many columns, of so many bytes
@@ -116,6 +117,7 @@ class Asked:
         itemsize, output_itemsize: bytes of an element.
         is_straight: whether rows of A and B begin at multiples of 128 bytes.
         is_one_by_one: whether rows of A or B begin at multiples of less than 16 bytes.
+        uses_units: whether matrix units multiply; they do not in fp64, and in fp32 unless it is rounded.
         suits_units: whether matrix units take A and B as they lie: of 16 bits always, others along K.
         can_describe: whether A and B can be moved by tensor descriptors.
         packed_bytes: of what packing would read and write; 0 where it cannot be done, or changes nothing.
@@ -131,6 +133,7 @@ class Asked:
     output_itemsize: int
     is_straight: bool
     is_one_by_one: bool
+    uses_units: bool
     suits_units: bool
     can_describe: bool
     packed_bytes: int
@@ -169,6 +172,7 @@ def asked_of(
         output_itemsize=output.element_size(),
         is_straight=all(pitch % ROW_BYTES == 0 for pitch in pitches),
         is_one_by_one=any(pitch % 16 for pitch in pitches),
+        uses_units=uses_units,
         suits_units=itemsize == 2 or not uses_units or (a.stride(-1) == 1 and b.stride(-2) == 1),
         can_describe=can_describe and here.architecture == "sm_90",
         packed_bytes=sum(2 * one.numel() * itemsize for one in copies.values()),
@@ -202,7 +206,9 @@ def choose(asked: Asked) -> dict[str, Any]:
 
 def _fastest(asked: Asked) -> tuple[float, dict[str, Any]]:
     """What promises the least time on Hopper, and what it promises."""
-    fitting = [each for each in HOPPER if _shared_bytes(each, asked) <= asked.shared_memory_bytes]
+    fitting = [
+        each for each in _for_units(HOPPER, asked) if _shared_bytes(each, asked) <= asked.shared_memory_bytes
+    ]
     usable = [each for each in fitting if each.template == "simple" or asked.can_describe]
     ways = [(each, splits) for each in usable for splits in _splits_worth_a_try(each, asked)]
     time, best = min(((predicted_ns(*way, asked), i) for i, way in enumerate(ways)))
@@ -243,6 +249,12 @@ def _steps(instance: Instance, asked: Asked) -> int:
     return -(-asked.k // (instance.row_bytes // asked.itemsize))
 
 
+def _for_units(instances: Sequence[Instance], asked: Asked) -> list[Instance]:
+    """Those whose tiles registers hold: twice where no matrix units multiply, as sums and sums of sums."""
+    most = gemm.MOST_WITHOUT_UNITS
+    return [each for each in instances if asked.uses_units or each.rows * each.cols <= most]
+
+
 def _splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
     """One, and as many as fill the units once and twice; of persistent programs one."""
     if instance.template != "simple":
@@ -252,11 +264,13 @@ def _splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
 
 
 def _shared_bytes(instance: Instance, asked: Asked) -> int:
-    """Of the stages; of one more, where the last step along K is masked and so is no part of the loop; and
-    where loads go on while a tile is stored, of the output's tile."""
+    """Of the stages, and where loads go on while a tile is stored, or none is rounded, of the output's tile.
+
+    A last step along K that is masked is no part of the loop, and has room of its own.
+    """
     is_peeled = not asked.can_describe and asked.k * asked.itemsize % instance.row_bytes != 0
     stages = (instance.num_stages + is_peeled) * (instance.rows + instance.cols) * instance.row_bytes
-    is_beside = instance.template == "persistent" or asked.output_itemsize > asked.itemsize
+    is_beside = instance.template == "persistent" or asked.output_itemsize >= 4
     return stages + is_beside * instance.rows * instance.cols * asked.output_itemsize
 
 
@@ -298,7 +312,7 @@ def _of_few_rows(asked: Asked) -> dict[str, Any]:
 
 def _by_size(instances: Sequence[Instance], asked: Asked) -> dict[str, Any]:
     """The largest tile of which each unit gets one, or a small one, K shared where even that is too few."""
-    for instance in instances:
+    for instance in _for_units(instances, asked):
         if _tiles(instance, asked) >= asked.compute_units:
             return _keywords(instance, asked, 1)
     is_small = min(asked.m, asked.n) < instances[-2].rows

@@ -146,7 +146,13 @@ def multiply(
     sums = accumulators[:0]
     for i in tl.static_range(len(WIDTHS)):
         y = LOAD_B(bs[i], start, col, BLOCK_K, WIDTHS[i], CHECK_K, CHECK_N)
-        sums += (tl.dot(x, y, accumulators[i], input_precision=PRECISION, out_dtype=ACCUMULATOR),)
+        if x.dtype == tl.float32 and PRECISION == "ieee":
+            # Sums of sums: one after the other, a rounding for each element of K would be left in them. (As a
+            # fused multiply-add, which the compiler does not take into the product.)
+            part = tl.dot(x, y, input_precision=PRECISION, out_dtype=ACCUMULATOR)
+            sums += (tl.fma(part, 1.0, accumulators[i]),)
+        else:
+            sums += (tl.dot(x, y, accumulators[i], input_precision=PRECISION, out_dtype=ACCUMULATOR),)
         col += WIDTHS[i]
     return sums
 
