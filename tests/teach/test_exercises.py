@@ -48,6 +48,21 @@ HARMLESS: dict[tuple[str, str], str] = {
         "tl.store(output_pointer + right * columns + left, total.to(tl.float16), mask=inside)",
     ): "the output is fp16 already",
     (
+        "06-1",
+        "tl.store(output_pointer + row * n + col, tl.dot(a, b), mask=(row < m) & (col < n)) -> "
+        "tl.store(output_pointer + row * n + col, tl.dot(a, b).to(tl.float16), mask=(row < m) & (col < n))",
+    ): "the output is fp16 already",
+    (
+        "06-2",
+        "tl.store(output_pointer + row * n + col, total, mask=inside) -> "
+        "tl.store(output_pointer + row * n + col, total.to(tl.float16), mask=inside)",
+    ): "the output is fp16 already",
+    (
+        "06-4",
+        "tl.store(output_pointer + matrix * m * n + row * n + col, total, mask=inside) -> "
+        "tl.store(output_pointer + matrix * m * n + row * n + col, total.to(tl.float16), mask=inside)",
+    ): "the output is fp16 already",
+    (
         "07-4",
         "tl.store(output_pointer + places, tl.maximum(tile, 0), mask=inside) -> "
         "tl.store(output_pointer + places, tl.maximum(tile, 0).to(tl.float16), mask=inside)",
@@ -59,7 +74,7 @@ def defined_after_the_imports(exercise: teach.Exercise, code: str) -> Callable[.
     """The exercise's function as a cell defines it, below a lesson's imports."""
     imports = (
         "import torch, triton\nimport triton.language as tl\n"
-        "from workbench import Launch, lens\nfrom workbench.coords import TileDistributionEncoding\n\n"
+        "from workbench import Launch, Step, lens\nfrom workbench.coords import TileDistributionEncoding\n\n"
     )
     return mutants.build(exercise, imports + code, f"<cell of {exercise.id}>")
 
@@ -197,6 +212,7 @@ def test_exercises_are_found_by_id_and_by_lesson() -> None:
         "00-1", "00-2", "00-3", "01-1", "01-2", "01-3", "02-1", "02-2", "02-3",
         "03-1", "03-2", "03-3", "04-1", "04-2", "04-3",
         "05-1", "05-2", "05-3", "05-4",
+        "06-1", "06-2", "06-3", "06-4",
         "07-1", "07-2", "07-3", "07-4",
     ]  # fmt: skip
     assert [exercise.id for exercise in teach.exercises("02")] == ["02-1", "02-2", "02-3"]

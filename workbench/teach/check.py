@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 import torch
 
-from workbench import compat, runtime
-from workbench.errors import KernelError, OutOfBoundsError, WorkbenchError, WorkerError
+from workbench import compat, lens, runtime
+from workbench.errors import InvalidArgumentError, KernelError, OutOfBoundsError, WorkbenchError, WorkerError
 from workbench.launch import Launch
 from workbench.teach import code, comparison, mutants, newcomer, observation, races, sectors
 from workbench.teach.code import Excess
@@ -122,12 +122,14 @@ class _Answer:
         usage: what the launch used; None for what launches nothing.
         note: what is remarkable about it, in lines to be appended.
         sectors: that its loads and stores touch; empty where there is no budget of them.
+        missed: lines that its reads fetch from memory, by the model; 0 where there is no budget of them.
         code: in what its compiled code is not what was asked for.
     """
 
     usage: Usage | None = None
     note: str = ""
     sectors: tuple[AccessSectors, ...] = ()
+    missed: int = 0
     code: tuple[Excess, ...] = ()
 
 
@@ -169,6 +171,8 @@ def _passing_text(definition: Definition) -> str:
         budget = definition.budget(*definition.cases[0].inputs())
         if budget.sectors is not None:
             agreed += ", in no more sectors than it may"
+        if budget.misses is not None:
+            agreed += ", and no more of them from memory, by the model of the cache, than it may"
         if budget.code:
             targets = " and ".join(asked.target for asked in budget.code)
             agreed += f"; compiled for {targets}, it keeps within its budget"
@@ -256,7 +260,13 @@ def _try_launch(
             "  Both write the same: the result is right, and the work is done twice."
         )
     budget = definition.budget(*case.inputs()) if definition.budget else None
-    return _Answer(usage, note, _sectors(budget, launch, call), _excesses(budget, launch, call))
+    return _Answer(
+        usage,
+        note,
+        _sectors(budget, launch, call),
+        _missed(budget, launch, call),
+        _excesses(budget, launch, call),
+    )
 
 
 def _sectors(budget: Budget | None, launch: Launch, call: str) -> tuple[AccessSectors, ...]:
@@ -265,6 +275,20 @@ def _sectors(budget: Budget | None, launch: Launch, call: str) -> tuple[AccessSe
         return ()
     with _right_but(f"the result of {call} is right, but its sectors cannot be counted."):
         return tuple(sectors.by_access(launch))
+
+
+def _missed(budget: Budget | None, launch: Launch, call: str) -> int:
+    """Lines that the reads of a launch which is right fetch from memory; 0 without a budget of them."""
+    if budget is None or budget.misses is None:
+        return 0
+    with _right_but(f"the result of {call} is right, but its reads cannot be told."):
+        trace, *more = lens.trace(launch)
+        if more:
+            raise InvalidArgumentError("launch", f"it has {len(launch.steps)} steps", "Make it of one.")
+        found = lens.gemm_reads.reads_of(
+            trace, resident=budget.misses.resident, cache_bytes=budget.misses.cache_bytes
+        )
+    return sum(program.reads - program.hits for program in found.programs)
 
 
 def _excesses(budget: Budget | None, launch: Launch, call: str) -> tuple[Excess, ...]:
@@ -603,6 +627,11 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
             f"{access.totals.bits} bits a lane"
             for access in answer.sectors
         ]
+    if budget.misses is not None and answer.missed > budget.misses.lines:
+        excess.append(
+            f"it fetches {answer.missed:,} lines from memory, by the model, where {budget.misses.lines:,} "
+            "would do"
+        )
     if budget.programs is not None and usage.programs != budget.programs:
         excess.append(f"it starts {usage.programs} programs, not {budget.programs}")
     if excess or answer.code:
@@ -617,6 +646,7 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
                 usage.stored_bytes,
                 budget.programs and usage.programs,
                 touched,
+                answer.missed,
                 [each.sign for each in answer.code],
                 usage.result,
             ),

@@ -91,6 +91,21 @@ class Code:
 
 
 @dataclass(frozen=True)
+class Misses:
+    """What the reads of a product may fetch from memory, by the model of `lens.gemm_reads`.
+
+    Attributes:
+        lines: the most that miss the cache, of `lens.gemm_reads.LINE_BYTES` each.
+        resident: programs that run at one time.
+        cache_bytes: what the cache holds.
+    """
+
+    lines: int
+    resident: int
+    cache_bytes: int
+
+
+@dataclass(frozen=True)
 class Budget:
     """What an answer may use of the machine.
 
@@ -100,6 +115,8 @@ class Budget:
         steps: the most kernels that are started.
         sectors: the most sectors of memory that the requests of all loads and stores touch, as
             :mod:`workbench.teach.sectors` counts them; None for any number.
+        misses: what its reads may fetch from memory, for a launch that is one product by one program a tile;
+            None for anything.
         code: what its kernels may become, for each GPU that they are compiled for.
     """
 
@@ -108,6 +125,7 @@ class Budget:
     programs: int | None = None
     steps: int = 1
     sectors: int | None = None
+    misses: Misses | None = None
     code: tuple[Code, ...] = ()
 
 

@@ -7,6 +7,7 @@ from workbench.teach.exercises import (
     lesson_03,
     lesson_04,
     lesson_05,
+    lesson_06,
     lesson_07,
 )
 
@@ -17,5 +18,6 @@ ALL = (
     *lesson_03.EXERCISES,
     *lesson_04.EXERCISES,
     *lesson_05.EXERCISES,
+    *lesson_06.EXERCISES,
     *lesson_07.EXERCISES,
 )
