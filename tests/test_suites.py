@@ -121,6 +121,7 @@ def test_short_products_are_timed_in_graphs_and_small_ones_in_both_modes() -> No
     in_graphs = {shape for shape, of in modes.items() if of == {"cuda_graph"}}
     assert in_graphs == {
         "1536^3", "2048^3", "256 x 4096 x 4096", "4096 x 4096 x 512", "8192 x 8192 x 64", "2048 x 3072 x 768",
+        "3000^3", "384 x 384 x 65536",
     }  # fmt: skip
 
 

@@ -673,7 +673,7 @@ def _rows(op: str, rows: int, cols: int, dtype: str, *more: str, dim: int = -1) 
     """One problem of a row operator, with rungs of its ladder.
 
     In a CUDA graph, since most of them take less time than their launch: events would time the CPU. Of what
-    is larger than the cache, one call leaves nothing for the next.
+    is larger than the cache, one call leaves next to nothing for the next.
     """
     providers = (WORKBENCH, "torch", "torch.compile", *(f"{WORKBENCH}:{rung}" for rung in more))
     return Case(op, dtype, {"rows": rows, "cols": cols, "dim": dim}, providers, "cuda_graph")
@@ -829,8 +829,8 @@ _MATMUL = Suite(
         _product(1000, 1000, 1000, "fp16"),  # no power of two divides it far
     ),
 )
-# Multiplications of a product that is small, and of one that an H200 takes some 50 microseconds for.
-_SMALL, _SHORT = 1024**3, 2048**3
+# Multiplications of a product that is small, and of one that an H200 takes some 100 microseconds for.
+_SMALL, _SHORT = 1024**3, 3000**3
 _SKINNY = tuple((rows, 4096, 4096) for rows in (1, 16, 64, 256))  # as a decoder's, by the size of its batch
 # All layouts and dtypes are measured on these: from small to large, square and not.
 _EVERY_WAY = (

@@ -281,6 +281,29 @@ def test_products_do_not_wait_for_one_another(layout: str, tile: Sequence[int], 
     assert waits < products
 
 
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_rows_and_the_rest(data: st.DataObject) -> None:
+    """Rows that are not asked for stay as they are; with the rest, all are made."""
+    m, n, k = (data.draw(st.sampled_from([2, 17, 33, 64]), label=name) for name in "mnk")
+    end = data.draw(st.integers(1, m - 1), label="end")
+    first = data.draw(st.integers(0, end - 1), label="first")
+    descriptors = data.draw(st.booleans(), label="descriptors")
+    a, b = whole(m, k, dtype=torch.float16), whole(k, n, dtype=torch.float16, seed=1)
+    want = (a.double() @ b.double()).float()
+    output = torch.full((m, n), float("nan"))
+    gemm.launch(a, b, output=output, tile=SMALL, rows=(first, end), descriptors=descriptors).run()
+    assert torch.equal(output[first:end], want[first:end])
+    assert output[:first].isnan().all()
+    assert output[end:].isnan().all()
+    addend = whole(n, seed=2)
+    one = gemm.launch(
+        a, b, output=output, addend=addend, alpha=2.0, tile=SMALL, rows=(0, end), rest={"tile": (32, 16, 32)},
+        descriptors=descriptors, pack=data.draw(st.sampled_from([False, True, ("a",), ("b",)]), label="pack"),
+    )  # fmt: skip
+    assert torch.equal(one.run()[0], 2 * want + addend)
+
+
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_packed_first(data: st.DataObject) -> None:
@@ -349,6 +372,11 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"tile": (16, 16, 8)}, InvalidArgumentError, r"tile\[2\]: got 8"),
         ((A, B), {"tile": (48, 16, 16)}, InvalidArgumentError, r"tile\[0\]"),
         ((A, B), {"tile": (16, 40, 16)}, InvalidArgumentError, r"tile\[1\]: got 40"),
+        ((A, B), {"rows": (0, 9)}, InvalidArgumentError, r"rows: got \(0, 9\)"),
+        ((A, B), {"rows": 3}, ArgumentTypeError, "rows: got 3"),
+        ((A, B), {"rows": (0, 1), "template": "persistent"}, InvalidArgumentError, "rows: got"),
+        ((A, B), {"rest": {"tile": (16, 16, 16)}}, InvalidArgumentError, "rest: got"),
+        ((A, B), {"pack": ["c"]}, UnknownNameError, "pack"),
         ((A, B), {"tile": (16, 96, 16)}, InvalidArgumentError, r"tile\[1\]: got 96"),
         ((A, B), {"splits": 0}, InvalidArgumentError, "splits"),
         ((A, B), {"tile": (16, 192, 16), "template": "stream-k"}, InvalidArgumentError, "tile: got"),

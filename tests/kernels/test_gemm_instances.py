@@ -74,29 +74,48 @@ def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
 def test_rows_that_begin_beside_lines_count_twice() -> None:
     a, b, c = (torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3))
     asked = instances.asked_of(a, b, c, here=H200)
-    straight = dataclasses.replace(asked, is_straight=True)
-    assert not asked.is_straight
+    straight = dataclasses.replace(asked, a=instances.Laid())
+    assert not asked.a.is_straight
     with pytest.raises(InvalidArgumentError, match="was not measured"):
         instances.predicted_ns(instances.OTHERS["sm_80"][0], 1, asked)
-    for instance in instances.HOPPER:
-        assert instances.predicted_ns(instance, 1, asked) >= instances.predicted_ns(instance, 1, straight)
+    times = [
+        [instances.predicted_ns(instance, 1, each) for instance in instances.HOPPER]
+        for each in (straight, asked)
+    ]
+    assert all(one <= other for one, other in zip(*times, strict=True))
+    assert times[0] != times[1]
+
+
+def test_rows_that_fill_no_wave_are_made_apart() -> None:
+    """Of 24 x 12 tiles 264 fill two waves of 132 units; what is left over does not wait for a third."""
+    found = chosen(3000, 3000, 3000)
+    assert (found["rows"], found["tile"]) == ((0, 22 * 128), (128, 256, 64))
+    rows, cols, _ = found["rest"]["tile"]
+    assert rows * cols < 128 * 256
+    a, b = (torch.randint(-2, 3, (300, 64)).half(), torch.randint(-2, 3, (64, 48)).half())
+    few = dataclasses.replace(H200, compute_units=2)
+    asked = instances.asked_of(a, b, torch.empty(300, 48, dtype=torch.float16), here=few)
+    way = instances._with_a_rest(instances.HOPPER[2], instances.HOPPER[2:], asked)
+    assert way is not None
+    one = gemm.launch(a, b, compute_units=2, **way[1])
+    assert torch.equal(one.run()[0].float(), a.float() @ b.float())
 
 
 @pytest.mark.parametrize(
-    ("size", "dtype", "precision", "is_packed"),
+    ("size", "dtype", "precision", "packed"),
     [
-        (4096, torch.float16, "ieee", False),
-        (1000, torch.float16, "ieee", True),
-        (3000, torch.float16, "ieee", False),  # copying takes longer than it saves
-        (2999, torch.float16, "ieee", True),
-        (4096, torch.float32, "tf32", True),  # B's neighbors are not along K
-        (4096, torch.float32, "ieee", False),  # no matrix units
+        (4096, torch.float16, "ieee", ()),
+        (1000, torch.float16, "ieee", ("a", "b")),
+        (3000, torch.float16, "ieee", ("b",)),  # of which a tile has more; copying both takes too long
+        (2999, torch.float16, "ieee", ("a", "b")),
+        (4096, torch.float32, "tf32", ("b",)),  # B's neighbors are not along K
+        (4096, torch.float32, "ieee", ()),  # no matrix units
     ],
 )
-def test_what_is_packed_first(size: int, dtype: torch.dtype, precision: str, is_packed: bool) -> None:
+def test_what_is_packed_first(size: int, dtype: torch.dtype, precision: str, packed: tuple[str, ...]) -> None:
     a, b, c = (torch.empty(size, size, dtype=dtype, device="meta") for _ in range(3))
     found = instances.choose(instances.asked_of(a, b, c, precision, H200))
-    assert found.get("pack", False) == is_packed
+    assert found.get("pack", ()) == packed
 
 
 @pytest.mark.parametrize(
@@ -127,7 +146,9 @@ def test_a_last_step_that_is_masked_has_room_of_its_own(dtype: torch.dtype) -> N
     """It is no part of the pipelined loop: its tiles of A and B come on top of the stages'."""
     a, b = (torch.empty(1001, 1001, dtype=dtype) for _ in range(2))
     output = torch.empty(1001, 1001, dtype=gemm.result_dtype(dtype))
-    asked = dataclasses.replace(instances.asked_of(a, b, output, here=H200), packed_bytes=0)
+    asked = instances.asked_of(a, b, output, here=H200)
+    as_it_is = [dataclasses.replace(each, packed_bytes=0) for each in (asked.a, asked.b)]
+    asked = dataclasses.replace(asked, a=as_it_is[0], b=as_it_is[1])
     one = gemm.launch(a, b, output=output, compute_units=H200.compute_units, **instances.choose(asked))
     for step in compile(one, "sm_90"):
         assert not step.problem

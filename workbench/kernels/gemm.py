@@ -54,8 +54,8 @@ def gemm_kernel(
     # pointers, or of A, B and the output tensor descriptors, of B and the output one for each of WIDTHS; the
     # epilogue's own arguments
     a, b, b_beside, output, output_beside, extra, alpha: "fp64", beta: "fp64",
-    # sizes: of each product (m, n, k); of the batch's dimensions
-    sizes, batch_sizes,
+    # sizes: of each product (m, n, k); the first row to be made; sizes of the batch's dimensions
+    sizes, first_row, batch_sizes,
     # strides in elements, of A, B and the output: of rows and columns; of the batch's dimensions; of splits
     strides, batch_strides, split_stride,
     # meta-parameters: the tile, and the parts of its columns, powers of two; how tiles are numbered; programs
@@ -72,9 +72,9 @@ def gemm_kernel(
     overlap.begin(OVERLAP)
     one_tile(
         tl.program_id(0), a, of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS), extra,
-        alpha, beta, sizes, batch_sizes, strides, batch_strides, split_stride, BLOCK_M, BLOCK_N, BLOCK_K,
-        WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS,
-        CHECKS, DIVISORS, WIDE,
+        alpha, beta, sizes, first_row, batch_sizes, strides, batch_strides, split_stride, BLOCK_M, BLOCK_N,
+        BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B,
+        DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def gemm_persistent_kernel(
         tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE
     ):
         one_tile(
-            number, a, bs, outputs, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
+            number, a, bs, outputs, extra, alpha, beta, sizes, 0, batch_sizes, strides, batch_strides,
             split_stride, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE,
             ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
@@ -127,7 +127,7 @@ def gemm_stream_kernel(
     program, programs = tl.program_id(0), tl.num_programs(0)
     for number in range(program, alone, programs):
         one_tile(
-            number, a, bs, outputs, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides,
+            number, a, bs, outputs, extra, alpha, beta, sizes, 0, batch_sizes, strides, batch_strides,
             0, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, 1, False, EPILOGUE, ACCUMULATOR,
             PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
@@ -138,7 +138,7 @@ def gemm_stream_kernel(
         first = begin % steps
         last = min(first + end - begin, steps)
         batch, row, col, tiles_of_it = part_of_tile(
-            alone + begin // steps, first, last, a, bs, sizes, batch_sizes, strides, batch_strides,
+            alone + begin // steps, first, last, a, bs, sizes, 0, batch_sizes, strides, batch_strides,
             BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B,
             DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
@@ -172,7 +172,7 @@ def sum_of_stream_kernel(
     share = tl.cdiv((tiles - alone) * steps, programs)
     first, last = shared * steps // share, (shared * steps + steps - 1) // share
     if first < last:
-        batch, row, col = place_of_tile(alone + shared, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
+        batch, row, col = place_of_tile(alone + shared, sizes, 0, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
         outputs = of_parts(output, output, WIDTHS)
         totals = outputs[:0]
         begin = tl.cast(0, tl.int64)
@@ -209,7 +209,8 @@ def inside_of_tile(first, ROWS: tl.constexpr, COLS: tl.constexpr, PITCH: tl.cons
 @triton.jit
 def one_tile(
     # its number, split and batch included; and as in gemm_kernel
-    number, a, bs, outputs, extra, alpha, beta, sizes, batch_sizes, strides, batch_strides, split_stride,
+    number, a, bs, outputs, extra, alpha, beta, sizes, first_row, batch_sizes, strides, batch_strides,
+    split_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
@@ -219,11 +220,11 @@ def one_tile(
     """One tile of the output, or a split's share of one."""
     steps = tl.cdiv(sizes[2], BLOCK_K)
     share = tl.cdiv(steps, SPLITS)
-    tiles = tl.cdiv(sizes[0], BLOCK_M) * tl.cdiv(sizes[1], BLOCK_N)
+    tiles = tl.cdiv(sizes[0] - first_row, BLOCK_M) * tl.cdiv(sizes[1], BLOCK_N)
     split = number // tiles % SPLITS
     tile = number // (tiles * SPLITS) * tiles + number % tiles
     batch, row, col, accumulators = part_of_tile(
-        tile, split * share, min(split * share + share, steps), a, bs, sizes, batch_sizes, strides,
+        tile, split * share, min(split * share + share, steps), a, bs, sizes, first_row, batch_sizes, strides,
         batch_strides, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, ACCUMULATOR, PRECISION, LOAD_A,
         LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
@@ -248,7 +249,7 @@ def one_tile(
 @triton.jit
 def part_of_tile(
     # the tile's number, batch included; first and last step along K; and as in gemm_kernel
-    number, begin, end, a, bs, sizes, batch_sizes, strides, batch_strides,
+    number, begin, end, a, bs, sizes, first_row, batch_sizes, strides, batch_strides,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
@@ -258,7 +259,7 @@ def part_of_tile(
     m, n, k = transfer.multiples_of(sizes, DIVISORS)
     a_strides = transfer.multiples_of(strides[0], DIVISORS, 3)
     b_strides = transfer.multiples_of(strides[1], DIVISORS, 5)
-    batch, row, col = place_of_tile(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
+    batch, row, col = place_of_tile(number, sizes, first_row, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
     if WIDE:
         k = tl.cast(k, tl.int64)
     accumulators = gemm.mainloop(
@@ -272,14 +273,14 @@ def part_of_tile(
 
 @triton.jit
 def place_of_tile(
-    number, sizes, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ORDER: tl.constexpr, GROUP: tl.constexpr,
-    WIDE: tl.constexpr,
+    number, sizes, first_row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ORDER: tl.constexpr,
+    GROUP: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Batch, first row and first column of tile `number`."""
-    rows, cols = tl.cdiv(sizes[0], BLOCK_M), tl.cdiv(sizes[1], BLOCK_N)
+    """Batch, first row and first column of tile `number` of those from `first_row` on."""
+    rows, cols = tl.cdiv(sizes[0] - first_row, BLOCK_M), tl.cdiv(sizes[1], BLOCK_N)
     batch = number // (rows * cols)
     tile_row, tile_col = ORDER(number % (rows * cols), rows, cols, GROUP)
-    row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
+    row, col = first_row + tile_row * BLOCK_M, tile_col * BLOCK_N
     if WIDE:
         batch, row, col = tl.cast(batch, tl.int64), tl.cast(row, tl.int64), tl.cast(col, tl.int64)
     return batch, row, col
@@ -488,7 +489,9 @@ def launch(
     flatten: bool | None = None,
     specialize: bool = False,
     descriptors: bool = False,
-    pack: bool = False,
+    pack: bool | Sequence[str] = False,
+    rows: tuple[int, int] | None = None,
+    rest: Mapping[str, Any] | None = None,
     num_warps: int | None = None,
     num_stages: int = 3,
     compute_units: int | None = None,
@@ -521,8 +524,12 @@ def launch(
         specialize: of persistent programs, whether the compiler gives loads, products and stores to warps of
             their own.
         descriptors: move what :func:`descriptor_of` has one for by tensor descriptors (on Hopper, TMA).
-        pack: first copy A and B, as far as :func:`packed` would have them lie otherwise. Matrices only, no
-            batches.
+        pack: first copy A and B, or the ones named, as far as :func:`packed` would have them lie otherwise.
+            Matrices only, no batches.
+        rows: of the output, the first to be made and the one behind the last; None for all. Of matrices, by
+            the template "simple", without splits.
+        rest: what differs in a second launch, for the rows behind those: tile, warps, stages. So most of the
+            output can be made in whole waves of large tiles, and what is left over in small ones.
         num_warps: None for one to each 4096 elements of the output's tile, 4 to 8. num_stages: of the loop.
         compute_units: of the device to plan for; None for this one.
 
@@ -558,36 +565,54 @@ def launch(
     if output.numel() == 0:
         return Launch((), (output,), work=work)
     if pack and (a.dim(), b.dim()) != (2, 2):
-        raise InvalidArgumentError("pack", "got True for a batch", "Give two matrices, or pack=False.")
-    if pack and a.shape[-1] and (copies := packed(a, b)):
-        beside = [copies.get("a", a), copies.get("b", b)]
-        product = launch(
-            *beside, output=output, addend=addend, alpha=alpha, beta=beta, tile=tile,
-            launch_order=launch_order, group=group, splits=splits, atomic=atomic, precision=precision,
-            template=template, programs=programs, flatten=flatten, specialize=specialize,
-            descriptors=descriptors, num_warps=num_warps, num_stages=num_stages, compute_units=compute_units,
-        )  # fmt: skip
+        raise InvalidArgumentError("pack", f"got {pack} for a batch", "Give two matrices, or pack=False.")
+    alike: dict[str, Any] = {
+        "output": output, "addend": addend, "alpha": alpha, "beta": beta, "launch_order": launch_order,
+        "group": group, "atomic": atomic, "precision": precision, "descriptors": descriptors,
+        "compute_units": compute_units,
+    }  # fmt: skip
+    chosen_here: dict[str, Any] = {
+        "tile": tile, "splits": splits, "template": template, "programs": programs, "flatten": flatten,
+        "specialize": specialize, "rows": rows, "num_warps": num_warps, "num_stages": num_stages,
+    }  # fmt: skip
+    if pack and a.shape[-1] and (copies := _copies(a, b, pack)):
+        beside = copies.get("a", a), copies.get("b", b)
+        product = launch(beside[0], beside[1], **alike, **chosen_here, rest=rest)
         first = _pack({"a": a, "b": b}, copies)
         return replace(
             product, steps=_overlapping(first, *product.steps), work=work,
             workspaces=(*copies.values(), *product.workspaces),
         )  # fmt: skip
-    m, n, k = *output.shape[-2:], a.shape[-1]
+    first_row, end_row = _checked_rows(rows, output, template, splits)
+    if rest is not None:
+        if end_row == output.shape[-2] or a.dim() != 2:
+            given = f"got {dict(rest)}, and rows {rows}"
+            raise InvalidArgumentError("rest", given, "Leave rows of a matrix for it, or give None.")
+        above = launch(a, b, **alike, **chosen_here)
+        below = launch(a, b, **alike, **{**chosen_here, **rest, "rows": (end_row, output.shape[-2])})
+        return Launch(_overlapping(*above.steps, *below.steps), (output,), work=work)
+    m, n, k = end_row, output.shape[-1], a.shape[-1]
     units = (
         device.current().compute_units
         if compute_units is None
         else check_positive("compute_units", compute_units)
     )
-    batch = output.numel() // (m * n)
-    chosen_tile = default_tile(m, n, batch, a.element_size(), units) if tile is None else _checked_tile(tile)
+    batch, height = output.numel() // (output.shape[-2] * n), m - first_row
+    chosen_tile = (
+        default_tile(height, n, batch, a.element_size(), units) if tile is None else _checked_tile(tile)
+    )
     block_m, block_n, block_k = chosen_tile
     tiles_k = triton.cdiv(k, block_k)
     if splits is None:
-        splits = 1 if template == "stream-k" else default_splits(m, n, k, batch, chosen_tile, units)
+        splits = (
+            1
+            if template == "stream-k" or rows is not None
+            else default_splits(m, n, k, batch, chosen_tile, units)
+        )
     splits = min(check_positive("splits", splits), max(tiles_k, 1))
     splits = triton.cdiv(tiles_k, triton.cdiv(tiles_k, splits)) if splits > 1 else 1  # none is idle
     accumulator, kept_as = ACCUMULATORS.get(a.dtype, (tl.float32, torch.float32))
-    tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * batch
+    tiles = triton.cdiv(height, block_m) * triton.cdiv(n, block_n) * batch
     started = units if programs is None else check_positive("programs", programs)
     if template == "simple" or not k:  # of nothing along K there is nothing to share
         template, started = "simple", tiles * splits
@@ -596,7 +621,7 @@ def launch(
     kept = 0 if splits == 1 else 1 if atomic else splits
     parts = torch.empty((kept, *shape), dtype=kept_as, device=a.device)
     others = ([] if expanded is None else [expanded]) + ([parts[0]] if kept else [])
-    problem = problem_of(a, b, output, *others)
+    problem = problem_of(a, b, output, *others)._replace(m=m)
     of_a, of_b, of_output, *of_others = problem.matrices
     chosen: tuple[Any, tuple[Any, ...]] = (epilogue.keep, ())
     if addend is not None:
@@ -609,7 +634,8 @@ def launch(
         _descriptors(tensor, shapes) if descriptors and batch == 1 else None
         for tensor, shapes in zip((a, b, output), blocks, strict=True)
     ]
-    if kept or (found[2] and found[2][0].is_transposed):
+    hangs_over_rest = m < output.shape[-2] and height % block_m
+    if kept or hangs_over_rest or (found[2] and found[2][0].is_transposed):
         found[2] = None
     of_a_alone, of_parts_of_b, of_parts_of_output = (
         [one.descriptor for one in many] if many else [tensor] * len(shapes)
@@ -634,7 +660,9 @@ def launch(
         "LOAD_A": _loader(found[0]), "LOAD_B": _loader(found[1]),
         "DESCRIPTORS": tuple([bool(many) for many in found]),
         # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
-        "CHECKS": (m % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not all(found[:2]))),
+        "CHECKS": (
+            height % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not all(found[:2])),
+        ),
         "num_warps": check_power_of_two(
             "num_warps", min(max(block_m * block_n // 4096, 4), 8) if num_warps is None else num_warps
         ),
@@ -651,7 +679,8 @@ def launch(
         meta |= {"FLATTEN": len(widths) == 1 if flatten is None else flatten, "SPECIALIZE": specialize}
         first = Step(gemm_persistent_kernel, (started,), (*arguments, tiles * splits), meta)
     else:
-        first = Step(gemm_kernel, (started,), arguments, meta)
+        from_row = (*arguments[: len(sources) + 4], first_row, *arguments[len(sources) + 4 :])
+        first = Step(gemm_kernel, (started,), from_row, meta)
     if not kept:
         return Launch((first,), (output,), work=work)
     rows, cols = (
@@ -700,6 +729,32 @@ def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
         strides = (pitch, 1) if wanted == 1 else (1, pitch)
         found[name] = torch.empty_strided(matrix.shape, strides, dtype=matrix.dtype, device=matrix.device)
     return found
+
+
+def _copies(a: torch.Tensor, b: torch.Tensor, pack: bool | Sequence[str]) -> dict[str, torch.Tensor]:
+    """Room for the copies that `pack` of :func:`launch` asks for."""
+    names = ("a", "b") if isinstance(pack, bool) else tuple(pack)
+    for name in names:
+        check_name("pack", name, ("a", "b"))
+    return {name: room for name, room in packed(a, b).items() if name in names}
+
+
+def _checked_rows(
+    rows: tuple[int, int] | None, output: torch.Tensor, template: str, splits: int | None
+) -> tuple[int, int]:
+    """The first row that is made, and the one behind the last."""
+    if rows is None:
+        return 0, output.shape[-2]
+    if output.dim() != 2 or template != "simple" or splits not in (None, 1):
+        raise InvalidArgumentError(
+            "rows", f"got {rows} for {output.dim()} dimensions, {template}, splits {splits}",
+            "Give two matrices, template 'simple' and one split; or None.",
+        )  # fmt: skip
+    if not (isinstance(rows, tuple) and len(rows) == 2 and all(type(row) is int for row in rows)):
+        raise ArgumentTypeError("rows", f"got {rows!r}", "Give two integers, such as (0, 128).")
+    if not 0 <= rows[0] < rows[1] <= output.shape[0]:
+        raise InvalidArgumentError("rows", f"got {rows}", f"Give a range within (0, {output.shape[0]}).")
+    return rows
 
 
 def _pack(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.Tensor]) -> Step:

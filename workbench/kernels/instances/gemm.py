@@ -7,8 +7,10 @@ other devices there are instances too, without times: taken is the largest tile 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -19,8 +21,8 @@ from workbench.device import Device
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import gemm
 
-# Bytes of a tile's row along K: what TMA's widest swizzle spans, one line of the L2 cache.
-ROW_BYTES = 128
+# Bytes of a line of the L2 cache, which is also what TMA's widest swizzle spans.
+LINE_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,6 @@ class Instance:
         num_warps, num_stages, template: as `gemm.launch` takes them.
         step_ns: how long a unit takes for one step along K of one tile, in nanoseconds; None if not measured.
         first_ns, next_ns: what a unit's first tile takes beside its steps, and each one after it.
-        crooked_ns: how long a unit takes for one row of a tile of A or B, where rows are no whole lines of
-            the L2 cache: what a step takes at least then.
     """
 
     name: str
@@ -48,32 +48,35 @@ class Instance:
     step_ns: float | None = None
     first_ns: float = 0
     next_ns: float = 0
-    crooked_ns: float = 0
 
 
 # Fitted, by least squares and then by hand, to tuning runs on an H200 (2026-11-21 and 22, Triton 3.6, fp16,
-# graphs) over 13 shapes, crooked rows over the cubes of 1000, 3000 and 5000. None of it is in a recording.
+# graphs) over 13 shapes. Those runs are not in a recording.
 HOPPER = (
-    Instance("persistent_128x256", 128, 256, 128, 8, 3, "persistent", 680, 1700, 1700, 2.3),
-    Instance("simple_128x256_deep", 128, 256, 128, 8, 4, "simple", 690, 600, 3200, 1.8),
-    Instance("simple_128x256", 128, 256, 128, 8, 3, "simple", 690, 600, 3200, 2.1),
-    Instance("persistent_128x128", 128, 128, 128, 4, 5, "persistent", 358, 815, 815, 2.3),
-    Instance("persistent_64x256", 64, 256, 128, 4, 4, "persistent", 375, 790, 790, 2.3),
-    Instance("simple_128x128_deep", 128, 128, 128, 4, 5, "simple", 340, 420, 3500, 2.2),
-    Instance("simple_128x128", 128, 128, 128, 4, 3, "simple", 345, 420, 1500, 2.2),
-    Instance("simple_64x128_deep", 64, 128, 256, 4, 4, "simple", 343, 700, 1500, 2.3),
-    Instance("simple_64x128_light", 64, 128, 256, 4, 3, "simple", 420, 100, 1500, 2.3),
-    Instance("simple_64x128", 64, 128, 128, 4, 3, "simple", 197, 400, 450, 2.3),
-    Instance("simple_64x64", 64, 64, 256, 4, 3, "simple", 320, 60, 60, 2.3),
+    Instance("persistent_128x256", 128, 256, 128, 8, 3, "persistent", 680, 1700, 1700),
+    Instance("simple_128x256_deep", 128, 256, 128, 8, 4, "simple", 690, 600, 3200),
+    Instance("simple_128x256", 128, 256, 128, 8, 3, "simple", 690, 600, 3200),
+    Instance("persistent_128x128", 128, 128, 128, 4, 5, "persistent", 358, 815, 815),
+    Instance("persistent_64x256", 64, 256, 128, 4, 4, "persistent", 375, 790, 790),
+    Instance("simple_128x128_deep", 128, 128, 128, 4, 5, "simple", 340, 420, 3500),
+    Instance("simple_128x128", 128, 128, 128, 4, 3, "simple", 345, 420, 1500),
+    Instance("simple_64x128_deep", 64, 128, 256, 4, 4, "simple", 343, 700, 1500),
+    Instance("simple_64x128_light", 64, 128, 256, 4, 3, "simple", 420, 100, 1500),
+    Instance("simple_64x128", 64, 128, 128, 4, 3, "simple", 197, 400, 450),
+    Instance("simple_64x64", 64, 64, 256, 4, 3, "simple", 320, 60, 60),
 )
 
 # A launch; what leaving parts of splits and adding them up takes beside their bytes, and those.
 LAUNCH_NS, SPLIT_NS, SPLIT_BYTES_PER_NS = 2200, 3000, 4000
 MOST_SPLITS = 32
 
-# What no tile exceeds, however many there are: bytes that all units load in a nanosecond (tiles of 64 x 128,
-# 1536^3 and 3000^3), and FLOPs (8192^3; the clock falls with the power).
-LOADED_PER_NS, FLOPS_PER_NS = 12_000, 740_000
+# What no tile exceeds, however many there are: lines of the L2 cache that all units load in a nanosecond
+# (eight tiles, 1000^3 to 5000^3), what one takes in a unit, and FLOPs (8192^3, where the clock is low). A row
+# of a tile is a line along K, and two where rows do not begin at lines.
+LINES_PER_NS, LINE_NS, FLOPS_PER_NS = 105, 0.89, 740_000
+
+# What a second launch for the rest of the rows has to gain, as a share of the time, before it is made.
+WORTH_A_REST = 0.08
 
 # Packing operands first, so that their rows begin at lines: what starting it adds, and bytes read and written
 # in a nanosecond, in the L2 cache and, where operands and copies are more than it holds, in memory.
@@ -108,6 +111,25 @@ OTHERS: Mapping[str, Sequence[Instance]] = {
 
 
 @dataclass(frozen=True)
+class Laid:
+    """How A or B lies in memory, as far as the choice depends on it.
+
+    Attributes:
+        is_straight: whether its rows, or columns where those are contiguous, begin at multiples of 128 bytes.
+        is_one_by_one: whether they begin at multiples of less than 16 bytes.
+        suits_units: whether matrix units take it so: of 16 bits always, others with neighbors along K.
+        can_describe: whether a tensor descriptor can move it.
+        packed_bytes: what packing it would read and write; 0 where it cannot be done, or changes nothing.
+    """
+
+    is_straight: bool = True
+    is_one_by_one: bool = False
+    suits_units: bool = True
+    can_describe: bool = True
+    packed_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Asked:
     """A product, as far as the choice depends on it.
 
@@ -115,12 +137,8 @@ class Asked:
         m, n, k: of each product.
         batch: how many.
         itemsize, output_itemsize: bytes of an element.
-        is_straight: whether rows of A and B begin at multiples of 128 bytes.
-        is_one_by_one: whether rows of A or B begin at multiples of less than 16 bytes.
+        a, b: how they lie.
         uses_units: whether matrix units multiply; they do not in fp64, and in fp32 unless it is rounded.
-        suits_units: whether matrix units take A and B as they lie: of 16 bits always, others along K.
-        can_describe: whether A and B can be moved by tensor descriptors.
-        packed_bytes: of what packing would read and write; 0 where it cannot be done, or changes nothing.
         compute_units, l2_bytes, shared_memory_bytes: of the device; of its L2 cache; of one unit.
         architecture: such as "sm_90".
     """
@@ -131,16 +149,30 @@ class Asked:
     batch: int
     itemsize: int
     output_itemsize: int
-    is_straight: bool
-    is_one_by_one: bool
+    a: Laid
+    b: Laid
     uses_units: bool
-    suits_units: bool
-    can_describe: bool
-    packed_bytes: int
     compute_units: int
     l2_bytes: int
     shared_memory_bytes: int
     architecture: str
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether elements of A or B are moved one by one."""
+        return self.a.is_one_by_one or self.b.is_one_by_one
+
+    @property
+    def suits_units(self) -> bool:
+        """Whether matrix units, where any multiply, take A and B as they lie."""
+        return not self.uses_units or (self.a.suits_units and self.b.suits_units)
+
+    @property
+    def can_describe(self) -> bool:
+        """Whether A and B can be moved by tensor descriptors."""
+        return (
+            self.architecture == "sm_90" and self.batch == 1 and self.a.can_describe and self.b.can_describe
+        )
 
 
 def asked_of(
@@ -157,29 +189,34 @@ def asked_of(
         here: the device to choose for; None for this one.
     """
     here = device.current() if here is None else here
-    m, n, k, itemsize = *output.shape[-2:], a.shape[-1], a.element_size()
-    batch = output.numel() // max(m * n, 1)
-    can_describe = batch == 1 and all(gemm.descriptor_of(t, (16, 16)) is not None for t in (a, b))
-    pitches = [max(t.stride()[-2:]) * itemsize for t in (a, b)]
+    m, n, k = *output.shape[-2:], a.shape[-1]
     uses_units = a.dtype not in (torch.float32, torch.float64) or precision == "tf32"
     copies = gemm.packed(a, b) if a.dim() == b.dim() == 2 and uses_units else {}
     return Asked(
         m=m,
         n=n,
         k=k,
-        batch=batch,
-        itemsize=itemsize,
+        batch=output.numel() // max(m * n, 1),
+        itemsize=a.element_size(),
         output_itemsize=output.element_size(),
-        is_straight=all(pitch % ROW_BYTES == 0 for pitch in pitches),
-        is_one_by_one=any(pitch % 16 for pitch in pitches),
+        a=_laid(a, -1, copies.get("a")),
+        b=_laid(b, -2, copies.get("b")),
         uses_units=uses_units,
-        suits_units=itemsize == 2 or not uses_units or (a.stride(-1) == 1 and b.stride(-2) == 1),
-        can_describe=can_describe and here.architecture == "sm_90",
-        packed_bytes=sum(2 * one.numel() * itemsize for one in copies.values()),
         compute_units=here.compute_units,
         l2_bytes=here.l2_bytes,
         shared_memory_bytes=here.shared_memory_bytes,
         architecture=here.architecture,
+    )
+
+
+def _laid(matrix: torch.Tensor, along_k: int, copy: torch.Tensor | None) -> Laid:
+    pitch = max(matrix.stride()[-2:]) * matrix.element_size()
+    return Laid(
+        is_straight=pitch % LINE_BYTES == 0,
+        is_one_by_one=pitch % 16 != 0,
+        suits_units=matrix.element_size() == 2 or matrix.stride(along_k) == 1,
+        can_describe=gemm.descriptor_of(matrix, (16, 16)) is not None,
+        packed_bytes=0 if copy is None else 2 * copy.numel() * matrix.element_size(),
     )
 
 
@@ -194,14 +231,21 @@ def choose(asked: Asked) -> dict[str, Any]:
         return _by_size(OTHERS.get(asked.architecture, OTHERS["sm_80"]), asked)
     if min(asked.m, asked.n) == asked.m <= FEW_ROWS[-1][0] and asked.batch == 1:
         return _of_few_rows(asked)
-    found = _fastest(asked)
-    if not asked.packed_bytes:
-        return found[1]
-    straight = replace(asked, is_straight=True, is_one_by_one=False, suits_units=True, can_describe=True)
-    packed = _fastest(straight)
-    fits = asked.packed_bytes <= asked.l2_bytes
-    packing = PACK_NS + asked.packed_bytes / (PACK_BYTES_PER_NS if fits else PACK_BYTES_PER_NS_IN_MEMORY)
-    return packed[1] | {"pack": True} if packed[0] + packing < found[0] else found[1]
+    ways: list[tuple[float, int, dict[str, Any]]] = []
+    for names in ((), ("b",), ("a",), ("a", "b")):
+        moved = [each.packed_bytes for name, each in (("a", asked.a), ("b", asked.b)) if name in names]
+        if all(moved):
+            a, b = (Laid() if name in names else each for name, each in (("a", asked.a), ("b", asked.b)))
+            time, found = _fastest(replace(asked, a=a, b=b))
+            found |= {"pack": names} if names else {}
+            ways.append((time + _packing_ns(sum(moved), asked), len(ways), found))
+    return min(ways)[2]
+
+
+def _packing_ns(bytes_moved: int, asked: Asked) -> float:
+    fits = bytes_moved <= asked.l2_bytes
+    rate = PACK_BYTES_PER_NS if fits else PACK_BYTES_PER_NS_IN_MEMORY
+    return PACK_NS + bytes_moved / rate if bytes_moved else 0.0
 
 
 def _fastest(asked: Asked) -> tuple[float, dict[str, Any]]:
@@ -213,7 +257,33 @@ def _fastest(asked: Asked) -> tuple[float, dict[str, Any]]:
     ways = [(each, splits) for each in usable for splits in _splits_worth_a_try(each, asked)]
     time, best = min(((predicted_ns(*way, asked), i) for i, way in enumerate(ways)))
     instance, splits = ways[best]
-    return time, _keywords(instance, asked, splits)
+    whole = _keywords(instance, asked, splits)
+    alone = [each for each in usable if each.template == "simple"]
+    apart = min(
+        (one for each in alone if (one := _with_a_rest(each, alone, asked)) is not None),
+        key=itemgetter(0),
+        default=(math.inf, whole),
+    )
+    return apart if apart[0] < (1 - WORTH_A_REST) * time else (time, whole)
+
+
+def _with_a_rest(
+    instance: Instance, others: Sequence[Instance], asked: Asked
+) -> tuple[float, dict[str, Any]] | None:
+    """As many rows by this instance as fill whole waves, the rest by whichever is fastest for it."""
+    across = triton.cdiv(asked.n, instance.cols)
+    rows = _tiles(instance, asked) // asked.compute_units * asked.compute_units // across * instance.rows
+    if asked.batch > 1 or not 0 < rows < asked.m:
+        return None
+    above, below = replace(asked, m=rows), replace(asked, m=asked.m - rows)
+    time, i = min((predicted_ns(each, 1, below), i) for i, each in enumerate(others))
+    rest = {
+        name: value
+        for name, value in _keywords(others[i], below, 1).items()
+        if name in ("tile", "num_warps", "num_stages")
+    }
+    found = _keywords(instance, above, 1) | {"rows": (0, rows), "rest": rest}
+    return predicted_ns(instance, 1, above) + time, found
 
 
 def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
@@ -226,15 +296,13 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
         raise InvalidArgumentError("instance", f"{instance.name} was not measured", "Give one of HOPPER.")
     tiles, steps = _tiles(instance, asked), _steps(instance, asked)
     rounds = -(-tiles * splits // asked.compute_units)
-    step = instance.step_ns
-    if not asked.is_straight:
-        rows = (instance.rows + instance.cols) * instance.row_bytes / ROW_BYTES
-        step = max(step, rows * instance.crooked_ns)
-    step *= (ONE_BY_ONE if asked.is_one_by_one else 1) * (1 if asked.suits_units else OTHERWISE)
+    a_lines, b_lines = (1 if each.is_straight else 2 for each in (asked.a, asked.b))
+    lines = (instance.rows * a_lines + instance.cols * b_lines) * instance.row_bytes / LINE_BYTES
+    step = max(instance.step_ns, lines * LINE_NS) * (ONE_BY_ONE if asked.is_one_by_one else 1)
+    step *= 1 if asked.suits_units else OTHERWISE
     time = rounds * -(-steps // splits) * step + instance.first_ns + (rounds - 1) * instance.next_ns
-    loaded = tiles * steps * (instance.rows + instance.cols) * instance.row_bytes
     work = 2 * asked.batch * asked.m * asked.n * asked.k * (asked.itemsize / 2)
-    time = LAUNCH_NS + max(time, loaded / LOADED_PER_NS, work / FLOPS_PER_NS)
+    time = LAUNCH_NS + max(time, tiles * steps * lines / LINES_PER_NS, work / FLOPS_PER_NS)
     if splits > 1:
         time += SPLIT_NS + 2 * splits * asked.batch * asked.m * asked.n * 4 / SPLIT_BYTES_PER_NS
     return time
