@@ -92,7 +92,9 @@ most_tiles.reveal(
 # {{recording device=nvidia-h200 op=matmul dtype=fp16 m=4096 n=4096 k=4096 layout=nn mode=events provider=cuBLAS show=TFLOP/s}}.
 #
 # What the rungs reach on that product was recorded too. `gained` reveals how many times
-# as fast one of them is as another, by their times in one run.
+# as fast one of them is as another, by their median times in one run. A time is not one
+# number but a range: the clock falls with the power, and memory has other guests. Where
+# the ranges of two rungs overlap, the run has not told them apart, and `gained` says so.
 
 # %%
 here = device.current()
@@ -118,6 +120,11 @@ def gained(prediction, rung, over, because):
     if not set(names) <= {line.provider for line in recorded}:
         print(f"{rung} over {over}: not recorded yet. `make gpu` records it on a GPU.")
         return
+    mine, other = (
+        next(line for line in recorded if line.provider == name) for name in names
+    )
+    if mine.p20_ms <= other.p80_ms and other.p20_ms <= mine.p80_ms:
+        because = "not told apart: the middle 60 % of their times overlap."
     ratio = round(recording.ratio(recorded, *names), 2)
     prediction.reveal(ratio, because=because, tolerance=0.1)
 
@@ -126,9 +133,9 @@ def gained(prediction, rung, over, because):
 # ## Rung 6: a launch order
 #
 # Lesson 05 ended with tiles of 64 × 64, one a program, numbered row by row. Each program
-# loads a byte for every 32 FLOPs, which is far below what memory can feed. But programs
-# that run at one time can share: what one of them has brought into the L2 cache, the
-# others find there. How much they share depends on *which* tiles they make.
+# loads a byte for every 32 FLOPs: far more bytes than memory can bring while matrix units
+# work. But programs that run at one time can share: what one of them has brought into the
+# L2 cache, the others find there. How much they share depends on *which* tiles they make.
 #
 # **Predict.** 64 programs run at one time. As a row of tiles, they need for each step
 # along K one tile of A and 64 of B. As a block of 8 × 8 tiles, how many times fewer do
@@ -302,8 +309,8 @@ viz.GemmMapWidget(
 
 # %% [markdown]
 # **Predict** what that is worth on the H200, for 4096 × 4096 × 4096 with tiles of
-# 64 × 64 and groups of 8: how many times as fast as rung 5 is rung 6? (1 is no gain. A and
-# B have 67 MB together, and the H200's L2 cache holds 60 MB: not all, but most of it.)
+# 64 × 64 and groups of 8: how many times as fast as rung 5 is rung 6? (1 is no gain. A
+# unit runs up to seven of these programs at one time.)
 
 # %%
 order_gain = teach.predict("grouped over ragged, in speed", guess=None, unit="times")
@@ -313,10 +320,33 @@ gained(
     order_gain,
     "grouped",
     "ragged",
-    "a step waits for loads either way, and now they come from nearer by.",
+    "programs that run at one time share more of what they read.",
 )
 
 # %% [markdown]
+# Were you disappointed? Count before you climb. In the model eight programs ran, as many
+# as a row has tiles. On the H200 it is 7 · 132 = 924 at a time, and a row of 4096 has 64
+# tiles: row by row, those that run are a block already.
+
+
+# %%
+def tiles_needed(side, group, running=7 * 132):
+    """Tiles of A and B that the first programs need for a step, of side × side tiles."""
+    places = [order.grouped.fn(number, side, side, group) for number in range(running)]
+    return sum(len(set(numbers)) for numbers in zip(*places, strict=True))
+
+
+for size in (4096, 8192, 16384):
+    by_group = {group: tiles_needed(size // 64, group) for group in (1, 8, 32)}
+    print(f"{size:6,}³:", ", ".join(f"groups of {g}: {n}" for g, n in by_group.items()))
+
+# %% [markdown]
+# At 4096³ groups of 8 cannot help these tiles: they need as many as rows do. Groups of 32
+# would need fewer, and a larger product has more to win. (That is counted, not measured:
+# no recorded run has other sizes or groups of this rung. It also leaves out that A and B
+# have 67 MB together, most of which an H200's cache holds, whatever the order.) And a
+# step of these rungs waits for its loads *wherever* they come from. That is next.
+#
 # ## Rung 7: larger tiles, loaded ahead
 #
 # Rung 6 waits. A step loads two tiles, waits until they are there, multiplies them, and
@@ -387,20 +417,22 @@ enough_stages.reveal(6, because="(5 + 1) / 6 = 1.")
 #
 # Now the pleasant part: **the kernel is the same**. Not one line of it changes. Triton
 # finds the loads in a loop and moves them `num_stages - 1` steps ahead, if told so. What
-# the compiler made of it, with one stage and with more:
+# the compiler made of rung 6, of one stage, and of rung 7, of three:
 
 # %%
 LARGE = (128, 256, 64)
 square = torch.zeros(4096, 4096, dtype=torch.float16, device=here.torch_device)
-own_launches = {}
-for stages in (1, 3):
-    launch = grouped(square, square, LARGE, num_warps=8, num_stages=stages)
-    own_launches["pipelined"] = launch
-    (step,) = lens.compile(launch, "sm_90")
+staged = {
+    "grouped": grouped(square, square, (64, 64, 64), num_warps=4),
+    "pipelined": grouped(square, square, LARGE, num_warps=8, num_stages=3),
+}
+own_launches = dict(staged)
+outcomes = lens.compile_all(list(staged.values()), "sm_90")
+for name, (step,) in zip(staged, outcomes, strict=True):
     width = step.widest("asynchronous copy") or step.widest("global load")
     way = "past the registers" if step.count("asynchronous copy") else "by registers"
     fits = "fits" if not step.problem else "does not fit"
-    print(f"{stages} stage(s): loads {width} bits a lane, {way}; an H200: {fits}")
+    print(f"{name:9s}: loads {width} bits a lane, {way}; an H200: {fits}")
 
 # %% [markdown]
 # With stages, loads are *asynchronous copies*: they go from memory to shared memory
@@ -433,7 +465,7 @@ gained(
     "pipelined",
     "grouped",
     "loads and products overlap, and for each of its sums the larger tile loads three "
-    "eighths as much.",
+    "eighths as much. (Which of the two gave how much, the run does not say.)",
 )
 
 # %% [markdown]
@@ -460,9 +492,9 @@ print(f"arithmetic leaves {len(candidates)} of them")
 tried = [
     {"tile": tile, "num_warps": warps, "num_stages": stages}
     for tile, warps, stages in (
-        ((128, 256, 64), 8, 3),
+        ((64, 128, 64), 4, 3),
+        ((64, 128, 64), 4, 10),
         ((128, 256, 64), 4, 3),
-        ((128, 256, 64), 8, 5),
     )
 ]
 output = output_of(square, square)
@@ -609,8 +641,9 @@ of_parts.reveal(
 )
 
 # %% [markdown]
-# So on a product whose tiles fill the GPU by themselves, split-K only costs. **Predict**
-# how much, with 4 splits on 4096 × 4096 × 4096: how many times as fast as rung 7?
+# So on a product whose tiles fill the GPU by themselves, split-K only costs: four parts of
+# 67 MB go out to memory, and come back. **Predict** how much, for 4096 × 4096 × 4096: how
+# many times as fast as rung 7?
 
 # %%
 split_gain = teach.predict("split_k over pipelined, in speed", guess=None, unit="times")
@@ -620,12 +653,35 @@ gained(
     split_gain,
     "split_k",
     "pipelined",
-    "waves were full already, and the parts have to move.",
+    "waves were full already, and 268 MB of parts are written and read again.",
 )
 
 # %% [markdown]
 # A rung that loses here is no mistake: it is for another product. Where K is long and
-# tiles are few it fills the GPU; the table at the end has 384 × 384 × 65536.
+# tiles are few, as in 384 × 384 × 65536, one program would make all 1,024 steps of a tile.
+# What a step takes we know from rung 7, whose time is that of 4 waves of 64 steps:
+
+# %% tags=["nbval-ignore-output"]
+microseconds = {line.provider: 1000 * line.median_ms for line in recorded}
+deep_lines = recording.select(
+    recording.shipped("nvidia-h200"),
+    op="matmul",
+    dtype="fp16",
+    mode="events",
+    case={"m": 384, "n": 384, "k": 65536, "layout": "nn"},
+)
+deep_own = [line for line in deep_lines if line.provider == "workbench"]
+if deep_own and "workbench:pipelined" in microseconds:
+    alone = 1024 * microseconds["workbench:pipelined"] / (4 * 64)
+    print(f"one program a tile: about {alone:.0f} µs (estimated)")
+    run = recording.latest_run(deep_own)[0].run
+    for line in recording.select(deep_lines, run=run):
+        if line.provider in ("workbench", "cuBLAS", "cuBLASLt"):
+            print(f"{line.provider}: {1000 * line.median_ms:.0f} µs (recorded)")
+
+# %% [markdown]
+# `workbench` is `ops.matmul`, which splits K here. The parts pay for themselves many times
+# over; and still one of the vendor's libraries does it faster, and the other one slower.
 #
 # ## Waves that are nearly full, and Stream-K
 #
@@ -745,10 +801,17 @@ gained(
     loop_gain,
     "persistent",
     "pipelined",
-    "a tile lasts 64 steps, beside which the start of a program is short.",
+    "programs start once, not once a tile.",
 )
 
 # %% [markdown]
+# So little was to be expected: a tile lasts 64 steps, beside which the start of a program
+# is short. And the loop has a price. Its kernel needs more registers than that of rung 7
+# (the table at the end has both), and which program makes which tile is settled in
+# advance, while the GPU would give the next tile to the unit that is free first. (That is
+# reasoned; no run takes the two apart.) We keep the loop, because the next two rungs
+# need it.
+#
 # ## Rung 10: one instruction loads a tile
 #
 # To load a tile of A, 256 threads compute addresses, and ask for 16 bytes each, again and
@@ -819,17 +882,19 @@ def descriptors(a, b, tile=(16, 16, 16), programs=3, group=8, **options):
 
 
 # %%
-compiled = {}
-for rung in (persistent, descriptors):
-    launch = rung(square, square, LARGE, programs=132, num_warps=8, num_stages=3)
-    own_launches[rung.__name__] = launch
-    (compiled[rung],) = lens.compile(launch, "sm_90")
-    in_bulk = "cp.async.bulk.tensor" in compiled[rung].stages["ptx"]
-    print(f"{rung.__name__:12s} tiles move in bulk: {in_bulk}")
-print(
-    "fewer registers a thread:",
-    compiled[descriptors].registers < compiled[persistent].registers,
+looping = {
+    rung.__name__: rung(square, square, LARGE, programs=132, num_warps=8, num_stages=3)
+    for rung in (persistent, descriptors)
+}
+own_launches |= looping
+with_pointers, with_descriptors = (
+    step for (step,) in lens.compile_all(list(looping.values()), "sm_90")
 )
+for step in (with_pointers, with_descriptors):
+    in_bulk = "cp.async.bulk.tensor" in step.stages["ptx"]
+    print(f"{step.kernel:18s} tiles move in bulk: {in_bulk}")
+fewer_registers = with_descriptors.registers < with_pointers.registers
+print("fewer registers a thread:", fewer_registers)
 
 # %% [markdown]
 # What TMA asks for: neighbors in a row lie side by side, and rows begin at multiples of
@@ -898,8 +963,9 @@ share.reveal(
 )
 
 # %% [markdown]
-# The shorter K is, the more it gains. This rung is **the shipped kernel**. Around the
-# loop over tiles stands the promise, `flatten`, and a tile itself is in `one_tile`:
+# That is the most it can gain; the shorter K is, the more. This rung is **the shipped
+# kernel**. Around the loop over tiles stands the promise, `flatten`, and a tile itself is
+# in `one_tile`:
 
 # %%
 print(inspect.getsource(gemm.gemm_persistent_kernel.fn))
@@ -928,6 +994,33 @@ gained(
 )
 
 # %% [markdown]
+# How near can two times be and still differ? Time the same kernel twice. On this product
+# `ops.matmul` takes the very kernel of rung 11, with the same tile, warps, stages and
+# groups, and the run has both:
+
+# %% tags=["nbval-ignore-output"]
+twice = [
+    microseconds[name]
+    for name in ("workbench", "workbench:flattened")
+    if name in microseconds
+]
+if len(twice) == 2:
+    apart = 100 * (max(twice) / min(twice) - 1)
+    print(f"the same kernel, timed twice in one run: {apart:.1f} % apart")
+    near = [
+        name.removeprefix("workbench:")
+        for name, time in microseconds.items()
+        if name.startswith("workbench:") and time < 1.1 * min(twice)
+    ]
+    print("rungs less than 10 % from it:", ", ".join(near))
+
+# %% [markdown]
+# So what rungs 9 to 11 change *here* is about as large as what one kernel gains over
+# itself: rung 7 has reached the vendor's speed but for a few percent. Waves are nearly
+# full, tiles are long, rows begin at lines. What hides the ends of tiles should count
+# where a tile is short: 8192 × 8192 × 64, in the second table below, has one step a tile.
+# (The table has the share of the vendor's speed; the rungs were not timed there.)
+#
 # ## Rows that begin off a line
 #
 # So far 4096. A matrix of 1000 columns in fp16 has rows of 2,000 bytes, a multiple of 16:
@@ -954,8 +1047,8 @@ lines_a_row.reveal(
 print(f"with rows of 2,048 bytes: {lines_of(2048):g}")
 
 # %% [markdown]
-# Nearly twice as many lines for the same bytes: a step waits for the cache, whatever the
-# tile. Two ways out. Make matrices with padded rows, where they are made. Or **pack**
+# Nearly twice as many lines for the same bytes, and the cache hands out only so many lines
+# in a nanosecond. Two ways out. Make matrices with padded rows, where they are made. Or **pack**
 # them: copy A and B once to rows that begin at lines, and multiply the copies. The copy
 # moves $2 \cdot 2 (mk + kn)$ bytes, the product saves lines in every one of its steps;
 # so it pays for large matrices.
@@ -1107,9 +1200,11 @@ for name in ("workbench", "cuBLAS", "cuBLASLt"):
 Markdown("\n".join(f"| {' | '.join(row)} |" for row in table))
 
 # %% [markdown]
-# And the shipped kernel on other products in fp16, beside the better one of the vendor's
-# two libraries. What was timed in a CUDA graph says so: a product that is small takes
-# less time than its launch.
+# And what `ops.matmul` does with other products in fp16, beside the better one of the
+# vendor's two libraries. A small product takes less time than its launch, so it is timed
+# in a CUDA graph, which launches without Python; the line below the table says what
+# happens where Python launches each. A note says what of a product is awkward, counted for
+# tiles of 128 × 256 and not measured.
 
 # %% tags=["nbval-ignore-output"]
 shipped_lines = [
@@ -1129,20 +1224,43 @@ latest = recording.select(shipped_lines, run=own[0].run) if own else []
 rows = {}
 for line in latest:
     rows.setdefault((line.problem, line.mode), {})[line.provider] = line
-text = "Not recorded yet: `make gpu` records it on a machine with a GPU."
-if rows:
-    head = ["problem", "timed by", "workbench, TFLOP/s", "vendor, TFLOP/s", "share"]
-    table = [head, ["---"] * len(head)]
-    for (problem, mode), by in rows.items():
-        if "workbench" not in by or len(by) < 2:
-            continue
-        mine = by.pop("workbench")
-        best = min(by.values(), key=lambda line: line.median_ms)
-        share = 100 * best.median_ms / mine.median_ms
-        speeds = [f"{mine.tflops:.3g}", f"{best.tflops:.3g}", f"{share:.3g} %"]
-        table.append([problem, mode.replace("_", " "), *speeds])
-    text = "\n".join(f"| {' | '.join(row)} |" for row in table)
-Markdown(text)
+in_graph = {problem for problem, mode in rows if mode == "cuda_graph"}
+
+
+def noteworthy(case):
+    """What of a product is awkward, by this lesson's arithmetic."""
+    notes = []
+    if case["n"] * 2 % 128 or case["k"] * 2 % 128:
+        notes.append("rows off lines")
+    if case["m"] <= 64:
+        notes.append("few rows")
+    elif lens.waves.Waves(case["m"], case["n"], (128, 256)).efficiency < 0.8:
+        notes.append("waves not full")
+    if case["k"] <= 64:
+        notes.append("one step a tile")
+    return ", ".join(notes)
+
+
+head = ["problem", "timed by", "workbench, TFLOP/s", "vendor, TFLOP/s", "share", "note"]
+table, launched = [head, ["---"] * len(head)], []
+for (problem, mode), by in rows.items():
+    if "workbench" not in by or len(by) < 2:
+        continue
+    mine = by.pop("workbench")
+    best = min(by.values(), key=lambda line: line.median_ms)
+    share = 100 * best.median_ms / mine.median_ms
+    if mode == "events" and problem in in_graph:
+        launched.append(share)
+        continue
+    speeds = [f"{mine.tflops:.3g}", f"{best.tflops:.3g}", f"{share:.3g} %"]
+    table.append([problem, mode.replace("_", " "), *speeds, noteworthy(mine.case)])
+text = "\n".join(f"| {' | '.join(row)} |" for row in table)
+if launched:
+    text += (
+        f"\n\nLaunched from Python, {len(launched)} of these reach "
+        f"{min(launched):.0f} to {max(launched):.0f} % of the vendor."
+    )
+Markdown(text if rows else "Not recorded yet: `make gpu` records it on a GPU.")
 
 # %% [markdown]
 # How does `ops.matmul` know which rung a product wants? By the formula at the top. For
@@ -1152,11 +1270,17 @@ Markdown(text)
 # not; the least of these is taken. That costs a few microseconds, once for each shape.
 # <!-- unmeasured: an order of magnitude -->
 #
-# **What remains**, where a share is below 100 %: the vendor's library has far more
+# **What remains.** Every low share has a note, though not every note has a low share: a
+# smaller tile, or splits, may be all that a product needs. *Rows off lines*: packing costs
+# a pass over A and B, and where they are not packed every step asks the cache for nearly
+# twice the lines. *Waves not full*: of a handful of tiles none may come out even, and a
+# smaller one loads more for its sums. *Few tiles and a long K* have both: parts
+# to add up, and loads that no other program shares. The vendor's library has far more
 # instances than a handful, and on Hopper they divide the work, so that some warps do
 # nothing but load and others nothing but multiply. Triton can arrange that too
-# (`warp_specialize`), where it compiles correctly. And the formula errs where two
-# instances are close. (That is reasoned: the table says how much is missing, not why.)
+# (`warp_specialize`), where it compiles correctly. (All that is reasoned: the table says
+# how much is missing, not why.) And a launch from Python takes several times as long as
+# such a small product: lesson 13 is about that.
 #
 # ## Your turn
 #
@@ -1313,13 +1437,14 @@ teach.exercise("06-4").check(batched)
 #
 # - Waves × steps × time of a step, and what a tile begins and ends with: each rung
 #   shortens one of them, and helps only products that lose time there.
-# - A launch order changes not what is loaded but where it is found.
+# - A launch order changes not what is loaded but where it is found. Where the programs
+#   that run at one time are a block already, it changes nothing.
+# - Time the same kernel twice before you believe a few percent.
 # - Stages hide loads behind products; what they cost is shared memory.
 # - Prune by arithmetic and by the compiler, and time what is left.
 # - A sum can be cut along K, to fill a GPU; parts that are added in a fixed order give
 #   the same bits at every run.
-# - Rows that begin at lines, and tiles that come out even, are worth more than most
-#   tricks.
+# - Past rung 7, straight rows and full waves are worth more than the last rungs.
 #
 # **Next:** [07, inside the compiler](07_inside_the_compiler.ipynb) reads what became of
 # such kernels, instruction by instruction. Back to

@@ -6,7 +6,7 @@
 # - a matrix product of forty lines, and follow one of them from Triton to the machine
 #   code of NVIDIA and of AMD;
 # - a map of who holds what: for each element of a tile the warp, the lane and the
-#   register, and why shared memory is *swizzled*;
+#   register, and why shared memory is *swizzled*; the shipped product, read like that;
 # - a proof that a tile distribution of AMD's Composable Kernel (CK) and a layout of
 #   Triton are the same thing.
 #
@@ -18,11 +18,15 @@
 # clock finds; asking the clock is for a later one.
 
 # %%
-from workbench import Launch, Work, lens, look, runtime, teach, viz
+from workbench import Launch, Work, device, lens, look, runtime, teach, viz
 from workbench.coords import TileDistributionEncoding
+from workbench.kernels import gemm
+from workbench.kernels.instances import gemm as instances
 
 import inspect
+import math
 import re
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import torch
@@ -360,7 +364,15 @@ def matrix_instructions(step):
     return ", ".join(sorted(names))
 
 
-by_warps = {w: lens.compile(launch, "sm_90", num_warps=w)[0] for w in (1, 2, 4, 8)}
+def compile_each(launches):
+    """By the same keys, what each launch becomes on sm_90; several are compiled at a time."""
+    outcomes = lens.compile_all(list(launches.values()), "sm_90")
+    return {key: step for key, (step,) in zip(launches, outcomes, strict=True)}
+
+
+by_warps = compile_each(
+    {w: product(a, b, num_warps=w, num_stages=3) for w in (1, 2, 4, 8)}
+)
 is_old = matrix_instructions(by_warps[2]).startswith("HMMA")
 two_warps.reveal(
     "HMMA, as on the A100" if is_old else "HGMMA",
@@ -372,9 +384,9 @@ for warps, step in by_warps.items():
 
 # %%
 tiles = [(32, 32), (64, 64), (64, 128), (128, 128), (128, 256)]
-by_tile = {
-    (m, n): lens.compile(launch, "sm_90", BLOCK_M=m, BLOCK_N=n)[0] for m, n in tiles
-}
+by_tile = compile_each(
+    {(m, n): product(a, b, m, n, num_warps=4, num_stages=3) for m, n in tiles}
+)
 for (m, n), step in by_tile.items():
     sums = m * n // 128
     fits = "spills" if step.spills else "fits"
@@ -540,6 +552,137 @@ viz.Picture(viz.figure_png(viz.layout_map(mfma)), viz.describe_layout_map(mfma))
 # *Figure: the 32 × 32 result of one matrix instruction of CDNA3: a lane holds runs of
 # four columns in one row, lanes go down the rows, and lanes 32 to 63 have the next four
 # columns.*
+#
+# ## The product that ships
+#
+# Now the same for what `ops.matmul` runs: the GEMM of lessons [05](05_tile_gemm.ipynb) and
+# [06](06_fast_gemm.ipynb). It has no single tile. For each problem and each GPU it chooses
+# an *instance*: a tile, warps, stages, and a template of the kernel. So "the same kernel on another GPU" means another choice, not only
+# another compiler. Here is what it chooses for two fp16 matrices of 4096 × 4096. (Times are
+# behind the choice for the H200. Those for the A100 and the MI300X are **not measured**.)
+
+# %%
+full = torch.empty(4096, 4096, dtype=torch.float16)
+shipped = {}
+for name in ("sm_90", "sm_80", "gfx942"):
+    limits = lens.targets.target(name)
+    gpu = replace(
+        device.current(),
+        architecture=name,
+        compute_units=limits.sms,
+        l2_bytes=limits.l2_bytes,
+        shared_memory_bytes=limits.most_shared_per_block,
+    )
+    choice = instances.choose(instances.asked_of(full, full, full, here=gpu))
+    shipped[name] = gemm.launch(
+        full, full, output=full, compute_units=limits.sms, **choice
+    )
+    tile = " × ".join(map(str, choice["tile"]))
+    print(
+        f"{name:7s} {choice['template']:10s} tile {tile:14s} "
+        f"{choice['num_warps']} warps, {choice['num_stages']} stages, "
+        f"descriptors: {'yes' if choice['descriptors'] else 'no'}"
+    )
+
+# %% [markdown]
+# On the H200 there are three stages of 128 × 64 elements of A and 64 × 256 of B. And since
+# the next tile's loads begin before this one is stored, 128 × 256 elements of the output
+# lie beside them. How much shared memory is that?
+
+# %%
+of_shared = teach.predict(
+    "Shared memory of the shipped product on the H200", guess=None, unit="KiB"
+)
+
+# %%
+rows = [lens.compare(one, (name,)).rows[0] for name, one in shipped.items()]
+hopper, ampere, cdna3 = (row.step for row in rows)
+of_shared.reveal(
+    hopper.shared_bytes // 1024,
+    because="3 · (128 · 64 + 64 · 256) + 128 · 256 elements of two bytes.",
+)
+
+# %% [markdown]
+# That is nearly all that a multiprocessor has, so it holds one program, whose 8 warps are
+# an eighth of what it could hold. The occupancy looks poor and is meant to be: what the
+# matrix units wait for is hidden by stages that are loaded ahead, not by other programs.
+# Beside it, the forty lines of this lesson:
+
+# %% tags=["nbval-ignore-output", "compiler"]
+type(comparison)((comparison.rows[1], *rows))
+
+# %%
+for row in rows:
+    step = row.step
+    tensor_copy = any(each.opcode.startswith("UTMALDG") for each in step.instructions)
+    bits = step.widest("asynchronous copy") or step.widest("global load")
+    way = "tiles, by descriptors" if tensor_copy else f"{bits} bits a lane"
+    print(
+        f"{row.label:7s} {matrix_instructions(step):22s} loads {way}; "
+        f"spills: {'yes' if step.spills else 'no'}"
+    )
+
+# %% [markdown]
+# On `sm_90` a single thread asks for a whole tile (`UTMALDG`, of the **tensor memory
+# accelerator**, TMA): there are no addresses to compute, no masks, and no lanes to load
+# anything, so that the tile of $A$ has no blocked layout any more. It goes straight to
+# shared memory, in the swizzled form from which `HGMMA` reads. And that instruction now
+# makes 256 columns at once, not 64. On the A100 the same source copies 128 bits a lane; on
+# CDNA3, where no descriptors and no asynchronous copies are used, lanes load to registers.
+#
+# Where the operands lie, and who holds the sums:
+
+# %%
+tile_a = find_layout(hopper, operation="ttg.local_alloc", shape=(3, 128, 64))
+tile_b = find_layout(hopper, operation="ttg.local_alloc", shape=(3, 64, 256))
+for name, tensor in (("A", tile_a), ("B", tile_b)):
+    swizzle = re.search(r"swizzlingByteWidth = \d+", tensor.layout).group()
+    print(f"{name}, {tensor.shape[0]} stages: {tensor.name}, {swizzle}")
+sums = find_layout(hopper, operation="ttng.warp_group_dot")
+sums_layout = lens.layout.of(sums.layout, sums.shape, target="sm_90")
+print(
+    f"sums: {sums_layout.warps} warps, {sums_layout.lanes} lanes, "
+    f"{sums_layout.registers} registers"
+)
+for element in ((5, 3), (5, 11), (21, 3)):
+    print("sum", element, "is in", *sums_layout.holders(*element))
+
+# %% [markdown]
+# It is the picture of the A100 again, over and over: a lane's next pair is 8 columns to the
+# right, 32 times to the end of a row of 256, and each warp has 16 rows for itself. Half of
+# the 255 registers that a thread may have are sums.
+
+# %%
+limits = [lens.targets.target(name) for name in shipped]
+held = [
+    math.prod(one.steps[0].meta[f"BLOCK_{side}"] for side in "MN") / row.step.threads
+    for one, row in zip(shipped.values(), rows, strict=True)
+]
+with viz.figure_style() as palette:
+    _, panels = plt.subplots(1, 2, figsize=(8, 3.2))
+    names = list(shipped)
+    panels[0].bar(names, [row.step.registers for row in rows], label="all")
+    panels[0].bar(names, held, width=0.4, label="sums alone")
+    panels[1].bar(names, [row.step.shared_bytes / 1024 for row in rows], label="used")
+    most = (
+        [limit.most_registers_per_thread for limit in limits],
+        [limit.most_shared_per_block / 1024 for limit in limits],
+    )
+    for panel, heights in zip(panels, most, strict=True):
+        outline = {"fill": False, "edgecolor": palette.ink, "linestyle": "--"}
+        panel.bar(names, heights, **outline, label="the most")
+        panel.set_ylim(top=1.3 * max(heights))
+        panel.legend(loc="upper center", ncols=3, fontsize=8)
+    panels[0].set_ylabel("registers a thread")
+    panels[1].set_ylabel("shared memory, KiB a program")
+    plt.tight_layout()
+    plt.show()
+
+# %% [markdown]
+# *Figure: the shipped product on three GPUs, at the left registers a thread, of which sums
+# are the inner bar, at the right shared memory, each in a dashed outline of the most there
+# is: on sm_90 shared memory is nearly full, on sm_80 registers are and shared memory is
+# not, and gfx942 has half of its shared memory free.*
 #
 # ## The same thing in CK's words
 #

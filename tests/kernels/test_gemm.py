@@ -297,9 +297,10 @@ def test_rows_and_the_rest(data: st.DataObject) -> None:
     assert output[:first].isnan().all()
     assert output[end:].isnan().all()
     addend = whole(n, seed=2)
+    pack: list[bool | tuple[str, ...]] = [False, True, ("a",), ("b",)]
     one = gemm.launch(
         a, b, output=output, addend=addend, alpha=2.0, tile=SMALL, rows=(0, end), rest={"tile": (32, 16, 32)},
-        descriptors=descriptors, pack=data.draw(st.sampled_from([False, True, ("a",), ("b",)]), label="pack"),
+        descriptors=descriptors, pack=data.draw(st.sampled_from(pack), label="pack"),
     )  # fmt: skip
     assert torch.equal(one.run()[0], 2 * want + addend)
 

@@ -7,15 +7,22 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_notebook
 
 from tools import lessons
 from tools.lesson_check import check_prose
 from tools.lessons import Lesson, fill
-from workbench import teach
+from workbench import device, lens, teach
 from workbench.bench import recording
 from workbench.errors import InvalidArgumentError, UnknownNameError
+from workbench.kernels import gemm, gemm_ladder
+from workbench.kernels.instances import gemm as instances
+from workbench.lens.compile import compile
+
+# What the package ships, whatever the tests below put in its place.
+SHIPPED = recording.recordings_folder()
 
 LINE = recording.Line(
     run="second",
@@ -169,3 +176,115 @@ def test_other_numbers_are_free(text: str) -> None:
 
 def test_mark_is_not_shown() -> None:
     assert fill("A GPU of 4 TB/s <!-- unmeasured: an example -->\nis fast.") == "A GPU of 4 TB/s\nis fast."
+
+
+CUBE = {"m": 4096, "n": 4096, "k": 4096, "layout": "nn"}
+
+
+@pytest.fixture(scope="module")
+def rungs() -> dict[str, recording.Line]:
+    """The product that lessons 05 and 06 climb, by provider, in the last recorded run of its rungs."""
+    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    lines = recording.select(lines, op="matmul", dtype="fp16", mode="events", case=CUBE)
+    climbed = recording.latest_run(line for line in lines if line.provider.startswith("workbench:"))
+    return {line.provider: line for line in recording.select(lines, run=climbed[0].run)}
+
+
+@pytest.mark.parametrize(
+    ("rung", "over", "least", "most"),
+    [
+        ("workbench:grouped", "workbench:ragged", 0.95, 1.05),  # "At 4096³ groups of 8 cannot help"
+        ("workbench:pipelined", "workbench:grouped", 1.5, 4),  # "wherever they come from. That is next."
+        ("workbench:pipelined", "cuBLAS", 0.9, 1),  # "the vendor's speed but for a few percent"
+        ("workbench:split_k", "workbench:pipelined", 0, 0.8),  # "A rung that loses here"
+        ("workbench:persistent", "workbench:pipelined", 0.9, 1.01),  # "the loop has a price"
+        # "what rungs 9 to 11 change here is about as large as what one kernel gains over itself"
+        ("workbench:descriptors", "workbench:persistent", 0.95, 1.05),
+        ("workbench:flattened", "workbench:descriptors", 0.95, 1.05),
+        ("workbench", "workbench:flattened", 0.95, 1.05),
+    ],
+)
+def test_rungs_of_lesson_06_gained_what_its_prose_says(
+    rungs: dict[str, recording.Line], rung: str, over: str, least: float, most: float
+) -> None:
+    assert least <= recording.ratio(rungs.values(), rung, over) <= most
+
+
+def test_long_sum_of_lesson_06_lies_between_the_vendors_libraries() -> None:
+    lines = recording.select(
+        recording.load(SHIPPED / "nvidia-h200.jsonl"), op="matmul", dtype="fp16", mode="events"
+    )
+    deep = recording.select(lines, case={"m": 384, "n": 384, "k": 65536, "layout": "nn"})
+    run = recording.latest_run(line for line in deep if line.provider == "workbench")[0].run
+    times = {line.provider: line.median_ms for line in recording.select(deep, run=run)}
+    assert times["cuBLAS"] < times["workbench"] < times["cuBLASLt"]
+
+
+def test_last_rung_of_lesson_06_is_what_matmul_takes_on_an_h200() -> None:
+    a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
+    h200 = dataclasses.replace(
+        device.current(), architecture="sm_90", compute_units=132, l2_bytes=60 << 20,
+        shared_memory_bytes=227 << 10,
+    )  # fmt: skip
+    chosen = instances.choose(instances.asked_of(a, b, output, here=h200))
+    (step,) = gemm.launch(a, b, output=output, programs=132, **chosen).steps
+    (rung,) = gemm_ladder.flattened(a, b, output, programs=132).steps
+    assert (step.kernel, step.grid, step.meta) == (rung.kernel, rung.grid, rung.meta)
+
+
+@pytest.mark.parametrize(
+    ("rung", "over", "least", "most"),
+    [
+        ("workbench:row", "workbench:element", 10, 100),  # "Of that the count explains a factor of two"
+        ("workbench:tile_sum", "workbench:row", 0.8, 1.0),  # "*not* faster than rung 2"
+        ("workbench:dot", "workbench:tile_sum", 10, 100),  # "the tile's reuse is real at last"
+        ("workbench:ragged", "workbench:dot", 1.1, 2),  # "fewer instructions and fewer registers"
+        ("cuBLAS", "workbench:ragged", 2, 4),  # "What is left between rung 5 and the vendor's library"
+    ],
+)
+def test_rungs_of_lesson_05_gained_what_its_prose_says(
+    rungs: dict[str, recording.Line], rung: str, over: str, least: float, most: float
+) -> None:
+    assert least <= recording.ratio(rungs.values(), rung, over) <= most
+
+
+def test_rungs_of_lesson_05_compile_to_what_its_prose_says() -> None:
+    a, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(2))
+    row, tile_sum, dot, ragged = (
+        compile(gemm_ladder.LADDER[name](a, a, output), "sm_90")[0]
+        for name in ("row", "tile_sum", "dot", "ragged")
+    )
+    for step in (row, tile_sum):
+        adds = sum(each.opcode.startswith("FFMA") for each in step.instructions)
+        assert step.count("global load") / adds == pytest.approx(1, abs=0.05)
+    assert (row.occupancy.blocks, tile_sum.occupancy.blocks) == (16, 4)
+    assert dot.widest("global load") == ragged.widest("global load") == 128
+    assert ragged.occupancy.blocks == dot.occupancy.blocks + 1
+    assert len(ragged.instructions) < len(dot.instructions)
+
+
+def test_every_low_share_of_lesson_06_has_a_note() -> None:
+    """Rows that begin off a line, or waves that tiles of 128 x 256 leave unfilled."""
+    lines = [
+        line
+        for line in recording.select(
+            recording.load(SHIPPED / "nvidia-h200.jsonl"), op="matmul", dtype="fp16", case={"layout": "nn"}
+        )
+        if line.provider in ("workbench", "cuBLAS", "cuBLASLt")
+    ]
+    run = recording.latest_run(line for line in lines if line.provider == "workbench")[0].run
+    latest = recording.select(lines, run=run)
+    in_graph = {line.problem for line in latest if line.mode == "cuda_graph"}
+    timed = [line for line in latest if line.mode == "cuda_graph" or line.problem not in in_graph]
+    for own in (line for line in timed if line.provider == "workbench"):
+        vendor = min(line.median_ms for line in timed if line.problem == own.problem and line is not own)
+        if vendor / own.median_ms < 0.9:
+            m, n, k = (own.case[name] for name in "mnk")
+            waves = lens.waves.Waves(m, n, (128, 256))
+            assert n * 2 % 128 or k * 2 % 128 or waves.efficiency < 0.8, own.problem
+
+
+def test_unit_runs_seven_programs_of_rung_6_as_lesson_06_says() -> None:
+    a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
+    (step,) = lens.compile(gemm_ladder.grouped(a, b, output), "sm_90")
+    assert step.occupancy.blocks == 7
