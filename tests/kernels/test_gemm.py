@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -281,18 +282,36 @@ def test_products_do_not_wait_for_one_another(layout: str, tile: Sequence[int], 
     assert waits < products
 
 
+def test_steps_that_overlap_wait_before_they_touch_memory() -> None:
+    """As on Hopper: what comes before the wait is not ordered behind the step before."""
+    a, b = (torch.empty(1000, 1000, dtype=torch.float16) for _ in range(2))
+    one = gemm.launch(a, b, tile=(64, 64, 64), splits=2, pack=True, descriptors=True, compute_units=132)
+    steps = tuple([replace(step, meta={**step.meta, "OVERLAP": True}) for step in one.steps])
+    assert len(steps) == 3
+    for step in compile(replace(one, steps=steps), "sm_90"):
+        before, waited, behind = step.stages["ptx"].partition("griddepcontrol.wait")
+        assert waited
+        touches = re.compile(r"(ld|st|red|atom)\.global|cp\.async")
+        assert touches.search(behind)
+        assert not touches.search(before)
+
+
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_rows_and_the_rest(data: st.DataObject) -> None:
     """Rows that are not asked for stay as they are; with the rest, all are made."""
     m, n, k = (data.draw(st.sampled_from([2, 17, 33, 64]), label=name) for name in "mnk")
+    layout = data.draw(st.sampled_from(["dense", "transposed"]), label="layout of a")
     end = data.draw(st.integers(1, m - 1), label="end")
     first = data.draw(st.integers(0, end - 1), label="first")
     descriptors = data.draw(st.booleans(), label="descriptors")
-    a, b = whole(m, k, dtype=torch.float16), whole(k, n, dtype=torch.float16, seed=1)
+    a, b = laid(whole(m, k, dtype=torch.float16), layout), whole(k, n, dtype=torch.float16, seed=1)
     want = (a.double() @ b.double()).float()
     output = torch.full((m, n), float("nan"))
-    gemm.launch(a, b, output=output, tile=SMALL, rows=(first, end), descriptors=descriptors).run()
+    some = gemm.launch(a, b, output=output, tile=SMALL, rows=(first, end), descriptors=descriptors)
+    assert some.work is not None
+    assert some.work.flops == 2 * (end - first) * n * k
+    some.run()
     assert torch.equal(output[first:end], want[first:end])
     assert output[:first].isnan().all()
     assert output[end:].isnan().all()
@@ -377,7 +396,11 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"rows": 3}, ArgumentTypeError, "rows: got 3"),
         ((A, B), {"rows": (0, 1), "template": "persistent"}, InvalidArgumentError, "rows: got"),
         ((A, B), {"rest": {"tile": (16, 16, 16)}}, InvalidArgumentError, "rest: got"),
+        ((A, B), {"rows": (0, 1), "rest": [1]}, ArgumentTypeError, "rest: got"),
+        ((A, B), {"rows": (0, 1), "rest": {"tiles": (16, 16, 16)}}, UnknownNameError, "rest"),
+        ((A, B), {"rows": (0, 1), "rest": {"pack": True}}, UnknownNameError, "rest"),
         ((A, B), {"pack": ["c"]}, UnknownNameError, "pack"),
+        ((A, B), {"pack": 3}, ArgumentTypeError, "pack: got"),
         ((A, B), {"tile": (16, 96, 16)}, InvalidArgumentError, r"tile\[1\]: got 96"),
         ((A, B), {"splits": 0}, InvalidArgumentError, "splits"),
         ((A, B), {"tile": (16, 192, 16), "template": "stream-k"}, InvalidArgumentError, "tile: got"),

@@ -155,6 +155,18 @@ def test_a_last_step_that_is_masked_has_room_of_its_own(dtype: torch.dtype) -> N
         assert step.shared_bytes <= H200.shared_memory_bytes
 
 
+@pytest.mark.parametrize("shape", [(512, 5120, 12288), (2000, 3000, 4096), (1536, 1536, 1536)], ids=str)
+@pytest.mark.parametrize("batch", [(), (1,), (1, 1), (2,)], ids=str)
+def test_what_is_chosen_for_a_batch_is_taken(shape: tuple[int, int, int], batch: tuple[int, ...]) -> None:
+    m, n, k = shape
+    sizes = ((m, k), (k, n), (m, n))
+    a, b, output = (torch.empty((), dtype=torch.float16).expand(*batch, *size) for size in sizes)
+    way = instances.choose(instances.asked_of(a, b, output, here=H200))
+    output = torch.empty(*batch, m, n, dtype=torch.float16)
+    gemm.launch(a, b, output=output, compute_units=132, **way).check()
+    assert ("rest" in way) <= (not batch)
+
+
 def test_an_address_that_descriptors_do_not_take_is_no_trouble() -> None:
     """Launches are kept by layout; of one layout there are tensors at odd addresses too."""
     memory = torch.randn(64 * 64 + 1).half()

@@ -81,12 +81,12 @@ def test_it_is_the_model_of_the_whole_cache() -> None:
 
 
 def test_tiles_need_not_be_powers_of_two() -> None:
-    a, b = torch.ones(32, 16, dtype=torch.float16), torch.ones(16, 96, dtype=torch.float16)
-    step = trace(gemm.launch(a, b, tile=(16, 48, 16), launch_order="by_rows"))[0]
+    a, b = torch.ones(32, 16, dtype=torch.float16), torch.ones(16, 384, dtype=torch.float16)
+    step = trace(gemm.launch(a, b, tile=(16, 192, 16), launch_order="by_rows"))[0]
     found = reads_of(step, resident=2, cache_bytes=4096)
-    assert [p.output for p in found.programs[:2]] == [Block(0, 16, 0, 48), Block(0, 16, 48, 96)]
+    assert [p.output for p in found.programs[:2]] == [Block(0, 16, 0, 192), Block(0, 16, 192, 384)]
     columns = [(min(b.first_col for b in p.b), max(b.end_col for b in p.b)) for p in found.programs[:2]]
-    assert columns == [(0, 48), (48, 96)]
+    assert columns == [(0, 192), (192, 384)]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import linecache
 import math
 import pickle
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -695,3 +697,15 @@ def test_what_was_given_to_the_decorator_travels() -> None:
     assert dict(pack(kernel).decorations) == {"do_not_specialize": ["length"], "noinline": True}
     assert compat.decorations(unpack(pack(kernel))) == compat.decorations(kernel)
     assert pack(constants_kernel).decorations == ()
+
+
+def test_a_module_that_only_its_loader_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a zip archive: no file of that name is there."""
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        text = 'import triton\n\n\n@triton.jit\ndef zipped_kernel(x):\n    """One line."""\n    pass\n'
+        archive.writestr("zipped_module.py", text)
+    monkeypatch.syspath_prepend(str(tmp_path / "archive.zip"))
+    linecache.clearcache()
+    kernel = importlib.import_module("zipped_module").zipped_kernel
+    assert pack(kernel) == pack(kernel)
+    assert "def zipped_kernel" in inspect.getsource(travelled(kernel).fn)

@@ -557,11 +557,11 @@ def launch(
     if output is None:
         output = torch.empty(shape, dtype=result_dtype(a.dtype), device=a.device)
     _check_output(output, shape, a)
-    work = Work(
-        2 * output.numel() * a.shape[-1],
-        sum(distinct_elements(t) * t.element_size() for t in (a, b, output)),
-    )
+    first_row, end_row = _checked_rows(rows, output, template, splits)
+    made = (a, b, output) if rows is None else (a[first_row:end_row], b, output[first_row:end_row])
+    work = Work(2 * made[2].numel() * a.shape[-1], sum(distinct_elements(t) * t.element_size() for t in made))
     expanded = _checked_addend(addend, output, alpha, beta)
+    _check_pack_and_rest(pack, rest)
     if output.numel() == 0:
         return Launch((), (output,), work=work)
     if pack and (a.dim(), b.dim()) != (2, 2):
@@ -583,9 +583,8 @@ def launch(
             product, steps=_overlapping(first, *product.steps), work=work,
             workspaces=(*copies.values(), *product.workspaces),
         )  # fmt: skip
-    first_row, end_row = _checked_rows(rows, output, template, splits)
     if rest is not None:
-        if end_row == output.shape[-2] or a.dim() != 2:
+        if end_row == output.shape[-2]:
             given = f"got {dict(rest)}, and rows {rows}"
             raise InvalidArgumentError("rest", given, "Leave rows of a matrix for it, or give None.")
         above = launch(a, b, **alike, **chosen_here)
@@ -634,6 +633,8 @@ def launch(
         _descriptors(tensor, shapes) if descriptors and batch == 1 else None
         for tensor, shapes in zip((a, b, output), blocks, strict=True)
     ]
+    if found[0] and found[0][0].is_transposed and first_row * a.element_size() % ACCESS_BYTES:
+        found[0] = None  # in a row of its transpose, a block has to begin at an access too
     hangs_over_rest = m < output.shape[-2] and height % block_m
     if kept or hangs_over_rest or (found[2] and found[2][0].is_transposed):
         found[2] = None
@@ -733,10 +734,17 @@ def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def _copies(a: torch.Tensor, b: torch.Tensor, pack: bool | Sequence[str]) -> dict[str, torch.Tensor]:
     """Room for the copies that `pack` of :func:`launch` asks for."""
-    names = ("a", "b") if isinstance(pack, bool) else tuple(pack)
-    for name in names:
-        check_name("pack", name, ("a", "b"))
+    names = ("a", "b") if isinstance(pack, bool) else pack
     return {name: room for name, room in packed(a, b).items() if name in names}
+
+
+def _check_pack_and_rest(pack: bool | Sequence[str], rest: Mapping[str, Any] | None) -> None:
+    check_type("pack", pack, bool | tuple | list, "Give True or False, or names such as ('b',).")
+    for name in () if isinstance(pack, bool) else pack:
+        check_name("pack", name, ("a", "b"))
+    check_type("rest", rest, Mapping | None, "Give a dict such as {'tile': (64, 128, 64)}, or None.")
+    for name in rest or ():
+        check_name("rest", name, ("tile", "num_warps", "num_stages"))
 
 
 def _checked_rows(

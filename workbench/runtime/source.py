@@ -153,7 +153,7 @@ def _text_of(kernel: Any) -> _Text:
     function = compat.python_function(kernel)
     file = function.__code__.co_filename
     linecache.checkcache(file)
-    of_file = linecache.getlines(file)
+    of_file = linecache.getlines(file, function.__globals__)  # whose loader may have the text
     known = _texts.get(function)
     if known is None or known.code is not function.__code__ or known.of_file is not of_file:
         known = _texts[function] = _read(kernel, of_file)

@@ -136,6 +136,7 @@ class Asked:
     Attributes:
         m, n, k: of each product.
         batch: how many.
+        are_matrices: whether all tensors are, so that none is a batch, of one either.
         itemsize, output_itemsize: bytes of an element.
         a, b: how they lie.
         uses_units: whether matrix units multiply; they do not in fp64, and in fp32 unless it is rounded.
@@ -147,6 +148,7 @@ class Asked:
     n: int
     k: int
     batch: int
+    are_matrices: bool
     itemsize: int
     output_itemsize: int
     a: Laid
@@ -197,6 +199,7 @@ def asked_of(
         n=n,
         k=k,
         batch=output.numel() // max(m * n, 1),
+        are_matrices=a.dim() == b.dim() == output.dim() == 2,
         itemsize=a.element_size(),
         output_itemsize=output.element_size(),
         a=_laid(a, -1, copies.get("a")),
@@ -273,7 +276,7 @@ def _with_a_rest(
     """As many rows by this instance as fill whole waves, the rest by whichever is fastest for it."""
     across = triton.cdiv(asked.n, instance.cols)
     rows = _tiles(instance, asked) // asked.compute_units * asked.compute_units // across * instance.rows
-    if asked.batch > 1 or not 0 < rows < asked.m:
+    if not asked.are_matrices or not 0 < rows < asked.m:
         return None
     above, below = replace(asked, m=rows), replace(asked, m=asked.m - rows)
     time, i = min((predicted_ns(each, 1, below), i) for i, each in enumerate(others))
@@ -327,7 +330,7 @@ def _splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
     """One, and as many as fill the units once and twice; of persistent programs one."""
     if instance.template != "simple":
         return {1}
-    full, steps = asked.compute_units / _tiles(instance, asked), _steps(instance, asked)
+    full, steps = asked.compute_units / max(_tiles(instance, asked), 1), _steps(instance, asked)
     return {max(min(int(rounds * full), MOST_SPLITS, steps), 1) for rounds in (0, 1, 2)}
 
 
