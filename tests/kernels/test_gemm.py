@@ -88,6 +88,7 @@ def assert_right(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
     assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(got.dtype).eps
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_product(data: st.DataObject) -> None:

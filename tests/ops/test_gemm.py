@@ -95,6 +95,7 @@ def test_broadcasting(data: st.DataObject) -> None:
     assert torch.equal(got, want)
 
 
+@pytest.mark.slow
 def test_gradients_of_any_order() -> None:
     a, b, c = (
         numbers(*shape, seed=i).requires_grad_() for i, shape in enumerate(((2, 3, 4), (4, 5), (3, 1)))

@@ -88,6 +88,7 @@ def test_any_division(data: st.DataObject) -> None:
         assert torch.equal(mine, torch.zeros_like(mine) if theirs is None else theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     [((5, 2), (3, 2, 2)), ((3, 2, 2), (2, 5)), ((2, 5), (5, 2))],

@@ -132,6 +132,7 @@ def test_shipped_mutant_is_rejected_and_named(exercise: teach.Exercise, mutant: 
     assert verdict.case.startswith(f"{exercise.function}(")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("exercise", "edit", "source"),
     GENERATED,
