@@ -75,7 +75,7 @@ def test_rows_that_begin_beside_lines_count_twice() -> None:
     a, b, c = (torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3))
     asked = instances.asked_of(a, b, c, here=H200)
     straight = dataclasses.replace(asked, a=instances.Laid())
-    assert not asked.a.is_straight
+    assert not asked.a.is_line_aligned
     with pytest.raises(InvalidArgumentError, match="was not measured"):
         instances.predicted_ns(instances.OTHERS["sm_80"][0], 1, asked)
     times = [

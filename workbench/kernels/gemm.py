@@ -380,6 +380,9 @@ def pack_kernel(
 
 TEMPLATES = ("simple", "persistent", "stream-k")
 
+# What the launch for the rest of the rows can have of its own.
+REST_KEYWORDS = ("tile", "num_warps", "num_stages")
+
 # A tile of what packs; its warps.
 PACK_TILE, PACK_WARPS = (32, 64), 4
 
@@ -744,7 +747,7 @@ def _check_pack_and_rest(pack: bool | Sequence[str], rest: Mapping[str, Any] | N
         check_name("pack", name, ("a", "b"))
     check_type("rest", rest, Mapping | None, "Give a dict such as {'tile': (64, 128, 64)}, or None.")
     for name in rest or ():
-        check_name("rest", name, ("tile", "num_warps", "num_stages"))
+        check_name("rest", name, REST_KEYWORDS)
 
 
 def _checked_rows(

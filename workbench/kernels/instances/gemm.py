@@ -76,10 +76,12 @@ MOST_SPLITS = 32
 LINES_PER_NS, LINE_NS, FLOPS_PER_NS = 105, 0.89, 740_000
 
 # What a second launch for the rest of the rows has to gain, as a share of the time, before it is made.
+# (Predicted from the above; no such product has been measured as a whole yet.)
 WORTH_A_REST = 0.08
 
 # Packing operands first, so that their rows begin at lines: what starting it adds, and bytes read and written
-# in a nanosecond, in the L2 cache and, where operands and copies are more than it holds, in memory.
+# in a nanosecond, in the L2 cache and, where operands and copies are more than it holds, in memory. (1000^3
+# and 3000^3, fp16. Copies that transpose, as of tf32 NN, were not measured.)
 PACK_NS, PACK_BYTES_PER_NS, PACK_BYTES_PER_NS_IN_MEMORY = 1000, 6000, 3900
 
 # What a step takes longer where pitches are no multiples of 16 bytes, so that elements are moved one by one
@@ -115,14 +117,15 @@ class Laid:
     """How A or B lies in memory, as far as the choice depends on it.
 
     Attributes:
-        is_straight: whether its rows, or columns where those are contiguous, begin at multiples of 128 bytes.
+        is_line_aligned: whether its rows, or columns where those are contiguous, begin at multiples of 128
+            bytes.
         is_one_by_one: whether they begin at multiples of less than 16 bytes.
         suits_units: whether matrix units take it so: of 16 bits always, others with neighbors along K.
         can_describe: whether a tensor descriptor can move it.
         packed_bytes: what packing it would read and write; 0 where it cannot be done, or changes nothing.
     """
 
-    is_straight: bool = True
+    is_line_aligned: bool = True
     is_one_by_one: bool = False
     suits_units: bool = True
     can_describe: bool = True
@@ -215,7 +218,7 @@ def asked_of(
 def _laid(matrix: torch.Tensor, along_k: int, copy: torch.Tensor | None) -> Laid:
     pitch = max(matrix.stride()[-2:]) * matrix.element_size()
     return Laid(
-        is_straight=pitch % LINE_BYTES == 0,
+        is_line_aligned=pitch % LINE_BYTES == 0,
         is_one_by_one=pitch % 16 != 0,
         suits_units=matrix.element_size() == 2 or matrix.stride(along_k) == 1,
         can_describe=gemm.descriptor_of(matrix, (16, 16)) is not None,
@@ -281,9 +284,7 @@ def _with_a_rest(
     above, below = replace(asked, m=rows), replace(asked, m=asked.m - rows)
     time, i = min((predicted_ns(each, 1, below), i) for i, each in enumerate(others))
     rest = {
-        name: value
-        for name, value in _keywords(others[i], below, 1).items()
-        if name in ("tile", "num_warps", "num_stages")
+        name: value for name, value in _keywords(others[i], below, 1).items() if name in gemm.REST_KEYWORDS
     }
     found = _keywords(instance, above, 1) | {"rows": (0, rows), "rest": rest}
     return predicted_ns(instance, 1, above) + time, found
@@ -299,7 +300,7 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
         raise InvalidArgumentError("instance", f"{instance.name} was not measured", "Give one of HOPPER.")
     tiles, steps = _tiles(instance, asked), _steps(instance, asked)
     rounds = -(-tiles * splits // asked.compute_units)
-    a_lines, b_lines = (1 if each.is_straight else 2 for each in (asked.a, asked.b))
+    a_lines, b_lines = (1 if each.is_line_aligned else 2 for each in (asked.a, asked.b))
     lines = (instance.rows * a_lines + instance.cols * b_lines) * instance.row_bytes / LINE_BYTES
     step = max(instance.step_ns, lines * LINE_NS) * (ONE_BY_ONE if asked.is_one_by_one else 1)
     step *= 1 if asked.suits_units else OTHERWISE

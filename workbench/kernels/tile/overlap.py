@@ -1,7 +1,7 @@
 """Steps of one launch that overlap: the next one is started while this one still runs.
 
-NVIDIA calls it programmatic dependent launch (Hopper and later): starting a kernel, and what it does before
-it needs the results of the one before, cost no time of their own then.
+NVIDIA calls it programmatic dependent launch (Hopper and later). It hides what starting a kernel takes, and
+may cost something where programs that wait take the place of others on a compute unit.
 """
 
 import triton
