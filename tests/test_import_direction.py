@@ -41,7 +41,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "teach": LAUNCHES | {"runtime", "coords", "lens", "ops", "kernels.reference"},
     "tune": ROOMS,
     "problems": ROOMS - {"viz", "teach", "lens"},
-    "suites": ROOMS | {"problems"},
+    "suites": ROOMS | {"problems", "tune"},
     "look": ROOMS,
     "explore": ROOMS | {"problems"},
     "__main__": ROOMS | {"tune", "suites", "look"},

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from hypothesis import strategies as st
 from tests.bench.example import copy_line, gpu, line
 from workbench import ops, suites
 from workbench.bench import baseline, data, recording
+from workbench.device import Device
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -55,10 +60,41 @@ def names(suite: str) -> set[str]:
     return {str(one) for one in suites.get(suite).cases}
 
 
+def optional_libraries() -> set[str]:
+    return {name for name, one in baseline.BASELINES.items() if one.is_optional}
+
+
+class Library(baseline.Baseline):
+    """An optional library that runs everywhere: its sum is what a function makes of the rows."""
+
+    call: Callable[[torch.Tensor], torch.Tensor]
+
+    def absence(self, here: Device | None = None) -> str:
+        return ""
+
+    def build(self, op: str, *inputs: torch.Tensor, **options: Any) -> Callable[[], torch.Tensor]:
+        return lambda: type(self).call(inputs[0])
+
+
+def add_library(
+    monkeypatch: pytest.MonkeyPatch, call: Callable[[torch.Tensor], torch.Tensor], package: str | None = "x"
+) -> None:
+    """Let there be one of the name "library"."""
+    kind = type("Named", (Library,), {"call": staticmethod(call)})
+    monkeypatch.setitem(baseline.BASELINES, "library", kind("library", "a test's", ("sum",), package=package))
+
+
+SUM = Suite(
+    "sum",
+    "one sum by a library too",
+    (Case("sum", "fp32", {"rows": 8, "cols": 32, "dim": -1}, ("library", "torch", "workbench")),),
+)
+
+
 def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
-        "all",
+        "tuned", "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -151,7 +187,7 @@ def test_a_problem_of_two_suites_has_the_candidates_of_both() -> None:
     (of_matmul,) = (one for one in suites.get("matmul").cases if str(one) == "matmul fp16 4096^3")
     rungs = {f"workbench:{rung}" for rung in ladder.RUNGS["matmul"]}
     assert "workbench" not in of_matmul.providers
-    assert set(of_all.providers) == {*of_matmul.providers, "workbench", *rungs}
+    assert set(of_all.providers) == {*of_matmul.providers, "workbench", "FlagGems", *rungs}
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
@@ -197,7 +233,7 @@ def test_int8_inputs_fill_the_range() -> None:
 def test_all_is_every_case_once() -> None:
     everything = suites.get("all").cases
     assert len({str(one) for one in everything}) == len(everything)
-    parts = [suite for suite in suites.SUITES.values() if suite.name != "all"]
+    parts = [suite for suite in suites.SUITES.values() if suite.name not in ("all", "tuned")]
     assert {str(one) for one in everything} == {str(one) for suite in parts for one in suite.cases}
 
 
@@ -214,6 +250,15 @@ def test_an_h200_runs_everything() -> None:
     assert len(kept) == len(suites.get("all").cases)
     assert all(set(one.providers).isdisjoint({"rocBLAS", "hipBLASLt"}) for one in kept)
     assert all("cuBLASLt" in one.providers for one in kept if one.op == "matmul")
+
+
+def test_products_are_tuned_on_gpus_alone() -> None:
+    here, there = (
+        suites.plan(suites.get("tuned"), machine, free_bytes=140 * 10**9)[0] for machine in (None, gpu())
+    )
+    assert {provider for one in here for provider in one.providers} <= {"workbench"}
+    assert len(there) == 18
+    assert {one.providers for one in there} == {("workbench", "workbench:tuned")}
 
 
 def test_a_4_gb_card_runs_what_fits_and_is_told_the_rest() -> None:
@@ -392,6 +437,116 @@ def test_a_wrong_kernel_is_not_timed_and_nothing_is_written(
     assert not (tmp_path / "a.jsonl").exists()
 
 
+def fails(x: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("cannot launch\nwith more to say") from ValueError("65536 columns at most\nof a tile")
+
+
+def later(call: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What is right when it is first called."""
+    calls: list[None] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        calls.append(None)
+        return x.sum(-1) if len(calls) == 1 else call(x)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (fails, "ValueError: 65536 columns at most"),
+        (later(fails), "ValueError: 65536 columns at most"),
+        (
+            lambda x: x[:, 0],
+            "kernel sum: library gives a wrong result for sum fp32 8 x 32: the largest error",
+        ),
+        (later(lambda x: x[:, 0]), "kernel sum: library gives a wrong result for sum fp32 8 x 32"),
+    ],
+    ids=["fails", "fails later", "is wrong", "is wrong later"],
+)
+def test_an_optional_library_that_fails_is_left_out_and_named(
+    call: Callable[[torch.Tensor], torch.Tensor], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_library(monkeypatch, call)
+    lines, (cut,) = suites.run(SUM, interpreter=True, progress=False)
+    assert [one.provider for one in lines] == ["torch", "workbench"]
+    assert str(cut).startswith(f"sum fp32 8 x 32: library is left out: {reason}")
+    assert "\n" not in str(cut)
+
+
+def test_an_optional_library_that_is_right_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_library(monkeypatch, lambda x: x.sum(-1))
+    lines, cut = suites.run(SUM, interpreter=True, progress=False)
+    assert [one.provider for one in lines] == ["library", "torch", "workbench"]
+    assert cut == []
+
+
+def test_what_is_not_optional_still_ends_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_library(monkeypatch, fails, package=None)
+    with pytest.raises(RuntimeError, match="cannot launch"):
+        suites.run(SUM, interpreter=True, progress=False)
+
+
+def test_a_case_whose_only_candidate_is_left_out_has_no_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_library(monkeypatch, fails)
+    alone = Suite("alone", "", (case("sum", "fp32", ("library",), rows=8, cols=32, dim=-1),))
+    assert suites.run(alone, interpreter=True, progress=False)[0] == []
+    with pytest.raises(NotMeasurableError, match="1 case: library is left out: ValueError: 65536 columns"):
+        suites.record(alone, tmp_path / "a.jsonl", interpreter=True, progress=False)
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_int8_products_of_an_optional_library_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of the vendor's library, which is called where torch would return int8."""
+    add_library(monkeypatch, fails)
+    product = case("matmul", "int8", ("torch", "library"), m=32, n=32, k=32, layout="nt")
+    lines, (cut,) = suites.run(Suite("mine", "", (product,)), interpreter=True, progress=False)
+    assert [one.provider for one in lines] == ["torch"]
+    assert "library is left out" in str(cut)
+
+
+def test_row_operators_are_compared_with_the_libraries_that_have_them() -> None:
+    asked = optional_libraries()
+    for suite in ("reduction", "softmax", "normalization"):
+        for one in suites.get(suite).cases:
+            have = {name for name in asked if one.op in baseline.get(name).operators}
+            assert set(one.providers) & asked == have
+    operators = {one.op for one in suites.get("all").cases if "Liger" in one.providers}
+    assert operators == {
+        name + way for name in ("softmax", "layer_norm", "rms_norm") for way in ("", "_backward")
+    }
+
+
+def test_few_products_are_compared_with_libraries_that_tune_them() -> None:
+    compared = [one for one in suites.get("gemm").cases if set(one.providers) & optional_libraries()]
+    assert {(one.dtype, one.case["layout"]) for one in compared} == {("fp16", "nn")}
+    cubes = {f"{n}^3" for n in (512, 768, 1000, 1024, 1536, 2048, 3000, 4096, 8192)}
+    assert set(map(shape_of, compared)) == cubes | {f"{m} x 4096 x 4096" for m in (1, 16, 64, 256)}
+
+
+def install_libraries(monkeypatch: pytest.MonkeyPatch, *, there: bool) -> None:
+    for name in optional_libraries():
+        package = baseline.get(name).package
+        assert package is not None
+        module = ModuleType(package)
+        module.__spec__ = ModuleSpec(package, None)
+        monkeypatch.setitem(sys.modules, package, module if there else None)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_libraries_that_are_not_installed_are_passed_over(
+    there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_libraries(monkeypatch, there=there)
+    kept, cut = suites.plan(suites.get("all"), gpu(), free_bytes=140 * 10**9)
+    assert cut == []
+    found = {name for one in kept for name in one.providers} & optional_libraries()
+    assert found == (optional_libraries() if there else set())
+
+
 def test_a_path_that_cannot_be_written_is_found_before_measuring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -562,7 +717,9 @@ def pretend_live(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
 
 def test_live_roofs_and_points_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = pretend_live(monkeypatch)
+    install_libraries(monkeypatch, there=True)
     roofs, points = suites.live_or_recorded()
+    assert not any(set(one.providers) & optional_libraries() for one in asked)  # they take time to tune
     assert len({str(one) for one in asked}) == len(asked)  # each problem once
     assert not any("torch.compile" in one.providers or one.mode == "cuda_graph" for one in asked)
     products = [one for one in asked if one.op == "matmul"]

@@ -36,11 +36,12 @@ from workbench.errors import (
     KernelError,
     NotMeasurableError,
     UnknownNameError,
+    WorkbenchError,
     check_each,
     check_name,
     check_type,
 )
-from workbench.kernels import ladder
+from workbench.kernels import gemm, ladder
 from workbench.launch import Work
 from workbench.problems import (
     BLOCK_ELEMENTS,
@@ -52,8 +53,10 @@ from workbench.problems import (
     itemsize_of,
 )
 from workbench.runtime.worker import end_with_parent
+from workbench.tune.gemm import tune_gemm
 
 WORKBENCH, COMPILER = "workbench", "torch.compile"
+TUNED = f"{WORKBENCH}:tuned"
 
 # Elements of a row operator's problem that is measured live: more than a GPU is done with before a CPU has
 # launched the next, no more than it needs.
@@ -79,8 +82,8 @@ class Case:
         dtype: as in recordings.
         case: the problem, in the keys of a recording (see `recording.CASE_KEYS`).
         providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
-            `kernels.ladder.RUNGS`, or names of baselines; those that this device does not have are passed
-            over.
+            `kernels.ladder.RUNGS`, "workbench:tuned" for what the tuner finds for a product on a GPU, or
+            names of baselines; those that this device does not have are passed over.
         mode: how it is timed. With "cuda_graph", what a launch costs the CPU is recorded as well.
 
     Raises:
@@ -128,7 +131,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Cut:
-    """A case that was not measured, and why."""
+    """A case that was not measured, or not by one of its providers, and why."""
 
     case: Case
     reason: str
@@ -171,7 +174,8 @@ def record(
         UnknownNameError: the suite, or a name in it. ArgumentTypeError: an argument of another type.
         InvalidArgumentError: the path cannot be written, or a case describes no problem of its operator.
         RecordingError: the recording there does not fit the format.
-        KernelError: a candidate's result is wrong.
+        KernelError: a candidate's result is wrong. A library that is optional (`Baseline.is_optional`) ends
+            nothing: where it fails or is wrong, it is left out of that case, and a Cut says so.
     """
     suite = get(suite) if isinstance(suite, str) else suite
     check_type("suite", suite, Suite, "Give the name of a suite, or a Suite.")
@@ -273,14 +277,15 @@ def _elements(case: Case) -> int:
 
 
 def _made_quick(case: Case) -> Case:
-    """With events, without the compiler; products without torch, which calls a library that is there.
+    """With events, without what compiles or tunes; products without torch, which calls a library there.
 
     Of products of one dtype alone ours are there too: each takes a second to compile at first.
     """
     slow = {COMPILER}
     if case.op == "matmul":
         slow |= {"torch"} if case.dtype == "fp16" else {"torch", WORKBENCH}
-    quick = (name for name in case.providers if name not in slow and not name.startswith(f"{WORKBENCH}:"))
+    slow |= {name for name in case.providers if name.startswith(f"{WORKBENCH}:") or _is_optional(name)}
+    quick = (name for name in case.providers if name not in slow)
     return replace(case, providers=tuple(quick), mode="events")
 
 
@@ -320,7 +325,9 @@ def plan(
     for case in suite.cases:
         _check_problem(case)
         providers = tuple(
-            name for name in case.providers if _is_ours(name) or not baseline.get(name).absence(here)
+            name
+            for name in case.providers
+            if (here.is_gpu or name != TUNED if _is_ours(name) else not baseline.get(name).absence(here))
         )
         if reason := _obstacle(case, providers, here, free_bytes):
             cut.append(Cut(case, reason))
@@ -369,7 +376,9 @@ def run(
         for case in bar:
             bar.set_postfix_str(str(case))
             try:
-                lines += _measure_case(case, provenance, time_together, name_kernels)
+                measured, left_out = _measure_case(case, provenance, time_together, name_kernels)
+                lines += measured
+                cut += left_out
             except torch.OutOfMemoryError as error:  # others may use this memory too
                 cut.append(Cut(case, f"out of memory: {str(error).splitlines()[0]}"))
             _free_memory(case)
@@ -504,14 +513,13 @@ def _measure_case(
     provenance: Mapping[str, str],
     time_together: Callable[..., dict[str, Measurement]],
     name_kernels: bool,
-) -> list[Line]:
+) -> tuple[list[Line], list[Cut]]:
     operator = OPERATORS[case.op]
     inputs = operator.inputs(case.dtype, case.case)
-    options = operator.options(case.case)
-    candidates = {name: _candidate(name, case.op, inputs, options) for name in case.providers}
     with _precision(case):
-        for name, function in candidates.items():
-            check(case, inputs, function(), name)
+        candidates, left_out = _checked_candidates(case, inputs, time_together)
+        if not candidates:
+            return [], left_out
         config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
         if case.mode == "cuda_graph":
             for name, function in candidates.items():
@@ -523,7 +531,7 @@ def _measure_case(
             for name, function in candidates.items():
                 config[name]["kernels"] = list(baseline.kernels_of(function))
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return [
+    lines = [
         Line(
             **provenance,
             when=when,
@@ -542,6 +550,42 @@ def _measure_case(
         )
         for name, result in measured.items()
     ]
+    return lines, left_out
+
+
+def _checked_candidates(
+    case: Case, inputs: Sequence[torch.Tensor], time_together: Callable[..., dict[str, Measurement]]
+) -> tuple[dict[str, Callable[[], Any]], list[Cut]]:
+    """A case's candidates, whose results are right; and the optional ones that are left out, and why."""
+    options = OPERATORS[case.op].options(case.case)
+    candidates: dict[str, Callable[[], Any]] = {}
+    left_out = []
+    for name in case.providers:
+        try:
+            candidate = _candidate(name, case, inputs, options)
+            check(case, inputs, candidate(), name)
+            if _is_optional(name):
+                # Not everything can be captured in a graph, and later calls take other ways than the first,
+                # through caches of what was compiled and tuned.
+                time_together({name: candidate}, mode=case.mode, rounds=1)
+                check(case, inputs, candidate(), name)
+        except Exception as error:
+            if not _is_optional(name):
+                raise
+            left_out.append(Cut(case, f"{name} is left out: {_first_line(error)}"))
+        else:
+            candidates[name] = candidate
+    return candidates, left_out
+
+
+def _first_line(error: BaseException) -> str:
+    """Of what was wrong in the first place: Triton's own message begins with a position in the source."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(error).strip().splitlines()
+    if isinstance(error, WorkbenchError) and lines:
+        return lines[0]
+    return ": ".join([type(error).__name__, *lines[:1]])
 
 
 def _precision(case: Case) -> AbstractContextManager[None]:
@@ -550,8 +594,11 @@ def _precision(case: Case) -> AbstractContextManager[None]:
 
 
 def _candidate(
-    provider: str, op: str, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
+    provider: str, case: Case, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
 ) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
+    op = case.op
+    if provider == TUNED:
+        return _tuned(case, inputs)
     if provider == WORKBENCH:
         if (ours := OPERATORS[op].ours) is not None:
             return ours(*inputs, **options)
@@ -562,13 +609,32 @@ def _candidate(
         rungs, rung = ladder.RUNGS.get(op, {}), provider.removeprefix(f"{WORKBENCH}:")
         check_name(f"rung of {op}", rung, rungs)
         return rungs[rung](*inputs, **options)
-    if inputs[0].dtype == torch.int8:  # torch.matmul would return int8; this is the library's
+    # torch.matmul would return int8; this is the vendor's library.
+    if inputs[0].dtype == torch.int8 and not _is_optional(provider):
         return partial(torch._int_mm, *inputs)
     return baseline.get(provider).build(op, *inputs, **options)
 
 
+def _tuned(case: Case, inputs: Sequence[torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """The winner of the tuner's race for a product, in the mode that the case is timed in."""
+    check_name("operator that the tuner knows", case.op, ("matmul",))
+    precision = "tf32" if case.dtype == "tf32" else "ieee"
+    found = tune_gemm(*inputs, precision=precision, mode=case.mode, progress=False)
+    launch = gemm.launch(*inputs, precision=precision, **found.winner.candidate)
+    return lambda: launch.run()[0]
+
+
 def _is_ours(provider: str) -> bool:
     return provider.partition(":")[0] == WORKBENCH
+
+
+def _is_optional(provider: str) -> bool:
+    return not _is_ours(provider) and baseline.get(provider).is_optional
+
+
+def _optional(op: str) -> tuple[str, ...]:
+    """The libraries that have an operator and are compared with where somebody has installed them."""
+    return tuple(name for name, one in baseline.BASELINES.items() if one.is_optional and op in one.operators)
 
 
 def _compile_ahead(cases: Sequence[Case]) -> None:
@@ -597,7 +663,7 @@ def _compile(case: Case) -> None:
         inputs = operator.inputs(case.dtype, case.case)
         with _precision(case):
             for name in case.providers:
-                _candidate(name, case.op, inputs, operator.options(case.case))()
+                _candidate(name, case, inputs, operator.options(case.case))()
     except torch.OutOfMemoryError:
         pass  # where it is measured it has the memory for itself
     finally:
@@ -675,7 +741,8 @@ def _rows(op: str, rows: int, cols: int, dtype: str, *more: str, dim: int = -1) 
     In a CUDA graph, since most of them take less time than their launch: events would time the CPU. Of what
     is larger than the cache, one call leaves next to nothing for the next.
     """
-    providers = (WORKBENCH, "torch", "torch.compile", *(f"{WORKBENCH}:{rung}" for rung in more))
+    rungs = (f"{WORKBENCH}:{rung}" for rung in more)
+    providers = (WORKBENCH, "torch", COMPILER, *_optional(op), *rungs)
     return Case(op, dtype, {"rows": rows, "cols": cols, "dim": dim}, providers, "cuda_graph")
 
 
@@ -703,10 +770,13 @@ def _product(m: int, n: int, k: int, dtype: str) -> Case:
 def _our_products(m: int, n: int, k: int, dtype: str, layout: str) -> Iterator[Case]:
     """A product by `ops.matmul` too: in a CUDA graph if it is short, with events if not, in both if small.
 
-    In a graph a launch costs nothing, and operands that fit the cache stay there.
+    In a graph a launch costs nothing, and operands that fit the cache stay there. Optional libraries take
+    seconds to tune a product, so they are asked for a few.
     """
     given = _product(m, n, k, dtype)
-    ours = replace(given, case={**given.case, "layout": layout}, providers=(WORKBENCH, *given.providers))
+    is_asked = (dtype, layout) == ("fp16", "nn") and (m == n == k or (m, n, k) in _SKINNY)
+    providers = (WORKBENCH, *given.providers, *(_optional("matmul") if is_asked else ()))
+    ours = replace(given, case={**given.case, "layout": layout}, providers=providers)
     if m * n * k <= _SMALL or m * n * k > _SHORT:
         yield ours
     if m * n * k <= _SHORT:
@@ -832,6 +902,16 @@ _MATMUL = Suite(
 # Multiplications of a product that is small, and of one that an H200 takes some 100 microseconds for.
 _SMALL, _SHORT = 1024**3, 3000**3
 _SKINNY = tuple((rows, 4096, 4096) for rows in (1, 16, 64, 256))  # as a decoder's, by the size of its batch
+_PRODUCT_SIZES = (
+    *((size, size, size) for size in (512, 768, 1000, 1024, 1536, 2048, 3000, 4096, 8192)),
+    (16384, 4096, 4096),
+    (4096, 4096, 512),
+    (8192, 8192, 64),
+    *_SKINNY,
+    (4096, 11008, 4096),
+    (2048, 3072, 768),
+    (384, 384, 65536),
+)
 # All layouts and dtypes are measured on these: from small to large, square and not.
 _EVERY_WAY = (
     *((size, size, size) for size in (1024, 2048, 4096, 8192)),
@@ -846,16 +926,7 @@ _GEMM = Suite(
     (
         *(
             _rungs(case) if (case.dtype, case.case) == ("fp16", _CLIMBED_PRODUCT) else case
-            for sizes in (
-                *((size, size, size) for size in (512, 768, 1000, 1024, 1536, 2048, 3000, 4096, 8192)),
-                (16384, 4096, 4096),
-                (4096, 4096, 512),
-                (8192, 8192, 64),
-                *_SKINNY,
-                (4096, 11008, 4096),
-                (2048, 3072, 768),
-                (384, 384, 65536),
-            )
+            for sizes in _PRODUCT_SIZES
             for dtype in ("fp16", "bf16")
             for layout in ("nn", "nt")
             for case in _our_products(*sizes, dtype, layout)
@@ -872,6 +943,15 @@ _GEMM = Suite(
             )
             for case in _our_products(*sizes, dtype, layout)
         ),
+    ),
+)
+# Not among all: it takes a minute of tuning a product.
+_TUNED = Suite(
+    "tuned",
+    "ops.matmul, which nobody has tuned, against the best that the tuner finds, fp16 in graphs",
+    tuple(
+        Case("matmul", "fp16", {"m": m, "n": n, "k": k, "layout": "nn"}, (WORKBENCH, TUNED), "cuda_graph")
+        for m, n, k in _PRODUCT_SIZES
     ),
 )
 _TRANSFER = Suite(
@@ -901,4 +981,4 @@ _ALL = Suite(
     _once(case for suite in _PARTS for case in suite.cases),
 )
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_PARTS, _ALL)}
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_PARTS, _ALL, _TUNED)}

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from tests.bench.example import gpu
 from workbench.bench import baseline
+from workbench.device import Device
 from workbench.errors import (
     ArgumentTypeError,
     DeviceError,
@@ -16,6 +24,33 @@ from workbench.errors import (
     TensorMismatchError,
     UnknownNameError,
 )
+from workbench.problems import OPERATORS
+
+# The packages of the optional libraries, by the names of their baselines.
+PACKAGES = {name: one.package for name, one in baseline.BASELINES.items() if one.package is not None}
+
+
+class GpuWithoutMemory(Device):
+    """A GPU whose tensors lie on the CPU, so that a machine without one has them too."""
+
+    @property
+    def torch_device(self) -> str:
+        return "cpu"
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
+    """Let a module be there, and with it the packages that it lies in."""
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        module = ModuleType(".".join(parts[:end]))
+        module.__spec__ = ModuleSpec(module.__name__, None)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    vars(module).update(members)
+
+
+def not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in PACKAGES.values():
+        monkeypatch.setitem(sys.modules, package, None)
 
 
 def preferred() -> Any:
@@ -28,6 +63,8 @@ def test_every_baseline_has_a_name_and_a_sentence() -> None:
         assert one.about
         assert one.operators
     assert set(baseline.BASELINES) >= {"torch", "torch.compile", "cuBLAS", "cuBLASLt", "rocBLAS", "hipBLASLt"}
+    assert set(PACKAGES) == {"Liger", "FlagGems"}
+    assert all(one.is_optional == (name in PACKAGES) for name, one in baseline.BASELINES.items())
 
 
 @pytest.mark.parametrize(
@@ -39,7 +76,7 @@ def test_an_unknown_name_gets_the_nearest(name: str, near: str) -> None:
     assert near in caught.value.nearest
 
 
-@pytest.mark.parametrize("name", ["cuBLAS", "cuBLASLt", "rocBLAS", "hipBLASLt", "torch.compile"])
+@pytest.mark.parametrize("name", ["cuBLAS", "cuBLASLt", "rocBLAS", "hipBLASLt", "torch.compile", *PACKAGES])
 def test_without_a_gpu_the_reason_is_said(name: str) -> None:
     one = baseline.get(name)
     assert not one.available()
@@ -56,9 +93,188 @@ def test_without_a_gpu_the_reason_is_said(name: str) -> None:
         ("interpreter", "interpreter", {"torch"}),
     ],
 )
-def test_each_kind_of_device_has_its_own(kind: str, architecture: str, there: set[str]) -> None:
+def test_each_kind_of_device_has_its_own(
+    kind: str, architecture: str, there: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    not_installed(monkeypatch)
     here = gpu(kind=kind, architecture=architecture)
     assert {name for name, one in baseline.BASELINES.items() if not one.absence(here)} == there
+    for package in PACKAGES.values():
+        installed(monkeypatch, package)
+    optional = set(PACKAGES) if here.is_gpu else set()
+    assert {name for name, one in baseline.BASELINES.items() if not one.absence(here)} == there | optional
+
+
+def test_how_to_install_an_optional_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    not_installed(monkeypatch)
+    said = {name: baseline.get(name).absence(gpu()) for name in PACKAGES}
+    assert said == {
+        "Liger": "Liger is not installed: pip install --no-deps liger-kernel",
+        "FlagGems": "FlagGems is not installed: pip install --no-deps flag-gems sqlalchemy",
+    }
+    assert baseline.get("Liger").absence(gpu(kind="interpreter")) == "Liger is measured on GPUs only"
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_asking_for_a_library_does_not_import_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, PACKAGES[name], raising=False)
+    (tmp_path / PACKAGES[name]).mkdir()
+    (tmp_path / PACKAGES[name] / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert baseline.get(name).absence(gpu()) == ""
+    assert PACKAGES[name] not in sys.modules
+
+
+class Softmax(torch.autograd.Function):
+    """With Liger's arguments, as are those below; computed by torch."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(result := x.softmax(-1))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (result,) = ctx.saved_tensors
+        return torch._softmax_backward_data(gradient, result, -1, result.dtype)
+
+
+class LayerNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        result, *statistics = torch.native_layer_norm(x, x.shape[-1:], weight, bias, eps)
+        ctx.save_for_backward(x, *statistics, weight, bias)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, *saved = ctx.saved_tensors
+        return *torch.ops.aten.native_layer_norm_backward(gradient, x, x.shape[-1:], *saved, [True] * 3), None
+
+
+class RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        eps: float,
+        offset: float = 0.0,
+        casting_mode: str = "llama",
+        in_place: bool = True,
+    ) -> torch.Tensor:
+        assert (offset, casting_mode) == (0.0, "gemma")
+        ctx.save_for_backward(x, weight)
+        ctx.eps, ctx.in_place = eps, in_place
+        return functional.rms_norm(x, x.shape[-1:], weight, eps)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        leaves = [saved.detach().requires_grad_() for saved in ctx.saved_tensors]
+        with torch.enable_grad():
+            result = functional.rms_norm(leaves[0], leaves[0].shape[-1:], leaves[1], ctx.eps)
+        of_x, of_weight = torch.autograd.grad(result, leaves, gradient)
+        return gradient.copy_(of_x) if ctx.in_place else of_x, of_weight, None, None, None, None
+
+
+def with_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let both libraries be installed on a machine with a GPU; with their signatures, they call torch."""
+    here = GpuWithoutMemory(**asdict(gpu()))
+    monkeypatch.setattr("workbench.device.current", lambda: here)
+    installed(
+        monkeypatch,
+        "liger_kernel.ops",
+        LigerSoftmaxFunction=Softmax,
+        LigerLayerNormFunction=LayerNorm,
+        LigerRMSNormFunction=RMSNorm,
+    )
+
+    def rms_norm(
+        x: torch.Tensor, normalized_shape: list[int], weight: torch.Tensor, eps: float = 1e-5
+    ) -> torch.Tensor:
+        return functional.rms_norm(x, normalized_shape, weight, eps)
+
+    def sum_dim(
+        inp: torch.Tensor,
+        dim: list[int],
+        keepdim: bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> torch.Tensor:
+        assert isinstance(dim, list)
+        return inp.sum(dim, keepdim, dtype=dtype)
+
+    installed(
+        monkeypatch,
+        "flag_gems",
+        softmax=lambda self, dim, half_to_float=False: self.softmax(dim),
+        softmax_backward=torch._softmax_backward_data,
+        layer_norm=torch.native_layer_norm,
+        layer_norm_backward=torch.ops.aten.native_layer_norm_backward,
+        rms_norm=rms_norm,
+        sum_dim=sum_dim,
+        amax=torch.amax,
+        argmax=torch.argmax,
+        mm=torch.mm,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "op"), [(name, op) for name in PACKAGES for op in baseline.get(name).operators]
+)
+def test_a_library_is_called_for_what_torch_computes(
+    name: str, op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice, since a benchmark gives the same gradient at every call."""
+    with_libraries(monkeypatch)
+    is_product = op == "matmul"
+    case = {"m": 6, "n": 5, "k": 9, "layout": "nn"} if is_product else {"rows": 6, "cols": 9, "dim": -1}
+    inputs, options = OPERATORS[op].inputs("fp32", case), OPERATORS[op].options(case)
+    wanted = baseline.get("torch").build(op, *inputs, **options)()
+    call = baseline.get(name).build(op, *inputs, **options)
+    for _ in range(2):
+        torch.testing.assert_close(call(), wanted)
+
+
+@pytest.mark.parametrize("op", ["sum", "amax", "argmax", "softmax"])
+def test_flag_gems_goes_along_columns_too(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_libraries(monkeypatch)
+    x = torch.randn(6, 9)
+    of_torch: Callable[..., torch.Tensor] = getattr(torch, op)
+    assert torch.equal(baseline.get("FlagGems").build(op, x, dim=0)(), of_torch(x, dim=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "options", "said"),
+    [
+        ("Liger", "softmax", {"dim": 0}, "dim: got 0. Liger has softmax along the last dimension only"),
+        ("Liger", "softmax_backward", {"dim": 0}, "dim: got 0"),
+        ("FlagGems", "sum", {"dim": (0, 1)}, r"dim: got \(0, 1\). FlagGems is compared along one dimension"),
+        ("FlagGems", "amax", {}, "dim: got None"),
+        ("Liger", "rms_norm", {"normalized_shape": [6, 9]}, r"got \[6, 9\]. Liger .* give \[9\]"),
+        ("FlagGems", "layer_norm", {}, "normalized_shape: got None"),
+    ],
+)
+def test_what_a_library_is_not_compared_on_is_said(
+    name: str, op: str, options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_libraries(monkeypatch)
+    x, weight = torch.ones(6, 9), torch.ones(9)
+    inputs = {"rms_norm": (x, weight), "layer_norm": (x, weight, weight), "softmax_backward": (x, x)}
+    with pytest.raises(InvalidArgumentError, match=said):
+        baseline.get(name).build(op, *inputs.get(op, (x,)), **options)
+
+
+def test_a_library_has_its_own_operators_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_libraries(monkeypatch)
+    with pytest.raises(UnknownNameError, match="operator of Liger: 'matmul'"):
+        baseline.get("Liger").build("matmul", torch.ones(2, 2), torch.ones(2, 2))
+    with pytest.raises(UnknownNameError, match="operator of FlagGems: 'rms_norm_backward'"):
+        baseline.get("FlagGems").build("rms_norm_backward", torch.ones(2, 2))
 
 
 def test_eager_torch_is_torch() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,15 @@ def launch() -> Launch:
 @pytest.fixture
 def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "current", gpu)
+
+
+@pytest.fixture
+def pretended_streams(pretended_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that order nothing, since nothing runs on them."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda.graph, "default_capture_stream", stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda given: nullcontext())
 
 
 def test_interpreter_time_is_refused_with_the_reason(launch: Launch) -> None:
@@ -143,7 +154,7 @@ def test_events_are_triton_s_with_all_single_times(monkeypatch: pytest.MonkeyPat
     assert measured["a"].median_ms == 7  # of 1, 10, 4, 10
 
 
-@pytest.mark.usefixtures("pretended_gpu")
+@pytest.mark.usefixtures("pretended_streams")
 def test_a_graph_is_captured_with_no_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     def do_bench_cudagraph(fn: Callable[[], object], *, rep: float, return_mode: str) -> list[float]:
         assert (rep, return_mode, gc.isenabled()) == (10, "all", False)
@@ -156,7 +167,7 @@ def test_a_graph_is_captured_with_no_garbage_collection(monkeypatch: pytest.Monk
     assert gc.isenabled()
 
 
-@pytest.mark.usefixtures("pretended_gpu")
+@pytest.mark.usefixtures("pretended_streams")
 def test_what_cannot_be_captured_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     def do_bench_cudagraph(*_: object, **__: object) -> list[float]:
         raise RuntimeError("operation not permitted when stream is capturing")

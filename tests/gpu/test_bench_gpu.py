@@ -67,6 +67,21 @@ def test_our_kernel_runs_in_a_graph() -> None:
     assert 0 < measure(lambda: ops.add(x, x), mode="cuda_graph").median_ms < 1
 
 
+def test_what_is_done_once_for_a_stream_is_in_no_graph() -> None:
+    """As the forward pass of a backward: in a graph it would be timed too."""
+    x = data.normal((2**20,), "fp32").requires_grad_()
+    captured: list[bool] = []
+
+    def doubled(given: torch.Tensor) -> torch.Tensor:
+        captured.append(torch.cuda.is_current_stream_capturing())
+        return given * 2
+
+    gradients = baseline.backward_of(doubled, x, torch.ones_like(x))
+    measure_together({"one": gradients, "other": lambda: x.detach().clone()}, mode="cuda_graph", rounds=3)
+    assert captured
+    assert not any(captured)
+
+
 def test_what_waits_for_the_gpu_cannot_be_captured() -> None:
     # In a process of its own, since a spoiled capture can leave torch's allocator confused.
     script = """
@@ -135,6 +150,14 @@ def test_the_kernels_that_ran_are_named() -> None:
     assert any("binary_kernel" in kernel for kernel in baseline.kernels_of(elementwise.launch(x, x)))
 
 
+def test_what_the_tuner_finds_is_no_slower_than_what_is_chosen_untuned() -> None:
+    (case,) = (each for each in suites.get("tuned").cases if "768^3" in str(each))
+    lines, cut = suites.run(Suite("one", "", (case,)), progress=False, name_kernels=False)
+    assert not cut
+    times = {line.provider: line.median_ms for line in lines}
+    assert times["workbench:tuned"] <= 1.05 * times["workbench"]
+
+
 def test_a_recording_of_this_gpu(tmp_path: Path) -> None:
     graphs = ("add fp32 2^12 in a CUDA graph", "sum fp32 4096 x 16384 in a CUDA graph")
     names = (*graphs, "add fp32 2^12", "matmul fp16 512^3")
@@ -150,7 +173,7 @@ def test_a_recording_of_this_gpu(tmp_path: Path) -> None:
     assert {line.op for line in with_overhead} == {"add", "sum"}
     products = recording.select(recorded.lines, op="matmul")
     libraries = {*baseline.product_libraries("fp16"), "torch"}
-    assert {line.provider for line in products} == {"workbench", *libraries}
+    assert {line.provider for line in products} >= {"workbench", *libraries}  # and what else is installed
     assert recording.points(products)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -46,6 +48,9 @@ class Baseline:
         kind: the kind of device that it needs, None for any.
         library: torch's name for the BLAS library that it prefers.
         compiles: True where torch.compile makes the kernel.
+        package: the module of a library that people install themselves to compare with; None for what comes
+            with torch.
+        install: what pip is given to install it.
     """
 
     name: str
@@ -54,6 +59,13 @@ class Baseline:
     kind: device.Kind | None = None
     library: str | None = None
     compiles: bool = False
+    package: str | None = None
+    install: str = ""
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether comparisons do without it: where it is absent, fails or is wrong, it is left out."""
+        return self.package is not None
 
     def absence(self, here: device.Device | None = None) -> str:
         """Why it cannot run, in words; empty when it can.
@@ -69,8 +81,10 @@ class Baseline:
         if self.kind is not None and here.kind != self.kind:
             vendor = {"cuda": "NVIDIA", "hip": "AMD"}[self.kind]
             return f"{self.name} is {vendor}'s, and kernels run on {here.name} here"
-        if self.compiles and not here.is_gpu:
-            return "torch.compile is measured on GPUs only"
+        if (self.compiles or self.is_optional) and not here.is_gpu:
+            return f"{self.name} is measured on GPUs only"
+        if self.package is not None and find_spec(self.package) is None:
+            return f"{self.name} is not installed: pip install {self.install}"
         return ""
 
     def available(self) -> bool:
@@ -92,6 +106,7 @@ class Baseline:
             UnknownNameError: it has no such operator, or the operator no such option.
             ArgumentTypeError, InvalidArgumentError: `inputs` are no tensors, too few or too many.
             TensorMismatchError: they lie on another device, or the library has no product of these dtypes.
+            What an optional library raises when it is imported or called is left as it is.
         """
         if reason := self.absence():
             raise DeviceError(f"{reason}. Available here: {', '.join(available())}.")
@@ -104,6 +119,10 @@ class Baseline:
                 "inputs", f"{inputs[0].dtype}", f"{self.name} multiplies no fp8: take the Lt library."
             )
         _check_place(inputs)
+        if self.package is not None:
+            _check_dimension(self.name, operator, inputs, options)
+            module, calls = _PACKAGES[self.package]
+            return calls[op](import_module(module), *inputs, **options)
         if self.compiles:
             # Without fullgraph, torch would fall back to eager code and not say so.
             whole = torch.compile(_with(operator.function, options), fullgraph=True, dynamic=False)
@@ -156,6 +175,98 @@ _FORWARD = {
 _BACKWARD = ("softmax", "layer_norm", "rms_norm")
 _OPERATORS = _FORWARD | {f"{name}_backward": _FORWARD[name].backward() for name in _BACKWARD}
 
+# torch's defaults: layer norm's, and rms_norm's for every type that is computed in fp32.
+_LAYER_NORM_EPSILON, _RMS_NORM_EPSILON = 1e-5, torch.finfo(torch.float32).eps
+
+
+def _liger_rms_norm(liger: Any) -> Callable[..., torch.Tensor]:
+    """In the variant that rounds once, in the end, as torch does.
+
+    Not in place, Liger's default: that writes the gradient of x over the one that is given, which every call
+    of a backward is given anew.
+    """
+    apply = liger.LigerRMSNormFunction.apply
+    offset, casting_mode, in_place = 0.0, "gemma", False
+    return lambda x, weight: apply(x, weight, _RMS_NORM_EPSILON, offset, casting_mode, in_place)
+
+
+def _liger_call(
+    op: str, liger: Any, *inputs: torch.Tensor, dim: int = -1, **_: object
+) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
+    if dim not in (-1, inputs[0].dim() - 1):
+        raise InvalidArgumentError("dim", f"got {dim}", "Liger has softmax along the last dimension only.")
+    function = _LIGER[op.removesuffix("_backward")](liger)
+    return partial(function, *inputs) if op in _LIGER else backward_of(function, *inputs)
+
+
+# From `liger_kernel.ops` to functions of tensors, with gradients.
+_LIGER: dict[str, Callable[[Any], Callable[..., torch.Tensor]]] = {
+    "softmax": lambda liger: liger.LigerSoftmaxFunction.apply,
+    "layer_norm": lambda liger: (
+        lambda x, weight, bias: liger.LigerLayerNormFunction.apply(x, weight, bias, _LAYER_NORM_EPSILON)
+    ),
+    "rms_norm": _liger_rms_norm,
+}
+
+
+def _gems_layer_norm(
+    gems: Any,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    normalized_shape: Sequence[int],
+) -> Callable[[], torch.Tensor]:
+    # It returns the mean and 1 / deviation of the rows besides.
+    return lambda: gems.layer_norm(x, normalized_shape, weight, bias, _LAYER_NORM_EPSILON)[0]
+
+
+def _gems_layer_norm_backward(
+    gems: Any,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    gradient: torch.Tensor,
+    normalized_shape: Sequence[int],
+) -> Callable[[], tuple[torch.Tensor, ...]]:
+    _, *statistics = gems.layer_norm(x, normalized_shape, weight, bias, _LAYER_NORM_EPSILON)
+    all_three = [True, True, True]
+    return partial(
+        gems.layer_norm_backward, gradient, x, normalized_shape, *statistics, weight, bias, all_three
+    )
+
+
+def _gems_softmax_backward(
+    gems: Any, x: torch.Tensor, gradient: torch.Tensor, dim: int
+) -> Callable[[], tuple[torch.Tensor]]:
+    result = gems.softmax(x, dim)
+    return lambda: (gems.softmax_backward(gradient, result, dim, x.dtype),)
+
+
+# From `flag_gems`, inputs and options to a function of no arguments. Its rms_norm has a backward that takes
+# every row in one tile, of however many columns, which compiles for minutes: not here.
+_FLAG_GEMS: dict[str, Callable[..., Callable[[], Any]]] = {
+    "amax": lambda gems, x, dim, **keepdim: partial(gems.amax, x, [dim], **keepdim),
+    "argmax": lambda gems, x, dim, **keepdim: partial(gems.argmax, x, dim, **keepdim),
+    "layer_norm": _gems_layer_norm,
+    "layer_norm_backward": _gems_layer_norm_backward,
+    "matmul": lambda gems, a, b: partial(gems.mm, a, b),
+    "rms_norm": lambda gems, x, weight, normalized_shape: partial(
+        gems.rms_norm, x, normalized_shape, weight, _RMS_NORM_EPSILON
+    ),
+    "softmax": lambda gems, x, dim: partial(gems.softmax, x, dim),
+    "softmax_backward": _gems_softmax_backward,
+    "sum": lambda gems, x, dim, **more: partial(gems.sum_dim, x, [dim], **more),
+}
+
+# By package: the module that has the operators, and what calls each.
+_PACKAGES: dict[str, tuple[str, Mapping[str, Callable[..., Callable[[], Any]]]]] = {
+    "liger_kernel": (
+        "liger_kernel.ops",
+        {name: partial(_liger_call, name) for op in _LIGER for name in (op, f"{op}_backward")},
+    ),
+    "flag_gems": ("flag_gems", _FLAG_GEMS),
+}
+
 BASELINES = {
     baseline.name: baseline
     for baseline in (
@@ -171,6 +282,22 @@ BASELINES = {
         Baseline("cuBLASLt", "NVIDIA's BLAS, lightweight interface", ("matmul",), "cuda", "cublaslt"),
         Baseline("rocBLAS", "AMD's BLAS", ("matmul",), "hip", "cublas"),
         Baseline("hipBLASLt", "AMD's BLAS, lightweight interface", ("matmul",), "hip", "cublaslt"),
+        # Without what they depend on: FlagGems would put numpy back to 1.26, and Liger, where torch is built
+        # for ROCm, PyPI's Triton over that of torch.
+        Baseline(
+            "Liger",
+            "Triton kernels for training (Liger-Kernel)",
+            tuple(_PACKAGES["liger_kernel"][1]),
+            package="liger_kernel",
+            install="--no-deps liger-kernel",
+        ),
+        Baseline(
+            "FlagGems",
+            "torch's operators in Triton, for many vendors' devices",
+            tuple(_PACKAGES["flag_gems"][1]),
+            package="flag_gems",
+            install="--no-deps flag-gems sqlalchemy",
+        ),
     )
 }
 
@@ -196,6 +323,7 @@ def backward_of(
     """The gradients of a function, over and over: its forward pass is run once for each stream.
 
     Autograd runs a backward on the stream that the forward ran on, and a CUDA graph takes up one stream only.
+    The passes of the two streams that were used last are kept.
 
     Args:
         function: of tensors, differentiable.
@@ -209,8 +337,11 @@ def backward_of(
 
     def gradients() -> tuple[torch.Tensor, ...]:
         stream = torch.cuda.current_stream() if gradient.is_cuda else None
-        if stream not in passes:
-            passes.clear()
+        if stream in passes:
+            passes[stream] = passes.pop(stream)  # last
+        else:
+            for oldest in list(passes)[:-1]:
+                del passes[oldest]
             leaves = [tensor.detach().requires_grad_() for tensor in given]
             # Compiled code frees what it saved once it has used it, unless told that it is used again.
             with functorch_config.patch(donated_buffer=False):
@@ -324,6 +455,23 @@ def _check_call(
         )
     for name in options:
         check_name(f"option of {op}", name, operator.options)
+
+
+def _check_dimension(
+    name: str, operator: _Operator, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
+) -> None:
+    """See that a library is asked to reduce one dimension, and to normalize the last."""
+    if "dim" in operator.options and not isinstance(options.get("dim"), int):
+        raise InvalidArgumentError(
+            "dim", f"got {options.get('dim')}", f"{name} is compared along one dimension: give its number."
+        )
+    last = list(inputs[0].shape[-1:])
+    if "normalized_shape" in operator.options and list(options.get("normalized_shape", [])) != last:
+        raise InvalidArgumentError(
+            "normalized_shape",
+            f"got {options.get('normalized_shape')}",
+            f"{name} is compared over the last dimension: give {last}.",
+        )
 
 
 def _check_place(inputs: Sequence[torch.Tensor]) -> None:

@@ -35,7 +35,8 @@ class Instance:
         row_bytes: of a tile of A or B along K.
         num_warps, num_stages, template: as `gemm.launch` takes them.
         step_ns: how long a unit takes for one step along K of one tile, in nanoseconds; None if not measured.
-        first_ns, next_ns: what a unit's first tile takes beside its steps, and each one after it.
+        first_ns, next_ns: what a unit's first tile takes beside its steps, and each one after it: of 16-bit
+            results; of wider ones longer where nothing is loaded meanwhile.
     """
 
     name: str
@@ -76,13 +77,18 @@ MOST_SPLITS = 32
 LINES_PER_NS, LINE_NS, FLOPS_PER_NS = 105, 0.89, 740_000
 
 # What a second launch for the rest of the rows has to gain, as a share of the time, before it is made.
-# (Predicted from the above; no such product has been measured as a whole yet.)
+# (3000^3: 100 us against 110 to 116 of the best that does without.)
 WORTH_A_REST = 0.08
 
 # Packing operands first, so that their rows begin at lines: what starting it adds, and bytes read and written
 # in a nanosecond, in the L2 cache and, where operands and copies are more than it holds, in memory. (1000^3
 # and 3000^3, fp16. Copies that transpose, as of tf32 NN, were not measured.)
 PACK_NS, PACK_BYTES_PER_NS, PACK_BYTES_PER_NS_IN_MEMORY = 1000, 6000, 3900
+
+# What a step takes longer where the tile of results, wider than 16 bits, takes the shared memory in which a
+# second program hid the waiting of the first. (Tiles of 128 x 128, three stages, 4096^3, NT: tf32 1.27 times,
+# int8 1.24.)
+ALONE = 1.25
 
 # What a step takes longer where pitches are no multiples of 16 bytes, so that elements are moved one by one
 # (not measured); and where matrix units do not take operands as they lie (tf32, 4096^3, NN).
@@ -304,7 +310,11 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
     lines = (instance.rows * a_lines + instance.cols * b_lines) * instance.row_bytes / LINE_BYTES
     step = max(instance.step_ns, lines * LINE_NS) * (ONE_BY_ONE if asked.is_one_by_one else 1)
     step *= 1 if asked.suits_units else OTHERWISE
-    time = rounds * -(-steps // splits) * step + instance.first_ns + (rounds - 1) * instance.next_ns
+    room = asked.shared_memory_bytes // 2
+    if _shared_bytes(instance, replace(asked, output_itemsize=2)) <= room < _shared_bytes(instance, asked):
+        step *= ALONE
+    next_ns = instance.next_ns * (asked.output_itemsize / 2 if instance.template == "simple" else 1)
+    time = rounds * -(-steps // splits) * step + instance.first_ns + (rounds - 1) * next_ns
     work = 2 * asked.batch * asked.m * asked.n * asked.k * (asked.itemsize / 2)
     time = LAUNCH_NS + max(time, tiles * steps * lines / LINES_PER_NS, work / FLOPS_PER_NS)
     if splits > 1:
