@@ -257,8 +257,8 @@ def test_products_are_tuned_on_gpus_alone() -> None:
         suites.plan(suites.get("tuned"), machine, free_bytes=140 * 10**9)[0] for machine in (None, gpu())
     )
     assert {provider for one in here for provider in one.providers} <= {"workbench"}
-    assert len(there) == 18
-    assert {one.providers for one in there} == {("workbench", "workbench:tuned")}
+    assert len(there) == 19
+    assert {one.providers for one in there} == {("workbench", "tuned")}
 
 
 def test_a_4_gb_card_runs_what_fits_and_is_told_the_rest() -> None:

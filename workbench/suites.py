@@ -56,7 +56,7 @@ from workbench.runtime.worker import end_with_parent
 from workbench.tune.gemm import tune_gemm
 
 WORKBENCH, COMPILER = "workbench", "torch.compile"
-TUNED = f"{WORKBENCH}:tuned"
+TUNED = "tuned"  # is no rung
 
 # Elements of a row operator's problem that is measured live: more than a GPU is done with before a CPU has
 # launched the next, no more than it needs.
@@ -82,8 +82,8 @@ class Case:
         dtype: as in recordings.
         case: the problem, in the keys of a recording (see `recording.CASE_KEYS`).
         providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
-            `kernels.ladder.RUNGS`, "workbench:tuned" for what the tuner finds for a product on a GPU, or
-            names of baselines; those that this device does not have are passed over.
+            `kernels.ladder.RUNGS`, "tuned" for what the tuner finds for a product on a GPU, or names of
+            baselines; those that this device does not have are passed over.
         mode: how it is timed. With "cuda_graph", what a launch costs the CPU is recorded as well.
 
     Raises:
@@ -625,7 +625,7 @@ def _tuned(case: Case, inputs: Sequence[torch.Tensor]) -> Callable[[], torch.Ten
 
 
 def _is_ours(provider: str) -> bool:
-    return provider.partition(":")[0] == WORKBENCH
+    return provider == TUNED or provider.partition(":")[0] == WORKBENCH
 
 
 def _is_optional(provider: str) -> bool:
