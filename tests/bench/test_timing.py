@@ -159,7 +159,7 @@ def test_a_graph_is_captured_with_no_garbage_collection(monkeypatch: pytest.Monk
     def do_bench_cudagraph(fn: Callable[[], object], *, rep: float, return_mode: str) -> list[float]:
         assert (rep, return_mode, gc.isenabled()) == (10, "all", False)
         fn()
-        return [0.5] * 10
+        return [9.0] * 5 + [0.5] * 5  # at first as fast or slow as what ran before lets it be
 
     monkeypatch.setattr(triton.testing, "do_bench_cudagraph", do_bench_cudagraph)
     measured = measure(nothing, mode="cuda_graph")
