@@ -101,6 +101,9 @@ def repair_interpreter() -> None:
     `tl.reduce` by a function of one's own calls it for one element after another, so a row of 1,024 takes a
     tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do.
 
+    It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing, for
+    it runs one launch after another.
+
     Calling it again changes nothing.
     """
     if isinstance(interpreter._interpreter, _Memory):
@@ -122,7 +125,8 @@ def repair_interpreter() -> None:
         setattr(operations, name, _reduced_in_fp32(getattr(operations, name)))
     reductions.generic_reduce = _reduced_by_pairs
     interpreter._interpreter = _Memory(interpreter._interpreter)
-    interpreter._patch_lang_tensor = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
+    patch: Any = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
+    interpreter._patch_lang_tensor = _with_launches_in_order(patch)
 
 
 _TRITON = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")
@@ -146,6 +150,15 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
         scope.set_attr(tensor, "__bool__", truth)
         # As Triton has it from 3.7 on: numpy makes no whole number of an array with dimensions.
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
+
+    return repaired
+
+
+def _with_launches_in_order(patch: Callable[..., None]) -> Callable[..., None]:
+    def repaired(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        for name in ("gdc_wait", "gdc_launch_dependents"):
+            scope.set_attr(tl.extra.cuda, name, lambda: None)
 
     return repaired
 

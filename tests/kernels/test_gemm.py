@@ -297,6 +297,21 @@ def test_steps_that_overlap_wait_before_they_touch_memory() -> None:
         assert not touches.search(before)
 
 
+def test_steps_that_overlap_can_be_interpreted() -> None:
+    """As those made on Hopper are where somebody looks at them: one runs behind the other."""
+    a, b = whole(33, 40, dtype=torch.float16), whole(40, 17, dtype=torch.float16, seed=1)
+    one = gemm.launch(a, b, tile=SMALL, splits=2, pack=True)
+    steps = tuple(
+        [
+            replace(step, meta={**step.meta, "OVERLAP": True} | ({"launch_pdl": True} if i else {}))
+            for i, step in enumerate(one.steps)
+        ]
+    )
+    assert len(steps) == 3
+    (result,) = interpret(replace(one, steps=steps)).outputs
+    assert torch.equal(result.double(), a.double() @ b.double())
+
+
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_rows_and_the_rest(data: st.DataObject) -> None:
