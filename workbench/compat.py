@@ -101,8 +101,8 @@ def repair_interpreter() -> None:
     `tl.reduce` by a function of one's own calls it for one element after another, so a row of 1,024 takes a
     tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do.
 
-    It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing, for
-    it runs one launch after another.
+    It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
+    for it runs one launch after another.
 
     Calling it again changes nothing.
     """

@@ -945,7 +945,8 @@ _GEMM = Suite(
         ),
     ),
 )
-# Not among all: it takes a minute of tuning a product.
+# Not among all: it takes a minute of tuning a product. (Record it before `gemm`: lessons show the latest run
+# of our products.)
 _TUNED = Suite(
     "tuned",
     "ops.matmul, which nobody has tuned, against the best that the tuner finds, fp16 in graphs",
