@@ -1271,7 +1271,7 @@ Markdown(text if rows else "Not recorded yet: `make gpu` records it on a GPU.")
 # not; the least of these is taken. That costs a few microseconds, once for each shape.
 # <!-- unmeasured: an order of magnitude -->
 #
-# A formula can be wrong. So, on the same GPU, the tuner of rung 7 tried all
+# A formula can be wrong. So, on the same GPU, the tuner tried all
 # configurations that compile well, and the best one it found was timed beside the one
 # that the formula takes:
 
