@@ -237,6 +237,12 @@ def test_all_is_every_case_once() -> None:
     assert {str(one) for one in everything} == {str(one) for suite in parts for one in suite.cases}
 
 
+@pytest.mark.parametrize("name", ["softmax", "normalization", "reduction", "all"])
+def test_recordings_have_points_of_ours_and_of_others(name: str) -> None:
+    _, points = suites.live_or_recorded(name, recorded=True)
+    assert {point.provider for point in points} > {"workbench", "torch"}
+
+
 def test_an_unknown_suite_gets_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"Did you mean 'elementwise'\?"):
         suites.get("element-wise")

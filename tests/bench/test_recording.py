@@ -372,12 +372,12 @@ def test_ratio_refuses_the_interpreters_time() -> None:
         recording.ratio(lines, "workbench", "cuBLAS")
 
 
-def test_points_are_the_lines_timed_by_events_with_known_work() -> None:
+def test_points_are_the_lines_with_known_work_that_comes_from_memory() -> None:
     lines = [
         line(),
         copy_line(),  # a bandwidth without FLOPs
         line(flops=None, bytes=None),
-        line(mode="cuda_graph"),  # warm caches
+        line(mode="cuda_graph", bytes=2**28 - 1),  # warm caches
         line(mode="interpreter"),
         copy_line(bytes=0, case={"shape": [0]}),
     ]
@@ -392,6 +392,7 @@ def test_points_are_the_lines_timed_by_events_with_known_work() -> None:
     assert (product.device, product.when, product.recorded) == ("NVIDIA H200", "2026-01-31", True)
     assert copied.bandwidth == pytest.approx(4.25e12)
     assert not recording.points(lines, recorded=False)[0].recorded
+    assert len(recording.points([line(mode="cuda_graph", bytes=2**28)])) == 1  # no cache holds as much
 
 
 def test_rates_of_a_line() -> None:

@@ -417,6 +417,34 @@ def test_gradients_of_split_rows(norm: str, rows: int, cols: int) -> None:
     torch.testing.assert_close(of_bias, direction.sum(0))
 
 
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"results": None}, ArgumentTypeError, "results"),
+        ({"results": [1, 2]}, ArgumentTypeError, "results"),
+        ({"results": [torch.zeros(3).int(), torch.ones(3).int()]}, TensorMismatchError, "int32"),
+        ({"results": [torch.zeros(3).half(), torch.ones(3).half()]}, TensorMismatchError, "float16"),
+        ({"vectors": 1.0}, ArgumentTypeError, "vectors"),
+        ({"vectors": 3}, InvalidArgumentError, "vectors"),
+        ({"fused": "x"}, ArgumentTypeError, "fused"),
+    ],
+)
+def test_gradients_of_what_does_not_fit_are_refused(
+    change: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    x = numbers(3, 8)
+    given = {"results": statistics_of("layer_norm", x, 1e-5), **change}
+    results = given.pop("results")
+    with pytest.raises(error, match=says):
+        normalization.launch_backward("layer_norm", x, x, 1, None, results, **given)
+
+
+@pytest.mark.parametrize("output", [5, "x", torch.empty(3, 8, dtype=torch.long), torch.empty(3, 8).bool()])
+def test_results_of_norms_go_to_floats_alone(output: Any) -> None:
+    with pytest.raises((ArgumentTypeError, TensorMismatchError), match="output"):
+        normalization.launch("layer_norm", numbers(3, 8), 1, epsilon=1e-5, output=output)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_gradients_in_any_order(fused: bool) -> None:
     x, direction = numbers(37, 200), numbers(37, 200, seed=1)

@@ -153,6 +153,14 @@ def test_errors_of_known_results() -> None:
     assert numerics.relative_error(2.0**-24, 0) == math.inf
 
 
+def test_a_sum_beyond_fp64_is_compared_all_the_same() -> None:
+    """It is a whole number that no float holds, and rounds to infinity, which is what comes out."""
+    errors = numerics.errors_of_sum([1e308] * 9, ["fp64"], ["one by one"])
+    curve = errors.curve("fp64", "one by one")
+    assert curve.results[-1] == curve.exact[-1] == math.inf
+    assert set(curve.relative_errors) == {0}
+
+
 @pytest.mark.parametrize(("dtype", "stop"), [("fp16", 2048), ("bf16", 256)])
 def test_ones_stop_where_the_spacing_becomes_2(dtype: str, stop: int) -> None:
     ones = numerics.named_row("ones", 5000)

@@ -379,6 +379,22 @@ def test_gradients_of_norms(p: Any) -> None:
     assert_gradients_as_torch("norm", x[:3].half(), p, (0, 1), True)
 
 
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_what_comes_out_may_be_changed_in_place(name: str) -> None:
+    """As in torch: the gradient of a picked element needs its index alone."""
+    x = torch.tensor([[1.0, 3.0, 2.0], [4.0, 4.0, 0.0]], requires_grad=True)
+    y = torch.tensor([[2.0, 3.0, float("nan")], [1.0, 5.0, 0.0]], requires_grad=True)
+    gradients = []
+    for library in (ops, torch):
+        values, _ = getattr(library, name)(x, 1)
+        values.mul_(3)
+        of_two = getattr(library, name)(x, y)
+        of_two.mul_(2)
+        gradients.append(torch.autograd.grad(values.sum() + of_two.nan_to_num().sum(), (x, y)))
+    for ours, torchs in zip(*gradients, strict=True):
+        assert torch.equal(ours, torchs)
+
+
 @pytest.mark.parametrize("name", ["amax", "amin", "max", "min"])
 def test_gradients_beside_nan(name: str) -> None:
     x = torch.tensor([[NAN, 1, 2, NAN], [0, 2, NAN, 1], [INFINITY, 1, INFINITY, 2]])

@@ -301,11 +301,15 @@ def ratio(lines: Iterable[Line], numerator: str, denominator: str) -> float:
     return times[denominator] / times[numerator]
 
 
-def points(lines: Iterable[Line], *, recorded: bool = True) -> list[Point]:
-    """The points of a roofline: every line that is timed by events and whose FLOPs and bytes are known.
+# As much as the last level of any GPU's caches holds; as `triton.testing.do_bench` overwrites.
+MOST_CACHED_BYTES = 2**28
 
-    Left out are the interpreter's lines, and those of mode "cuda_graph": with warm caches the bytes that must
-    move do not come from memory.
+
+def points(lines: Iterable[Line], *, recorded: bool = True) -> list[Point]:
+    """The points of a roofline: every line whose FLOPs and bytes are known, and whose bytes come from memory.
+
+    Left out are the interpreter's lines, and those of mode "cuda_graph" with fewer than `MOST_CACHED_BYTES`:
+    calls in a row find what they need in caches.
 
     Args:
         lines: the measurements.
@@ -329,7 +333,8 @@ def points(lines: Iterable[Line], *, recorded: bool = True) -> list[Point]:
             recorded=recorded,
         )
         for line in _as_lines(lines)
-        if line.mode == "events" and line.flops is not None and line.bytes
+        if line.flops is not None and line.bytes
+        if line.mode == "events" or (line.mode == "cuda_graph" and line.bytes >= MOST_CACHED_BYTES)
     ]
 
 

@@ -15,6 +15,7 @@ from workbench.errors import (
     DimensionError,
     InvalidArgumentError,
     TensorMismatchError,
+    check_each,
     check_name,
     check_positive,
     check_type,
@@ -443,6 +444,7 @@ def launch(
     if bias is not None and weight is None:
         raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
     output = torch.empty_like(x) if output is None else output
+    _check_floating("output", output)
     if output.shape != x.shape or output.device != x.device or may_share(output.shape, output.stride()):
         raise TensorMismatchError(
             "output",
@@ -617,22 +619,23 @@ def launch_backward(
     rows, cols = _rows_and_cols(x, rank)
     if reason := is_supported(norm, x, cols, weight):
         raise TensorMismatchError("x, weight", reason, "Give what the forward pass was given.")
-    check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
-    if gradient.dtype not in SUPPORTED or gradient.layout != torch.strided or gradient.is_neg():
-        given = f"{gradient.dtype}, {gradient.layout}, is_neg {gradient.is_neg()}"
-        raise TensorMismatchError("gradient", given, "Give a plain strided tensor of a floating dtype.")
+    _check_floating("gradient", gradient)
+    check_each("results", results, torch.Tensor, "Give the statistics that launch gave.")
     if len(results) != STATISTICS[norm]:
         fix = f"Give the {STATISTICS[norm]} that launch(..., with_statistics=True) gave."
         raise TensorMismatchError("results", f"{len(results)} tensors", fix)
     _check_place("gradient", gradient, x.shape, x.device)
     for i, each in enumerate(results):
         _check_place(f"results[{i}]", each, (rows,), x.device)
-        if not each.is_contiguous():
+        if not each.is_contiguous() or each.dtype != _statistics_dtype(x):
+            given = f"{each.dtype}, strides {each.stride()}"
             raise TensorMismatchError(
-                f"results[{i}]", f"strides {each.stride()}", "Give a contiguous tensor."
+                f"results[{i}]", given, f"Give a contiguous tensor of {_statistics_dtype(x)}."
             )
+    check_type("vectors", vectors, int | None, "Give 0, 1 or 2, or None.")
     if vectors not in (None, 0, 1, 2):
         raise InvalidArgumentError("vectors", f"got {vectors!r}", "Give 0, 1 or 2.")
+    check_type("fused", fused, bool | None, "Give True, False or None.")
     vectors = int(weight is not None) if vectors is None else vectors
     read = (x, gradient, *results, *(() if weight is None else (weight,)))
     outputs = _gradients(x, cols, vectors)
@@ -645,6 +648,14 @@ def launch_backward(
 def _gradients(x: torch.Tensor, cols: int, vectors: int) -> tuple[torch.Tensor, ...]:
     """Where the gradients of x, and of weight and bias, go."""
     return torch.empty_like(x), *[torch.empty(cols, dtype=x.dtype, device=x.device) for _ in range(vectors)]
+
+
+def _check_floating(name: str, tensor: object) -> None:
+    check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+    assert isinstance(tensor, torch.Tensor)
+    if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
+        given = f"{tensor.dtype}, {tensor.layout}, is_neg {tensor.is_neg()}"
+        raise TensorMismatchError(name, given, "Give a plain strided tensor of a floating dtype.")
 
 
 def _check_place(name: str, tensor: torch.Tensor, shape: Sequence[int], device: torch.device) -> None:

@@ -547,7 +547,7 @@ def _distance(got: float, exact: Exact) -> Exact:
 
 def _quotient(distance: Exact, unit: Exact) -> float:
     """Their quotient; 0 / 0 is 0, for nothing is wrong then, and everything else / 0 infinite."""
-    if math.isnan(distance) or math.isnan(unit):
+    if distance != distance or unit != unit:  # NaN; `math.isnan` refuses fractions beyond fp64
         return math.nan
     if distance == 0:
         return 0.0

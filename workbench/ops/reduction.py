@@ -428,7 +428,8 @@ def _extreme(
         check_out(place, input)
     if question.is_torchs:
         return question.torchs_answer()
-    results = _derivable(partial(_pair, name=name), _picked_gradient, input, question.dims, keepdim)
+    compute = partial(_pair, name=name)
+    results = _derivable(compute, _picked_gradient, input, question.dims, keepdim, needed=(1,))
     if out is not None:
         results = [_delivered(result, place) for result, place in zip(results, out, strict=True)]
     return getattr(torch.return_types, name)(results)
@@ -456,7 +457,8 @@ def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) ->
     both = torch.broadcast_tensors(*on_one_device(input, other))
     compute = partial(_run_of_two, name=name, like=like)
     if is_followed(input, other):
-        return _Followed.apply(compute, _shared_gradient, *(t.to(like.dtype) for t in both))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        derive = partial(_shared_gradient, is_smaller=torch.lt if name == "maximum" else torch.gt)
+        return _Followed.apply(compute, derive, (), *(t.to(like.dtype) for t in both))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _delivered(compute(*both), out)  # type: ignore[arg-type]  # check_out has seen that it is a tensor
 
 
@@ -474,12 +476,14 @@ def _derivable(
     dims: frozenset[int],
     keepdim: bool,
     dtype: torch.dtype | None = None,
+    needed: Sequence[int] = (0,),
 ) -> Any:
     """`compute(input, dims=..., keepdim=...)`, one result or a pair, and if it is followed its gradient.
 
     Args:
         compute: what is computed of `input`, or of `input` in `dtype`.
-        derive: see :class:`_Followed`; called with `dims` too, and with results whose dimensions were kept.
+        derive, needed: see :class:`_Followed`; called with `dims` too, and with results whose dimensions
+            were kept.
     """
     if not is_followed(input):
         return compute(input, dims=dims, keepdim=keepdim)  # autograd would take longer than the launch
@@ -487,6 +491,7 @@ def _derivable(
     kept = _Followed.apply(  # type: ignore[no-untyped-call]  # torch does not type it
         partial(compute, dims=dims, keepdim=True),
         partial(derive, dims=tuple(dims)),
+        needed,
         input if dtype is None else input.to(dtype),
     )
     if keepdim:
@@ -496,26 +501,32 @@ def _derivable(
 
 
 class _Followed(torch.autograd.Function):
-    """`compute(*tensors)`, whose first result has the gradients `derive(grad, *tensors, *results)`."""
+    """`compute(*tensors)`, whose first result has the gradients `derive(grad, *tensors, *results)`.
+
+    Of the results, those that are `needed`, by their numbers: what is kept must not be changed in place.
+    """
 
     @staticmethod
     def forward(
-        compute: Callable[..., Any], derive: Callable[..., tuple[torch.Tensor, ...]], *tensors: torch.Tensor
+        compute: Callable[..., Any],
+        derive: Callable[..., tuple[torch.Tensor, ...]],
+        needed: Sequence[int],
+        *tensors: torch.Tensor,
     ) -> Any:
         return compute(*tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _, ctx.derive, *tensors = inputs
+        _, ctx.derive, needed, *tensors = inputs
         results = output if isinstance(output, tuple) else (output,)
         follow_the_first(ctx, results)
-        ctx.save_for_backward(*tensors, *results)
+        ctx.save_for_backward(*tensors, *(results[i] for i in needed))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         if grads[0] is None:
             return (None,) * len(ctx.needs_input_grad)
-        return None, None, *once(ctx.derive, grads[0], *ctx.saved_tensors)
+        return None, None, None, *once(ctx.derive, grads[0], *ctx.saved_tensors)
 
 
 def _check_derivable(input: torch.Tensor, dtype: torch.dtype | None) -> None:
@@ -571,18 +582,21 @@ def _equals_or_nan_gradient(
 
 
 def _picked_gradient(
-    grad: torch.Tensor, x: torch.Tensor, values: torch.Tensor, indices: torch.Tensor, dims: tuple[int, ...]
+    grad: torch.Tensor, x: torch.Tensor, indices: torch.Tensor, dims: tuple[int, ...]
 ) -> tuple[torch.Tensor]:
     """The gradient goes to the element at the index."""
     return (torch.zeros_like(x).scatter(dims[0] if dims else 0, indices, grad),)
 
 
 def _shared_gradient(
-    grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, result: torch.Tensor
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    is_smaller: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Of two, that which is the result has the gradient; equals have half of it, beside NaN both have it."""
     of_each = torch.where(x == y, grad / 2, grad)
-    return tuple(of_each.masked_fill((t != result) & ~result.isnan(), 0) for t in (x, y))  # type: ignore[return-value]  # two
+    return of_each.masked_fill(is_smaller(x, y), 0), of_each.masked_fill(is_smaller(y, x), 0)
 
 
 _GRADIENTS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {

@@ -20,13 +20,16 @@ from workbench.kernels import cross_entropy as losses
 from workbench.kernels import reduction as reductions
 from workbench.kernels import softmax as rows
 from workbench.ops.arguments import (
+    TORCHS_ERRORS,
     check_operand,
     check_out,
     check_plain,
     copy_out,
     in_float32,
+    in_words,
     is_autocast,
     is_followed,
+    kind_of,
 )
 from workbench.ops.gradients import follow_the_first, once
 
@@ -275,10 +278,14 @@ def cross_entropy(
         return _cross_entropy_of_probabilities(input, target, weight, dim, ignore_index, reduction, smoothing)
     _check_targets(input, target, dim, ignore_index)
     if not input.numel() or input.is_meta:
-        return torch.nn.functional.cross_entropy(
-            input, target, weight, ignore_index=ignore_index, reduction=reduction,
-            label_smoothing=smoothing,
-        )  # fmt: skip
+        try:
+            return torch.nn.functional.cross_entropy(
+                input, target, weight, ignore_index=ignore_index, reduction=reduction,
+                label_smoothing=smoothing,
+            )  # fmt: skip
+        except TORCHS_ERRORS as error:
+            given = f"{in_words(input)}, {in_words(target)}"
+            raise kind_of(error)("input, target", given, f"torch says: {error}") from None
     arguments = (
         input.resolve_neg(), target.resolve_neg().contiguous(),
         None if weight is None else weight.resolve_neg().contiguous(),
