@@ -391,6 +391,18 @@ def test_every_candidate_that_can_run_has_a_line(recorded: suites.Recorded) -> N
     ]
 
 
+def test_a_suite_is_recorded_with_the_roofs_that_its_roofline_needs(tmp_path: Path) -> None:
+    cases = (case("add", "fp32", ("torch",), shape=[100]), case("clone", "fp32", ("torch",), shape=[2**28]))
+    with_roofs = Suite("mine", "", cases, with_roofs=True)
+    recorded = suites.record(with_roofs, tmp_path / "mine.jsonl", interpreter=True, progress=False)
+    assert [line.op for line in recorded.lines] == ["add"]
+    left_out = [str(one.case) for one in recorded.cut]
+    assert left_out.count("clone fp32 2^28") == 1  # a roof's own case, once
+    assert {"clone fp32 2^26", "clone fp32 2^29", "matmul fp16 8192^3"} <= set(left_out)
+    with pytest.raises(ArgumentTypeError, match="with_roofs"):
+        Suite("mine", "", cases, with_roofs="yes")  # type: ignore[arg-type]
+
+
 def test_lines_are_labeled_as_the_interpreters(recorded: suites.Recorded) -> None:
     for one in recorded.lines:
         assert (one.mode, one.device, one.driver) == ("interpreter", "Triton interpreter (CPU)", "none")
@@ -839,7 +851,7 @@ def test_what_is_no_path_is_named(path: Any) -> None:
 
 def test_where_nothing_can_be_measured_the_reasons_are_said(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    with pytest.raises(NotMeasurableError, match=r"'reduction'.*\(22 cases: CUDA graphs need a GPU\)"):
+    with pytest.raises(NotMeasurableError, match=r"'reduction'.*22 cases: CUDA graphs need a GPU\)"):
         suites.record("reduction", path, interpreter=True)
     with pytest.raises(NotMeasurableError, match="it has no cases"):
         suites.record(Suite("mine", "", ()), path, interpreter=True)

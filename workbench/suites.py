@@ -114,17 +114,23 @@ class Case:
 class Suite:
     """A named list of cases, with a sentence about it.
 
+    Attributes:
+        with_roofs: whether :func:`record` measures the device's roofs in the same run, so that a roofline of
+            it needs no other.
+
     Raises:
-        ArgumentTypeError: name or sentence is no text, or the cases are no Cases.
+        ArgumentTypeError: name or sentence is no text, the cases are no Cases, or `with_roofs` is no bool.
     """
 
     name: str
     about: str
     cases: tuple[Case, ...]
+    with_roofs: bool = False
 
     def __post_init__(self) -> None:
         check_type("name", self.name, str, "Give a text.")
         check_type("about", self.about, str, "Give a text.")
+        check_type("with_roofs", self.with_roofs, bool, "Give True or False.")
         cases = check_each("cases", self.cases, Case, "Give a tuple of Case.")
         object.__setattr__(self, "cases", tuple(cases))
 
@@ -188,6 +194,8 @@ def record(
     recording.append(path, [])  # a file that takes no lines is found now, not minutes later
     try:
         recording.load(path)
+        if suite.with_roofs:
+            suite = replace(suite, cases=_once((*_ROOFS, *suite.cases)))
         lines, cut = run(suite, interpreter=interpreter, progress=progress)
         if not lines:
             raise _nothing_measured(suite, cut, here)
@@ -828,6 +836,7 @@ _ELEMENTWISE = Suite(
         *(_vector(exponent, dtype) for dtype in ("fp16", "bf16") for exponent in (20, 24, 28)),
         *(_vector(exponent, "fp32", alpha=2) for exponent in (24, 28)),
     ),
+    with_roofs=True,
 )
 ROW_SHAPES = (
     (4096, 256),
@@ -856,6 +865,7 @@ _REDUCTION = Suite(
         _rows("sum", 128, 1_000_000, "fp32", "tiles", "split"),
         _rows("sum", 32768, 768, "fp32", "row"),
     ),
+    with_roofs=True,
 )
 _SOFTMAX = Suite(
     "softmax",
@@ -873,6 +883,7 @@ _SOFTMAX = Suite(
         _rows("softmax", 4096, 65536, "fp32", "three_reads", "two_reads"),
         _rows("softmax", 128, 1_000_000, "fp32", "three_reads", "two_reads"),
     ),
+    with_roofs=True,
 )
 _NORMALIZATION = Suite(
     "normalization",
@@ -887,6 +898,7 @@ _NORMALIZATION = Suite(
         *(_rows("layer_norm", 4096, cols, "fp32", "row") for cols in (1024, 4096, 16384)),
         _rows("rms_norm", 4096, 4096, "fp32"),
     ),
+    with_roofs=True,
 )
 _MATMUL = Suite(
     "matmul",
@@ -944,6 +956,7 @@ _GEMM = Suite(
             for case in _our_products(*sizes, dtype, layout)
         ),
     ),
+    with_roofs=True,
 )
 # Not among all: it takes a minute of tuning a product. (Record it before `gemm`: lessons show the latest run
 # of our products.)
@@ -974,6 +987,7 @@ _TRANSFER = Suite(
         ),
         _permuted((16, 2048, 16, 128), (0, 2, 1, 3), "fp16"),  # attention's heads: rows stay whole
     ),
+    with_roofs=True,
 )
 _PARTS = (_ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _GEMM, _CEILINGS, _MATMUL)
 _ALL = Suite(
