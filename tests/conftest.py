@@ -41,12 +41,16 @@ def _short(value: object) -> str:
     return getattr(value, "__name__", str(value))  # a function as text says where it lies
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `gpu` where no kernel is compiled for one."""
+    """Mark what `slow.txt` lists; skip tests marked `gpu` where no kernel is compiled for one."""
     from workbench import device  # not above: it would be imported before the mode is set
 
+    slow = set(Path(__file__).with_name("slow.txt").read_text().split())
     reason = device.gpu_absence() or ("run them with pytest -m gpu" if device.is_interpreter() else "")
     for item in items:
+        if item.nodeid.split("[")[0].replace(".py::", "::").replace("/", ".") in slow:
+            item.add_marker(pytest.mark.slow)
         if reason and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
 
