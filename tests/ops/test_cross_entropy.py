@@ -316,3 +316,13 @@ def test_errors(change: dict[str, Any], says: str) -> None:
     scores, target = arguments.pop("scores"), arguments.pop("targets")
     with pytest.raises(WorkbenchError, match=says):
         launch(scores, target, **arguments)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_row_that_is_passed_over_has_no_gradient(value: float) -> None:
+    """Whatever it holds, as the docstring says; torch multiplies what is not finite by zero."""
+    x = torch.tensor([[1.0, 2.0], [value, 1.0]], requires_grad=True)
+    ops.cross_entropy(x, torch.tensor([0, -100])).backward()
+    assert x.grad is not None
+    assert x.grad[0].isfinite().all()
+    assert torch.equal(x.grad[1], torch.zeros(2))

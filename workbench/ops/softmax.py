@@ -232,7 +232,8 @@ def cross_entropy(
     `torch.autocast` it is computed in float32.
 
     What differs from torch: the gradient is computed from `input` itself, where torch keeps its log-softmax,
-    so that autograd raises if `input` is changed in place between the loss and its gradient.
+    so that autograd raises if `input` is changed in place between the loss and its gradient. A row that is
+    passed over has a gradient of zeros, also where it is not finite (torch's is NaN there).
 
     Args:
         input: scores, (classes,), (N, classes) or (N, classes, d1, ...), any strides.
