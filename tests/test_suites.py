@@ -267,6 +267,11 @@ def test_products_are_tuned_on_gpus_alone() -> None:
     assert {one.providers for one in there} == {("workbench", "tuned")}
 
 
+def test_nothing_is_tuned_where_products_are_measured_live() -> None:
+    quick = [suites._made_quick(one) for one in suites.get("tuned").cases]
+    assert {provider for one in quick for provider in one.providers} == {"workbench"}
+
+
 def test_a_4_gb_card_runs_what_fits_and_is_told_the_rest() -> None:
     kept, cut = suites.plan(suites.get("all"), FOUR_GB_CARD, FREE_ON_IT)
     left_out = {str(one.case): one.reason for one in cut}

@@ -289,7 +289,7 @@ def _made_quick(case: Case) -> Case:
 
     Of products of one dtype alone ours are there too: each takes a second to compile at first.
     """
-    slow = {COMPILER}
+    slow = {COMPILER, TUNED}
     if case.op == "matmul":
         slow |= {"torch"} if case.dtype == "fp16" else {"torch", WORKBENCH}
     slow |= {name for name in case.providers if name.startswith(f"{WORKBENCH}:") or _is_optional(name)}
@@ -332,11 +332,7 @@ def plan(
     kept, cut = [], []
     for case in suite.cases:
         _check_problem(case)
-        providers = tuple(
-            name
-            for name in case.providers
-            if (here.is_gpu or name != TUNED if _is_ours(name) else not baseline.get(name).absence(here))
-        )
+        providers = tuple(name for name in case.providers if _is_available(name, here))
         if reason := _obstacle(case, providers, here, free_bytes):
             cut.append(Cut(case, reason))
         else:
@@ -634,6 +630,12 @@ def _tuned(case: Case, inputs: Sequence[torch.Tensor]) -> Callable[[], torch.Ten
 
 def _is_ours(provider: str) -> bool:
     return provider == TUNED or provider.partition(":")[0] == WORKBENCH
+
+
+def _is_available(provider: str, here: device.Device) -> bool:
+    if provider == TUNED:
+        return here.is_gpu
+    return _is_ours(provider) or not baseline.get(provider).absence(here)
 
 
 def _is_optional(provider: str) -> bool:

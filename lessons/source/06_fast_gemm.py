@@ -1271,9 +1271,8 @@ Markdown(text if rows else "Not recorded yet: `make gpu` records it on a GPU.")
 # not; the least of these is taken. That costs a few microseconds, once for each shape.
 # <!-- unmeasured: an order of magnitude -->
 #
-# A formula can be wrong. So, on the same GPU, the tuner tried all
-# configurations that compile well, and the best one it found was timed beside the one
-# that the formula takes:
+# A formula can be wrong. So, on an H200, the tuner tried all configurations that compile
+# well, and the best one that it found was timed beside the one that the formula takes:
 
 # %% tags=["nbval-ignore-output"]
 longer = {}
@@ -1287,7 +1286,8 @@ if longer:
     print(f"the worst is {worst}: {longer[worst]:.2f} times")
 
 # %% [markdown]
-# The formula costs a few hundredths, where tuning takes up to a minute for each shape.
+# The formula costs a few hundredths, where tuning compiles and times dozens of
+# configurations for each shape.
 #
 # **What remains.** Every low share has a note, though not every note has a low share: a
 # smaller tile, or splits, may be all that a product needs. *Rows off lines*: packing costs
