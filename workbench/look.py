@@ -9,9 +9,9 @@ import ast
 import linecache
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import triton
@@ -123,7 +123,8 @@ def _function_at(file: str, line: int) -> Source | None:
     return None
 
 
-def _functions(text: str) -> Iterator[ast.FunctionDef]:
+@lru_cache(maxsize=64)
+def _functions(text: str) -> tuple[ast.FunctionDef, ...]:
     """Innermost first."""
     found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
-    yield from reversed(found)
+    return tuple(reversed(found))

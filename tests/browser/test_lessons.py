@@ -109,7 +109,8 @@ def test_runs_whole(ran: OpenNotebook) -> None:
     cells = code_cells(ran.stored)
     assert ran.prompts() == [f"[{count}]:" for count in range(1, len(cells) + 1)]
     assert ran.complaints() == []
-    assert ran.run_seconds < LESSON_SECONDS
+    # The limit itself is test_nbval's: here a browser shares the cores, and a test beside this one.
+    assert ran.run_seconds < 1.5 * LESSON_SECONDS
 
 
 def test_widgets_move(ran: OpenNotebook, request: pytest.FixtureRequest) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -455,6 +456,16 @@ def result_dtype(dtype: torch.dtype) -> torch.dtype:
     return {torch.int8: torch.int32, **dict.fromkeys(FP8, torch.bfloat16)}.get(dtype, dtype)
 
 
+def batch_shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
+    """The dimensions of [..., m, k] @ [..., k, n] before the last two.
+
+    Raises:
+        ValueError: they do not broadcast.
+    """
+    # Not torch's, whose first call imports a computer algebra system and takes most of a second.
+    return np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+
+
 def is_supported(a: torch.Tensor, b: torch.Tensor) -> str:
     """Why the templates cannot take these operands, in words; empty when they can."""
     for name, tensor in (("a", a), ("b", b)):
@@ -471,8 +482,8 @@ def is_supported(a: torch.Tensor, b: torch.Tensor) -> str:
     if a.shape[-1] != b.shape[-2]:
         return f"a has shape {tuple(a.shape)}, b {tuple(b.shape)}: {a.shape[-1]} and {b.shape[-2]} along K"
     try:
-        torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except RuntimeError:
+        batch_shape(a, b)
+    except ValueError:
         return f"batches of shapes {tuple(a.shape[:-2])} and {tuple(b.shape[:-2])} do not broadcast"
     return ""
 
@@ -560,7 +571,7 @@ def launch(
         raise InvalidArgumentError("splits", f"got {splits}", "Stream-K splits by itself: give 1, or None.")
     if programs is not None and template == "simple":
         raise InvalidArgumentError("programs", f"got {programs}", "Give another template, or None.")
-    shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    shape = (*batch_shape(a, b), a.shape[-2], b.shape[-1])
     if output is None:
         output = torch.empty(shape, dtype=result_dtype(a.dtype), device=a.device)
     _check_output(output, shape, a)

@@ -206,8 +206,7 @@ def _product(
 def _run(
     a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None, alpha: float, beta: float
 ) -> torch.Tensor:
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    shape = (*batch, a.shape[-2], b.shape[-1])
+    shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
     dtype = torch.bfloat16 if a.dtype in gemm.FP8 else a.dtype
     output = torch.empty(shape, dtype=dtype, device=a.device)
     if output.is_meta or not output.numel():
