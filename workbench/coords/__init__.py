@@ -1,5 +1,40 @@
-"""Tensor coordinates: pure index algebra, in the words of Composable Kernel."""
+"""Coordinate transforms: from the indices that a kernel asks for to places in memory.
 
+Index algebra: it knows tensors' shapes, and nothing of what lies in them. What is lowered, is Triton.
+"""
+
+from workbench.coords import transforms
+from workbench.coords.descriptor import (
+    Adaptor,
+    Coordinate,
+    Descriptor,
+    adaptor,
+    aligned,
+    chain,
+    naive,
+    packed,
+    transform,
+)
 from workbench.coords.distribution import TileDistributionEncoding
+from workbench.coords.expression import symbol
+from workbench.coords.lower import Access, lower
+from workbench.coords.vector import Vector, vector_of
 
-__all__ = ["TileDistributionEncoding"]
+__all__ = [
+    "Access",
+    "Adaptor",
+    "Coordinate",
+    "Descriptor",
+    "TileDistributionEncoding",
+    "Vector",
+    "adaptor",
+    "aligned",
+    "chain",
+    "lower",
+    "naive",
+    "packed",
+    "symbol",
+    "transform",
+    "transforms",
+    "vector_of",
+]

@@ -1,0 +1,159 @@
+"""Descriptors made at random, and their meaning by the table of transforms, written down a second time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from workbench.coords import transforms as each
+from workbench.coords.descriptor import Descriptor, naive, transform
+from workbench.coords.transforms import Transform
+
+# Indices of a descriptor under test, at most.
+MOST_INDICES = 256
+
+
+def lengths(smallest: int = 1, largest: int = 6) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(smallest, largest), min_size=1, max_size=3)
+
+
+@st.composite
+def descriptors(
+    draw: st.DrawFn, *, affine: bool = False, most_stages: int = 4, smallest: int = 1
+) -> Descriptor:
+    """A naive descriptor with transforms on top; of the affine ones alone, or of all."""
+    shape = draw(lengths(smallest))
+    strides = draw(st.lists(st.integers(-3, 24), min_size=len(shape), max_size=len(shape)))
+    found = naive(shape, strides)
+    for _ in range(draw(st.integers(0, most_stages))):
+        following = draw(layers(found, affine=affine))
+        if math.prod(following.lengths) <= MOST_INDICES:
+            found = following
+    return found
+
+
+@st.composite
+def layers(draw: st.DrawFn, base: Descriptor, *, affine: bool) -> Descriptor:
+    """One transform, or one for each, on the top dimensions of `base`, taken in any order."""
+    places = draw(st.permutations(range(len(base.top))))
+    chosen: list[Transform] = []
+    taken: list[tuple[int, ...]] = []
+    while places:
+        width = draw(st.integers(1, min(3, len(places))))
+        own, places = tuple(places[:width]), places[width:]
+        several = tuple(base.lengths[place] for place in own)
+        options = [] if affine else [st.just(each.merge(several))]
+        if width == 2 and isinstance(several[1], int) and several[1].bit_count() == 1 and not affine:
+            options.append(st.just(each.xor(several)))
+        if width == 1:
+            (length,) = several
+            assert isinstance(length, int)
+            options += of_one_dimension(length, affine)
+        if not options:  # of several dimensions the affine ones take none
+            chosen += [each.pass_through(length) for length in several]
+            taken += [(place,) for place in own]
+            continue
+        chosen.append(draw(st.one_of(options)))
+        taken.append(own)
+    if draw(st.booleans()):
+        chosen.append(each.insert(draw(st.integers(1, 3))))
+        taken.append(())
+    count = sum(len(one.upper_lengths) for one in chosen)
+    if count == 0:
+        return base
+    numbers = iter(draw(st.permutations(range(count))))
+    made = [tuple(next(numbers) for _ in one.upper_lengths) for one in chosen]
+    return transform(base, chosen, taken, made)
+
+
+def of_one_dimension(length: int, affine: bool) -> list[st.SearchStrategy[Transform]]:
+    """Transforms that can be put on one dimension of this length, whose indices stay within it."""
+    options: list[st.SearchStrategy[Transform]] = [
+        st.just(each.pass_through(length)),
+        st.builds(each.pad, st.just(length), st.integers(0, 3), st.integers(0, 3)),
+        st.integers(0, length).flatmap(
+            lambda begin: st.integers(begin, length).map(lambda end: each.slice(length, begin, end))
+        ),
+        windows(length),
+    ]
+    factors = [n for n in range(1, length + 1) if length and length % n == 0]
+    if factors:
+        options.append(st.sampled_from(factors).map(lambda n: each.unmerge((length // n, n))))
+        options.append(st.integers(0, length - 1).map(each.freeze))
+    if affine or length == 0:
+        return options
+    table = st.lists(st.integers(0, length - 1), min_size=1, max_size=6)
+    return [
+        *options,
+        st.integers(1, 8).map(lambda upper: each.modulo(length, upper)),
+        table.map(lambda values: each.indexing(values, length)),
+    ]
+
+
+@st.composite
+def windows(draw: st.DrawFn, length: int) -> Transform:
+    """An embed into a dimension of this length: windows of it, at a stride, dilated."""
+    if length == 0:
+        return each.pass_through(0)
+    stride, dilation = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    inner = draw(st.integers(1, (length - 1) // dilation + 1 if dilation else 3))
+    left = length - 1 - (inner - 1) * dilation
+    outer = draw(st.integers(1, left // stride + 1 if stride else 3))
+    return each.embed((outer, inner), (stride, dilation))
+
+
+def lower_by_the_table(one: Any, upper: Sequence[int]) -> tuple[list[int], bool]:
+    """The lower indices, and whether they are valid, as the table in the documentation has it."""
+    valid, lower = True, list[int]()
+    match one.name:
+        case "pass_through":
+            lower = [upper[0]]
+        case "pad":
+            lower = [upper[0] - one.left]
+            valid = one.left <= upper[0] < one.left + one.length
+        case "embed":
+            lower = [sum(u * c for u, c in zip(upper, one.coefficients, strict=True))]
+        case "merge":
+            lower, rest = [], upper[0]
+            for place in range(len(one.lengths)):
+                later = math.prod(one.lengths[place + 1 :]) or 1  # where one is 0 there is no index
+                rest = rest if math.prod(one.lengths[1:]) else 0
+                lower.append(rest // later)
+                rest -= rest // later * later
+        case "unmerge":
+            number = 0
+            for digit, length in zip(upper, one.lengths, strict=True):
+                number = number * length + digit
+            lower = [number]
+        case "freeze":
+            lower = [one.index]
+        case "replicate":
+            lower = []
+        case "slice":
+            lower = [one.begin + upper[0]]
+        case "modulo":
+            lower = [upper[0] - upper[0] // one.modulus * one.modulus]
+        case "xor":
+            lower = [upper[0], upper[1] ^ (upper[0] % one.lengths[1])]
+        case "offset":
+            lower = [upper[0] + one.offset]
+        case "indexing":
+            values = one.table.values  # beyond, in padding, there is none
+            lower = [values[upper[0]] if 0 <= upper[0] < len(values) else 0]
+        case _:
+            raise NotImplementedError(one)
+    return lower, valid
+
+
+def offset_by_the_table(descriptor: Descriptor, index: Sequence[int]) -> tuple[int, bool]:
+    """The offset of an index within the lengths, and whether it is valid."""
+    found = dict(zip(descriptor.top, index, strict=True))
+    valid = True
+    for stage in reversed(descriptor.stages):
+        lower, is_valid = lower_by_the_table(stage.transform, [found[d] for d in stage.upper])
+        found.update(zip(stage.lower, lower, strict=True))
+        valid &= is_valid
+    return found[0], valid

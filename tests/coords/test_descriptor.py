@@ -1,0 +1,312 @@
+"""Descriptors: what they mean, what they refuse, and coordinates that move."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.coords.random_chains import descriptors, offset_by_the_table
+from workbench.coords import (
+    Adaptor,
+    Descriptor,
+    adaptor,
+    aligned,
+    chain,
+    lower,
+    naive,
+    packed,
+    symbol,
+    transform,
+    transforms,
+)
+from workbench.coords.transforms import (
+    embed,
+    freeze,
+    indexing,
+    insert,
+    left_pad,
+    merge,
+    modulo,
+    offset,
+    pad,
+    pass_through,
+    replicate,
+    right_pad,
+    unmerge,
+    xor,
+)
+from workbench.errors import ArgumentTypeError, InvalidArgumentError
+
+
+def indices(descriptor: Adaptor) -> list[tuple[int, ...]]:
+    return list(itertools.product(*(range(n) for n in descriptor.lengths)))  # type: ignore[arg-type]
+
+
+@given(descriptors(smallest=0))
+def test_offset_and_validity_as_the_table_has_them(descriptor: Descriptor) -> None:
+    reach = descriptor.reach
+    for index in indices(descriptor):
+        wanted, is_valid = offset_by_the_table(descriptor, index)
+        assert descriptor.offset(index) == wanted
+        assert descriptor.valid(index) == is_valid
+        if is_valid:
+            assert reach.low is not None
+            assert reach.high is not None
+            assert reach.low <= wanted <= reach.high
+
+
+@given(descriptors(), st.data())
+def test_move_is_recompute(descriptor: Descriptor, data: st.DataObject) -> None:
+    """Back and forth, within the lengths: tables know no others."""
+    every = indices(descriptor)
+    if not every:
+        return
+    here, there = data.draw(st.sampled_from(every)), data.draw(st.sampled_from(every))
+    step = [b - a for a, b in zip(here, there, strict=True)]
+    moved = descriptor.coordinate(here).move(step)
+    assert moved.values == descriptor.coordinate(there).values
+    assert moved.index == there
+    assert moved.valid == descriptor.valid(there)
+    assert moved.move([-n for n in step]).values == descriptor.coordinate(here).values
+    if not any(step):
+        assert moved.touched == ()
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(-200, 200), st.integers(-200, 200))
+def test_move_through_digits_beyond_both_ends(lengths: Sequence[int], start: int, step: int) -> None:
+    merged = transform(packed(lengths), [merge(lengths)], [range(len(lengths))], [(0,)])
+    moved = merged.coordinate((start,)).move((step,))
+    assert moved.values == merged.coordinate((start + step,)).values
+
+
+def test_only_what_a_step_touches_is_gone_through() -> None:
+    image = convolution_input(2, 5, 5, 3, 3, 2, 1)
+    names = {stage.transform.name for stage in image.coordinate((0, 0)).move((0, 1)).touched}
+    assert names == {"merge", "pass_through", "embed"}  # along the channels: no padding
+    names = {stage.transform.name for stage in image.coordinate((0, 0)).move((0, 3)).touched}
+    assert names == {"merge", "embed", "pad"}  # along the window's columns
+
+
+def convolution_input(n: int, h: int, w: int, c: int, window: int, stride: int, padding: int) -> Descriptor:
+    """An image as the matrix of an implicit GEMM: [(n, oh, ow), (r, s, c)]."""
+    image = packed((n, h, w, c), names=("n", "h", "w", "c"))
+    rows, cols = ((size + 2 * padding - window) // stride + 1 for size in (h, w))
+    padded = transform(
+        image,
+        [pass_through(n), pad(h, padding, padding), pad(w, padding, padding), pass_through(c)],
+        [(0,), (1,), (2,), (3,)],
+        [(0,), (1,), (2,), (3,)],
+    )
+    windows = transform(
+        padded,
+        [pass_through(n), embed((rows, window), (stride, 1)), embed((cols, window), (stride, 1)),
+         pass_through(c)],
+        [(0,), (1,), (2,), (3,)],
+        [(0,), (1, 3), (2, 4), (5,)],
+        names=("n", "oh", "ow", "r", "s", "c"),
+    )  # fmt: skip
+    return transform(
+        windows, [merge((n, rows, cols)), merge((window, window, c))], [(0, 1, 2), (3, 4, 5)], [(0,), (1,)],
+        names=("row", "col"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("window", "stride", "padding"), [(1, 1, 0), (3, 1, 1), (3, 2, 1), (2, 2, 0)])
+def test_implicit_matrix_of_a_convolution_is_unfold(window: int, stride: int, padding: int) -> None:
+    n, h, w, c = 2, 6, 5, 3
+    matrix = convolution_input(n, h, w, c, window, stride, padding)
+    image = torch.arange(1, n * h * w * c + 1.0).view(n, h, w, c)
+    unfolded = torch.nn.functional.unfold(
+        image.permute(0, 3, 1, 2), window, padding=padding, stride=stride
+    )  # [n, (c, r, s), (oh, ow)]
+    shape = [n * unfolded.shape[2], window * window * c]
+    wanted = unfolded.view(n, c, window * window, -1).permute(0, 3, 2, 1).reshape(shape)
+    flat = image.flatten()
+    found = [flat[matrix.offset(i)] if matrix.valid(i) else 0.0 for i in indices(matrix)]
+    assert torch.equal(torch.tensor(found).view(shape), wanted)
+    assert list(matrix.lengths) == shape
+
+
+def test_a_plain_convolution_is_a_matrix_by_the_algebra_alone() -> None:
+    """CK's specializations: 1 x 1 without padding has no division left, and nothing to check."""
+    matrix = convolution_input(2, 6, 5, 3, 1, 1, 0)
+    asked = matrix.asked()
+    values = matrix.values(asked)
+    assert values[0] == asked[0] * 3 + asked[1]
+    assert list(lower(matrix, checked=(False, False)).source.splitlines()[-3:]) == [
+        "    offset = row * 3 + col",
+        "    valid = True",
+        "    return offset, valid",
+    ]
+
+
+def test_graph_as_text() -> None:
+    lines = convolution_input(1, 4, 4, 2, 3, 1, 1).lines()
+    assert lines[0] == "top      row[16], col[18]"
+    assert "  row[16] -> n[1], oh[4], ow[4]: merge((1, 4, 4))" in lines
+    assert "  h[6] -> h[4]: pad(4, 1, 1)" in lines
+    assert lines[-1] == "bottom   offset[32]"
+
+
+def test_naive_packed_aligned() -> None:
+    assert naive((3, 4), (1, 3)).offset((2, 3)) == 11
+    assert packed((2, 3, 4)).offset((1, 2, 3)) == 23
+    assert packed((2, 3, 4)).element_space == 24
+    assert packed(()).offset(()) == 0
+    assert packed((2, 0, 4)).element_space == 0
+    rows = aligned((3, 5), 8)
+    assert rows.offset((2, 1)) == 17
+    assert rows.element_space == 21
+    backward = naive((4,), (-2,))
+    assert backward.offset((3,)) == -6
+    assert backward.reach.low == -6
+
+
+def test_flip_is_an_embed_on_an_offset() -> None:
+    row = packed((5,))
+    moved = transform(row, [offset(5, 4)], [(0,)], [(0,)])
+    flipped = transform(moved, [embed((5,), (-1,))], [(0,)], [(0,)])
+    assert [flipped.offset((i,)) for i in range(5)] == [4, 3, 2, 1, 0]
+    assert flipped.reach.low == 0
+    assert flipped.reach.high == 4
+
+
+def test_every_transform_on_one_index() -> None:
+    row = packed((8,), names=("x",))
+
+    def on(one: transforms.Transform) -> Descriptor:
+        return transform(row, [one], [(0,)], [tuple(range(len(one.upper_lengths)))])
+
+    assert [on(left_pad(8, 2)).valid((i,)) for i in range(10)] == [False] * 2 + [True] * 8
+    assert [on(right_pad(8, 2)).valid((i,)) for i in range(10)] == [True] * 8 + [False] * 2
+    assert on(modulo(8, 20)).offset((19,)) == 3
+    assert on(unmerge((2, 4))).offset((1, 3)) == 7
+    assert on(freeze(5)).offset(()) == 5
+    assert on(transforms.slice(8, 2, 5)).lengths == (3,)
+    assert on(transforms.slice(8, 2, 5)).offset((1,)) == 3
+    assert on(indexing((7, 0, 7), 8)).offset((2,)) == 7
+    tile = packed((4, 4))
+    swizzled = transform(tile, [xor((4, 4))], [(0, 1)], [(0, 1)])
+    assert [swizzled.offset((1, i)) for i in range(4)] == [5, 4, 7, 6]
+    repeated = transform(row, [pass_through(8), replicate((2, 3))], [(0,), ()], [(1,), (0, 2)])
+    assert repeated.lengths == (2, 8, 3)
+    assert repeated.offset((1, 5, 2)) == 5
+    added = transform(row, [insert(4), pass_through(8)], [(), (0,)], [(0,), (1,)])
+    assert added.offset((3, 6)) == 6
+
+
+def test_an_adaptor_has_no_memory_and_can_be_put_on_a_descriptor() -> None:
+    pixels = adaptor((4, 6), names=("y", "x"))
+    blocks = transform(pixels, [unmerge((2, 2)), unmerge((3, 2))], [(0,), (1,)], [(0, 2), (1, 3)])
+    together = transform(blocks, [merge((2, 3)), merge((2, 2))], [(0, 1), (2, 3)], [(0,), (1,)])
+    assert together.lengths == (6, 4)
+    assert together.coordinate((4, 3)).bottom == (3, 3)
+    stored = chain(packed((4, 6)), together)
+    assert [stored.offset((0, i)) for i in range(4)] == [0, 1, 6, 7]
+    twice = chain(pixels, together)
+    assert twice.coordinate((4, 3)).bottom == (3, 3)
+    with pytest.raises(InvalidArgumentError, match=r"bottom lengths are \(4, 6\)"):
+        chain(packed((4, 5)), together)
+
+
+def test_symbols_are_lengths_that_come_later() -> None:
+    batch = symbol("batch", least=1)
+    images = packed((batch, 4, 6))
+    rows = transform(images, [merge((batch, 4)), pass_through(6)], [(0, 1), (2,)], [(0,), (1,)])
+    assert [found.name for found in rows.symbols] == ["batch"]
+    assert str(rows.lengths[0]) == "batch * 4"
+    assert rows.bind(batch=3).offset((11, 5)) == 71
+    assert rows.bind(batch=3).lengths == (12, 6)
+    with pytest.raises(InvalidArgumentError, match="bind"):
+        rows.offset((0, 0))
+    with pytest.raises(InvalidArgumentError, match="no such symbol"):
+        rows.bind(n=3)
+    with pytest.raises(InvalidArgumentError, match="from 1"):
+        rows.bind(batch=0)
+    with pytest.raises(ArgumentTypeError, match="whole number"):
+        rows.bind(batch=1.5)  # type: ignore[arg-type]
+    eights = packed((symbol("c", multiple_of=8),))
+    with pytest.raises(InvalidArgumentError, match="multiple of 8"):
+        eights.bind(c=12)
+
+
+IMAGE = packed((4, 6), names=("y", "x"))
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: transform(IMAGE, [pass_through(4)], [(0,)], [(0,)]), r"lower_dims: \[1\] not given"),
+        (
+            lambda: transform(IMAGE, [pass_through(4), pass_through(4)], [(0,), (0,)], [(0,), (1,)]),
+            r"lower_dims\[1\]: 0 is in lower_dims\[0\] already",
+        ),
+        (
+            lambda: transform(IMAGE, [pass_through(4), pass_through(6)], [(0,), (1,)], [(0,), (0,)]),
+            r"upper_dims\[1\]: 0 is in upper_dims\[0\] already",
+        ),
+        (
+            lambda: transform(IMAGE, [pass_through(4), pass_through(6)], [(0,), (1,)], [(0,), (2,)]),
+            r"upper_dims\[1\]: got 2",
+        ),
+        (
+            lambda: transform(IMAGE, [pass_through(6), pass_through(6)], [(0,), (1,)], [(0,), (1,)]),
+            r"transforms\[0\]: pass_through\(6\) takes a dimension of 6, and y has 4",
+        ),
+        (lambda: transform(IMAGE, [merge((4, 6))], [(0,)], [(0,)]), r"lower_dims\[0\]: got 1"),
+        (lambda: transform(IMAGE, [merge((4, 6))], [(0, 1)], [(0, 1)]), r"upper_dims\[0\]"),
+        (lambda: transform(IMAGE, [merge((4, 6))], [], [(0,)]), r"lower_dims: got 0"),
+        (
+            lambda: transform(IMAGE, [merge((4, 6))], [(0, 1)], [(0,)], names=("a", "b")),
+            "1 different Python identifiers",
+        ),
+        (lambda: naive((2, 3), (1,)), "coefficients: got 1 for 2 lengths"),
+        (lambda: naive((2, -3), (1, 1)), r"lengths\[1\]: got -3"),
+        (lambda: naive((2,), (1,), names=("offset",)), "bottom"),
+        (lambda: naive((2, 2), (1, 1), names=("a", "a")), "different"),
+        (lambda: aligned((2, 2), 0), "alignment"),
+        (lambda: pad(4, -1, 0), "left: got -1"),
+        (lambda: transforms.slice(4, 3, 2), "begin, end: got 3 and 2"),
+        (lambda: transforms.slice(4, 0, 5), "begin, end: got 0 and 5"),
+        (lambda: merge(()), "lengths: got none"),
+        (lambda: modulo(0, 4), "modulus: got 0"),
+        (lambda: xor((4, 3)), r"lengths\[1\]: got 3"),
+        (lambda: xor((4,)), "lengths"),
+        (lambda: indexing((4,), 4), r"table\[0\]: got 4"),
+        (lambda: IMAGE.offset((1,)), "got 1 numbers for the dimensions y, x"),
+        (lambda: IMAGE.coordinate((0, 0)).move((1, 2, 3)), "step: got 3 numbers"),
+    ],
+)
+def test_what_does_not_fit_is_named(made: object, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        made()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: pad(4, 1.5, 0), "left"),  # type: ignore[arg-type]
+        (lambda: pass_through("4"), "length"),  # type: ignore[arg-type]
+        (lambda: embed(4, (1,)), "lengths"),  # type: ignore[arg-type]
+        (lambda: IMAGE.offset((1.0, 2)), "index"),  # type: ignore[arg-type]
+        (lambda: transform(IMAGE, [3], [(0,)], [(0,)]), r"transforms\[0\]"),  # type: ignore[list-item]
+        (lambda: transform(7, [], [], []), "base"),  # type: ignore[type-var]
+    ],
+)
+def test_what_is_of_the_wrong_type_is_named(made: object, words: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=words):
+        made()  # type: ignore[operator]
+
+
+def test_violations_name_the_padding() -> None:
+    matrix = convolution_input(1, 4, 4, 2, 3, 1, 1)
+    (stage, other) = matrix.coordinate((0, 0)).violations
+    assert {stage.transform.name, other.transform.name} == {"pad"}
+    assert matrix.coordinate((5, 0)).violations == ()
+    assert math.prod(matrix.lengths) == 16 * 18

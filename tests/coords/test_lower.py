@@ -1,0 +1,235 @@
+"""Lowered descriptors: the same as in Python for every index, readable, and wide where they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from hypothesis import given, settings
+
+from tests.coords.random_chains import descriptors, offset_by_the_table
+from workbench import Launch, lens
+from workbench.coords import Descriptor, lower, naive, packed, symbol, transform
+from workbench.coords.transforms import (
+    embed,
+    freeze,
+    indexing,
+    insert,
+    merge,
+    modulo,
+    offset,
+    pad,
+    pass_through,
+)
+from workbench.errors import ArgumentTypeError, InvalidArgumentError
+
+
+@triton.jit
+def probe_kernel(
+    offset_pointer, valid_pointer, known,
+    ACCESS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    """What the access function gives for every row and column."""
+    row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    offset, valid = ACCESS(row, col, known)
+    place = row * COLS + col
+    tl.store(offset_pointer + place, offset + tl.zeros([ROWS, COLS], tl.int32))
+    tl.store(valid_pointer + place, (valid & (place >= 0)).to(tl.int8))
+
+
+def two_dimensions(descriptor: Descriptor) -> Descriptor:
+    """The first dimensions merged into rows, the others into columns; one of length 1 where there is none."""
+    for place in range(len(descriptor.top), 2):
+        kept = [pass_through(length) for length in descriptor.lengths]
+        taken = [(i,) for i in range(place)]
+        descriptor = transform(descriptor, [*kept, insert(1)], [*taken, ()], [*taken, (place,)])
+    cut = len(descriptor.top) // 2
+    sides = [range(cut), range(cut, len(descriptor.top))]
+    merges = [merge([descriptor.lengths[d] for d in side]) for side in sides]
+    return transform(descriptor, merges, sides, [(0,), (1,)], names=("row", "col"))
+
+
+def probed(
+    descriptor: Descriptor, checked: tuple[bool, bool] = (True, True), **symbols: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Offset and validity of every row and column, by a kernel; tiles hang over both ends."""
+    access = lower(descriptor, checked=checked)
+    bound = descriptor.bind(**symbols)
+    rows, cols = (triton.next_power_of_2(int(n) + 1) for n in bound.lengths)  # type: ignore[arg-type]
+    offsets = torch.full((rows, cols), -1, dtype=torch.int32)
+    valid = torch.full((rows, cols), -1, dtype=torch.int8)
+    probe_kernel[(1,)](offsets, valid, access.params(symbols), ACCESS=access.function, ROWS=rows, COLS=cols)
+    return offsets, valid
+
+
+def check_every_index(descriptor: Descriptor, **symbols: int) -> None:
+    offsets, valid = probed(descriptor, (True, True), **symbols)
+    bound = descriptor.bind(**symbols)
+    rows, cols = bound.lengths
+    for row in range(offsets.shape[0]):
+        for col in range(offsets.shape[1]):
+            if row >= rows or col >= cols:  # type: ignore[operator]
+                assert not valid[row, col]
+                continue
+            wanted, is_valid = offset_by_the_table(bound, (row, col))
+            assert bool(valid[row, col]) == is_valid
+            if is_valid:
+                assert offsets[row, col] == wanted
+
+
+@settings(max_examples=60)
+@given(descriptors(smallest=0))
+def test_every_index_as_in_python(descriptor: Descriptor) -> None:
+    check_every_index(two_dimensions(descriptor))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_lengths_and_strides_that_come_later(batch: int) -> None:
+    n, c, pitch = symbol("n", least=1), symbol("c", least=1), symbol("pitch")
+    image = naive((n, 3, c), (pitch * 3, pitch, 1), names=("n", "x", "c"))
+    padded = transform(image, [pass_through(n), pad(3, 1, 1), pass_through(c)], [(0,), (1,), (2,)],
+                       [(0,), (1,), (2,)])  # fmt: skip
+    matrix = transform(padded, [merge((n, 5)), pass_through(c)], [(0, 1), (2,)], [(0,), (1,)])
+    assert lower(matrix).symbols == ("pitch", "n", "c") or set(lower(matrix).symbols) == {"n", "c", "pitch"}
+    check_every_index(matrix, n=batch, c=2, pitch=4)
+
+
+def test_one_function_for_every_batch() -> None:
+    n = symbol("n", least=1)
+    matrix = transform(packed((n, 4, 8)), [merge((n, 4)), pass_through(8)], [(0, 1), (2,)], [(0,), (1,)])
+    assert lower(matrix) is lower(
+        transform(packed((n, 4, 8)), [merge((n, 4)), pass_through(8)], [(0, 1), (2,)], [(0,), (1,)])
+    )
+    for batch in (1, 2, 7):
+        check_every_index(matrix, n=batch)
+
+
+def test_what_is_divided_is_made_positive() -> None:
+    """Triton divides as C does: -1 % 4 would be -1."""
+    row = transform(packed((4,)), [modulo(4, 6)], [(0,)], [(0,)])
+    shifted = transform(row, [offset(6, -3)], [(0,)], [(0,)])
+    matrix = transform(shifted, [pass_through(6), insert(1)], [(0,), ()], [(0,), (1,)], names=("row", "col"))
+    assert "(row + 1) % 4" in lower(matrix).source
+    check_every_index(matrix)
+
+
+def test_a_gather_reads_its_table() -> None:
+    rows = transform(packed((5, 3)), [indexing((4, 0, 4, 2), 5), pass_through(3)], [(0,), (1,)],
+                     [(0,), (1,)])  # fmt: skip
+    assert "tl.load(table" in lower(rows).source
+    check_every_index(rows)
+
+
+def conv_input(batch: object, height: int, channels: object, window: int, padding: int) -> Descriptor:
+    image = packed((batch, height, height, channels), names=("n", "h", "w", "c"))  # type: ignore[arg-type]
+    out = height + 2 * padding - window + 1
+    each = [(0,), (1,), (2,), (3,)]
+    padded = transform(
+        image,
+        [pass_through(batch), pad(height, padding, padding), pad(height, padding, padding),  # type: ignore[arg-type]
+         pass_through(channels)],  # type: ignore[arg-type]
+        each, each,
+    )  # fmt: skip
+    windows = transform(
+        padded,
+        [pass_through(batch), embed((out, window), (1, 1)), embed((out, window), (1, 1)),  # type: ignore[arg-type]
+         pass_through(channels)],  # type: ignore[arg-type]
+        each, [(0,), (1, 3), (2, 4), (5,)], names=("n", "oh", "ow", "r", "s", "c"),
+    )  # fmt: skip
+    merges = [merge((batch, out, out)), merge((window, window, channels))]  # type: ignore[arg-type]
+    return transform(windows, merges, [(0, 1, 2), (3, 4, 5)], [(0,), (1,)], names=("row", "col"))
+
+
+def test_text_is_one_that_a_person_would_write() -> None:
+    access = lower(conv_input(symbol("batch", least=1), 56, 64, 3, 1), checked=(False, False))
+    assert access.source.split('"""')[2].splitlines()[1:] == [
+        "    ow = row % 56",
+        "    col_over_64 = col // 64",
+        "    s = col_over_64 % 3",
+        "    w = ow + (s - 1)",
+        "    row_over_56 = row // 56",
+        "    oh = row_over_56 % 56",
+        "    r = col // 192",
+        "    h = oh + (r - 1)",
+        "    c = col % 64",
+        "    offset = row * 64 + (r * 3584 + s * 64 + c - 3648)",
+        "    valid = (w >= 0) & (w < 56) & (h >= 0) & (h < 56)",
+        "    offset = tl.max_contiguous(tl.multiple_of(offset, (1, 16)), (1, 16))",
+        "    valid = tl.max_constancy(valid, (1, 16))",
+        "    return offset, valid",
+    ]
+    assert access.is_checked
+
+
+def test_only_what_can_be_out_of_range_is_checked() -> None:
+    row = transform(packed((8,)), [pad(8, 0, 2)], [(0,)], [(0,)])
+    windows = transform(row, [embed((4, 3), (2, 1))], [(0,)], [(0, 1)], names=("row", "col"))
+    assert "valid = (d0 < 8)" in lower(windows, checked=(False, False)).source
+    inner = transform(windows, [pass_through(4), freeze(1)], [(0,), (1,)], [(0,), ()], names=("row",))
+    assert "valid = True" in lower(inner, checked=(False,)).source
+
+
+def test_names_that_are_taken_get_a_number() -> None:
+    n = symbol("row", least=1)
+    matrix = packed((n, 4), names=("row", "col"))
+    assert "row_2 = params[0]" in lower(matrix).source
+    check_every_index(matrix, row=3)
+
+
+def loads_of(source: torch.Tensor, descriptor: Descriptor, **symbols: int) -> int:
+    """Bits that one lane loads at a time of what a descriptor describes, compiled for an H100."""
+    access = lower(descriptor, checked=(False, False))
+    launch = Launch.of(
+        copy_kernel, (1,), source, torch.empty(64 * 64, dtype=source.dtype), access.params(symbols),
+        outputs=(), ACCESS=access.function, num_warps=4,
+    )  # fmt: skip
+    (step,) = lens.compile(launch, "sm_90")
+    width = step.widest("global load")
+    assert width is not None
+    return width
+
+
+@triton.jit
+def copy_kernel(source, destination, known, ACCESS: tl.constexpr):
+    row, col = tl.program_id(0) * 64 + tl.arange(0, 64)[:, None], tl.arange(0, 64)[None, :]
+    offset, valid = ACCESS(row, col, known)
+    tl.store(destination + row * 64 + col, tl.load(source + offset, mask=valid, other=0.0))
+
+
+@pytest.mark.parametrize(("channels", "bits"), [(64, 128), (24, 128), (20, 64), (3, 16)])
+def test_loads_are_as_wide_as_channels_allow(channels: int, bits: int) -> None:
+    image = torch.zeros(2 * 8 * 8 * channels, dtype=torch.float16)
+    assert loads_of(image, conv_input(2, 8, channels, 3, 1)) == bits
+
+
+@pytest.mark.parametrize(("multiple", "bits"), [(8, 128), (4, 64), (1, 16)])
+def test_what_is_known_of_a_run_time_length_widens_loads(multiple: int, bits: int) -> None:
+    image = torch.zeros(2 * 8 * 8 * 24, dtype=torch.float16)
+    channels = symbol("c", least=1, multiple_of=multiple)
+    assert loads_of(image, conv_input(2, 8, channels, 3, 1), c=24) == bits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"checked": (True,)}, InvalidArgumentError, "checked: got 1"),
+        ({"checked": (1, 2)}, ArgumentTypeError, "checked"),
+        ({"name": "no name"}, InvalidArgumentError, "name"),
+    ],
+)
+def test_bad_arguments(arguments: Mapping[str, object], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        lower(packed((2, 2)), **arguments)
+    with pytest.raises(ArgumentTypeError, match="descriptor"):
+        lower(3)
+
+
+def test_params_that_do_not_fit() -> None:
+    access = lower(packed((symbol("n"), 4)))
+    with pytest.raises(InvalidArgumentError, match="Give n"):
+        access.params()
+    with pytest.raises(InvalidArgumentError, match="got m, n"):
+        access.params({"m": 1, "n": 2})

@@ -1,0 +1,504 @@
+"""Descriptors: a chain of transforms from the indices that a kernel asks for to an offset in memory.
+
+The model is Composable Kernel's tensor descriptor (include/ck_tile/core/tensor/tensor_descriptor.hpp): a
+graph of dimensions, of which the transforms take some and make others. The dimensions that nothing has taken
+are the top ones, those of the tensor as a kernel sees it; the bottom one of a descriptor is the offset. An
+adaptor is the same with any bottom dimensions, and no memory below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self, TypeVar
+
+from workbench.coords import transforms as each
+from workbench.coords.expression import (
+    Expression,
+    Interval,
+    Number,
+    Symbol,
+    Table,
+    interval_of,
+    substitute,
+    symbol,
+    symbols_of,
+)
+from workbench.coords.transforms import Limit, Transform, row_major
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_each, check_type, in_brief
+
+OFFSET = "offset"
+
+
+class Stage(NamedTuple):
+    """A transform in the graph.
+
+    Attributes:
+        transform: from upper to lower indices.
+        lower, upper: the numbers of the dimensions that it takes and makes.
+    """
+
+    transform: Transform
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Adaptor:
+    """A graph of dimensions from the top ones, which are asked for, to the bottom ones.
+
+    Attributes:
+        all_lengths, all_names: of every dimension, by its number.
+        stages: from bottom to top.
+        bottom, top: numbers of dimensions.
+    """
+
+    all_lengths: tuple[Number, ...]
+    all_names: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    bottom: tuple[int, ...]
+    top: tuple[int, ...]
+
+    @property
+    def lengths(self) -> tuple[Number, ...]:
+        """Of the top dimensions."""
+        return tuple(self.all_lengths[d] for d in self.top)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the top dimensions."""
+        return tuple(self.all_names[d] for d in self.top)
+
+    def values(self, index: Sequence[Any]) -> tuple[Any, ...]:
+        """The index along every dimension, by its number, for one along the top ones.
+
+        Args:
+            index: ints, arrays or expressions.
+        """
+        found: dict[int, Any] = dict(zip(self.top, index, strict=True))
+        for stage in reversed(self.stages):
+            lower = stage.transform.lower([found[d] for d in stage.upper])
+            found.update(zip(stage.lower, lower, strict=True))
+        return tuple(found[d] for d in range(len(self.all_names)))
+
+    def limits(self, values: Sequence[Any]) -> Iterator[tuple[Stage, Limit]]:
+        """What has to hold of `values`, of every dimension, beside being within the top lengths."""
+        for stage in reversed(self.stages):
+            for limit in stage.transform.limits([values[d] for d in stage.upper]):
+                yield stage, limit
+
+    def coordinate(self, index: Sequence[int]) -> Coordinate:
+        """The place of an index, from which one can move.
+
+        Raises:
+            InvalidArgumentError, ArgumentTypeError: it is no index of whole numbers, one a top dimension; or
+                a length that is needed is not known.
+        """
+        index = self._checked("index", index)
+        self._check_bound()
+        return Coordinate(self, self.values(index))
+
+    def valid(self, index: Sequence[int]) -> bool:
+        """Whether there is such an element: within the lengths, and nowhere in padding."""
+        return self.coordinate(index).valid
+
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The lengths and coefficients that are not known yet, in the order in which they appear."""
+        numbers = [*self.all_lengths]
+        for stage in self.stages:
+            numbers += [n for field in _fields(stage.transform) for n in _numbers_in(field)]
+        return tuple(dict.fromkeys(found for number in numbers for found in symbols_of(number)))
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables of its indexing transforms."""
+        gathers = (s.transform for s in self.stages if isinstance(s.transform, each.Indexing))
+        return tuple(dict.fromkeys(gather.table for gather in gathers))
+
+    def bind(self, **values: int) -> Self:
+        """The same with symbols replaced by numbers.
+
+        Raises:
+            InvalidArgumentError, ArgumentTypeError: there is no such symbol, or it cannot have that value.
+        """
+        known = {found.name: found for found in self.symbols}
+        for name, value in values.items():
+            if name not in known:
+                raise InvalidArgumentError(
+                    name, "there is no such symbol", f"There are: {', '.join(known) or 'none'}."
+                )
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ArgumentTypeError(name, f"got {value!r}", "Give a whole number.")
+            low, high = known[name].interval.low, known[name].interval.high
+            if (low is not None and value < low) or (high is not None and value > high):
+                raise InvalidArgumentError(name, f"got {value}", f"It lies from {low} to {high}.")
+            if value % known[name].multiple_of:
+                fix = f"Give a multiple of {known[name].multiple_of}."
+                raise InvalidArgumentError(name, f"got {value}", fix)
+        stages = tuple(stage._replace(transform=_bound(stage.transform, values)) for stage in self.stages)
+        lengths = tuple(substitute(length, values) for length in self.all_lengths)
+        return dataclasses.replace(self, all_lengths=lengths, stages=stages)
+
+    def asked(self) -> tuple[Number, ...]:
+        """The top indices as symbols, named as the dimensions and within their lengths."""
+        found = []
+        for name, length in zip(self.names, self.lengths, strict=True):
+            most = interval_of(length).high
+            found.append(symbol(name, most=None if most is None else max(most - 1, 0)))
+        return tuple(found)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The graph as text, from the top: a line for each transform."""
+        text = [f"top      {self._listed(self.top)}"]
+        for stage in reversed(self.stages):
+            made, taken = self._listed(stage.upper) or "nothing", self._listed(stage.lower) or "nothing"
+            text.append(f"  {made} -> {taken}: {stage.transform.label()}")
+        return [*text, f"bottom   {self._listed(self.bottom)}"]
+
+    def _listed(self, dimensions: Sequence[int]) -> str:
+        return ", ".join(f"{self.all_names[d]}[{self.all_lengths[d]}]" for d in dimensions)
+
+    def _checked(self, name: str, index: Sequence[int]) -> tuple[int, ...]:
+        whole = check_each(name, index, int, f"Give {len(self.top)} whole numbers.")
+        if len(whole) != len(self.top):
+            given = f"got {len(whole)} numbers for the dimensions {', '.join(self.names)}"
+            raise InvalidArgumentError(name, given, "Give one each.")
+        return tuple(whole)
+
+    def _check_bound(self) -> None:
+        if self.symbols:
+            names = ", ".join(found.name for found in self.symbols)
+            raise InvalidArgumentError("index", f"{names} not known yet", f"Call bind({names}=...) first.")
+
+
+@dataclass(frozen=True)
+class Descriptor(Adaptor):
+    """An adaptor whose one bottom dimension is the offset in memory, in elements."""
+
+    def offset(self, index: Sequence[int]) -> int:
+        """Where an element lies, in elements from the tensor's first.
+
+        Raises:
+            as :meth:`Adaptor.coordinate`.
+        """
+        return self.coordinate(index).offset
+
+    @property
+    def element_space(self) -> Number:
+        """Elements of memory that the tensor at the bottom takes, from offset 0 to its last."""
+        return self.all_lengths[self.bottom[0]]
+
+    @cached_property
+    def reach(self) -> Interval:
+        """Where the offsets of all valid indices lie, as far as can be told without trying them."""
+        found = dict(zip(self.top, self.asked(), strict=True))
+        for stage in reversed(self.stages):
+            upper = [found[d] for d in stage.upper]
+            lower = list(stage.transform.lower(upper))
+            for i, limit in enumerate(stage.transform.limits(upper)):
+                high = interval_of(limit.high).high
+                within = Interval(interval_of(limit.low).low, None if high is None else high - 1)
+                narrowed = interval_of(limit.value) & within
+                name = f"{self.all_names[stage.lower[i]]} that is valid"
+                if narrowed != interval_of(limit.value):
+                    lower[i] = Expression(((Symbol(name, narrowed), 1),))
+            found.update(zip(stage.lower, lower, strict=True))
+        return interval_of(found[self.bottom[0]])
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """An index, and what it is along every dimension.
+
+    Attributes:
+        adaptor: the graph.
+        values: the index along every dimension of the graph, by its number.
+        touched: the stages that the last move went through.
+    """
+
+    adaptor: Adaptor
+    values: tuple[int, ...]
+    touched: tuple[Stage, ...] = ()
+
+    @property
+    def index(self) -> tuple[int, ...]:
+        """Along the top dimensions."""
+        return tuple(self.values[d] for d in self.adaptor.top)
+
+    @property
+    def bottom(self) -> tuple[int, ...]:
+        """Along the bottom dimensions."""
+        return tuple(self.values[d] for d in self.adaptor.bottom)
+
+    @property
+    def offset(self) -> int:
+        """Where it lies, of a descriptor's coordinate."""
+        (found,) = self.bottom
+        return found
+
+    @property
+    def is_in_range(self) -> bool:
+        """Whether the index is within the top lengths."""
+        lengths: Any = self.adaptor.lengths  # numbers: of symbols there is no coordinate
+        return all(0 <= i < n for i, n in zip(self.index, lengths, strict=True))
+
+    @property
+    def valid(self) -> bool:
+        """Whether there is such an element: within the lengths, and nowhere in padding."""
+        return self.is_in_range and not self.violations
+
+    @property
+    def violations(self) -> tuple[Stage, ...]:
+        """The stages that say that there is no such element."""
+        found = (stage for stage, limit in self.adaptor.limits(self.values) if not limit.holds)
+        return tuple(dict.fromkeys(found))
+
+    def move(self, step: Sequence[int]) -> Coordinate:
+        """The coordinate at `index + step`, for which only transforms that the step touches are gone through.
+
+        Args:
+            step: how far to go along each top dimension; may be negative.
+
+        Raises:
+            InvalidArgumentError, ArgumentTypeError: it is no step of whole numbers, one a top dimension.
+        """
+        steps = dict(zip(self.adaptor.top, self.adaptor._checked("step", step), strict=True))
+        values, touched = list(self.values), []
+        for d, far in steps.items():
+            values[d] += far
+        for stage in reversed(self.adaptor.stages):
+            own = [steps[d] for d in stage.upper]
+            if any(own):
+                touched.append(stage)
+                before = [self.values[d] for d in stage.lower]
+                moved = stage.transform.move(own, [values[d] for d in stage.upper], before)
+            else:
+                moved = (0,) * len(stage.lower)
+            for d, lower in zip(stage.lower, moved, strict=True):
+                steps[d] = lower
+                values[d] += lower
+        return Coordinate(self.adaptor, tuple(values), tuple(touched))
+
+
+Kind = TypeVar("Kind", bound=Adaptor)
+
+
+def naive(
+    lengths: Sequence[Number], strides: Sequence[Number], *, names: Sequence[str] | None = None
+) -> Descriptor:
+    """offset = sum of index_i * strides[i].
+
+    Args:
+        lengths: of each dimension.
+        strides: in elements; may be 0 or negative.
+        names: of the dimensions; None for d0, d1, ...
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: an argument is not as above.
+    """
+    embedded = each.embed(lengths, strides)
+    given = _checked_names(names, len(embedded.lengths))
+    if OFFSET in given:
+        raise InvalidArgumentError("names", f"got {OFFSET!r}", "The bottom is called so: give another.")
+    count = len(given)
+    return Descriptor(
+        (_element_space(embedded.lengths, embedded.coefficients), *embedded.lengths),
+        (OFFSET, *given),
+        (Stage(embedded, (0,), tuple(range(1, count + 1))),),
+        bottom=(0,),
+        top=tuple(range(1, count + 1)),
+    )
+
+
+def packed(lengths: Sequence[Number], *, names: Sequence[str] | None = None) -> Descriptor:
+    """Row-major, without gaps. Arguments as of :func:`naive`."""
+    check_type("lengths", lengths, Sequence, "Give a tuple, such as (8, 4).")
+    return naive(lengths, row_major(tuple(lengths)) if lengths else (), names=names)
+
+
+def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] | None = None) -> Descriptor:
+    """Row-major, each row of the last dimension beginning at a multiple of `alignment` elements."""
+    check_type("lengths", lengths, Sequence, "Give a tuple, such as (8, 4).")
+    check_type("alignment", alignment, int, "Give a whole number.")
+    if alignment < 1 or not lengths:
+        raise InvalidArgumentError("alignment", f"got {alignment}", "Give 1 or more, and a length at least.")
+    pitch = (lengths[-1] + (alignment - 1)) // alignment * alignment
+    return naive(lengths, row_major((*lengths[:-1], pitch)), names=names)
+
+
+def adaptor(lengths: Sequence[Number], *, names: Sequence[str] | None = None) -> Adaptor:
+    """Dimensions that nothing has transformed yet, with no memory below."""
+    given = _checked_names(names, len(lengths))
+    whole = tuple(each.pass_through(length).length for length in lengths)
+    return Adaptor(whole, given, (), tuple(range(len(given))), tuple(range(len(given))))
+
+
+def transform(
+    base: Kind,
+    transforms: Sequence[Transform],
+    lower_dims: Sequence[Sequence[int]],
+    upper_dims: Sequence[Sequence[int]],
+    *,
+    names: Sequence[str] | None = None,
+) -> Kind:
+    """`base` with transforms on top of its top dimensions; CK's `transform_tensor_descriptor`.
+
+    Args:
+        base: a descriptor or an adaptor.
+        transforms: what is done to the top dimensions of `base`; each of them is taken by one transform.
+        lower_dims: for each transform, the places of the dimensions that it takes among those of `base`.
+        upper_dims: for each transform, the places of those that it makes in the result.
+        names: of the new top dimensions; None: that of what they were made of, with a number where several
+            were made of one.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: a dimension is taken twice or not at all, a place is given
+            twice or left free, or a length does not fit a transform's; the message says which.
+    """
+    check_type("base", base, Adaptor, "Give a descriptor or an adaptor.")
+    for i, one in enumerate(transforms):
+        check_type(f"transforms[{i}]", one, Transform, "Give a transform, such as pass_through(8).")
+    _check_places("lower_dims", lower_dims, [t.lower_lengths for t in transforms], len(base.top))
+    made = sum(len(t.upper_lengths) for t in transforms)
+    _check_places("upper_dims", upper_dims, [t.upper_lengths for t in transforms], made)
+    for i, (one, places) in enumerate(zip(transforms, lower_dims, strict=True)):
+        for wanted, place in zip(one.lower_lengths, places, strict=True):
+            if wanted is not None and wanted != base.lengths[place]:
+                has = f"{base.names[place]} has {base.lengths[place]}"
+                raise InvalidArgumentError(
+                    f"transforms[{i}]",
+                    f"{one.label()} takes a dimension of {wanted}, and {has}",
+                    "Give the transform that length, or another dimension.",
+                )
+    first = len(base.all_names)
+    top, lengths, stages = [0] * made, list(base.all_lengths), list(base.stages)
+    for one, taken, places in zip(transforms, lower_dims, upper_dims, strict=True):
+        numbers = tuple(range(len(lengths), len(lengths) + len(places)))
+        lengths += one.upper_lengths
+        for number, place in zip(numbers, places, strict=True):
+            top[place] = number
+        stages.append(Stage(one, tuple(base.top[place] for place in taken), numbers))
+    if names is None:
+        chosen = _names_for(base, stages[len(base.stages) :])
+    else:
+        given = _checked_names(names, made)
+        chosen = [given[top.index(number)] for number in range(first, len(lengths))]
+    return dataclasses.replace(
+        base,
+        all_lengths=tuple(lengths),
+        all_names=(*base.all_names, *chosen),
+        stages=tuple(stages),
+        top=tuple(top),
+    )
+
+
+def chain(base: Kind, upper: Adaptor) -> Kind:
+    """`base` with all of an adaptor's transforms on top: its bottom dimensions are the top ones of `base`.
+
+    Raises:
+        InvalidArgumentError: their lengths differ.
+    """
+    below = tuple(upper.all_lengths[d] for d in upper.bottom)
+    if below != base.lengths:
+        raise InvalidArgumentError(
+            "upper", f"its bottom lengths are {below}", f"Give an adaptor of lengths {base.lengths}."
+        )
+    count = len(base.all_names)
+    others = [d for d in range(len(upper.all_names)) if d not in upper.bottom]
+    places = dict(zip(upper.bottom, base.top, strict=True)) | {d: count + i for i, d in enumerate(others)}
+    stages = [
+        Stage(s.transform, tuple(places[d] for d in s.lower), tuple(places[d] for d in s.upper))
+        for s in upper.stages
+    ]
+    return dataclasses.replace(
+        base,
+        all_lengths=(*base.all_lengths, *(upper.all_lengths[d] for d in others)),
+        all_names=(*base.all_names, *(upper.all_names[d] for d in others)),
+        stages=(*base.stages, *stages),
+        top=tuple(places[d] for d in upper.top),
+    )
+
+
+def _element_space(lengths: Sequence[Number], strides: Sequence[Number]) -> Number:
+    if 0 in lengths:
+        return 0
+    steps = zip(lengths, strides, strict=True)
+    total: Number = 1
+    for length, stride in steps:
+        if interval_of(stride).is_within(0, None):
+            total = total + (length - 1) * stride
+    return total
+
+
+def _names_for(base: Adaptor, stages: Sequence[Stage]) -> list[str]:
+    """Names of what the stages make: of what it is made of, with a number where several are."""
+    found = []
+    for stage in stages:
+        own = "_".join(base.all_names[d] for d in stage.lower) or stage.transform.name
+        several = len(stage.upper) > 1 and len(stage.upper) != len(stage.lower)
+        for i, _ in enumerate(stage.upper):
+            one_each = base.all_names[stage.lower[i]] if len(stage.upper) == len(stage.lower) else own
+            found.append(f"{own}_{i}" if several else one_each)
+    return found
+
+
+def _checked_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"d{i}" for i in range(count))
+    fix = f"Give {count} different Python identifiers."
+    found = tuple(check_each("names", names, str, fix))
+    if len(set(found)) != count or len(found) != count or not all(name.isidentifier() for name in found):
+        raise InvalidArgumentError("names", f"got {in_brief(found)}", fix)
+    return found
+
+
+def _check_places(
+    name: str, places: Sequence[Sequence[int]], lengths: Sequence[Sequence[object]], count: int
+) -> None:
+    """Each of `count` places is given once, and each transform has as many as it takes or makes."""
+    if len(places) != len(lengths):
+        raise InvalidArgumentError(name, f"got {len(places)}", f"Give one tuple a transform: {len(lengths)}.")
+    seen: dict[int, int] = {}
+    for i, (own, wanted) in enumerate(zip(places, lengths, strict=True)):
+        which = f"{name}[{i}]"
+        for place in check_each(which, own, int, "Give a tuple of whole numbers, such as (0,)."):
+            if not 0 <= place < count:
+                raise InvalidArgumentError(which, f"got {place}", f"Give places from 0 to {count - 1}.")
+            if place in seen:
+                given = f"{place} is in {name}[{seen[place]}] already"
+                raise InvalidArgumentError(which, given, "Give each once.")
+            seen[place] = i
+        if len(own) != len(wanted):
+            raise InvalidArgumentError(which, f"got {len(own)}", f"The transform has {len(wanted)}.")
+    if missing := sorted(set(range(count)) - set(seen)):
+        raise InvalidArgumentError(name, f"{missing} not given", "Give every one; pass_through keeps it.")
+
+
+def _fields(one: Transform) -> Iterator[Any]:
+    for field in dataclasses.fields(one):  # type: ignore[arg-type]  # every transform is a dataclass
+        yield getattr(one, field.name)
+
+
+def _numbers_in(value: Any) -> tuple[Number, ...]:
+    if isinstance(value, int | Expression):
+        return (value,)
+    return tuple(v for v in value if isinstance(v, int | Expression)) if isinstance(value, tuple) else ()
+
+
+def _bound(one: Transform, values: Mapping[str, int]) -> Transform:
+    changed: dict[str, Any] = {}
+    for field in dataclasses.fields(one):  # type: ignore[arg-type]  # every transform is a dataclass
+        value = getattr(one, field.name)
+        if isinstance(value, Expression):
+            changed[field.name] = substitute(value, values)
+        elif isinstance(value, tuple):
+            changed[field.name] = tuple(
+                substitute(v, values) if isinstance(v, Expression) else v for v in value
+            )
+    return dataclasses.replace(one, **changed)  # type: ignore[type-var]  # as above

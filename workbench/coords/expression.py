@@ -1,0 +1,533 @@
+"""Whole-number expressions: what the index of a dimension is, in terms of those that a kernel asks for.
+
+A number is an `int` or an :class:`Expression`: a constant and multiples of atoms. An atom is a symbol, or
+what is not linear: a quotient, a remainder, a product of two, an exclusive or, an element of a table.
+Constants are folded, what is divided or reduced to no effect is dropped, and a quotient and a remainder that
+belong together become again what was divided; so equal indices often become equal expressions, and one can
+see that an index needs no division at all.
+
+Division is Python's: quotients are rounded down, and remainders have the sign of the divisor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Union
+
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_positive
+
+Number = Union[int, "Expression"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The whole numbers from `low` to `high`, both included; None where there is no end."""
+
+    low: int | None
+    high: int | None
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(_sum(self.low, other.low), _sum(self.high, other.high))
+
+    def __mul__(self, factor: int) -> Interval:
+        if factor == 0:
+            return Interval(0, 0)
+        ends = tuple(None if end is None else end * factor for end in (self.low, self.high))
+        return Interval(*ends) if factor > 0 else Interval(*reversed(ends))
+
+    def __and__(self, other: Interval) -> Interval:
+        lows = [low for low in (self.low, other.low) if low is not None]
+        highs = [high for high in (self.high, other.high) if high is not None]
+        return Interval(max(lows, default=None), min(highs, default=None))
+
+    def is_within(self, begin: int, end: int | None) -> bool:
+        """Whether all are at least `begin`, and less than `end` if that is not None."""
+        return (
+            self.low is not None
+            and self.low >= begin
+            and (end is None or (self.high is not None and self.high < end))
+        )
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A whole number that is not known yet: an index, or a length that may differ from call to call.
+
+    Attributes:
+        name: as it is written in generated code.
+        interval: where it lies.
+        multiple_of: what divides it.
+    """
+
+    name: str
+    interval: Interval = Interval(0, None)
+    multiple_of: int = 1
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """of // by, rounded down."""
+
+    of: Number
+    by: Number
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Where it lies."""
+        within, by = interval_of(self.of), interval_of(self.by)
+        if isinstance(self.by, int):
+            ends = (None if end is None else end // self.by for end in (within.low, within.high))
+            return Interval(*ends)
+        if within.is_within(0, None) and by.is_within(0, None):  # of lengths, and by 0 nothing is divided
+            return Interval(0, within.high)
+        return Interval(None, None)
+
+    @property
+    def multiple_of(self) -> int:
+        """What divides it, as far as that is known."""
+        whole = divisor_of(self.of)
+        return whole // self.by if isinstance(self.by, int) and whole % self.by == 0 else 1
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """of % by, from 0 to by - 1."""
+
+    of: Number
+    by: Number
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Where it lies."""
+        most = interval_of(self.by).high
+        high = None if most is None else most - 1
+        within = interval_of(self.of)
+        if within.is_within(0, None):
+            return Interval(0, high) & Interval(0, within.high)
+        return Interval(0, high)
+
+    @property
+    def multiple_of(self) -> int:
+        """What divides it, as far as that is known."""
+        return math.gcd(divisor_of(self.of), divisor_of(self.by))
+
+
+@dataclass(frozen=True)
+class Product:
+    """left * right, neither of them a constant."""
+
+    left: Expression
+    right: Expression
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Where it lies."""
+        left, right = interval_of(self.left), interval_of(self.right)
+        if left.is_within(0, None) and right.is_within(0, None):
+            highs = (left.high, right.high)
+            high = None if None in highs else math.prod(end for end in highs if end is not None)
+            assert left.low is not None
+            assert right.low is not None
+            return Interval(left.low * right.low, high)
+        return Interval(None, None)
+
+    @property
+    def multiple_of(self) -> int:
+        """What divides it, as far as that is known."""
+        return divisor_of(self.left) * divisor_of(self.right)
+
+
+@dataclass(frozen=True)
+class ExclusiveOr:
+    """left ^ right, bit by bit."""
+
+    left: Number
+    right: Number
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Where it lies."""
+        left, right = interval_of(self.left), interval_of(self.right)
+        if not left.is_within(0, None) or not right.is_within(0, None):
+            return Interval(None, None)
+        if left.high is None or right.high is None:
+            return Interval(0, None)
+        return Interval(0, (1 << max(left.high, right.high).bit_length()) - 1)
+
+    @property
+    def multiple_of(self) -> int:
+        """What divides it, as far as that is known: a power of two that divides both."""
+        common = math.gcd(divisor_of(self.left), divisor_of(self.right))
+        return common & -common
+
+
+@dataclass(frozen=True)
+class Table:
+    """Whole numbers that a kernel reads from memory.
+
+    Attributes:
+        name: as it is written in generated code.
+        values: the numbers.
+    """
+
+    name: str
+    values: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Element:
+    """table[index]."""
+
+    table: Table
+    index: Expression
+
+    @property
+    def interval(self) -> Interval:
+        """Where it lies."""
+        return Interval(min(self.table.values, default=0), max(self.table.values, default=0))
+
+    @property
+    def multiple_of(self) -> int:
+        """What divides it."""
+        return math.gcd(*self.table.values) or 1
+
+
+Atom = Symbol | Quotient | Remainder | Product | ExclusiveOr | Element
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """constant + sum of coefficient * atom.
+
+    Attributes:
+        terms: each atom once, with a coefficient other than 0; at least one, or it were an `int`.
+        constant: what is added.
+    """
+
+    terms: tuple[tuple[Atom, int], ...]
+    constant: int = 0
+
+    @cached_property
+    def _key(self) -> tuple[frozenset[tuple[Atom, int]], int]:
+        return frozenset(self.terms), self.constant
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and self._hash == other._hash and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Where it lies."""
+        found = Interval(self.constant, self.constant)
+        for atom, coefficient in self.terms:
+            found += atom.interval * coefficient
+        return found
+
+    def __add__(self, other: Number) -> Number:
+        if isinstance(other, Expression):
+            return _expression((*self.terms, *other.terms), self.constant + other.constant)
+        if isinstance(other, int):
+            return Expression(self.terms, self.constant + other)
+        return NotImplemented
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Number:
+        return self * -1
+
+    def __sub__(self, other: Number) -> Number:
+        return self + other * -1
+
+    def __rsub__(self, other: Number) -> Number:
+        return self * -1 + other
+
+    def __mul__(self, other: Number) -> Number:
+        if isinstance(other, int):
+            return _scaled(self, other)
+        if isinstance(other, Expression):
+            return _product(self, other)
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, by: Number) -> Number:
+        return _quotient(self, by)
+
+    def __mod__(self, by: Number) -> Number:
+        return _remainder(self, by)
+
+    def __rfloordiv__(self, number: int) -> Number:
+        return _quotient(number, self)
+
+    def __rmod__(self, number: int) -> Number:
+        return _remainder(number, self)
+
+    def __xor__(self, other: Number) -> Number:
+        return self if other == 0 else _of_atom(ExclusiveOr(self, other))
+
+    def __rxor__(self, other: int) -> Number:
+        return self if other == 0 else _of_atom(ExclusiveOr(other, self))
+
+    def __repr__(self) -> str:
+        return text_of(self, str)
+
+
+def symbol(name: str, *, least: int = 0, most: int | None = None, multiple_of: int = 1) -> Expression:
+    """A whole number that is not known when code is generated, such as the size of a batch.
+
+    Args:
+        name: as it is written in generated code, a Python identifier.
+        least, most: where it lies, both included; None where there is no end.
+        multiple_of: what divides it.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: an argument is not as above.
+    """
+    if not isinstance(name, str):
+        raise ArgumentTypeError("name", f"got {name!r}", "Give a name, such as 'n'.")
+    if not name.isidentifier():
+        raise InvalidArgumentError("name", f"got {name!r}", "Give a Python identifier, such as 'n'.")
+    check_positive("multiple_of", multiple_of)
+    return Expression(((Symbol(name, Interval(least, most), multiple_of), 1),))
+
+
+def element(table: Table, index: Number) -> Number:
+    """table[index], a constant where the index is one; 0 beyond the table, where only padding can be."""
+    if isinstance(index, Expression):
+        return _of_atom(Element(table, index))
+    return table.values[index] if 0 <= index < len(table.values) else 0
+
+
+def interval_of(number: Number) -> Interval:
+    """Where a number lies."""
+    return number.interval if isinstance(number, Expression) else Interval(number, number)
+
+
+def divisor_of(number: Number) -> int:
+    """A number that divides it, the largest that is known; 0 of 0."""
+    if isinstance(number, int):
+        return abs(number)
+    divisors = (coefficient * atom.multiple_of for atom, coefficient in number.terms)
+    return math.gcd(number.constant, *divisors)
+
+
+def symbols_of(number: Number) -> tuple[Symbol, ...]:
+    """The symbols that it is made of, each once, in the order in which they appear."""
+    return tuple(dict.fromkeys(atom for atom in _atoms(number) if isinstance(atom, Symbol)))
+
+
+def tables_of(number: Number) -> tuple[Table, ...]:
+    """The tables that it reads, each once, in the order in which they appear."""
+    return tuple(dict.fromkeys(atom.table for atom in _atoms(number) if isinstance(atom, Element)))
+
+
+def parts_of(atom: Atom) -> tuple[Number, ...]:
+    """The numbers that an atom is made of."""
+    if isinstance(atom, Quotient | Remainder):
+        return atom.of, atom.by
+    if isinstance(atom, Product | ExclusiveOr):
+        return atom.left, atom.right
+    return (atom.index,) if isinstance(atom, Element) else ()
+
+
+def _atoms(number: Number) -> Iterable[Atom]:
+    """All atoms, those inside of others first."""
+    for atom, _ in number.terms if isinstance(number, Expression) else ():
+        for part in parts_of(atom):
+            yield from _atoms(part)
+        yield atom
+
+
+def evaluate(number: Number, values: Mapping[str, int]) -> int:
+    """The number, given each symbol's value by name."""
+    if isinstance(number, int):
+        return number
+    return number.constant + sum(k * _evaluate_atom(atom, values) for atom, k in number.terms)
+
+
+def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
+    if isinstance(atom, Symbol):
+        return values[atom.name]
+    first, *others = (evaluate(part, values) for part in parts_of(atom))
+    if isinstance(atom, Element):
+        found = element(atom.table, first)
+        assert isinstance(found, int)
+        return found
+    if isinstance(atom, Quotient):
+        return first // others[0]
+    if isinstance(atom, Remainder):
+        return first % others[0]
+    return first * others[0] if isinstance(atom, Product) else first ^ others[0]
+
+
+def substitute(number: Number, values: Mapping[str, int]) -> Number:
+    """The number with those symbols that have a value, by name, replaced by it."""
+    if isinstance(number, int):
+        return number
+    total: Number = number.constant
+    for atom, coefficient in number.terms:
+        total = total + _substituted(atom, values) * coefficient
+    return total
+
+
+def _substituted(atom: Atom, values: Mapping[str, int]) -> Number:
+    if isinstance(atom, Symbol):
+        return values.get(atom.name, _of_atom(atom))
+    first, *others = (substitute(part, values) for part in parts_of(atom))
+    if isinstance(atom, Element):
+        return element(atom.table, first)
+    if isinstance(atom, Quotient):
+        return _quotient(first, others[0])
+    if isinstance(atom, Remainder):
+        return _remainder(first, others[0])
+    return first * others[0] if isinstance(atom, Product) else first ^ others[0]
+
+
+def text_of(number: Number, name: Callable[[str], str]) -> str:
+    """The number as Python writes it; `name` gives what a symbol is called."""
+    if isinstance(number, int):
+        return str(number)
+    text = ""
+    for atom, coefficient in number.terms:
+        word = _text_of_atom(atom, name)
+        sign = "-" if coefficient < 0 else "+"
+        factor = word if abs(coefficient) == 1 else f"{word} * {abs(coefficient)}"
+        text += f" {sign} {factor}" if text else factor if coefficient > 0 else f"-{factor}"
+    if number.constant:
+        text += f" {'-' if number.constant < 0 else '+'} {abs(number.constant)}"
+    return text
+
+
+def _text_of_atom(atom: Atom, name: Callable[[str], str]) -> str:
+    if isinstance(atom, Symbol):
+        return name(atom.name)
+    if isinstance(atom, Element):
+        return f"{atom.table.name}[{text_of(atom.index, name)}]"
+    sign = {Quotient: "//", Remainder: "%", Product: "*", ExclusiveOr: "^"}[type(atom)]
+    first, second = (_in_brackets(part, name) for part in parts_of(atom))
+    return f"({first} {sign} {second})"
+
+
+def _in_brackets(number: Number, name: Callable[[str], str]) -> str:
+    text = text_of(number, name)
+    is_atom = isinstance(number, Expression) and not number.constant and [k for _, k in number.terms] == [1]
+    return text if is_atom or text.isdigit() else f"({text})"
+
+
+def _of_atom(atom: Atom) -> Expression:
+    return Expression(((atom, 1),))
+
+
+def _expression(terms: Iterable[tuple[Atom, int]], constant: int) -> Number:
+    """The sum; quotients and remainders that belong together become what was divided."""
+    summed: dict[Atom, int] = {}
+    for atom, coefficient in terms:
+        summed[atom] = summed.get(atom, 0) + coefficient
+    kept = {atom: coefficient for atom, coefficient in summed.items() if coefficient}
+    if not kept:
+        return constant
+    for atom, coefficient in kept.items():
+        # k * by * (x // by) + k * (x % by) = k * x
+        if isinstance(atom, Remainder) and isinstance(atom.by, int):
+            quotient = atom.of // atom.by
+            if isinstance(quotient, Expression) and _holds(kept, quotient, coefficient * atom.by):
+                rest = {other: k for other, k in kept.items() if other != atom}
+                whole = _scaled(atom.of, coefficient) - _scaled(quotient, coefficient * atom.by)
+                return _expression(tuple(rest.items()), constant) + whole
+    return Expression(tuple(kept.items()), constant)
+
+
+def _holds(terms: Mapping[Atom, int], quotient: Expression, factor: int) -> bool:
+    """Whether the terms have `factor` times what is not linear in a quotient, at the least."""
+    divided = [(atom, k) for atom, k in quotient.terms if not isinstance(atom, Symbol)]
+    return bool(divided) and all(terms.get(atom) == k * factor for atom, k in divided)
+
+
+def _scaled(number: Number, factor: int) -> Number:
+    if isinstance(number, int) or factor == 0:
+        return number * factor if isinstance(number, int) else 0
+    return Expression(tuple((atom, k * factor) for atom, k in number.terms), number.constant * factor)
+
+
+def _product(left: Expression, right: Expression) -> Number:
+    """Constants distributed, and common factors in front."""
+    total: Number = left.constant * right.constant
+    for atom, k in left.terms:
+        total = total + _scaled(_of_atom(atom), k * right.constant)
+    for atom, k in right.terms:
+        total = total + _scaled(_of_atom(atom), k * left.constant)
+    for one, k in left.terms:
+        for other, factor in right.terms:
+            pair = sorted((one, other), key=repr)  # so that a * b is b * a
+            total = total + _scaled(_of_atom(Product(*map(_of_atom, pair))), k * factor)
+    return total
+
+
+def _split(number: Expression, by: int) -> tuple[Number, Number]:
+    """What `by` divides, already divided, and the rest, whose constant is from 0 to by - 1."""
+    whole, rest = number.constant // by, number.constant % by
+    divided = tuple((atom, k // by) for atom, k in number.terms if k % by == 0)
+    others = tuple((atom, k) for atom, k in number.terms if k % by)
+    return _expression(divided, whole), _expression(others, rest)
+
+
+def _quotient(number: Number, by: Number) -> Number:
+    if isinstance(by, Expression):
+        return _of_atom(Quotient(number, by)) if number != 0 else 0
+    if by <= 0:
+        raise InvalidArgumentError("by", f"got {by}", "Divide by a positive number.")
+    if isinstance(number, int):
+        return number // by
+    whole, rest = _split(number, by)
+    if isinstance(rest, int) or interval_of(rest).is_within(0, by):
+        return whole
+    common = math.gcd(by, *(k for _, k in rest.terms))
+    rest, by = _without(rest, common), by // common
+    if len(rest.terms) == 1 and not rest.constant and rest.terms[0][1] == 1:
+        atom = rest.terms[0][0]
+        if isinstance(atom, Quotient) and isinstance(atom.by, int):
+            return whole + _quotient(atom.of, atom.by * by)
+        if isinstance(atom, Remainder) and isinstance(atom.by, int) and atom.by % by == 0:
+            return whole + _quotient(atom.of, by) % (atom.by // by)
+    return whole + _of_atom(Quotient(rest, by))
+
+
+def _remainder(number: Number, by: Number) -> Number:
+    if isinstance(by, Expression):
+        return _of_atom(Remainder(number, by)) if number != 0 else 0
+    if by <= 0:
+        raise InvalidArgumentError("by", f"got {by}", "Take remainders of a positive number.")
+    if isinstance(number, int):
+        return number % by
+    _, rest = _split(number, by)
+    if isinstance(rest, int) or interval_of(rest).is_within(0, by):
+        return rest
+    common = math.gcd(by, *(k for _, k in rest.terms))
+    constant = rest.constant % common
+    rest, by = _without(rest, common), by // common
+    if len(rest.terms) == 1 and not rest.constant and rest.terms[0][1] == 1:
+        atom = rest.terms[0][0]
+        if isinstance(atom, Remainder) and isinstance(atom.by, int) and atom.by % by == 0:
+            return _remainder(atom.of, by) * common + constant
+    return _scaled(_of_atom(Remainder(rest, by)), common) + constant
+
+
+def _without(number: Expression, common: int) -> Expression:
+    """(number - number.constant % common) / common, where `common` divides all coefficients."""
+    return Expression(tuple((atom, k // common) for atom, k in number.terms), number.constant // common)

@@ -1,0 +1,325 @@
+"""Lowering: a descriptor as a jit function from the top indices to an offset and whether it is valid.
+
+What is generated is Triton that one can read: divisions get the names of the dimensions whose indices they
+give, constants are folded in, an offset is added up separately from what depends on each of the arguments, so
+that a tile's rows cost a row and its columns a column, and only what can be out of range is checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.coords.descriptor import Descriptor
+from workbench.coords.expression import (
+    Atom,
+    Element,
+    Expression,
+    Interval,
+    Number,
+    Product,
+    Quotient,
+    Remainder,
+    Symbol,
+    Table,
+    divisor_of,
+    interval_of,
+    parts_of,
+)
+from workbench.coords.transforms import Limit, in_brackets
+from workbench.coords.vector import vector_of
+from workbench.errors import InvalidArgumentError, check_each, check_type
+
+# What the last argument of an access function is called.
+PARAMS = "params"
+
+
+@dataclass(frozen=True)
+class Access:
+    """A descriptor as code.
+
+    Attributes:
+        function: `@triton.jit`, (top indices..., params) -> (offset, valid): integers and booleans that
+            broadcast as the indices do; int64 offsets where the indices are int64.
+        source: its text.
+        symbols: names of the numbers that `params` begins with.
+        tables: what follows them in `params`, as int32 tensors.
+        is_checked: whether `valid` says anything; else it is True.
+    """
+
+    function: Any
+    source: str
+    symbols: tuple[str, ...]
+    tables: tuple[Table, ...]
+    is_checked: bool
+
+    def params(
+        self, values: Mapping[str, int] | None = None, device: torch.device | str = "cpu"
+    ) -> tuple[Any, ...]:
+        """The last argument, given the symbols' values by name; tables are put on `device`.
+
+        Raises:
+            InvalidArgumentError: a symbol has no value, or a value no symbol.
+        """
+        values = values or {}
+        if set(values) != set(self.symbols):
+            given = f"got {', '.join(values) or 'none'}"
+            raise InvalidArgumentError("values", given, f"Give {', '.join(self.symbols) or 'none'}.")
+        tables = [torch.tensor(table.values, dtype=torch.int32, device=device) for table in self.tables]
+        return (*(values[name] for name in self.symbols), *tables)
+
+
+@lru_cache(maxsize=1024)
+def lower(descriptor: Descriptor, *, checked: tuple[bool, ...] | None = None, name: str = "access") -> Access:
+    """Generate the access function of a descriptor.
+
+    Args:
+        descriptor: lengths and coefficients that are symbols become arguments; all others are in the text.
+        checked: for each top dimension, whether an index beyond its length is to be found invalid; None for
+            all. Padding is always checked, where an index within the lengths can reach it.
+        name: of the function.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: an argument is not as above.
+    """
+    check_type("descriptor", descriptor, Descriptor, "Give a descriptor.")
+    count = len(descriptor.top)
+    given = (True,) * count if checked is None else check_each("checked", checked, bool, f"Give {count}.")
+    if len(given) != count:
+        raise InvalidArgumentError(
+            "checked", f"got {len(given)}", f"Give one for each of {count} dimensions."
+        )
+    if not isinstance(name, str) or not name.isidentifier():
+        raise InvalidArgumentError("name", f"got {name!r}", "Give a Python identifier.")
+    return _Writer(descriptor, tuple(given), name).written()
+
+
+@dataclass
+class _Writer:
+    """Writes one function."""
+
+    descriptor: Descriptor
+    checked: tuple[bool, ...]
+    name: str
+    lines: list[str] = field(default_factory=list)
+    written_as: dict[Atom, str] = field(default_factory=dict)
+    depends_on: dict[Atom, frozenset[str]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    conditional: frozenset[str] = frozenset()
+
+    def written(self) -> Access:
+        descriptor = self.descriptor
+        symbols, tables = descriptor.symbols, descriptor.tables
+        self.taken |= {"tl", "triton", PARAMS, "offset", "valid", *descriptor.names}
+        given = [self._claimed(name) for name in (*(s.name for s in symbols), *(t.name for t in tables))]
+        asked = descriptor.asked()
+        for index in asked:
+            assert isinstance(index, Expression)
+            ((atom, _),) = index.terms
+            assert isinstance(atom, Symbol)
+            self.written_as[atom] = atom.name
+            self.depends_on[atom] = frozenset((atom.name,))
+        for each, word in zip(symbols, given, strict=False):
+            self.written_as[each], self.depends_on[each] = word, frozenset()
+        self.tables = dict(zip(tables, given[len(symbols) :], strict=True))
+        values = descriptor.values(asked)
+        self.preferred = self._names_of(values)
+        conditions = [
+            f"({self._text(index)} < {self._text(length)})"
+            for index, length, check in zip(asked, descriptor.lengths, self.checked, strict=True)
+            if check
+        ]
+        bounded = [name for name, check in zip(descriptor.names, self.checked, strict=True) if check]
+        conditions += self._limits(values)
+        offset = self._grouped(values[descriptor.bottom[0]])
+        self.lines.append(f"offset = {offset}")
+        self.lines.append(f"valid = {' & '.join(dict.fromkeys(conditions)) or 'True'}")
+        self._hint(self._dependencies(values[descriptor.bottom[0]]), self.conditional.union(bounded))
+        used = set(re.findall(r"\w+", " ".join(self.lines)))
+        first = [f"{word} = {PARAMS}[{i}]" for i, word in enumerate(given) if word in used]
+        text = self._function(first)
+        function = _compiled(self.name, text)
+        return Access(function, text, tuple(s.name for s in symbols), tables, is_checked=bool(conditions))
+
+    def _function(self, first: Sequence[str]) -> str:
+        arguments = ", ".join((*self.descriptor.names, PARAMS))
+        graph = "\n    ".join(self.descriptor.lines())
+        body = "\n    ".join((*first, *self.lines, "return offset, valid"))
+        return (
+            f'@triton.jit\ndef {self.name}({arguments}):\n    """Offset and validity in the descriptor\n\n'
+            f'    {graph}\n    """\n    {body}\n'
+        )
+
+    def _names_of(self, values: Sequence[Number]) -> dict[Atom, str]:
+        """For atoms that are the index along a dimension, its name."""
+        found: dict[Atom, str] = {}
+        for name, value in zip(self.descriptor.all_names, values, strict=True):
+            if isinstance(value, Expression) and not value.constant and len(value.terms) == 1:
+                ((atom, coefficient),) = value.terms
+                if coefficient == 1:
+                    found.setdefault(atom, name)
+        return found
+
+    def _limits(self, values: Sequence[Number]) -> Iterator[str]:
+        """Conditions of padding, without those that always hold."""
+        seen: dict[Limit, None] = {}
+        for stage, limit in self.descriptor.limits(values):
+            if limit in seen:
+                continue
+            seen[limit] = None
+            within = interval_of(limit.value)
+            checks_low = not within.is_within(interval_of(limit.low).high or 0, None)
+            least_end = interval_of(limit.high).low
+            checks_high = within.high is None or least_end is None or within.high >= least_end
+            if not checks_low and not checks_high:
+                continue
+            self.conditional |= self._dependencies(limit.value)
+            word = self._text(limit.value)
+            if not word.isidentifier():
+                text = self._grouped(limit.value)
+                word = self._claimed(self.descriptor.all_names[stage.lower[0]])
+                self.lines.append(f"{word} = {text}")
+            if checks_low:
+                yield f"({word} >= {self._text(limit.low)})"
+            if checks_high:
+                yield f"({word} < {self._text(limit.high)})"
+
+    def _hint(self, offset_depends_on: frozenset[str], valid_depends_on: frozenset[str]) -> None:
+        """Tell the compiler what it might not find by itself: neighbors, and masks that cover all of them."""
+        contiguous, together = [], []
+        names = self.descriptor.names
+        for dim, (length, check) in enumerate(zip(self.descriptor.lengths, self.checked, strict=True)):
+            vector = vector_of(self.descriptor, dim)
+            run = vector.length
+            while check and divisor_of(length) % run:  # the end of the dimension cuts one
+                run //= 2
+            contiguous.append(min(vector.contiguous, run) if names[dim] in offset_depends_on else 1)
+            together.append(run if names[dim] in valid_depends_on else 1)
+        if len(names) != 2:  # the tile's axes are not known to be the arguments
+            return
+        if max(contiguous) > 1:
+            runs = in_brackets(contiguous)
+            self.lines.append(f"offset = tl.max_contiguous(tl.multiple_of(offset, {runs}), {runs})")
+        if max(together) > 1:
+            self.lines.append(f"valid = tl.max_constancy(valid, {in_brackets(together)})")
+
+    def _claimed(self, name: str) -> str:
+        """The name, or one like it that nothing has yet."""
+        found, number = name, 1
+        while found in self.taken:
+            number += 1
+            found = f"{name}_{number}"
+        self.taken.add(found)
+        return found
+
+    def _dependencies(self, number: Number) -> frozenset[str]:
+        """The arguments that a number depends on."""
+        if isinstance(number, int):
+            return frozenset()
+        return frozenset().union(*(self._dependencies_of(atom) for atom, _ in number.terms))
+
+    def _dependencies_of(self, atom: Atom) -> frozenset[str]:
+        if atom not in self.depends_on:
+            parts = (self._dependencies(part) for part in parts_of(atom))
+            self.depends_on[atom] = frozenset().union(*parts)
+        return self.depends_on[atom]
+
+    def _grouped(self, number: Number) -> str:
+        """A sum whose terms that depend on the same arguments stand together, in brackets."""
+        if isinstance(number, int):
+            return str(number)
+        groups: dict[frozenset[str], list[tuple[Atom, int]]] = {}
+        for term in number.terms:
+            groups.setdefault(self._dependencies_of(term[0]), []).append(term)
+        places = {name: i for i, name in enumerate(self.descriptor.names)}
+        order = sorted(groups, key=lambda names: (len(names), sorted(places[name] for name in names)))
+        last = max((names for names in order if len(names) <= 1), key=order.index, default=order[0])
+        parts = []
+        for names in order:
+            constant = number.constant if names == last else 0
+            parts.append(self._text(Expression(tuple(groups[names]), constant)))
+        return " + ".join(
+            f"({part})" if len(parts) > 1 and (" + " in part or " - " in part) else part for part in parts
+        )
+
+    def _text(self, number: Number) -> str:
+        """A number, all whose atoms have been written before it."""
+        if isinstance(number, int):
+            return str(number)
+        text = ""
+        for atom, coefficient in sorted(number.terms, key=lambda term: term[1] < 0):
+            word = self._atom(atom)
+            factor = word if abs(coefficient) == 1 else f"{word} * {abs(coefficient)}"
+            text += (
+                f" {'-' if coefficient < 0 else '+'} {factor}"
+                if text
+                else factor
+                if coefficient > 0
+                else f"-{factor}"
+            )
+        if number.constant:
+            text += f" {'-' if number.constant < 0 else '+'} {abs(number.constant)}"
+        return text
+
+    def _factor(self, number: Number) -> str:
+        """A number as part of a product."""
+        text = self._text(number)
+        return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+    def _atom(self, atom: Atom) -> str:
+        """The name of an atom, for which a line is written where it has none yet."""
+        if atom not in self.written_as:
+            text = self._formula(atom)
+            self.written_as[atom] = self._claimed(self.preferred.get(atom) or self._own_name(atom))
+            self.lines.append(f"{self.written_as[atom]} = {text}")
+        return self.written_as[atom]
+
+    def _own_name(self, atom: Atom) -> str:
+        if isinstance(atom, Quotient | Remainder) and isinstance(atom.by, int):
+            word = self._text(atom.of)
+            if word.isidentifier():
+                return f"{word}_{'over' if isinstance(atom, Quotient) else 'mod'}_{atom.by}"
+        return f"{type(atom).__name__.lower()}_of_{'_'.join(sorted(self._dependencies_of(atom)))}"
+
+    def _formula(self, atom: Atom) -> str:
+        """An atom in terms of others. Triton divides as C does, so what is divided is made positive."""
+        if isinstance(atom, Element):
+            index, most = self._text(atom.index), len(atom.table.values)
+            mask = f"({index} >= 0) & ({index} < {most})"
+            return f"tl.load({self.tables[atom.table]} + ({index}), mask={mask}, other=0)"
+        if isinstance(atom, Product):
+            return f"{self._factor(atom.left)} * {self._factor(atom.right)}"
+        if isinstance(atom, Quotient | Remainder):
+            return self._division(atom, interval_of(atom.of))
+        left, right = (self._factor(part) for part in parts_of(atom))
+        return f"{left} ^ {right}"
+
+    def _division(self, atom: Quotient | Remainder, within: Interval) -> str:
+        sign = "//" if isinstance(atom, Quotient) else "%"
+        by = self._factor(atom.by)
+        if within.is_within(0, None):
+            return f"{self._factor(atom.of)} {sign} {by}"
+        if within.low is not None and isinstance(atom.by, int):
+            periods = -(within.low // atom.by)
+            moved = f"{self._factor(atom.of + periods * atom.by)} {sign} {by}"
+            return f"{moved} - {periods}" if isinstance(atom, Quotient) else moved
+        remainder = f"({self._factor(atom.of)} % {by} + {by}) % {by}"
+        return f"({self._factor(atom.of)} - {remainder}) // {by}" if isinstance(atom, Quotient) else remainder
+
+
+def _compiled(name: str, text: str) -> Any:
+    """A jit function of a text that no file has, and that can be looked up all the same."""
+    file = f"<descriptor {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
+    exec(compile(text, file, "exec"), namespace)
+    return namespace[name]
