@@ -30,7 +30,7 @@ def descriptors(
     found = naive(shape, strides)
     for _ in range(draw(st.integers(0, most_stages))):
         following = draw(layers(found, affine=affine))
-        if math.prod(following.lengths) <= MOST_INDICES:
+        if math.prod(following.lengths) <= MOST_INDICES:  # type: ignore[operator]  # no symbols
             found = following
     return found
 
@@ -45,7 +45,7 @@ def layers(draw: st.DrawFn, base: Descriptor, *, affine: bool) -> Descriptor:
         width = draw(st.integers(1, min(3, len(places))))
         own, places = tuple(places[:width]), places[width:]
         several = tuple(base.lengths[place] for place in own)
-        options = [] if affine else [st.just(each.merge(several))]
+        options: list[st.SearchStrategy[Transform]] = [] if affine else [st.just(each.merge(several))]
         if width == 2 and isinstance(several[1], int) and several[1].bit_count() == 1 and not affine:
             options.append(st.just(each.xor(several)))
         if width == 1:

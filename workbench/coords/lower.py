@@ -147,7 +147,7 @@ class _Writer:
         used = set(re.findall(r"\w+", " ".join(self.lines)))
         first = [f"{word} = {PARAMS}[{i}]" for i, word in enumerate(given) if word in used]
         text = self._function(first)
-        function = _compiled(self.name, text)
+        function = jit_of_text(self.name, text)
         return Access(function, text, tuple(s.name for s in symbols), tables, is_checked=bool(conditions))
 
     def _function(self, first: Sequence[str]) -> str:
@@ -176,11 +176,7 @@ class _Writer:
             if limit in seen:
                 continue
             seen[limit] = None
-            within = interval_of(limit.value)
-            checks_low = not within.is_within(interval_of(limit.low).high or 0, None)
-            least_end = interval_of(limit.high).low
-            checks_high = within.high is None or least_end is None or within.high >= least_end
-            if not checks_low and not checks_high:
+            if limit.always_holds:
                 continue
             self.conditional |= self._dependencies(limit.value)
             word = self._text(limit.value)
@@ -188,9 +184,9 @@ class _Writer:
                 text = self._grouped(limit.value)
                 word = self._claimed(self.descriptor.all_names[stage.lower[0]])
                 self.lines.append(f"{word} = {text}")
-            if checks_low:
+            if not limit.holds_low:
                 yield f"({word} >= {self._text(limit.low)})"
-            if checks_high:
+            if not limit.holds_high:
                 yield f"({word} < {self._text(limit.high)})"
 
     def _hint(self, offset_depends_on: frozenset[str], valid_depends_on: frozenset[str]) -> None:
@@ -316,10 +312,16 @@ class _Writer:
         return f"({self._factor(atom.of)} - {remainder}) // {by}" if isinstance(atom, Quotient) else remainder
 
 
-def _compiled(name: str, text: str) -> Any:
-    """A jit function of a text that no file has, and that can be looked up all the same."""
+def jit_of_text(name: str, text: str, names: Mapping[str, Any] | None = None) -> Any:
+    """A jit function of a text that no file has, and that can be looked up all the same.
+
+    Args:
+        name: of the function in `text`.
+        text: one that begins with `@triton.jit`.
+        names: what it reads from around it, beside `tl`.
+    """
     file = f"<descriptor {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    namespace: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
+    namespace: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__, **(names or {})}
     exec(compile(text, file, "exec"), namespace)
     return namespace[name]

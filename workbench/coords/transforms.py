@@ -39,6 +39,23 @@ class Limit(NamedTuple):
         """Whether it does, of ints and arrays."""
         return (self.low <= self.value) & (self.value < self.high)
 
+    @property
+    def holds_low(self) -> bool:
+        """Whether an expression never is too low."""
+        within, low = interval_of(self.value).low, interval_of(self.low).high
+        return within is not None and low is not None and within >= low
+
+    @property
+    def holds_high(self) -> bool:
+        """Whether an expression never is too high."""
+        within, high = interval_of(self.value).high, interval_of(self.high).low
+        return within is not None and high is not None and within < high
+
+    @property
+    def always_holds(self) -> bool:
+        """Whether an expression is never out of range."""
+        return self.holds_low and self.holds_high
+
 
 class Transform(ABC):
     """From upper indices to lower ones.

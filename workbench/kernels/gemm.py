@@ -64,10 +64,11 @@ def gemm_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    # how A and B are loaded; whether they, and the output, are descriptors; whether tiles can hang over along
-    # m, n and k; what divides sizes and strides; whether offsets need 64 bits; whether steps overlap
-    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
-    DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
+    # how A and B are loaded; where elements of the output lie; whether A, B and the output are descriptors;
+    # whether tiles can hang over along m, n and k; what divides the sizes and each one's strides; whether
+    # offsets need 64 bits; whether steps overlap
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = EPILOGUE(A[batch] @ B[batch]), or of each split its share of the sum."""
     overlap.begin(OVERLAP)
@@ -75,7 +76,7 @@ def gemm_kernel(
         tl.program_id(0), a, of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS), extra,
         alpha, beta, sizes, first_row, batch_sizes, strides, batch_strides, split_stride, BLOCK_M, BLOCK_N,
         BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B,
-        DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+        PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
 
 
@@ -87,8 +88,8 @@ def gemm_persistent_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
-    DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
     # whether the loops over tiles and K become one, so that a tile's loads begin before the last is stored;
     # whether loads, products and stores are given to warps of their own
     FLATTEN: tl.constexpr, SPECIALIZE: tl.constexpr,
@@ -102,7 +103,7 @@ def gemm_persistent_kernel(
         one_tile(
             number, a, bs, outputs, extra, alpha, beta, sizes, 0, batch_sizes, strides, batch_strides,
             split_stride, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE,
-            ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+            ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
 
 
@@ -114,8 +115,9 @@ def gemm_stream_kernel(
     strides, batch_strides, tiles, alone,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr,
-    PRECISION: tl.constexpr, LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
+    PRECISION: tl.constexpr, LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, PLACE: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """Stream-K: tiles that do not fill a last wave are cut along K into equal shares, one for each program.
 
@@ -130,7 +132,7 @@ def gemm_stream_kernel(
         one_tile(
             number, a, bs, outputs, extra, alpha, beta, sizes, 0, batch_sizes, strides, batch_strides,
             0, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, 1, False, EPILOGUE, ACCUMULATOR,
-            PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+            PRECISION, LOAD_A, LOAD_B, PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
     steps = tl.cdiv(sizes[2], BLOCK_K)
     share = tl.cdiv((tiles - alone) * steps, programs)
@@ -146,7 +148,7 @@ def gemm_stream_kernel(
         if last - first == steps:
             finish(
                 tiles_of_it, batch, row, col, outputs, 0, extra, alpha, beta, sizes, batch_sizes, strides,
-                batch_strides, EPILOGUE, DESCRIPTORS, DIVISORS,
+                batch_strides, EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
             )  # fmt: skip
         else:
             slot = tl.cast(program * 2 + tl.where(first == 0, 1, 0), tl.int64) * (BLOCK_M * BLOCK_N)
@@ -164,7 +166,7 @@ def sum_of_stream_kernel(
     # as in gemm_stream_kernel; rows of a tile's that a program of this kernel adds up
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ROWS: tl.constexpr, ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
-    DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
+    PLACE: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """The tiles of which several programs of gemm_stream_kernel left parts, added up in the order of K."""
     overlap.begin(OVERLAP)
@@ -188,7 +190,7 @@ def sum_of_stream_kernel(
             begin += WIDTHS[i]
         finish(
             totals, batch, row + within, col, outputs, 0, extra, alpha, beta, sizes, batch_sizes, strides,
-            batch_strides, EPILOGUE, (False, False, False), DIVISORS,
+            batch_strides, EPILOGUE, PLACE, (False, False, False), DIVISORS,
         )  # fmt: skip
 
 
@@ -215,8 +217,8 @@ def one_tile(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
-    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One tile of the output, or a split's share of one."""
     steps = tl.cdiv(sizes[2], BLOCK_K)
@@ -237,13 +239,13 @@ def one_tile(
     if ATOMIC:
         shift += transfer.place(batch, batch_sizes, batch_strides[2])[0]
         for i in tl.static_range(len(WIDTHS)):
-            offsets, valid, _, _ = places(row, col, sizes, strides, DIVISORS, BLOCK_M, WIDTHS[i])
+            offsets, valid, _, _ = places(row, col, sizes, strides, PLACE, DIVISORS, BLOCK_M, WIDTHS[i])
             tl.atomic_add(outputs[i] + shift + offsets, accumulators[i], mask=valid, sem="relaxed")
             col += WIDTHS[i]
     else:
         finish(
             accumulators, batch, row, col, outputs, shift, extra, alpha, beta, sizes, batch_sizes, strides,
-            batch_strides, EPILOGUE, DESCRIPTORS, DIVISORS,
+            batch_strides, EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
         )  # fmt: skip
 
 
@@ -257,9 +259,12 @@ def part_of_tile(
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Batch, first row and first column of a tile, and its parts of the product over a share of K."""
-    m, n, k = transfer.multiples_of(sizes, DIVISORS)
-    a_strides = transfer.multiples_of(strides[0], DIVISORS, 3)
-    b_strides = transfer.multiples_of(strides[1], DIVISORS, 5)
+    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_A: tl.constexpr = DIVISORS[1]
+    OF_B: tl.constexpr = DIVISORS[2]
+    m, n, k = transfer.multiples_of(sizes, OF_SIZES)
+    a_strides = transfer.multiples_of(strides[0], OF_A)
+    b_strides = transfer.multiples_of(strides[1], OF_B)
     batch, row, col = place_of_tile(number, sizes, first_row, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
     if WIDE:
         k = tl.cast(k, tl.int64)
@@ -288,23 +293,31 @@ def place_of_tile(
 
 
 @triton.jit
-def places(row, col, sizes, strides, DIVISORS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def places(
+    row, col, sizes, strides, PLACE: tl.constexpr, DIVISORS: tl.constexpr, ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):  # fmt: skip
     """Offsets in the output of a tile from [row, col] on; which there are; its rows and columns."""
-    m, n, _ = transfer.multiples_of(sizes, DIVISORS)
-    row_stride, col_stride = transfer.multiples_of(strides[2], DIVISORS, 7)
+    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_OUTPUT: tl.constexpr = DIVISORS[3]
+    m, n, _ = transfer.multiples_of(sizes, OF_SIZES)
     rows, cols = row + tl.arange(0, ROWS)[:, None], col + tl.arange(0, COLS)[None, :]
-    return rows * row_stride + cols * col_stride, (rows < m) & (cols < n), rows, cols
+    offsets, valid = PLACE(rows, cols, transfer.multiples_of(strides[2], OF_OUTPUT))
+    return offsets, (rows < m) & (cols < n) & valid, rows, cols
 
 
 @triton.jit
 def finish(
     accumulators, batch, row, col, outputs, shift, extra, alpha, beta, sizes, batch_sizes, strides,
-    batch_strides, EPILOGUE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
+    batch_strides, EPILOGUE: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    DIVISORS: tl.constexpr,
 ):  # fmt: skip
     """Store what the epilogue makes of a tile's parts; `shift` elements behind where outputs begin."""
     for i in tl.static_range(len(accumulators)):
         part = accumulators[i]
-        offsets, valid, rows, cols = places(row, col, sizes, strides, DIVISORS, part.shape[0], part.shape[1])
+        offsets, valid, rows, cols = places(
+            row, col, sizes, strides, PLACE, DIVISORS, part.shape[0], part.shape[1]
+        )
         tile = EPILOGUE(part, batch, rows, cols, valid, alpha, beta, extra)
         if DESCRIPTORS[2]:
             place = [tl.cast(row, tl.int32), tl.cast(col, tl.int32)]
@@ -323,7 +336,7 @@ def sum_of_splits_kernel(
     m, n, batch_sizes, parts_strides, output_strides, parts_batch, output_batch, split_stride,
     # meta-parameters: elements of a tile
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr, EPILOGUE: tl.constexpr,
-    WIDE: tl.constexpr, OVERLAP: tl.constexpr,
+    PLACE: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = EPILOGUE(sum over splits of parts[split, batch]), in the order of the splits."""
     overlap.begin(OVERLAP)
@@ -342,10 +355,9 @@ def sum_of_splits_kernel(
     for split in tl.static_range(1, SPLITS):
         total += transfer.load(parts_pointer, offsets + split * split_stride, valid)
     output_pointer += transfer.place(batch, batch_sizes, output_batch)[0]
-    offsets = row * output_strides[0] + col * output_strides[1]
-    transfer.store(
-        output_pointer, offsets, EPILOGUE(total, batch, row, col, valid, alpha, beta, extra), valid
-    )
+    tile = EPILOGUE(total, batch, row, col, valid, alpha, beta, extra)
+    offsets, is_there = PLACE(row, col, output_strides)
+    transfer.store(output_pointer, offsets, tile, valid & is_there)
 
 
 @triton.jit
@@ -399,6 +411,11 @@ SUM_TILE = (8, 128)
 SUM_ELEMENTS = 2048
 
 
+def divisors(values: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """What divides each, as far as it widens an access and Triton does not see it."""
+    return tuple(1 if value % 16 == 0 else math.gcd(value, ACCESS_BYTES // itemsize) for value in values)
+
+
 class Matrix(NamedTuple):
     """Where the matrices of a batch lie: strides of row and column, and of the batch's dimensions."""
 
@@ -426,14 +443,13 @@ class Problem(NamedTuple):
         """How many products."""
         return math.prod(self.batch_sizes)
 
-    def divisors(self, itemsize: int, output: Matrix, output_itemsize: int) -> tuple[int, ...]:
-        """What divides m, n, k and the strides, as far as it widens an access and Triton does not see it."""
-        most = [ACCESS_BYTES // itemsize] * 7 + [ACCESS_BYTES // output_itemsize] * 2
+    def divisors(self, itemsize: int, output: Matrix, output_itemsize: int) -> tuple[tuple[int, ...], ...]:
+        """What divides m, n, k and each one's strides, as far as it widens an access."""
         a, b, *_ = self.matrices
-        values = (self.m, self.n, self.k, *a.strides, *b.strides, *output.strides)
-        return tuple(
-            1 if value % 16 == 0 else math.gcd(value, wide) for value, wide in zip(values, most, strict=True)
-        )
+        return (
+            divisors((self.m, self.n, self.k), itemsize), divisors(a.strides, itemsize),
+            divisors(b.strides, itemsize), divisors(output.strides, output_itemsize),
+        )  # fmt: skip
 
 
 def problem_of(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, *others: torch.Tensor) -> Problem:
@@ -454,6 +470,12 @@ def problem_of(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, *others: 
 def result_dtype(dtype: torch.dtype) -> torch.dtype:
     """What a product of this dtype is stored as, unless told otherwise: int32 of int8, bf16 of fp8."""
     return {torch.int8: torch.int32, **dict.fromkeys(FP8, torch.bfloat16)}.get(dtype, dtype)
+
+
+def output_dtypes(dtype: torch.dtype) -> list[torch.dtype]:
+    """What products of this dtype can be stored as."""
+    floats = [each for each in SUPPORTED if each.is_floating_point]
+    return [torch.int8, torch.int32] if dtype == torch.int8 else floats
 
 
 def batch_shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
@@ -564,7 +586,7 @@ def launch(
     check_name("launch_order", launch_order, order.ORDERS)
     check_name("precision", precision, PRECISIONS)
     check_name("template", template, TEMPLATES)
-    if template == "stream-k" and tile is not None and len(_powers_of_two(_checked_tile(tile)[1])) > 1:
+    if template == "stream-k" and tile is not None and len(powers_of_two(checked_tile(tile)[1])) > 1:
         # Compiled by Triton 3.6 for Hopper, with masks, the second part came out wrong, each time otherwise.
         raise InvalidArgumentError("tile", f"got {tuple(tile)}", "Give Stream-K a power of two of columns.")
     if template == "stream-k" and splits not in (None, 1):
@@ -598,7 +620,7 @@ def launch(
         product = launch(beside[0], beside[1], **alike, **chosen_here, rest=rest)
         first = _pack({"a": a, "b": b}, copies)
         return replace(
-            product, steps=_overlapping(work, first, *product.steps), work=work,
+            product, steps=overlapping(work, first, *product.steps), work=work,
             workspaces=(*copies.values(), *product.workspaces),
         )  # fmt: skip
     if rest is not None:
@@ -607,7 +629,7 @@ def launch(
             raise InvalidArgumentError("rest", given, "Leave rows of a matrix for it, or give None.")
         above = launch(a, b, **alike, **chosen_here)
         below = launch(a, b, **alike, **{**chosen_here, **rest, "rows": (end_row, output.shape[-2])})
-        return Launch(_overlapping(work, *above.steps, *below.steps), (output,), work=work)
+        return Launch(overlapping(work, *above.steps, *below.steps), (output,), work=work)
     m, n, k = end_row, output.shape[-1], a.shape[-1]
     units = (
         device.current().compute_units
@@ -616,7 +638,7 @@ def launch(
     )
     batch, height = output.numel() // (output.shape[-2] * n), m - first_row
     chosen_tile = (
-        default_tile(height, n, batch, a.element_size(), units) if tile is None else _checked_tile(tile)
+        default_tile(height, n, batch, a.element_size(), units) if tile is None else checked_tile(tile)
     )
     block_m, block_n, block_k = chosen_tile
     tiles_k = triton.cdiv(k, block_k)
@@ -626,8 +648,7 @@ def launch(
             if template == "stream-k" or rows is not None
             else default_splits(m, n, k, batch, chosen_tile, units)
         )
-    splits = min(check_positive("splits", splits), max(tiles_k, 1))
-    splits = triton.cdiv(tiles_k, triton.cdiv(tiles_k, splits)) if splits > 1 else 1  # none is idle
+    splits = splits_with_work(splits, tiles_k)
     accumulator, kept_as = ACCUMULATORS.get(a.dtype, (tl.float32, torch.float32))
     tiles = triton.cdiv(height, block_m) * triton.cdiv(n, block_n) * batch
     started = units if programs is None else check_positive("programs", programs)
@@ -645,10 +666,10 @@ def launch(
         extra = (addend, of_others[0].strides, problem.batch_sizes, of_others[0].batch)
         chosen = (epilogue.add_scaled, extra)
     target, of_target = (parts, of_others[-1]) if kept else (output, of_output)
-    widths = _powers_of_two(block_n)
+    widths = powers_of_two(block_n)
     blocks = ([(block_m, block_k)], [(block_k, w) for w in widths], [(block_m, w) for w in widths])
     found = [
-        _descriptors(tensor, shapes) if descriptors and batch == 1 else None
+        descriptors_of(tensor, shapes) if descriptors and batch == 1 else None
         for tensor, shapes in zip((a, b, output), blocks, strict=True)
     ]
     if found[0] and found[0][0].is_transposed and first_row * a.element_size() % ACCESS_BYTES:
@@ -676,14 +697,14 @@ def launch(
     meta = numbering | {
         "EPILOGUE": epilogue.keep if kept else chosen[0],
         "ACCUMULATOR": accumulator, "PRECISION": precision,
-        "LOAD_A": _loader(found[0]), "LOAD_B": _loader(found[1]),
+        "LOAD_A": loader_of(found[0]), "LOAD_B": loader_of(found[1]), "PLACE": transfer.affine,
         "DESCRIPTORS": tuple([bool(many) for many in found]),
         # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
         "CHECKS": (
             height % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not all(found[:2])),
         ),
         "num_warps": check_power_of_two(
-            "num_warps", min(max(block_m * block_n // 4096, 4), 8) if num_warps is None else num_warps
+            "num_warps", default_warps(block_m, block_n) if num_warps is None else num_warps
         ),
         "num_stages": check_positive("num_stages", num_stages),
     }  # fmt: skip
@@ -711,11 +732,11 @@ def launch(
             parts, output, chosen[1], float(alpha), float(beta), m, n, problem.batch_sizes,
             of_target.strides, of_output.strides, of_target.batch, of_output.batch, split_stride,
         ),
-        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": chosen[0], "WIDE": is_wide,
-         "OVERLAP": False},
+        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": chosen[0], "PLACE": transfer.affine,
+         "WIDE": is_wide, "OVERLAP": False},
     )  # fmt: skip
     return Launch(
-        _overlapping(work, first, second),
+        overlapping(work, first, second),
         (output,),
         accumulators=(parts,) if atomic else (),
         work=work,
@@ -818,7 +839,7 @@ def _pack(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.Tenso
     )  # fmt: skip
 
 
-def _overlapping(work: Work, *steps: Step) -> tuple[Step, ...]:
+def overlapping(work: Work, *steps: Step) -> tuple[Step, ...]:
     """The steps, each started while the one before it ends, on devices that can, where that is worth it."""
     architecture = device.current().architecture
     can = architecture.startswith("sm_") and int(architecture[3:]) >= 90
@@ -859,9 +880,9 @@ def _stream(
     second = Step(
         sum_of_stream_kernel, ((tiles - alone) * (rows // together),),
         (output, parts, *arguments, programs),
-        numbering | {"ROWS": together, "EPILOGUE": chosen[0]},
+        numbering | {"ROWS": together, "EPILOGUE": chosen[0], "PLACE": transfer.affine},
     )  # fmt: skip
-    return Launch(_overlapping(work, first, second), (output,), work=work, workspaces=(parts,))
+    return Launch(overlapping(work, first, second), (output,), work=work, workspaces=(parts,))
 
 
 class Described(NamedTuple):
@@ -893,19 +914,20 @@ def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | N
     return Described(TensorDescriptor(matrix, shape, strides, list(block)), is_transposed)
 
 
-def _descriptors(matrix: torch.Tensor, blocks: Sequence[tuple[int, int]]) -> list[Described] | None:
+def descriptors_of(matrix: torch.Tensor, blocks: Sequence[tuple[int, int]]) -> list[Described] | None:
     """A descriptor of the matrix for each kind of block, or None if one of them cannot be."""
     found = [descriptor_of(matrix, block) for block in blocks]
     return [one for one in found if one is not None] if all(found) else None
 
 
-def _loader(described: list[Described] | None) -> Any:
+def loader_of(described: list[Described] | None) -> Any:
+    """What loads tiles of a matrix: of its descriptors, or of its pointer."""
     if not described:
         return gemm.load_strided
     return gemm.load_descriptor_of_transpose if described[0].is_transposed else gemm.load_descriptor
 
 
-def _powers_of_two(length: int) -> tuple[int, ...]:
+def powers_of_two(length: int) -> tuple[int, ...]:
     """Those whose sum it is, at most two, the largest first."""
     return tuple([1 << bit for bit in reversed(range(length.bit_length())) if length >> bit & 1])
 
@@ -948,13 +970,33 @@ def default_splits(m: int, n: int, k: int, batch: int, tile: tuple[int, int, int
     return max(most, 1)
 
 
-def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
+def default_warps(block_m: int, block_n: int) -> int:
+    """One to each 4096 elements of the output's tile, from 4 to 8."""
+    return 8 if block_m * block_n >= 8 * 4096 else 4
+
+
+def splits_with_work(splits: int, tiles_k: int) -> int:
+    """As many of `splits` as have a tile along K.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: `splits` is no positive number.
+    """
+    wanted = min(check_positive("splits", splits), max(tiles_k, 1))
+    return triton.cdiv(tiles_k, triton.cdiv(tiles_k, wanted)) if wanted > 1 else 1
+
+
+def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
+    """The tile, if the kernels can make it.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: they cannot.
+    """
     fix = "Give m, n and k of a tile, such as (128, 128, 64)."
     if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != 3:
         raise InvalidArgumentError("tile", f"got {tile!r}", fix)
     for i, length in enumerate(tile):
         fewest = 16
-        if i == 1 and isinstance(length, int) and length.bit_count() == 2:
+        if i == 1 and isinstance(length, int) and length > 0 and length.bit_count() == 2:
             length &= -length  # the smaller of its parts
             fewest = FEWEST_BESIDE
         if check_power_of_two(f"tile[{i}]", length) < fewest:
@@ -969,8 +1011,7 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor)
     if tuple(output.shape) != shape or output.device != a.device:
         given = f"shape {tuple(output.shape)} on {output.device}"
         raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
-    floats = [dtype for dtype in SUPPORTED if dtype.is_floating_point]
-    if output.dtype not in ([torch.int8, torch.int32] if a.dtype == torch.int8 else floats):
+    if output.dtype not in output_dtypes(a.dtype):
         raise TensorMismatchError(
             "output", f"{output.dtype} of {a.dtype}", "Give int8 or int32 of int8, else a floating dtype."
         )

@@ -4,6 +4,7 @@ Each picks a template and an instance, launches, and returns what torch would: s
 strides and errors; autograd where torch has it. One file a family of operators.
 """
 
+from workbench.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from workbench.ops.elementwise import add
 from workbench.ops.gemm import addmm, baddbmm, bmm, linear, matmul, mm
 from workbench.ops.grouped_gemm import grouped_mm
@@ -37,6 +38,10 @@ __all__ = [
     "baddbmm",
     "bmm",
     "clone",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose2d",
     "cross_entropy",
     "grouped_mm",
     "layer_norm",

@@ -39,6 +39,30 @@ def load_strided(
 
 
 @triton.jit
+def load_by_access(
+    operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
+    CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, ACCESS: tl.constexpr,
+):  # fmt: skip
+    """What loaders of a coordinate descriptor are made of: elements lie where an access function says.
+
+    Args:
+        operand: (pointer, (rows, cols), params), the last for the access function.
+        ACCESS: (row, col, params) -> (offset, valid).
+        others: as :func:`load_strided`.
+    """
+    pointer, sizes, params = operand
+    of_rows = row + tl.arange(0, ROWS)[:, None]
+    of_cols = col + tl.arange(0, COLS)[None, :]
+    offsets, valid = ACCESS(of_rows, of_cols, params)
+    if CHECK_ROWS:
+        valid = (of_rows < sizes[0]) & valid
+    if CHECK_COLS:
+        valid = (of_cols < sizes[1]) & valid
+    zero: tl.constexpr = 0 if pointer.dtype.element_ty.is_int() else 0.0
+    return tl.load(pointer + offsets, mask=valid, other=zero)
+
+
+@triton.jit
 def load_descriptor(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,

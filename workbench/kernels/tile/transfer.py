@@ -134,6 +134,12 @@ def known_one(layout, DIVISORS: tl.constexpr, FIRST: tl.constexpr):
 
 
 @triton.jit
+def affine(row, col, strides):
+    """The access function of a matrix: offset = row * strides[0] + col * strides[1], in elements."""
+    return row * strides[0] + col * strides[1], True
+
+
+@triton.jit
 def strided(row, col, layout):
     """The access function of a tensor seen as rows and columns, each of one dimension or of several.
 

@@ -1,0 +1,214 @@
+"""Products of tensors seen through descriptors: one kernel, whatever the descriptor says."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from workbench import lens
+from workbench.coords import Descriptor, naive, packed, symbol, transform
+from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
+from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
+from workbench.kernels import convolution, gemm, implicit_gemm
+from workbench.kernels.convolution import Geometry, phases_of
+from workbench.kernels.views import View, affine, of_a_batch
+
+SIZES = (35, 50, 41)
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-3, 4, shape, generator=generator).to(dtype)
+
+
+def matrix(tensor: torch.Tensor) -> View:
+    return View(tensor, naive(tuple(tensor.shape), tensor.stride()), {})
+
+
+def windows(length: int, taps: int, margin: int) -> Descriptor:
+    """[place, tap] of a row that is padded: what a 1-D convolution multiplies."""
+    row = transform(packed((length,)), [pad(length, margin, margin)], [(0,)], [(0,)])
+    places = length + 2 * margin - taps + 1
+    return transform(row, [embed((places, taps), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"splits": 3},
+        {"template": "persistent", "programs": 3},
+        {"template": "persistent", "programs": 2, "splits": 2},
+        {"descriptors": True},
+        {"tile": (16, 192, 16)},
+    ],
+)
+def test_strided_views_are_products(options: dict[str, Any], dtype: torch.dtype) -> None:
+    m, n, k = SIZES
+    a, b = random(m, k, dtype=dtype), random(n, k, dtype=dtype, seed=1).t()
+    output = torch.full((m, n), 99, dtype=gemm.result_dtype(dtype))
+    options = {"tile": (32, 32, 16), **options}
+    (got,) = implicit_gemm.launch(matrix(a), matrix(b), matrix(output), **options).run()
+    assert torch.equal(got.double(), a.double() @ b.double())
+
+
+@pytest.mark.parametrize("options", [{}, {"splits": 2}, {"template": "persistent", "programs": 2}])
+def test_a_view_that_is_no_matrix(options: dict[str, Any]) -> None:
+    """Every tap of a padded row, times a matrix, stored in blocks of 4 x 4."""
+    row, b = random(30), random(5, 8, seed=1)
+    places = 32
+    blocks = transform(packed((8, 2, 4, 4)), [merge((8, 4)), merge((2, 4))], [(0, 2), (1, 3)], [(0,), (1,)])
+    output = torch.full((8, 2, 4, 4), float("nan"))
+    view = View(row, windows(30, 5, 3), {})
+    assert view.lengths == (places, 5)
+    assert view.strides is None
+    bias = random(8, seed=2)
+    implicit_gemm.launch(
+        view, matrix(b), View(output, blocks, {}), bias=bias, tile=(16, 16, 16), **options
+    ).run()
+    unfolded = torch.nn.functional.pad(row, (3, 3)).unfold(0, 5, 1)
+    wanted = (unfolded @ b + bias).view(8, 4, 2, 4).transpose(1, 2)
+    assert torch.equal(output, wanted)
+
+
+def test_what_is_invalid_in_the_output_is_not_stored() -> None:
+    a, b = random(6, 4), random(4, 6, seed=1)
+    inner = transform(packed((4, 6)), [pad(4, 1, 1), pass_through(6)], [(0,), (1,)], [(0,), (1,)])
+    output = torch.full((4, 6), 99.0)
+    implicit_gemm.launch(matrix(a), matrix(b), View(output, inner, {}), tile=(16, 16, 16)).run()
+    assert torch.equal(output, (a @ b)[1:5])
+
+
+def test_a_batch_is_a_stride() -> None:
+    a, b = random(3, 20, 24), random(3, 24, 17, seed=1)
+    output = torch.empty(3, 20, 17)
+    implicit_gemm.launch(matrix(a), matrix(b), matrix(output), tile=(16, 16, 16), splits=2).run()
+    assert torch.equal(output, a @ b)
+    grouped = packed((20, 3, 8))  # groups beside one another in a row
+    moved = transform(grouped, [pass_through(n) for n in (20, 3, 8)], [(0,), (1,), (2,)], [(1,), (0,), (2,)])
+    _, step = of_a_batch(moved)
+    assert step == 8
+    checked = transform(
+        packed((3, 4, 4)), [pad(3, 1, 0), pass_through(4), pass_through(4)],
+        [(0,), (1,), (2,)], [(0,), (1,), (2,)],
+    )  # fmt: skip
+    with pytest.raises(InvalidArgumentError, match="not linear"):
+        of_a_batch(checked)
+
+
+def test_another_number_of_rows_is_the_same_code() -> None:
+    """What a kernel is compiled by is alike for all numbers of images, those that tiles divide too."""
+    geometry = Geometry((8, 8), (8, 8), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 16, 32, 1)
+    metas = []
+    for images in (1, 2, 3, 8):
+        x = torch.zeros(images, 16, 8, 8).to(memory_format=torch.channels_last)
+        w = torch.zeros(32, 16, 3, 3).to(memory_format=torch.channels_last)
+        y = torch.zeros(images, 32, 8, 8).to(memory_format=torch.channels_last)
+        launch = convolution.forward(x, w, y, geometry=geometry, tile=(64, 32, 16))
+        metas.append(launch.steps[0].meta)
+    assert all(meta == metas[0] for meta in metas)
+
+
+@pytest.mark.parametrize("taps", range(1, 5))
+@pytest.mark.parametrize("stride", range(1, 5))
+@pytest.mark.parametrize("dilation", range(1, 4))
+def test_phases_are_what_a_convolution_brings_together(taps: int, stride: int, dilation: int) -> None:
+    for size in (1, 2, 7):
+        for padding in range(3):
+            found = set()
+            places = set()
+            for phase in phases_of(size, taps, stride, padding, dilation):
+                for i in range(phase.count):
+                    place = phase.first + stride * i
+                    assert place not in places
+                    places.add(place)
+                    for j in range(phase.taps):
+                        tap = phase.first_tap + phase.tap_step * j
+                        found.add((place, tap, i + phase.shift - phase.output_step * j))
+            assert places == set(range(size))
+            wanted = {
+                (out * stride + tap * dilation - padding, tap, out)
+                for tap in range(taps)
+                for out in range(-20, 20)
+            }
+            assert found == {each for each in wanted if each[0] in range(size)}
+
+
+def test_one_mainloop_multiplies_for_all_of_them() -> None:
+    """`tl.dot` stands in one tile operator: the GEMM, grouped GEMM and every convolution call that."""
+    folder = Path(workbench.__file__).parent / "kernels"
+    found = {}
+    for file in folder.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef):
+                calls = [ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)]
+                if count := calls.count("tl.dot"):
+                    found[f"{file.relative_to(folder)}:{function.name}"] = count
+    ladder = {name for name in found if name.startswith("gemm_ladder.py")}
+    assert set(found) - ladder == {"tile/gemm.py:multiply"}
+    for module in (convolution, implicit_gemm):
+        text = Path(str(module.__file__)).read_text()
+        assert "triton.jit" not in text
+
+
+def test_a_convolution_that_is_a_matrix_is_loaded_as_one() -> None:
+    geometry = Geometry((7, 7), (7, 7), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 64, 32, 1)
+    x = torch.zeros(2, 64, 7, 7, dtype=torch.float16).to(memory_format=torch.channels_last)
+    w = torch.zeros(32, 64, 1, 1, dtype=torch.float16)
+    y = torch.zeros(2, 32, 7, 7, dtype=torch.float16).to(memory_format=torch.channels_last)
+    launch = convolution.forward(x, w, y, geometry=geometry, tile=(64, 32, 64), descriptors=True)
+    meta = launch.steps[0].meta
+    assert meta["DESCRIPTORS"] == (True, True, False)
+    (step,) = lens.compile(launch, "sm_90")
+    assert "cp.async.bulk.tensor" in step.stages["ptx"]
+
+
+def test_loads_of_a_convolution_are_wide_and_multiplied_by_matrix_units() -> None:
+    geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 64, 64, 1)
+    x, y = (torch.zeros(2, 64, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last),) * 2
+    w = torch.zeros(64, 64, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
+    launch = convolution.forward(x, w, y.clone(), geometry=geometry, tile=(128, 64, 64), num_warps=4)
+    (step,) = lens.compile(launch, "sm_90")
+    assert step.widest("asynchronous copy") == 128
+    assert "wgmma" in step.stages["ptx"]
+    (step,) = lens.compile(launch, "gfx942")
+    assert step.widest("global load") == 128
+
+
+def test_affine() -> None:
+    n = symbol("n", least=1)
+    plain = transform(packed((n, 4, 6)), [merge((n, 4)), pass_through(6)], [(0, 1), (2,)], [(0,), (1,)])
+    found = affine(plain)
+    assert found is not None
+    assert found.strides == (6, 1)
+    assert affine(windows(8, 3, 1)) is None
+    split = transform(packed((24,)), [unmerge((4, 6))], [(0,)], [(0, 1)])
+    assert affine(split) == affine(packed((4, 6)))
+
+
+def test_what_does_not_fit() -> None:
+    a, b, output = random(8, 8), random(8, 8, seed=1), torch.empty(8, 8)
+    views = [matrix(t) for t in (a, b, output)]
+    with pytest.raises(TensorMismatchError, match="reaches from element 0 to 80"):
+        View(a, naive((8, 9), (8, 3)), {})
+    with pytest.raises(InvalidArgumentError, match="Give two, or a batch of two"):
+        View(a, packed((64,)), {})
+    with pytest.raises(InvalidArgumentError, match="no value of n"):
+        View(a, packed((symbol("n"), 8)), {})
+    with pytest.raises(TensorMismatchError, match="lengths are"):
+        implicit_gemm.launch(views[0], View(b, packed((4, 16)), {}), views[2])
+    with pytest.raises(TensorMismatchError, match=r"a is torch.float32, b is torch.float16"):
+        implicit_gemm.launch(views[0], matrix(b.half()), views[2])
+    with pytest.raises(TensorMismatchError, match="bias: shape"):
+        implicit_gemm.launch(*views, bias=torch.zeros(7))
+    with pytest.raises(UnknownNameError, match="template"):
+        implicit_gemm.launch(*views, template="stream-k")
+    with pytest.raises(InvalidArgumentError, match="programs"):
+        implicit_gemm.launch(*views, programs=3)

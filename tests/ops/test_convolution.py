@@ -1,0 +1,235 @@
+"""Convolutions and their gradients against torch: its own samples, and a sweep of what they can be asked."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing._internal.common_methods_invocations import op_db
+
+from tests.ops.test_opinfo_rows import outcome
+from workbench import ops
+from workbench.errors import (
+    ArgumentTypeError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    WorkbenchError,
+)
+
+NAMES = ["conv1d", "conv2d", "conv3d", "conv_transpose2d"]
+OPERATORS = [op for op in op_db if op.name in [f"nn.functional.{name}" for name in NAMES]]
+
+
+def rounding_of(want: torch.Tensor, terms: int) -> float:
+    """What sums of so many terms of about 1 may be off by, in the result's dtype."""
+    eps = torch.finfo(want.dtype).eps
+    scale = max(float(want.detach().abs().max()) if want.numel() else 0.0, 1.0)
+    return 4 * eps * scale + (terms**0.5) * 4 * torch.finfo(torch.float32).eps * scale
+
+
+def test_every_operator_has_samples() -> None:
+    assert {op.name.split(".")[-1] for op in OPERATORS} == set(NAMES)
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_torchs_samples_with_gradients(op: Any, dtype: torch.dtype) -> None:
+    """Of three dimensions the first eight, for time; fp16 against fp64 of the same numbers."""
+    torch.manual_seed(0)
+    mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
+    samples = list(op.sample_inputs("cpu", dtype, requires_grad=True))
+    for sample in samples[: 8 if op.name.endswith("3d") else None]:
+        got, got_gradients = outcome(mine, sample)
+        exact = sample.transform(lambda t: t.double() if isinstance(t, torch.Tensor) else t)
+        for tensor in (exact.input, *exact.args):
+            if isinstance(tensor, torch.Tensor):
+                tensor.requires_grad_() if tensor.is_leaf else tensor.retain_grad()
+        want, want_gradients = outcome(op.op, exact)
+        for ours, torchs in zip([*got, *got_gradients], [*want, *want_gradients], strict=True):
+            assert ours.dtype == dtype
+            tolerance = rounding_of(ours, 1000) + (0 if dtype == torch.float64 else 1e-5)
+            torch.testing.assert_close(ours.double(), torchs.double(), rtol=0, atol=tolerance)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> dict[str, Any]:
+    """Stride, padding, dilation, groups, odd channels, images of a pixel; no kernel larger than its image."""
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    channels = groups * draw(st.sampled_from([1, 3, 5]))
+    features = groups * draw(st.sampled_from([1, 2, 7]))
+    each = []
+    for _ in range(2):
+        taps = draw(st.integers(1, 3))
+        dilation, stride = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+        padding = draw(st.integers(0, 3))
+        smallest = max(dilation * (taps - 1) + 1 - 2 * padding, 1)
+        each.append((taps, dilation, stride, padding, draw(st.integers(smallest, smallest + 5))))
+    taps, dilation, stride, padding, sizes = zip(*each, strict=True)
+    return {
+        "input": (draw(st.integers(0, 3)), channels, *sizes),
+        "weight": (features, channels // groups, *taps),
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "has_bias": draw(st.booleans()),
+        "is_last": draw(st.tuples(st.booleans(), st.booleans())),
+    }
+
+
+def tensors_of(problem: dict[str, Any], dtype: torch.dtype) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """Whole numbers, of which all sums are exact, and the options."""
+    formats = [torch.channels_last if last else torch.contiguous_format for last in problem["is_last"]]
+    tensors = [
+        torch.randint(-3, 4, problem[name]).to(dtype).contiguous(memory_format=one).requires_grad_()
+        for name, one in zip(("input", "weight"), formats, strict=True)
+    ]
+    if problem["has_bias"]:
+        tensors.append(torch.randint(-3, 4, problem["weight"][:1]).to(dtype).requires_grad_())
+    return tensors, {name: problem[name] for name in ("stride", "padding", "dilation", "groups")}
+
+
+@settings(max_examples=40)
+@given(problems())
+def test_whole_numbers_exactly(problem: dict[str, Any]) -> None:
+    """Results, gradients, and where torch would have put them."""
+    tensors, options = tensors_of(problem, torch.float32)
+    got, want = ops.conv2d(*tensors, **options), F.conv2d(*tensors, **options)
+    assert torch.equal(got, want)
+    grad = torch.randint_like(want, -3, 4)
+    got_gradients = torch.autograd.grad(got, tensors, grad)
+    for ours, torchs in zip(got_gradients, torch.autograd.grad(want, tensors, grad), strict=True):
+        assert torch.equal(ours, torchs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("window", [1, 3])
+def test_half_precision_is_summed_in_fp32(dtype: torch.dtype, window: int) -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 40, 6, 6).to(dtype), torch.randn(24, 40, window, window).to(dtype)
+    exact = F.conv2d(x.double(), w.double(), padding=window // 2)
+    got = ops.conv2d(x, w, padding=window // 2)
+    torchs = F.conv2d(x, w, padding=window // 2)
+    rounding = torch.finfo(dtype).eps * exact.abs().max()
+    assert (got - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
+
+
+def test_any_strides_and_layouts() -> None:
+    torch.manual_seed(0)
+    base, weight = torch.randn(3, 8, 12, 10), torch.randn(6, 4, 3, 3)
+    views = [
+        base[1:, 2:6, ::2, 1:9],
+        base.transpose(2, 3)[:, 4:],
+        base[:, :1].expand(3, 4, 12, 10),
+        base.permute(0, 2, 3, 1)[:, :4],
+        torch._neg_view(base[:, :4]),
+    ]
+    for x in views:
+        for w in (
+            weight,
+            weight.flip(2),
+            weight.transpose(2, 3),
+            weight.to(memory_format=torch.channels_last),
+        ):
+            torch.testing.assert_close(ops.conv2d(x, w, padding=1), F.conv2d(x, w, padding=1))
+
+
+@pytest.mark.parametrize(
+    ("of_input", "of_weight"), [(False, False), (True, False), (False, True), (True, True)]
+)
+def test_result_is_channels_last_where_an_operand_is(of_input: bool, of_weight: bool) -> None:
+    x, w = torch.randn(2, 4, 5, 5), torch.randn(6, 4, 3, 3)
+    x = x.to(memory_format=torch.channels_last) if of_input else x
+    w = w.to(memory_format=torch.channels_last) if of_weight else w
+    result = ops.conv2d(x, w)
+    assert result.is_contiguous(memory_format=torch.channels_last) == (of_input or of_weight)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, on its first dual tensor
+def test_second_derivatives_and_forward_mode() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 2, 5, 5, dtype=torch.double, requires_grad=True)
+    w = torch.randn(4, 1, 3, 2, dtype=torch.double, requires_grad=True)
+    b = torch.randn(4, dtype=torch.double, requires_grad=True)
+
+    def convolution(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return ops.conv2d(x, w, b, stride=(2, 1), padding=1, groups=2)
+
+    assert torch.autograd.gradcheck(convolution, (x, w, b), fast_mode=True, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(convolution, (x, w, b), fast_mode=True)
+
+
+def test_a_batch_of_none_and_an_image_of_one_pixel() -> None:
+    w = torch.randn(5, 3, 3, 3, requires_grad=True)
+    nothing = ops.conv2d(torch.randn(0, 3, 4, 4), w)
+    assert nothing.shape == (0, 5, 2, 2)
+    (grad,) = torch.autograd.grad(nothing.sum(), w)
+    assert torch.equal(grad, torch.zeros_like(w))
+    pixel = torch.randn(2, 3, 1, 1)
+    torch.testing.assert_close(ops.conv2d(pixel, w, padding=1), F.conv2d(pixel, w, padding=1))
+
+
+def test_padding_in_words() -> None:
+    x, w = torch.randn(1, 2, 7, 6), torch.randn(3, 2, 4, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, that it copies
+        for padding in ("same", "valid"):
+            torch.testing.assert_close(ops.conv2d(x, w, padding=padding), F.conv2d(x, w, padding=padding))
+
+
+def test_autocast_computes_in_the_lower_precision() -> None:
+    x, w = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ops.conv2d(x, w).dtype == torch.bfloat16
+
+
+def test_meta_tensors_have_shapes() -> None:
+    x, w = torch.empty(2, 3, 8, 8, device="meta"), torch.empty(5, 3, 3, 3, device="meta")
+    assert ops.conv2d(x, w, stride=2).shape == (2, 5, 3, 3)
+
+
+IMAGE, WEIGHT = torch.randn(1, 4, 5, 5), torch.randn(6, 4, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((IMAGE, torch.randn(6, 4, 7, 3)), {}),  # a kernel larger than the image
+        ((IMAGE, torch.randn(6, 3, 3, 3)), {}),
+        ((IMAGE, WEIGHT), {"groups": 3}),
+        ((IMAGE, WEIGHT), {"groups": 0}),
+        ((IMAGE, WEIGHT, torch.randn(5)), {}),
+        ((IMAGE, WEIGHT), {"stride": 0}),
+        ((IMAGE, WEIGHT), {"stride": (1, 1, 1)}),
+        ((IMAGE, WEIGHT), {"padding": -1}),
+        ((IMAGE, WEIGHT), {"dilation": 0}),
+        ((IMAGE, WEIGHT), {"padding": "same", "stride": 2}),
+        ((IMAGE, WEIGHT), {"padding": "some"}),
+        ((IMAGE, WEIGHT), {"stride": 1.5}),
+        ((IMAGE, WEIGHT.half()), {}),
+        ((IMAGE[0, 0], WEIGHT), {}),
+        ((IMAGE, WEIGHT[0]), {}),
+        ((IMAGE, None), {}),
+    ],
+)
+def test_refused_as_torch_refuses(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    with pytest.raises(WorkbenchError) as ours:
+        ops.conv2d(*arguments, **options)
+    with pytest.raises(Exception) as torchs:  # whichever it is, ours is one of its kind
+        F.conv2d(*arguments, **options)
+    assert isinstance(ours.value, type(torchs.value))
+
+
+def test_what_only_the_kernels_refuse() -> None:
+    with pytest.raises(UnsupportedDtypeError, match="int64"):
+        ops.conv2d(IMAGE.long(), WEIGHT.long())
+    with pytest.raises(TensorMismatchError, match="weight: on meta, input on cpu"):
+        ops.conv2d(IMAGE, WEIGHT.to("meta"))
+    with pytest.raises(ArgumentTypeError, match="input"):
+        ops.conv2d([1], WEIGHT)  # type: ignore[arg-type]

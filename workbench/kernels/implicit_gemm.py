@@ -1,0 +1,254 @@
+"""Products of tensors seen through coordinate descriptors: the kernel of `gemm`, with other loaders.
+
+No kernel is written here. Where the algebra finds that a view is a strided matrix after all, it is loaded as
+one; else its descriptor's access function brings the tiles, and no matrix is ever made in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench import device
+from workbench.coords.expression import evaluate
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_name,
+    check_positive,
+    check_type,
+)
+from workbench.kernels import gemm
+from workbench.kernels.gemm import ACCUMULATORS, PRECISIONS
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
+from workbench.kernels.tile import epilogue, order, transfer
+from workbench.kernels.views import View, access_of, loader_of, of_a_batch
+from workbench.launch import Launch, Step, Work
+
+TEMPLATES = ("simple", "persistent")
+
+
+class Side(NamedTuple):
+    """An operand or the output as the kernel is given it.
+
+    Attributes:
+        sources: pointer, or tensor descriptors, one for each of the tile's parts.
+        place: what finds a tile: a loader, or of the output an access function.
+        strides: of rows and columns; or what the access function is given.
+        batch_stride: from one of the batch to the next.
+        divisors: what divides each of `strides`.
+        is_described: whether the sources are tensor descriptors.
+    """
+
+    sources: tuple[Any, ...]
+    place: Any
+    strides: tuple[Any, ...]
+    batch_stride: int
+    divisors: tuple[int, ...]
+    is_described: bool = False
+
+
+def is_supported(a: View, b: View, output: View) -> str:
+    """Why the templates cannot take these, in words; empty when they can."""
+    for name, view, dtypes in (
+        ("a", a, gemm.SUPPORTED),
+        ("b", b, gemm.SUPPORTED),
+        ("output", output, gemm.output_dtypes(a.tensor.dtype)),
+    ):
+        tensor = view.tensor
+        if tensor.dtype not in dtypes:
+            return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in dtypes)}"
+        if tensor.layout != torch.strided or tensor.is_neg():
+            return f"{name} is no plain strided tensor"
+        if tensor.device != a.tensor.device:
+            return f"a is on {a.tensor.device}, {name} on {tensor.device}"
+    if a.tensor.dtype != b.tensor.dtype:
+        return f"a is {a.tensor.dtype}, b is {b.tensor.dtype}"
+    (*batch, m, k), (*of_b, k_of_b, n), (*of_output, m_of_output, n_of_output) = (
+        view.lengths for view in (a, b, output)
+    )
+    if (m, n, k) != (m_of_output, n_of_output, k_of_b) or not batch == of_b == of_output:
+        return f"lengths are {a.lengths} of a, {b.lengths} of b and {output.lengths} of the output"
+    return ""
+
+
+def launch(
+    a: View,
+    b: View,
+    output: View,
+    *,
+    bias: torch.Tensor | None = None,
+    work: Work | None = None,
+    tile: tuple[int, int, int] | None = None,
+    splits: int = 1,
+    template: str = "simple",
+    programs: int | None = None,
+    launch_order: str = "grouped",
+    group: int = 8,
+    descriptors: bool = False,
+    precision: str = "ieee",
+    num_warps: int | None = None,
+    num_stages: int = 3,
+    compute_units: int | None = None,
+) -> Launch:
+    """output = a @ b + bias, of matrices that descriptors describe.
+
+    Products are accumulated as by `gemm.launch`, whose kernel does the work.
+
+    Args:
+        a, b, output: views of [m, k], [k, n] and [m, n]; or of [batch, m, k] and so on, where from one of the
+            batch to the next is a constant step in memory. What is invalid in a or b counts as 0; of the
+            output, it is not stored.
+        bias: [batch * n], of each of the batch what is added to its rows.
+        work: what is to be done, if not 2 m n k FLOPs for each of the batch and each tensor's memory once.
+        splits: programs that share K; their parts are added up in a second step, in a fixed order.
+        template: "simple" or "persistent". Others: as of `gemm.launch`.
+
+    Raises:
+        TensorMismatchError: tensors do not fit. UnknownNameError: a name. InvalidArgumentError,
+        ArgumentTypeError: another argument.
+    """
+    for name, view in (("a", a), ("b", b), ("output", output)):
+        check_type(name, view, View, "Give a View.")
+    if reason := is_supported(a, b, output):
+        raise TensorMismatchError("a, b, output", reason, "Give views of matrices that can be multiplied.")
+    check_name("template", template, TEMPLATES)
+    check_name("precision", precision, PRECISIONS)
+    check_name("launch_order", launch_order, order.ORDERS)
+    *_, m, k = a.lengths
+    *batches, _, n = output.lengths
+    batch = batches[0] if batches else 1
+    _check_bias(bias, output, batch, n)
+    if work is None:
+        tensors = (a.tensor, b.tensor, output.tensor)
+        work = Work(2 * batch * m * n * k, sum(t.numel() * t.element_size() for t in tensors))
+    if output.tensor.numel() == 0 or 0 in (batch, m, n):
+        return Launch((), (output.tensor,), work=work)
+    units = device.current().compute_units if compute_units is None else compute_units
+    chosen = gemm.default_tile(m, n, batch, a.tensor.element_size(), units) if tile is None else tile
+    block_m, block_n, block_k = chosen = gemm.checked_tile(chosen)
+    widths = gemm.powers_of_two(block_n)
+    splits = gemm.splits_with_work(splits, triton.cdiv(k, block_k))
+    accumulator, kept_as = ACCUMULATORS.get(a.tensor.dtype, (tl.float32, torch.float32))
+    parts = torch.empty((splits if splits > 1 else 0, batch, m, n), dtype=kept_as, device=a.tensor.device)
+    can_describe = descriptors and batch == 1
+    of_a = _side(a, [(block_m, block_k)] if can_describe else ())
+    of_b = _side(b, [(block_k, width) for width in widths] if can_describe else ())
+    of_output = _side(output, is_output=True)
+    target = of_output
+    if splits > 1:
+        target = Side((parts,), transfer.affine, (n, 1), m * n, gemm.divisors((n, 1), parts.element_size()))
+    is_wide = max(_reach(view) for view in (a, b, output)) + parts.numel() > MOST_OFFSETS_IN_32_BITS
+    extra = () if bias is None else (bias, (0, 1), (batch,), (n,))
+    ending: tuple[Any, tuple[Any, ...]] = (
+        (epilogue.keep, ()) if bias is None else (epilogue.add_scaled, extra)
+    )
+    is_fixed = isinstance(a.descriptor.lengths[-2], int)
+    meta = {
+        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
+        "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group), "SPLITS": splits,
+        "ATOMIC": False, "EPILOGUE": epilogue.keep if splits > 1 else ending[0],
+        "ACCUMULATOR": accumulator, "PRECISION": precision,
+        "LOAD_A": of_a.place, "LOAD_B": of_b.place, "PLACE": target.place,
+        "DESCRIPTORS": (of_a.is_described, of_b.is_described, False),
+        # A number of rows that comes with the call is checked always, so that another one compiles nothing.
+        "CHECKS": (
+            not is_fixed or m % block_m != 0, n % block_n != 0,
+            not k or (k % block_k != 0 and not (of_a.is_described and of_b.is_described)),
+        ),
+        "DIVISORS": (
+            (1 if not is_fixed else gemm.divisors((m,), a.tensor.element_size())[0],
+             *gemm.divisors((n, k), a.tensor.element_size())),
+            of_a.divisors, of_b.divisors, target.divisors,
+        ),
+        "WIDE": is_wide, "OVERLAP": False,
+        "num_warps": gemm.default_warps(block_m, block_n) if num_warps is None else num_warps,
+        "num_stages": check_positive("num_stages", num_stages),
+    }  # fmt: skip
+    none = (None,) * (2 - len(widths))
+    strides = (of_a.strides, of_b.strides, target.strides)
+    batch_strides = ((of_a.batch_stride,), (of_b.batch_stride,), (target.batch_stride,))
+    sources = (
+        *of_a.sources, *_each(of_b.sources, widths), *none, *_each(target.sources, widths), *none,
+        () if splits > 1 else ending[1], 1.0, 1.0, (m, n, k),
+    )  # fmt: skip
+    rest = ((batch,), strides, batch_strides, parts.stride(0) if splits > 1 else 0)
+    tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * batch * splits
+    if template == "persistent":
+        meta |= {"FLATTEN": len(widths) == 1, "SPECIALIZE": False}
+        started = min(units if programs is None else check_positive("programs", programs), tiles)
+        first = Step(gemm.gemm_persistent_kernel, (started,), (*sources, *rest, tiles), meta)
+    else:
+        if programs is not None:
+            raise InvalidArgumentError(
+                "programs", f"got {programs}", "Give it to persistent programs, or None."
+            )
+        first = Step(gemm.gemm_kernel, (tiles,), (*sources, 0, *rest), meta)
+    if splits == 1:
+        return Launch((first,), (output.tensor,), work=work)
+    rows, cols = (
+        min(most, triton.next_power_of_2(size)) for most, size in zip(gemm.SUM_TILE, (m, n), strict=True)
+    )
+    second = Step(
+        gemm.sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch,),
+        (
+            parts, *of_output.sources, ending[1], 1.0, 1.0, m, n, (batch,), (n, 1), of_output.strides,
+            (m * n,), (of_output.batch_stride,), parts.stride(0),
+        ),
+        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": splits, "EPILOGUE": ending[0],
+         "PLACE": of_output.place, "WIDE": is_wide, "OVERLAP": False},
+    )  # fmt: skip
+    return Launch(gemm.overlapping(work, first, second), (output.tensor,), work=work, workspaces=(parts,))
+
+
+def _each(sources: tuple[Any, ...], widths: tuple[int, ...]) -> tuple[Any, ...]:
+    """A source for each part of a tile."""
+    return sources if len(sources) == len(widths) else sources * len(widths)
+
+
+def _side(view: View, blocks: Sequence[tuple[int, int]] = (), *, is_output: bool = False) -> Side:
+    """How the kernel finds a view's elements; by tensor descriptors of `blocks`, where there can be some."""
+    strides = view.strides
+    if strides is None:
+        described_matrix, batch_stride = of_a_batch(view.descriptor)
+        access = access_of(described_matrix)
+        params = access.params({name: view.symbols[name] for name in access.symbols}, view.tensor.device)
+        place = access.function if is_output else loader_of(described_matrix)
+        step = evaluate(batch_stride, view.symbols)
+        return Side((view.tensor,), place, params, step, (1,) * len(params))
+    *batch_strides, row_stride, col_stride = strides
+    step = batch_strides[0] if batch_strides else 0
+    divisors = gemm.divisors((row_stride, col_stride), view.tensor.element_size())
+    pointer = Side((view.tensor,), transfer.affine, (row_stride, col_stride), step, divisors)
+    if is_output:
+        return pointer
+    matrix = view.tensor.as_strided(view.lengths[-2:], (row_stride, col_stride))
+    found = [gemm.descriptor_of(matrix, block) for block in blocks]
+    described = [one for one in found if one is not None]
+    loader = gemm.loader_of(described if blocks and len(described) == len(found) else None)
+    if not blocks or len(described) < len(found):
+        return pointer._replace(place=loader)
+    # Of the tensor itself, by which a launch that is started again knows what to put in its place.
+    sources = tuple([replace(one.descriptor, base=view.tensor) for one in described])
+    return pointer._replace(sources=sources, place=loader, is_described=True)
+
+
+def _reach(view: View) -> int:
+    """Elements of the memory that offsets go through, tiles that hang over included, roughly."""
+    reach = view.descriptor.bind(**view.symbols).reach
+    return 2 * max(abs(reach.low or 0), abs(reach.high or 0))
+
+
+def _check_bias(bias: torch.Tensor | None, output: View, batch: int, n: int) -> None:
+    check_type("bias", bias, torch.Tensor | None, "Give a torch.Tensor, or None.")
+    if bias is None:
+        return
+    if tuple(bias.shape) != (batch * n,) or not bias.is_contiguous():
+        raise TensorMismatchError("bias", f"shape {tuple(bias.shape)}", f"Give ({batch * n},), contiguous.")
+    if bias.device != output.tensor.device:
+        raise TensorMismatchError("bias", f"on {bias.device}", f"Give one on {output.tensor.device}.")
