@@ -94,7 +94,7 @@ SUM = Suite(
 def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
-        "tuned", "all",
+        "convolution", "tuned", "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -122,6 +122,38 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
         "permute_copy fp16 32 x 64 x 56 x 56, dims [0, 2, 3, 1]",
     }
     assert all(suite.about for suite in suites.SUITES.values())
+
+
+def test_the_convolutions_that_are_measured() -> None:
+    """ResNet-50's at two batches, a UNet's, grouped and dilated ones, forward and both ways back."""
+    of_op: dict[str, list[Any]] = {}
+    for one in suites.get("convolution").cases:
+        assert one.providers == ("workbench", "cuDNN", "torch")
+        of_op.setdefault(f"{one.op} {one.dtype}", []).append(one.case)
+    assert {name.split()[0] for name in of_op} == {"conv2d", "conv2d_backward_data", "conv2d_backward_weight"}
+    assert {name.split()[1] for name in of_op} == {"fp16", "bf16"}
+    for name, cases in of_op.items():
+        batches = (32, 1) if name.startswith("conv2d ") else (32,)
+        for n in batches:
+            plain = [c for c in cases if c["n"] == n and (c["groups"], c["dilation"]) == (1, 1)]
+            assert len({tuple(c.values()) for c in plain}) == 23
+        assert {(c["c"], c["h"]) for c in cases if c["n"] == 2} == {(320, 64), (640, 32)}
+        assert {c["groups"] for c in cases} == {1, 32}
+        assert {c["dilation"] for c in cases} == {1, 2}
+
+
+@pytest.mark.parametrize("op", ["conv2d", "conv2d_backward_data", "conv2d_backward_weight"])
+def test_convolutions_are_measured_beside_torch(op: str) -> None:
+    problem = case(
+        op, "fp16", ("workbench", "torch"), n=2, c=8, h=9, w=7, k=12, r=3, s=3, stride=2, pad=1, dilation=1,
+        groups=2,
+    )  # fmt: skip
+    lines, cut = suites.run(Suite("mine", "", (problem,)), interpreter=True, progress=False)
+    assert cut == []
+    assert [one.provider for one in lines] == ["workbench", "torch"]
+    weight = 12 * 4 * 9
+    assert lines[0].flops == 2 * 2 * 5 * 4 * weight
+    assert lines[0].bytes == 2 * (2 * 8 * 9 * 7 + 2 * 12 * 5 * 4 + weight)
 
 
 def shape_of(product: Any) -> str:
@@ -339,7 +371,7 @@ def test_a_permutation_is_checked_in_its_own_rows() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (case("conv2d", shape=[1]), "op: 'conv2d'"),
+        (case("einsum", shape=[1]), "op: 'einsum'"),
         (
             case("clone", providers=("torhc",), shape=[1]),
             "baseline: 'torhc' is not known. Did you mean 'torch'",

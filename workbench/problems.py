@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional
+from torch.nn import grad as gradients
 
 from workbench import ops
-from workbench.bench import baseline, data
+from workbench.bench import baseline, data, recording
 from workbench.kernels import gemm, normalization, softmax
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Work
@@ -269,6 +271,98 @@ def _whole_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return output
 
 
+CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
+
+
+def _convolution(name: str) -> Operator:
+    """A convolution of channels_last tensors, or the gradient of its input or of its weight alone."""
+
+    def sizes_of(case: Mapping[str, Any]) -> tuple[int, int]:
+        high, wide = (
+            (case[size] + 2 * case["pad"] - case["dilation"] * (case[taps] - 1) - 1) // case["stride"] + 1
+            for size, taps in (("h", "r"), ("w", "s"))
+        )
+        return high, wide
+
+    def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        shapes = [
+            (case["n"], case["c"], case["h"], case["w"]),
+            (case["k"], case["c"] // case["groups"], case["r"], case["s"]),
+        ]
+        if name != "conv2d":
+            shapes.append((case["n"], case["k"], *sizes_of(case)))
+        return tuple(
+            data.normal(shape, dtype, seed=seed).contiguous(memory_format=torch.channels_last)
+            for seed, shape in enumerate(shapes)
+        )
+
+    def options(case: Mapping[str, Any]) -> dict[str, Any]:
+        names = {"stride": "stride", "padding": "pad", "dilation": "dilation", "groups": "groups"}
+        return {name: case[key] for name, key in names.items()}
+
+    def work(dtype: str, case: Mapping[str, Any]) -> Work:
+        high, wide = sizes_of(case)
+        weight = case["k"] * case["c"] // case["groups"] * case["r"] * case["s"]
+        images = case["n"] * (case["c"] * case["h"] * case["w"] + case["k"] * high * wide)
+        return Work(2 * case["n"] * high * wide * weight, (images + weight) * itemsize_of(dtype))
+
+    def references(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+        high, wide = sizes_of(case)
+        terms = {
+            "conv2d": case["c"] * case["r"] * case["s"] // case["groups"],
+            "conv2d_backward_data": case["k"] * case["r"] * case["s"] // case["groups"],
+            "conv2d_backward_weight": case["n"] * high * wide,
+        }[name]
+        return (Reference(partial(_exact_convolution, name, given, options(case)), terms, math.sqrt(terms)),)
+
+    return Operator(
+        keys=recording.CASE_KEYS["convolution"][0],
+        arity=2 if name == "conv2d" else 3,
+        inputs=inputs,
+        options=options,
+        work=work,
+        references=references,
+        blocks=_first_and_last if name != "conv2d_backward_weight" else _whole,
+        ours=partial(_our_convolution, name),
+    )
+
+
+def _first_and_last(result: torch.Tensor) -> Iterator[slice]:
+    """The first and the last image."""
+    last = result.shape[0] - 1
+    return (slice(place, place + 1) for place in sorted({0, last}))
+
+
+def _whole(result: torch.Tensor) -> Iterator[slice]:
+    """All of it."""
+    return iter((slice(0, result.shape[0]),))
+
+
+def _exact_convolution(
+    name: str, given: Sequence[torch.Tensor], options: Mapping[str, Any], rows: slice
+) -> torch.Tensor:
+    """In fp64, where no library takes a shorter way."""
+    x, weight, *gradient = (t.double() for t in given)
+    if name == "conv2d":
+        return functional.conv2d(x[rows], weight, **options)
+    if name == "conv2d_backward_data":
+        part = gradient[0][rows]
+        found: torch.Tensor = gradients.conv2d_input((part.shape[0], *x.shape[1:]), weight, part, **options)
+        return found
+    found = gradients.conv2d_weight(x, weight.shape, gradient[0], **options)[rows]
+    return found
+
+
+def _our_convolution(name: str, *given: torch.Tensor, **options: Any) -> Callable[[], Any]:
+    """`ops.conv2d`, or its backward with only one gradient asked for."""
+    x, weight, *gradient = given
+    if name == "conv2d":
+        return partial(ops.conv2d, x, weight, **options)
+    if name == "conv2d_backward_data":
+        return baseline.backward_of(lambda input: ops.conv2d(input, weight, **options), x, *gradient)
+    return baseline.backward_of(lambda taps: ops.conv2d(x, taps, **options), weight, *gradient)
+
+
 OPERATORS: Mapping[str, Operator] = {
     "clone": Operator(
         keys=frozenset({"shape"}),
@@ -318,4 +412,5 @@ OPERATORS: Mapping[str, Operator] = {
         whole=True,
         ours=_our_product,
     ),
+    **{name: _convolution(name) for name in CONVOLUTIONS},
 }

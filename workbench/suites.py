@@ -46,6 +46,7 @@ from workbench.launch import Work
 from workbench.problems import (
     BLOCK_ELEMENTS,
     BLOCK_ROWS,
+    CONVOLUTIONS,
     INT8,
     OPERATORS,
     Operator,
@@ -509,6 +510,8 @@ def _needed_bytes(case: Case, work: Work) -> int:
         checking = 8 * (k * n + BLOCK_ROWS * (k + 4 * n))
         if itemsize_of(case.dtype) == 1:
             checking += 4 * (m * k + k * n)  # fp8 and int8 inputs are drawn in fp32
+    elif case.op in CONVOLUTIONS:
+        checking = 16 * work.bytes  # in fp64, and what its library takes for that
     return work.bytes + checking + ceilings.SPARE_BYTES
 
 
@@ -662,8 +665,9 @@ def _compile_ahead(cases: Sequence[Case]) -> None:
 
 
 def _compiled_ahead(case: Case) -> tuple[str, ...]:
-    """The candidates that take long to compile: torch's, and products of ours, a kernel for each shape."""
-    ours = {WORKBENCH} if case.op == "matmul" and device.current().is_gpu else set()
+    """The candidates that take long to compile: torch's, and products and convolutions of ours."""
+    is_of_its_own = case.op in ("matmul", *CONVOLUTIONS)  # a kernel for each shape
+    ours = {WORKBENCH} if is_of_its_own and device.current().is_gpu else set()
     return tuple(name for name in case.providers if name in {COMPILER} | ours)
 
 
@@ -970,6 +974,59 @@ _TUNED = Suite(
         for m, n, k in _PRODUCT_SIZES
     ),
 )
+
+
+def _conv(
+    op: str, n: int, c: int, size: int, k: int, taps: int, dtype: str, *, stride: int = 1,
+    dilation: int = 1, groups: int = 1,
+) -> Case:  # fmt: skip
+    """A convolution of square images and windows, with as many zeros around as would keep the size."""
+    case = {
+        "n": n, "c": c, "h": size, "w": size, "k": k, "r": taps, "s": taps, "stride": stride,
+        "pad": dilation * (taps - 1) // 2, "dilation": dilation, "groups": groups,
+    }  # fmt: skip
+    return Case(op, dtype, case, (WORKBENCH, "cuDNN", "torch"), "cuda_graph")
+
+
+# Channels, size, features, taps and stride of ResNet-50's distinct convolutions (He et al., 2015, table 1;
+# where a stage begins, the stride is in the 3 x 3, as torchvision has it).
+_RESNET_50 = (
+    (3, 224, 64, 7, 2),
+    *((64, 56, 64, 1, 1), (64, 56, 64, 3, 1), (64, 56, 256, 1, 1), (256, 56, 64, 1, 1)),
+    *((256, 56, 128, 1, 1), (128, 56, 128, 3, 2), (128, 28, 512, 1, 1), (256, 56, 512, 1, 2)),
+    *((512, 28, 128, 1, 1), (128, 28, 128, 3, 1)),
+    *((512, 28, 256, 1, 1), (256, 28, 256, 3, 2), (256, 14, 1024, 1, 1), (512, 28, 1024, 1, 2)),
+    *((1024, 14, 256, 1, 1), (256, 14, 256, 3, 1)),
+    *((1024, 14, 512, 1, 1), (512, 14, 512, 3, 2), (512, 7, 2048, 1, 1), (1024, 14, 2048, 1, 2)),
+    *((2048, 7, 512, 1, 1), (512, 7, 512, 3, 1)),
+)
+
+
+def _convolutions(op: str, dtype: str, batches: Sequence[int]) -> Iterator[Case]:
+    """ResNet-50's convolutions, a diffusion UNet's, and ones with groups and dilation."""
+    for n in batches:
+        for c, size, k, taps, stride in _RESNET_50:
+            yield _conv(op, n, c, size, k, taps, dtype, stride=stride)
+    yield _conv(op, 2, 320, 64, 320, 3, dtype)
+    yield _conv(op, 2, 640, 32, 640, 3, dtype)
+    yield _conv(op, 32, 256, 28, 256, 3, dtype, groups=32)
+    yield _conv(op, 32, 128, 28, 128, 3, dtype, dilation=2)
+
+
+_CONVOLUTION = Suite(
+    "convolution",
+    "ops.conv2d and its backward against cuDNN: ResNet-50's, a UNet's, grouped and dilated, channels_last",
+    (
+        *(case for dtype in ("fp16", "bf16") for case in _convolutions("conv2d", dtype, (32, 1))),
+        *(
+            case
+            for op in ("conv2d_backward_data", "conv2d_backward_weight")
+            for dtype in ("fp16", "bf16")
+            for case in _convolutions(op, dtype, (32,))
+        ),
+    ),
+    with_roofs=True,
+)
 _TRANSFER = Suite(
     "transfer",
     "ops.clone and ops.permute_copy against torch: copies, transposes, and images between NCHW and NHWC",
@@ -991,7 +1048,9 @@ _TRANSFER = Suite(
     ),
     with_roofs=True,
 )
-_PARTS = (_ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _GEMM, _CEILINGS, _MATMUL)
+_PARTS = (
+    _ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _GEMM, _CONVOLUTION, _CEILINGS, _MATMUL,
+)  # fmt: skip
 _ALL = Suite(
     "all",
     "every problem of the other suites, each once, with all its providers",

@@ -88,7 +88,7 @@ def test_without_a_gpu_the_reason_is_said(name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "architecture", "there"),
     [
-        ("cuda", "sm_90", {"torch", "torch.compile", "cuBLAS", "cuBLASLt"}),
+        ("cuda", "sm_90", {"torch", "torch.compile", "cuBLAS", "cuBLASLt", "cuDNN"}),
         ("hip", "gfx942", {"torch", "torch.compile", "rocBLAS", "hipBLASLt"}),
         ("interpreter", "interpreter", {"torch"}),
     ],

@@ -231,5 +231,13 @@ def test_params_that_do_not_fit() -> None:
     access = lower(packed((symbol("n"), 4)))
     with pytest.raises(InvalidArgumentError, match="Give n"):
         access.params()
-    with pytest.raises(InvalidArgumentError, match="got m, n"):
-        access.params({"m": 1, "n": 2})
+    with pytest.raises(InvalidArgumentError, match="got m"):
+        access.params({"m": 1})
+    assert access.params({"m": 1, "n": 2}) == (2,)
+
+
+def test_what_is_not_needed_is_no_argument() -> None:
+    """A batch that is outermost is in no offset: where its end is not checked, any size is the same call."""
+    access = lower(packed((symbol("n"), 4)), checked=(False, True))
+    assert access.symbols == ()
+    assert access.params({"n": 7}) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +31,7 @@ def rounding_of(want: torch.Tensor, terms: int) -> float:
     """What sums of so many terms of about 1 may be off by, in the result's dtype."""
     eps = torch.finfo(want.dtype).eps
     scale = max(float(want.detach().abs().max()) if want.numel() else 0.0, 1.0)
-    return 4 * eps * scale + (terms**0.5) * 4 * torch.finfo(torch.float32).eps * scale
+    return 4 * eps * scale + math.sqrt(terms) * 4 * torch.finfo(torch.float32).eps * scale
 
 
 def test_every_operator_has_samples() -> None:
@@ -70,21 +71,21 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
         padding = draw(st.integers(0, 3))
         smallest = max(dilation * (taps - 1) + 1 - 2 * padding, 1)
         each.append((taps, dilation, stride, padding, draw(st.integers(smallest, smallest + 5))))
-    taps, dilation, stride, padding, sizes = zip(*each, strict=True)
+    windows, dilations, strides, paddings, sizes = zip(*each, strict=True)
     return {
         "input": (draw(st.integers(0, 3)), channels, *sizes),
-        "weight": (features, channels // groups, *taps),
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation,
+        "weight": (features, channels // groups, *windows),
+        "stride": strides,
+        "padding": paddings,
+        "dilation": dilations,
         "groups": groups,
         "has_bias": draw(st.booleans()),
         "is_last": draw(st.tuples(st.booleans(), st.booleans())),
     }
 
 
-def tensors_of(problem: dict[str, Any], dtype: torch.dtype) -> tuple[list[torch.Tensor], dict[str, Any]]:
-    """Whole numbers, of which all sums are exact, and the options."""
+def tensors_of(problem: dict[str, Any], dtype: torch.dtype) -> tuple[list[Any], dict[str, Any]]:
+    """Whole numbers, of which all sums are exact; and the options."""
     formats = [torch.channels_last if last else torch.contiguous_format for last in problem["is_last"]]
     tensors = [
         torch.randint(-3, 4, problem[name]).to(dtype).contiguous(memory_format=one).requires_grad_()

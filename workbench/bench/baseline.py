@@ -46,7 +46,7 @@ class Baseline:
         about: what it is, in a sentence.
         operators: those that it can build.
         kind: the kind of device that it needs, None for any.
-        library: torch's name for the BLAS library that it prefers.
+        library: torch's name for the BLAS library that it prefers; or "cudnn", in benchmark mode.
         compiles: True where torch.compile makes the kernel.
         package: the module of a library that people install themselves to compare with; None for what comes
             with torch.
@@ -132,6 +132,8 @@ class Baseline:
         if is_fp8 and op == "matmul":
             return _scaled_product(*inputs)
         function = partial(operator.function, *inputs, **options)
+        if self.library == "cudnn":
+            return _in_benchmark_mode(function)
         return function if self.library is None else _preferring(self.library, function)
 
 
@@ -174,6 +176,35 @@ _FORWARD = {
 }
 _BACKWARD = ("softmax", "layer_norm", "rms_norm")
 _OPERATORS = _FORWARD | {f"{name}_backward": _FORWARD[name].backward() for name in _BACKWARD}
+
+_CONVOLUTION = ("stride", "padding", "dilation", "groups")
+
+
+def _convolution_backward(
+    of: int,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    gradient: torch.Tensor,
+    stride: int,
+    padding: int,
+    dilation: int,
+    groups: int,
+) -> torch.Tensor:
+    """The gradient of the input (0) or of the weight (1), alone."""
+    pair = [stride] * 2, [padding] * 2, [dilation] * 2
+    found = torch.ops.aten.convolution_backward(
+        gradient, input, weight, None, *pair, False, [0, 0], groups, [of == 0, of == 1, False]
+    )
+    result: torch.Tensor = found[of]
+    return result
+
+
+_OPERATORS |= {
+    "conv2d": _Operator(functional.conv2d, 2, _CONVOLUTION),
+    "conv2d_backward_data": _Operator(partial(_convolution_backward, 0), 3, _CONVOLUTION),
+    "conv2d_backward_weight": _Operator(partial(_convolution_backward, 1), 3, _CONVOLUTION),
+}
+_CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
 # torch's defaults: layer norm's, and rms_norm's for every type that is computed in fp32.
 _LAYER_NORM_EPSILON, _RMS_NORM_EPSILON = 1e-5, torch.finfo(torch.float32).eps
@@ -274,12 +305,19 @@ BASELINES = {
         Baseline(
             "torch.compile",
             "PyTorch's compiler (Inductor)",
-            tuple(name for name in _OPERATORS if name != "matmul"),
+            tuple(name for name in _OPERATORS if name not in ("matmul", *_CONVOLUTIONS)),
             compiles=True,
         ),
         # torch calls AMD's libraries by the names of their NVIDIA counterparts.
         Baseline("cuBLAS", "NVIDIA's BLAS, classic interface", ("matmul",), "cuda", "cublas"),
         Baseline("cuBLASLt", "NVIDIA's BLAS, lightweight interface", ("matmul",), "cuda", "cublaslt"),
+        Baseline(
+            "cuDNN",
+            "NVIDIA's library, which tries its kernels and takes the fastest",
+            _CONVOLUTIONS,
+            "cuda",
+            "cudnn",
+        ),
         Baseline("rocBLAS", "AMD's BLAS", ("matmul",), "hip", "cublas"),
         Baseline("hipBLASLt", "AMD's BLAS, lightweight interface", ("matmul",), "hip", "cublaslt"),
         # Without what they depend on: FlagGems would put numpy back to 1.26, and Liger, where torch is built
@@ -499,6 +537,15 @@ def _with(operation: Callable[..., torch.Tensor], options: Mapping[str, Any]) ->
 def _preferring(library: str, function: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
     def call() -> torch.Tensor:
         with blas_library(library):
+            return function()
+
+    return call
+
+
+def _in_benchmark_mode(function: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    def call() -> torch.Tensor:
+        tf32 = torch.backends.cudnn.allow_tf32
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, benchmark_limit=0, allow_tf32=tf32):
             return function()
 
     return call

@@ -51,7 +51,7 @@ class Access:
         function: `@triton.jit`, (top indices..., params) -> (offset, valid): integers and booleans that
             broadcast as the indices do; int64 offsets where the indices are int64.
         source: its text.
-        symbols: names of the numbers that `params` begins with.
+        symbols: names of the numbers that `params` begins with: those of the descriptor's that it needs.
         tables: what follows them in `params`, as int32 tensors.
         is_checked: whether `valid` says anything; else it is True.
     """
@@ -65,13 +65,13 @@ class Access:
     def params(
         self, values: Mapping[str, int] | None = None, device: torch.device | str = "cpu"
     ) -> tuple[Any, ...]:
-        """The last argument, given the symbols' values by name; tables are put on `device`.
+        """The last argument, given the symbols' values by name, others too; tables are put on `device`.
 
         Raises:
-            InvalidArgumentError: a symbol has no value, or a value no symbol.
+            InvalidArgumentError: a symbol has no value.
         """
         values = values or {}
-        if set(values) != set(self.symbols):
+        if not set(values) >= set(self.symbols):
             given = f"got {', '.join(values) or 'none'}"
             raise InvalidArgumentError("values", given, f"Give {', '.join(self.symbols) or 'none'}.")
         tables = [torch.tensor(table.values, dtype=torch.int32, device=device) for table in self.tables]
@@ -145,10 +145,14 @@ class _Writer:
         self.lines.append(f"valid = {' & '.join(dict.fromkeys(conditions)) or 'True'}")
         self._hint(self._dependencies(values[descriptor.bottom[0]]), self.conditional.union(bounded))
         used = set(re.findall(r"\w+", " ".join(self.lines)))
-        first = [f"{word} = {PARAMS}[{i}]" for i, word in enumerate(given) if word in used]
-        text = self._function(first)
+        kept = [each for each, word in zip((*symbols, *tables), given, strict=True) if word in used]
+        words = [word for word in given if word in used]
+        text = self._function([f"{word} = {PARAMS}[{i}]" for i, word in enumerate(words)])
         function = jit_of_text(self.name, text)
-        return Access(function, text, tuple(s.name for s in symbols), tables, is_checked=bool(conditions))
+        return Access(
+            function, text, tuple(each.name for each in kept if isinstance(each, Symbol)),
+            tuple(each for each in kept if isinstance(each, Table)), is_checked=bool(conditions),
+        )  # fmt: skip
 
     def _function(self, first: Sequence[str]) -> str:
         arguments = ", ".join((*self.descriptor.names, PARAMS))

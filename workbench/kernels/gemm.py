@@ -50,7 +50,8 @@ ACCUMULATORS = {torch.int8: (tl.int32, torch.int32), torch.float64: (tl.float64,
 PRECISIONS = ("tf32", "ieee")
 
 
-@triton.jit
+# Sizes are not specialized: where they come with the call, another batch would compile the kernel anew.
+@triton.jit(do_not_specialize=["sizes"])
 def gemm_kernel(
     # pointers, or of A, B and the output tensor descriptors, of B and the output one for each of WIDTHS; the
     # epilogue's own arguments
@@ -80,7 +81,7 @@ def gemm_kernel(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sizes", "tiles"])
 def gemm_persistent_kernel(
     # as in gemm_kernel, and how many tiles there are
     a, b, b_beside, output, output_beside, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides,
@@ -411,9 +412,14 @@ SUM_TILE = (8, 128)
 SUM_ELEMENTS = 2048
 
 
-def divisors(values: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """What divides each, as far as it widens an access and Triton does not see it."""
-    return tuple(1 if value % 16 == 0 else math.gcd(value, ACCESS_BYTES // itemsize) for value in values)
+def divisors(values: Sequence[int], itemsize: int, *, is_seen: bool = True) -> tuple[int, ...]:
+    """What divides each, as far as it widens an access.
+
+    Args:
+        is_seen: whether Triton sees by itself which are multiples of 16.
+    """
+    widest = ACCESS_BYTES // itemsize
+    return tuple(1 if is_seen and value % 16 == 0 else math.gcd(value, widest) for value in values)
 
 
 class Matrix(NamedTuple):
@@ -447,7 +453,7 @@ class Problem(NamedTuple):
         """What divides m, n, k and each one's strides, as far as it widens an access."""
         a, b, *_ = self.matrices
         return (
-            divisors((self.m, self.n, self.k), itemsize), divisors(a.strides, itemsize),
+            divisors((self.m, self.n, self.k), itemsize, is_seen=False), divisors(a.strides, itemsize),
             divisors(b.strides, itemsize), divisors(output.strides, output_itemsize),
         )  # fmt: skip
 

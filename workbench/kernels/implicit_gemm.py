@@ -132,6 +132,7 @@ def launch(
     units = device.current().compute_units if compute_units is None else compute_units
     chosen = gemm.default_tile(m, n, batch, a.tensor.element_size(), units) if tile is None else tile
     block_m, block_n, block_k = chosen = gemm.checked_tile(chosen)
+    itemsize = a.tensor.element_size()
     widths = gemm.powers_of_two(block_n)
     splits = gemm.splits_with_work(splits, triton.cdiv(k, block_k))
     accumulator, kept_as = ACCUMULATORS.get(a.tensor.dtype, (tl.float32, torch.float32))
@@ -162,8 +163,7 @@ def launch(
             not k or (k % block_k != 0 and not (of_a.is_described and of_b.is_described)),
         ),
         "DIVISORS": (
-            (1 if not is_fixed else gemm.divisors((m,), a.tensor.element_size())[0],
-             *gemm.divisors((n, k), a.tensor.element_size())),
+            gemm.divisors((m if is_fixed else 1, n, k), itemsize, is_seen=False),
             of_a.divisors, of_b.divisors, target.divisors,
         ),
         "WIDE": is_wide, "OVERLAP": False,
@@ -217,7 +217,7 @@ def _side(view: View, blocks: Sequence[tuple[int, int]] = (), *, is_output: bool
     if strides is None:
         described_matrix, batch_stride = of_a_batch(view.descriptor)
         access = access_of(described_matrix)
-        params = access.params({name: view.symbols[name] for name in access.symbols}, view.tensor.device)
+        params = access.params(view.symbols, view.tensor.device)
         place = access.function if is_output else loader_of(described_matrix)
         step = evaluate(batch_stride, view.symbols)
         return Side((view.tensor,), place, params, step, (1,) * len(params))
