@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -126,10 +128,160 @@ def test_under_vmap() -> None:
     torch.testing.assert_close(grads, torch.ones(6, 3, 5).double() @ b.mT)
 
 
+# What is differentiated with respect to a and b, [3, 4] and [4, 5].
+FUNCTIONS: dict[str, Any] = {
+    "mm": lambda f, a, b: f.mm(a, b),
+    "matmul": lambda f, a, b: f.matmul(a.expand(2, 3, 4), b),
+    "matmul of a vector": lambda f, a, b: f.matmul(a[0], b),
+    "bmm": lambda f, a, b: f.bmm(a.expand(2, 3, 4), b.expand(2, 4, 5)),
+    "addmm": lambda f, a, b: f.addmm(b[0], a, b, beta=0.5, alpha=2),
+    "baddbmm": lambda f, a, b: f.baddbmm(b[:3], a[None], b[None], beta=0.5, alpha=2),
+    "linear": lambda f, a, b: getattr(f, "linear", torch.nn.functional.linear)(a, b.t(), b[0]),
+}
+functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+
+
+@functions
+def test_batches_of_gradients(function: Any) -> None:
+    a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
+    pairs = []
+    for module in (ops, torch):
+        result = function(module, a, b)
+        grads = numbers(6, *result.shape, seed=2).requires_grad_()
+        found = torch.autograd.grad(result, (a, b), grads, is_grads_batched=True, create_graph=True)
+        # The gradients of gradients, in turn a batch of them.
+        total = found[0].sin().sum() + found[1].square().sum()
+        (again,) = torch.autograd.grad(total, grads, create_graph=True)
+        batch = numbers(2, *again.shape, seed=3)
+        pairs.append((found, again, torch.autograd.grad(again, (a, b), batch, is_grads_batched=True)))
+    torch.testing.assert_close(*pairs)
+
+
+@functions
+@pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
+def test_jacobians_by_batches(function: Any, strategy: str) -> None:
+    a, b = numbers(3, 4), numbers(4, 5, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of the compiler of its rules
+        got, want = (
+            torch.autograd.functional.jacobian(
+                lambda a, b, module=module: function(module, a, b), (a, b), vectorize=True, strategy=strategy
+            )
+            for module in (ops, torch)
+        )
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.slow
+@functions
+def test_checks_of_batches_of_gradients(function: Any) -> None:
+    a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert torch.autograd.gradcheck(
+            lambda a, b: function(ops, a, b), (a, b), check_batched_grad=True, check_forward_ad=True,
+            check_batched_forward_grad=True, fast_mode=True,
+        )  # fmt: skip
+
+
+@functions
+def test_gradients_that_are_negated_views(function: Any) -> None:
+    a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
+    pairs = []
+    for module in (ops, torch):
+        result = function(module, a, b)
+        negated = torch._neg_view(numbers(*result.shape, seed=2))
+        assert negated.is_neg()
+        pairs.append(torch.autograd.grad(result, (a, b), negated))
+    torch.testing.assert_close(*pairs)
+
+
 def test_beta_of_zero_leaves_nan_out() -> None:
     a, b, nan = numbers(3, 4), numbers(4, 5), torch.full((3, 5), float("nan"), dtype=torch.float64)
     torch.testing.assert_close(ops.addmm(nan, a, b, beta=0, alpha=2), 2 * (a @ b))
     torch.testing.assert_close(ops.baddbmm(nan[None], a[None], b[None], beta=0), (a @ b)[None])
+
+
+BIASES: list[tuple[tuple[int, ...], ...]] = [
+    ((0, 4), (1, 4), (5,)), ((0, 4), (5, 4), (7, 5)), ((0, 4), (5, 4), (5,)), ((2, 0, 4), (1, 4), (2, 1, 5)),
+    ((3, 4), (5, 4), (2, 1, 5)), ((3, 4), (1, 4), (5,)), ((3, 4), (5, 4), (1,)), ((3, 4), (5, 4), (3, 1)),
+    ((3, 4), (5, 4), (1, 3, 5)), ((3, 4), (5, 4), (4,)), ((3, 0), (1, 0), (5,)), ((3, 0), (5, 0), (5,)),
+    ((2, 3, 4), (5, 4), (2, 1, 5)), ((2, 3, 4), (5, 4), (6, 5)), ((2, 3, 4), (5, 4), (1, 1, 1, 5)),
+    ((4,), (5, 4), ()), ((4,), (5, 4), (1, 5)), ((4,), (5, 4), (1, 1)), ((4,), (5, 4), (3, 5)),
+    ((4,), (1, 4), (5,)), ((4,), (4,), ()), ((4,), (4,), (1,)), ((3, 4), (4,), (3,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", BIASES, ids=str)
+def test_a_bias_broadcasts_into_the_result_as_torchs(shapes: Any) -> None:
+    """The result never grows to the bias; of meta tensors, torch's does."""
+    assert_as_torch(
+        lambda f, *tensors: f.linear(*tensors),
+        *(numbers(*shape, seed=i) for i, shape in enumerate(shapes)),
+        modules=(ops, torch.nn.functional),
+        names="bias",
+    )
+
+
+def assert_as_torch(call: Any, *tensors: torch.Tensor, modules: Any = (ops, torch), names: str = "") -> None:
+    """`call(module, *tensors)` gives what torch gives, or an error of ours that is caught as torch's is."""
+    ours, torchs = modules
+    try:
+        want = call(torchs, *tensors)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        theirs = type(error)
+    else:
+        torch.testing.assert_close(call(ours, *tensors), want, equal_nan=True)
+        return
+    with pytest.raises(WorkbenchError, match=f"^{names}") as refused:
+        call(ours, *tensors)
+    assert isinstance(refused.value, theirs), refused.value
+
+
+@pytest.mark.parametrize("beta", [1, 0, -0.0, 0.5])
+@pytest.mark.parametrize("k", [4, 0])
+def test_an_addend_broadcasts_into_the_result_as_torchs(beta: float, k: int) -> None:
+    """Also one that is not read."""
+    a, b = numbers(2, 3, k), numbers(2, k, 5, seed=1)
+    for shape in ((2, 5), (4,), (2, 3, 5), (5,), (1, 1), (), (1, 3, 5), (2, 2, 5), (1, 2, 3, 5), (3, 1)):
+        addend = numbers(*shape, seed=2)
+        assert_as_torch(lambda f, c: f.addmm(c, a[0], b[0], beta=beta), addend, names="input")
+        assert_as_torch(lambda f, c: f.baddbmm(c, a, b, beta=beta), addend, names="input")
+        assert_as_torch(lambda f, c: f.addmm(c, a[0, :0], b[0], beta=beta), addend, names="input")
+        assert_as_torch(lambda f, c: f.baddbmm(c, a[:0], b[:0], beta=beta), addend, names="input")
+
+
+NUMBERS: list[Any] = [
+    True, False, -0.0, 0.5, 2.5, -2.5, -1, 127, -128, 128, -129, 256, 10**12, 2**63, 10**30, -(2**63) - 1,
+    70000.0, 1e39, float("inf"), float("nan"), 1j, 1 + 0j, 2.5 - 0j, "2", None, [2.0],
+    np.float32(2.5), np.int64(2), np.array(2.5), torch.tensor(2.5), torch.tensor(3),
+    torch.tensor(True), torch.tensor(1j), torch.tensor([2.0]), torch.tensor(2.0, requires_grad=True),
+    torch.tensor(2.0, device="meta"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NUMBERS, ids=repr)
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float32, torch.float16], ids=str)
+def test_numbers_as_torchs(dtype: torch.dtype, name: str, value: Any) -> None:
+    """alpha and beta: what torch takes of them, and what comes of it, also of a K of 0."""
+    for m, k in ((2, 3), (2, 0), (0, 3)):
+        a, b, c = (torch.full(shape, 2).to(dtype) for shape in ((m, k), (k, 3), (m, 3)))
+        assert_as_torch(lambda f, c, a=a, b=b: f.addmm(c, a, b, **{name: value}), c, names=name)
+        assert_as_torch(lambda f, c, a=a, b=b: f.baddbmm(c, a[None], b[None], **{name: value}), c, names=name)
+
+
+@pytest.mark.parametrize("alpha", [0, -0.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("beta", [0, 1, 0.5, float("inf")])
+def test_an_alpha_that_makes_nan(alpha: float, beta: float) -> None:
+    """By 0, torch multiplies small batches, but of matrices it reads nothing; nor where K is 0."""
+    nan, b, c = torch.full((3, 4), float("nan")), torch.ones(4, 5), torch.ones(3, 5)
+    for k in (4, 0):
+        for dtype in (torch.float32, torch.float64):
+            tensors = [t.to(dtype) for t in (c, nan[:, :k], b[:k])]
+            assert_as_torch(lambda f, c, a, b: f.addmm(c, a, b, alpha=alpha, beta=beta), *tensors)
+            tensors = [t[None] for t in tensors]
+            assert_as_torch(lambda f, c, a, b: f.baddbmm(c, a, b, alpha=alpha, beta=beta), *tensors)
 
 
 def test_infinities_and_nan_go_where_torch_lets_them() -> None:
@@ -163,7 +315,78 @@ def test_out() -> None:
         ops.mm(a, b, out=torch.empty(3, 3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+PRODUCTS: dict[str, Any] = {
+    "mm": lambda f, a, b, c, **kwargs: f.mm(a, b, **kwargs),
+    "matmul": lambda f, a, b, c, **kwargs: f.matmul(a, b, **kwargs),
+    "matmul of a vector": lambda f, a, b, c, **kwargs: f.matmul(a, b[:, 0], **kwargs),
+    "bmm": lambda f, a, b, c, **kwargs: f.bmm(a[None], b[None], **kwargs),
+    "addmm": lambda f, a, b, c, **kwargs: f.addmm(c, a, b, **kwargs),
+    "baddbmm": lambda f, a, b, c, **kwargs: f.baddbmm(c, a[None], b[None], **kwargs),
+}
+
+
+@pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
+def test_out_has_the_results_dtype_as_torchs(product: Any) -> None:
+    """Also under autocast, which leaves a product alone that is written somewhere."""
+    tensors = [numbers(*shape, seed=i, dtype=torch.float32) for i, shape in enumerate(((3, 4), (4, 5), (5,)))]
+    for dtype, is_autocast in itertools.product(
+        (torch.float32, torch.float64, torch.bfloat16), (False, True)
+    ):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_autocast):
+            assert_as_torch(
+                lambda f, *tensors, dtype=dtype: product(f, *tensors, out=torch.empty(0, dtype=dtype)),
+                *tensors,
+                names="out",
+            )
+
+
+FP8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+def small(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-3, 4, shape, generator=generator).to(torch.float32).to(dtype)
+
+
+@pytest.mark.parametrize("of_addend", [torch.bfloat16, *FP8], ids=str)
+@pytest.mark.parametrize("dtype", FP8, ids=str)
+def test_fp8_and_an_addend(dtype: torch.dtype, of_addend: torch.dtype) -> None:
+    a, b = small(2, 9, 20, dtype=dtype), small(2, 20, 7, dtype=dtype, seed=1)
+    c = small(7, dtype=of_addend, seed=2)
+    for got, f, tensors, options in (
+        (ops.addmm, torch.addmm, (c, a[0], b[0]), {"alpha": 2, "beta": 0.5}),
+        (ops.baddbmm, torch.baddbmm, (c, a, b), {"alpha": 2, "beta": 0.5}),
+        (ops.addmm, torch.addmm, (c, a[0], b[0]), {"beta": 0}),
+        (ops.linear, torch.nn.functional.linear, (a, b[0].t(), c), {}),
+    ):
+        call: Any = f
+        want = call(*(t.float() for t in tensors), **options).bfloat16()
+        for is_autocast in (False, True):
+            with torch.autocast("cpu", dtype=torch.float16, enabled=is_autocast):
+                result = got(*tensors, **options)
+            assert result.dtype == torch.bfloat16
+            assert torch.equal(result, want)
+
+
+def test_fp8_and_gradients() -> None:
+    """Of the addend in bf16 there is one; where another would be wanted, the product says so at once."""
+    a, b = small(9, 20, dtype=FP8[0]), small(20, 7, dtype=FP8[0], seed=1)
+    bias = small(7, dtype=torch.bfloat16, seed=2).requires_grad_()
+    (of_bias,) = torch.autograd.grad(ops.linear(a, b.t(), bias).sum(), bias)
+    assert torch.equal(of_bias, torch.full((7,), 9, dtype=torch.bfloat16))
+    followed = a.clone().requires_grad_()
+    for name, call in {
+        "input": lambda: ops.matmul(followed, b),
+        "mat1": lambda: ops.addmm(bias, followed, b),
+        "other": lambda: ops.matmul(b.t(), followed.t()),
+    }.items():
+        with pytest.raises(TensorMismatchError, match=f"^{name}: .*requires grad"):
+            call()
+        with torch.no_grad():
+            assert call().dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", FP8, ids=str)
 def test_fp8(dtype: torch.dtype) -> None:
     a, b = (torch.randint(-3, 4, shape).to(torch.float32).to(dtype) for shape in ((9, 20), (20, 7)))
     got = ops.matmul(a, b)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
+from torch._vmap_internals import _vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench import ops
+from workbench.ops.gradients import batches, one_of
 
 X = torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).requires_grad_()
 
@@ -55,3 +58,31 @@ def test_a_gradient_that_there_is_not() -> None:
         nothing: torch.Tensor = Nothing.apply(result)
         (of_x,) = torch.autograd.grad(nothing.sum(), X, allow_unused=True)
         assert of_x is None
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (1, 3), (2, 1), (1, 1)], ids=str)
+def test_batches_of_the_older_vmap_within_one_another(sizes: tuple[int, int]) -> None:
+    """Which of them a tensor is one of a batch of, also where a batch has as few as one."""
+    outer, inner = torch.randn(sizes[0], 4), torch.randn(sizes[1], 4)
+    seen = []
+
+    def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        found = batches(a, b)
+        if found is None:
+            return a + b
+        a, b = found.tensors
+        seen.append((found.dims, found.level))
+        if None not in found.dims:
+            assert a.shape == b.shape
+        else:
+            a, b = (t if dim == 0 else t[None] for t, dim in zip((a, b), found.dims, strict=True))
+        return one_of(add(a, b), found.level)
+
+    got = _vmap(lambda a: _vmap(lambda b: add(a, b))(inner))(outer)
+    assert torch.equal(got, outer[:, None] + inner)
+    assert seen == [((None, 0), 2), ((0, None), 1)]
+    seen.clear()
+    assert torch.equal(
+        _vmap(lambda a: _vmap(lambda b: add(b, a * b))(inner))(outer), inner + outer[:, None] * inner
+    )
+    assert [level for _, level in seen] == [2, 1]

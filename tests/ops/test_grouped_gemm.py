@@ -124,6 +124,22 @@ def test_forward_mode_and_transforms() -> None:
     torch.testing.assert_close(*grads)
 
 
+@shapes
+def test_batches_of_gradients(shape: Any) -> None:
+    """By torch's older vmap, which autograd uses, and the newer one; with a graph, and of negated views."""
+    a, b = (numbers(*size, seed=i).requires_grad_() for i, size in enumerate(shape))
+    pairs = []
+    for function in (ops.grouped_mm, reference.grouped_mm):
+        result = function(a, b, offs=OFFS)
+        grads = torch._neg_view(numbers(3, *result.shape, seed=2))
+        found = torch.autograd.grad(result, (a, b), grads, is_grads_batched=True, create_graph=True)
+        pairs.append((found, torch.autograd.grad(found[0].sum() + found[1].sin().sum(), (a, b))))
+    torch.testing.assert_close(*pairs)
+    batch = numbers(3, *shape[0], seed=3)
+    got = torch.vmap(lambda x: ops.grouped_mm(x, b, offs=OFFS))(batch)
+    torch.testing.assert_close(got, torch.stack([reference.grouped_mm(x, b, offs=OFFS) for x in batch]))
+
+
 def test_a_batch_without_offsets() -> None:
     a, b = numbers(3, 5, 8, dtype=torch.float32), numbers(3, 8, 4, dtype=torch.float32, seed=1)
     torch.testing.assert_close(ops.grouped_mm(a, b), torchs_grouped_mm(a, b))

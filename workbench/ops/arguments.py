@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
@@ -16,6 +17,7 @@ from workbench.errors import (
     NumberRangeError,
     TensorMismatchError,
     UnsupportedDtypeError,
+    in_brief,
 )
 
 Number = bool | int | float | complex
@@ -30,6 +32,21 @@ def check_operand(name: str, value: object, kinds: type | UnionType, wanted: str
             raise TensorMismatchError(name, f"its layout is {value.layout}", "Give a strided tensor.")
         if value.is_nested:
             raise TensorMismatchError(name, "it is nested", "Give the tensors that it is made of one by one.")
+
+
+def as_number(name: str, value: object) -> Number:
+    """A number as Python's: also of numpy's, and of a tensor of no dimensions, as torch takes them."""
+    if isinstance(value, torch.Tensor) and not value.dim() and not value.requires_grad:
+        try:
+            value = value.item()
+        except RuntimeError as error:
+            raise TensorMismatchError(name, in_words(value), f"torch says: {error}") from None
+    elif isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, Number):
+        wanted = "Give a number, or a tensor of no dimensions that requires no grad."
+        raise ArgumentTypeError(name, f"got {in_brief(value)}, a {type(value).__name__}", wanted)
+    return value
 
 
 def check_plain(input: torch.Tensor) -> None:

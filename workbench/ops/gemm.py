@@ -13,6 +13,7 @@ from workbench.kernels.instances import gemm as instances
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     Number,
+    as_number,
     check_operand,
     check_out,
     copy_out,
@@ -20,6 +21,10 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
+from workbench.ops.gradients import batches, one_of
+
+# What torch takes for a scalar of any floating dtype; of float64 more.
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -28,20 +33,19 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
     Under `torch.autocast` it is computed in the lower precision. fp32 is rounded to tf32 where torch's own
     switch allows it (`torch.set_float32_matmul_precision`, `torch.backends.cuda.matmul`).
 
-    What differs from torch: fp8 is multiplied too, into bf16; complex numbers and integers wider than int8
-    are not.
+    What differs from torch: fp8 is multiplied too, into bf16, but has no gradients; complex numbers and
+    integers wider than int8 are not.
 
     Args:
         input, other: of one or more dimensions and of one dtype: fp16, bf16, fp32, fp64, int8 or fp8.
-        out: where the result goes; None for a new tensor.
+        out: where the result goes, of the result's dtype; None for a new tensor. No autocast with it.
 
     Raises:
         ArgumentTypeError: an argument is no tensor.
         UnsupportedDtypeError: the kernels have no product of that dtype.
-        TensorMismatchError: shapes, dtypes or devices do not fit.
+        TensorMismatchError: shapes, dtypes or devices do not fit; fp8 requires grad.
     """
-    input, other = _operands("matmul", input=input, other=other)
-    check_out(out, input, other)
+    input, other = _operands("matmul", {"input": input, "other": other}, out)
     shape = _result_shape(torch.matmul, input, other)
     if input.dim() == 1 and other.dim() > 2:  # a vector from the right, so that the batch becomes more rows
         input, other = other.mT, input
@@ -52,16 +56,14 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
 
 def mm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """The product of two matrices, as `torch.mm`. Raises as :func:`matmul`."""
-    input, mat2 = _operands("mm", input=input, mat2=mat2)
-    check_out(out, input, mat2)
+    input, mat2 = _operands("mm", {"input": input, "mat2": mat2}, out)
     _result_shape(torch.mm, input, mat2)
     return _finished(_product(input, mat2), out)
 
 
 def bmm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """The products of two batches of matrices, as `torch.bmm`. Raises as :func:`matmul`."""
-    input, mat2 = _operands("bmm", input=input, mat2=mat2)
-    check_out(out, input, mat2)
+    input, mat2 = _operands("bmm", {"input": input, "mat2": mat2}, out)
     _result_shape(torch.bmm, input, mat2)
     return _finished(_product(input, mat2), out)
 
@@ -75,11 +77,20 @@ def addmm(
     alpha: Number = 1,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """beta * input + alpha * (mat1 @ mat2), as `torch.addmm`; `input` is not read if beta is 0.
+    """beta * input + alpha * (mat1 @ mat2), as `torch.addmm`.
 
-    Raises as :func:`matmul`.
+    `input` is not read if beta is 0, and the matrices are not if alpha is.
+
+    Args:
+        input: what broadcasts to the result, of its dtype: of fp8 matrices bf16, or fp8 too.
+        mat1, mat2, out: as of :func:`matmul`.
+        beta, alpha: real numbers; of int8, int8s, from which torch drops a fraction.
+
+    Raises:
+        as :func:`matmul`; TensorMismatchError where torch does not take a number, NumberRangeError where none
+        of its dtypes could.
     """
-    return _added(torch.addmm, {"input": input, "mat1": mat1, "mat2": mat2}, beta, alpha, out)
+    return _added(torch.addmm, torch.mm, {"input": input, "mat1": mat1, "mat2": mat2}, beta, alpha, out)
 
 
 def baddbmm(
@@ -93,9 +104,10 @@ def baddbmm(
 ) -> torch.Tensor:
     """beta * input + alpha * (batch1 @ batch2), as `torch.baddbmm`; `input` is not read if beta is 0.
 
-    Raises as :func:`matmul`.
+    Arguments, and what it raises, as of :func:`addmm`.
     """
-    return _added(torch.baddbmm, {"input": input, "batch1": batch1, "batch2": batch2}, beta, alpha, out)
+    given = {"input": input, "batch1": batch1, "batch2": batch2}
+    return _added(torch.baddbmm, torch.bmm, given, beta, alpha, out)
 
 
 def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -103,48 +115,100 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
 
     Args:
         input: (..., in_features). weight: (out_features, in_features), or (in_features,).
-        bias: (out_features,), or what broadcasts to the result; None for none.
+        bias: (out_features,), or what broadcasts to the result, of its dtype: of fp8 bf16, or fp8 too; None
+            for none.
 
     Raises:
         as :func:`matmul`.
     """
     given = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
-    tensors = _operands("linear", **given)
-    shape = _result_shape(torch.nn.functional.linear, *tensors)
-    input, weight, *rest = tensors
+    input, weight, *rest = _operands("linear", given, addend="bias")
+    shape = _result_shape(torch.nn.functional.linear, input, weight)
     b = weight.unsqueeze(1) if weight.dim() == 1 else weight.t()
     a = _as_rows(input)
     if not rest:
         return _product(a, b).view(shape)
     addend = rest[0]
-    flat = addend if addend.dim() < 2 else addend.expand(shape).reshape(a.shape[0], b.shape[1])
+    if weight.dim() == 1 and addend.dim():
+        raise TensorMismatchError(
+            "bias", f"shape {tuple(addend.shape)}, weight {tuple(weight.shape)}", "Give one of no dimensions."
+        )
+    if input.dim() == 1 and addend.shape == (1, *shape):  # torch sees a vector as a row here
+        addend = addend[0]
+    expanded = _expanded("bias", addend, shape)
+    flat = addend if addend.dim() < 2 else expanded.reshape(a.shape[0], b.shape[1])
     return _product(a, b, flat).view(shape)
 
 
 def _added(
     function: Callable[..., torch.Tensor],
+    product: Callable[..., torch.Tensor],
     given: dict[str, torch.Tensor],
     beta: Number,
     alpha: Number,
     out: torch.Tensor | None,
 ) -> torch.Tensor:
+    """`function` of an addend, two operands and two numbers; `product` is torch's of the two alone."""
+    beta, alpha = as_number("beta", beta), as_number("alpha", alpha)
+    input, a, b = _operands(function.__name__, given, out, addend="input")
+    shape = _result_shape(product, a, b)
+    _expanded("input", input, shape)
     for name, value in (("beta", beta), ("alpha", alpha)):
-        check_operand(name, value, Number, "a number")
-    input, a, b = _operands(function.__name__, **given)
-    check_out(out, input, a, b)
-    _result_shape(function, input, a, b, beta=beta, alpha=alpha)
-    if isinstance(beta, complex) or isinstance(alpha, complex):
-        raise TensorMismatchError("beta, alpha", f"got {beta}, {alpha}", "Give real numbers.")
-    return _finished(_product(a, b, input, float(alpha), float(beta)), out)
+        _check_scalar(function, (*shape, a.shape[-1]), _result_dtype(a), name, value)
+    # Where there is nothing to multiply, or no result, torch took whatever it was.
+    factor = _scalar(alpha, _result_dtype(a)) if shape.numel() and a.shape[-1] else 1.0
+    of_input = _scalar(beta, _result_dtype(a)) if shape.numel() else 1.0
+    return _finished(_product(a, b, input, factor, of_input), out)
 
 
-def _operands(function: str, **given: torch.Tensor) -> list[torch.Tensor]:
-    """Checked, in autocast's dtype where that is on, and without pending negations."""
+def _check_scalar(
+    function: Callable[..., torch.Tensor],
+    sizes: tuple[int, ...],
+    dtype: torch.dtype,
+    name: str,
+    value: Number,
+) -> None:
+    """Raise where torch does not take a number for a product of these sizes, k the last, in its words."""
+    if isinstance(value, int) and -128 <= value < 128:  # what fits any dtype
+        return
+    if isinstance(value, float) and dtype.is_floating_point and abs(value) <= _LARGEST:
+        return
+    *batch, m, n, k = (min(size, 1) for size in sizes)  # where there is nothing to multiply it takes others
+    addend, a, b = (
+        torch.zeros(shape, dtype=dtype, device="cpu") for shape in ((), (*batch, m, k), (*batch, k, n))
+    )
+    try:
+        function(addend, a, b, **{name: value})
+    except TORCHS_ERRORS as error:
+        raise kind_of(error)(
+            name, f"got {value!r} for {str(dtype)[6:]}", f"torch.{function.__name__} says: {error}"
+        ) from None
+
+
+def _scalar(value: Number, dtype: torch.dtype) -> float:
+    """A number that torch took, as the kernel does: of int8 whole, and as such products wrap."""
+    value = value.real if isinstance(value, complex) else value
+    return float(value if dtype.is_floating_point else (int(value) + 128) % 256 - 128)
+
+
+def _operands(
+    function: str, given: dict[str, torch.Tensor], out: torch.Tensor | None = None, addend: str = ""
+) -> list[torch.Tensor]:
+    """The tensors, checked, in autocast's dtype where that is on.
+
+    Args:
+        function: its name, for messages.
+        given: operands, and what is added to their product, by the caller's names.
+        out: where the result goes. addend: which of `given` is added, if any.
+    """
     for name, tensor in given.items():
         check_operand(name, tensor, torch.Tensor, "a torch.Tensor")
     tensors = [*given.values()]
+    check_out(out, *tensors)
+    factors = [tensor.dtype for name, tensor in given.items() if name != addend]
+    is_fp8 = set(factors) <= set(gemm.FP8)
     kind = tensors[0].device.type
-    if kind in ("cuda", "cpu") and torch.is_autocast_enabled(kind):
+    if out is None and not is_fp8 and kind in ("cuda", "cpu") and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         tensors = [
             t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 and t.element_size() > 1 else t
@@ -158,27 +222,42 @@ def _operands(function: str, **given: torch.Tensor) -> list[torch.Tensor]:
         if tensor.dtype not in gemm.SUPPORTED:
             supported = ", ".join(str(each)[6:] for each in gemm.SUPPORTED)
             raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"{function} takes {supported}.")
+        if tensor.dtype in gemm.FP8 and tensor.requires_grad and torch.is_grad_enabled():
+            raise TensorMismatchError(
+                name, f"{tensor.dtype} that requires grad", "Give it detached, or multiply in bfloat16."
+            )
     dtypes = {t.dtype for t in tensors}
-    if len(dtypes) > 1 and not dtypes <= set(gemm.FP8):
+    if len(dtypes) > 1 and not (is_fp8 and dtypes <= {*gemm.FP8, torch.bfloat16}):
         raise TensorMismatchError(
-            ", ".join(given), ", ".join(str(t.dtype) for t in tensors), "Give one dtype for all."
+            ", ".join(given),
+            ", ".join(str(t.dtype) for t in tensors),
+            f"Give {addend} in bfloat16, or in fp8." if is_fp8 else "Give one dtype for all.",
         )
-    return [t.resolve_neg() for t in tensors]
+    if out is not None and out.dtype != _result_dtype(tensors[-1]):
+        raise TensorMismatchError("out", f"{out.dtype}", f"The result is {_result_dtype(tensors[-1])}.")
+    return tensors
 
 
-def _result_shape(
-    function: Callable[..., torch.Tensor], *tensors: torch.Tensor, **options: Number
-) -> torch.Size:
-    """The result's shape by torch's own rules; what torch refuses, in its words."""
-    asked = torch.bfloat16  # torch has rules for it, and no product of fp8
-    likes = [
-        torch.empty_strided(
-            t.shape, t.stride(), dtype=asked if t.dtype in gemm.FP8 else t.dtype, device="meta"
-        )
-        for t in tensors
-    ]
+def _result_dtype(operand: torch.Tensor) -> torch.dtype:
+    return torch.bfloat16 if operand.dtype in gemm.FP8 else operand.dtype
+
+
+def _expanded(name: str, addend: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """What is added, of the result's shape; an error that names the argument where it does not broadcast."""
     try:
-        return function(*likes, **options).shape
+        return addend.expand(shape)
+    except RuntimeError:
+        raise TensorMismatchError(
+            name, f"shape {tuple(addend.shape)}", f"Give one that broadcasts to {tuple(shape)}."
+        ) from None
+
+
+def _result_shape(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Size:
+    """The shape of a product by torch's own rules; what torch refuses, in its words."""
+    # In the result's dtype: torch has no product of fp8.
+    likes = [torch.empty_strided(t.shape, t.stride(), dtype=_result_dtype(t), device="meta") for t in tensors]
+    try:
+        return function(*likes).shape
     except TORCHS_ERRORS as error:
         raise kind_of(error)(
             "tensors", "; ".join(map(in_words, tensors)), f"torch.{function.__name__} says: {error}"
@@ -197,22 +276,64 @@ def _product(
     beta: float = 1.0,
 ) -> torch.Tensor:
     """alpha * (a @ b) + beta * addend of matrices, followed by autograd where that wants to know."""
+    if (found := batches(a, b, addend)) is not None:
+        a, b, addend = found.tensors
+        return one_of(_product_of_batches(found.dims, a, b, addend, alpha, beta), found.level)
     followed = (a, b) if addend is None else (a, b, addend)
     if is_followed(*followed):
         return _Product.apply(a, b, addend, alpha, beta)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(a, b, addend, alpha, beta)
 
 
+def _product_of_batches(
+    dims: tuple[int | None, ...],
+    a: Any,
+    b: Any,
+    addend: Any,
+    alpha: float,
+    beta: float,
+    size: int | None = None,
+) -> torch.Tensor:
+    """The product of each of a batch, which is the result's first dimension.
+
+    Args:
+        dims: which dimension of a, b and the addend is the batch; None where all have the same.
+        size: of the batch; None where one of them says it.
+    """
+    # In front of the batches that each has already, which the product then broadcasts.
+    rank = max(each.dim() - (dim is not None) for each, dim in zip((a, b), dims, strict=False))
+    tensors = [
+        each if dim is None else each.movedim(dim, 0) for each, dim in zip((a, b, addend), dims, strict=False)
+    ]
+    a, b, addend = (
+        each
+        if dim is None
+        else each.reshape(each.shape[:1] + (1,) * (rank + 1 - each.dim()) + each.shape[1:])
+        for each, dim in zip(tensors, dims, strict=False)
+    )
+    if dims[0] is None and dims[1] is None:
+        size = addend.shape[0] if size is None else size
+        a = a.expand(size, *(1,) * (rank - a.dim()), *a.shape)
+    return _product(a, b, addend, alpha, beta)
+
+
 def _run(
     a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None, alpha: float, beta: float
 ) -> torch.Tensor:
     shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
-    dtype = torch.bfloat16 if a.dtype in gemm.FP8 else a.dtype
+    dtype = _result_dtype(a)
     output = torch.empty(shape, dtype=dtype, device=a.device)
     if output.is_meta or not output.numel():
         return output
+    a, b = a.resolve_neg(), b.resolve_neg()
     if addend is not None and beta == 0:
         addend = a.new_zeros((), dtype=dtype)  # torch does not read it then: what is NaN there stays out
+    if addend is not None:
+        addend = addend.resolve_neg()
+        if alpha == 0 and a.dim() == b.dim() == 2:
+            a, b = a[:, :0], b[:0]  # as in torch, and libraries of linear algebra: what is NaN stays out
+        if not a.shape[-1]:
+            alpha = 1.0  # of no product
     if b.dim() == 2 and a.dim() > 2:
         a = _as_rows(a)
         if addend is not None and addend.dim() > 1:
@@ -283,22 +404,7 @@ class _Product(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], a: Any, b: Any, addend: Any, alpha: float, beta: float
     ) -> tuple[torch.Tensor, int]:
-        tensors = [
-            each if dim is None else each.movedim(dim, 0)
-            for each, dim in zip((a, b, addend), in_dims, strict=False)
-        ]
-        # In front of the batches that each has already, which the product then broadcasts.
-        rank = max(each.dim() - (dim is not None) for each, dim in zip((a, b), in_dims[:2], strict=True))
-        tensors = [
-            each
-            if dim is None
-            else each.reshape(each.shape[:1] + (1,) * (rank + 1 - each.dim()) + each.shape[1:])
-            for each, dim in zip(tensors, in_dims, strict=False)
-        ]
-        a, b, addend = tensors
-        if in_dims[0] is None and in_dims[1] is None:
-            a = a.expand(info.batch_size, *(1,) * (rank - a.dim()), *a.shape)
-        return _product(a, b, addend, alpha, beta), 0
+        return _product_of_batches(in_dims, a, b, addend, alpha, beta, info.batch_size), 0
 
 
 def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:

@@ -12,6 +12,7 @@ from workbench.kernels import grouped_gemm
 from workbench.kernels.layout import ACCESS_BYTES
 from workbench.ops.arguments import check_operand, is_followed
 from workbench.ops.gemm import bmm
+from workbench.ops.gradients import batches, one_of
 
 
 def grouped_mm(
@@ -76,12 +77,29 @@ def grouped_mm(
 
 def _product(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
     """The products, followed by autograd where that wants to know."""
+    if (found := batches(a, b, offs)) is not None:
+        return one_of(_product_of_batches(found.dims, *found.tensors), found.level)
     if is_followed(a, b):
         return _GroupedProduct.apply(a, b, offs)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(a, b, offs)
 
 
+def _product_of_batches(dims: tuple[int | None, ...], *tensors: torch.Tensor) -> torch.Tensor:
+    """The products of each of a batch, one after the other.
+
+    Args:
+        dims: which dimension of a, b and the offsets is the batch; None where all have the same.
+    """
+    (size, *_) = [t.shape[dim] for t, dim in zip(tensors, dims, strict=True) if dim is not None]
+    each = [
+        [t if dim is None else t.select(dim, i) for t, dim in zip(tensors, dims, strict=True)]
+        for i in range(size)
+    ]
+    return torch.stack([_product(*one) for one in each])
+
+
 def _run(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    a, b = a.resolve_neg(), b.resolve_neg()
     shape = grouped_gemm.problem_of(a, b, offs).shape
     pitch = triton.cdiv(shape[-1] * a.element_size(), ACCESS_BYTES) * ACCESS_BYTES // a.element_size()
     strides = (*(shape[-2] * pitch for _ in shape[:-2]), pitch, 1)
@@ -121,3 +139,9 @@ class _GroupedProduct(torch.autograd.Function):
         parts = [] if of_a is None else [_product(of_a, b, offs)]
         parts += [] if of_b is None else [_product(a, of_b, offs)]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor
+    ) -> tuple[torch.Tensor, int]:
+        return _product_of_batches(in_dims, a, b, offs), 0

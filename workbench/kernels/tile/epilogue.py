@@ -27,6 +27,7 @@ def add_scaled(accumulator, batch, row, col, valid, alpha, beta, extra):
     """
     pointer, strides, batch_sizes, batch_strides = extra
     pointer += transfer.place(batch, batch_sizes, batch_strides)[0]
-    addend = transfer.load(pointer, row * strides[0] + col * strides[1], valid)
+    zero: tl.constexpr = 0 if pointer.dtype.element_ty.is_int() else 0.0  # no integer becomes an fp8
+    addend = transfer.load(pointer, row * strides[0] + col * strides[1], valid, zero)
     scaled = accumulator * reduce.scalar(alpha, accumulator.dtype)
     return scaled + tl.cast(addend, accumulator.dtype) * reduce.scalar(beta, accumulator.dtype)

@@ -1,0 +1,128 @@
+"""Convolutions on a GPU: torch's samples, what a network asks for, and what only a GPU has room for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.ops import test_convolution as on_cpu
+from workbench import ops
+from workbench.kernels import gemm
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda"
+
+# Images, channels, size, features, taps, stride, dilation, groups.
+LAYERS = [
+    (2, 3, 224, 64, 7, 2, 1, 1),
+    (4, 64, 56, 64, 3, 1, 1, 1),
+    (4, 256, 56, 512, 1, 2, 1, 1),
+    (4, 128, 56, 128, 3, 2, 1, 1),
+    (8, 512, 7, 512, 3, 1, 1, 1),
+    (2, 320, 64, 320, 3, 1, 1, 1),
+    (4, 256, 28, 256, 3, 1, 1, 32),
+    (4, 128, 28, 128, 3, 1, 2, 1),
+    (3, 65, 31, 37, 3, 1, 1, 1),
+]
+
+
+def close_as_torchs(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
+    """The accuracy rule: at most twice torch's error, and a rounding of the largest value."""
+    rounding = torch.finfo(ours.dtype).eps * exact.abs().max()
+    assert (ours - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
+
+
+@pytest.mark.parametrize("op", on_cpu.OPERATORS, ids=lambda op: op.name)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    mine = getattr(ops, op.name.split(".")[-1])
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for sample in op.sample_inputs(DEVICE, dtype):
+            got = mine(sample.input, *sample.args, **sample.kwargs)
+            exact = sample.transform(lambda t: t.double() if isinstance(t, torch.Tensor) else t)
+            want = op.op(exact.input, *exact.args, **exact.kwargs)
+            tolerance = on_cpu.rounding_of(got, 1000)
+            torch.testing.assert_close(got.double(), want, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_layers_of_networks(layer: tuple[int, ...], last: bool, dtype: torch.dtype) -> None:
+    """Forward and both gradients, and the same bits in a second run."""
+    n, c, size, k, taps, stride, dilation, groups = layer
+    torch.manual_seed(0)
+    format = torch.channels_last if last else torch.contiguous_format
+    x = torch.randn(n, c, size, size, device=DEVICE, dtype=dtype).to(memory_format=format).requires_grad_()
+    w = torch.randn(k, c // groups, taps, taps, device=DEVICE, dtype=dtype).to(memory_format=format)
+    w.requires_grad_()
+    options: dict[str, Any] = {"stride": stride, "padding": dilation * (taps - 1) // 2, "dilation": dilation}
+    ours = ops.conv2d(x, w, groups=groups, **options)
+    torchs = F.conv2d(x, w, groups=groups, **options)
+    exact = F.conv2d(x.double(), w.double(), groups=groups, **options)
+    assert ours.is_contiguous(memory_format=format)
+    close_as_torchs(ours, torchs, exact)
+    grad = torch.randn_like(ours)
+    all_three = [
+        torch.autograd.grad(result, (x, w), grad.to(result.dtype)) for result in (ours, torchs, exact)
+    ]
+    for mine, theirs, right in zip(*all_three, strict=True):
+        close_as_torchs(mine, theirs, right)
+    again = ops.conv2d(x, w, groups=groups, **options)
+    assert torch.equal(ours, again)
+    for mine, repeated in zip(all_three[0], torch.autograd.grad(again, (x, w), grad), strict=True):
+        assert torch.equal(mine, repeated)
+
+
+def test_tf32_by_torchs_own_switch() -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 64, 14, 14, device=DEVICE), torch.randn(64, 64, 3, 3, device=DEVICE)
+    exact = F.conv2d(x.double(), w.double())
+    errors = []
+    for allowed in (True, False):
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=allowed):
+            errors.append((ops.conv2d(x, w) - exact).abs().max())
+    assert errors[1] < errors[0] / 20
+
+
+def test_another_batch_compiles_nothing() -> None:
+    """Of 49 pixels each: batches whose rows 16 divides, and others."""
+    w = torch.randn(64, 32, 3, 3, device=DEVICE, dtype=torch.float16).to(memory_format=torch.channels_last)
+
+    def run(images: int) -> None:
+        x = torch.randn(images, 32, 7, 7, device=DEVICE, dtype=torch.float16)
+        ops.conv2d(x.to(memory_format=torch.channels_last), w, padding=1)
+
+    def compiled() -> int:
+        return sum(
+            len(cache[0])
+            for kernel in (gemm.gemm_kernel, gemm.gemm_persistent_kernel)
+            for cache in kernel.device_caches.values()
+        )
+
+    run(32)
+    before = compiled()
+    assert before
+    for images in (31, 30, 17, 24):
+        run(images)
+    assert compiled() == before
+
+
+def test_more_elements_than_31_bits_count() -> None:
+    x = torch.zeros(1, 16384, 16500, 8, device=DEVICE, dtype=torch.float16).permute(0, 3, 1, 2)
+    x[..., -40:, -40:].normal_()
+    w = torch.randn(8, 8, 3, 3, device=DEVICE, dtype=torch.float16).to(memory_format=torch.channels_last)
+    result = ops.conv2d(x, w, padding=1)
+    corner = F.conv2d(x[..., -64:, -64:].double(), w.double(), padding=1)
+    assert x.numel() > 2**31
+    torch.testing.assert_close(
+        result[..., -40:, -40:].double(),
+        corner[..., -40:, -40:],
+        rtol=0,
+        atol=2**-10 * corner.abs().max().item(),
+    )
