@@ -24,7 +24,7 @@ from workbench.ops.reduction import (
     sum,
 )
 from workbench.ops.softmax import cross_entropy, log_softmax, logsumexp, softmax
-from workbench.ops.transfer import clone, permute_copy, transpose_copy
+from workbench.ops.transfer import clone, permute_copy, pixel_shuffle, pixel_unshuffle, transpose_copy
 
 __all__ = [
     "add",
@@ -55,6 +55,8 @@ __all__ = [
     "mm",
     "norm",
     "permute_copy",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "prod",
     "rms_norm",
     "softmax",

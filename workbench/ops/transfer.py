@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -10,7 +10,16 @@ import torch
 
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import transfer
-from workbench.ops.arguments import check_operand, check_out, check_plain, copy_out, is_followed, view_of
+from workbench.ops.arguments import (
+    TORCHS_ERRORS,
+    check_operand,
+    check_out,
+    check_plain,
+    copy_out,
+    is_followed,
+    kind_of,
+    view_of,
+)
 
 
 def clone(
@@ -74,6 +83,71 @@ def permute_copy(
     """
     check_plain(input)
     return _contiguous(view_of(torch.permute, input, {"dims": dims}), out)
+
+
+def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
+    """Depth to space: output[..., c, h r + i, w r + j] = input[..., (c r + i) r + j, h, w].
+
+    As `torch.nn.functional.pixel_shuffle`. Splitting and permuting dimensions is all in the strides, so the
+    tile transfer that transposes does it. Channels_last where the input is.
+
+    Args:
+        input: (..., channels r^2, height, width), of any strides and dtype.
+        upscale_factor: r.
+
+    Raises:
+        ArgumentTypeError: `input` is not a tensor, `upscale_factor` no whole number.
+        TensorMismatchError: r^2 does not divide the channels, or there are fewer than three dimensions.
+    """
+    return _rearranged(torch.nn.functional.pixel_shuffle, input, "upscale_factor", upscale_factor)
+
+
+def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
+    """Space to depth: output[..., (c r + i) r + j, h, w] = input[..., c, h r + i, w r + j].
+
+    As `torch.nn.functional.pixel_unshuffle`; see :func:`pixel_shuffle`.
+
+    Args:
+        input: (..., channels, height r, width r), of any strides and dtype.
+        downscale_factor: r.
+
+    Raises:
+        as :func:`pixel_shuffle`, where r divides height and width.
+    """
+    return _rearranged(torch.nn.functional.pixel_unshuffle, input, "downscale_factor", downscale_factor)
+
+
+def _rearranged(
+    function: Callable[..., torch.Tensor], input: torch.Tensor, name: str, factor: int
+) -> torch.Tensor:
+    """Pixels to channels or back, as a view of six dimensions that is copied."""
+    check_plain(input)
+    check_operand(name, factor, int, "a whole number")
+    if factor < 1:
+        raise TensorMismatchError(name, f"got {factor}", "Give 1 or more.")
+    try:
+        shape = function(torch.empty(input.shape, device="meta"), factor).shape
+    except TORCHS_ERRORS as error:
+        given = f"got {factor} for a tensor of shape {tuple(input.shape)}"
+        raise kind_of(error)(name, given, f"torch.{function.__name__} says: {error}") from None
+    is_last = input.dim() == 4 and _is_channels_last(input)
+    channel, height, width = range(input.dim() - 3, input.dim())
+    if function is torch.nn.functional.pixel_shuffle:
+        apart = input.unflatten(channel, (shape[channel], factor, factor))
+        parts = [[channel], [channel + 3, channel + 1], [channel + 4, channel + 2]]
+    else:
+        apart = input.unflatten(width, (shape[width], factor)).unflatten(height, (shape[height], factor))
+        parts = [[channel, height + 1, height + 3], [height], [height + 2]]
+    order = [parts[i] for i in ((1, 2, 0) if is_last else (0, 1, 2))]
+    permuted = apart.permute(*range(channel), *[dim for part in order for dim in part])
+    result = _contiguous(permuted, None)
+    if not is_last:
+        return result.view(shape)
+    return result.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
 
 
 def _contiguous(view: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
