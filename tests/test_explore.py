@@ -11,15 +11,22 @@ from typing import Any
 import pytest
 import torch
 
-from workbench import device, explore
+from workbench import device, explore, lens
 from workbench.bench import baseline, data
 from workbench.bench.roofline import Ceilings
 from workbench.bench.timing import Measurement
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels import gemm
 from workbench.launch import Launch
+from workbench.lens.compile import CompiledStep, compile, warm_up
 from workbench.lens.targets import TARGETS
-from workbench.viz import TileConfiguration, TileExplorerWidget, describe_tile_explorer
+from workbench.runtime import compiler
+from workbench.viz import (
+    TileConfiguration,
+    TileExplorerWidget,
+    describe_tile_explorer,
+    tile_explorer_figure,
+)
 
 FIRST = TileConfiguration()
 
@@ -92,6 +99,34 @@ def test_a_kernel_that_does_not_compile_says_why() -> None:
     assert "fp8" in refused.problem
 
 
+@pytest.mark.parametrize(
+    ("dtype", "result_bytes", "providers"),
+    [
+        ("fp8_e4m3", 2, ["cuBLASLt"]),  # recorded in one run with the roofs
+        ("int8", 4, ["cuBLASLt", "workbench"]),  # there are no roofs of it
+    ],
+)
+def test_bytes_are_explored_as_they_are_recorded(dtype: str, result_bytes: int, providers: list[str]) -> None:
+    explored = explore.tile(replace(FIRST, block_k=128), dtype=dtype)
+    assert explored.problem == ""
+    assert explored.tile_intensity == 128
+    assert explored.intensity == 2 * 4096 / (2 + result_bytes)
+    assert (explored.roofs is not None) == (dtype == "fp8_e4m3")
+    assert [point.provider for point in explored.points] == providers
+    assert {(point.dtype, point.recorded) for point in explored.points} == {(dtype, True)}
+    assert dtype in describe_tile_explorer(explored)
+    tile_explorer_figure(explored)
+
+
+@pytest.mark.parametrize(
+    "shape", [(10**6, 10**6, 10**6), (10**6, 10**6, 16), (10**10, 4, 10**10), (10**20, 4, 4)]
+)
+def test_matrices_that_no_memory_holds_are_refused_by_name(shape: tuple[int, int, int]) -> None:
+    """Operands are never read; but a launch is of tensors that exist."""
+    with pytest.raises(InvalidArgumentError, match=r"shape: .*GB"):
+        explore.tile(FIRST, shape)
+
+
 @pytest.mark.parametrize("target", ["sm_80", "gfx942"])
 def test_other_targets_have_their_limits_and_no_recorded_roof(target: str) -> None:
     explored = explore.tile(replace(FIRST, target=target, num_stages=2))
@@ -145,6 +180,29 @@ def test_cached_answers_within_200_ms_and_fresh_ones_within_two_seconds(widget: 
     assert widget.error == ""
 
 
+def test_the_compiler_starts_while_controls_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def compiled(launch: Launch, target: str) -> tuple[CompiledStep, ...]:
+        done.append("compiled")
+        return compile(launch, target)
+
+    monkeypatch.setattr(explore, "warm_up", lambda: done.append("started"))
+    monkeypatch.setattr(lens, "compile", compiled)
+    with pytest.raises(UnknownNameError):
+        explore.tile_sizes(dtype="half")
+    assert done == []
+    explore.tile_sizes(targets=("sm_90",))
+    assert done == ["started", "compiled"]
+
+
+def test_a_compiler_that_was_started_has_imported_what_it_needs() -> None:
+    compiler.worker.stop()
+    warm_up()
+    modules = "{*__import__('sys').modules}"
+    assert "workbench.lens._build" in compiler.worker.call(eval, modules, timeout=60)
+
+
 def test_without_a_gpu_there_is_nothing_to_measure_with(widget: TileExplorerWidget) -> None:
     rows = [getattr(row, "children", ()) for row in widget.view.children]
     assert any(widget.measure_button in row for row in rows) == device.current().is_gpu
@@ -182,6 +240,27 @@ def test_live_speeds_are_measured_beside_the_vendor(monkeypatch: pytest.MonkeyPa
     widget.controls["target"].value = "gfx942"
     widget.measure_button.click()
     assert widget.error == "NVIDIA H200 is sm_90, not gfx942: choose its own to measure."
+
+
+def test_whole_numbers_are_measured_beside_the_library_that_multiplies_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = replace(device.current(), kind="cuda", name="NVIDIA H200", architecture="sm_90")
+    asked: list[Mapping[str, Any]] = []
+
+    def measured(candidates: Mapping[str, Any], **_: Any) -> dict[str, Measurement]:
+        asked.append(candidates)
+        return {name: Measurement(1.0, 1.0, 1.0, "events") for name in candidates}
+
+    monkeypatch.setattr(device, "current", lambda: here)
+    monkeypatch.setattr(data, "matrices", lambda m, n, k, *_: (torch.ones(m, k), torch.ones(k, n)))
+    monkeypatch.setattr(explore, "measure_together", measured)
+    widget = explore.tile_sizes((64, 64, 64), "int8", targets=("sm_90",))
+    widget.measure_button.click()
+    assert widget.error == ""
+    (candidates,) = asked
+    assert list(candidates) == [explore.THIS_TILE, "cuBLASLt"]
+    assert candidates[explore.THIS_TILE].outputs[0].dtype == candidates["cuBLASLt"]().dtype == torch.int32
 
 
 def test_wrong_questions() -> None:

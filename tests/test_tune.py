@@ -779,9 +779,31 @@ def widths(m: int, n: int, k: int) -> set[int]:
     return {each["tile"][1] for each in gemm_candidates(m, n, k, torch.float16, target="sm_90")}
 
 
-def test_tiles_of_160_and_192_columns_where_they_fill_the_waves() -> None:
-    # 12 x 10 tiles of 128 x 160 are a wave of 132 units but for 12; 12 x 12 of 128 x 128 take two.
-    assert {160, 192} <= widths(1536, 1536, 1536)
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [
+        ((1536, 1536, 1536), torch.float16),  # 12 x 10 tiles of 128 x 160 would be nearly a wave
+        ((3000, 3000, 3000), torch.float16),
+        ((64, 4096, 4096), torch.bfloat16),
+        ((384, 384, 65536), torch.float16),
+        ((16, 17, 100), torch.float16),
+        ((1000, 500, 64), torch.float32),
+        ((512, 2000, 200), torch.float64),
+        ((2048, 1280, 1024), torch.int8),
+    ],
+    ids=str,
+)
+def test_each_candidate_can_be_launched(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
+    m, n, k = sizes
+    a, b = torch.empty(m, k, dtype=dtype), torch.empty(k, n, dtype=dtype)
+    for target in ("sm_90", "sm_80", "gfx942"):
+        for each in gemm_candidates(m, n, k, dtype, target=target):
+            gemm.launch(a, b, **each, compute_units=TARGETS[target].sms)
+
+
+def test_tiles_of_192_columns_where_they_fill_the_waves() -> None:
+    # 12 x 8 tiles of 128 x 192 are 96 of a wave of 132 units; 12 x 12 of 128 x 128 take two.
+    assert 192 in widths(1536, 1536, 1536)
     assert 192 in widths(3000, 3000, 3000)
     # 32 x 16 tiles of 128 x 256 fill all but 16 units of four waves.
     assert widths(4096, 4096, 4096) == {128, 256}
@@ -854,8 +876,21 @@ def test_sizes_and_dtype_are_checked(arguments: Any, error: type[Exception]) -> 
 def test_a_product_without_a_gpu_wants_a_target() -> None:
     with pytest.raises(InvalidArgumentError, match="target: None, and there is no GPU here"):
         gemm_candidates(16, 16, 16, torch.float16)
+    a = torch.ones(16, 16)
+    with pytest.raises(InvalidArgumentError, match=r'target: None.*target="sm_90"'):
+        prune_gemm(a, a)
+    with pytest.raises(InvalidArgumentError, match=r'target: None.*target="sm_90"'):
+        tune_gemm(a, a, interpreter=True)
     with pytest.raises(InvalidArgumentError, match="a, b: got shapes"):
         tune_gemm(torch.ones(0, 4), torch.ones(4, 4), target="sm_90", interpreter=True)
+
+
+@pytest.mark.parametrize("target", [None, "sm_90"])
+def test_a_product_is_not_tuned_without_a_gpu(target: str | None) -> None:
+    """To name a target would not help, so the error does not ask for one."""
+    a = torch.ones(16, 16)
+    with pytest.raises(NotMeasurableError, match="Its time on a CPU is no measurement"):
+        tune_gemm(a, a, target=target)
 
 
 def test_a_product_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:

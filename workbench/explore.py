@@ -6,6 +6,7 @@ Stands above `kernels`, `lens` and `bench`, which know no widgets, and `viz`, wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
@@ -32,9 +33,9 @@ from workbench.errors import (
 from workbench.kernels import gemm
 from workbench.kernels.tile import order
 from workbench.launch import Launch, Work
-from workbench.lens.compile import CompiledStep
+from workbench.lens.compile import CompiledStep, warm_up
 from workbench.lens.targets import TARGETS, Target
-from workbench.problems import OPERATORS
+from workbench.problems import INT8, OPERATORS
 from workbench.viz.tile_explorer import ExploredTile, TileConfiguration, TileExplorerWidget
 
 TARGETS_OFFERED = ("sm_90", "sm_80", "gfx942")
@@ -57,6 +58,9 @@ _CANDIDATES: Mapping[str, tuple[Any, ...]] = {
 # works for minutes on more, only to spill them.
 _MOST_TIMES_REGISTERS = 2
 
+# Sizes in bytes fit into 64 bits.
+_MOST_BYTES = 2**63
+
 
 def tile_sizes(
     shape: Sequence[int] = (4096, 4096, 4096),
@@ -73,13 +77,14 @@ def tile_sizes(
 
     Args:
         shape: m, n and k.
-        dtype: of A and B, as in recordings: "fp16", "bf16", "tf32", ...
+        dtype: of A and B, as in recordings of products: "fp16", "bf16", "tf32", ..., or "int8".
         targets: names of architectures (see `lens.targets`), the first shown first.
         roofs: for the names of targets, measured roofs; without, those of a shipped recording.
         theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above; or this machine has no memory
+            for the matrices, which a launch has to have, though nothing reads them.
         UnknownNameError: the dtype, a target, or the theme.
     """
     names = check_each("targets", targets, str, 'Give names in a tuple, such as ("sm_90", "gfx942").')
@@ -88,6 +93,7 @@ def tile_sizes(
     for name in names:
         check_name("target", name, TARGETS)
     problem = _Problem.checked(shape, dtype, roofs)
+    warm_up()  # the compiler, while controls are made
     first = problem.first(names[0])
     choices: dict[str, Sequence[Any]] = {"target": names}
     choices |= {name: problem.taken(first, name) for name in _CANDIDATES}
@@ -142,7 +148,7 @@ class _Problem:
     Attributes:
         shape: m, n, k.
         dtype: as in recordings.
-        a, b: tensors that are never written to or read from.
+        a, b, output: tensors that are never written to or read from.
         roofs: by the names of targets.
     """
 
@@ -150,6 +156,7 @@ class _Problem:
     dtype: str
     a: torch.Tensor
     b: torch.Tensor
+    output: torch.Tensor
     roofs: Mapping[str, Ceilings]
 
     @classmethod
@@ -159,14 +166,15 @@ class _Problem:
         if len(sizes) != 3:
             raise InvalidArgumentError("shape", f"got {len(sizes)} sizes", "Give m, n and k.")
         m, n, k = (check_positive(f"shape[{i}]", size) for i, size in enumerate(sizes))
-        kind = data.torch_dtype(dtype)
+        check_name("dtype", dtype, (*recording.FLOATS, INT8))
+        kind = torch.int8 if dtype == INT8 else data.torch_dtype(dtype)
         check_type("roofs", roofs, Mapping | None, 'Give Ceilings by target: {"sm_80": roofs}, or None.')
         for name, given in (roofs or {}).items():
             check_name("target", name, TARGETS)
             check_type(f"roofs[{name!r}]", given, Ceilings, "Give Ceilings.")
-        is_nt = baseline.product_layout(dtype) == "nt"
-        b = torch.empty((n, k), dtype=kind).t() if is_nt else torch.empty((k, n), dtype=kind)
-        return cls((m, n, k), dtype, torch.empty((m, k), dtype=kind), b, dict(roofs or {}))
+        a, output = _unread((m, k), kind), _unread((m, n), gemm.result_dtype(kind))
+        b = _unread((n, k), kind).t() if _layout(dtype) == "nt" else _unread((k, n), kind)
+        return cls((m, n, k), dtype, a, b, output, dict(roofs or {}))
 
     def first(self, target: str) -> TileConfiguration:
         """Where a row of a tile along K has 128 bytes, which is a line of the caches."""
@@ -178,7 +186,7 @@ class _Problem:
 
     def _is_taken(self, chosen: TileConfiguration) -> bool:
         try:
-            self._launch(chosen, self.a, self.b)
+            self._launch(chosen, self.a, self.b, self.output)
         except InvalidArgumentError:
             return False
         return True
@@ -186,12 +194,12 @@ class _Problem:
     def explore(self, chosen: TileConfiguration) -> ExploredTile:
         """What is known of a configuration."""
         on = TARGETS[chosen.target]
+        roofs, points = self._known(on)  # first, while the compiler may be starting
         step, problem, at_a_time = self._compiled(chosen, on)
         m, n, _ = self.shape
         rows, cols = -(-m // chosen.block_m), -(-n // chosen.block_n)
         of_tile = partial(intensity, (chosen.block_m, chosen.block_n), self.a.element_size())
         wave = _wave(rows, cols, at_a_time, chosen.group) if at_a_time else {}
-        roofs, points = self._known(on)
         return ExploredTile(
             configuration=chosen,
             on=on,
@@ -216,12 +224,16 @@ class _Problem:
             raise NotMeasurableError(
                 f"{here.name} is {here.architecture}, not {chosen.target}: choose its own to measure."
             )
-        layout = baseline.product_layout(self.dtype)
-        a, b = data.matrices(*self.shape, self.dtype, layout)
+        a, b = OPERATORS["matmul"].inputs(self.dtype, self._case)
         candidates: dict[str, Any] = {THIS_TILE: self._launch(chosen, a, b)}
-        for name in baseline.product_libraries(self.dtype):
-            candidates[name] = baseline.get(name).build("matmul", a, b)
-        with baseline.precision(self.dtype):
+        if self.dtype == INT8:
+            # torch.matmul would return int8; this is the one of the vendor's libraries that returns int32.
+            library = next(name for name in baseline.VENDOR_LIBRARIES[here.kind] if name.endswith("Lt"))
+            candidates[library] = partial(torch._int_mm, a, b)
+        else:
+            for name in baseline.product_libraries(self.dtype):
+                candidates[name] = baseline.get(name).build("matmul", a, b)
+        with baseline.precision(self.dtype) if self.dtype != INT8 else nullcontext():
             measured = measure_together(candidates, rounds=2, rep_ms=40)
         today = datetime.now(UTC).date().isoformat()
         seconds = {name: each.median_ms / 1e3 for name, each in measured.items()}
@@ -243,10 +255,13 @@ class _Problem:
             recorded=False,
         )
 
-    def _launch(self, chosen: TileConfiguration, a: torch.Tensor, b: torch.Tensor) -> Launch:
+    def _launch(
+        self, chosen: TileConfiguration, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor | None = None
+    ) -> Launch:
         return gemm.launch(
             a,
             b,
+            output=output,
             tile=(chosen.block_m, chosen.block_n, chosen.block_k),
             group=chosen.group,
             splits=1,
@@ -261,7 +276,7 @@ class _Problem:
     def _compiled(self, chosen: TileConfiguration, on: Target) -> tuple[CompiledStep | None, str, int]:
         """The compiled kernel, or None; why it cannot run, or ""; how many programs run at a time."""
         try:
-            launch = self._launch(chosen, self.a, self.b)
+            launch = self._launch(chosen, self.a, self.b, self.output)
             if problem := self._too_large(chosen, on):
                 return None, problem, 0
             (step,) = lens.compile(launch, chosen.target)
@@ -297,7 +312,7 @@ class _Problem:
     @cached_property
     def _case(self) -> dict[str, Any]:
         m, n, k = self.shape
-        return {"m": m, "n": n, "k": k, "layout": baseline.product_layout(self.dtype)}
+        return {"m": m, "n": n, "k": k, "layout": _layout(self.dtype)}
 
     @cached_property
     def _work(self) -> Work:
@@ -306,12 +321,31 @@ class _Problem:
 
     def _known(self, on: Target) -> tuple[Ceilings | None, tuple[Point, ...]]:
         """Roofs for the dtype, those given before those recorded; and recorded points of this product."""
-        run = _recorded_run(on.product, self.dtype, tuple(self._case.items()))
-        recorded = ceilings.from_recording(run) if run else None
+        roofed, other = _recorded_runs(on.product, self.dtype, tuple(self._case.items()))
+        recorded = ceilings.from_recording(roofed) if roofed else None
         roofs = self.roofs.get(on.name, recorded)
-        if roofs is None or self.dtype not in roofs.matrix:
-            return None, ()
-        return roofs, _best(run, self.dtype, self._case)
+        points = _best(roofed, self.dtype, self._case) or _best(other, self.dtype, self._case)
+        return roofs if roofs is not None and self.dtype in roofs.matrix else None, points
+
+
+def _layout(dtype: str) -> str:
+    """The layout that recordings have products of a dtype in: int8 as fp8, which libraries want so."""
+    return "nt" if dtype == INT8 else baseline.product_layout(dtype)
+
+
+def _unread(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of this shape with anything in it: address space, which takes no memory until it is used.
+
+    Raises:
+        InvalidArgumentError: the system does not even give that.
+    """
+    rows, cols = shape
+    needed = rows * cols * dtype.itemsize
+    if needed < _MOST_BYTES:
+        with suppress(RuntimeError):  # of torch's allocator
+            return torch.empty(shape, dtype=dtype)
+    given = f"a matrix of {rows:,} x {cols:,} takes {needed / 1e9:,.0f} GB, which this machine does not give"
+    raise InvalidArgumentError("shape", given, "Give smaller sizes.")
 
 
 def _wave(rows: int, cols: int, programs: int, group: int) -> dict[str, int]:
@@ -323,14 +357,24 @@ def _wave(rows: int, cols: int, programs: int, group: int) -> dict[str, int]:
 
 
 @cache
-def _recorded_run(product: str, dtype: str, case: tuple[tuple[str, Any], ...]) -> list[Line]:
-    """The last recorded run on a product that has roofs, if possible of those that have the case; or none."""
+def _recorded_runs(
+    product: str, dtype: str, case: tuple[tuple[str, Any], ...]
+) -> tuple[list[Line], list[Line]]:
+    """The last recorded run on a product that has roofs, if possible of those that have the case; or none.
+
+    And the last one of all that have the case: of some dtypes no run has the one and the other.
+    """
     runs: dict[str, list[Line]] = {}
     for line in sorted(recording.load_all(), key=lambda line: line.time):
         if product in line.device:
             runs.setdefault(line.run, []).append(line)
     with_roofs = [run for run in runs.values() if ceilings.has_roofs(run)]
-    return max(with_roofs, key=lambda run: (bool(_best(run, dtype, dict(case))), run[-1].time), default=[])
+
+    def has_case(run: list[Line]) -> bool:
+        return bool(_best(run, dtype, dict(case)))
+
+    roofed = max(with_roofs, key=lambda run: (has_case(run), run[-1].time), default=[])
+    return roofed, max(filter(has_case, runs.values()), key=lambda run: run[-1].time, default=[])
 
 
 def _best(run: Sequence[Line], dtype: str, case: Mapping[str, Any]) -> tuple[Point, ...]:

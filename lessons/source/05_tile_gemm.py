@@ -851,7 +851,8 @@ for name, step in steps.items():
 #
 # As before, a check passes if the result is the specification's, but for rounding, on
 # all of its cases, and if no more bytes are loaded and stored than the text says;
-# `teach.exercise("05-1").hint()` asks a question that leads on.
+# `teach.exercise("05-1").hint()` asks a question that leads on. Matrices are in fp16, and
+# sums stay in fp32 to the end.
 #
 # ### Exercise 05-1: what tiles load
 #

@@ -480,7 +480,7 @@ gained(
 # says which of those that are left spill, and it needs no GPU for that.
 
 # %%
-sides = (64, 128, 160, 192, 256)
+sides = (64, 128, 192, 256)
 combinations = 3 * len(sides) * 3 * 2 * 3 * 2 * 2
 candidates = tune.gemm_candidates(
     4096, 4096, 4096, torch.float16, batch=1, target="sm_90"
@@ -1293,19 +1293,23 @@ if longer:
 # smaller tile, or splits, may be all that a product needs. *Rows off lines*: packing costs
 # a pass over A and B, and where they are not packed every step asks the cache for nearly
 # twice the lines. *Waves not full*: of a handful of tiles none may come out even, and a
-# smaller one loads more for its sums. *Few tiles and a long K* have both: parts
-# to add up, and loads that no other program shares. The vendor's library has far more
-# instances than a handful, and on Hopper they divide the work, so that some warps do
-# nothing but load and others nothing but multiply. Triton can arrange that too
+# smaller one loads more for its sums; where K is long, as in 384 × 384 × 65536, splits
+# fill the units, for the price of parts to add up. *Few rows*: all of B is loaded for few
+# sums, so that a product waits for memory, and rungs that keep matrix units busy gain
+# nothing. *One step a tile*: there is no next step to load ahead, and what takes the time
+# is how a tile begins and ends, above all the storing of it. The vendor's library has
+# far more instances than a handful, and on Hopper they divide the work, so that some
+# warps do nothing but load and others nothing but multiply. Triton can arrange that too
 # (`warp_specialize`), where it compiles correctly. (All that is reasoned: the table says
 # how much is missing, not why.) And a launch from Python takes several times as long as
-# such a small product: lesson 13 is about that.
+# a small product: lesson 13 is about that.
 #
 # ## Your turn
 #
 # As before, a check passes if the result is the specification's, but for rounding, on
 # all of its cases, and if no more of the machine is used than the text says;
-# `teach.exercise("06-1").hint()` asks a question that leads on.
+# `teach.exercise("06-1").hint()` asks a question that leads on. Matrices are in fp16, and
+# sums stay in fp32 to the end.
 #
 # ### Exercise 06-1: an order that beats groups
 #
@@ -1408,7 +1412,7 @@ teach.exercise("06-2").check(long_product)
 #
 # An output of m × n is made by `units` units, one tile at a time each. Tiles may have 64
 # or 128 rows, and 64, 128, 192 or 256 columns. A tile takes as long as its sums or its
-# loads do, whichever is longer: `max(rows * cols, 64 * (rows + cols))`. With which tile
+# loads do, whichever is longer: `max(rows * cols, 80 * (rows + cols))`. With which tile
 # is the product done soonest? Of equals, take the one with the fewest rows, and of these
 # with the fewest columns. And how many persistent programs are the fewest with which it
 # takes no longer?

@@ -296,6 +296,15 @@ def test_every_low_share_of_lesson_06_has_a_note() -> None:
             assert n * 2 % 128 or k * 2 % 128 or waves.efficiency < 0.8, own.problem
 
 
+def test_what_remains_in_lesson_06_explains_the_notes_of_its_table_and_no_others() -> None:
+    source = (Path(__file__).parents[2] / "lessons" / "source" / "06_fast_gemm.py").read_text()
+    notes = re.findall(r'notes\.append\("(.+)"\)', source)
+    told = source.partition("**What remains.**")[2].partition("# ## ")[0].replace("\n# ", " ")
+    explained = [note.lower() for note in re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", told)]
+    assert len(notes) == 4
+    assert sorted(explained) == sorted(notes)
+
+
 def test_unit_runs_seven_programs_of_rung_6_as_lesson_06_says() -> None:
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
     (step,) = lens.compile(gemm_ladder.grouped(a, b, output), "sm_90")

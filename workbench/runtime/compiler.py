@@ -7,7 +7,7 @@ caller; the next call starts another.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import LifoQueue
 from typing import Any
 
@@ -64,6 +64,10 @@ worker = _worker()
 pool = Pool([worker, *(_worker() for _ in range(min(cpu_count(), MOST_WORKERS) - 1))])
 
 
-def warm_up() -> None:
-    """Start a worker in the background, so that the first compilation does not wait for it."""
-    worker.submit(os.getpid)
+def warm_up(prepare: Callable[[], object] = os.getpid) -> None:
+    """Start a worker in the background, so that the first compilation does not wait for it.
+
+    Args:
+        prepare: what the worker does then, such as imports; a function of a module.
+    """
+    worker.submit(prepare)

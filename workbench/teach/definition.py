@@ -58,6 +58,17 @@ def normals(generator: torch.Generator, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64).float()
 
 
+def cancelling(generator: torch.Generator, m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Matrices in fp16, [m, k] and [k, n], of which the second half of the product nearly undoes the first.
+
+    The halves are mirror images along K, which is even: so the parts of programs that share K are large,
+    however they share it, and their sum is small. What is rounded to fp16 on the way shows in it.
+    """
+    a, b = normals(generator, m, k // 2).half(), 16 * normals(generator, k // 2, n).half()
+    rest = (normals(generator, k // 2, n) / 16).half()
+    return torch.cat([a, a.flip(1)], dim=1), torch.cat([b, (rest - b).flip(0)])
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A wrong answer that learners give: the solution with one edit.

@@ -20,7 +20,7 @@ from workbench.launch import Launch
 from workbench.lens.targets import Target
 from workbench.tune.pruning import here_or, prune
 from workbench.tune.result import Trial, Trials, Tuning
-from workbench.tune.tuner import tune
+from workbench.tune.tuner import check_can_time, tune
 
 Side = tuple[int, int]
 
@@ -29,9 +29,9 @@ DEPTHS = (32, 64, 128)
 WARPS = (4, 8)
 STAGES = (3, 4, 5)
 
-# Widths between two in `SIDES`; and how much less full of output than the narrower of them they may be, since
-# a wider tile loads less for each product.
-BETWEEN, LESS_FULL = (160, 192), 0.05
+# A width between two in `SIDES`, of parts that `gemm.launch` takes; and how much less full of output than the
+# narrower of them it may be, since a wider tile loads less for each product.
+BETWEEN, LESS_FULL = 192, 0.05
 
 # A width for products of no more rows than such a tile has: they wait for B, and want many tiles of it.
 NARROW, FEW_ROWS = 32, 64
@@ -63,7 +63,7 @@ def gemm_candidates(
 ) -> list[dict[str, Any]]:
     """Keywords of `gemm.launch` that could be good for products of m x k by k x n, by arithmetic alone.
 
-    Of all tiles with sides in `SIDES`, widths `BETWEEN` and `NARROW` too, and depths in `DEPTHS`, of warps,
+    Of all tiles with sides in `SIDES`, width `BETWEEN` or `NARROW` too, and depths in `DEPTHS`, of warps,
     stages, templates "simple" and "persistent", descriptors or none, programs and splits, those are left out
     that
 
@@ -76,9 +76,9 @@ def gemm_candidates(
       32 bits or 64, than the registers of the block's threads hold;
     - give a warp fewer than `WARP_ELEMENTS` elements;
     - are four times as long as wide where a square tile of as many elements fits, which loads less;
-    - are small where tiles of four times the elements, or of a width `BETWEEN` of twice the rows, fit, load
+    - are small where tiles of four times the elements, or of width `BETWEEN` of twice the rows, fit, load
       less, and still make `WAVES` waves;
-    - are of a width `BETWEEN`, but no more of what their waves cover is output than of the wider one's, or of
+    - are of width `BETWEEN`, but no more of what their waves cover is output than of the wider one's, or of
       one's with twice the rows that is not split for that, or less by `LESS_FULL` than of the narrower one's:
       the rest hangs over an end, or is a last wave's idle units;
     - are persistent without a second wave, or with more programs, of those in `PROGRAMS` to a unit, than it
@@ -161,7 +161,7 @@ def _sides(size: int) -> tuple[int, ...]:
 def _widths(m: int, n: int) -> list[int]:
     """Lengths of a tile along its rows."""
     sides = _sides(n)
-    more = (*BETWEEN, NARROW) if m <= FEW_ROWS else BETWEEN
+    more = (BETWEEN, NARROW) if m <= FEW_ROWS else (BETWEEN,)
     return sorted({*sides, *(width for width in more if width < max(sides))})
 
 
@@ -186,14 +186,14 @@ def _has_better_sibling(side: Side, of: _Product) -> bool:
     length = math.isqrt(rows * cols)
     if rows != cols and length**2 == rows * cols and length in _sides(of.m) and length in _sides(of.n):
         return True
-    larger = (2 * rows, cols if cols in BETWEEN else 2 * cols)
+    larger = (2 * rows, cols if cols == BETWEEN else 2 * cols)
     return _fits(larger, of) and of.tiles(larger) >= WAVES * of.units
 
 
 def _has_fuller_neighbor(side: Side, of: _Product) -> bool:
-    """Whether a tile of a width `BETWEEN` is no better than one of another width, or of twice the rows."""
+    """Whether a tile of width `BETWEEN` is no better than one of another width, or of twice the rows."""
     rows, cols = side
-    if cols not in BETWEEN:
+    if cols != BETWEEN:
         return False
     narrower, wider = (_fullness((rows, width), of) for width in (max(SIDES) // 2, max(SIDES)))
     own, taller = _fullness(side, of), (2 * rows, cols)
@@ -303,6 +303,7 @@ def tune_gemm(
     Raises:
         as `gemm.launch`, :func:`gemm_candidates` and :func:`tune`.
     """
+    check_can_time(interpreter)
     space = _space(a, b, precision, target)
     dtype = str(a.dtype).removeprefix("torch.")
     return tune(

@@ -65,9 +65,8 @@ def tune(
     """
     _check_arguments(problem, reference, tolerance, mode, again, progress)
     check_fault(fault)
+    check_can_time(interpreter)
     here = device.current()
-    if not here.is_gpu:
-        refuse_interpreter_time(interpreter)
     on = here_or(target) if here.is_gpu or target is not None else None
     entrants = enter(make, candidates)
     label = mode if here.is_gpu else "interpreter"
@@ -88,6 +87,12 @@ def tune(
     if key is not None:
         notes.append(_keep(key, entrants, winner))
     return Tuning(tuple(entrants.trials), f"on {here.name}", tuple(filter(None, notes)))
+
+
+def check_can_time(interpreter: bool) -> None:
+    """Refuse to tune without a GPU, unless the interpreter's time is asked for; raises as :func:`tune`."""
+    if not device.current().is_gpu:
+        refuse_interpreter_time(interpreter)
 
 
 def _check_arguments(

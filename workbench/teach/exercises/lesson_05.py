@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workbench.teach.definition import Budget, Case, Mutant, normals
+from workbench.teach.definition import Budget, Case, Mutant, cancelling, normals
 from workbench.teach.exercise import Exercise
 
 # Of the tile's side in 05-3, which the budget counts.
@@ -58,6 +58,24 @@ def _matrix(rows: int, columns: int, seed: int) -> Case:
     return Case(lambda generator: (normals(generator, rows, columns).half(),), seed)
 
 
+def _cancelling_layer(m: int, n: int, k: int, seed: int) -> Case:
+    def build(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        x, of_k = cancelling(generator, m, n, k)
+        return x, of_k.t().contiguous()
+
+    return Case(build, seed)
+
+
+def _many_small(rows: int, columns: int, seed: int) -> Case:
+    """Each 16 rows beyond the first 16 add to a sum on the diagonal less than half of a rounding step."""
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor]:
+        signs = normals(generator, rows, columns).sign()
+        return (torch.cat([12 * signs[:_SIDE], 0.2 * signs[_SIDE:]]).half(),)
+
+    return Case(build, seed)
+
+
 def _each_once(x: torch.Tensor, weight: torch.Tensor) -> Budget:
     """By tiles of 16 x 32, each of which loads what it needs once."""
     (m, k), n = x.shape, weight.shape[0]
@@ -85,6 +103,7 @@ LOADED_BYTES = Exercise(
         _sizes(6, 500, 9, 1, 256),  # a piece of a row a program
         _sizes(3, 5, 1000, 128, 256),  # one tile, larger than the output
         _sizes(4096, 4096, 4096, 128, 256),
+        _sizes(129, 257, 24, 128, 256),  # one beyond
     ),
     stub="""\
 def loaded_bytes(m, n, k, block_m, block_n):
@@ -153,6 +172,7 @@ LINEAR = Exercise(
         _layer(17, 33, 17, seed=5),  # one beyond
         _layer(3, 70, 100, seed=6),
         _layer(70, 3, 5, seed=7),
+        _cancelling_layer(16, 32, 128, seed=8),  # sums are large on the way, and small in the end
     ),
     stub="""\
 @triton.jit
@@ -242,6 +262,13 @@ def linear(x, weight):
             "total = tl.dot(x, weight)",
             "Each step along K replaces the sums instead of adding to them.",
         ),
+        Mutant(
+            "sums are rounded between steps",
+            "total = tl.dot(x, weight, total)",
+            "total = (total + tl.dot(x, weight)).to(tl.float16)",
+            "The sums are rounded to fp16 after each step along K. Where large ones nearly cancel, what is "
+            "left is their rounding.",
+        ),
     ),
     unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for matrices that are "
     "not contiguous.",
@@ -262,6 +289,7 @@ GRAM = Exercise(
         _matrix(1, 1, seed=4),
         _matrix(33, 17, seed=5),  # one beyond
         _matrix(5, 70, seed=6),
+        _many_small(224, 20, seed=7),  # fourteen steps, of which thirteen add little
     ),
     stub="""\
 @triton.jit
@@ -332,6 +360,13 @@ def gram(x):
             "total = tl.dot(a, b)",
             "Each step along K replaces the sums instead of adding to them.",
         ),
+        Mutant(
+            "sums are rounded between steps",
+            "total = tl.dot(a, b, total)",
+            "total = (total + tl.dot(a, b)).to(tl.float16)",
+            "The sums are rounded to fp16 after each step along K. What many steps add to a large sum is "
+            "lost so, where each adds little.",
+        ),
     ),
     unproven="that the kernel compiles for a GPU, or that it is fast: programs below the diagonal are "
     "started, and end at once, and half of the stores go down columns.",
@@ -357,6 +392,9 @@ BEST_TILE = Exercise(
         _sizes(40, 520, 40),
         _sizes(700, 90, 16),
         _sizes(10, 10, 255),
+        _sizes(200, 500, 64),  # more rows and fewer columns, since few lanes hang over
+        _sizes(130, 1000, 128),
+        _sizes(1000, 130, 128),
     ),
     stub="""\
 def best_tile(m, n, registers):
@@ -405,6 +443,12 @@ def best_tile(m, n, registers):
             "triton.cdiv(n, cols) * m + triton.cdiv(m, rows) * n",
             "n / cols * m + m / rows * n",
             "Here tiles are counted in fractions. One that hangs over loads its rows of A like any other.",
+        ),
+        Mutant(
+            "lanes that hang over",
+            "triton.cdiv(n, cols) * m + triton.cdiv(m, rows) * n",
+            "triton.cdiv(n, cols) * triton.cdiv(m, rows) * (rows + cols)",
+            "Here each tile loads as much as a whole one. Lanes that hang over load nothing.",
         ),
         Mutant(
             "the tallest of equals",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workbench.teach.definition import Budget, Case, Misses, Mutant, normals
+from workbench.teach.definition import Budget, Case, Misses, Mutant, cancelling, normals
 from workbench.teach.exercise import Exercise
 from workbench.teach.exercises.lesson_05 import loaded_bytes
 
@@ -39,7 +39,7 @@ def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
     """The tile with which an output [m, n] is made soonest by `units` units, and the programs for it.
 
     Tiles have 64 or 128 rows, and 64, 128, 192 or 256 columns. A unit makes one tile at a time, and a tile of
-    rows x cols takes max(rows * cols, 64 * (rows + cols)); the units begin together, so the product takes as
+    rows x cols takes max(rows * cols, 80 * (rows + cols)); the units begin together, so the product takes as
     long as the unit with the most tiles, and each has as many as any other or one fewer. Of tiles that are
     equally good, it is the one with the fewest rows, and of these with the fewest columns.
 
@@ -49,7 +49,7 @@ def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
     def time(tile: tuple[int, int], programs: int) -> int:
         rows, cols = tile
         tiles = -(-m // rows) * -(-n // cols)
-        return -(-tiles // programs) * max(rows * cols, 64 * (rows + cols))
+        return -(-tiles // programs) * max(rows * cols, 80 * (rows + cols))
 
     sizes = [(rows, cols) for rows in (64, 128) for cols in (64, 128, 192, 256)]
     best = min(sizes, key=lambda tile: (time(tile, units), *tile))
@@ -75,13 +75,7 @@ def _product(m: int, n: int, k: int, seed: int) -> Case:
 
 def _cancelling(m: int, n: int, k: int, seed: int) -> Case:
     """The first half of K and the second nearly cancel: their parts are large, their sum is small."""
-
-    def build(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        a, b = normals(generator, m, k // 2).half(), 16 * normals(generator, k // 2, n).half()
-        rest = normals(generator, k // 2, n) / 16
-        return torch.cat([a, a], dim=1), torch.cat([b, rest.half() - b])
-
-    return Case(build, seed)
+    return Case(lambda generator: cancelling(generator, m, n, k), seed)
 
 
 def _batch(batch: int, m: int, n: int, k: int, seed: int) -> Case:
@@ -89,6 +83,15 @@ def _batch(batch: int, m: int, n: int, k: int, seed: int) -> Case:
         lambda generator: (normals(generator, batch, m, k).half(), normals(generator, batch, k, n).half()),
         seed,
     )
+
+
+def _cancelling_batch(batch: int, m: int, n: int, k: int, seed: int) -> Case:
+    def build(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        pairs = [cancelling(generator, m, n, k) for _ in range(batch)]
+        a, b = (torch.stack(matrices) for matrices in zip(*pairs, strict=True))
+        return a, b
+
+    return Case(build, seed)
 
 
 def _tiles(m: int, n: int) -> tuple[int, int]:
@@ -138,6 +141,10 @@ ORDERED = Exercise(
         _product(70, 40, 16, seed=3),  # a fifth row alone; tiles hang over
         _product(1, 1, 16, seed=4),
         _product(20, 50, 16, seed=5),  # one group
+        _product(40, 20, 16, seed=6),  # a row alone in the second group: 3 x 2 tiles
+        _product(112, 20, 16, seed=7),  # and in the fourth
+        _product(270, 16, 16, seed=8),  # 17 x 1 tiles
+        _product(10, 270, 16, seed=9),  # 1 x 17 tiles
     ),
     stub="""\
 @triton.jit
@@ -336,8 +343,8 @@ PLAN = Exercise(
     specification=plan,
     cases=(
         _sizes(4096, 4096, 132),
-        _sizes(1024, 1024, 132),  # 128 x 128 is one wave, and all larger tiles too
-        _sizes(1536, 1536, 132),  # one tile of 128 x 128 more than there are units
+        _sizes(1024, 1024, 132),  # 64 x 128 is one wave, and all larger tiles too
+        _sizes(1536, 1536, 132),  # a few tiles of 128 x 128 more than there are units
         _sizes(3000, 3000, 132),  # tiles hang over
         _sizes(2048, 3072, 132),
         _sizes(64, 4096, 132),  # few rows
@@ -346,6 +353,10 @@ PLAN = Exercise(
         _sizes(100, 100, 4),
         _sizes(1, 1, 1),
         _sizes(2048, 2048, 304),
+        _sizes(1, 1712, 2),  # one row, of which a tile has far more
+        _sizes(300, 4650, 4),  # a third row of tiles for 44 rows of the output
+        _sizes(1, 193, 1),  # one column beyond 192
+        _sizes(128, 64, 1),
     ),
     stub="""\
 def plan(m, n, units):
@@ -360,7 +371,7 @@ def plan(m, n, units):
     mutants=(
         Mutant(
             "the fewest waves",
-            "return waves * max(rows * cols, 64 * (rows + cols)), rows, cols",
+            "return waves * max(rows * cols, 80 * (rows + cols)), rows, cols",
             "return waves, rows, cols",
             "This is the tile with the fewest waves. But a wave of large tiles takes longer.",
         ),
@@ -372,7 +383,7 @@ def plan(m, n, units):
         ),
         Mutant(
             "loads cost nothing",
-            "max(rows * cols, 64 * (rows + cols))",
+            "max(rows * cols, 80 * (rows + cols))",
             "rows * cols",
             "Loads cost nothing here, so that small tiles look as good as large ones.",
         ),
@@ -411,6 +422,7 @@ BATCHED = Exercise(
         _batch(1, 16, 16, 16, seed=3),  # one tile: five programs have none
         _batch(5, 7, 33, 20, seed=4),  # 15 tiles: the last round is not full
         _batch(7, 1, 1, 1, seed=5),  # one tile in each matrix
+        _cancelling_batch(2, 16, 16, 128, seed=6),  # sums are large on the way, and small in the end
     ),
     stub="""\
 @triton.jit
@@ -481,6 +493,13 @@ def batched(a, b):
             "            total = tl.zeros([BLOCK, BLOCK], tl.float32)\n",
             "The sums begin at zero with a program's first tile only. What do they hold when the second one "
             "begins?",
+        ),
+        Mutant(
+            "sums are rounded between steps",
+            "total = tl.dot(a, b, total)",
+            "total = (total + tl.dot(a, b)).to(tl.float16)",
+            "The sums are rounded to fp16 after each step along K. Where large ones nearly cancel, what is "
+            "left is their rounding.",
         ),
     ),
     unproven="that it is faster than a program for each tile: what is saved are starts of programs, and what "

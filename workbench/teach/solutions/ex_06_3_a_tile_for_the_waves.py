@@ -3,11 +3,12 @@ r"""For each tile that may be taken: how long is a wave, and how many are there?
 A unit makes one tile at a time. With $t$ tiles and $u$ units, the unit with the most tiles makes $\lceil t /
 u \rceil$ of them, and the product takes as long as that one does:
 
-$$\Big\lceil \frac{t}{u} \Big\rceil \cdot \max\big(b_m b_n, \; 64 \, (b_m + b_n)\big)$$
+$$\Big\lceil \frac{t}{u} \Big\rceil \cdot \max\big(b_m b_n, \; 80 \, (b_m + b_n)\big)$$
 
 Larger tiles load less for each product, smaller ones come out even: 128 x 256 is the cheapest for each
-element of the output, and yet loses where it makes one tile more than there are units, since then most of a
-wave is idle. Both have to be in one formula, or one of them wins always.
+element of the output, the only one of the eight whose sums take longer than its loads, and yet loses where it
+makes one tile more than there are units, since then most of a wave is idle. Both have to be in one formula,
+or one of them wins always.
 
 As for the programs: with $w$ waves, no unit needs to make more than $w$ tiles, and $\lceil t / w \rceil$
 programs that make $w$ each are enough. More would be idle in the last wave, with fewer one of them would make
@@ -28,7 +29,7 @@ def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
     def cost(tile: tuple[int, int]) -> tuple[int, int, int]:
         rows, cols = tile
         waves = triton.cdiv(triton.cdiv(m, rows) * triton.cdiv(n, cols), units)
-        return waves * max(rows * cols, 64 * (rows + cols)), rows, cols
+        return waves * max(rows * cols, 80 * (rows + cols)), rows, cols
 
     _, rows, cols = min(map(cost, tiles_to_try))
     tiles = triton.cdiv(m, rows) * triton.cdiv(n, cols)

@@ -1,0 +1,137 @@
+"""Wrong answers that differ from the solution on few inputs: the check has a case for each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+
+from workbench import teach
+from workbench.teach import mutants
+
+# By exercise: what is wrong, and edits of the solution.
+Edits = tuple[tuple[str, str], ...]
+
+FORWARD_AND_BACK = """\
+    col = within // height
+    if first % 4 == 2:
+        col = cols - 1 - col
+    return first + within % height, col
+"""
+BACKWARD_BY_TWO = """\
+    col = within // height
+    row = first + within % height
+    if first % 4 == 2:
+        col = cols - 1 - within // 2
+        row = first + within % 2
+    return row, col
+"""
+
+SUM_BETWEEN_STEPS = ("total = tl.dot(a, b, total)", "total = (total + tl.dot(a, b)).to(tl.float16)")
+IN_TURNS = (
+    "range(split * share, min(split * share + share, k), BLOCK)",
+    "range(split * BLOCK, k, SPLITS * BLOCK)",
+)
+PART_IN_FP16 = (
+    "tl.store(part + row * n + col, total, ",
+    "tl.store(part + row * n + col, total.to(tl.float16), ",
+)
+SUM_OF_PARTS = "total += tl.load(parts_pointer + split * m * n + row * n + col, mask=inside, other=0.0)"
+
+# A sum of parts that is rounded to fp16 at each of them.
+SUM_IN_FP16 = f"{SUM_OF_PARTS}\n        total = total.to(tl.float16).to(tl.float32)"
+
+TILE = "return first + within % height, col"
+TIME_OF_A_TILE = "max(rows * cols, 80 * (rows + cols)), rows, cols"
+BY_TIME = "max(rows * cols, 80 * (rows + cols))"
+UNPACKED = (("_, rows, cols = min(map(cost, tiles_to_try))", "rows, cols = min(tiles_to_try, key=cost)"),)
+TILES_TO_TRY = "for cols in (64, 128, 192, 256)"
+LOADS_OF_CUT_TILES = "80 * (min(rows, m) + min(cols, n))), rows, cols"
+
+NEAR_MISSES: list[tuple[str, str, Edits]] = [
+    (
+        "05-1",
+        "rounded to the nearest number of tiles",
+        (("-(-m // block_m), -(-n // block_n)", "round(m / block_m + 0.49), round(n / block_n + 0.49)"),),
+    ),
+    (
+        "05-4",
+        "only tiles larger than the output are cut",
+        (
+            (
+                "triton.cdiv(n, cols) * m + triton.cdiv(m, rows) * n",
+                "triton.cdiv(n, cols) * triton.cdiv(m, rows) * (min(rows, m) + min(cols, n))",
+            ),
+        ),
+    ),
+    ("06-1", "a last row alone, in a group that goes backward", ((FORWARD_AND_BACK, BACKWARD_BY_TWO),)),
+    ("06-1", "no row beyond the eighth", ((TILE, "return (first + within % height) % 8, col"),)),
+    ("06-1", "no row beyond the sixteenth", ((TILE, "return (first + within % height) % 16, col"),)),
+    ("06-1", "no column beyond the eighth", ((TILE, "return first + within % height, col % 8"),)),
+    ("06-1", "no column beyond the sixteenth", ((TILE, "return first + within % height, col % 16"),)),
+    ("06-2", "sums in fp16 between steps", (SUM_BETWEEN_STEPS,)),
+    ("06-2", "sums in fp16 between steps, splits in turns", (SUM_BETWEEN_STEPS, IN_TURNS)),
+    ("06-2", "parts in fp16", (PART_IN_FP16,)),
+    ("06-2", "parts in fp16, splits in turns", (PART_IN_FP16, IN_TURNS)),
+    ("06-2", "the sum of parts in fp16", ((SUM_OF_PARTS, SUM_IN_FP16),)),
+    ("06-2", "the sum of parts in fp16, splits in turns", ((SUM_OF_PARTS, SUM_IN_FP16), IN_TURNS)),
+    (
+        "06-3",
+        "sides that are not rounded up to tiles",
+        (
+            (
+                "triton.cdiv(triton.cdiv(m, rows) * triton.cdiv(n, cols), units)\n        return",
+                "triton.cdiv(triton.cdiv(m * n, rows * cols), units)\n        return",
+            ),
+        ),
+    ),
+    (
+        "06-3",
+        "one side that is not rounded up to tiles",
+        (
+            (
+                "triton.cdiv(triton.cdiv(m, rows) * triton.cdiv(n, cols), units)\n        return",
+                "triton.cdiv(triton.cdiv(triton.cdiv(m, rows) * n, cols), units)\n        return",
+            ),
+        ),
+    ),
+    (
+        "06-3",
+        "tiles larger than the output are cut",
+        ((TIME_OF_A_TILE, f"max(min(rows, m) * min(cols, n), {LOADS_OF_CUT_TILES}"),),
+    ),
+    (
+        "06-3",
+        "loads of tiles larger than the output are cut",
+        ((TIME_OF_A_TILE, f"max(rows * cols, {LOADS_OF_CUT_TILES}"),),
+    ),
+    ("06-3", "the largest of equals", ((TIME_OF_A_TILE, f"{BY_TIME}, -rows * cols, rows, cols"), *UNPACKED)),
+    ("06-3", "the widest of equals", ((TIME_OF_A_TILE, f"{BY_TIME}, rows, -cols"), *UNPACKED)),
+    *(
+        ("06-3", f"no tile of {side}", ((TILES_TO_TRY, f"{TILES_TO_TRY} if (rows, cols) != {side}"),))
+        for side in itertools.product((64, 128), (64, 128, 192, 256))
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("id", "edits"),
+    [(id, edits) for id, _, edits in NEAR_MISSES],
+    ids=[f"{id}: {name}" for id, name, _ in NEAR_MISSES],
+)
+def test_near_miss_is_refused(id: str, edits: Edits) -> None:
+    exercise = dataclasses.replace(teach.exercise(id), mutants=())  # that a name is not looked for saves time
+    source = exercise.solution_source()
+    for find, replace in edits:
+        assert source.count(find) == 1
+        source = source.replace(find, replace)
+    verdict = exercise.evaluate(mutants.build(exercise, source, f"<near miss of {id}>"))
+    assert verdict.kind == "wrong values" or verdict.kind == "unwritten elements"
+
+
+def test_each_tile_of_06_3_is_the_best_one_somewhere() -> None:
+    """A choice that could never be the answer would mislead."""
+    exercise = teach.exercise("06-3")
+    best = {exercise.specification(*case.inputs())[:2] for case in exercise.cases}
+    assert best == set(itertools.product((64, 128), (64, 128, 192, 256)))
