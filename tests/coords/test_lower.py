@@ -179,6 +179,15 @@ def test_names_that_are_taken_get_a_number() -> None:
     check_every_index(matrix, row=3)
 
 
+@pytest.mark.parametrize("least", [0, 1])
+def test_an_index_is_no_length_of_the_same_name(least: int) -> None:
+    n = symbol("row", least=least)
+    matrix = transform(packed((n, 4), names=("row", "col")), [pass_through(n), pass_through(4)],
+                       [(0,), (1,)], [(0,), (1,)], names=("row", "col"))  # fmt: skip
+    assert "(row < row_2)" in lower(matrix).source
+    check_every_index(matrix, row=5)
+
+
 def loads_of(source: torch.Tensor, descriptor: Descriptor, **symbols: int) -> int:
     """Bits that one lane loads at a time of what a descriptor describes, compiled for an H100."""
     access = lower(descriptor, checked=(False, False))

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple, Self, TypeVar
 from workbench.coords import transforms as each
 from workbench.coords.expression import (
     Expression,
+    Index,
     Interval,
     Number,
     Symbol,
     Table,
+    check_identifier,
     interval_of,
     substitute,
-    symbol,
     symbols_of,
 )
 from workbench.coords.transforms import Limit, Transform, row_major
@@ -144,10 +145,11 @@ class Adaptor:
 
     def asked(self) -> tuple[Number, ...]:
         """The top indices as symbols, named as the dimensions and within their lengths."""
-        found = []
+        found: list[Number] = []
         for name, length in zip(self.names, self.lengths, strict=True):
             most = interval_of(length).high
-            found.append(symbol(name, most=None if most is None else max(most - 1, 0)))
+            within = Interval(0, None if most is None else max(most - 1, 0))
+            found.append(Expression(((Index(name, within), 1),)))
         return tuple(found)
 
     def __str__(self) -> str:
@@ -304,8 +306,6 @@ def naive(
     """
     embedded = each.embed(lengths, strides)
     given = _checked_names(names, len(embedded.lengths))
-    if OFFSET in given:
-        raise InvalidArgumentError("names", f"got {OFFSET!r}", "The bottom is called so: give another.")
     count = len(given)
     return Descriptor(
         (_element_space(embedded.lengths, embedded.coefficients), *embedded.lengths),
@@ -453,8 +453,10 @@ def _checked_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
         return tuple(f"d{i}" for i in range(count))
     fix = f"Give {count} different Python identifiers."
     found = tuple(check_each("names", names, str, fix))
-    if len(set(found)) != count or len(found) != count or not all(name.isidentifier() for name in found):
+    if len(set(found)) != count or len(found) != count:
         raise InvalidArgumentError("names", f"got {in_brief(found)}", fix)
+    for name in found:
+        check_identifier("names", name)
     return found
 
 

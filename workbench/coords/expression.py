@@ -11,6 +11,7 @@ Division is Python's: quotients are rounded down, and remainders have the sign o
 
 from __future__ import annotations
 
+import keyword
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from typing import Union
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_positive
 
 Number = Union[int, "Expression"]
+
+# Names that generated code has for something else.
+TAKEN = ("tl", "triton", "params", "offset", "valid")
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,11 @@ class Symbol:
     name: str
     interval: Interval = Interval(0, None)
     multiple_of: int = 1
+
+
+@dataclass(frozen=True)
+class Index(Symbol):
+    """What a kernel asks for along a dimension; another one than a length of the same name."""
 
 
 @dataclass(frozen=True)
@@ -288,6 +297,15 @@ class Expression:
         return text_of(self, str)
 
 
+def check_identifier(argument: str, name: object) -> None:
+    """Raise where a name cannot be one in generated code."""
+    fix = "Give a Python identifier, such as 'n', but none of Triton's own."
+    if not isinstance(name, str):
+        raise ArgumentTypeError(argument, f"got {name!r}", fix)
+    if not name.isidentifier() or keyword.iskeyword(name) or name in TAKEN:
+        raise InvalidArgumentError(argument, f"got {name!r}", fix)
+
+
 def symbol(name: str, *, least: int = 0, most: int | None = None, multiple_of: int = 1) -> Expression:
     """A whole number that is not known when code is generated, such as the size of a batch.
 
@@ -299,10 +317,7 @@ def symbol(name: str, *, least: int = 0, most: int | None = None, multiple_of: i
     Raises:
         InvalidArgumentError, ArgumentTypeError: an argument is not as above.
     """
-    if not isinstance(name, str):
-        raise ArgumentTypeError("name", f"got {name!r}", "Give a name, such as 'n'.")
-    if not name.isidentifier():
-        raise InvalidArgumentError("name", f"got {name!r}", "Give a Python identifier, such as 'n'.")
+    check_identifier("name", name)
     check_positive("multiple_of", multiple_of)
     return Expression(((Symbol(name, Interval(least, most), multiple_of), 1),))
 

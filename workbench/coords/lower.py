@@ -21,6 +21,7 @@ import triton.language as tl
 
 from workbench.coords.descriptor import Descriptor
 from workbench.coords.expression import (
+    TAKEN,
     Atom,
     Element,
     Expression,
@@ -31,6 +32,7 @@ from workbench.coords.expression import (
     Remainder,
     Symbol,
     Table,
+    check_identifier,
     divisor_of,
     interval_of,
     parts_of,
@@ -98,8 +100,7 @@ def lower(descriptor: Descriptor, *, checked: tuple[bool, ...] | None = None, na
         raise InvalidArgumentError(
             "checked", f"got {len(given)}", f"Give one for each of {count} dimensions."
         )
-    if not isinstance(name, str) or not name.isidentifier():
-        raise InvalidArgumentError("name", f"got {name!r}", "Give a Python identifier.")
+    check_identifier("name", name)
     return _Writer(descriptor, tuple(given), name).written()
 
 
@@ -119,7 +120,7 @@ class _Writer:
     def written(self) -> Access:
         descriptor = self.descriptor
         symbols, tables = descriptor.symbols, descriptor.tables
-        self.taken |= {"tl", "triton", PARAMS, "offset", "valid", *descriptor.names}
+        self.taken |= {*TAKEN, *descriptor.names}
         given = [self._claimed(name) for name in (*(s.name for s in symbols), *(t.name for t in tables))]
         asked = descriptor.asked()
         for index in asked:

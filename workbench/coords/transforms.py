@@ -21,6 +21,7 @@ from workbench.coords.expression import (
     Expression,
     Number,
     Table,
+    check_identifier,
     element,
     interval_of,
 )
@@ -422,6 +423,7 @@ def offset(length: Number, offset: int) -> Offset:
 
 def indexing(table: Sequence[int], length: int, *, name: str = "table") -> Indexing:
     """lower = table[upper], a gather from a dimension of `length`; the table travels as a tensor."""
+    check_identifier("name", name)
     return Indexing(Table(name, _tuple("table", table)), length)
 
 
