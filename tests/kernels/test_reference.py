@@ -35,8 +35,23 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "baddbmm": (BATCH[:, :, :3], BATCH, BATCH.mT),
     "linear": (X, Y.t(), Y[0]),
     "grouped_mm": (X, numbers(2, 7, 4, seed=5)),
+    **{
+        f"conv{rank}d": (
+            numbers(2, 4, *(6,) * rank, seed=6),
+            numbers(6, 2, *(2,) * rank, seed=7),
+            Y[0, :1].expand(6),
+        )
+        for rank in (1, 2, 3)
+    },
+    "conv_transpose2d": (numbers(2, 4, 3, 5, seed=6), numbers(4, 3, 2, 3, seed=7), Y[1, :3]),
+    "pixel_shuffle": (numbers(2, 8, 3, 5, seed=6), 2),
+    "pixel_unshuffle": (numbers(2, 3, 4, 6, seed=6), 2),
 }
-OPTIONS: dict[str, dict[str, Any]] = {"grouped_mm": {"offs": torch.tensor([2, 4], dtype=torch.int32)}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "grouped_mm": {"offs": torch.tensor([2, 4], dtype=torch.int32)},
+    **{f"conv{rank}d": {"stride": 2, "padding": 1, "dilation": 2, "groups": 2} for rank in (1, 2, 3)},
+    "conv_transpose2d": {"stride": 2, "padding": 1},
+}
 
 
 def test_each_is_tried() -> None:

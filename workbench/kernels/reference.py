@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -203,3 +204,81 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) 
         else:
             output[:, part] = mat_a[group] @ mat_b[:, part]
     return output
+
+
+def conv1d(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
+) -> torch.Tensor:
+    """What :func:`convolve` says, with one spatial dimension."""
+    return convolve(input, weight, bias, **options)
+
+
+def conv2d(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
+) -> torch.Tensor:
+    """What :func:`convolve` says, with two spatial dimensions."""
+    return convolve(input, weight, bias, **options)
+
+
+def conv3d(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
+) -> torch.Tensor:
+    """What :func:`convolve` says, with three spatial dimensions."""
+    return convolve(input, weight, bias, **options)
+
+
+def convolve(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> torch.Tensor:
+    """For each output pixel, the products of a window of the input and the weight, summed."""
+    rank = input.dim() - 2
+    x = torch.nn.functional.pad(input, (padding,) * (2 * rank))
+    for dim, taps in enumerate(weight.shape[2:], 2):
+        x = x.unfold(dim, dilation * (taps - 1) + 1, stride)[..., ::dilation]
+    # (n, group, channel, out..., taps...) and (group, feature, channel, taps...)
+    windows, taps_of = x.unflatten(1, (groups, -1)), weight.unflatten(0, (groups, -1))
+    space, inner = "uvw"[:rank], "rst"[:rank]
+    result = torch.einsum(f"ngc{space}{inner},gkc{inner}->ngk{space}", windows, taps_of).flatten(1, 2)
+    return result if bias is None else result + bias.view(-1, *(1,) * rank)
+
+
+def conv_transpose2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+) -> torch.Tensor:
+    """Each input pixel times the weight, added to the output at `stride` times its place."""
+    n, _, high, wide = input.shape
+    _, features, taps, other_taps = weight.shape
+    size = (n, features, (high - 1) * stride + taps, (wide - 1) * stride + other_taps)
+    result = input.new_zeros(size)
+    for y in range(high):
+        for x in range(wide):
+            window = result[:, :, y * stride : y * stride + taps, x * stride : x * stride + other_taps]
+            window += torch.einsum("nc,ckrs->nkrs", input[:, :, y, x], weight)
+    result = result[:, :, padding : size[2] - padding, padding : size[3] - padding]
+    return result if bias is None else result + bias.view(-1, 1, 1)
+
+
+def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
+    """output[n, c, h r + i, w r + j] = input[n, (c r + i) r + j, h, w]."""
+    r = upscale_factor
+    n, channels, high, wide = input.shape
+    apart = input.reshape(n, channels // r**2, r, r, high, wide)
+    return apart.permute(0, 1, 4, 2, 5, 3).reshape(n, channels // r**2, high * r, wide * r)
+
+
+def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
+    """output[n, (c r + i) r + j, h, w] = input[n, c, h r + i, w r + j]."""
+    r = downscale_factor
+    n, channels, high, wide = input.shape
+    apart = input.reshape(n, channels, high // r, r, wide // r, r)
+    return apart.permute(0, 1, 3, 5, 2, 4).reshape(n, channels * r**2, high // r, wide // r)
