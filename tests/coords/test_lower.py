@@ -93,7 +93,7 @@ def test_lengths_and_strides_that_come_later(batch: int) -> None:
     padded = transform(image, [pass_through(n), pad(3, 1, 1), pass_through(c)], [(0,), (1,), (2,)],
                        [(0,), (1,), (2,)])  # fmt: skip
     matrix = transform(padded, [merge((n, 5)), pass_through(c)], [(0, 1), (2,)], [(0,), (1,)])
-    assert lower(matrix).symbols == ("pitch", "n", "c") or set(lower(matrix).symbols) == {"n", "c", "pitch"}
+    assert set(lower(matrix).symbols) == {"n", "c", "pitch"}
     check_every_index(matrix, n=batch, c=2, pitch=4)
 
 

@@ -102,16 +102,19 @@ def test_a_batch_is_a_stride() -> None:
         of_a_batch(checked)
 
 
-def test_another_number_of_rows_is_the_same_code() -> None:
+@pytest.mark.parametrize("kind", convolution.KINDS)
+def test_another_number_of_images_is_the_same_code(kind: str) -> None:
     """What a kernel is compiled by is alike for all numbers of images, those that tiles divide too."""
-    geometry = Geometry((8, 8), (8, 8), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 16, 32, 1)
+    geometry = Geometry((7, 7), (7, 7), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 16, 32, 1)
     metas = []
-    for images in (1, 2, 3, 8):
-        x = torch.zeros(images, 16, 8, 8).to(memory_format=torch.channels_last)
-        w = torch.zeros(32, 16, 3, 3).to(memory_format=torch.channels_last)
-        y = torch.zeros(images, 32, 8, 8).to(memory_format=torch.channels_last)
-        launch = convolution.forward(x, w, y, geometry=geometry, tile=(64, 32, 16))
-        metas.append(launch.steps[0].meta)
+    for images in (1, 2, 3, 16):
+        x, w, y = (
+            torch.zeros(shape).to(memory_format=torch.channels_last)
+            for shape in ((images, 16, 7, 7), (32, 16, 3, 3), (images, 32, 7, 7))
+        )
+        tensors = {"forward": (x, w, y), "backward_data": (y, w, x), "backward_weight": (y, x, w)}[kind]
+        launch = convolution.KINDS[kind](*tensors, geometry=geometry, tile=(64, 32, 16))
+        metas.append([step.meta for step in launch.steps])
     assert all(meta == metas[0] for meta in metas)
 
 

@@ -149,7 +149,9 @@ def launch(
     ending: tuple[Any, tuple[Any, ...]] = (
         (epilogue.keep, ()) if bias is None else (epilogue.add_scaled, extra)
     )
-    is_fixed = isinstance(a.descriptor.lengths[-2], int)
+    # A length that comes with the call is always checked and divided by nothing known, so that another one
+    # compiles nothing.
+    m_is_fixed, k_is_fixed = (isinstance(length, int) for length in a.descriptor.lengths[-2:])
     meta = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
         "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group), "SPLITS": splits,
@@ -157,13 +159,13 @@ def launch(
         "ACCUMULATOR": accumulator, "PRECISION": precision,
         "LOAD_A": of_a.place, "LOAD_B": of_b.place, "PLACE": target.place,
         "DESCRIPTORS": (of_a.is_described, of_b.is_described, False),
-        # A number of rows that comes with the call is checked always, so that another one compiles nothing.
         "CHECKS": (
-            not is_fixed or m % block_m != 0, n % block_n != 0,
-            not k or (k % block_k != 0 and not (of_a.is_described and of_b.is_described)),
+            not m_is_fixed or m % block_m != 0, n % block_n != 0,
+            not k or not k_is_fixed
+            or (k % block_k != 0 and not (of_a.is_described and of_b.is_described)),
         ),
         "DIVISORS": (
-            gemm.divisors((m if is_fixed else 1, n, k), itemsize, is_seen=False),
+            gemm.divisors((m if m_is_fixed else 1, n, k if k_is_fixed else 1), itemsize, is_seen=False),
             of_a.divisors, of_b.divisors, target.divisors,
         ),
         "WIDE": is_wide, "OVERLAP": False,
