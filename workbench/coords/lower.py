@@ -325,8 +325,12 @@ def jit_of_text(name: str, text: str, names: Mapping[str, Any] | None = None) ->
         text: one that begins with `@triton.jit`.
         names: what it reads from around it, beside `tl`.
     """
-    file = f"<descriptor {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    names = names or {}
+    around = [f"{name} {getattr(value, 'cache_key', value)}" for name, value in sorted(names.items())]
+    digest = hashlib.sha256("\n".join([text, *around]).encode()).hexdigest()[:16]
+    file = f"<descriptor {digest}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    namespace: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__, **(names or {})}
+    # Triton tells functions of one kernel apart by module and name alone (and types, and constants).
+    namespace: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": f"{__name__}.{digest}", **names}
     exec(compile(text, file, "exec"), namespace)
     return namespace[name]
