@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,20 @@ def test_loads_of_a_convolution_are_wide_and_multiplied_by_matrix_units() -> Non
     assert "wgmma" in step.stages["ptx"]
     (step,) = lens.compile(launch, "gfx942")
     assert step.widest("global load") == 128
+
+
+def test_both_operands_of_one_tile_shape_have_their_own_access() -> None:
+    """Triton tells functions of a kernel apart by module, name, types and constants: these differ in none."""
+    geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 64, 64, 1)
+    grad = torch.zeros(2, 64, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last)
+    w = torch.zeros(64, 64, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
+    launch = convolution.backward_data(
+        grad, w, torch.empty_like(grad), geometry=geometry, tile=(64, 64, 64), num_warps=4
+    )
+    (step,) = lens.compile(launch, "sm_90")
+    row_of_image, feature_of_weight = 14 * 64, 9 * 64
+    for factor in (row_of_image, feature_of_weight):
+        assert re.search(rf"arith.constant dense<-?{factor}>", step.stages["ttir"]), factor
 
 
 def test_affine() -> None:

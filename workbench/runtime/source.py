@@ -45,6 +45,7 @@ class KernelSource:
 
     Attributes:
         name: the function's name.
+        module: what it says of where it is from: Triton tells functions of one kernel apart by both.
         file: the file, or notebook cell, that it was written in.
         line: the line of `def` in it.
         text: the function from `def` on, unindented.
@@ -58,6 +59,7 @@ class KernelSource:
     """
 
     name: str
+    module: str
     file: str
     line: int
     text: str
@@ -113,6 +115,7 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
     reader = _Reader(name, text.attributes, (*callers, function))
     return KernelSource(
         name,
+        function.__module__,
         file,
         text.line,
         text.text,
@@ -269,7 +272,7 @@ def _unpack(pickled: bytes) -> Any:
     source: KernelSource = pickle.loads(pickled)
     if source.file_lines:
         linecache.cache[source.file] = (0, None, list(source.file_lines), source.file)
-    namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, "triton": triton}
+    namespace: dict[str, Any] = {"__name__": source.module, "tl": tl, "triton": triton}
     namespace |= {name: _unpack_value(value) for name, value in source.names}
     text = "\n" * (source.line - 1) + source.text
     # Not with the future imports of this module, but with those of the kernel's own.
