@@ -329,7 +329,7 @@ def finish(
         col += part.shape[1]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m"])
 def sum_of_splits_kernel(
     # pointers: of SPLITS products; of the output; the epilogue's own arguments
     parts_pointer, output_pointer, extra, alpha: "fp64", beta: "fp64",

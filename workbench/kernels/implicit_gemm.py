@@ -32,6 +32,9 @@ from workbench.launch import Launch, Step, Work
 
 TEMPLATES = ("simple", "persistent")
 
+# Elements of a row of splits are stored together where this divides the row.
+STORED_TOGETHER = 16
+
 
 class Side(NamedTuple):
     """An operand or the output as the kernel is given it.
@@ -134,24 +137,29 @@ def launch(
     block_m, block_n, block_k = chosen = gemm.checked_tile(chosen)
     itemsize = a.tensor.element_size()
     widths = gemm.powers_of_two(block_n)
-    splits = gemm.splits_with_work(splits, triton.cdiv(k, block_k))
+    # A length that comes with the call is always checked and divided by nothing known, so that another one
+    # compiles nothing; splits without a tile along K leave zeros.
+    m_is_fixed, k_is_fixed = (isinstance(length, int) for length in a.descriptor.lengths[-2:])
+    splits = gemm.splits_with_work(splits, triton.cdiv(k, block_k) if k_is_fixed else splits)
     accumulator, kept_as = ACCUMULATORS.get(a.tensor.dtype, (tl.float32, torch.float32))
-    parts = torch.empty((splits if splits > 1 else 0, batch, m, n), dtype=kept_as, device=a.tensor.device)
+    # Rows and columns of the parts are rounded up, so that they are stored whole, whatever m and n are.
+    held = (splits if splits > 1 else 0, batch, *(_rounded_up(size) for size in (m, n)))
+    parts = torch.empty(held, dtype=kept_as, device=a.tensor.device)
     can_describe = descriptors and batch == 1
     of_a = _side(a, [(block_m, block_k)] if can_describe else ())
     of_b = _side(b, [(block_k, width) for width in widths] if can_describe else ())
     of_output = _side(output, is_output=True)
     target = of_output
     if splits > 1:
-        target = Side((parts,), transfer.affine, (n, 1), m * n, gemm.divisors((n, 1), parts.element_size()))
+        place = parts.stride()[2:]
+        target = Side(
+            (parts,), transfer.affine, place, parts.stride(1), gemm.divisors(place, parts.element_size())
+        )
     is_wide = max(_reach(view) for view in (a, b, output)) + parts.numel() > MOST_OFFSETS_IN_32_BITS
     extra = () if bias is None else (bias, (0, 1), (batch,), (n,))
     ending: tuple[Any, tuple[Any, ...]] = (
         (epilogue.keep, ()) if bias is None else (epilogue.add_scaled, extra)
     )
-    # A length that comes with the call is always checked and divided by nothing known, so that another one
-    # compiles nothing.
-    m_is_fixed, k_is_fixed = (isinstance(length, int) for length in a.descriptor.lengths[-2:])
     meta = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
         "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group), "SPLITS": splits,
@@ -193,19 +201,22 @@ def launch(
         first = Step(gemm.gemm_kernel, (tiles,), (*sources, 0, *rest), meta)
     if splits == 1:
         return Launch((first,), (output.tensor,), work=work)
-    rows, cols = (
-        min(most, triton.next_power_of_2(size)) for most, size in zip(gemm.SUM_TILE, (m, n), strict=True)
-    )
+    rows, cols = gemm.SUM_TILE[0], min(gemm.SUM_TILE[1], triton.next_power_of_2(n))
     second = Step(
         gemm.sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch,),
         (
-            parts, *of_output.sources, ending[1], 1.0, 1.0, m, n, (batch,), (n, 1), of_output.strides,
-            (m * n,), (of_output.batch_stride,), parts.stride(0),
+            parts, *of_output.sources, ending[1], 1.0, 1.0, m, n, (batch,), target.strides,
+            of_output.strides, (target.batch_stride,), (of_output.batch_stride,), parts.stride(0),
         ),
         {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": splits, "EPILOGUE": ending[0],
          "PLACE": of_output.place, "WIDE": is_wide, "OVERLAP": False},
     )  # fmt: skip
     return Launch(gemm.overlapping(work, first, second), (output.tensor,), work=work, workspaces=(parts,))
+
+
+def _rounded_up(size: int) -> int:
+    """To a multiple of what Triton looks for in a stride."""
+    return triton.cdiv(size, STORED_TOGETHER) * STORED_TOGETHER
 
 
 def _each(sources: tuple[Any, ...], widths: tuple[int, ...]) -> tuple[Any, ...]:
