@@ -99,20 +99,15 @@ def test_a_kernel_that_does_not_compile_says_why() -> None:
     assert "fp8" in refused.problem
 
 
-@pytest.mark.parametrize(
-    ("dtype", "result_bytes", "providers"),
-    [
-        ("fp8_e4m3", 2, ["cuBLASLt"]),  # recorded in one run with the roofs
-        ("int8", 4, ["cuBLASLt", "workbench"]),  # there are no roofs of it
-    ],
-)
-def test_bytes_are_explored_as_they_are_recorded(dtype: str, result_bytes: int, providers: list[str]) -> None:
+@pytest.mark.parametrize(("dtype", "result_bytes"), [("fp8_e4m3", 2), ("int8", 4)])
+def test_bytes_are_explored_as_they_are_recorded(dtype: str, result_bytes: int) -> None:
     explored = explore.tile(replace(FIRST, block_k=128), dtype=dtype)
     assert explored.problem == ""
     assert explored.tile_intensity == 128
     assert explored.intensity == 2 * 4096 / (2 + result_bytes)
-    assert (explored.roofs is not None) == (dtype == "fp8_e4m3")
-    assert [point.provider for point in explored.points] == providers
+    assert explored.roofs is not None
+    # of a run that has both, whatever newer one has the vendor's alone
+    assert [point.provider for point in explored.points][1:] == ["workbench"]
     assert {(point.dtype, point.recorded) for point in explored.points} == {(dtype, True)}
     assert dtype in describe_tile_explorer(explored)
     tile_explorer_figure(explored)

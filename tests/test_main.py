@@ -203,3 +203,40 @@ def test_an_interrupted_command_ends_without_a_traceback(
     monkeypatch.setattr(suites, "record", interrupt)
     assert main(["record", "elementwise", "--interpreter"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_access_prints_the_triton_of_a_convolution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["access", "--stride", "2", "--contiguous"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("@triton.jit") == 3
+    assert "x_out * 2 + (x_tap - 1)" in text
+    assert main(["access", "--weight", "64", "64", "1", "1", "--padding", "0"]) == 0
+    assert "strides, and nothing else: 64, 1" in capsys.readouterr().out
+    assert main(["access", "--kind", "backward_data", "--stride", "2"]) == 0
+    assert capsys.readouterr().out.count("A of product") == 4
+
+
+def test_access_prints_a_descriptor_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from workbench.coords import packed, transform\n"
+        "from workbench.coords.transforms import merge\n"
+        "rows = transform(packed((4, 6)), [merge((4, 6))], [(0, 1)], [(0,)], names=('i',))\n"
+        "number = 3\n"
+    )
+    assert main(["access", "--file", f"{file}:rows"]) == 0
+    text = capsys.readouterr().out
+    assert "offset = i" in text
+    assert "valid = (i < 24)" in text
+    for name, words in (("number", "is a int"), ("row", "Did you mean 'rows'"), ("", "rows")):
+        assert main(["access", "--file", f"{file}:{name}"]) == 1
+        assert words in capsys.readouterr().err
+    assert main(["access", "--file", "nowhere.py:rows"]) == 1
+    assert "nowhere.py" in capsys.readouterr().err
+
+
+def test_access_refuses_what_is_no_convolution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["access", "--weight", "64", "32", "3", "3"]) == 1
+    assert "weight" in capsys.readouterr().err
+    assert main(["access", "--input", "2", "64", "0", "56"]) == 1
+    assert "--input" in capsys.readouterr().err

@@ -269,7 +269,7 @@ def test_all_is_every_case_once() -> None:
     assert {str(one) for one in everything} == {str(one) for suite in parts for one in suite.cases}
 
 
-@pytest.mark.parametrize("name", ["softmax", "normalization", "reduction", "all"])
+@pytest.mark.parametrize("name", ["gemm", "softmax", "normalization", "reduction", "all"])
 def test_recordings_have_points_of_ours_and_of_others(name: str) -> None:
     _, points = suites.live_or_recorded(name, recorded=True)
     assert {point.provider for point in points} > {"workbench", "torch"}
@@ -709,26 +709,22 @@ def shipped(monkeypatch: pytest.MonkeyPatch, folder: Path, *lines: recording.Lin
     monkeypatch.setattr(recording, "recordings_folder", lambda: folder)
 
 
-def test_recorded_is_the_newest_run_with_roofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = {
-        "op": "add",
-        "dtype": "fp32",
-        "provider": "torch",
-        "case": {"shape": [2**28]},
-        "median_ms": 0.8,
-    }
-    later, last = "2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00"
+VECTORS = {"op": "add", "dtype": "fp32", "provider": "torch", "case": {"shape": [2**28]}, "median_ms": 0.8}
+LATER, LAST = "2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00"
+
+
+def test_recorded_is_a_run_with_roofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped(
         monkeypatch,
         tmp_path,
         copy_line(),
         line(),
-        copy_line(run="b", when=later, median_ms=0.6),
-        line(run="b", when=later, median_ms=0.25),
-        line(run="b", when=later, **vectors),
-        line(run="c", when=last, **vectors),  # no roofs
-        copy_line(run="d", when=last, mode="interpreter"),
-        line(run="d", when=last, mode="interpreter"),
+        copy_line(run="b", when=LATER, median_ms=0.6),
+        line(run="b", when=LATER, median_ms=0.25),
+        line(run="b", when=LATER, **VECTORS),
+        line(run="c", when=LAST, **VECTORS),  # no roofs
+        copy_line(run="d", when=LAST, mode="interpreter"),
+        line(run="d", when=LAST, mode="interpreter"),
     )
     roofs, points = suites.live_or_recorded()
     assert (roofs.device, roofs.when, roofs.recorded) == ("NVIDIA H200", "2026-02-01", True)
@@ -740,6 +736,59 @@ def test_recorded_is_the_newest_run_with_roofs(tmp_path: Path, monkeypatch: pyte
         "clone",
         "matmul",
     }
+
+
+def of_runs(*runs: tuple[str, str, list[dict[str, Any]]]) -> list[recording.Line]:
+    """Runs by id and time, each with roofs, and with lines that differ from the example."""
+    return [
+        one
+        for run, when, lines in runs
+        for one in (
+            copy_line(run=run, when=when),
+            line(run=run, when=when),
+            *(line(run=run, when=when, **changes) for changes in lines),
+        )
+    ]
+
+
+def test_a_newer_run_of_fewer_operators_hides_none_of_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_sizes = [{**VECTORS, "case": {"shape": [2**n]}} for n in (12, 14, 16, 18)]
+    all_rows = [
+        {"op": op, "dtype": "fp16", "case": {"rows": 16384, "cols": 4096, "dim": -1}}
+        for op in ("layer_norm", "rms_norm")
+    ]
+    lines = of_runs(("all", LATER, [*all_rows, VECTORS]), ("few", LAST, other_sizes))
+    shipped(monkeypatch, tmp_path, *lines)
+    roofs, points = suites.live_or_recorded()
+    # of the newer run there are more problems, of the older one more operators
+    assert {point.op for point in points} == {"clone", "matmul", "add", "layer_norm", "rms_norm"}
+    assert {point.when for point in points} == {roofs.when} == {"2026-02-01"}
+    assert suites.live_or_recorded("normalization")[0].when == "2026-02-01"
+    assert suites.live_or_recorded("elementwise")[0].when == "2026-03-01"  # of its own, the newer has more
+
+
+def test_of_runs_of_as_many_operators_the_one_of_more_problems_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [{**VECTORS, "case": {"shape": [2**n]}} for n in (12, 14)]
+    rivals = [{**VECTORS, "provider": provider} for provider in ("torch", "workbench", "torch.compile")]
+    shipped(monkeypatch, tmp_path, *of_runs(("sizes", LATER, sizes), ("providers", LAST, rivals)))
+    for suite in ("elementwise", "all"):
+        roofs, points = suites.live_or_recorded(suite)
+        assert roofs.when == "2026-02-01"  # candidates are no problems
+        assert {point.label for point in points if point.op == "add"} == {"2^12", "2^14"}
+
+
+def test_of_runs_of_as_many_problems_the_newest_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest, older = ("a", LAST, [VECTORS]), ("b", LATER, [VECTORS])
+    for number, in_file in enumerate([(older, newest), (newest, older)]):
+        shipped(monkeypatch, tmp_path / str(number), *of_runs(*in_file))
+        roofs, points = suites.live_or_recorded()
+        assert {point.when for point in points} == {roofs.when} == {"2026-03-01"}
 
 
 def pretend_live(monkeypatch: pytest.MonkeyPatch) -> list[Case]:

@@ -16,8 +16,8 @@ A lesson is written as `lessons/source/NN_name.py` (jupytext, py:percent) and bu
    `{{recording device=nvidia-h200 op=add shape=[268435456] dtype=fp32 provider=workbench show=TB/s}}`
    becomes "4.12 TB/s". `show` is one of `SHOWN`; the other words name fields of a line or of its case
    (`problem=2^28` for short), and choose one line of the device's latest run that has any. With
-   `over=PROVIDER` instead of `show` it becomes a ratio within that run: the time of that provider divided by
-   the time of this one. Where a number with a unit of time or rate is no measurement (an example, an
+   `over=PROVIDER` instead of `show` it becomes a ratio within the latest run that has both: the time of that
+   provider divided by the time of this one. Where a number with a unit of time or rate is no measurement (an example, an
    estimate, a datasheet's), its paragraph says so, `<!-- unmeasured: why -->`, which the notebook leaves out.
 5. **Headings.** One `#` title, in the first cell; after that no level is skipped.
 6. **Code cells.** None is empty, ends with `;` (end a plot with `plt.show()`), has an `NBVAL_` comment, or
@@ -173,7 +173,7 @@ def recorded_number(query: str) -> str:
     """
     words = dict(word.partition("=")[::2] for word in shlex.split(query))
     unit, rival = words.pop("show", ""), words.pop("over", "")
-    line = recorded_line(words)
+    line = recorded_line(words, beside=rival)
     if rival:
         other = recorded_line({**words, "provider": rival, "run": line.run})
         return f"{recording.ratio([line, other], line.provider, rival):.2f}"
@@ -185,8 +185,13 @@ def recorded_number(query: str) -> str:
     return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
 
 
-def recorded_line(words: dict[str, str]) -> recording.Line:
-    """The one line in the latest run of the device in which fields and keys of the case have these values."""
+def recorded_line(words: dict[str, str], beside: str = "") -> recording.Line:
+    """The one line in the latest run of the device in which fields and keys of the case have these values.
+
+    Args:
+        words: the values, by name.
+        beside: another provider that the run has for the same problem; of any run where that is empty.
+    """
 
     def says(line: recording.Line, name: str, text: str) -> bool:
         value = line.case[name] if name in line.case else getattr(line, name, None)
@@ -194,9 +199,12 @@ def recorded_line(words: dict[str, str]) -> recording.Line:
 
     wanted = {name: text for name, text in words.items() if name != "device"}
     shipped = recording.shipped(words.get("device", ""))
-    lines = recording.latest_run(
-        line for line in shipped if all(says(line, *word) for word in wanted.items())
-    )
+    found = [line for line in shipped if all(says(line, *word) for word in wanted.items())]
+    if beside:
+        rivals = {**wanted, "provider": beside}
+        runs = {line.run for line in shipped if all(says(line, *word) for word in rivals.items())}
+        found = [line for line in found if line.run in runs]
+    lines = recording.latest_run(found)
     if len(lines) != 1:
         query = " ".join("=".join(word) for word in words.items())
         raise errors.InvalidArgumentError(

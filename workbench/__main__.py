@@ -1,4 +1,4 @@
-"""The command line: `python -m workbench doctor | lab | record | tune | roofline | progress`."""
+"""The command line: `python -m workbench doctor | lab | record | tune | roofline | access | progress`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import importlib.metadata
 import os
 import platform
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from workbench.errors import (
     NotMeasurableError,
     UnknownNameError,
     WorkbenchError,
+    check_positive,
 )
 
 # What candidates are compiled for where no GPU is: the device of the shipped recordings.
@@ -211,6 +213,69 @@ def roofline(options: argparse.Namespace) -> int:
     return 0
 
 
+def access(options: argparse.Namespace) -> int:
+    """Print the Triton that a descriptor becomes: a convolution's, or one of a file of yours."""
+    from workbench.coords import lower, vector_of
+    from workbench.coords.descriptor import Descriptor
+    from workbench.kernels.views import affine
+
+    if options.file is None:
+        described = _of_convolution(options)
+    else:
+        path, _, name = options.file.rpartition(":")
+        described = {name: _from_file(path, name)}
+    for name, found in described.items():
+        if not isinstance(found, Descriptor):
+            given = f"{name} is a {type(found).__name__}"
+            raise InvalidArgumentError("--file", given, "Name a descriptor: see lesson 08.")
+        print(f"# {name}: {', '.join(map(str, found.lengths))}")
+        for dim, along in enumerate(found.names):
+            print(f"# along {along}: {vector_of(found, dim)}")
+        if strides := affine(found):
+            print(f"# strides, and nothing else: {', '.join(map(str, strides.strides))}")
+        print(lower(found, checked=(False,) * len(found.names) if options.file is None else None).source)
+    return 0
+
+
+def _from_file(path: str, name: str) -> object:
+    """What a Python file calls so."""
+    try:
+        values = runpy.run_path(path)
+    except OSError as error:
+        raise InvalidArgumentError("--file", f"{path!r}: {error.strerror}", "Give FILE.py:NAME.") from None
+    if name not in values:
+        raise UnknownNameError("--file", name, [word for word in values if not word.startswith("_")])
+    return values[name]
+
+
+def _of_convolution(options: argparse.Namespace) -> dict[str, object]:
+    """The operands of a convolution's products, by name."""
+    import torch
+
+    from workbench.kernels import convolution
+    from workbench.kernels.views import of_a_batch
+    from workbench.ops.convolution import geometry_of
+
+    format = torch.contiguous_format if options.contiguous else torch.channels_last
+
+    def empty(*shape: int) -> torch.Tensor:
+        for length in shape:
+            check_positive("--input and --weight", length)
+        return torch.empty(shape, dtype=torch.float16, memory_format=format)
+
+    x, w = empty(*options.input), empty(*options.weight)
+    numbers = {name: getattr(options, name) for name in ("stride", "padding", "dilation", "groups")}
+    geometry = geometry_of(2, x, w, **numbers)
+    y = empty(x.shape[0], geometry.features, *geometry.outputs)
+    given = {"forward": (x, w, y), "backward_data": (y, w, x), "backward_weight": (y, x, w)}[options.kind]
+    products = convolution.KINDS[options.kind](*given, geometry=geometry)
+    return {
+        f"{name} of product {number}, [row, col]": of_a_batch(view.descriptor)[0]
+        for number, product in enumerate(products)
+        for name, view in (("A", product.a), ("B", product.b), ("output", product.output))
+    }
+
+
 def progress(options: argparse.Namespace) -> int:
     """Show the learner's progress, or forget it."""
     from workbench import teach
@@ -273,6 +338,21 @@ def _parser() -> argparse.ArgumentParser:
     source = roofline_parser.add_mutually_exclusive_group()
     source.add_argument("--live", action="store_true", help="measure here; an error without a GPU")
     source.add_argument("--recorded", action="store_true", help="draw recordings even where there is a GPU")
+
+    access_parser = add(
+        "access", access, "print the Triton that a descriptor becomes: a convolution's, or yours"
+    )
+    access_parser.add_argument("--file", help="FILE.py:NAME, a descriptor of your own")
+    access_parser.add_argument(
+        "--kind", choices=("forward", "backward_data", "backward_weight"), default="forward"
+    )
+    for name, sizes in (("input", (2, 64, 56, 56)), ("weight", (64, 64, 3, 3))):
+        access_parser.add_argument(
+            f"--{name}", type=int, nargs=4, default=sizes, help=f"shape (default: {sizes})"
+        )
+    for name, number in (("stride", 1), ("padding", 1), ("dilation", 1), ("groups", 1)):
+        access_parser.add_argument(f"--{name}", type=int, default=number, help=f"(default: {number})")
+    access_parser.add_argument("--contiguous", action="store_true", help="NCHW instead of channels_last")
 
     progress_parser = add("progress", progress, "the exercises solved so far")
     progress_parser.add_argument("--reset", action="store_true", help="forget them")

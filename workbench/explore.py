@@ -360,21 +360,20 @@ def _wave(rows: int, cols: int, programs: int, group: int) -> dict[str, int]:
 def _recorded_runs(
     product: str, dtype: str, case: tuple[tuple[str, Any], ...]
 ) -> tuple[list[Line], list[Line]]:
-    """The last recorded run on a product that has roofs, if possible of those that have the case; or none.
+    """The last recorded run on a product that has roofs: of those that have most of the case; or none.
 
-    And the last one of all that have the case: of some dtypes no run has the one and the other.
+    And the last one of all that have most of it: of some dtypes no run has the one and the other.
     """
     runs: dict[str, list[Line]] = {}
     for line in sorted(recording.load_all(), key=lambda line: line.time):
         if product in line.device:
             runs.setdefault(line.run, []).append(line)
-    with_roofs = [run for run in runs.values() if ceilings.has_roofs(run)]
 
-    def has_case(run: list[Line]) -> bool:
-        return bool(_best(run, dtype, dict(case)))
+    def rank(run: list[Line]) -> tuple[int, datetime]:
+        return len(_best(run, dtype, dict(case))), run[-1].time
 
-    roofed = max(with_roofs, key=lambda run: (has_case(run), run[-1].time), default=[])
-    return roofed, max(filter(has_case, runs.values()), key=lambda run: run[-1].time, default=[])
+    roofed = max(filter(ceilings.has_roofs, runs.values()), key=rank, default=[])
+    return roofed, max(runs.values(), key=rank, default=[])
 
 
 def _best(run: Sequence[Line], dtype: str, case: Mapping[str, Any]) -> tuple[Point, ...]:

@@ -351,7 +351,7 @@ for length in (1024, 1000):
 # what was recorded on one that has it.
 
 # %%
-roofs, points = suites.live_or_recorded()
+roofs, points = suites.live_or_recorded("elementwise")
 adds = [
     point
     for point in points

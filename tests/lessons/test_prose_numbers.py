@@ -96,6 +96,16 @@ def test_placeholder_that_cannot_be_filled(query: str, error: type[Exception], s
         fill(f"{{{{recording {query}}}}}")
 
 
+def test_ratio_is_of_the_latest_run_that_has_both(recordings: Path) -> None:
+    newer = dataclasses.replace(
+        LINE, run="third", when="2026-03-03T12:00:00+00:00", median_ms=0.4, p20_ms=0.4
+    )
+    recording.append(recordings / "gpu-one.jsonl", [newer])
+    query = "recording device=gpu-one op=add provider=workbench"
+    assert fill(f"{{{{{query} show=ms}}}}") == "0.4 ms"
+    assert fill(f'{{{{{query} over="torch eager"}}}}') == "1.20"
+
+
 def test_what_is_not_known_is_not_shown(recordings: Path) -> None:
     recording.append(
         recordings / "gpu-one.jsonl", [dataclasses.replace(LINE, op="sort", flops=None, bytes=None)]
