@@ -43,6 +43,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "problems": ROOMS - {"viz", "teach", "lens"},
     "suites": ROOMS | {"problems", "tune"},
     "look": ROOMS,
+    "address": ROOMS,
     "explore": ROOMS | {"problems"},
     "__main__": ROOMS | {"tune", "suites", "look"},
 }

@@ -29,6 +29,7 @@ from workbench.errors import (
     UnknownNameError,
 )
 from workbench.kernels import elementwise, ladder
+from workbench.launch import Work
 from workbench.problems import OPERATORS
 from workbench.suites import Case, Suite
 
@@ -94,7 +95,7 @@ SUM = Suite(
 def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
-        "convolution", "tuned", "all",
+        "convolution", "rearrangement", "tuned", "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -120,6 +121,12 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
         "permute_copy fp16 8192 x 8192, dims [1, 0]",
         "permute_copy fp32 8192 x 8192, dims [1, 0]",
         "permute_copy fp16 32 x 64 x 56 x 56, dims [0, 2, 3, 1]",
+    }
+    assert names("rearrangement") >= {
+        "flip fp16 8192 x 8192, dims [1] in a CUDA graph",
+        "roll fp32 8192 x 8192, dims [0], shift 1001 in a CUDA graph",
+        "unfold fp16 8 x 64 x 56 x 56, pad 1, window 3 in a CUDA graph",
+        "pixel_shuffle fp32 8 x 256 x 64 x 64, factor 2 in a CUDA graph",
     }
     assert all(suite.about for suite in suites.SUITES.values())
 
@@ -657,6 +664,48 @@ def test_row_operators_pass_the_check_and_one_wrong_element_fails_it(op: str, dt
                     suites.check(problem, inputs, (*parts[:i], wrong, *parts[i + 1 :]), "mine")
         with pytest.raises(KernelError, match="results" if len(parts) > 1 else "shape"):
             suites.check(problem, inputs, parts[0][:, :1] if len(parts) == 1 else parts[:1], "mine")
+
+
+@pytest.mark.parametrize(
+    ("op", "problem", "elements"),
+    [
+        ("flip", {"shape": [6, 8], "dims": [0]}, 48),
+        ("roll", {"shape": [6, 8], "dims": [0, 1], "shift": 3}, 48),
+        ("pad", {"shape": [6, 8], "pad": 1}, 80),
+        ("pad", {"shape": [6], "pad": 2}, 10),
+        ("pixel_shuffle", {"shape": [1, 4, 3, 3], "factor": 2}, 36),
+        ("unfold", {"shape": [1, 2, 4, 4], "window": 3, "pad": 1}, 288),
+    ],
+)
+def test_moved_elements_pass_the_check_and_one_wrong_fails_it(
+    op: str, problem: dict[str, Any], elements: int
+) -> None:
+    one, operator = case(op, "fp16", **problem), OPERATORS[op]
+    inputs, options = operator.inputs("fp16", one.case), operator.options(one.case)
+    assert operator.work("fp16", one.case) == Work(0, 2 * (inputs[0].numel() + elements))
+    for result in (
+        baseline.get("torch").build(op, *inputs, **options)(),
+        getattr(ops, op)(*inputs, **options),
+    ):
+        suites.check(one, inputs, result, "mine")
+        result.view(-1)[7] += 0.01
+        with pytest.raises(KernelError, match="mine gives a wrong result"):
+            suites.check(one, inputs, result, "mine")
+
+
+@pytest.mark.parametrize(
+    ("op", "problem", "words"),
+    [
+        ("flip", {"shape": [6, 8], "dims": [2]}, "Give dimensions of the shape once"),
+        ("flip", {"shape": [6, 8], "dims": [0, 0]}, "Give dimensions of the shape once"),
+        ("roll", {"shape": [6, 8], "dims": [0]}, "The keys of roll are dims, shape, shift"),
+        ("unfold", {"shape": [6, 8], "window": 3, "pad": 0}, "torch says"),
+        ("pixel_shuffle", {"shape": [1, 3, 8, 8], "factor": 2}, "torch says"),
+    ],
+)
+def test_elements_that_cannot_be_moved_so(op: str, problem: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        suites.plan(Suite("mine", "", (case(op, **problem),)))
 
 
 def test_a_wrong_index_fails_the_check() -> None:

@@ -17,8 +17,9 @@ A lesson is written as `lessons/source/NN_name.py` (jupytext, py:percent) and bu
    becomes "4.12 TB/s". `show` is one of `SHOWN`; the other words name fields of a line or of its case
    (`problem=2^28` for short), and choose one line of the device's latest run that has any. With
    `over=PROVIDER` instead of `show` it becomes a ratio within the latest run that has both: the time of that
-   provider divided by the time of this one. Where a number with a unit of time or rate is no measurement (an example, an
-   estimate, a datasheet's), its paragraph says so, `<!-- unmeasured: why -->`, which the notebook leaves out.
+   provider divided by the time of this one. Where a number with a unit of time or rate is no measurement (an
+   example, an estimate, a datasheet's), its paragraph says so, `<!-- unmeasured: why -->`, which the
+   notebook leaves out.
 5. **Headings.** One `#` title, in the first cell; after that no level is skipped.
 6. **Code cells.** None is empty, ends with `;` (end a plot with `plt.show()`), has an `NBVAL_` comment, or
    writes to stderr.

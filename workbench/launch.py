@@ -195,6 +195,20 @@ class Step:
         except Exception as error:
             raise kernel_error(self.kernel, error) from None
 
+    def compile(self) -> None:
+        """Compile the kernel, so that a run need not; nothing where it is interpreted.
+
+        Raises:
+            KernelError: it failed to compile.
+        """
+        if device.is_interpreter():
+            return
+        try:
+            with _device_of(self.tensors()):
+                self.kernel.warmup(*self.args, grid=self.grid, **self.meta)
+        except Exception as error:
+            raise kernel_error(self.kernel, error) from None
+
     def _meta_in_order(self) -> dict[str, Any]:
         """The keyword arguments, parameters first and in the kernel's order: that in which `memory` is."""
         parameters = [name for name in compat.signature(self.kernel).parameters if name in self.meta]

@@ -14,6 +14,7 @@ from torch.nn import grad as gradients
 
 from workbench import ops
 from workbench.bench import baseline, data, recording
+from workbench.errors import InvalidArgumentError
 from workbench.kernels import gemm, normalization, softmax
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Work
@@ -58,6 +59,7 @@ class Operator:
         optional: keys that a problem may have besides.
         dims: the dimensions that are reduced, in those that reduce one.
         is_index: whether its result is whole numbers whatever it is given.
+        is_permutation: whether `dims` of a problem names each dimension; else some.
         whole: whether int8 is measured too.
         ours: what calls `ops` with inputs and options; None for `ops.<op>` itself.
     """
@@ -72,6 +74,7 @@ class Operator:
     optional: frozenset[str] = frozenset()
     dims: tuple[int, ...] = (-1, 1)
     is_index: bool = False
+    is_permutation: bool = True
     whole: bool = False
     ours: Callable[..., Callable[[], Any]] | None = None
 
@@ -271,6 +274,41 @@ def _whole_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return output
 
 
+def _rearrangement(
+    keys: Sequence[str],
+    function: Callable[..., torch.Tensor],
+    options: Callable[[Mapping[str, Any]], dict[str, Any]],
+) -> Operator:
+    """An operator that only moves elements, so that its result must be that of torch's function."""
+
+    def result_of(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> torch.Tensor:
+        return function(given[0], **options(case))
+
+    def work(dtype: str, case: Mapping[str, Any]) -> Work:
+        given = torch.empty(case["shape"], device="meta")
+        try:
+            elements = given.numel() + result_of([given], case).numel()
+        except (RuntimeError, IndexError, ValueError) as error:
+            words = f"torch says: {str(error).splitlines()[0]}"
+            raise InvalidArgumentError("case", f"got {dict(case)}", words) from None
+        return Work(flops=0, bytes=elements * itemsize_of(dtype))
+
+    def references(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+        whole = result_of(given, case)
+        return (Reference(lambda rows: whole[rows].double(), 0),)
+
+    return Operator(
+        keys=frozenset({"shape", *keys}),
+        arity=1,
+        inputs=lambda dtype, case: (data.normal(case["shape"], dtype),),
+        options=options,
+        work=work,
+        references=references,
+        blocks=all_rows,
+        is_permutation=False,
+    )
+
+
 CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
 
@@ -395,6 +433,23 @@ OPERATORS: Mapping[str, Operator] = {
             Reference(lambda rows: inputs[0].permute(case["dims"])[rows].double(), 0),
         ),
         blocks=all_rows,
+    ),
+    "flip": _rearrangement(["dims"], torch.flip, lambda case: {"dims": tuple(case["dims"])}),
+    "roll": _rearrangement(
+        ["dims", "shift"],
+        torch.roll,
+        lambda case: {"shifts": (case["shift"],) * len(case["dims"]), "dims": tuple(case["dims"])},
+    ),
+    "pad": _rearrangement(
+        ["pad"], functional.pad, lambda case: {"pad": (case["pad"],) * 2 * min(len(case["shape"]), 2)}
+    ),
+    "pixel_shuffle": _rearrangement(
+        ["factor"], functional.pixel_shuffle, lambda case: {"upscale_factor": case["factor"]}
+    ),
+    "unfold": _rearrangement(
+        ["window", "pad"],
+        functional.unfold,
+        lambda case: {"kernel_size": case["window"], "padding": case["pad"]},
     ),
     **{name: _row_operator(name) for name in ("sum", "amax", "argmax", "softmax", "layer_norm", "rms_norm")},
     **{

@@ -477,10 +477,18 @@ def _check_problem(case: Case) -> None:
     if problem.get("dim", -1) not in operator.dims:
         dims = " or ".join(map(str, operator.dims))
         raise InvalidArgumentError("dim", f"got {problem['dim']}", f"Suites measure {case.op} with {dims}.")
-    if sorted(problem.get("dims", [])) != list(range(len(problem["shape"]) if "dims" in problem else 0)):
-        raise InvalidArgumentError("dims", f"got {problem['dims']}", "Give each dimension of the shape once.")
+    if not _are_dims(problem, operator):
+        which = "each dimension" if operator.is_permutation else "dimensions"
+        raise InvalidArgumentError("dims", f"got {problem['dims']}", f"Give {which} of the shape once.")
     if not math.prod(problem.get("shape", [1])) or problem.get("shape") == []:
         raise InvalidArgumentError("shape", f"got {problem['shape']}", "Give lengths of 1 or more.")
+
+
+def _are_dims(problem: Mapping[str, Any], operator: Operator) -> bool:
+    """Whether the dimensions that a problem names are those of its shape, each once."""
+    dims = sorted(problem.get("dims", []))
+    every = list(range(len(problem["shape"]) if "dims" in problem else 0))
+    return dims == every if operator.is_permutation else dims == sorted({*dims} & {*every})
 
 
 def _wrong(case: Case, provider: str, how: str) -> KernelError:
@@ -1057,8 +1065,33 @@ _TRANSFER = Suite(
     ),
     with_roofs=True,
 )
+
+
+def _rearranged(op: str, shape: Sequence[int], dtype: str, **case: Any) -> Case:
+    """Elements moved, in a CUDA graph: some take less time than their launch."""
+    return Case(op, dtype, {"shape": list(shape), **case}, (WORKBENCH, "torch", COMPILER), "cuda_graph")
+
+
+_REARRANGEMENT = Suite(
+    "rearrangement",
+    "ops.flip, ops.roll, ops.pad, ops.unfold and ops.pixel_shuffle against torch and its compiler",
+    tuple(
+        case
+        for dtype in ("fp16", "fp32")
+        for case in (
+            *(_rearranged("flip", (8192, 8192), dtype, dims=[dim]) for dim in (1, 0)),
+            *(_rearranged("roll", (8192, 8192), dtype, dims=[dim], shift=1001) for dim in (1, 0)),
+            _rearranged("pad", (8192, 8192), dtype, pad=1),
+            _rearranged("pad", (32, 64, 112, 112), dtype, pad=1),
+            _rearranged("unfold", (8, 64, 56, 56), dtype, window=3, pad=1),
+            _rearranged("pixel_shuffle", (8, 256, 64, 64), dtype, factor=2),
+        )
+    ),
+    with_roofs=True,
+)
 _PARTS = (
-    _ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _GEMM, _CONVOLUTION, _CEILINGS, _MATMUL,
+    _ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _REARRANGEMENT, _GEMM, _CONVOLUTION,
+    _CEILINGS, _MATMUL,
 )  # fmt: skip
 _ALL = Suite(
     "all",

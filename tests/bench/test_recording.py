@@ -420,6 +420,8 @@ def test_rates_of_a_line() -> None:
         ({"shape": [64, 32]}, "64 x 32"),
         ({"shape": []}, "one element"),
         ({"shape": [4096], "alpha": 2}, "2^12, alpha 2"),
+        ({"shape": [64, 32], "dims": [1], "shift": -3}, "64 x 32, dims [1], shift -3"),
+        ({"shape": [1, 2, 8, 8], "pad": 1, "window": 3}, "1 x 2 x 8 x 8, pad 1, window 3"),
         (
             {"b": 1, "h": 16, "h_kv": 16, "n_q": 64, "n_k": 64, "d": 32, "causal": True},
             "b 1, h 16, h_kv 16, n_q 64, n_k 64, d 32, causal True",
@@ -437,6 +439,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "shape": st.lists(st.integers(0, 8), max_size=3),
     "alpha": _WHOLE | st.floats(allow_nan=False, allow_infinity=False),
     "dims": st.lists(_WHOLE, max_size=3),
+    "shift": _WHOLE,
     **dict.fromkeys(
         ("dim", "stride", "pad", "dilation", "window"), _WHOLE | st.lists(_WHOLE, min_size=1, max_size=2)
     ),

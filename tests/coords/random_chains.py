@@ -90,6 +90,8 @@ def of_one_dimension(length: int, affine: bool) -> list[st.SearchStrategy[Transf
         *options,
         st.integers(1, 8).map(lambda upper: each.modulo(length, upper)),
         table.map(lambda values: each.indexing(values, length)),
+        st.builds(each.reflect, st.just(length), st.integers(0, length - 1), st.integers(0, length - 1)),
+        st.builds(each.clamp, st.just(length), st.integers(0, 3), st.integers(0, 3)),
     ]
 
 
@@ -140,6 +142,11 @@ def lower_by_the_table(one: Any, upper: Sequence[int]) -> tuple[list[int], bool]
             lower = [upper[0], upper[1] ^ (upper[0] % one.lengths[1])]
         case "offset":
             lower = [upper[0] + one.offset]
+        case "reflect":
+            there_and_back = [*range(one.length), *range(one.length - 2, 0, -1)]
+            lower = [there_and_back[(upper[0] - one.left) % len(there_and_back)]]
+        case "clamp":
+            lower = [sorted((0, upper[0] - one.left, one.length - 1))[1]]
         case "indexing":
             values = one.table.values  # beyond, in padding, there is none
             lower = [values[upper[0]] if 0 <= upper[0] < len(values) else 0]

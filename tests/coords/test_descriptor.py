@@ -26,6 +26,7 @@ from workbench.coords import (
     transforms,
 )
 from workbench.coords.transforms import (
+    clamp,
     embed,
     freeze,
     indexing,
@@ -36,6 +37,7 @@ from workbench.coords.transforms import (
     offset,
     pad,
     pass_through,
+    reflect,
     replicate,
     right_pad,
     unmerge,
@@ -187,6 +189,9 @@ def test_every_transform_on_one_index() -> None:
     assert [on(right_pad(8, 2)).valid((i,)) for i in range(10)] == [True] * 8 + [False] * 2
     assert on(modulo(8, 20)).offset((19,)) == 3
     assert on(unmerge((2, 4))).offset((1, 3)) == 7
+    assert [on(reflect(8, 3, 2)).offset((i,)) for i in range(13)] == [3, 2, 1, *range(8), 6, 5]
+    assert [on(clamp(8, 3, 2)).offset((i,)) for i in range(13)] == [0, 0, 0, *range(8), 7, 7]
+    assert on(reflect(8, 3, 2)).reach == on(clamp(8, 3, 2)).reach == on(pass_through(8)).reach
     assert on(freeze(5)).offset(()) == 5
     assert on(transforms.slice(8, 2, 5)).lengths == (3,)
     assert on(transforms.slice(8, 2, 5)).offset((1,)) == 3
@@ -279,6 +284,9 @@ IMAGE = packed((4, 6), names=("y", "x"))
         (lambda: transforms.slice(4, 0, 5), "begin, end: got 0 and 5"),
         (lambda: merge(()), "lengths: got none"),
         (lambda: modulo(0, 4), "modulus: got 0"),
+        (lambda: reflect(4, 1, 4), "right: got 4. Give less than the length, 4"),
+        (lambda: reflect(4, -1, 0), "left: got -1"),
+        (lambda: clamp(0, 1, 0), "length: got 0"),
         (lambda: xor((4, 3)), r"lengths\[1\]: got 3"),
         (lambda: xor((4,)), "lengths"),
         (lambda: indexing((4,), 4), r"table\[0\]: got 4"),

@@ -12,6 +12,7 @@ from workbench.coords.expression import (
     Expression,
     Number,
     Table,
+    clamped,
     divisor_of,
     element,
     evaluate,
@@ -33,7 +34,9 @@ def leaves(name: str) -> Number:
 def numbers(draw: st.DrawFn, depth: int = 4) -> tuple[Number, Callable[[dict[str, int]], int]]:
     """A number, and the same by Python's own arithmetic."""
     kind = draw(
-        st.sampled_from(["x", "y", "constant"] if depth == 0 else ["+", "-", "*", "//", "%", "^", "x"])
+        st.sampled_from(
+            ["x", "y", "constant"] if depth == 0 else ["+", "-", "*", "//", "%", "^", "abs", "clamp", "x"]
+        )
     )
     if kind in MOST:
         return leaves(kind), lambda values: values[kind]
@@ -46,6 +49,11 @@ def numbers(draw: st.DrawFn, depth: int = 4) -> tuple[Number, Callable[[dict[str
         if kind == "//":
             return left // by, lambda values: of_left(values) // by
         return left % by, lambda values: of_left(values) % by
+    if kind == "abs":
+        return abs(left), lambda values: abs(of_left(values))
+    if kind == "clamp":
+        most = draw(st.integers(0, 12))
+        return clamped(left, most), lambda values: min(max(of_left(values), 0), most)
     right, of_right = draw(numbers(depth=depth - 1))
     if kind == "+":
         return left + right, lambda values: of_left(values) + of_right(values)
@@ -94,6 +102,10 @@ M, K = symbol("m", most=32 * 56 * 56 - 1), symbol("k")
         (M * K, K * M),
         ((M + 1) * (K + 2), M * K + 2 * M + K + 2),
         (element(Table("t", (4, 7)), 1), 7),
+        (abs(M - 2**20), 2**20 - M),
+        (abs(K), K),
+        (clamped(M % 8, 7), M % 8),
+        (clamped(-4, 7), 0),
     ],
 )
 def test_simplified(number: Number, simple: Number) -> None:

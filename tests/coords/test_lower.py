@@ -14,6 +14,7 @@ from tests.coords.random_chains import descriptors, offset_by_the_table
 from workbench import Launch, lens
 from workbench.coords import Descriptor, lower, naive, packed, symbol, transform
 from workbench.coords.transforms import (
+    clamp,
     embed,
     freeze,
     indexing,
@@ -23,6 +24,7 @@ from workbench.coords.transforms import (
     offset,
     pad,
     pass_through,
+    reflect,
 )
 from workbench.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -114,6 +116,15 @@ def test_what_is_divided_is_made_positive() -> None:
     matrix = transform(shifted, [pass_through(6), insert(1)], [(0,), ()], [(0,), (1,)], names=("row", "col"))
     assert "(row + 1) % 4" in lower(matrix).source
     check_every_index(matrix)
+
+
+def test_mirrored_and_repeated_edges() -> None:
+    image = transform(packed((5, 6)), [reflect(5, 2, 4), clamp(6, 3, 1)], [(0,), (1,)], [(0,), (1,)])
+    text = lower(image, checked=(False, False)).source
+    assert "tl.abs(d0 - 2)" in text
+    assert "tl.minimum(tl.maximum(d1 - 3, 0), 5)" in text
+    assert "valid = True" in text
+    check_every_index(image)
 
 
 def test_a_gather_reads_its_table() -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from tests.ops import test_convolution as on_cpu
 from workbench import ops
-from workbench.kernels import gemm
+from workbench.kernels import gemm, view_transfer
 
 pytestmark = pytest.mark.gpu
 
@@ -27,6 +27,8 @@ LAYERS = [
     (4, 256, 28, 256, 3, 1, 1, 32),
     (4, 128, 28, 128, 3, 1, 2, 1),
     (3, 65, 31, 37, 3, 1, 1, 1),
+    (4, 64, 28, 64, 3, 1, 1, 64),
+    (4, 96, 14, 192, 3, 2, 1, 12),
 ]
 
 
@@ -36,6 +38,7 @@ def close_as_torchs(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tenso
     assert (ours - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("op", on_cpu.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
@@ -90,25 +93,28 @@ def test_tf32_by_torchs_own_switch() -> None:
     assert errors[1] < errors[0] / 20
 
 
-def test_another_batch_compiles_nothing() -> None:
-    """Of 49 pixels each: batches whose rows 16 divides, and others."""
-    w = torch.randn(64, 32, 3, 3, device=DEVICE, dtype=torch.float16).to(memory_format=torch.channels_last)
+@pytest.mark.parametrize("groups", [1, 4])
+def test_another_batch_compiles_nothing(groups: int) -> None:
+    """Of 49 pixels each: batches whose rows 16 divides, and others; few images and many; all gradients."""
+    w = torch.randn(64, 32 // groups, 3, 3, device=DEVICE, dtype=torch.float16)
+    w = w.to(memory_format=torch.channels_last).requires_grad_()
 
     def run(images: int) -> None:
         x = torch.randn(images, 32, 7, 7, device=DEVICE, dtype=torch.float16)
-        ops.conv2d(x.to(memory_format=torch.channels_last), w, padding=1)
+        x = x.to(memory_format=torch.channels_last).requires_grad_()
+        ops.conv2d(x, w, padding=1, groups=groups).sum().backward()
 
     def compiled() -> int:
-        return sum(
-            len(cache[0])
-            for kernel in (gemm.gemm_kernel, gemm.gemm_persistent_kernel)
-            for cache in kernel.device_caches.values()
-        )
+        kernels = (
+            gemm.gemm_kernel, gemm.gemm_persistent_kernel, gemm.sum_of_splits_kernel,
+            view_transfer.view_kernel,
+        )  # fmt: skip
+        return sum(len(cache[0]) for kernel in kernels for cache in kernel.device_caches.values())
 
     run(32)
     before = compiled()
     assert before
-    for images in (31, 30, 17, 24):
+    for images in (31, 30, 17, 24, 1, 2, 3, 64):
         run(images)
     assert compiled() == before
 

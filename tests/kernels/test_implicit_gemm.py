@@ -17,6 +17,7 @@ from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import convolution, gemm, implicit_gemm
 from workbench.kernels.convolution import Geometry, phases_of
+from workbench.kernels.instances import convolution as instances
 from workbench.kernels.views import View, affine, of_a_batch
 
 SIZES = (35, 50, 41)
@@ -114,7 +115,7 @@ def test_another_number_of_images_is_the_same_code(kind: str) -> None:
             for shape in ((images, 16, 7, 7), (32, 16, 3, 3), (images, 32, 7, 7))
         )
         tensors = {"forward": (x, w, y), "backward_data": (y, w, x), "backward_weight": (y, x, w)}[kind]
-        launch = convolution.KINDS[kind](*tensors, geometry=geometry, tile=(64, 32, 16))
+        launch = convolution.launch(kind, *tensors, geometry=geometry, tile=(64, 32, 16))
         metas.append([step.meta for step in launch.steps])
     assert all(meta == metas[0] for meta in metas)
 
@@ -167,7 +168,7 @@ def test_a_convolution_that_is_a_matrix_is_loaded_as_one() -> None:
     x = torch.zeros(2, 64, 7, 7, dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.zeros(32, 64, 1, 1, dtype=torch.float16)
     y = torch.zeros(2, 32, 7, 7, dtype=torch.float16).to(memory_format=torch.channels_last)
-    launch = convolution.forward(x, w, y, geometry=geometry, tile=(64, 32, 64), descriptors=True)
+    launch = convolution.launch("forward", x, w, y, geometry=geometry, tile=(64, 32, 64), descriptors=True)
     meta = launch.steps[0].meta
     assert meta["DESCRIPTORS"] == (True, True, False)
     (step,) = lens.compile(launch, "sm_90")
@@ -178,7 +179,9 @@ def test_loads_of_a_convolution_are_wide_and_multiplied_by_matrix_units() -> Non
     geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 64, 64, 1)
     x, y = (torch.zeros(2, 64, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last),) * 2
     w = torch.zeros(64, 64, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
-    launch = convolution.forward(x, w, y.clone(), geometry=geometry, tile=(128, 64, 64), num_warps=4)
+    launch = convolution.launch(
+        "forward", x, w, y.clone(), geometry=geometry, tile=(128, 64, 64), num_warps=4
+    )
     (step,) = lens.compile(launch, "sm_90")
     assert step.widest("asynchronous copy") == 128
     assert "wgmma" in step.stages["ptx"]
@@ -191,13 +194,70 @@ def test_both_operands_of_one_tile_shape_have_their_own_access() -> None:
     geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 64, 64, 1)
     grad = torch.zeros(2, 64, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.zeros(64, 64, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
-    launch = convolution.backward_data(
-        grad, w, torch.empty_like(grad), geometry=geometry, tile=(64, 64, 64), num_warps=4
+    launch = convolution.launch(
+        "backward_data", grad, w, torch.empty_like(grad), geometry=geometry, tile=(64, 64, 64), num_warps=4
     )
     (step,) = lens.compile(launch, "sm_90")
     row_of_image, feature_of_weight = 14 * 64, 9 * 64
     for factor in (row_of_image, feature_of_weight):
         assert re.search(rf"arith.constant dense<-?{factor}>", step.stages["ttir"]), factor
+
+
+def test_phases_that_meet_no_tap_compile() -> None:
+    """Of a 1 x 1 convolution with stride 2, three pixels of four: K is 0, and offsets depend on no column."""
+    geometry = Geometry((8, 8), (4, 4), (1, 1), (2, 2), ((0, 0), (0, 0)), (1, 1), 64, 64, 1)
+    x = torch.zeros(2, 64, 8, 8, dtype=torch.float16).to(memory_format=torch.channels_last)
+    y = torch.zeros(2, 64, 4, 4, dtype=torch.float16).to(memory_format=torch.channels_last)
+    w = torch.zeros(64, 64, 1, 1, dtype=torch.float16)
+    launch = convolution.launch("backward_data", y, w, x, geometry=geometry, tile=(64, 32, 64))
+    assert len(lens.compile(launch, "sm_90")) == 4
+
+
+def test_images_that_lie_badly_are_copied() -> None:
+    def copied(*shape: int, groups: int = 1, last: bool = True, gathered: bool = True) -> int:
+        """Channels of a group in the copy; 0 where there is none."""
+        x = torch.zeros(shape, dtype=torch.float16)
+        x = x.to(memory_format=torch.channels_last) if last else x
+        image = convolution.image_of(x, groups, is_gathered=gathered)
+        assert (image.launch is None) == (image.tensor is x)
+        return 0 if image.launch is None else image.channels
+
+    assert copied(2, 64, 8, 8) == 0
+    assert copied(2, 3, 8, 8) == 4
+    assert copied(2, 65, 8, 8) == 72
+    assert copied(2, 64, 8, 8, groups=8) == 8
+    assert copied(2, 64, 8, 8, groups=2) == 0
+    assert copied(2, 64, 8, 8, groups=64, last=False) == 0
+    assert copied(2, 64, 8, 8, last=False) == 64
+    assert copied(2, 64, 8, 8, last=False, gathered=False) == 0
+    assert copied(2, 64, 7, 7, last=False, gathered=False) == 64
+    assert copied(2, 64, 1, 1) == 0
+
+
+@pytest.mark.parametrize("kind", convolution.KINDS)
+def test_instances_by_their_predicted_time(kind: str) -> None:
+    """The numbers of images within a band get one instance, and the fastest is no slower than any other."""
+    for channels, size, features, taps in ((64, 56, 64, 3), (2048, 7, 512, 1), (320, 64, 320, 3)):
+        geometry = Geometry(
+            (size, size), (size, size), (taps, taps), (1, 1), ((taps // 2,) * 2,) * 2, (1, 1), channels,
+            features, 1,
+        )  # fmt: skip
+        problem = instances.problem_of(kind, geometry, 32)
+        found = instances.fastest(problem, 132)
+        least = min(
+            instances.predicted_us(one, 1, problem, 132)
+            for one in (instances.OF_WEIGHT if kind == "backward_weight" else instances.OF_PIXELS)
+        )
+        (own,) = (
+            one
+            for one in (instances.OF_WEIGHT if kind == "backward_weight" else instances.OF_PIXELS)
+            if (one.tile, one.num_warps, one.num_stages, one.template)
+            == (found["tile"], found["num_warps"], found["num_stages"], found["template"])
+        )
+        assert 0 < instances.predicted_us(own, found["splits"], problem, 132) <= least
+        chosen = [instances.chosen(kind, geometry, images, torch.float16) for images in (1, 5, 6, 99)]
+        assert chosen[0] == chosen[1]
+        assert chosen[2] == chosen[3]
 
 
 def test_affine() -> None:

@@ -46,11 +46,18 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "conv_transpose2d": (numbers(2, 4, 3, 5, seed=6), numbers(4, 3, 2, 3, seed=7), Y[1, :3]),
     "pixel_shuffle": (numbers(2, 8, 3, 5, seed=6), 2),
     "pixel_unshuffle": (numbers(2, 3, 4, 6, seed=6), 2),
+    "flip": (BATCH, (0, 2)),
+    "roll": (BATCH, (1, -2), (0, 2)),
+    "pad": (BATCH, (1, 2, -1, 3), "constant", 0.5),
+    "unfold": (numbers(2, 3, 6, 7, seed=6), 2),
+    "avg_pool2d": (numbers(2, 3, 6, 7, seed=6), 3, 2, 1),
+    "max_pool2d": (numbers(2, 3, 6, 7, seed=6), 3, 2, 1),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "grouped_mm": {"offs": torch.tensor([2, 4], dtype=torch.int32)},
     **{f"conv{rank}d": {"stride": 2, "padding": 1, "dilation": 2, "groups": 2} for rank in (1, 2, 3)},
     "conv_transpose2d": {"stride": 2, "padding": 1},
+    "unfold": {"dilation": 2, "padding": 1, "stride": 2},
 }
 
 

@@ -234,3 +234,17 @@ def test_what_only_the_kernels_refuse() -> None:
         ops.conv2d(IMAGE, WEIGHT.to("meta"))
     with pytest.raises(ArgumentTypeError, match="input"):
         ops.conv2d([1], WEIGHT)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
+def test_nothing_leaks_from_one_group_to_another(last: bool) -> None:
+    """Nor from an image into zeros beside it: what is no number stays in its group and its windows."""
+    format = torch.channels_last if last else torch.contiguous_format
+    x = torch.randn(2, 12, 6, 6).to(memory_format=format)
+    x[0, 5, 2, 2], x[1, 0, 0, 0] = math.inf, math.nan
+    w = torch.randn(8, 3, 3, 3)
+    w[7, 2] = math.nan
+    result = ops.conv2d(x, w, groups=4, padding=1)
+    want = F.conv2d(x, w, groups=4, padding=1)
+    torch.testing.assert_close(result, want, equal_nan=True)
+    assert result.isfinite().sum() == want.isfinite().sum()

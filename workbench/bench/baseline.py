@@ -177,6 +177,15 @@ _FORWARD = {
 _BACKWARD = ("softmax", "layer_norm", "rms_norm")
 _OPERATORS = _FORWARD | {f"{name}_backward": _FORWARD[name].backward() for name in _BACKWARD}
 
+# Operators that only move elements.
+_OPERATORS |= {
+    "flip": _Operator(torch.flip, 1, ("dims",)),
+    "pad": _Operator(functional.pad, 1, ("pad", "mode", "value")),
+    "pixel_shuffle": _Operator(functional.pixel_shuffle, 1, ("upscale_factor",)),
+    "roll": _Operator(torch.roll, 1, ("shifts", "dims")),
+    "unfold": _Operator(functional.unfold, 1, ("kernel_size", "dilation", "padding", "stride")),
+}
+
 _CONVOLUTION = ("stride", "padding", "dilation", "groups")
 
 

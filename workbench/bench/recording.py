@@ -51,7 +51,10 @@ CASE_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
         frozenset({"n", "c", "h", "w", "k", "r", "s", "stride", "pad", "dilation", "groups"}),
         frozenset(),
     ),
-    "memory operator": (frozenset({"shape"}), frozenset({"alpha", "dims"})),
+    "memory operator": (
+        frozenset({"shape"}),
+        frozenset({"alpha", "dims", "factor", "pad", "shift", "window"}),
+    ),
 }
 _ALL_CASE_KEYS = frozenset(key for must, may in CASE_KEYS.values() for key in must | may)
 
@@ -399,7 +402,8 @@ def in_short(case: Mapping[str, Any]) -> str:
         shape = case["shape"]
         one_power = len(shape) == 1 and shape[0] > 0 and shape[0] & (shape[0] - 1) == 0
         text = f"2^{shape[0].bit_length() - 1}" if one_power else " x ".join(map(str, shape)) or "one element"
-        more = [f"{key} {case[key]}" for key in ("alpha", "dims") if key in case]
+        keys = ("alpha", "dims", "factor", "pad", "shift", "window")
+        more = [f"{key} {case[key]}" for key in keys if key in case]
         return ", ".join([text, *more])
     return ", ".join(f"{key} {value}" for key, value in case.items())
 
@@ -548,6 +552,7 @@ _CASE_VALUES: dict[str, Callable[[object], bool]] = {
     # One for all dimensions, or one for each.
     **dict.fromkeys(("dim", "stride", "pad", "dilation", "window"), _is_whole_or_list),
     "dims": _is_list,
+    "shift": _is_whole,
     "alpha": lambda value: not isinstance(value, bool) and _is_number(value),
 }
 

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple, Self, TypeVar
 
 from workbench.coords import transforms as each
@@ -26,6 +27,7 @@ from workbench.coords.expression import (
     interval_of,
     substitute,
     symbols_of,
+    text_of,
 )
 from workbench.coords.transforms import Limit, Transform, row_major
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_each, check_type, in_brief
@@ -89,6 +91,13 @@ class Adaptor:
         for stage in reversed(self.stages):
             for limit in stage.transform.limits([values[d] for d in stage.upper]):
                 yield stage, limit
+
+    def formulas(self, stage: Stage) -> tuple[str, ...]:
+        """The index along each lower dimension of a stage, by the names of its upper ones."""
+        names = {f"#{d}": self.all_names[d] for d in stage.upper}  # two dimensions may have one name
+        upper = [Expression(((Index(each, Interval(None, None)), 1),)) for each in names]
+        found = (text_of(value, lambda name: names.get(name, name)) for value in stage.transform.lower(upper))
+        return tuple(_without_outer_brackets(text) for text in found)
 
     def coordinate(self, index: Sequence[int]) -> Coordinate:
         """The place of an index, from which one can move.
@@ -480,6 +489,11 @@ def _check_places(
             raise InvalidArgumentError(which, f"got {len(own)}", f"The transform has {len(wanted)}.")
     if missing := sorted(set(range(count)) - set(seen)):
         raise InvalidArgumentError(name, f"{missing} not given", "Give every one; pass_through keeps it.")
+
+
+def _without_outer_brackets(text: str) -> str:
+    depths = list(accumulate((c == "(") - (c == ")") for c in text))
+    return text[1:-1] if text.startswith("(") and depths.index(0) == len(text) - 1 else text
 
 
 def _fields(one: Transform) -> Iterator[Any]:

@@ -1,7 +1,8 @@
 """Whole-number expressions: what the index of a dimension is, in terms of those that a kernel asks for.
 
 A number is an `int` or an :class:`Expression`: a constant and multiples of atoms. An atom is a symbol, or
-what is not linear: a quotient, a remainder, a product of two, an exclusive or, an element of a table.
+what is not linear: a quotient, a remainder, a product of two, an exclusive or, an absolute value, the nearest
+number of a range, an element of a table.
 Constants are folded, what is divided or reduced to no effect is dropped, and a quotient and a remainder that
 belong together become again what was divided; so equal indices often become equal expressions, and one can
 see that an index needs no division at all.
@@ -16,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Union
+from typing import Any, Union
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_positive
 
@@ -178,6 +179,46 @@ class ExclusiveOr:
 
 
 @dataclass(frozen=True)
+class Absolute:
+    """|of|."""
+
+    of: Number
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Where it lies."""
+        within = interval_of(self.of)
+        if within.low is None or within.high is None:
+            return Interval(0, None)
+        return Interval(max(within.low, -within.high, 0), max(-within.low, within.high))
+
+    @property
+    def multiple_of(self) -> int:
+        """What divides it, as far as that is known."""
+        return divisor_of(self.of)
+
+
+@dataclass(frozen=True)
+class Clamped:
+    """The number from 0 to `most` that is nearest to `of`."""
+
+    of: Number
+    most: int
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Where it lies."""
+        within = interval_of(self.of)
+        ends = ((within.low, 0), (within.high, self.most))
+        return Interval(*(end if near is None else min(max(near, 0), self.most) for near, end in ends))
+
+    @property
+    def multiple_of(self) -> int:
+        """What divides it, as far as that is known."""
+        return math.gcd(divisor_of(self.of), self.most) or 1
+
+
+@dataclass(frozen=True)
 class Table:
     """Whole numbers that a kernel reads from memory.
 
@@ -211,7 +252,7 @@ class Element:
         return math.gcd(*self.table.values) or 1
 
 
-Atom = Symbol | Quotient | Remainder | Product | ExclusiveOr | Element
+Atom = Symbol | Quotient | Remainder | Product | ExclusiveOr | Absolute | Clamped | Element
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,6 +334,12 @@ class Expression:
     def __rxor__(self, other: int) -> Number:
         return self if other == 0 else _of_atom(ExclusiveOr(other, self))
 
+    def __abs__(self) -> Number:
+        if self.interval.is_within(0, None):
+            return self
+        negative = -self
+        return negative if interval_of(negative).is_within(0, None) else _of_atom(Absolute(self))
+
     def __repr__(self) -> str:
         return text_of(self, str)
 
@@ -329,6 +376,13 @@ def element(table: Table, index: Number) -> Number:
     return table.values[index] if 0 <= index < len(table.values) else 0
 
 
+def clamped(number: Any, most: int) -> Any:
+    """The whole number from 0 to `most` that is nearest, of an int, an array of them or an expression."""
+    if not isinstance(number, Expression):
+        return (abs(number) - abs(number - most) + most) // 2
+    return number if number.interval.is_within(0, most + 1) else _of_atom(Clamped(number, most))
+
+
 def interval_of(number: Number) -> Interval:
     """Where a number lies."""
     return number.interval if isinstance(number, Expression) else Interval(number, number)
@@ -358,6 +412,8 @@ def parts_of(atom: Atom) -> tuple[Number, ...]:
         return atom.of, atom.by
     if isinstance(atom, Product | ExclusiveOr):
         return atom.left, atom.right
+    if isinstance(atom, Absolute | Clamped):
+        return (atom.of,)
     return (atom.index,) if isinstance(atom, Element) else ()
 
 
@@ -384,6 +440,10 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
         found = element(atom.table, first)
         assert isinstance(found, int)
         return found
+    if isinstance(atom, Absolute):
+        return abs(first)
+    if isinstance(atom, Clamped):
+        return min(max(first, 0), atom.most)
     if isinstance(atom, Quotient):
         return first // others[0]
     if isinstance(atom, Remainder):
@@ -407,6 +467,11 @@ def _substituted(atom: Atom, values: Mapping[str, int]) -> Number:
     first, *others = (substitute(part, values) for part in parts_of(atom))
     if isinstance(atom, Element):
         return element(atom.table, first)
+    if isinstance(atom, Absolute):
+        return abs(first)
+    if isinstance(atom, Clamped):
+        found: Number = clamped(first, atom.most)
+        return found
     if isinstance(atom, Quotient):
         return _quotient(first, others[0])
     if isinstance(atom, Remainder):
@@ -434,6 +499,10 @@ def _text_of_atom(atom: Atom, name: Callable[[str], str]) -> str:
         return name(atom.name)
     if isinstance(atom, Element):
         return f"{atom.table.name}[{text_of(atom.index, name)}]"
+    if isinstance(atom, Absolute):
+        return f"abs({text_of(atom.of, name)})"
+    if isinstance(atom, Clamped):
+        return f"min(max({text_of(atom.of, name)}, 0), {atom.most})"
     sign = {Quotient: "//", Remainder: "%", Product: "*", ExclusiveOr: "^"}[type(atom)]
     first, second = (_in_brackets(part, name) for part in parts_of(atom))
     return f"({first} {sign} {second})"

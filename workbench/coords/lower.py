@@ -22,7 +22,9 @@ import triton.language as tl
 from workbench.coords.descriptor import Descriptor
 from workbench.coords.expression import (
     TAKEN,
+    Absolute,
     Atom,
+    Clamped,
     Element,
     Expression,
     Interval,
@@ -38,7 +40,7 @@ from workbench.coords.expression import (
     parts_of,
 )
 from workbench.coords.transforms import Limit, in_brackets
-from workbench.coords.vector import vector_of
+from workbench.coords.vector import MOST, vector_of
 from workbench.errors import InvalidArgumentError, check_each, check_type
 
 # What the last argument of an access function is called.
@@ -81,14 +83,25 @@ class Access:
 
 
 @lru_cache(maxsize=1024)
-def lower(descriptor: Descriptor, *, checked: tuple[bool, ...] | None = None, name: str = "access") -> Access:
+def lower(
+    descriptor: Descriptor,
+    *,
+    checked: tuple[bool, ...] | None = None,
+    tile: tuple[int, ...] | None = None,
+    name: str = "access",
+    is_whole: bool = False,
+) -> Access:
     """Generate the access function of a descriptor.
 
     Args:
         descriptor: lengths and coefficients that are symbols become arguments; all others are in the text.
         checked: for each top dimension, whether an index beyond its length is to be found invalid; None for
             all. Padding is always checked, where an index within the lengths can reach it.
+        tile: for each top dimension, how long tiles of indices are, where that can be less than
+            `vector.MOST`: told of more neighbors than a tile has, the compiler fails.
         name: of the function.
+        is_whole: whether offsets have a tile's shape also where they are the same along a dimension; else
+            they have one element along it.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: an argument is not as above.
@@ -100,8 +113,11 @@ def lower(descriptor: Descriptor, *, checked: tuple[bool, ...] | None = None, na
         raise InvalidArgumentError(
             "checked", f"got {len(given)}", f"Give one for each of {count} dimensions."
         )
+    lengths = (MOST,) * count if tile is None else check_each("tile", tile, int, f"Give {count}.")
+    if len(lengths) != count:
+        raise InvalidArgumentError("tile", f"got {len(lengths)}", f"Give one for each of {count} dimensions.")
     check_identifier("name", name)
-    return _Writer(descriptor, tuple(given), name).written()
+    return _Writer(descriptor, tuple(given), tuple(lengths), name, is_whole).written()
 
 
 @dataclass
@@ -110,7 +126,9 @@ class _Writer:
 
     descriptor: Descriptor
     checked: tuple[bool, ...]
+    tile: tuple[int, ...]
     name: str
+    is_whole: bool
     lines: list[str] = field(default_factory=list)
     written_as: dict[Atom, str] = field(default_factory=dict)
     depends_on: dict[Atom, frozenset[str]] = field(default_factory=dict)
@@ -141,10 +159,12 @@ class _Writer:
         ]
         bounded = [name for name, check in zip(descriptor.names, self.checked, strict=True) if check]
         conditions += self._limits(values)
-        offset = self._grouped(values[descriptor.bottom[0]])
-        self.lines.append(f"offset = {offset}")
+        offset = values[descriptor.bottom[0]]
+        absent = [name for name in descriptor.names if name not in self._dependencies(offset)]
+        shape = [f"{name} * 0" for name in absent if self.is_whole]
+        self.lines.append(" + ".join([f"offset = {self._grouped(offset)}", *shape]))
         self.lines.append(f"valid = {' & '.join(dict.fromkeys(conditions)) or 'True'}")
-        self._hint(self._dependencies(values[descriptor.bottom[0]]), self.conditional.union(bounded))
+        self._hint(self._dependencies(offset), self.conditional.union(bounded))
         used = set(re.findall(r"\w+", " ".join(self.lines)))
         kept = [each for each, word in zip((*symbols, *tables), given, strict=True) if word in used]
         words = [word for word in given if word in used]
@@ -200,7 +220,7 @@ class _Writer:
         names = self.descriptor.names
         for dim, (length, check) in enumerate(zip(self.descriptor.lengths, self.checked, strict=True)):
             vector = vector_of(self.descriptor, dim)
-            run = vector.length
+            run = min(vector.length, self.tile[dim])
             while check and divisor_of(length) % run:  # the end of the dimension cuts one
                 run //= 2
             contiguous.append(min(vector.contiguous, run) if names[dim] in offset_depends_on else 1)
@@ -297,6 +317,10 @@ class _Writer:
             index, most = self._text(atom.index), len(atom.table.values)
             mask = f"({index} >= 0) & ({index} < {most})"
             return f"tl.load({self.tables[atom.table]} + ({index}), mask={mask}, other=0)"
+        if isinstance(atom, Absolute):
+            return f"tl.abs({self._text(atom.of)})"
+        if isinstance(atom, Clamped):
+            return f"tl.minimum(tl.maximum({self._text(atom.of)}, 0), {atom.most})"
         if isinstance(atom, Product):
             return f"{self._factor(atom.left)} * {self._factor(atom.right)}"
         if isinstance(atom, Quotient | Remainder):

@@ -5,7 +5,8 @@ dimensions, the formula for the lower indices, when they are valid, and how a st
 lower ones. The formula works on ints, on arrays of them, and on expressions, of which code is generated.
 
 The names and meanings are those of Composable Kernel's coordinate transforms
-(ROCm/composable_kernel, include/ck_tile/core/algorithm/coordinate_transform.hpp).
+(ROCm/composable_kernel, include/ck_tile/core/algorithm/coordinate_transform.hpp), but for reflect and clamp:
+padding by what is there already, for which CK has only tables.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from workbench.coords.expression import (
     Number,
     Table,
     check_identifier,
+    clamped,
     element,
     interval_of,
 )
@@ -332,6 +334,42 @@ class Offset(_Linear):
 
 
 @dataclass(frozen=True)
+class Reflect(Transform):
+    """lower = upper - left, mirrored at the first and the last element, which are not repeated."""
+
+    length: int
+    left: int
+    right: int
+
+    def __post_init__(self) -> None:
+        _check_edges(self)
+        for name in ("left", "right"):
+            beyond = getattr(self, name)
+            if beyond >= self.length:
+                fix = f"Give less than the length, {self.length}."
+                raise InvalidArgumentError(name, f"got {beyond}", fix)
+
+    def lower(self, upper: Sequence[Any]) -> tuple[Any, ...]:
+        last = self.length - 1
+        return (last - abs(last - abs(upper[0] - self.left)),)
+
+
+@dataclass(frozen=True)
+class Clamp(Transform):
+    """lower = upper - left, or the end that is nearest: the first and the last element are repeated."""
+
+    length: int
+    left: int
+    right: int
+
+    def __post_init__(self) -> None:
+        _check_edges(self)
+
+    def lower(self, upper: Sequence[Any]) -> tuple[Any, ...]:
+        return (clamped(upper[0] - self.left, self.length - 1),)
+
+
+@dataclass(frozen=True)
 class Indexing(Transform):
     """lower = table[upper]: a gather."""
 
@@ -421,6 +459,16 @@ def offset(length: Number, offset: int) -> Offset:
     return Offset(length, offset)
 
 
+def reflect(length: int, left: int, right: int) -> Reflect:
+    """lower = upper - left, mirrored at both ends; the upper length is left + length + right."""
+    return Reflect(length, left, right)
+
+
+def clamp(length: int, left: int, right: int) -> Clamp:
+    """lower = upper - left, but at least 0 and at most length - 1; the upper length is as of `reflect`."""
+    return Clamp(length, left, right)
+
+
 def indexing(table: Sequence[int], length: int, *, name: str = "table") -> Indexing:
     """lower = table[upper], a gather from a dimension of `length`; the table travels as a tensor."""
     check_identifier("name", name)
@@ -457,6 +505,14 @@ def _check_lengths(name: str, lengths: Sequence[object], fewest: int = 0) -> Non
             raise InvalidArgumentError(which, f"got {length}", "Give 0 or more.")
     if len(lengths) < fewest:
         raise InvalidArgumentError(name, "got none", f"Give at least {fewest}.")
+
+
+def _check_edges(one: Reflect | Clamp) -> None:
+    """Of a dimension with elements, grown at both ends."""
+    _check_whole("length", one.length, least=1)
+    for name in ("left", "right"):
+        _check_whole(name, getattr(one, name), least=0)
+    _set(one, lower_lengths=(one.length,), upper_lengths=(one.left + one.length + one.right,))
 
 
 def _check_whole(name: str, value: object, least: int | None = None) -> None:

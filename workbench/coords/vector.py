@@ -233,6 +233,20 @@ def _(transform: each.Modulo, upper: Sequence[Run], length: int) -> tuple[Run, .
     return (_remainder(upper[0], transform.modulus, length),)
 
 
+@lower_runs.register(each.Reflect)
+@lower_runs.register(each.Clamp)
+def _(transform: each.Reflect | each.Clamp, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+    """Of one element, something; a run that is known may cross no end, others are taken to cross one."""
+    (run,) = upper
+    if run.step == 0:
+        return (FIXED,)
+    if run.step is None or run.modulus:
+        return (UNKNOWN,)
+    found = [transform.lower((run.remainder + j * run.step,))[0] for j in range(length)]
+    steps = _steps_of(found)
+    return (Run(steps.pop() if len(steps) == 1 else None, 0, found[0]),)
+
+
 @lower_runs.register
 def _(transform: each.Xor, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """The same where what is flipped are bits above those in which a run's elements differ."""

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import triton
 
-from workbench.coords import Descriptor, naive, symbol, transform
+from workbench import device
+from workbench.coords import Descriptor, naive, transform
 from workbench.coords.expression import Number
 from workbench.coords.transforms import (
     Transform,
@@ -28,19 +30,21 @@ from workbench.coords.transforms import (
     offset,
     pad,
     pass_through,
-    unmerge,
+    right_pad,
 )
 from workbench.coords.transforms import slice as slice_of
-from workbench.kernels import implicit_gemm
+from workbench.errors import check_name
+from workbench.kernels import implicit_gemm, view_transfer
 from workbench.kernels.layout import ACCESS_BYTES
+from workbench.kernels.view_transfer import IMAGES, IMAGES_NAME
 from workbench.kernels.views import View
 from workbench.launch import Launch, Work
 from workbench.runtime.cache import LaunchCache
 
 Lengths = tuple[int, ...]
 
-IMAGES_NAME = "images"
-IMAGES = symbol(IMAGES_NAME, least=1)
+# What a group has of a pixel, at least, for groups to be read where they lie.
+LEAST_GROUP_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,11 @@ class Geometry:
         return len(self.sizes)
 
     @property
+    def is_gathered(self) -> bool:
+        """Whether pixels of a window's matrix are other neighbors than those of the image."""
+        return math.prod(self.taps) > 1 or math.prod(self.stride) > 1 or any(map(any, self.padding))
+
+    @property
     def group_channels(self) -> int:
         """Channels of a group."""
         return self.channels // self.groups
@@ -91,14 +100,15 @@ class Geometry:
 
 
 @lru_cache(maxsize=512)
-def input_windows(geometry: Geometry, strides: Lengths, order: Lengths) -> Descriptor:
-    """The input as [group, (images, out...), (taps and channel)], from strides of (n, c, sizes...).
+def input_windows(geometry: Geometry, channels: int, strides: Lengths, order: Lengths) -> Descriptor:
+    """The input as [group, (images, out...), (taps and channel)].
 
     Args:
+        channels: of a group, as of an :class:`Image`. strides: of (n, group, channel, sizes...).
         order: of the inner dimensions, 0 for the channel and 1 + i for tap i: outermost first.
     """
     rank = geometry.rank
-    base = _image(geometry.channels, geometry.sizes, geometry.groups, strides)
+    base = _image(geometry.groups, channels, geometry.sizes, strides)
     padded = _on_spatial(base, [pad(n, *p) for n, p in zip(geometry.sizes, geometry.padding, strict=True)])
     windows = [
         embed((out, taps), (s, d))
@@ -115,30 +125,42 @@ def input_windows(geometry: Geometry, strides: Lengths, order: Lengths) -> Descr
 
 @lru_cache(maxsize=512)
 def output_pixels(geometry: Geometry, strides: Lengths) -> Descriptor:
-    """The output as [group, (images, out...), feature], from strides of (n, k, out...)."""
-    base = _image(geometry.features, geometry.outputs, geometry.groups, strides)
+    """The output as [group, (images, out...), feature], from strides of (n, group, feature, out...)."""
+    base = _image(geometry.groups, geometry.group_features, geometry.outputs, strides)
     return _matrix(base, 1, (0, *range(3, 3 + geometry.rank)), (2,))
 
 
 @lru_cache(maxsize=512)
-def output_features(geometry: Geometry, strides: Lengths) -> Descriptor:
-    """The output as [group, feature, (images, out...)], from strides of (n, k, out...)."""
-    base = _image(geometry.features, geometry.outputs, geometry.groups, strides)
+def output_features(geometry: Geometry, features: int, strides: Lengths) -> Descriptor:
+    """The output as [group, feature, (images, out...)].
+
+    Args:
+        features: of a group. strides: of (n, group, feature, out...).
+    """
+    base = _image(geometry.groups, features, geometry.outputs, strides)
     return _matrix(base, 1, (2,), (0, *range(3, 3 + geometry.rank)))
 
 
 @lru_cache(maxsize=512)
-def weight_columns(geometry: Geometry, strides: Lengths, order: Lengths) -> Descriptor:
+def weight_columns(geometry: Geometry, channels: int, strides: Lengths, order: Lengths) -> Descriptor:
     """The weight as [group, (taps and channel), feature], from strides of (k, c, taps...)."""
-    base = _weight(geometry, strides)
+    base = _weight(geometry, channels, strides)
     inner = [2, *range(3, 3 + geometry.rank)]
     return _matrix(base, 0, tuple(inner[i] for i in order), (1,))
 
 
 @lru_cache(maxsize=512)
-def weight_rows(geometry: Geometry, strides: Lengths, order: Lengths) -> Descriptor:
-    """The weight as [group, feature, (taps and channel)], from strides of (k, c, taps...)."""
-    base = _weight(geometry, strides)
+def weight_rows(
+    geometry: Geometry, features: int, channels: int, strides: Lengths, order: Lengths
+) -> Descriptor:
+    """The weight as [group, feature, (taps and channel)], from strides of (k, c, taps...).
+
+    Args:
+        features, channels: of a group, of which the weight may have fewer: the rest is invalid.
+    """
+    base = _weight(geometry, geometry.group_channels, strides)
+    base = _grown(base, 1, features - geometry.group_features)
+    base = _grown(base, 2, channels - geometry.group_channels)
     inner = [2, *range(3, 3 + geometry.rank)]
     return _matrix(base, 0, (1,), tuple(inner[i] for i in order))
 
@@ -189,15 +211,15 @@ def backward_data_phases(geometry: Geometry) -> list[tuple[Phase, ...]]:
 
 @lru_cache(maxsize=512)
 def gradient_windows(
-    geometry: Geometry, strides: Lengths, phases: tuple[Phase, ...], order: Lengths
+    geometry: Geometry, features: int, strides: Lengths, phases: tuple[Phase, ...], order: Lengths
 ) -> Descriptor:
     """The output's gradient as [group, (images, places...), (taps and feature)], of one phase.
 
     Args:
-        strides: of (n, k, out...).
+        features: of a group. strides: of (n, group, feature, out...).
         order: of the inner dimensions, 0 for the feature and 1 + i for tap i.
     """
-    base = _image(geometry.features, geometry.outputs, geometry.groups, strides)
+    base = _image(geometry.groups, features, geometry.outputs, strides)
     checked = _on_spatial(base, [pad(n, 0, 0) for n in geometry.outputs])
     # Out of range until the padding says so: embed and offset check nothing.
     shifted = _on_spatial(
@@ -211,10 +233,16 @@ def gradient_windows(
 
 @lru_cache(maxsize=512)
 def phase_weight(
-    geometry: Geometry, strides: Lengths, phases: tuple[Phase, ...], order: Lengths
+    geometry: Geometry, features: int, strides: Lengths, phases: tuple[Phase, ...], order: Lengths
 ) -> Descriptor:
-    """The weight as [group, (taps and feature), channel], of one phase; strides of (k, c, taps...)."""
-    base = _weight(geometry, strides)
+    """The weight as [group, (taps and feature), channel], of one phase.
+
+    Args:
+        features: of a group, of which the weight may have fewer: the rest is 0.
+        strides: of (k, c, taps...).
+    """
+    base = _weight(geometry, geometry.group_channels, strides)
+    base = _grown(base, 1, features - geometry.group_features)
     some = _on_spatial(
         base, [_every(n, p.first_tap, p.tap_step, p.taps) for n, p in zip(geometry.taps, phases, strict=True)]
     )
@@ -224,8 +252,12 @@ def phase_weight(
 
 @lru_cache(maxsize=512)
 def phase_input(geometry: Geometry, strides: Lengths, phases: tuple[Phase, ...]) -> Descriptor:
-    """The input's gradient as [group, (images, places...), channel], of one phase."""
-    base = _image(geometry.channels, geometry.sizes, geometry.groups, strides)
+    """The input's gradient as [group, (images, places...), channel], of one phase.
+
+    Args:
+        strides: of (n, group, channel, sizes...).
+    """
+    base = _image(geometry.groups, geometry.group_channels, geometry.sizes, strides)
     some = _on_spatial(
         base,
         [
@@ -249,33 +281,32 @@ def _every(length: int, first: int, step: int, count: int) -> tuple[Transform, T
     return slice_of(length, first, end), embed((count,), (step,))
 
 
-def _image(channels: int, sizes: Lengths, groups: int, strides: Lengths) -> Descriptor:
-    """[images, group, channel, sizes...], from strides of (n, c, sizes...)."""
-    names = ("n", "c", *_names("x", len(sizes)))
-    base = naive((IMAGES, channels, *sizes), strides, names=names)
-    count = len(sizes)
-    return transform(
-        base,
-        [pass_through(IMAGES), unmerge((groups, channels // groups)), *map(pass_through, sizes)],
-        [(i,) for i in range(count + 2)],
-        [(0,), (1, 2), *((i + 3,) for i in range(count))],
-        names=("n", "group", "c", *names[2:]),
+def _image(groups: int, channels: int, sizes: Lengths, strides: Lengths) -> Descriptor:
+    """[images, group, channel, sizes...]."""
+    return naive(
+        (IMAGES, groups, channels, *sizes), strides, names=("n", "group", "c", *_names("x", len(sizes)))
     )
 
 
-def _weight(geometry: Geometry, strides: Lengths) -> Descriptor:
+def _weight(geometry: Geometry, channels: int, strides: Lengths) -> Descriptor:
     """[group, feature, channel, taps...], from strides of (k, c, taps...)."""
-    taps, rank = geometry.taps, geometry.rank
-    base = naive(
-        (geometry.features, geometry.group_channels, *taps), strides, names=("k", "c", *_names("r", rank))
+    of_feature, *inner = strides
+    return naive(
+        (geometry.groups, geometry.group_features, channels, *geometry.taps),
+        (of_feature * geometry.group_features, of_feature, *inner),
+        names=("group", "k", "c", *_names("r", geometry.rank)),
     )
-    return transform(
-        base,
-        [unmerge((geometry.groups, geometry.group_features)), *map(pass_through, base.lengths[1:])],
-        [(i,) for i in range(rank + 2)],
-        [(0, 1), *((i + 2,) for i in range(rank + 1))],
-        names=("group", "k", "c", *_names("r", rank)),
-    )
+
+
+def _grown(base: Descriptor, dim: int, more: int) -> Descriptor:
+    """With so many more elements at the end of a dimension, all of them invalid."""
+    if not more:
+        return base
+    places = [(i,) for i in range(len(base.lengths))]
+    grown = [
+        right_pad(length, more) if i == dim else pass_through(length) for i, length in enumerate(base.lengths)
+    ]
+    return transform(base, grown, places, places)
 
 
 def _on_spatial(
@@ -324,86 +355,217 @@ def _names(letter: str, count: int) -> tuple[str, ...]:
     return (of_image if letter == "x" else of_taps)[3 - count :]
 
 
+class Image(NamedTuple):
+    """An image, or a weight, as products read it.
+
+    Attributes:
+        tensor: the tensor, or a copy that lies better.
+        channels: of a group, zeros that the copy adds included.
+        strides: of (n, group, channel, sizes...).
+        launch: what makes the copy, if there is one.
+    """
+
+    tensor: torch.Tensor
+    channels: int
+    strides: Lengths
+    launch: Launch | None = None
+
+    @property
+    def order(self) -> Lengths:
+        """Of a channel (0) and taps (1 + i), outermost first, so that neighbors of a window are in memory."""
+        return inner_order(self.strides[2:])
+
+    @property
+    def of_weight(self) -> Lengths:
+        """Strides of (k, c, taps...)."""
+        return (self.strides[0], *self.strides[2:])
+
+
+def image_of(tensor: torch.Tensor, groups: int = 1, *, is_gathered: bool = True, least: int = 0) -> Image:
+    """A tensor (n, channels, sizes...) as it lies, if accesses of 16 bytes can read it; else a copy.
+
+    The copy has the channels of a group innermost, and as many zeros beside them as make whole accesses. Of
+    groups with few channels each it has one behind the other: else each access is to a cache line of its own.
+    H200, 32 x 256 x 28 x 28 in 32 groups, fp16, 3 x 3: see `instances/convolution.py`.
+
+    Args:
+        is_gathered: whether windows overlap, or leave pixels out, so that pixels are no neighbors.
+        least: channels of a group that it has to have, zeros included.
+    """
+    n, channels, *sizes = tensor.shape
+    each, itemsize = channels // groups, tensor.element_size()
+    of_image, of_channel, *of_sizes = tensor.stride()
+    as_it_lies = Image(tensor, each, (of_image, each * of_channel, of_channel, *of_sizes))
+    vector = max(ACCESS_BYTES // itemsize, 1)
+    lies_well = least <= each and _lies_well(as_it_lies, groups, vector, is_gathered)
+    if lies_well or not tensor.numel():
+        return as_it_lies
+    more = least or min(triton.next_power_of_2(each), triton.cdiv(each, vector) * vector)
+    space = torch.empty((n, groups, *sizes, more), dtype=tensor.dtype, device=tensor.device)
+    of_image, of_group, *of_sizes, of_channel = space.stride()
+    packed = Image(space, more, (of_image, of_group, of_channel, *of_sizes))
+    views = _packing(groups, each, more, tuple(sizes), as_it_lies.strides, packed.strides, itemsize)
+    images = {IMAGES_NAME: n}
+    copy = view_transfer.launch(View(tensor, views[0], images), View(space, views[1], images))
+    return packed._replace(launch=copy)
+
+
+def _lies_well(image: Image, groups: int, vector: int, is_gathered: bool) -> bool:
+    of_image, of_group, of_channel, *of_sizes = image.strides
+    tensor = image.tensor
+    is_contiguous = of_sizes[-1] == 1 or tensor.shape[-1] == 1
+    if image.channels == 1:
+        return is_contiguous
+    is_aligned = tensor.data_ptr() % ACCESS_BYTES == 0
+    if of_channel != 1:  # pixels may be neighbors
+        is_dense = not is_gathered and not math.prod(tensor.shape[2:]) % vector
+        return is_dense and is_aligned and is_contiguous
+    several = (stride for stride, size in zip(of_sizes, tensor.shape[2:], strict=True) if size > 1)
+    others = (image.channels, of_image, of_group, *several)
+    is_far_apart = groups > 1 and is_gathered and image.channels * tensor.element_size() < LEAST_GROUP_BYTES
+    return is_aligned and not is_far_apart and not any(one % vector for one in others)
+
+
+@lru_cache(maxsize=512)
+def _packing(
+    groups: int, channels: int, more: int, sizes: Lengths, strides: Lengths, packed: Lengths, itemsize: int
+) -> tuple[Descriptor, Descriptor]:
+    """An image and its copy with more channels, as matrices of which one is copied to the other."""
+    source = _grown(_image(groups, channels, sizes, strides), 2, more - channels)
+    return view_transfer.matrices(source, _image(groups, more, sizes, packed), itemsize)
+
+
+def _strides_of(tensor: torch.Tensor, groups: int) -> Lengths:
+    """Of (n, group, channel, sizes...)."""
+    of_image, of_channel, *of_sizes = tensor.stride()
+    return (of_image, tensor.shape[1] // groups * of_channel, of_channel, *of_sizes)
+
+
+class Product(NamedTuple):
+    """A product that a convolution is, or one of several.
+
+    Attributes:
+        a, b, output: the matrices.
+        images: what a and b are seen in.
+    """
+
+    a: View
+    b: View
+    output: View
+    images: tuple[Image, Image]
+
+
 def forward(
-    input: torch.Tensor,
-    weight: torch.Tensor,
+    input: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
+) -> list[Product]:
+    """output = convolution of input and weight.
+
+    Args:
+        input: (n, channels, sizes...), of any strides. weight: (features, channels / groups, taps...).
+        output: (n, features, outputs...).
+        geometry: of all of them.
+    """
+    count = {IMAGES_NAME: input.shape[0]}
+    image = image_of(input, geometry.groups, is_gathered=geometry.is_gathered)
+    channels, order = image.channels, image.order
+    kernel = image_of(weight, least=channels)
+    return [
+        Product(
+            View(image.tensor, input_windows(geometry, channels, image.strides, order), count),
+            View(kernel.tensor, weight_columns(geometry, channels, kernel.of_weight, order), {}),
+            View(output, output_pixels(geometry, _strides_of(output, geometry.groups)), count),
+            (image, kernel),
+        )
+    ]
+
+
+def backward_data(
+    grad: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
+) -> list[Product]:
+    """output = the gradient of the input, given that of the output: a product for each of its phases.
+
+    Args:
+        grad: (n, features, outputs...). weight: (features, channels / groups, taps...).
+        output: (n, channels, sizes...).
+        geometry: of all of them.
+    """
+    count = {IMAGES_NAME: grad.shape[0]}
+    image = image_of(grad, geometry.groups, is_gathered=geometry.is_gathered)
+    kernel = image_of(weight)
+    features, order = image.channels, image.order
+    return [
+        Product(
+            View(image.tensor, gradient_windows(geometry, features, image.strides, phases, order), count),
+            View(kernel.tensor, phase_weight(geometry, features, kernel.of_weight, phases, order), {}),
+            View(output, phase_input(geometry, _strides_of(output, geometry.groups), phases), count),
+            (image, kernel),
+        )
+        for phases in backward_data_phases(geometry)
+    ]
+
+
+def backward_weight(
+    grad: torch.Tensor, input: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
+) -> list[Product]:
+    """output = the gradient of the weight, given that of the output.
+
+    Args:
+        grad: (n, features, outputs...). input: (n, channels, sizes...).
+        output: (features, channels / groups, taps...).
+        geometry: of all of them.
+    """
+    count = {IMAGES_NAME: grad.shape[0]}
+    image = image_of(input, geometry.groups, is_gathered=geometry.is_gathered)
+    of_grad = image_of(grad, geometry.groups, is_gathered=False)
+    features, channels, order = of_grad.channels, image.channels, image.order
+    return [
+        Product(
+            View(of_grad.tensor, output_features(geometry, features, of_grad.strides), count),
+            View(image.tensor, input_windows(geometry, channels, image.strides, order), count),
+            View(output, weight_rows(geometry, features, channels, output.stride(), order), {}),
+            (of_grad, image),
+        )
+    ]
+
+
+KINDS: Mapping[str, Callable[..., list[Product]]] = {
+    "forward": forward,
+    "backward_data": backward_data,
+    "backward_weight": backward_weight,
+}
+
+
+def launch(
+    kind: str,
+    first: torch.Tensor,
+    second: torch.Tensor,
     output: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
     geometry: Geometry,
     **chosen: Any,
 ) -> Launch:
-    """output = convolution of input and weight, + bias.
+    """The products of a convolution, or of a gradient of it, behind the copies that they need.
 
     Args:
-        input: (n, channels, sizes...), of any strides. weight: (features, channels / groups, taps...).
-        output: (n, features, outputs...). bias: (features,).
+        kind: a name in `KINDS`.
+        first, second, output: what its function is given.
+        bias: (features,), which forward adds.
         geometry: of all of them.
         chosen: tile and the rest, as `implicit_gemm.launch` takes them.
     """
-    images = {IMAGES_NAME: input.shape[0]}
-    order = inner_order(weight.stride()[1:])
-    return implicit_gemm.launch(
-        View(input, input_windows(geometry, input.stride(), order), images),
-        View(weight, weight_columns(geometry, weight.stride(), order), {}),
-        View(output, output_pixels(geometry, output.stride()), images),
-        bias=bias, work=geometry.work(input.shape[0], input.element_size()), **chosen,
-    )  # fmt: skip
-
-
-def backward_data(
-    grad: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry, **chosen: Any
-) -> Launch:
-    """output = the gradient of the input, given that of the output: a step for each of its phases.
-
-    Args:
-        grad: (n, features, outputs...). weight: (features, channels / groups, taps...).
-        output: (n, channels, sizes...).
-        others: as of :func:`forward`.
-    """
-    images = {IMAGES_NAME: grad.shape[0]}
-    # Taps outermost: of one tap, what is loaded of the gradient lies together.
-    order = (*range(1, geometry.rank + 1), 0)
+    check_name("kind", kind, KINDS)
+    work = geometry.work(first.shape[0], first.element_size())
+    products = KINDS[kind](first, second, output, geometry=geometry)
+    copies = [image.launch for image in products[0].images if image.launch is not None]
     parts = [
-        implicit_gemm.launch(
-            View(grad, gradient_windows(geometry, grad.stride(), phases, order), images),
-            View(weight, phase_weight(geometry, weight.stride(), phases, order), {}),
-            View(output, phase_input(geometry, output.stride(), phases), images),
-            **chosen,
-        )
-        for phases in backward_data_phases(geometry)
+        implicit_gemm.launch(one.a, one.b, one.output, bias=bias, work=work, **chosen) for one in products
     ]
-    steps = tuple([step for part in parts for step in part.steps])
-    spaces = tuple([space for part in parts for space in part.workspaces])
-    work = geometry.work(grad.shape[0], grad.element_size())
-    return Launch(steps, (output,), work=work, workspaces=spaces)
+    steps = [step for part in (*copies, *parts) for step in part.steps]
+    spaces = [space for copy in copies for space in copy.outputs]
+    spaces += [space for part in parts for space in part.workspaces]
+    return Launch(tuple(steps), (output,), work=work, workspaces=tuple(spaces))
 
-
-def backward_weight(
-    grad: torch.Tensor, input: torch.Tensor, output: torch.Tensor, *, geometry: Geometry, **chosen: Any
-) -> Launch:
-    """output = the gradient of the weight, given that of the output.
-
-    Args:
-        grad: (n, features, outputs...). input: (n, channels, sizes...).
-        output: (features, channels / groups, taps...).
-        others: as of :func:`forward`.
-    """
-    images = {IMAGES_NAME: grad.shape[0]}
-    order = inner_order(output.stride()[1:])
-    return implicit_gemm.launch(
-        View(grad, output_features(geometry, grad.stride()), images),
-        View(input, input_windows(geometry, input.stride(), order), images),
-        View(output, weight_rows(geometry, output.stride(), order), {}),
-        work=geometry.work(grad.shape[0], grad.element_size()), **chosen,
-    )  # fmt: skip
-
-
-KINDS: Mapping[str, Callable[..., Launch]] = {
-    "forward": forward,
-    "backward_data": backward_data,
-    "backward_weight": backward_weight,
-}
 
 _launches = LaunchCache()
 
@@ -411,28 +573,43 @@ _launches = LaunchCache()
 def run(
     kind: str,
     choose: Callable[[str, Geometry, int, torch.dtype], Mapping[str, Any]],
+    numbers: Sequence[int],
     precision: str,
     geometry: Geometry,
     *tensors: torch.Tensor,
 ) -> None:
-    """`KINDS[kind](*tensors, geometry=geometry, ...).run()`, kept ready for tensors that lie alike.
+    """`launch(kind, *tensors, geometry=geometry, ...).run()`, kept ready for tensors that lie alike.
 
     Args:
         choose: what gives tile and the rest for a kind, a geometry, a number of images and a dtype.
+        numbers: of images, one for each answer that `choose` has: what they need is compiled together with
+            what this call needs, so that another number of images compiles nothing.
         precision: of fp32 operands, "tf32" or "ieee".
     """
     places = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
     key = (kind, geometry, places, tensors[0].device, precision)
-    _launches.run(key, partial(_make, kind, choose, precision, geometry), *tensors)
+    _launches.run(key, partial(_make, kind, choose, numbers, precision, geometry), *tensors)
 
 
 def _make(
     kind: str,
     choose: Callable[[str, Geometry, int, torch.dtype], Mapping[str, Any]],
+    numbers: Sequence[int],
     precision: str,
     geometry: Geometry,
     *tensors: torch.Tensor,
 ) -> Launch:
     first = tensors[0]
-    options = choose(kind, geometry, first.shape[0], first.dtype)
-    return KINDS[kind](*tensors, geometry=geometry, precision=precision, **options)
+    images = first.shape[0]
+    given = partial(launch, kind, geometry=geometry, precision=precision)
+    options = choose(kind, geometry, images, first.dtype)
+    if not device.is_interpreter():
+        has_images = (True, kind == "backward_weight", kind != "backward_weight", False)
+        for number in numbers:
+            others = choose(kind, geometry, number, first.dtype)
+            if others != options:
+                # Of no more images than that, or what splits leave would need much memory for nothing.
+                fewer = [t[:number] if some else t for t, some in zip(tensors, has_images, strict=False)]
+                for step in given(*fewer, **others).steps:
+                    step.compile()
+    return given(*tensors, **options)

@@ -211,12 +211,15 @@ def launch(
         {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": splits, "EPILOGUE": ending[0],
          "PLACE": of_output.place, "WIDE": is_wide, "OVERLAP": False},
     )  # fmt: skip
-    return Launch(gemm.overlapping(work, first, second), (output.tensor,), work=work, workspaces=(parts,))
+    # Whatever the work, where lengths come with the call: else another number of images would compile anew.
+    is_fixed = m_is_fixed and k_is_fixed
+    steps = gemm.overlapping(work if is_fixed else Work(0, 0), first, second)
+    return Launch(steps, (output.tensor,), work=work, workspaces=(parts,))
 
 
 def _rounded_up(size: int) -> int:
     """To a multiple of what Triton looks for in a stride."""
-    return triton.cdiv(size, STORED_TOGETHER) * STORED_TOGETHER
+    return -(-size // STORED_TOGETHER) * STORED_TOGETHER
 
 
 def _each(sources: tuple[Any, ...], widths: tuple[int, ...]) -> tuple[Any, ...]:

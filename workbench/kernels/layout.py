@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+
+from workbench.kernels.tile import transfer
 
 MOST_OFFSETS_IN_32_BITS = 2**31 - 1
 
@@ -78,6 +80,15 @@ class Rows(NamedTuple):
         """What divides each integer of `layout`, in order, as far as it widens an access."""
         most = ACCESS_BYTES // itemsize
         return tuple(math.gcd(value, most) for part in self.layout for value in part)
+
+    def access(self, rows: int, cols: int) -> tuple[Any, tuple[tuple[int, ...], ...]]:
+        """The access function, whatever the tile, and what it is given as its last argument."""
+        del rows, cols
+        return transfer.strided, self.layout
+
+    def are_whole(self, rows: int, cols: int) -> bool:
+        """Whether no tile of so many rows and columns hangs over an end."""
+        return self.rows % rows == 0 and self.cols % cols == 0
 
     def is_wide(self, padded: int = 0) -> bool:
         """Whether offsets, or counts up to `padded`, need 64 bits."""

@@ -29,6 +29,7 @@ from workbench.kernels import rowwise
 from workbench.kernels.layout import ACCESS_BYTES, Rows, rows_of
 from workbench.kernels.rowwise import Plan
 from workbench.kernels.tile import reduce, transfer
+from workbench.kernels.views import Described, View
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
 
@@ -68,6 +69,8 @@ def reduction_kernel(
     FILLS: tl.constexpr, TYPES: tl.constexpr, GROUP: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr, EXACT: tl.constexpr,
     WIDE: tl.constexpr,
+    # what makes the scalar of a row's number, where each row has its own; else None
+    OF_ROW: tl.constexpr = None,
 ):  # fmt: skip
     """destinations[row * SPLITS + split] = FINISH(COMBINE of LIFT(x) over that split's columns of the row).
 
@@ -93,7 +96,10 @@ def reduction_kernel(
             offsets, valid = ACCESS(row[:, None], col, original_layout)
             group = transfer.load(original[0], offsets, valid, FILLS[0]).to(TYPES[0])
             state = reduce.place_in_group(state, group, col)
-        result = FINISH(state, parameter)
+        if OF_ROW is None:
+            result = FINISH(state, parameter)
+        else:
+            result = FINISH(state, OF_ROW(row))
         for part in tl.static_range(len(destinations)):
             place = row * SPLITS + number % SPLITS
             if ATOMIC:
@@ -290,7 +296,7 @@ def _make(
 
 
 def _plan(
-    view: Rows,
+    view: Rows | Described,
     itemsize: int,
     has_index: bool,
     *,
@@ -313,7 +319,9 @@ def _plan(
     )  # fmt: skip
 
 
-def default_tile(view: Rows, itemsize: int, has_index: bool, compute_units: int) -> tuple[int, int]:
+def default_tile(
+    view: Rows | Described, itemsize: int, has_index: bool, compute_units: int
+) -> tuple[int, int]:
     """A program's rows and columns.
 
     Where columns are neighbors in memory: :data:`TILE_ELEMENTS` of them, or all there are and then rows, as
@@ -354,11 +362,90 @@ def _launch(
         flops=view.rows * view.cols,
         bytes=view.distinct * x.element_size() + sum(o.numel() * o.element_size() for o in outputs),
     )
-    parameter = float(view.cols) if reduction == "mean" else float(exponent)
-    group = _group(view, plan, x.element_size()) if chosen.has_index else 1
+    return _steps(
+        x, outputs, view, plan, chosen, _element_dtype(reduction, x.dtype), _state_dtype(reduction, x.dtype),
+        parameter=float(view.cols) if reduction == "mean" else float(exponent),
+        group=_group(view, plan, x.element_size()) if chosen.has_index else 1,
+        atomic=atomic, work=work,
+    )  # fmt: skip
+
+
+def launch_view(
+    view: View,
+    outputs: Sequence[torch.Tensor],
+    chosen: Reduction,
+    *,
+    of_row: Any = None,
+    are_cols_neighbors: bool = True,
+    tile: Sequence[int] | None = None,
+    splits: int | None = None,
+    programs: int | None = None,
+    num_warps: int | None = None,
+    compute_units: int | None = None,
+    work: Work | None = None,
+) -> Launch:
+    """Reduce the rows of a matrix that a descriptor describes, into a value a row.
+
+    What the descriptor finds invalid, such as padding, changes no result. Sums and the like are in fp32, of
+    fp64 in fp64, of integers in int64.
+
+    Args:
+        view: [rows, cols], with elements.
+        outputs: what `chosen` gives, in the order of the rows in memory without gaps.
+        chosen: the reduction. An index is the number of a column.
+        of_row: a jit function from row numbers to what FINISH is given with the state; None: the number 0.
+        are_cols_neighbors: whether columns, rather than rows, lie closest together in memory.
+        tile, splits, programs, num_warps, compute_units: see :func:`rowwise.plan`.
+        work: FLOPs and least bytes, if not one an element and the tensor once.
+
+    Raises:
+        TensorMismatchError: the tensor's dtype, or outputs of another number of elements.
+        InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    check_type("view", view, View, "Give a View.")
+    x, outputs = view.tensor, tuple(check_each("outputs", outputs, torch.Tensor, "Give tensors."))
+    if reason := is_supported(x):
+        raise TensorMismatchError("view", reason, "Give a tensor with elements, of a supported dtype.")
+    matrix = Described(view, are_cols_neighbors)
+    for i, output in enumerate(outputs):
+        if output.numel() != matrix.rows:
+            given = f"{output.numel()} elements for {matrix.rows} rows"
+            raise TensorMismatchError(f"outputs[{i}]", given, "Give one element a row.")
+    plan = _plan(
+        matrix, x.element_size(), chosen.has_index, tile=tile, splits=splits, programs=programs,
+        num_warps=num_warps, compute_units=compute_units,
+    )  # fmt: skip
+    if work is None:
+        read, written = (sum(t.numel() * t.element_size() for t in some) for some in ((x,), outputs))
+        work = Work(matrix.rows * matrix.cols, read + written)
+    element = _element_dtype("sum", x.dtype)
+    return _steps(x, outputs, matrix, plan, chosen, element, element, work=work, of_row=of_row)
+
+
+def _steps(
+    x: torch.Tensor,
+    outputs: tuple[torch.Tensor, ...],
+    view: Rows | Described,
+    plan: Plan,
+    chosen: Reduction,
+    element: torch.dtype,
+    state: torch.dtype,
+    *,
+    parameter: float = 0.0,
+    group: int = 1,
+    atomic: bool = False,
+    work: Work | None = None,
+    of_row: Any = None,
+) -> Launch:
+    """One step, or two where programs share rows.
+
+    Args:
+        element: what elements are converted to before they are lifted. state: the dtype of a state's value.
+        group: how many neighboring columns one lane holds, of a reduction that keeps indices.
+    """
     original = (x,) if group > 1 else ()
     in_one_step = plan.splits == 1 or atomic
-    dtypes = [_state_dtype(reduction, x.dtype)] + [torch.int64] * chosen.has_index
+    dtypes = [state] + [torch.int64] * chosen.has_index
     # Where programs that share rows leave their states, one tensor for each part of one.
     spaces = tuple(
         torch.empty((view.rows, plan.splits), dtype=dtype, device=x.device)
@@ -370,10 +457,11 @@ def _launch(
         LIFT=chosen.lift,
         FINISH=chosen.finish if in_one_step else reduce.finish_state,
         FILLS=(_neutral(chosen.neutral, x.dtype),),
-        TYPES=(_triton_type(_element_dtype(reduction, x.dtype)),),
+        TYPES=(_triton_type(element),),
         GROUP=group,
         **_joining(chosen),
         ATOMIC=atomic,
+        OF_ROW=of_row if in_one_step else None,
     )  # fmt: skip
     if in_one_step:
         return Launch((first,), outputs, accumulators=outputs if atomic else (), work=work)
@@ -388,6 +476,7 @@ def _launch(
         GROUP=group,
         **_joining(chosen),
         ATOMIC=False,
+        OF_ROW=of_row,
     )  # fmt: skip
     return Launch((first, second), outputs, work=work, workspaces=spaces)
 
@@ -405,13 +494,14 @@ def _step(
     sources: Sequence[torch.Tensor],
     destinations: Sequence[torch.Tensor],
     original: Sequence[torch.Tensor],
-    view: Rows,
-    original_view: Rows,
+    view: Rows | Described,
+    original_view: Rows | Described,
     plan: Plan,
     parameter: float,
     **meta: Any,
 ) -> Step:
     padded = max(view.rows + plan.rows, view.cols + plan.splits * plan.cols, view.rows * plan.splits)
+    access, layout = view.access(plan.rows, plan.cols)
     return Step(
         reduction_kernel,
         (plan.programs,),
@@ -421,17 +511,17 @@ def _step(
             tuple(original),
             view.rows,
             view.cols,
-            view.layout,
-            original_view.layout,
+            layout,
+            original_view.access(plan.rows, plan.cols)[1],
             parameter,
         ),
         {
-            "ACCESS": transfer.strided,
+            "ACCESS": access,
             "DIVISORS": view.divisors(sources[0].element_size()),
             "ROWS": plan.rows,
             "COLS": plan.cols,
             "SPLITS": plan.splits,
-            "EXACT": view.rows % plan.rows == 0 and view.cols % plan.cols == 0,
+            "EXACT": view.are_whole(plan.rows, plan.cols),
             "WIDE": view.is_wide(padded),
             "num_warps": plan.num_warps,
             **meta,
@@ -481,6 +571,11 @@ def _neutral(name: str, dtype: torch.dtype) -> float | int:
         return int(name == "highest")
     limits = torch.iinfo(dtype)
     return limits.max if name == "highest" else limits.min
+
+
+def lowest(dtype: torch.dtype) -> float | int:
+    """The least number of a dtype."""
+    return _neutral("lowest", dtype)
 
 
 def _check_exponent(reduction: str, exponent: float) -> None:

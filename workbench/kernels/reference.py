@@ -282,3 +282,63 @@ def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
     n, channels, high, wide = input.shape
     apart = input.reshape(n, channels, high // r, r, wide // r, r)
     return apart.permute(0, 1, 3, 5, 2, 4).reshape(n, channels * r**2, high // r, wide // r)
+
+
+def flip(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """output[i] = input[length - 1 - i] along each of `dims`."""
+    return torch.flip(input, tuple(dims))
+
+
+def roll(
+    input: torch.Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] = ()
+) -> torch.Tensor:
+    """output[(i + shift) % length] = input[i] along each of `dims`; without them, of the flat tensor."""
+    return torch.roll(input, shifts, dims)
+
+
+def pad(
+    input: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> torch.Tensor:
+    """input with more at its ends, the last dimension's first: a value, or elements of its own."""
+    return functional.pad(input, [*pad], mode, value)
+
+
+def unfold(
+    input: torch.Tensor, kernel_size: int, dilation: int = 1, padding: int = 0, stride: int = 1
+) -> torch.Tensor:
+    """output[n, (c, r, s), (y, x)] = input[n, c, y * stride + r * dilation - padding, ...]."""
+    x = functional.pad(input, (padding,) * 4)
+    for dim in (2, 3):
+        x = x.unfold(dim, dilation * (kernel_size - 1) + 1, stride)[..., ::dilation]
+    return x.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
+
+
+def avg_pool2d(
+    input: torch.Tensor,
+    kernel_size: int | tuple[int, int],
+    stride: int | tuple[int, int] | None = None,
+    padding: int | tuple[int, int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> torch.Tensor:
+    """The mean of each window; zeros around the image count where `count_include_pad`."""
+    return functional.avg_pool2d(
+        input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def max_pool2d(
+    input: torch.Tensor,
+    kernel_size: int | tuple[int, int],
+    stride: int | tuple[int, int] | None = None,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """The largest element of each window, and where it is in its image."""
+    values, indices = functional.max_pool2d(
+        input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True
+    )
+    return (values, indices) if return_indices else values

@@ -20,6 +20,7 @@ from workbench import device
 from workbench.errors import InvalidArgumentError, check_positive, check_power_of_two
 from workbench.kernels.layout import ACCESS_BYTES, Rows, rows_of
 from workbench.kernels.tile import reduce, transfer
+from workbench.kernels.views import Described, View, layouts_of_each, placed
 from workbench.launch import Launch, Step, Work
 
 # Programs for each compute unit: below the fewest, rows are split, into as many as keep memory busy; beyond
@@ -157,6 +158,8 @@ def apply_states_kernel(
     MERGE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+    # what joins the states of a row at once, a power of two of at least SPLITS, if there is such a function
+    ACROSS: tl.constexpr = None, JOINED: tl.constexpr = 1,
 ):  # fmt: skip
     """Rows split over SPLITS programs, second step: every program joins its row's states, then applies them.
 
@@ -168,7 +171,10 @@ def apply_states_kernel(
     last = tl.num_programs(0) - 1 - tl.program_id(0)
     number, split = last // SPLITS, last % SPLITS
     row = rows_of_tile(number, ROWS, WIDE)
-    result = FINISH(joined_states(states, row, rows, SPLITS, MERGE), cols, parameter)
+    if ACROSS is None:
+        result = FINISH(joined_states(states, row, rows, SPLITS, MERGE), cols, parameter)
+    else:
+        result = FINISH(ACROSS(states_beside(states, row, rows, SPLITS, JOINED)), cols, parameter)
     if split == 0:
         store_each(results, row, result, row < rows)
     apply_to_row(
@@ -185,6 +191,16 @@ def joined_states(states, row, rows, SPLITS: tl.constexpr, MERGE: tl.constexpr):
     for part in tl.static_range(1, SPLITS):
         state = reduce.combine(state, load_each(states, row * SPLITS + part, row < rows), MERGE)
     return state
+
+
+@triton.jit
+def states_beside(states, row, rows, SPLITS: tl.constexpr, JOINED: tl.constexpr):
+    """The states of rows' splits as tiles [rows, JOINED], 0 beyond SPLITS.
+
+    Lanes share the loads, where for joined_states each loads all states of every row that it has a part of.
+    """
+    part = tl.arange(0, JOINED)[None, :]
+    return load_each(states, row[:, None] * SPLITS + part, (row[:, None] < rows) & (part < SPLITS))
 
 
 @triton.jit
@@ -244,11 +260,13 @@ def load_tiles(
     sources, row, col, layouts,
     ACCESS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """A tile of each source, and which of its elements there are."""
+    """A tile of each source, and which elements of the first one's there are."""
     tiles = sources[:0]
     for i in tl.static_range(len(sources)):
-        offsets, valid = access(row, col, layouts[i], ACCESS, EXACT)
-        tiles += (transfer.load(sources[i], offsets, valid, FILLS[i]).to(TYPE),)
+        offsets, found = access(row, col, layouts[i], ACCESS, EXACT)
+        tiles += (transfer.load(sources[i], offsets, found, FILLS[i]).to(TYPE),)
+        if i == 0:
+            valid = found
     return tiles, valid
 
 
@@ -303,7 +321,7 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int]:
     return check_power_of_two("tile[0]", tile[0]), check_power_of_two("tile[1]", tile[1])
 
 
-def enough_tiles(view: Rows, rows: int, fewest: int) -> int:
+def enough_tiles(view: Rows | Described, rows: int, fewest: int) -> int:
     """`rows` of a tile, halved as long as there would be fewer tiles than `fewest`."""
     while rows > 1 and triton.cdiv(view.rows, rows) < fewest:
         rows //= 2
@@ -320,7 +338,7 @@ def units_of(compute_units: int | None) -> int:
 
 
 def plan(
-    view: Rows,
+    view: Rows | Described,
     itemsize: int,
     tile: tuple[int, int],
     *,
@@ -386,6 +404,8 @@ class Operator(NamedTuple):
         apply: (tiles, of_columns, of_rows, result) -> output [rows, cols].
         fills: for each source, what elements beyond the end of a row are taken for.
         parts: how many tiles a state is.
+        across: (states [rows, splits]) -> state [rows], of which a state of zeros changes none; for tiles of
+            several rows whose lanes share the loads of states. None: `merge` does it, one after the other.
     """
 
     whole: Any
@@ -397,6 +417,7 @@ class Operator(NamedTuple):
     apply: Any
     fills: tuple[float, ...]
     parts: int
+    across: Any = None
 
 
 def launch(
@@ -426,43 +447,44 @@ def launch(
         work: FLOPs and least bytes.
     """
     call = prepared(operator, sources, output, dims, plan, columns, given)
-    end = {"FINISH": operator.finish, "APPLY": operator.apply}
-    outputs = (output, *results)
-    if plan.splits == 1:
-        kernel, begin = rowwise_tiles_kernel, _kept_of_tiles(operator)
-        if plan.cols >= call.views[0].cols:
-            kernel, begin = (
-                rowwise_kernel,
-                {
-                    "WHOLE": operator.whole,
-                    "LATE": plan.rows * plan.cols >= LATE_ELEMENTS,
-                    "ONCE": plan.programs * plan.rows >= call.views[0].rows,
-                },
-            )
-        arguments = (*call.read, output, tuple(results), *call.sizes, parameter)
-        return Launch(
-            (Step(kernel, (plan.programs,), arguments, call.meta | begin | end),), outputs, work=work
-        )
-    states, first = states_step(operator, call, output, plan)
-    second = Step(
-        apply_states_kernel, first.grid,
-        (*call.read, states, output, tuple(results), *call.sizes, parameter),
-        call.meta | {"SPLITS": plan.splits, "MERGE": operator.merge} | end,
-    )  # fmt: skip
-    return Launch((first, second), outputs, work=work, workspaces=states)
+    return _launched(operator, call, output, plan, results, parameter, work)
+
+
+def launch_views(
+    operator: Operator,
+    sources: Sequence[View],
+    output: View,
+    plan: Plan,
+    *,
+    vectors: Sequence[View] = (),
+    given: Sequence[torch.Tensor] = (),
+    results: Sequence[torch.Tensor] = (),
+    parameter: float = 0.0,
+    work: Work | None = None,
+) -> Launch:
+    """As :func:`launch`, of matrices that descriptors without padding describe.
+
+    Args:
+        operator: what is done; its `tiles` are those of the sources, and behind them of the vectors.
+        sources: [rows, cols], with elements.
+        output: of these lengths, no two elements in one place.
+        vectors: of these lengths as well, but all rows, or all columns, may be one: tiles of one element
+            along that axis.
+        others: as of :func:`launch`.
+    """
+    call = prepared_views(operator, sources, output, plan, vectors, given)
+    return _launched(operator, call, output.tensor, plan, results, parameter, work)
 
 
 class Prepared(NamedTuple):
     """What every kernel of a row operator is given.
 
     Attributes:
-        views: rows and columns of each source, and last of the output.
         read: the tensors that are read: sources, columns, given.
         sizes: rows, cols, layouts.
         meta: meta-parameters.
     """
 
-    views: tuple[Rows, ...]
     read: tuple[tuple[torch.Tensor, ...], ...]
     sizes: tuple[Any, ...]
     meta: dict[str, Any]
@@ -480,33 +502,99 @@ def prepared(
     """What every kernel is given; arguments as those of :func:`launch`."""
     tensors = (*sources, output)
     views = rows_of(output.shape, tuple(t.stride() for t in tensors), dims)
+    divisors = sum((v.divisors(t.element_size()) for v, t in zip(views, tensors, strict=True)), ())
+    meta = {"ACCESS": transfer.strided, "DIVISORS": divisors} | _meta(operator, sources[0], views, plan)
+    read = (tuple(sources), tuple(columns), tuple(given))
+    return Prepared(read, (views[0].rows, views[0].cols, tuple(each.layout for each in views)), meta)
+
+
+def prepared_views(
+    operator: Operator,
+    sources: Sequence[View],
+    output: View,
+    plan: Plan,
+    vectors: Sequence[View] = (),
+    given: Sequence[torch.Tensor] = (),
+) -> Prepared:
+    """What every kernel is given; arguments as those of :func:`launch_views`."""
+    whole = [Described(view) for view in (*sources, output)]
+    tile = (plan.rows, plan.cols)
+    *read, written = [each.access(*tile) for each in whole]
+    beside = [placed(view, tile, is_vector=True) for view in vectors]
+    function, layouts = layouts_of_each([*read, *beside, written])
+    tensors = tuple([view.tensor for view in (*sources, *vectors)])
+    meta = {"ACCESS": function, "DIVISORS": ()} | _meta(operator, tensors[0], whole, plan)
+    return Prepared((tensors, (), tuple(given)), (whole[0].rows, whole[0].cols, layouts), meta)
+
+
+def _meta(
+    operator: Operator, like: torch.Tensor, views: Sequence[Rows | Described], plan: Plan
+) -> dict[str, Any]:
+    """The meta-parameters that follow from the plan."""
     view = views[0]
     padded = max(view.rows + plan.rows, view.cols + plan.splits * plan.cols, view.rows * plan.splits)
     meta = {
-        "ACCESS": transfer.strided,
-        "DIVISORS": sum((v.divisors(t.element_size()) for v, t in zip(views, tensors, strict=True)), ()),
         "FILLS": operator.fills,
-        "TYPE": tl.float64 if sources[0].dtype == torch.float64 else tl.float32,
+        "TYPE": tl.float64 if like.dtype == torch.float64 else tl.float32,
         "ROWS": plan.rows,
         "COLS": plan.cols,
-        "EXACT": view.rows % plan.rows == 0 and view.cols % plan.cols == 0,
+        "EXACT": view.are_whole(plan.rows, plan.cols),
         "WIDE": any(each.is_wide(padded) for each in views),
         "num_warps": plan.num_warps,
     }
     if device.current().kind == "cuda" and plan.rows * plan.cols >= MOST_PER_LANE * 32 * plan.num_warps:
         meta["maxnreg"] = REGISTERS  # an option of NVIDIA's compiler alone
-    read = (tuple(sources), tuple(columns), tuple(given))
-    return Prepared(views, read, (view.rows, view.cols, tuple(each.layout for each in views)), meta)
+    return meta
 
 
 def states_step(
     operator: Operator, call: Prepared, like: torch.Tensor, plan: Plan
 ) -> tuple[tuple[torch.Tensor, ...], Step]:
     """Where the states of each split of each row are left, [rows, splits] each; and the step that does so."""
-    states = workspaces(operator.parts, like, call.views[0].rows, plan)
-    programs = triton.cdiv(call.views[0].rows, plan.rows) * plan.splits
+    rows, *_ = call.sizes
+    states = workspaces(operator.parts, like, rows, plan)
+    programs = triton.cdiv(rows, plan.rows) * plan.splits
     meta = call.meta | _kept_of_tiles(operator) | {"SPLITS": plan.splits}
     return states, Step(row_states_kernel, (programs,), (*call.read, states, *call.sizes), meta)
+
+
+def _launched(
+    operator: Operator,
+    call: Prepared,
+    output: torch.Tensor,
+    plan: Plan,
+    results: Sequence[torch.Tensor],
+    parameter: float,
+    work: Work | None,
+) -> Launch:
+    """The steps that the plan asks for."""
+    rows, cols, _ = call.sizes
+    end = {"FINISH": operator.finish, "APPLY": operator.apply}
+    outputs = (output, *results)
+    if plan.splits == 1:
+        kernel, begin = rowwise_tiles_kernel, _kept_of_tiles(operator)
+        if plan.cols >= cols:
+            kernel, begin = (
+                rowwise_kernel,
+                {
+                    "WHOLE": operator.whole,
+                    "LATE": plan.rows * plan.cols >= LATE_ELEMENTS,
+                    "ONCE": plan.programs * plan.rows >= rows,
+                },
+            )
+        arguments = (*call.read, output, tuple(results), *call.sizes, parameter)
+        return Launch(
+            (Step(kernel, (plan.programs,), arguments, call.meta | begin | end),), outputs, work=work
+        )
+    states, first = states_step(operator, call, output, plan)
+    if plan.rows > 1:
+        end |= {"ACROSS": operator.across, "JOINED": triton.next_power_of_2(plan.splits)}
+    second = Step(
+        apply_states_kernel, first.grid,
+        (*call.read, states, output, tuple(results), *call.sizes, parameter),
+        call.meta | {"SPLITS": plan.splits, "MERGE": operator.merge} | end,
+    )  # fmt: skip
+    return Launch((first, second), outputs, work=work, workspaces=states)
 
 
 def _kept_of_tiles(operator: Operator) -> dict[str, Any]:

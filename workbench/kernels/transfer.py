@@ -154,7 +154,7 @@ def launch(
         InvalidArgumentError, ArgumentTypeError: `tile` or `num_warps`.
     """
     _check(source, destination)
-    source_words, destination_words = _in_words(source), _in_words(destination)
+    source_words, destination_words = in_words(source), in_words(destination)
     layout = _layout(source_words.shape, source_words.stride(), destination_words.stride())
     word_bytes = source_words.element_size()
     work = Work(flops=0, bytes=(layout.distinct + source_words.numel()) * word_bytes)
@@ -196,7 +196,7 @@ def run(source: torch.Tensor, destination: torch.Tensor) -> None:
     """
     if source.dtype != destination.dtype:  # as words, those of one width would pass
         _check(source, destination)
-    source, destination = _in_words(source), _in_words(destination)
+    source, destination = in_words(source), in_words(destination)
     places = tuple((tensor.shape, tensor.stride(), tensor.device) for tensor in (source, destination))
     _launches.run((places, source.dtype), launch, source, destination)
 
@@ -210,7 +210,7 @@ def merged(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
         TensorMismatchError: as :func:`launch`.
     """
     _check(source, destination)
-    source, destination = _in_words(source), _in_words(destination)
+    source, destination = in_words(source), in_words(destination)
     return _layout(source.shape, source.stride(), destination.stride()).sizes
 
 
@@ -324,7 +324,7 @@ def _axes_in_source(strides: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _in_words(tensor: torch.Tensor) -> torch.Tensor:
+def in_words(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as integers of the elements' width; of complex128, as pairs of them."""
     if tensor.element_size() == 16:
         tensor = torch.view_as_real(tensor)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
 
 from workbench.coords import Access, Descriptor, lower, transform
-from workbench.coords.expression import Expression, Number, Symbol, evaluate, symbols_of
+from workbench.coords.expression import (
+    Expression,
+    Index,
+    Number,
+    Symbol,
+    divisor_of,
+    evaluate,
+    symbols_of,
+)
 from workbench.coords.lower import jit_of_text
 from workbench.coords.transforms import freeze, pass_through
 from workbench.errors import InvalidArgumentError, TensorMismatchError
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.tile import gemm
 
 
@@ -140,7 +149,7 @@ def of_a_batch(descriptor: Descriptor) -> tuple[Descriptor, Number]:
 
 def access_of(descriptor: Descriptor) -> Access:
     """The access function of a matrix whose ends the caller checks."""
-    return lower(descriptor, checked=(False,) * len(descriptor.top))
+    return lower(descriptor, checked=(False,) * len(descriptor.top), is_whole=True)
 
 
 @lru_cache(maxsize=1024)
@@ -160,3 +169,111 @@ def load_view(
     """The loader of a matrix that a coordinate descriptor describes."""
     return load_by_access(operand, row, col, ROWS, COLS, CHECK_ROWS, CHECK_COLS, access)
 '''
+
+
+@dataclass(frozen=True)
+class Described:
+    """A view of [rows, cols] for the templates that reduce: what :class:`layout.Rows` is of strided tensors.
+
+    Args:
+        view: of rows and columns.
+        are_cols_neighbors: whether columns, rather than rows, lie closest together in memory.
+    """
+
+    view: View
+    are_cols_neighbors: bool = True
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows."""
+        return self.view.lengths[0]
+
+    @cached_property
+    def cols(self) -> int:
+        """How many columns."""
+        return self.view.lengths[1]
+
+    def access(self, rows: int, cols: int) -> tuple[Any, tuple[Any, ...]]:
+        """The access function for tiles of this shape, and what it is given as its last argument."""
+        return placed(self.view, (rows, cols))
+
+    def divisors(self, itemsize: int) -> tuple[int, ...]:
+        """None: what divides its lengths and strides is in the text of `access`."""
+        del itemsize
+        return ()
+
+    def are_whole(self, rows: int, cols: int) -> bool:
+        """Whether no tile hangs over an end or into padding, whatever the symbols are."""
+        descriptor = self.view.descriptor
+        if _checks_something(descriptor, descriptor.values(descriptor.asked())):
+            return False
+        lengths = zip(descriptor.lengths, (rows, cols), strict=True)
+        return all(divisor_of(length) % block == 0 for length, block in lengths)
+
+    def is_wide(self, padded: int = 0) -> bool:
+        """Whether offsets, or counts up to `padded`, need 64 bits; tiles that hang over are counted in."""
+        reach = self.view.descriptor.bind(**self.view.symbols).reach
+        return max(2 * max(abs(reach.low or 0), abs(reach.high or 0)), padded) > MOST_OFFSETS_IN_32_BITS
+
+
+def placed(view: View, tile: tuple[int, int], *, is_vector: bool = False) -> tuple[Any, tuple[Any, ...]]:
+    """A view's :func:`access_of_tile`, and what it is given as its last argument."""
+    access = access_of_tile(view.descriptor, tile, is_vector=is_vector)
+    return access.function, access.params(view.symbols, view.tensor.device)
+
+
+@lru_cache(maxsize=1024)
+def access_of_tile(descriptor: Descriptor, tile: tuple[int, int], *, is_vector: bool = False) -> Access:
+    """The access function of a matrix for templates that load what it says is valid, and nothing else.
+
+    It checks padding, and those ends over which a tile can hang. Its offsets are of the whole tile's shape.
+    Those of a vector, a matrix without padding of which all rows, or all columns, are one, have one element
+    along that axis: it is loaded once for all.
+
+    Args:
+        descriptor: [rows, cols].
+        tile: rows and columns, which begin at multiples of them.
+        is_vector: whether all rows, or all columns, may be one.
+    """
+    (offset,) = (descriptor.values(descriptor.asked())[d] for d in descriptor.bottom)
+    names = {found.name for found in symbols_of(offset) if isinstance(found, Index)}
+    depends_on = tuple([name in names for name in descriptor.names])
+    hang_over = [divisor_of(n) % block != 0 for n, block in zip(descriptor.lengths, tile, strict=True)]
+    checked = [over and (found or not is_vector) for over, found in zip(hang_over, depends_on, strict=True)]
+    is_whole = not is_vector or not any(depends_on)
+    return lower(descriptor, checked=tuple(checked), tile=tile, is_whole=is_whole)
+
+
+@lru_cache(maxsize=1024)
+def access_of_each(functions: tuple[Any, ...]) -> Any:
+    """One access function for several matrices, told apart by what it is given."""
+    lines = [
+        f"    {'if' if i == 0 else 'elif'} len(layout) == {i + 1}:\n"
+        f"        return access_{i}(row, col, layout[0])\n"
+        for i in range(len(functions) - 1)
+    ]
+    last = len(functions) - 1
+    text = (
+        "@triton.jit\ndef access_each(row, col, layout):\n"
+        '    """The access function of the matrix whose number is the length of its layout."""\n'
+        f"{''.join(lines)}"
+        + (
+            f"    else:\n        return access_{last}(row, col, layout[0])\n"
+            if last
+            else "    return access_0(row, col, layout[0])\n"
+        )
+    )
+    return jit_of_text("access_each", text, {f"access_{i}": each for i, each in enumerate(functions)})
+
+
+def layouts_of_each(
+    accesses: Sequence[tuple[Any, tuple[Any, ...]]],
+) -> tuple[Any, tuple[tuple[Any, ...], ...]]:
+    """An access function for several matrices, and what it is given for each of them.
+
+    Args:
+        accesses: for each, its own function and what that is given.
+    """
+    functions = tuple(dict.fromkeys(function for function, _ in accesses))
+    layouts = tuple((params, *((),) * functions.index(function)) for function, params in accesses)
+    return access_of_each(functions), layouts

@@ -9,6 +9,8 @@ from workbench.ops.elementwise import add
 from workbench.ops.gemm import addmm, baddbmm, bmm, linear, matmul, mm
 from workbench.ops.grouped_gemm import grouped_mm
 from workbench.ops.normalization import layer_norm, rms_norm
+from workbench.ops.pooling import avg_pool2d, max_pool2d
+from workbench.ops.rearrange import flip, pad, roll, unfold
 from workbench.ops.reduction import (
     all,
     amax,
@@ -35,6 +37,7 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "avg_pool2d",
     "baddbmm",
     "bmm",
     "clone",
@@ -43,6 +46,7 @@ __all__ = [
     "conv3d",
     "conv_transpose2d",
     "cross_entropy",
+    "flip",
     "grouped_mm",
     "layer_norm",
     "linear",
@@ -50,16 +54,20 @@ __all__ = [
     "logsumexp",
     "matmul",
     "max",
+    "max_pool2d",
     "mean",
     "min",
     "mm",
     "norm",
+    "pad",
     "permute_copy",
     "pixel_shuffle",
     "pixel_unshuffle",
     "prod",
     "rms_norm",
+    "roll",
     "softmax",
     "sum",
     "transpose_copy",
+    "unfold",
 ]

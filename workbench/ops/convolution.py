@@ -15,7 +15,7 @@ from workbench.errors import (
 )
 from workbench.kernels import convolution
 from workbench.kernels.convolution import Geometry
-from workbench.kernels.instances.convolution import chosen
+from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.ops.arguments import TORCHS_ERRORS, check_operand, is_followed, kind_of
 from workbench.ops.reduction import sum as sum_of
 
@@ -146,25 +146,11 @@ def _convolved(
     dilation: int | tuple[int, ...],
     groups: int,
 ) -> torch.Tensor:
-    function = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[rank - 1]
-    input, weight, bias = _operands(function.__name__, rank, input, weight, bias)
-    steps = _per_dimension("stride", stride, rank, 1)
-    dilated = _per_dimension("dilation", dilation, rank, 1)
-    around: Any = padding if isinstance(padding, str) else _per_dimension("padding", padding, rank, 0)
-    shape = _shape(function, input, weight, bias, steps, around, dilated, groups)
+    input, weight, bias = _operands(f"conv{rank}d", rank, input, weight, bias)
     is_single = input.dim() == rank + 1
     batch = input.unsqueeze(0) if is_single else input
-    taps = tuple(weight.shape[2:])
-    geometry = Geometry(
-        tuple(batch.shape[2:]),
-        tuple(shape[-rank:]),
-        taps,
-        steps,
-        _sides(around, taps, dilated),
-        dilated,
-        batch.shape[1],
-        weight.shape[0],
-        groups,
+    geometry = geometry_of(
+        rank, batch, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
     result: torch.Tensor
     if is_followed(batch, weight, *(() if bias is None else (bias,))):
@@ -172,6 +158,44 @@ def _convolved(
     else:
         result = _run("forward", geometry, batch, weight, bias)
     return result.squeeze(0) if is_single else result
+
+
+def geometry_of(
+    rank: int,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> Geometry:
+    """Which pixels a convolution of so many spatial dimensions brings together.
+
+    Args:
+        input: (n, channels, sizes...). others: as of :func:`conv2d`.
+
+    Raises:
+        as :func:`conv2d`.
+    """
+    function = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[rank - 1]
+    steps = _per_dimension("stride", stride, rank, 1)
+    dilated = _per_dimension("dilation", dilation, rank, 1)
+    around: Any = padding if isinstance(padding, str) else _per_dimension("padding", padding, rank, 0)
+    shape = _shape(function, input, weight, bias, steps, around, dilated, groups)
+    taps = tuple(weight.shape[2:])
+    return Geometry(
+        tuple(input.shape[2:]),
+        tuple(shape[-rank:]),
+        taps,
+        steps,
+        _sides(around, taps, dilated),
+        dilated,
+        input.shape[1],
+        weight.shape[0],
+        groups,
+    )
 
 
 def _sides(
@@ -296,10 +320,10 @@ def _run(
     if not first.numel() or not second.numel():
         output.zero_()
         return output if bias is None else output.add_(bias.view(-1, *(1,) * geometry.rank))
-    operands = [t.resolve_neg().contiguous(memory_format=format) for t in (first, second)]
+    operands = [t.resolve_neg() for t in (first, second)]
     beside = () if bias is None else (bias.contiguous(),)
     precision = "tf32" if _is_tf32(first) else "ieee"
-    convolution.run(kind, chosen, precision, geometry, *operands, output, *beside)
+    convolution.run(kind, chosen, (FEW_IMAGES, MANY_IMAGES), precision, geometry, *operands, output, *beside)
     return output
 
 

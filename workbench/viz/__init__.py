@@ -1,8 +1,16 @@
 """Figures (matplotlib) and widgets (ipywidgets). They draw plain results that others measured or traced."""
 
 from workbench.viz.bank_strips import bank_strip, describe_bank_strip
+from workbench.viz.code_text import code_figure, describe_code
+from workbench.viz.descriptor import DescriptorWidget, describe_descriptor, descriptor_figure
 from workbench.viz.gemm_map import GemmMapWidget, describe_gemm_map, gemm_map_figure
 from workbench.viz.heat_maps import HeatMapWidget, describe_heat_map, heat_map
+from workbench.viz.image_tile import (
+    ImageTile,
+    ImageTileWidget,
+    describe_image_tile,
+    image_tile_figure,
+)
 from workbench.viz.layout_maps import LayoutWidget, describe_layout_map, layout_map
 from workbench.viz.numerics import (
     NumericsWidget,
@@ -28,16 +36,20 @@ from workbench.viz.tile_explorer import (
 )
 from workbench.viz.tile_map import TileMapWidget, describe_tile_map, tile_map_figure
 from workbench.viz.trace_maps import TraceMapWidget, describe_trace_map, trace_map
+from workbench.viz.vector_widths import VectorWidth, describe_vector_widths, vector_widths_figure
 from workbench.viz.waves import WavesWidget, describe_waves, waves_figure
 from workbench.viz.widget import Drawing, FigureWidget
 
 __all__ = [
     "YOUR_KERNEL",
+    "DescriptorWidget",
     "Drawing",
     "ExploredTile",
     "FigureWidget",
     "GemmMapWidget",
     "HeatMapWidget",
+    "ImageTile",
+    "ImageTileWidget",
     "LayoutWidget",
     "NumericsWidget",
     "Picture",
@@ -49,16 +61,21 @@ __all__ = [
     "TileExplorerWidget",
     "TileMapWidget",
     "TraceMapWidget",
+    "VectorWidth",
     "WavesWidget",
     "bandwidth_figure",
     "bank_strip",
     "coalescing_strip",
+    "code_figure",
     "describe",
     "describe_bandwidth",
     "describe_bank_strip",
     "describe_coalescing_strip",
+    "describe_code",
+    "describe_descriptor",
     "describe_gemm_map",
     "describe_heat_map",
+    "describe_image_tile",
     "describe_layout_map",
     "describe_reduction_tree",
     "describe_softmax_steps",
@@ -68,11 +85,14 @@ __all__ = [
     "describe_tile_map",
     "describe_trace_map",
     "describe_variance_errors",
+    "describe_vector_widths",
     "describe_waves",
+    "descriptor_figure",
     "figure_png",
     "figure_style",
     "gemm_map_figure",
     "heat_map",
+    "image_tile_figure",
     "layout_map",
     "reduction_tree",
     "roofline_figure",
@@ -83,5 +103,6 @@ __all__ = [
     "tile_map_figure",
     "trace_map",
     "variance_errors",
+    "vector_widths_figure",
     "waves_figure",
 ]

@@ -77,6 +77,12 @@ def first_of_group(x, start, GROUP: tl.constexpr):
 
 
 @triton.jit
+def lift_with_index(x, start, parameter, GROUP: tl.constexpr):
+    """(x, the number of its column), of groups of one"""
+    return x, first_of_group(x, start, 1)
+
+
+@triton.jit
 def place_in_group(state, x, col):
     """The state (value, index) of rows, where x [rows, GROUP] are the elements of each one's group.
 
@@ -199,6 +205,21 @@ def first_smaller(a, a_index, b, b_index):
     return tl.where(is_a, a, b), tl.where(is_a, a_index, b_index)
 
 
+@triton.jit
+def keep_larger_last_nan(a, a_index, b, b_index):
+    """As :func:`keep_larger`, but of two NaN the one that comes later in the row: torch's rule for pools."""
+    keep = (a >= b) | ((a != a) & (b == b))
+    return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
+
+
+@triton.jit
+def first_larger_last_nan(a, a_index, b, b_index):
+    """The larger one and its index; of equals that of the lower index, of several NaN the higher."""
+    is_first = ((a == b) & (a_index < b_index)) | ((a != a) & (b != b) & (a_index > b_index))
+    is_a = (a > b) | ((a != a) & (b == b)) | is_first
+    return tl.where(is_a, a, b), tl.where(is_a, a_index, b_index)
+
+
 # The states of a row's lanes are combined to one: [rows, cols] -> [rows].
 
 
@@ -238,6 +259,12 @@ def across_first_smaller(state):
     return tl.reduce(state, 1, first_smaller)
 
 
+@triton.jit
+def across_first_larger_last_nan(state):
+    """The largest of each row and where it is first; of NaN, where the last one is."""
+    return tl.reduce(state, 1, first_larger_last_nan)
+
+
 # A row's state becomes its results, a tuple.
 
 
@@ -251,6 +278,15 @@ def finish_state(state, parameter):
 def finish_mean(state, parameter):
     """state / parameter, the number of elements."""
     return (state[0] / parameter,)
+
+
+@triton.jit
+def finish_quotient(state, count):
+    """state / count, a number for each row; of integers rounded toward zero, as in C."""
+    if state[0].dtype.is_floating():
+        return (state[0] / count.to(state[0].dtype),)
+    else:
+        return (state[0] // count.to(state[0].dtype),)
 
 
 @triton.jit

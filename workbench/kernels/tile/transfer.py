@@ -88,6 +88,25 @@ def permute(tile, AXES: tl.constexpr):
 
 
 @triton.jit
+def reverse_runs(tile, ROWS: tl.constexpr, COLS: tl.constexpr, RUN: tl.constexpr):
+    """Every RUN neighbors in reverse: tile[row, first + RUN - 1 - i], where first + i is the column.
+
+    A lane that holds whole runs has only to give its registers other names.
+
+    Args:
+        tile: [ROWS, COLS].
+        RUN: 2, 4, 8 or 16, which divides COLS.
+    """
+    width: tl.constexpr = ROWS * COLS // 2
+    for half in tl.static_range(4):  # neighbors change places, then pairs of them, and so on
+        if 1 << half < RUN:
+            pairs = tl.reshape(tile, [width >> half, 2, 1 << half])
+            left, right = tl.split(tl.permute(pairs, 0, 2, 1))
+            tile = tl.reshape(tl.permute(tl.join(right, left), 0, 2, 1), [ROWS, COLS])
+    return tile
+
+
+@triton.jit
 def multiples_of(values, DIVISORS: tl.constexpr, FIRST: tl.constexpr = 0):
     """`values`, a tuple of integers, from which the compiler sees that DIVISORS[FIRST + d] divides values[d].
 

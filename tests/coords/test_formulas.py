@@ -1,0 +1,68 @@
+"""The formulas of a stage say, by names, what its transform does to numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.coords.random_chains import descriptors
+from workbench.coords import naive, symbol, transform
+from workbench.coords import transforms as each
+from workbench.coords.descriptor import Descriptor
+
+
+def distinct(descriptor: Descriptor) -> bool:
+    """Whether no transform takes two dimensions of one name."""
+    names = descriptor.all_names
+    return all(len({names[d] for d in stage.upper}) == len(stage.upper) for stage in descriptor.stages)
+
+
+@given(st.data())
+def test_a_formula_computes_what_its_transform_does(data: st.DataObject) -> None:
+    descriptor = data.draw(descriptors().filter(distinct))
+    lengths: Any = descriptor.lengths
+    if 0 in lengths:
+        return
+    index = [data.draw(st.integers(0, length - 1)) for length in lengths]
+    values = descriptor.values(index)
+    for stage in descriptor.stages:
+        known: dict[str, Any] = {descriptor.all_names[d]: values[d] for d in stage.upper}
+        if isinstance(stage.transform, each.Indexing):
+            known[stage.transform.table.name] = Clipped(stage.transform.table.values)
+        if 0 in stage.transform.upper_lengths:
+            continue
+        found = [eval(text, known) for text in descriptor.formulas(stage)]
+        assert found == [values[d] for d in stage.lower]
+
+
+class Clipped:
+    """A table that holds 0 beyond its ends, as generated code has it."""
+
+    def __init__(self, values: tuple[int, ...]) -> None:
+        self.values = values
+
+    def __getitem__(self, index: int) -> int:
+        return self.values[index] if 0 <= index < len(self.values) else 0
+
+
+def test_formulas_read_as_one_would_write_them() -> None:
+    images = symbol("images")
+    base = naive((images, 6, 6), (36, 6, 1), names=("n", "y", "x"))
+    merged = transform(base, [each.merge((images, 6, 6))], [(0, 1, 2)], [(0,)], names=("row",))
+    assert merged.formulas(merged.stages[1]) == ("row // 36", "(row // 6) % 6", "row % 6")
+    assert merged.formulas(merged.stages[0]) == ("n * 36 + y * 6 + x",)
+    padded = transform(
+        base,
+        [each.freeze(2), each.pad(6, 1, 1), each.pass_through(6), each.replicate((3,))],
+        [(0,), (1,), (2,), ()],
+        [(), (0,), (1,), (2,)],
+    )
+    assert [padded.formulas(stage) for stage in padded.stages[1:]] == [("2",), ("y - 1",), ("x",), ()]
+
+
+def test_two_dimensions_of_one_name_are_not_added_up() -> None:
+    base = naive((4, 4), (8, 1), names=("a", "b"))
+    twice = transform(base, [each.unmerge((2, 2)), each.merge((4,))], [(0,), (1,)], [(0, 1), (2,)])
+    assert len(twice.formulas(twice.stages[0])[0].split("+")) == 2

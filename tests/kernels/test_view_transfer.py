@@ -1,0 +1,322 @@
+"""Transfer of what descriptors see: any descriptor and dtype, wide accesses, nothing beyond the tensors."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.coords.random_chains import descriptors, offset_by_the_table
+from workbench import lens
+from workbench.coords import Descriptor, naive, packed, symbol, transform
+from workbench.coords.transforms import embed, offset, pad, pass_through
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
+from workbench.kernels import rearrangement, view_transfer
+from workbench.kernels.rearrangement import Windows
+from workbench.kernels.view_transfer import bits_of, default_tile, matrices, padded_channels
+from workbench.kernels.views import View
+from workbench.launch import Launch
+
+FORMATS = [torch.contiguous_format, torch.channels_last]
+
+
+@settings(max_examples=30)
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 9), st.integers(1, 9)),
+    more=st.integers(0, 5),
+    order=st.permutations(range(4)),
+    is_last=st.booleans(),
+    dtype=st.sampled_from(
+        [torch.bool, torch.int8, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
+    ),
+)
+def test_channels_that_are_added_hold_zeros(
+    shape: tuple[int, ...], more: int, order: list[int], is_last: bool, dtype: torch.dtype
+) -> None:
+    """Of any strides, into memory that held something else."""
+    back = [order.index(d) for d in range(4)]
+    source = torch.randn([shape[d] for d in order]).mul(9).to(dtype).permute(back)
+    assert source.shape == shape
+    n, channels, *sizes = shape
+    destination = torch.ones(n, channels + more, *sizes).to(dtype).contiguous(memory_format=FORMATS[is_last])
+    padded_channels(source, destination).run()
+    assert torch.equal(destination[:, :channels], source)
+    assert not destination[:, channels:].any()
+
+
+def test_channels_of_any_rank_and_nothing() -> None:
+    source, destination = torch.randn(2, 3, 7), torch.ones(2, 4, 7)
+    (got,) = padded_channels(source, destination).run()
+    assert torch.equal(got, torch.nn.functional.pad(source, (0, 0, 0, 1)))
+    assert padded_channels(torch.ones(0, 3, 4, 4), torch.ones(0, 4, 4, 4)).steps == ()
+    destination = torch.ones(2, 4, 7)
+    padded_channels(torch.ones(2, 0, 7), destination).run()
+    assert not destination.any()
+
+
+def test_steps_are_given_the_tensors_themselves() -> None:
+    """So that a launch that they are part of can be kept ready."""
+    source, destination = torch.randn(2, 3, 8, 8), torch.ones(2, 4, 8, 8)
+    launch = padded_channels(source, destination)
+    again = launch.replay(source, destination)
+    others = torch.randn(2, 3, 8, 8), torch.ones(2, 4, 8, 8)
+    again(*others)
+    assert torch.equal(others[1][:, :3], others[0])
+    assert not others[1][:, 3:].any()
+
+
+def test_another_number_of_images_is_the_same_code() -> None:
+    metas = []
+    for images in (1, 16, 31):
+        source = torch.zeros(images, 3, 16, 16, dtype=torch.float16)
+        destination = torch.zeros(images, 4, 16, 16, dtype=torch.float16)
+        (step,) = padded_channels(source, destination.to(memory_format=torch.channels_last)).steps
+        metas.append(step.meta)
+    assert metas[0] == metas[1] == metas[2]
+
+
+def test_channels_that_do_not_fit() -> None:
+    image = torch.zeros(2, 3, 4, 4)
+    for other in (
+        torch.zeros(2, 2, 4, 4),
+        torch.zeros(2, 4, 4, 5),
+        torch.zeros(3, 4, 4, 4),
+        torch.zeros(2, 4),
+    ):
+        with pytest.raises(TensorMismatchError, match="more channels only"):
+            padded_channels(image, other)
+    with pytest.raises(TensorMismatchError, match="dtypes differ"):
+        padded_channels(image, torch.zeros(2, 4, 4, 4, dtype=torch.float16))
+    with pytest.raises(ArgumentTypeError, match="destination"):
+        padded_channels(image, None)  # type: ignore[arg-type]
+
+
+@settings(max_examples=60)
+@given(descriptors(), st.permutations(range(6)), st.data())
+def test_any_descriptor_into_any_order(descriptor: Descriptor, order: list[int], data: st.DataObject) -> None:
+    """Against its meaning index by index; the output's dimensions in any order, tiles that hang over."""
+    lengths: Any = descriptor.lengths
+    reach = descriptor.reach
+    if 0 in lengths or reach.low is None or reach.low < 0 or reach.high is None:
+        return
+    source = torch.arange(reach.high + 1, dtype=torch.int32)
+    order = [d for d in order if d < len(lengths)]
+    output = torch.full([lengths[d] for d in order], 99, dtype=torch.int32)
+    stored = output.permute([order.index(d) for d in range(len(lengths))])
+    seen, places = matrices(descriptor, naive(lengths, stored.stride()), 4)
+    tile = data.draw(st.sampled_from([None, (1, 1), (2, 8), (16, 4)]))
+    view_transfer.launch(View(source, seen, {}), View(output, places, {}), fill=-7, tile=tile).run()
+    for index in itertools.product(*map(range, lengths)):
+        place, is_valid = offset_by_the_table(descriptor, index)
+        assert stored[index] == (place if is_valid else -7)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (torch.bool, True),
+        (torch.uint8, 200),
+        (torch.int8, -3),
+        (torch.float16, -1.5),
+        (torch.bfloat16, float("nan")),
+        (torch.float32, float("-inf")),
+        (torch.int64, -(2**40)),
+        (torch.float64, -0.0),
+        (torch.complex64, 2 - 3j),
+        (torch.float8_e5m2, 1.5),
+    ],
+    ids=str,
+)
+def test_a_fill_of_every_dtype(dtype: torch.dtype, value: Any) -> None:
+    """Bit by bit, so that a NaN stays the one it was."""
+    source, output = torch.zeros(4, dtype=torch.float32).to(dtype), torch.zeros(8).to(dtype)
+    seen, places = matrices(
+        transform(packed((4,)), [pad(4, 1, 3)], [(0,)], [(0,)]), packed((8,)), source.element_size()
+    )
+    view_transfer.launch(View(source, seen, {}), View(output, places, {}), fill=bits_of(value, dtype)).run()
+    want = torch.full((8,), value, dtype=dtype)
+    want[1:5] = 0
+    word = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[output.element_size()]
+    assert torch.equal(output.view(word), want.view(word))
+
+
+def test_what_is_invalid_in_the_output_is_not_stored() -> None:
+    source, output = torch.arange(12.0).view(4, 3), torch.full((2, 3), 99.0)
+    inner = transform(packed((2, 3)), [pad(2, 1, 1), pass_through(3)], [(0,), (1,)], [(0,), (1,)])
+    view_transfer.launch(View(source, packed((4, 3)), {}), View(output, inner, {})).run()
+    assert torch.equal(output, source[1:3])
+
+
+def backward(rows: int, cols: int) -> Descriptor:
+    """A matrix whose columns lie in reverse."""
+    moved = transform(
+        packed((rows, cols)), [pass_through(rows), offset(cols, cols - 1)], [(0,), (1,)], [(0,), (1,)]
+    )
+    return transform(moved, [pass_through(rows), embed((cols,), (-1,))], [(0,), (1,)], [(0,), (1,)])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cols", "tile", "run"),
+    [
+        (torch.float16, 64, None, 8),
+        (torch.float32, 64, None, 4),
+        (torch.int8, 64, None, 16),
+        (torch.float64, 64, None, 2),
+        (torch.float16, 64, (4, 2), 2),
+        (torch.float16, 36, None, 4),
+        (torch.float16, 35, None, 1),
+    ],
+)
+def test_what_lies_in_reverse_is_loaded_as_it_lies(
+    dtype: torch.dtype, cols: int, tile: tuple[int, int] | None, run: int
+) -> None:
+    source = torch.randint(-100, 100, (5, cols)).to(dtype)
+    output = torch.zeros_like(source)
+    launch = view_transfer.launch(
+        View(source, backward(5, cols), {}), View(output, packed((5, cols)), {}), tile=tile
+    )
+    assert launch.steps[0].meta["REVERSED"] == run
+    launch.run()
+    assert torch.equal(output, source.flip(1))
+
+
+def test_64_bits_where_there_are_more_elements() -> None:
+    """Of tensors that nobody touches, so that they take no memory."""
+    for rows, wide in ((2**10, False), (2**12, True)):
+        source, output = (torch.empty(rows, 2**19 + 8, dtype=torch.int8) for _ in range(2))
+        launch = rearrangement.launch(rearrangement.flip(tuple(source.shape), (1,)), source, output)
+        assert launch.steps[0].meta["WIDE"] == wide
+
+
+def test_elements_that_are_far_apart(tmp_path: Path) -> None:
+    """In a file with nothing in it, which takes memory where it is touched."""
+    memory = torch.from_file(str(tmp_path / "sparse"), shared=True, size=2**31 + 200, dtype=torch.int8)
+    source = memory.as_strided((2, 100), (2**31, 1))
+    source.copy_(torch.arange(200).view(2, 100))
+    output = torch.zeros(2, 100, dtype=torch.int8)
+    launch = rearrangement.launch(rearrangement.flip((2, 100), (0, 1)), source, output)
+    assert launch.steps[0].meta["WIDE"]
+    launch.run()
+    assert torch.equal(output, source.flip(0, 1))
+
+
+def test_default_tile() -> None:
+    assert default_tile(8192, 8192, 2, is_transposed=False) == (8, 512)
+    assert default_tile(None, 3136, 2, is_transposed=False) == (16, 256)  # 512 would leave an eighth over
+    assert default_tile(1, 2**20, 4, is_transposed=False) == (1, 2048)
+    assert default_tile(3, 5, 4, is_transposed=False) == (4, 8)
+    assert default_tile(None, 35, 4, is_transposed=False) == (32, 64)  # narrower ones have no whole line
+    assert default_tile(None, 4, 2, is_transposed=True) == (1024, 4)
+    assert default_tile(4096, 4096, 4, is_transposed=True) == (64, 64)
+
+
+def test_what_does_not_fit() -> None:
+    tensor, other = torch.zeros(4, 6), torch.zeros(4, 6)
+    view, output = View(tensor, packed((4, 6)), {}), View(other, packed((4, 6)), {})
+    for got, words in [
+        ((view, View(other, packed((6, 4)), {})), "lengths are"),
+        ((view, View(other.half(), packed((4, 6)), {})), "dtypes differ"),
+        ((view, View(tensor, packed((4, 6)), {})), "overlap"),
+        ((view, View(other, naive((4, 6), (0, 1)), {})), "share one address"),
+        ((view, View(torch.zeros(1, 4, 6), packed((1, 4, 6)), {})), "not as rows and columns"),
+        ((View(tensor.to(torch.complex128), packed((4, 6)), {}), output), "of 16 bytes"),
+        ((View(torch._neg_view(tensor), packed((4, 6)), {}), output), "negates"),
+    ]:
+        with pytest.raises(TensorMismatchError, match=words):
+            view_transfer.launch(*got)
+    for options, words in [
+        ({"fill": 2**31}, "fill: got"),
+        ({"tile": (3, 4)}, r"tile\[0\]"),
+        ({"tile": (2048, 2048)}, "at most"),
+        ({"num_warps": 3}, "num_warps"),
+    ]:
+        with pytest.raises(InvalidArgumentError, match=words):
+            view_transfer.launch(view, output, **options)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="fill"):
+        view_transfer.launch(view, output, fill=0.5)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="source"):
+        view_transfer.launch(tensor, output)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="its lengths are"):
+        matrices(packed((4, 6)), packed((6, 4)), 4)
+    with pytest.raises(UnknownNameError, match="mode"):
+        rearrangement.pad((4,), "mirror", ((1, 1),))
+    with pytest.raises(TensorMismatchError, match="output: shape"):
+        rearrangement.launch(((), ()), tensor, torch.zeros(4, 7))
+
+
+def test_columns_are_what_lies_together() -> None:
+    """In the output; what does so in the source, if it is another dimension, is the last of the rows."""
+    n = symbol("n", least=1)
+    plain, _ = matrices(packed((n, 8, 4, 64)), packed((n, 8, 4, 64)), 2)
+    assert [str(length) for length in plain.lengths] == ["n * 8", "256"]  # 512 bytes, and no more
+    # From planes to channels that lie together: pixels are neighbors in the source.
+    planes, pixels = matrices(packed((n, 3, 50, 60)), naive((n, 3, 50, 60), (9000, 1, 180, 3)), 2)
+    assert [str(length) for length in planes.lengths] == ["n * 3000", "3"]
+    assert [pixels.bind(n=1).offset(index) for index in ((0, 1), (1, 0))] == [1, 3]
+    assert [planes.bind(n=1).offset(index) for index in ((0, 1), (1, 0))] == [3000, 1]
+    flat, _ = matrices(packed((5, 7)), packed((5, 7)), 4)
+    assert flat.lengths == (1, 35)
+
+
+@pytest.mark.parametrize(
+    ("how", "shape"),
+    [
+        (rearrangement.flip((1, 6, 40), (2,)), (6, 40)),
+        (rearrangement.roll((1, 6, 40), (3, 5), (1, 2)), (6, 40)),
+        (rearrangement.pad((1, 6, 40), "reflect", ((0, 0), (0, 0), (2, 3))), (6, 45)),
+        (Windows((2,), (39,), (1,), (1,), (0,)), (12, 39)),
+    ],
+)
+def test_another_batch_is_the_same_code(how: Any, shape: tuple[int, ...]) -> None:
+    metas = []
+    for batch in (1, 3, 16):
+        launch = rearrangement.launch(how, torch.zeros(batch, 6, 40), torch.zeros(batch, *shape))
+        metas.append(launch.steps[0].meta)
+    assert metas[0] == metas[1] == metas[2]
+
+
+def widths(launch: Launch) -> tuple[int | None, int | None]:
+    """Bits that a lane loads and stores at once on an H100."""
+    (step,) = lens.compile(launch, "sm_90")
+    return step.widest("global load"), step.widest("global store")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
+def test_flips_load_and_store_16_bytes_at_once(dims: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Also where elements lie in reverse: the lanes turn them around, and share no memory for it."""
+    source, output = torch.empty(2, 1024, 1024, dtype=dtype)
+    launch = rearrangement.launch(rearrangement.flip((1024, 1024), dims), source, output)
+    assert widths(launch) == (128, 128)
+    (step,) = lens.compile(launch, "sm_90")
+    assert "st.shared" not in step.stages["ptx"]
+
+
+def test_what_other_operators_load_and_store_at_once() -> None:
+    """As many bits as lie together: windows and shifts begin anywhere, rows of 58 halves at 4 of them."""
+    image = torch.empty(8, 64, 56, 56, dtype=torch.float16)
+    windows = Windows((3, 3), (56, 56), (1, 1), (1, 1), (1, 1))
+    found = widths(rearrangement.launch(windows, image, image.new_empty(8, 576, 3136)))
+    assert found == (16, 128)
+    around = rearrangement.pad(tuple(image.shape), "constant", ((0, 0), (0, 0), (1, 1), (1, 1)))
+    assert widths(rearrangement.launch(around, image, image.new_empty(8, 64, 58, 58))) == (16, 64)
+    output = torch.empty_like(image)
+    for shift, found in ((8, (128, 128)), (4, (64, 128)), (3, (16, 128))):
+        how = rearrangement.roll(tuple(image.shape), (shift,), (3,))
+        assert widths(rearrangement.launch(how, image, output)) == found
+    turned = rearrangement.launch(((),) * 4, image.to(memory_format=torch.channels_last), output)
+    assert widths(turned) == (128, 128)
+
+
+@pytest.mark.parametrize(("channels", "store"), [(4, 64), (8, 128)])
+def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: int) -> None:
+    """And stored a pixel at a time; from channels that lie together, three are loaded one by one."""
+    images = torch.empty(2, 3, 224, 224, dtype=torch.float16)
+    space = images.new_empty(2, channels, 224, 224).to(memory_format=torch.channels_last)
+    assert widths(padded_channels(images, space)) == (128, store)
+    assert widths(padded_channels(images.to(memory_format=torch.channels_last), space)) == (16, 128)

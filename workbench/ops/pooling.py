@@ -1,0 +1,306 @@
+"""Pools of images: reductions of windows that coordinate descriptors find."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, overload
+
+import torch
+from torch.nn import functional
+
+from workbench.errors import ArgumentTypeError, UnsupportedDtypeError
+from workbench.kernels import pooling, reduction
+from workbench.kernels.pooling import Pool
+from workbench.ops.arguments import TORCHS_ERRORS, check_plain, in_words, is_followed, kind_of
+from workbench.ops.gradients import follow_the_first, once
+
+Pair = int | tuple[int, ...]
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+# Of integers torch has maxima, and of int64, on a CPU, averages.
+AVERAGED = (*FLOATS, torch.int64)
+COMPARED = (*FLOATS, *reduction.INTEGERS)
+
+# What torch's functions are given behind `input`.
+_AVERAGES = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+_MAXIMA = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+
+
+def avg_pool2d(
+    input: torch.Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> torch.Tensor:
+    """The mean of each window, as `torch.nn.functional.avg_pool2d`. It can be differentiated once.
+
+    Summed in fp32, fp64 in fp64, int64 exactly and rounded toward zero. The result is channels_last where
+    torch's is: where the input is.
+
+    Args:
+        input: (n, channels, height, width), or without n, of any strides. Floats of up to 64 bits, or int64.
+        kernel_size: taps, one number or two.
+        stride: from one window to the next; None for `kernel_size`.
+        padding: zeros on both sides, at most half of `kernel_size`.
+        ceil_mode: whether a last window may hang over the end.
+        count_include_pad: whether the padding counts among the elements that a sum is divided by.
+        divisor_override: what is divided by instead.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. TensorMismatchError: shapes do not fit, in torch's
+        words. UnsupportedDtypeError: `input` is of another dtype.
+    """
+    arguments = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    question = _question("avg_pool2d", AVERAGED, input, arguments)
+    batch = _resolved(input)
+    if is_followed(input):
+        result: torch.Tensor = _Average.apply(batch, question)  # type: ignore[no-untyped-call]  # torch's
+    else:
+        result = _average(batch, question)
+    return result.squeeze(0) if input.dim() == 3 else result
+
+
+@overload
+def max_pool2d(
+    input: torch.Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> torch.Tensor: ...
+
+
+@overload
+def max_pool2d(
+    input: torch.Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+
+def max_pool2d(
+    input: torch.Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """The largest element of each window, as `torch.nn.functional.max_pool2d`.
+
+    NaN if there is one. It can be differentiated once: the gradient goes to the largest element. The result
+    is channels_last where torch's is: where the input is.
+
+    Args:
+        input: (n, channels, height, width), or without n, of any strides. Floats of up to 64 bits, or
+            integers.
+        kernel_size, stride, padding, ceil_mode: as of :func:`avg_pool2d`, but nothing in the padding is
+            the largest.
+        dilation: from one tap to the next.
+        return_indices: return too where the largest is, int64, counting the elements of a plane: of equals
+            the first, of NaN the last.
+
+    Raises:
+        as :func:`avg_pool2d`.
+    """
+    arguments = (kernel_size, stride, padding, dilation, ceil_mode)
+    question = _question("max_pool2d", COMPARED, input, arguments)
+    if not isinstance(return_indices, bool):
+        raise ArgumentTypeError("return_indices", f"got {return_indices!r}", "Give True or False.")
+    batch = _resolved(input)
+    results: tuple[torch.Tensor, ...]
+    if is_followed(input):
+        results = _Largest.apply(batch, question)  # type: ignore[no-untyped-call]  # torch does not type it
+    else:
+        results = _largest(batch, question, with_indices=return_indices)
+    if input.dim() == 3:
+        results = tuple(each.squeeze(0) for each in results)
+    return (results[0], results[1]) if return_indices else results[0]
+
+
+class _Question(NamedTuple):
+    """What is asked of a batch.
+
+    Attributes:
+        pool: the geometry.
+        shape, strides: of the result.
+        with_padding, divisor: as of `pooling.launch`.
+    """
+
+    pool: Pool
+    shape: torch.Size
+    strides: tuple[int, ...]
+    with_padding: bool = True
+    divisor: int | None = None
+
+
+def _question(
+    name: str, dtypes: tuple[torch.dtype, ...], input: torch.Tensor, arguments: tuple[Any, ...]
+) -> _Question:
+    check_plain(input)
+    if input.dtype not in dtypes:
+        supported = ", ".join(str(each)[6:] for each in dtypes)
+        raise UnsupportedDtypeError("input", f"{input.dtype}", f"{name} takes {supported}.")
+    plain = tuple(tuple(value) if isinstance(value, list) else value for value in arguments)
+    try:
+        return _answered(name, input.shape, input.stride(), plain)
+    except TypeError as error:  # one that has no hash is no number
+        if isinstance(error, ArgumentTypeError):
+            raise
+        raise _refused(name, input.shape, plain, error) from None
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _answered(
+    name: str, shape: torch.Size, strides: tuple[int, ...], arguments: tuple[Any, ...]
+) -> _Question:
+    """Once torch has taken the arguments: what it refuses, is refused in its words."""
+    like = torch.empty_strided(shape, strides, device="meta")
+    is_average = name == "avg_pool2d"
+    given = arguments if arguments[1] is not None else (arguments[0], arguments[0], *arguments[2:])
+    try:
+        result = getattr(functional, name)(like, *given)
+    except TORCHS_ERRORS as error:
+        raise _refused(name, shape, arguments, error) from None
+    single = 4 - len(shape)
+    sizes, steps = (torch.Size((1,) * single) + result.shape, (result.numel(),) * single + result.stride())
+    window = _pair(given[0])
+    pool = Pool(
+        _pair(shape[-2:]),
+        _pair(sizes[-2:]),
+        window,
+        _pair(given[1]) if given[1] != () else window,
+        _pair(given[2]),
+        (1, 1) if is_average else _pair(given[3]),
+    )
+    return _Question(pool, sizes, steps, *(given[4:] if is_average else ()))
+
+
+def _refused(name: str, shape: torch.Size, arguments: tuple[Any, ...], error: Exception) -> Exception:
+    """What torch says to it, as an error of ours."""
+    names = _AVERAGES if name == "avg_pool2d" else _MAXIMA
+    given = zip(names, arguments, strict=True)
+    words = ", ".join(f"{argument}={in_words(value)}" for argument, value in given if value is not None)
+    reason = str(error).partition("\n")[0]
+    argument = f"input, {', '.join(names)}"
+    return kind_of(error)(argument, f"got shape {tuple(shape)}, {words}", f"torch.{name} says: {reason}")
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    """One number for each dimension, of what torch has taken."""
+    numbers = [int(n) for n in value] if isinstance(value, tuple | torch.Size) else [int(value)]
+    return numbers[0], numbers[-1]
+
+
+def _resolved(input: torch.Tensor) -> torch.Tensor:
+    """As a batch, without pending negations."""
+    batch = input.resolve_neg()
+    return batch.unsqueeze(0) if batch.dim() == 3 else batch
+
+
+def _output(batch: torch.Tensor, question: _Question, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return torch.empty_strided(
+        question.shape, question.strides, dtype=dtype or batch.dtype, device=batch.device
+    )
+
+
+def _average(batch: torch.Tensor, question: _Question) -> torch.Tensor:
+    output = _output(batch, question)
+    if output.numel() and not output.is_meta:
+        pooling.run("average", question.pool, batch, (output,), question.with_padding, question.divisor)
+    return output
+
+
+def _largest(batch: torch.Tensor, question: _Question, *, with_indices: bool) -> tuple[torch.Tensor, ...]:
+    outputs: tuple[torch.Tensor, ...] = (_output(batch, question),)
+    if with_indices:
+        outputs += (_output(batch, question, torch.int64),)
+    if outputs[0].numel() and not outputs[0].is_meta:
+        pooling.run("max_with_indices" if with_indices else "max", question.pool, batch, outputs)
+    return outputs
+
+
+def _average_gradient(grad: torch.Tensor, batch: torch.Tensor, question: _Question) -> torch.Tensor:
+    """Each pixel's share of the windows that have it: a reduction too, of what `pooling.spread` describes."""
+    output = torch.empty_like(batch, memory_format=_format_of(batch))
+    if not output.numel() or output.is_meta:
+        return output
+    pool, divisor = question.pool, question.divisor
+    if divisor is None:
+        counts = [pool.counts(dim, question.with_padding) for dim in (0, 1)]
+        if len({*counts[0]}) == len({*counts[1]}) == 1:
+            divisor = counts[0][0] * counts[1][0]
+        else:
+            high, wide = (torch.tensor(each, dtype=torch.float32, device=grad.device) for each in counts)
+            grad, divisor = grad.to(torch.promote_types(grad.dtype, high.dtype)), 1
+            grad = grad / (high[:, None] * wide)
+    pooling.run("average_backward", pool, grad.resolve_neg(), (output,), divisor=divisor)
+    return output
+
+
+def _format_of(batch: torch.Tensor) -> torch.memory_format:
+    is_last = batch.is_contiguous(memory_format=torch.channels_last) and not batch.is_contiguous()
+    return torch.channels_last if is_last else torch.contiguous_format
+
+
+class _Average(torch.autograd.Function):
+    @staticmethod
+    def forward(batch: torch.Tensor, question: _Question) -> torch.Tensor:
+        return _average(batch, question)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        batch, ctx.question = inputs
+        ctx.save_for_backward(batch)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        (batch,) = ctx.saved_tensors
+        question = ctx.question
+        return once(lambda grad: _average_gradient(grad, batch, question), grads[0]), None
+
+
+class _Largest(torch.autograd.Function):
+    """Values and indices; its gradient is scattered by torch's own operator."""
+
+    @staticmethod
+    def forward(batch: torch.Tensor, question: _Question) -> tuple[torch.Tensor, ...]:
+        return _largest(batch, question, with_indices=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        batch, question = inputs
+        ctx.has_empty_windows = question.pool.has_empty_windows
+        follow_the_first(ctx, output)
+        ctx.save_for_backward(batch, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        if grads[0] is None:
+            return None, None
+        batch, indices = ctx.saved_tensors
+        grad = grads[0]
+        if ctx.has_empty_windows:  # whose indices, as torch's, can be beyond the plane
+            is_there = indices < batch.shape[2:].numel()
+            grad, indices = grad * is_there, indices * is_there
+        return once(_largest_gradient, grad, batch, indices), None
+
+
+def _largest_gradient(grad: torch.Tensor, batch: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Windows that share their largest element add up there, halves in fp32."""
+    wide = grad.dtype if grad.dtype == torch.float64 else torch.float32
+    planes = torch.zeros(batch.shape, dtype=wide, device=batch.device).flatten(2)
+    planes.scatter_add_(2, indices.flatten(2), grad.to(wide).flatten(2))
+    return planes.view(batch.shape).to(batch.dtype).contiguous(memory_format=_format_of(batch))

@@ -1,0 +1,472 @@
+"""Operators that only move elements, by one kernel: flip, roll, pad and unfold."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+
+from workbench.errors import ArgumentTypeError, DimensionError, UnsupportedDtypeError
+from workbench.kernels import rearrangement
+from workbench.kernels.rearrangement import Flattened, How, Windows
+from workbench.kernels.view_transfer import bits_of
+from workbench.ops.arguments import TORCHS_ERRORS, Number, as_number, check_plain, is_followed, kind_of
+from workbench.ops.gradients import batches, one_of
+from workbench.ops.reduction import sum as sum_of
+
+
+def flip(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """output[..., i, ...] = input[..., length - 1 - i, ...] along each of `dims`, as `torch.flip`.
+
+    Args:
+        input: a tensor of any shape, strides and dtype.
+        dims: dimensions, each once; those under 0 are counted from the end.
+
+    Raises:
+        ArgumentTypeError: `input` is no tensor, `dims` no sequence of whole numbers. DimensionError: `input`
+        does not have one of `dims`. TensorMismatchError: `dims` names one twice; `input` is sparse, nested or
+        quantized.
+    """
+    check_plain(input)
+    _check_as_torch(torch.flip, input, dims=dims)
+    return _moved(_Flip(_places(dims, input.dim())), input)
+
+
+def roll(
+    input: torch.Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> torch.Tensor:
+    """output[..., (i + shift) % length, ...] = input[..., i, ...] along each of `dims`, as `torch.roll`.
+
+    Args:
+        input: a tensor of any shape, strides and dtype.
+        shifts: how far, one for each of `dims`.
+        dims: dimensions; those under 0 are counted from the end. None: of the tensor as if it were flat.
+
+    Raises:
+        ArgumentTypeError: `input` is no tensor, `shifts` or `dims` no whole numbers. DimensionError: `input`
+        does not have one of `dims`. TensorMismatchError: there are not as many shifts as `dims`; `input` is
+        sparse, nested or quantized.
+    """
+    check_plain(input)
+    _check_as_torch(torch.roll, input, shifts=shifts, dims=() if dims is None else dims)
+    along = _places(() if dims is None else dims, input.dim())
+    far = tuple(map(int, [shifts] if isinstance(shifts, int) else shifts))
+    return _moved(_Roll(far, along or None), input)
+
+
+def pad(
+    input: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None
+) -> torch.Tensor:
+    """`input` with more at its ends, as `torch.nn.functional.pad`.
+
+    Args:
+        input: a tensor of any strides. A dtype for which torch has the mode.
+        pad: (left, right) of the last dimension, then of the one before, and so on; less than 0 to drop.
+        mode: what is added. "constant": `value`. "reflect": the elements next to the end, the end itself left
+            out; "replicate": the end; "circular": the elements from the other end.
+        value: None for 0; only with "constant".
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. TensorMismatchError: `pad` does not fit the shape,
+        `value` the dtype or the mode; `input` is sparse, nested or quantized. UnsupportedDtypeError: torch
+        does not have that mode, or not for that dtype or number of dimensions.
+    """
+    check_plain(input)
+    number = 0 if value is None else as_number("value", value)
+    given = {} if value is None else {"value": number}
+    _check_as_torch(torch.nn.functional.pad, input, pad=pad, mode=mode, **given)
+    if input.numel() and mode in ("reflect", "replicate"):
+        _check_dtype(mode, input.dtype)
+    added = tuple(map(int, pad))
+    pairs = [(added[i], added[i + 1]) for i in range(0, len(added), 2)][::-1]
+    around = (*((0, 0),) * (input.dim() - len(pairs)), *pairs)
+    if number:
+        _check_fill(number, input.dtype)
+    return _moved(_Pad(around, mode, number), input)
+
+
+def unfold(
+    input: torch.Tensor,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> torch.Tensor:
+    """output[n, (c, r, s), (y, x)] = input[n, c, y * stride + r * dilation - padding, ...]: im2col.
+
+    As `torch.nn.functional.unfold`. Its gradient, torch's fold, sums for each pixel what was made of it.
+
+    Args:
+        input: (n, channels, height, width), or without n, of any strides; floating, complex or bool.
+        kernel_size: taps r and s, one number or two.
+        dilation, padding, stride: likewise; zeros are added on both sides.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. TensorMismatchError: the windows do not fit the
+        shape; `input` is sparse, nested or quantized. DimensionError: it has other dimensions.
+        UnsupportedDtypeError: torch does not unfold integers.
+    """
+    check_plain(input)
+    if input.dim() not in (3, 4):
+        given = f"{input.dim()} dimensions"
+        raise DimensionError("input", given, "Give (n, channels, height, width), or without n.")
+    options = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    _check_as_torch(torch.nn.functional.unfold, input, **options)
+    _check_dtype("unfold", input.dtype)
+    taps, steps, around, strides = (_pair(value) for value in options.values())
+    counts = tuple(
+        (n + 2 * p - d * (r - 1) - 1) // s + 1
+        for n, r, d, p, s in zip(input.shape[-2:], taps, steps, around, strides, strict=True)
+    )
+    windows = Windows(taps, counts, strides, steps, around)
+    batch = input.unsqueeze(0) if input.dim() == 3 else input
+    result = _moved(_Unfold(windows), batch)
+    return result.squeeze(0) if input.dim() == 3 else result
+
+
+class _Move(ABC):
+    """An operator that only moves elements; linear, but for what it fills in."""
+
+    @abstractmethod
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        """The result, by a kernel."""
+
+    @abstractmethod
+    def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """The gradient of an input of `shape`, given that of the result."""
+
+    @abstractmethod
+    def of_batch(self, batch: torch.Tensor) -> torch.Tensor:
+        """The results for each of a batch, the first dimension."""
+
+    def tangent(self) -> _Move:
+        """What it does with a tangent: without a fill."""
+        return self
+
+
+@dataclass(frozen=True)
+class _Flip(_Move):
+    dims: tuple[int, ...]
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        how = rearrangement.flip(tuple(input.shape), self.dims)
+        return _rearranged(how, input, torch.empty_like(input))
+
+    def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        return _moved(self, grad)
+
+    def of_batch(self, batch: torch.Tensor) -> torch.Tensor:
+        return _moved(_Flip(tuple(d + 1 for d in self.dims)), batch)
+
+
+@dataclass(frozen=True)
+class _Roll(_Move):
+    shifts: tuple[int, ...]
+    dims: tuple[int, ...] | None
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        output = torch.empty_like(input, memory_format=torch.contiguous_format)
+        shape = tuple(input.shape)
+        if not shape:
+            return _rearranged((), input, output)
+        if self.dims is not None:
+            return _rearranged(rearrangement.roll(shape, self.shifts, self.dims), input, output)
+        (chain,) = rearrangement.roll((math.prod(shape),), self.shifts, (0,))
+        return _rearranged(Flattened(chain, len(shape)), input, output)
+
+    def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        return _moved(_Roll(tuple(-shift for shift in self.shifts), self.dims), grad)
+
+    def of_batch(self, batch: torch.Tensor) -> torch.Tensor:
+        if self.dims is None:
+            flat = batch.reshape(batch.shape[0], -1) if batch.numel() else batch.flatten(1)
+            return _moved(_Roll(self.shifts, (1,)), flat).view(batch.shape)
+        return _moved(_Roll(self.shifts, tuple(d + 1 for d in self.dims)), batch)
+
+
+@dataclass(frozen=True)
+class _Pad(_Move):
+    pairs: tuple[tuple[int, int], ...]  # of each dimension
+    mode: str
+    fill: Number = 0
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        output = self._empty(input)
+        if not output.numel() or output.is_meta:
+            return output
+        if not input.numel():
+            return output.fill_(self.fill)
+        how = rearrangement.pad(tuple(input.shape), self.mode, self.pairs)
+        if not self.fill:
+            return _rearranged(how, input, output)
+        if input.dtype == torch.complex128:  # whose words differ, the real one and that of 0
+            parts = [torch.view_as_real(t.resolve_conj()).unbind(-1) for t in (input, output)]
+            for part, target, fill in zip(*parts, (self.fill, 0.0), strict=True):
+                _rearranged(how, part, target, bits_of(fill, torch.float64))
+            return output
+        return _rearranged(how, input, output, bits_of(self.fill, input.dtype))
+
+    def _empty(self, input: torch.Tensor) -> torch.Tensor:
+        """Where torch would put the result: channels_last if the input is, but for circular padding."""
+        shape = [n + left + right for n, (left, right) in zip(input.shape, self.pairs, strict=True)]
+        if self.mode == "constant" and all(left <= 0 and right <= 0 for left, right in self.pairs):
+            return torch.empty_like(_dropped(input, self.pairs))  # to torch it is a copy of a slice
+        format = torch.contiguous_format if self.mode == "circular" else suggest_memory_format(input)
+        return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=format)
+
+    def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        if self.mode == "constant":
+            return _moved(_Pad(tuple((-left, -right) for left, right in self.pairs), "constant"), grad)
+        for dim, (length, pair) in enumerate(zip(shape, self.pairs, strict=True)):
+            if any(pair):
+                grad = _GRADIENTS[self.mode](grad, dim, length, *pair)
+        return grad
+
+    def of_batch(self, batch: torch.Tensor) -> torch.Tensor:
+        return _moved(_Pad(((0, 0), *self.pairs), self.mode, self.fill), batch)
+
+    def tangent(self) -> _Move:
+        return replace(self, fill=0)
+
+
+@dataclass(frozen=True)
+class _Unfold(_Move):
+    windows: Windows
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        n, channels = input.shape[:2]
+        shape = (n, channels * math.prod(self.windows.taps), math.prod(self.windows.windows))
+        return _rearranged(self.windows, input, input.new_empty(shape))
+
+    def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        if grad.is_complex():
+            return torch.complex(self.gradient(grad.real, shape), self.gradient(grad.imag, shape))
+        return _moved(_Fold(self.windows, tuple(shape[2:])), grad)
+
+    def of_batch(self, batch: torch.Tensor) -> torch.Tensor:
+        return _of_each(self, batch)
+
+
+@dataclass(frozen=True)
+class _Fold(_Move):
+    """The gradient of unfold, a sum over taps."""
+
+    windows: Windows
+    sizes: tuple[int, ...]
+
+    def run(self, input: torch.Tensor) -> torch.Tensor:
+        n, channels = input.shape[0], input.shape[1] // math.prod(self.windows.taps)
+        output = input.new_empty((n, channels, *self.sizes))
+        if output.numel() and not output.is_meta:
+            rearrangement.run_fold(self.windows, input.resolve_neg(), output)
+        return output
+
+    def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        return _moved(_Unfold(self.windows), grad)
+
+    def of_batch(self, batch: torch.Tensor) -> torch.Tensor:
+        return _of_each(self, batch)
+
+
+def _of_each(move: _Move, batch: torch.Tensor) -> torch.Tensor:
+    """Batches of images, as one batch of them."""
+    result: torch.Tensor = _moved(move, batch.flatten(0, 1)).unflatten(0, batch.shape[:2])
+    return result
+
+
+def _gradient_of_reflect(grad: torch.Tensor, dim: int, length: int, left: int, right: int) -> torch.Tensor:
+    """What was mirrored goes back to where it was taken from, mirrored."""
+    grad, left, right = _with_what_was_dropped(grad, dim, left, right)
+    total: torch.Tensor = grad.narrow(dim, left, length)
+    if left:
+        back = _moved(_Flip((dim,)), grad.narrow(dim, 0, left))
+        total = total + _among_zeros(back, dim, 1, length)
+    if right:
+        back = _moved(_Flip((dim,)), grad.narrow(dim, left + length, right))
+        total = total + _among_zeros(back, dim, length - 1 - right, length)
+    return total
+
+
+def _gradient_of_replicate(grad: torch.Tensor, dim: int, length: int, left: int, right: int) -> torch.Tensor:
+    """What each end was repeated to, is added to it."""
+    grad, left, right = _with_what_was_dropped(grad, dim, left, right)
+    total: torch.Tensor = grad.narrow(dim, left, length)
+    if left:
+        total = total + _among_zeros(_sum(grad.narrow(dim, 0, left), dim), dim, 0, length)
+    if right:
+        total = total + _among_zeros(
+            _sum(grad.narrow(dim, left + length, right), dim), dim, length - 1, length
+        )
+    return total
+
+
+def _gradient_of_circular(grad: torch.Tensor, dim: int, length: int, left: int, right: int) -> torch.Tensor:
+    """Each time around, what is there is added; of what was dropped before, nothing was taken."""
+    before, after = max(-left, 0), max(-right, 0)
+    kept = length - before - after
+    if not kept:
+        return _among_zeros(grad, dim, 0, length)
+    first, end = -max(left, 0), kept + max(right, 0)
+    parts = []
+    for start in range(first // kept * kept, end, kept):
+        begin, stop = max(start, first), min(start + kept, end)
+        part = grad.narrow(dim, begin - first, stop - begin)
+        parts.append(_among_zeros(part, dim, before + begin - start, length))
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+_GRADIENTS: dict[str, Callable[[torch.Tensor, int, int, int, int], torch.Tensor]] = {
+    "reflect": _gradient_of_reflect,
+    "replicate": _gradient_of_replicate,
+    "circular": _gradient_of_circular,
+}
+
+
+def _with_what_was_dropped(
+    grad: torch.Tensor, dim: int, left: int, right: int
+) -> tuple[torch.Tensor, int, int]:
+    """The gradient with zeros for what was dropped behind the padding; and the padding that is left."""
+    dropped = (max(-left, 0), max(-right, 0))
+    if any(dropped):
+        grad = _zero_padded(grad, dim, *dropped)
+    return grad, max(left, 0), max(right, 0)
+
+
+def _among_zeros(part: torch.Tensor, dim: int, first: int, length: int) -> torch.Tensor:
+    """`part` at place `first` of zeros of `length`."""
+    return _zero_padded(part, dim, first, length - first - part.shape[dim])
+
+
+def _zero_padded(tensor: torch.Tensor, dim: int, left: int, right: int) -> torch.Tensor:
+    pairs = [(0, 0)] * tensor.dim()
+    pairs[dim] = (left, right)
+    return _moved(_Pad(tuple(pairs), "constant"), tensor)
+
+
+def _dropped(input: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """The input without what pairs of numbers under 0 drop."""
+    for dim, (left, right) in enumerate(pairs):
+        input = input.narrow(dim, -left, input.shape[dim] + left + right)
+    return input
+
+
+def _sum(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    if found := batches(tensor):
+        return one_of(_sum(found.tensors[0], dim + 1), found.level)
+    if tensor.is_complex():
+        return torch.complex(_sum(tensor.real, dim), _sum(tensor.imag, dim))
+    return sum_of(tensor, dim, keepdim=True)
+
+
+def _moved(move: _Move, input: torch.Tensor) -> torch.Tensor:
+    """What the operator makes of a tensor, followed by autograd where that wants to know."""
+    if found := batches(input):
+        return one_of(move.of_batch(found.tensors[0]), found.level)
+    if not is_followed(input):
+        return move.run(input)
+    return _Moved.apply(move, input)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+
+
+class _Moved(torch.autograd.Function):
+    @staticmethod
+    def forward(move: _Move, input: torch.Tensor) -> torch.Tensor:
+        return move.run(input)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.move, input = inputs
+        ctx.shape = input.shape
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return None, ctx.move.gradient(grads[0], ctx.shape)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        return _moved(ctx.move.tangent(), tangents[1])
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[None, int], move: _Move, input: torch.Tensor
+    ) -> tuple[torch.Tensor, int]:
+        return move.of_batch(input.movedim(in_dims[1], 0)), 0
+
+
+def _rearranged(how: How, input: torch.Tensor, output: torch.Tensor, fill: int = 0) -> torch.Tensor:
+    """`output`, which now has the elements of the input, where there is memory for any."""
+    if output.numel() and not output.is_meta:
+        rearrangement.run(how, input.resolve_conj().resolve_neg(), output, fill)
+    return output
+
+
+def _places(dims: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    """Dimensions that torch has checked, counted from the beginning."""
+    given = [dims] if isinstance(dims, int) else dims
+    return tuple([int(d) % max(rank, 1) for d in given if rank])
+
+
+def _pair(value: int | Sequence[int]) -> tuple[int, int]:
+    first, second = (value, value) if isinstance(value, int) else value
+    return int(first), int(second)
+
+
+def _check_as_torch(function: Callable[..., torch.Tensor], input: torch.Tensor, **arguments: Any) -> None:
+    """Raise what torch raises for these arguments, in its words."""
+    frozen = {n: tuple(value) if isinstance(value, list) else value for n, value in arguments.items()}
+    try:
+        hash(tuple(frozen.values()))
+    except TypeError:
+        raise ArgumentTypeError(", ".join(frozen), f"got {frozen}", "Give whole numbers.") from None
+    # As text too: to Python 1, 1.0 and True are one, to torch they are not.
+    _check(function, input.shape, tuple(frozen.items()), repr(frozen))
+
+
+@lru_cache(maxsize=4096)
+def _check(
+    function: Callable[..., torch.Tensor],
+    shape: torch.Size,
+    arguments: tuple[tuple[str, Any], ...],
+    text: str,
+) -> None:
+    try:
+        function(torch.empty(shape, device="meta"), **dict(arguments))
+    except TORCHS_ERRORS as error:
+        given = f"got {text} for a tensor of shape {tuple(shape)}"
+        names = ", ".join(name for name, _ in arguments)
+        raise kind_of(error)(names, given, f"torch.{function.__name__} says: {error}") from None
+
+
+def _check_dtype(name: str, dtype: torch.dtype) -> None:
+    if reason := _refusal(name, dtype):
+        raise UnsupportedDtypeError("input", dtype, f"torch says: {reason}")
+
+
+@cache
+def _refusal(name: str, dtype: torch.dtype) -> str:
+    """Why torch does not unfold elements of this dtype, or pad them in that mode; empty where it does."""
+    one = torch.zeros((1, 1, 1, 2), dtype=torch.bool).to(dtype)
+    try:
+        if name == "unfold":
+            torch.nn.functional.unfold(one, 1)
+        else:
+            torch.nn.functional.pad(one[0], (1, 0), mode=name)
+    except NotImplementedError as error:
+        return str(error)
+    return ""
+
+
+def _check_fill(value: Number, dtype: torch.dtype) -> None:
+    try:
+        torch.empty(2, dtype=dtype).fill_(value)  # a single one torch would fill with infinity
+    except TORCHS_ERRORS as error:
+        given = f"got {value} for a tensor of {dtype}"
+        raise kind_of(error)("value", given, f"torch says: {error}") from None
