@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.coords.random_chains import descriptors, offset_by_the_table
 from workbench import lens
 from workbench.coords import Descriptor, naive, packed, symbol, transform
-from workbench.coords.transforms import embed, offset, pad, pass_through
+from workbench.coords.transforms import embed, modulo, offset, pad, pass_through
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import rearrangement, view_transfer
 from workbench.kernels.rearrangement import Windows
@@ -104,7 +104,7 @@ def test_any_descriptor_into_any_order(descriptor: Descriptor, order: list[int],
     reach = descriptor.reach
     if 0 in lengths or reach.low is None or reach.low < 0 or reach.high is None:
         return
-    source = torch.arange(reach.high + 1, dtype=torch.int32)
+    source = torch.arange(max(reach.high, 0) + 1, dtype=torch.int32)  # of none valid it is negative
     order = [d for d in order if d < len(lengths)]
     output = torch.full([lengths[d] for d in order], 99, dtype=torch.int32)
     stored = output.permute([order.index(d) for d in range(len(lengths))])
@@ -114,6 +114,18 @@ def test_any_descriptor_into_any_order(descriptor: Descriptor, order: list[int],
     for index in itertools.product(*map(range, lengths)):
         place, is_valid = offset_by_the_table(descriptor, index)
         assert stored[index] == (place if is_valid else -7)
+
+
+def test_what_sees_nothing_of_its_memory_is_filled() -> None:
+    padded = transform(naive((1,), (1,)), [pad(1, 2, 0)], [(0,)], [(0,)])
+    seen, places = matrices(transform(padded, [modulo(3, 1)], [(0,)], [(0,)]), naive((1,), (1,)), 4)
+    output = torch.zeros(1)
+    view_transfer.launch(
+        View(torch.ones(1), seen, {}),
+        View(output, places, {}),
+        fill=view_transfer.bits_of(-7.0, torch.float32),
+    ).run()
+    assert output.tolist() == [-7]
 
 
 @pytest.mark.parametrize(

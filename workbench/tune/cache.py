@@ -30,7 +30,7 @@ from workbench.tune.entrants import kernels_of
 VERSION = 1
 
 # A kernel that was moved, in its file or with it, is the same kernel.
-_PLACE = {"file", "line", "file_lines"}
+_PLACE = {"module", "file", "line", "file_lines"}
 
 
 @dataclass(frozen=True)
