@@ -95,7 +95,7 @@ SUM = Suite(
 def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
-        "convolution", "rearrangement", "tuned", "all",
+        "convolution", "rearrangement", "images", "tuned", "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -127,6 +127,12 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
         "roll fp32 8192 x 8192, dims [0], shift 1001 in a CUDA graph",
         "unfold fp16 8 x 64 x 56 x 56, pad 1, window 3 in a CUDA graph",
         "pixel_shuffle fp32 8 x 256 x 64 x 64, factor 2 in a CUDA graph",
+    }
+    assert names("images") >= {
+        f"group_norm {dtype} {shape}, groups 32, {memory_format} in a CUDA graph"
+        for dtype in ("fp16", "bf16")
+        for shape in ("2 x 320 x 64 x 64", "8 x 256 x 128 x 128")
+        for memory_format in ("contiguous", "channels_last")
     }
     assert all(suite.about for suite in suites.SUITES.values())
 
@@ -691,6 +697,53 @@ def test_moved_elements_pass_the_check_and_one_wrong_fails_it(
         result.view(-1)[7] += 0.01
         with pytest.raises(KernelError, match="mine gives a wrong result"):
             suites.check(one, inputs, result, "mine")
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+@pytest.mark.parametrize(
+    ("op", "problem", "work"),
+    [
+        ("group_norm", {"shape": [2, 6, 5, 4], "groups": 3}, Work(8 * 240, 2 * (2 * 240 + 12))),
+        (
+            "avg_pool2d",
+            {"shape": [2, 3, 7, 6], "window": 3, "stride": 2, "pad": 1},
+            Work(72 * 9, 2 * (252 + 72)),
+        ),
+        (
+            "max_pool2d",
+            {"shape": [2, 3, 6, 6], "window": 2, "stride": 2, "pad": 0},
+            Work(54 * 4, 2 * (216 + 54)),
+        ),
+    ],
+)
+def test_operators_of_images_pass_the_check_and_one_wrong_element_fails_it(
+    op: str, problem: dict[str, Any], work: Work, memory_format: str
+) -> None:
+    one, operator = case(op, "fp16", **problem, memory_format=memory_format), OPERATORS[op]
+    inputs, options = operator.inputs("fp16", one.case), operator.options(one.case)
+    assert operator.work("fp16", one.case) == work
+    assert inputs[0].is_contiguous() == (memory_format == "contiguous")
+    for provider in ("workbench", "torch"):
+        result = suites._candidate(provider, one, inputs, options)()
+        assert isinstance(result, torch.Tensor)
+        suites.check(one, inputs, result, provider)
+        result[1, 2, 0, 1] += 0.1
+        with pytest.raises(KernelError, match=f"{provider} gives a wrong result"):
+            suites.check(one, inputs, result, provider)
+
+
+@pytest.mark.parametrize(
+    ("op", "problem", "words"),
+    [
+        ("group_norm", {"shape": [2, 6, 5, 4], "groups": 4}, "groups: got 4 for 6 channels"),
+        ("group_norm", {"shape": [2, 6, 5], "groups": 3}, "Give images"),
+        ("max_pool2d", {"shape": [2, 6, 5, 4], "window": 3, "stride": 2, "pad": 2}, "torch says"),
+    ],
+)
+def test_images_that_cannot_be_measured(op: str, problem: dict[str, Any], words: str) -> None:
+    one = case(op, "fp16", **problem, memory_format="contiguous")
+    with pytest.raises(InvalidArgumentError, match=words):
+        suites.plan(Suite("mine", "", (one,)))
 
 
 @pytest.mark.parametrize(

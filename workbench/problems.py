@@ -15,7 +15,7 @@ from torch.nn import grad as gradients
 from workbench import ops
 from workbench.bench import baseline, data, recording
 from workbench.errors import InvalidArgumentError
-from workbench.kernels import gemm, normalization, softmax
+from workbench.kernels import gemm, group_norm, normalization, softmax
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Work
 
@@ -309,6 +309,91 @@ def _rearrangement(
     )
 
 
+def _images(dtype: str, case: Mapping[str, Any]) -> torch.Tensor:
+    """Images of a case's shape, which lie in memory as it says."""
+    x = data.normal(case["shape"], dtype)
+    is_last = case["memory_format"] == "channels_last"
+    return x.contiguous(memory_format=torch.channels_last if is_last else torch.contiguous_format)
+
+
+def _check_images(case: Mapping[str, Any]) -> None:
+    if len(case["shape"]) != 4:
+        raise InvalidArgumentError("shape", f"got {case['shape']}", "Give images: (n, c, h, w).")
+
+
+def _group_norm() -> Operator:
+    """Group norm of images, with weight and bias."""
+
+    def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        channels = case["shape"][1:2]
+        return _images(dtype, case), *(data.normal(channels, dtype, seed=seed) for seed in (1, 2))
+
+    def work(dtype: str, case: Mapping[str, Any]) -> Work:
+        _check_images(case)
+        channels, groups = case["shape"][1], case["groups"]
+        if channels % groups:
+            raise InvalidArgumentError("groups", f"got {groups} for {channels} channels", "Give a divisor.")
+        elements = math.prod(case["shape"])
+        return Work(group_norm.FLOPS * elements, 2 * (elements + channels) * itemsize_of(dtype))
+
+    def references(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+        x, weight, bias = given
+        terms = math.prod(case["shape"][1:]) // case["groups"]
+        return (
+            Reference(
+                lambda rows: functional.group_norm(
+                    x[rows].double(), case["groups"], weight.double(), bias.double()
+                ),
+                terms,
+            ),
+        )
+
+    return Operator(
+        keys=frozenset({"shape", "groups", "memory_format"}),
+        arity=3,
+        inputs=inputs,
+        options=lambda case: {"num_groups": case["groups"]},
+        work=work,
+        references=references,
+        blocks=all_rows,
+        ours=lambda x, weight, bias, num_groups: partial(ops.group_norm, x, num_groups, weight, bias),
+    )
+
+
+def _pool(function: Callable[..., torch.Tensor], terms: Callable[[int], int]) -> Operator:
+    """A pool of images. `terms`: how many of a window's taps one element sums, 0 where it must be exact."""
+
+    def options(case: Mapping[str, Any]) -> dict[str, Any]:
+        return {"kernel_size": case["window"], "stride": case["stride"], "padding": case["pad"]}
+
+    def work(dtype: str, case: Mapping[str, Any]) -> Work:
+        _check_images(case)
+        given = torch.empty(case["shape"], device="meta")
+        try:
+            outputs = function(given, **options(case)).numel()
+        except (RuntimeError, ValueError) as error:
+            words = f"torch says: {str(error).splitlines()[0]}"
+            raise InvalidArgumentError("case", f"got {dict(case)}", words) from None
+        return Work(outputs * case["window"] ** 2, (given.numel() + outputs) * itemsize_of(dtype))
+
+    def references(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+        return (
+            Reference(
+                lambda rows: function(given[0][rows].double(), **options(case)), terms(case["window"] ** 2)
+            ),
+        )
+
+    return Operator(
+        keys=frozenset({"shape", "window", "stride", "pad", "memory_format"}),
+        arity=1,
+        inputs=lambda dtype, case: (_images(dtype, case),),
+        options=options,
+        work=work,
+        references=references,
+        blocks=all_rows,
+    )
+
+
 CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
 
@@ -451,6 +536,9 @@ OPERATORS: Mapping[str, Operator] = {
         functional.unfold,
         lambda case: {"kernel_size": case["window"], "padding": case["pad"]},
     ),
+    "group_norm": _group_norm(),
+    "avg_pool2d": _pool(functional.avg_pool2d, lambda taps: taps),
+    "max_pool2d": _pool(functional.max_pool2d, lambda taps: 0),
     **{name: _row_operator(name) for name in ("sum", "amax", "argmax", "softmax", "layer_norm", "rms_norm")},
     **{
         f"{name}_backward": _row_operator(f"{name}_backward")

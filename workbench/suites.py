@@ -1089,9 +1089,37 @@ _REARRANGEMENT = Suite(
     ),
     with_roofs=True,
 )
+
+
+def _of_images(op: str, shape: Sequence[int], dtype: str, memory_format: str, **case: Any) -> Case:
+    """An operator of images, in a CUDA graph, since most of them take less time than their launch."""
+    problem = {"shape": list(shape), **case, "memory_format": memory_format}
+    return Case(op, dtype, problem, (WORKBENCH, "torch", COMPILER), "cuda_graph")
+
+
+# A diffusion UNet's, and its decoder's.
+_GROUP_NORMS = ((2, 320, 64, 64), (8, 256, 128, 128))
+_POOLED = (32, 64, 112, 112)  # ResNet-50's
+_IMAGES = Suite(
+    "images",
+    "ops.group_norm, ops.avg_pool2d and ops.max_pool2d against torch and its compiler, in both layouts",
+    tuple(
+        case
+        for dtype in ("fp16", "bf16")
+        for memory_format in recording.MEMORY_FORMATS
+        for case in (
+            *(_of_images("group_norm", shape, dtype, memory_format, groups=32) for shape in _GROUP_NORMS),
+            *(
+                _of_images(op, _POOLED, dtype, memory_format, window=3, stride=2, pad=1)
+                for op in ("avg_pool2d", "max_pool2d")
+            ),
+        )
+    ),
+    with_roofs=True,
+)
 _PARTS = (
-    _ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _REARRANGEMENT, _GEMM, _CONVOLUTION,
-    _CEILINGS, _MATMUL,
+    _ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _REARRANGEMENT, _IMAGES, _GEMM,
+    _CONVOLUTION, _CEILINGS, _MATMUL,
 )  # fmt: skip
 _ALL = Suite(
     "all",

@@ -423,6 +423,10 @@ def test_rates_of_a_line() -> None:
         ({"shape": [64, 32], "dims": [1], "shift": -3}, "64 x 32, dims [1], shift -3"),
         ({"shape": [1, 2, 8, 8], "pad": 1, "window": 3}, "1 x 2 x 8 x 8, pad 1, window 3"),
         (
+            {"shape": [1, 2, 8, 8], "groups": 2, "memory_format": "channels_last"},
+            "1 x 2 x 8 x 8, groups 2, channels_last",
+        ),
+        (
             {"b": 1, "h": 16, "h_kv": 16, "n_q": 64, "n_k": 64, "d": 32, "causal": True},
             "b 1, h 16, h_kv 16, n_q 64, n_k 64, d 32, causal True",
         ),
@@ -440,6 +444,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "alpha": _WHOLE | st.floats(allow_nan=False, allow_infinity=False),
     "dims": st.lists(_WHOLE, max_size=3),
     "shift": _WHOLE,
+    "memory_format": st.sampled_from(recording.MEMORY_FORMATS),
     **dict.fromkeys(
         ("dim", "stride", "pad", "dilation", "window"), _WHOLE | st.lists(_WHOLE, min_size=1, max_size=2)
     ),

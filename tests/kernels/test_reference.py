@@ -28,6 +28,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "cross_entropy": (X, torch.arange(5)),
     "layer_norm": (X, (7,), X[0], X[1]),
     "rms_norm": (X, (7,), X[0]),
+    "group_norm": (numbers(2, 6, 3, 5, seed=6), 2, X[0, :6], X[1, :6]),
+    "batch_norm": (numbers(2, 7, 3, seed=6), X[0], X[1].abs(), X[2], X[3]),
+    **dict.fromkeys(("avg_pool2d", "max_pool2d"), (numbers(2, 3, 7, 8, seed=6), 3, 2, 1)),
     "matmul": (BATCH, numbers(5, 2, seed=4)),
     "mm": (X, Y),
     "bmm": (BATCH, BATCH.mT),
@@ -50,8 +53,6 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "roll": (BATCH, (1, -2), (0, 2)),
     "pad": (BATCH, (1, 2, -1, 3), "constant", 0.5),
     "unfold": (numbers(2, 3, 6, 7, seed=6), 2),
-    "avg_pool2d": (numbers(2, 3, 6, 7, seed=6), 3, 2, 1),
-    "max_pool2d": (numbers(2, 3, 6, 7, seed=6), 3, 2, 1),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "grouped_mm": {"offs": torch.tensor([2, 4], dtype=torch.int32)},

@@ -116,7 +116,7 @@ def image_of(problem: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
     return x[0] if problem["is_single"] and n else x
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(problems())
 def test_averages(problem: dict[str, Any]) -> None:
     """Results, gradients, and where torch would have put them."""
@@ -136,7 +136,7 @@ def test_averages(problem: dict[str, Any]) -> None:
     assert torch.equal(ops.avg_pool2d(whole, **options), F.avg_pool2d(whole, **options))
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(problems(), st.booleans())
 def test_maxima(problem: dict[str, Any], has_nan: bool) -> None:
     """Equals often, sometimes NaN, and planes of nothing but -inf."""

@@ -186,6 +186,17 @@ _OPERATORS |= {
     "unfold": _Operator(functional.unfold, 1, ("kernel_size", "dilation", "padding", "stride")),
 }
 
+# Operators of images.
+_OPERATORS |= {
+    "group_norm": _Operator(
+        lambda input, weight, bias, num_groups: functional.group_norm(input, num_groups, weight, bias),
+        3,
+        ("num_groups",),
+    ),
+    "avg_pool2d": _Operator(functional.avg_pool2d, 1, ("kernel_size", "stride", "padding")),
+    "max_pool2d": _Operator(functional.max_pool2d, 1, ("kernel_size", "stride", "padding")),
+}
+
 _CONVOLUTION = ("stride", "padding", "dilation", "groups")
 
 

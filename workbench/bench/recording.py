@@ -42,6 +42,9 @@ _MOST = 2**63
 # view of such a matrix. "nt": B is stored n x k.
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
+# Of images (n, c, h, w): which of them torch has in memory.
+MEMORY_FORMATS = ("contiguous", "channels_last")
+
 # The keys that describe a problem, by family of operators: those it must have, and those it may have.
 CASE_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "matrix product": (frozenset({"m", "n", "k", "layout"}), frozenset({"batch"})),
@@ -53,7 +56,7 @@ CASE_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     ),
     "memory operator": (
         frozenset({"shape"}),
-        frozenset({"alpha", "dims", "factor", "pad", "shift", "window"}),
+        frozenset({"alpha", "dims", "factor", "groups", "memory_format", "pad", "shift", "stride", "window"}),
     ),
 }
 _ALL_CASE_KEYS = frozenset(key for must, may in CASE_KEYS.values() for key in must | may)
@@ -402,8 +405,9 @@ def in_short(case: Mapping[str, Any]) -> str:
         shape = case["shape"]
         one_power = len(shape) == 1 and shape[0] > 0 and shape[0] & (shape[0] - 1) == 0
         text = f"2^{shape[0].bit_length() - 1}" if one_power else " x ".join(map(str, shape)) or "one element"
-        keys = ("alpha", "dims", "factor", "pad", "shift", "window")
+        keys = ("alpha", "dims", "factor", "groups", "pad", "shift", "stride", "window")
         more = [f"{key} {case[key]}" for key in keys if key in case]
+        more += [case["memory_format"]] if "memory_format" in case else []
         return ", ".join([text, *more])
     return ", ".join(f"{key} {value}" for key, value in case.items())
 
@@ -553,6 +557,7 @@ _CASE_VALUES: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("dim", "stride", "pad", "dilation", "window"), _is_whole_or_list),
     "dims": _is_list,
     "shift": _is_whole,
+    "memory_format": lambda value: value in MEMORY_FORMATS,
     "alpha": lambda value: not isinstance(value, bool) and _is_number(value),
 }
 
@@ -595,7 +600,8 @@ _FAMILIES = "; ".join(
 )
 _CASE_FIX = (
     f"Its keys are those of one family: {_FAMILIES}. Lengths are whole numbers of 1 or more, "
-    f"`shape` a list of 0 or more, `layout` one of {', '.join(LAYOUTS)}, `causal` true or false."
+    f"`shape` a list of 0 or more, `layout` one of {', '.join(LAYOUTS)}, `causal` true or false, "
+    f"`memory_format` one of {', '.join(MEMORY_FORMATS)}."
 )
 _TEXT = (_is_text, "Give a text of one line.")
 _MILLISECONDS = (_is_milliseconds, "Give a finite number of milliseconds above 0.")

@@ -24,6 +24,7 @@ from workbench.kernels import rowwise
 from workbench.kernels.layout import Rows, distinct_elements, may_share, rows_of
 from workbench.kernels.rowwise import Operator, Plan
 from workbench.kernels.tile import reduce, transfer
+from workbench.kernels.views import Described
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
 
@@ -462,7 +463,7 @@ def launch(
         return Launch((), (output, *results), work=work)
     view = rows_of(x.shape, (x.stride(),), dims)[0]
     shape = default_tile(norm, view, rowwise.units_of(compute_units)) if tile is None else tile
-    plan = _plan(
+    plan = planned(
         view, x.element_size(), rowwise.checked_tile(shape), splits=splits, programs=programs,
         num_warps=num_warps, compute_units=compute_units,
     )  # fmt: skip
@@ -509,12 +510,12 @@ def _make(
     """The launch of `run`, on x, `count` tensors by column, output, and results by row."""
     dims = frozenset(range(x.dim() - rank, x.dim()))
     view = rows_of(x.shape, (x.stride(),), dims)[0]
-    plan = _plan(view, x.element_size(), default_tile(norm, view, rowwise.units_of(None)))
+    plan = planned(view, x.element_size(), default_tile(norm, view, rowwise.units_of(None)))
     return _launch(norm, x, tensors[:count], tensors[count], tensors[count + 1 :], epsilon, dims, plan)
 
 
-def _plan(
-    view: Rows,
+def planned(
+    view: Rows | Described,
     itemsize: int,
     tile: tuple[int, int],
     *,
@@ -523,6 +524,7 @@ def _plan(
     num_warps: int | None = None,
     compute_units: int | None = None,
 ) -> Plan:
+    """How programs share `view` in tiles of this shape; what is given is taken, the rest is chosen."""
     is_whole = tile[1] >= view.cols
     if num_warps is None:
         elements = math.prod(tile)
@@ -538,7 +540,7 @@ def _plan(
     )  # fmt: skip
 
 
-def default_tile(norm: str, view: Rows, compute_units: int) -> tuple[int, int]:
+def default_tile(norm: str, view: Rows | Described, compute_units: int) -> tuple[int, int]:
     """A program's rows and columns.
 
     Rows of up to :data:`MOST_WHOLE` columns: as a whole, several where they are short, so that a tile has
@@ -765,7 +767,7 @@ def _make_backward(
     meta = {"FINISH": operator.finish, "APPLY": operator.apply}
     meta |= {"NORMALIZED": NORMS[norm].normalized, "VECTORS": vectors}
     if not vectors:
-        plan = _plan(view, itemsize, default_tile(norm, view, units), compute_units=compute_units)
+        plan = planned(view, itemsize, default_tile(norm, view, units), compute_units=compute_units)
         return rowwise.launch(
             operator, (x, gradient), outputs[0], dims, plan, columns=columns, given=given, work=work
         )

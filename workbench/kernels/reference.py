@@ -156,6 +156,46 @@ def rms_norm(
     return functional.rms_norm(input, [*normalized_shape], weight, eps)
 
 
+def group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias, of each group of channels of each image"""
+    grouped = input.unflatten(1, (num_groups, -1))
+    dims = tuple(range(2, grouped.dim()))
+    variance, mean = torch.var_mean(grouped, dims, correction=0, keepdim=True)
+    return _of_channels(((grouped - mean) * torch.rsqrt(variance + eps)).flatten(1, 2), weight, bias)
+
+
+def batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias, of each channel; nothing is updated"""
+    dims, shape = (0, *range(2, input.dim())), (-1, *(1,) * (input.dim() - 2))
+    if training or running_mean is None or running_var is None:
+        variance, mean = torch.var_mean(input, dims, correction=0, keepdim=True)
+    else:
+        variance, mean = running_var.view(shape), running_mean.view(shape)
+    return _of_channels((input - mean) * torch.rsqrt(variance + eps), weight, bias)
+
+
+def _of_channels(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+    """x * weight + bias, each None for none."""
+    shape = (-1, *(1,) * (x.dim() - 2))
+    scaled = x if weight is None else x * weight.view(shape)
+    return scaled if bias is None else scaled + bias.view(shape)
+
+
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """The product of matrices, vectors, or batches of matrices that broadcast."""
     return torch.matmul(input, other)
@@ -268,6 +308,27 @@ def conv_transpose2d(
     return result if bias is None else result + bias.view(-1, 1, 1)
 
 
+def avg_pool2d(
+    input: torch.Tensor, kernel_size: int, stride: int | None = None, padding: int = 0
+) -> torch.Tensor:
+    """The mean of each window, padded with zeros."""
+    return _windows(functional.pad(input, (padding,) * 4), kernel_size, stride).mean((-2, -1))
+
+
+def max_pool2d(
+    input: torch.Tensor, kernel_size: int, stride: int | None = None, padding: int = 0
+) -> torch.Tensor:
+    """The largest element of each window; none of the padding is."""
+    padded = functional.pad(input, (padding,) * 4, value=float("-inf"))
+    return _windows(padded, kernel_size, stride).amax((-2, -1))
+
+
+def _windows(input: torch.Tensor, taps: int, stride: int | None) -> torch.Tensor:
+    """(..., windows of y, windows of x, taps of y, taps of x)"""
+    step = taps if stride is None else stride
+    return input.unfold(-2, taps, step).unfold(-2, taps, step)
+
+
 def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
     """output[n, c, h r + i, w r + j] = input[n, (c r + i) r + j, h, w]."""
     r = upscale_factor
@@ -311,34 +372,3 @@ def unfold(
     for dim in (2, 3):
         x = x.unfold(dim, dilation * (kernel_size - 1) + 1, stride)[..., ::dilation]
     return x.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
-
-
-def avg_pool2d(
-    input: torch.Tensor,
-    kernel_size: int | tuple[int, int],
-    stride: int | tuple[int, int] | None = None,
-    padding: int | tuple[int, int] = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> torch.Tensor:
-    """The mean of each window; zeros around the image count where `count_include_pad`."""
-    return functional.avg_pool2d(
-        input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
-
-def max_pool2d(
-    input: torch.Tensor,
-    kernel_size: int | tuple[int, int],
-    stride: int | tuple[int, int] | None = None,
-    padding: int | tuple[int, int] = 0,
-    dilation: int | tuple[int, int] = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """The largest element of each window, and where it is in its image."""
-    values, indices = functional.max_pool2d(
-        input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True
-    )
-    return (values, indices) if return_indices else values

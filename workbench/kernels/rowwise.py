@@ -32,6 +32,10 @@ PERSISTENT_IN_INTERPRETER = 4
 MOST_WARPS = 8
 MOST_SPLITS = 32
 
+# More states than these, of a tile's rows and their splits, are joined in one reduction, where an operator
+# has one. Of 8 rows of 27 splits (sm_90) it takes 60 registers, one after the other 128 and spills.
+MOST_JOINED = 8
+
 # From so many elements in a tile on, values by column are loaded where they are used, not kept in registers
 # from the start: H200, layer norm of 16384 x 4096 halves: 3.5 TB/s, with them 3.0.
 LATE_ELEMENTS = 4096
@@ -404,8 +408,8 @@ class Operator(NamedTuple):
         apply: (tiles, of_columns, of_rows, result) -> output [rows, cols].
         fills: for each source, what elements beyond the end of a row are taken for.
         parts: how many tiles a state is.
-        across: (states [rows, splits]) -> state [rows], of which a state of zeros changes none; for tiles of
-            several rows whose lanes share the loads of states. None: `merge` does it, one after the other.
+        across: (states [rows, splits]) -> state [rows], of which a state of zeros changes none: lanes share
+            the loads of many states. None: `merge` does it, one after the other.
     """
 
     whole: Any
@@ -587,7 +591,7 @@ def _launched(
             (Step(kernel, (plan.programs,), arguments, call.meta | begin | end),), outputs, work=work
         )
     states, first = states_step(operator, call, output, plan)
-    if plan.rows > 1:
+    if operator.across is not None and plan.rows * plan.splits > MOST_JOINED:
         end |= {"ACROSS": operator.across, "JOINED": triton.next_power_of_2(plan.splits)}
     second = Step(
         apply_states_kernel, first.grid,

@@ -8,7 +8,7 @@ from workbench.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from workbench.ops.elementwise import add
 from workbench.ops.gemm import addmm, baddbmm, bmm, linear, matmul, mm
 from workbench.ops.grouped_gemm import grouped_mm
-from workbench.ops.normalization import layer_norm, rms_norm
+from workbench.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
 from workbench.ops.pooling import avg_pool2d, max_pool2d
 from workbench.ops.rearrange import flip, pad, roll, unfold
 from workbench.ops.reduction import (
@@ -39,6 +39,7 @@ __all__ = [
     "argmin",
     "avg_pool2d",
     "baddbmm",
+    "batch_norm",
     "bmm",
     "clone",
     "conv1d",
@@ -47,6 +48,7 @@ __all__ = [
     "conv_transpose2d",
     "cross_entropy",
     "flip",
+    "group_norm",
     "grouped_mm",
     "layer_norm",
     "linear",

@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm."""
+"""Layer norm, RMS norm, group norm and batch norm."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._prims_common import suggest_memory_format
 
 from workbench.errors import (
     ArgumentTypeError,
@@ -15,6 +16,8 @@ from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
 )
+from workbench.kernels import batch_norm as by_channel
+from workbench.kernels import group_norm as by_group
 from workbench.kernels import normalization
 from workbench.ops.arguments import check_operand, check_plain, in_float32, is_autocast, is_followed
 from workbench.ops.gradients import follow_the_first, once
@@ -83,6 +86,355 @@ def rms_norm(
     if eps is None:
         eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
     return _normalized("rms_norm", input, weight, None, rank, float(eps))
+
+
+def group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """(input - mean) / sqrt(variance + eps) * weight + bias, as `torch.nn.functional.group_norm`.
+
+    Mean and variance are those of a group of channels of an image. It can be differentiated once: the
+    gradients are compositions of the same templates. The result is channels_last where the input is, also on
+    a GPU, where torch makes it contiguous.
+
+    Args:
+        input: (n, channels, ...), of any sizes and strides, fp16, bf16, fp32 or fp64.
+        num_groups: into how many the channels fall, which it divides.
+        weight, bias: (channels,), each None for none; of the dtype of `input`, or fp32 with fp16 or bf16.
+        eps: added to the variance.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: `input` is of another dtype.
+        TensorMismatchError: `num_groups` does not divide the channels; weight or bias are of another shape,
+        dtype or device; a tensor is sparse, nested or quantized. InvalidArgumentError: all groups are of one
+        element.
+    """
+    check_plain(input)
+    check_operand("num_groups", num_groups, int, "a whole number")
+    check_operand("eps", eps, float | int, "a number")
+    if isinstance(num_groups, bool):
+        raise ArgumentTypeError("num_groups", f"got {num_groups}", "Give a whole number.")
+    if input.dim() < 2:
+        raise TensorMismatchError("input", f"{input.dim()} dimensions", "Give (n, channels, ...).")
+    channels = input.shape[1]
+    if num_groups < 1 or channels % num_groups:
+        raise TensorMismatchError(
+            "num_groups", f"got {num_groups} for {channels} channels", "Give a number that divides them."
+        )
+    if input.shape[0] * channels // num_groups * input.shape[2:].numel() == 1:
+        given = f"shape {tuple(input.shape)}, {num_groups} groups"
+        raise InvalidArgumentError("input", given, "Give groups of more than one element.")
+    if is_autocast(input):
+        input, weight, bias = in_float32(input), _in_float32(weight), _in_float32(bias)
+    columns = _checked_vectors(input, channels, weight=weight, bias=bias)
+    weight, bias = _with_weight(*columns)
+    input = input.resolve_neg()
+    if not is_followed(input, *(t for t in (weight, bias) if t is not None)):
+        return _run_groups(input, weight, bias, num_groups, float(eps), with_statistics=False)[0]
+    return _GroupNorm.apply(input, weight, bias, num_groups, float(eps))[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+
+
+def batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """(input - mean) / sqrt(variance + eps) * weight + bias, as `torch.nn.functional.batch_norm`.
+
+    Mean and variance are those of a channel over all images and pixels in training, and else the running
+    ones. It can be differentiated once. The result is channels_last where the input is.
+
+    Args:
+        input: (n, channels, ...), of any sizes and strides, fp16, bf16, fp32 or fp64.
+        running_mean, running_var: (channels,), or in training both None. In training they become
+            (1 - momentum) times what they were plus momentum times mean and unbiased variance, in place.
+        weight, bias: (channels,), each None for none. All vectors are of one dtype: that of `input`, or fp32
+            with fp16 or bf16.
+        training: whether mean and variance are the input's own.
+        momentum: of the running ones.
+        eps: added to the variance.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: `input` is of another dtype.
+        TensorMismatchError: a vector is of another size, dtype or device, missing, or running ones require
+        grad; a tensor is sparse, nested or quantized. InvalidArgumentError: in training, channels are of one
+        element, one of two running vectors is missing, or `eps` is not positive.
+    """
+    check_plain(input)
+    check_operand("momentum", momentum, float | int, "a number")
+    check_operand("eps", eps, float | int, "a number")
+    if not isinstance(training, bool):
+        raise ArgumentTypeError("training", f"got {training!r}", "Give True or False.")
+    if eps < 0 or (training and not eps):
+        raise InvalidArgumentError("eps", f"got {eps}", "Give a positive number.")
+    if input.dim() < 2 and input.numel():
+        raise TensorMismatchError("input", f"{input.dim()} dimensions", "Give (n, channels, ...).")
+    channels = input.shape[1] if input.dim() > 1 else 0
+    running = {"running_mean": running_mean, "running_var": running_var}
+    for name, tensor in running.items():
+        if tensor is None and not training:
+            raise TensorMismatchError(name, "got None", "Give it, where training is False.")
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            raise TensorMismatchError(name, "it requires grad", "Detach it: its gradient is not known.")
+    if (running_mean is None) != (running_var is None):
+        raise InvalidArgumentError("running_mean, running_var", "one is None", "Give both, or none of them.")
+    mean, variance, weight, bias = _checked_vectors(input, channels, **running, weight=weight, bias=bias)
+    if training and input.dim() > 1 and input.shape[0] * input.shape[2:].numel() == 1:
+        raise InvalidArgumentError(
+            "input", f"shape {tuple(input.shape)}", "Give more than one element a channel in training."
+        )
+    weight, bias = _with_weight(weight, bias)
+    input = input.resolve_neg()
+    columns = [t for t in (weight, bias) if t is not None]
+    if not training:
+        assert mean is not None
+        assert variance is not None
+        if not is_followed(input, *columns):
+            return _run_known(input, mean, variance, weight, bias, float(eps))
+        return _KnownNorm.apply(input, weight, bias, mean, variance, float(eps))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    if not is_followed(input, *columns):
+        needed = 0 if running_mean is None else 3
+        results = _run_channels(input, weight, bias, float(eps), needed)
+    else:
+        results = _BatchNorm.apply(input, weight, bias, float(eps))  # type: ignore[no-untyped-call]  # torch does not type it
+    if running_mean is not None and input.numel() and not input.is_meta:
+        _move(running_mean, results[1], momentum)
+        assert running_var is not None
+        _move(running_var, results[3], momentum)
+    return results[0]
+
+
+def _move(running: torch.Tensor, new: torch.Tensor, momentum: float) -> None:
+    """running = (1 - momentum) * running + momentum * new, in place, rounded once."""
+    with torch.no_grad():
+        if running.dtype == new.dtype:
+            running.lerp_(new, momentum)
+        else:
+            running.copy_(running.to(new.dtype).lerp(new, momentum))
+
+
+def _checked_vectors(
+    input: torch.Tensor, channels: int, **vectors: torch.Tensor | None
+) -> list[torch.Tensor | None]:
+    """Values by channel, without pending negations and contiguous, where they fit the input."""
+    if input.dtype not in normalization.SUPPORTED:
+        supported = ", ".join(str(each)[6:] for each in normalization.SUPPORTED)
+        raise UnsupportedDtypeError("input", f"{input.dtype}", f"Supported: {supported}.")
+    found: list[torch.Tensor | None] = []
+    for name, tensor in vectors.items():
+        check_operand(name, tensor, torch.Tensor | None, "a torch.Tensor, or None")
+        if tensor is None:
+            found.append(None)
+            continue
+        if tensor.numel() != channels or (tensor.dim() != 1 and "running_mean" not in vectors):
+            raise TensorMismatchError(name, f"shape {tuple(tensor.shape)}", f"Give ({channels},).")
+        if tensor.device != input.device:
+            given = f"on {tensor.device}, input on {input.device}"
+            raise TensorMismatchError(name, given, "Move both to one device.")
+        found.append(tensor.resolve_neg().contiguous().view(-1))
+    given_dtypes = [t.dtype for t in found if t is not None]
+    if len(set(given_dtypes)) > 1 or any(d not in _with(input.dtype) for d in given_dtypes):
+        dtypes = " and ".join(str(each) for each in given_dtypes)
+        raise TensorMismatchError(
+            ", ".join(vectors), f"{dtypes}, input {input.dtype}", "Give one dtype for all."
+        )
+    return found
+
+
+def _with_weight(
+    weight: torch.Tensor | None, bias: torch.Tensor | None
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Ones, where there is a bias but no weight."""
+    return (torch.ones_like(bias) if weight is None and bias is not None else weight), bias
+
+
+def _like(input: torch.Tensor) -> torch.Tensor:
+    """Where the result goes: channels_last where the input is, as in torch."""
+    return torch.empty_like(input, memory_format=suggest_memory_format(input))
+
+
+def _run_groups(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    groups: int,
+    epsilon: float,
+    *,
+    with_statistics: bool,
+) -> tuple[torch.Tensor, ...]:
+    """The result, and with statistics mean and scale of each group."""
+    output = _like(input)
+    results = by_group.statistics(input, groups) if with_statistics else []
+    if input.numel() and not input.is_meta:
+        columns = [t for t in (weight, bias) if t is not None]
+        by_group.run(input, groups, columns, epsilon, output, results)
+    return output, *results
+
+
+def _run_groups_backward(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    grad: torch.Tensor,
+    *results: torch.Tensor,
+    groups: int,
+    vectors: int,
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradients of input, weight and bias; None for those beyond `vectors`."""
+    if input.numel() and not input.is_meta:
+        outputs = by_group.run_backward(grad.resolve_neg(), input, groups, weight, results, vectors)
+    else:
+        outputs = (torch.empty_like(input), *(input.new_zeros(input.shape[1]) for _ in range(vectors)))
+    of_input, *sums = outputs
+    rounded = [each if weight is None else each.to(weight.dtype) for each in sums]
+    return of_input, *rounded, *[None] * (2 - vectors)
+
+
+class _GroupNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        input: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        groups: int,
+        epsilon: float,
+    ) -> tuple[torch.Tensor, ...]:
+        return _run_groups(input, weight, bias, groups, epsilon, with_statistics=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        input, weight, _, groups, _ = inputs
+        follow_the_first(ctx, output)
+        ctx.save_for_backward(input, weight, *output[1:])
+        ctx.compute = partial(_run_groups_backward, groups=groups)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        if grads[0] is None:
+            return (None,) * 5
+        input, weight, *results = ctx.saved_tensors
+        vectors = 2 if ctx.needs_input_grad[2] else int(ctx.needs_input_grad[1])
+        compute = partial(ctx.compute, vectors=vectors)
+        return *once(compute, input, weight, grads[0], *results), None, None
+
+
+def _run_channels(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    epsilon: float,
+    needed: int,
+) -> tuple[torch.Tensor, ...]:
+    """The result, and the first so many of mean, scale and unbiased variance."""
+    output = _like(input)
+    if not input.numel():
+        return output, *(input.new_zeros(input.shape[1:2].numel()) for _ in range(needed))
+    results = by_channel.statistics(input)[:needed]
+    if not input.is_meta:
+        columns = [t for t in (weight, bias) if t is not None]
+        by_channel.run(input, columns, epsilon, output, results)
+    return output, *results
+
+
+def _run_known(
+    input: torch.Tensor,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    epsilon: float,
+) -> torch.Tensor:
+    output = _like(input)
+    if input.numel() and not input.is_meta:
+        columns = [t for t in (mean, variance, weight, bias) if t is not None]
+        by_channel.run_known(input, columns, epsilon, output)
+    return output
+
+
+def _run_channels_backward(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    grad: torch.Tensor,
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+    are_known: bool,
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of input, weight and bias."""
+    if not input.numel() or input.is_meta:
+        channels = input.shape[1:2].numel()
+        return torch.empty_like(input), input.new_zeros(channels), input.new_zeros(channels)
+    of_input, *sums = by_channel.run_backward(
+        grad.resolve_neg(), input, mean, scale, weight, are_known=are_known
+    )
+    return of_input, *(each if weight is None else each.to(weight.dtype) for each in sums)
+
+
+class _BatchNorm(torch.autograd.Function):
+    """With the batch's own statistics, which it returns too."""
+
+    @staticmethod
+    def forward(
+        input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, epsilon: float
+    ) -> tuple[torch.Tensor, ...]:
+        return _run_channels(input, weight, bias, epsilon, needed=3)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        follow_the_first(ctx, output)
+        ctx.save_for_backward(inputs[0], inputs[1], output[1], output[2])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        if grads[0] is None:
+            return (None,) * 4
+        input, weight, mean, scale = ctx.saved_tensors
+        compute = partial(_run_channels_backward, are_known=False)
+        return *_needed(ctx, once(compute, input, weight, grads[0], mean, scale)), None
+
+
+class _KnownNorm(torch.autograd.Function):
+    """With statistics that are known."""
+
+    @staticmethod
+    def forward(
+        input: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        mean: torch.Tensor,
+        variance: torch.Tensor,
+        epsilon: float,
+    ) -> torch.Tensor:
+        return _run_known(input, mean, variance, weight, bias, epsilon)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        input, weight, _, mean, variance, epsilon = inputs
+        dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
+        # As they are now: training may change them before the gradient is asked for.
+        ctx.save_for_backward(
+            input, weight, mean.to(dtype, copy=True), (variance.to(dtype) + epsilon).rsqrt()
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        input, weight, mean, scale = ctx.saved_tensors
+        compute = partial(_run_channels_backward, are_known=True)
+        return *_needed(ctx, once(compute, input, weight, grads[0], mean, scale)), None, None, None
+
+
+def _needed(ctx: Any, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Those that somebody asks for."""
+    return [
+        each if is_asked else None for each, is_asked in zip(gradients, ctx.needs_input_grad, strict=False)
+    ]
 
 
 def _in_float32(column: torch.Tensor | None) -> torch.Tensor | None:

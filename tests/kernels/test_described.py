@@ -1,0 +1,146 @@
+"""Descriptors given to the templates that reduce: the 2-D reduction, and the row operators."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench import lens
+from workbench.coords import Descriptor, naive, packed, symbol, transform
+from workbench.coords.transforms import embed, merge, pad, pass_through
+from workbench.errors import ArgumentTypeError, TensorMismatchError
+from workbench.kernels import (
+    batch_norm,
+    channels,
+    group_norm,
+    normalization,
+    pooling,
+    reduction,
+    rowwise,
+    views,
+)
+from workbench.kernels.layout import rows_of
+from workbench.kernels.reduction import REDUCTIONS
+from workbench.kernels.rowwise import Plan
+from workbench.kernels.views import Described, View, access_of_tile, layouts_of_each, placed
+
+
+def windows(length: int, taps: int, margin: int) -> Descriptor:
+    """[place, tap] of a row that is padded."""
+    row = transform(packed((length,)), [pad(length, margin, margin)], [(0,)], [(0,)])
+    places = length + 2 * margin - taps + 1
+    return transform(row, [embed((places, taps), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
+
+
+@pytest.mark.parametrize("name", ["sum", "amax", "amin", "prod", "max", "min"])
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"tile": (4, 2)}, {"tile": (16, 8)}, {"tile": (4, 1), "splits": 3}, {"are_cols_neighbors": False}],
+)
+def test_reductions_of_windows(name: str, how: dict[str, Any]) -> None:
+    """Whatever the neutral element: padding changes no result."""
+    x = torch.randint(-4, 0, (40,), generator=torch.Generator().manual_seed(0)).float()
+    chosen = REDUCTIONS[name]
+    outputs = [torch.full((38,), 77.0), torch.full((38,), 77)][: len(chosen.gives)]
+    view = View(x, windows(40, 5, 1), {})
+    reduction.launch_view(view, outputs, chosen, **how).run()
+    seen = [x[max(i - 1, 0) : i + 4] for i in range(38)]
+    if name in ("max", "min"):
+        found = [getattr(torch, name)(window, 0) for window in seen]
+        assert torch.equal(outputs[0], torch.stack([value for value, _ in found]))
+        first = torch.tensor([int(index) + (i == 0) for i, (_, index) in enumerate(found)])
+        assert torch.equal(
+            outputs[1], first
+        )  # of the window's columns, of which the first one's first is padding
+    else:
+        assert torch.equal(outputs[0], torch.stack([getattr(torch, name)(window) for window in seen]))
+
+
+def test_what_a_view_is_reduced_into() -> None:
+    view = View(torch.zeros(40), windows(40, 5, 1), {})
+    with pytest.raises(TensorMismatchError, match=r"outputs\[0\]: 39 elements for 38 rows"):
+        reduction.launch_view(view, (torch.zeros(39),), REDUCTIONS["sum"])
+    with pytest.raises(ArgumentTypeError, match="view"):
+        reduction.launch_view(torch.zeros(4, 4), (torch.zeros(4),), REDUCTIONS["sum"])  # type: ignore[arg-type]
+    complex_view = View(torch.zeros(40, dtype=torch.complex64), windows(40, 5, 1), {})
+    with pytest.raises(TensorMismatchError, match="complex64"):
+        reduction.launch_view(complex_view, (torch.zeros(38),), REDUCTIONS["sum"])
+
+
+def test_ends_over_which_no_tile_hangs_are_not_checked() -> None:
+    n = symbol("n", least=1)
+    images = transform(packed((n, 4, 6)), [merge((n, 4)), pass_through(6)], [(0, 1), (2,)], [(0,), (1,)])
+    described = Described(View(torch.zeros(3, 4, 6), images, {"n": 3}))
+    assert described.are_whole(4, 2)
+    assert not described.are_whole(8, 2)
+    assert not described.are_whole(4, 4)
+    assert access_of_tile(images, (4, 2)).params({"n": 3}) == ()  # another number of images changes nothing
+    assert access_of_tile(images, (8, 2)).params({"n": 3}) == (3,)
+    assert "valid = True" in access_of_tile(images, (4, 2)).source
+    assert not Described(View(torch.zeros(40), windows(40, 5, 1), {})).are_whole(1, 1)
+
+
+def test_vectors_are_loaded_once_for_all_rows_or_columns() -> None:
+    """Of a norm, where weights are values by row and biases by column, behind one access function."""
+    x, by_row, by_col = torch.randn(6, 40), torch.randn(6), torch.randn(40)
+    of_x = View(x, naive((6, 40), (40, 1), names=("row", "col")), {})
+    vectors = [
+        View(by_row, naive((6, 40), (1, 0), names=("row", "col")), {}),
+        View(by_col, naive((6, 40), (0, 1), names=("row", "col")), {}),
+    ]
+    output = torch.full_like(x, float("nan"))
+    of_output = View(output, of_x.descriptor, {})
+    operator = (
+        normalization.NORMS["layer_norm"]
+        .forward[0]
+        ._replace(apply=group_norm.affine_beside, fills=(0.0,) * 3)
+    )
+    wanted = torch.nn.functional.layer_norm(x, (40,)) * by_row[:, None] + by_col
+    for plan in (Plan(2, 64, 1, 3, 1), Plan(4, 16, 1, 2, 1), Plan(4, 8, 2, 4, 1), Plan(8, 8, 3, 3, 1)):
+        launch = rowwise.launch_views(operator, (of_x,), of_output, plan, vectors=vectors, parameter=1e-5)
+        launch.run()
+        torch.testing.assert_close(output, wanted)
+        output.fill_(float("nan"))
+
+
+def test_one_function_stands_for_those_that_are_alike() -> None:
+    (rows,) = rows_of((6, 40), ((40, 1),), frozenset((1,)))
+    view = View(torch.zeros(6, 40), naive((6, 40), (40, 1), names=("row", "col")), {})
+    other = View(torch.zeros(6, 40), naive((6, 40), (0, 1), names=("row", "col")), {})
+    accesses = [placed(view, (2, 8)), placed(other, (2, 8), is_vector=True), placed(view, (2, 8))]
+    _, layouts = layouts_of_each(accesses)
+    assert layouts == (((),), ((), ()), ((),))
+    assert rows.access(2, 8)[1] == rows.layout
+
+
+def test_no_kernel_is_written_for_them() -> None:
+    """Pools and norms of images are descriptors and tile operators; what has a grid is where it was."""
+    for module in (batch_norm, channels, group_norm, pooling, views):
+        tree = ast.parse(Path(str(module.__file__)).read_text())
+        functions = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        assert not [name for name in functions if name.endswith("_kernel")]
+    x = torch.zeros(2, 8, 6, 6)
+    launches = [
+        group_norm.launch(x, 2, epsilon=1e-5),
+        batch_norm.launch(x, epsilon=1e-5),
+        batch_norm.launch_known(x, x[0, :, 0, 0].clone(), x[0, :, 0, 0].clone(), epsilon=1e-5),
+        pooling.launch(
+            "max", x, (torch.zeros(2, 8, 3, 3),), pool=pooling.Pool((6, 6), (3, 3), *((2, 2),) * 2, (0, 0))
+        ),
+    ]
+    kernels = {step.kernel for launch in launches for step in launch.steps}
+    known = {value for module in (rowwise, reduction) for value in vars(module).values() if callable(value)}
+    assert kernels <= known
+
+
+def test_what_is_loaded_and_stored() -> None:
+    """The lenses see these launches as all others: each image once, a weight for each pixel."""
+    x, weight = torch.randn(2, 4, 4, 4), torch.ones(4)
+    launch = group_norm.launch(x, 2, weight, weight.clone(), epsilon=1e-5, tile=(1, 32))
+    (step,) = lens.trace(launch)
+    loads, stores = (step.traffic(kind=kind).bytes for kind in ("load", "store"))
+    assert (loads, stores) == (3 * 4 * 128, 4 * 128)

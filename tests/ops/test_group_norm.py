@@ -1,0 +1,405 @@
+"""Group norm and batch norm against torch: its own samples, and a sweep of what they can be asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing._internal.common_methods_invocations import op_db
+
+from tests.ops.test_opinfo_rows import outcome
+from workbench import lens, ops
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    WorkbenchError,
+)
+from workbench.kernels import batch_norm, group_norm
+
+NAMES = ["group_norm", "batch_norm"]
+OPERATORS = [
+    op for op in op_db if op.name in [f"nn.functional.{name}" for name in NAMES] and not op.variant_test_name
+]
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def rounding_of(dtype: torch.dtype) -> dict[str, Any]:
+    """What results of about 1 may be off by."""
+    eps = torch.finfo(dtype).eps
+    return {"rtol": 8 * eps, "atol": (8 if dtype == torch.float16 else 512) * eps}
+
+
+def copied(sample: Any) -> Any:
+    """With tensors of its own, since running statistics are changed in place."""
+    found = sample.transform(
+        lambda t: t.detach().clone().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
+    )
+    return found
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
+def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
+    assert len(OPERATORS) == 2
+    torch.manual_seed(0)
+    mine = getattr(ops, op.name.split(".")[-1])
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=True):
+        ours, torchs = copied(sample), copied(sample)
+        got, got_gradients = outcome(mine, ours)
+        want, want_gradients = outcome(op.op, torchs)
+        for mine_of, torchs_of in zip([*got, *got_gradients], [*want, *want_gradients], strict=True):
+            torch.testing.assert_close(mine_of, torchs_of, equal_nan=True, **rounding_of(dtype))
+        for mine_of, torchs_of in zip(ours.args, torchs.args, strict=True):
+            if isinstance(mine_of, torch.Tensor):  # the running statistics among them
+                torch.testing.assert_close(mine_of, torchs_of, **rounding_of(dtype))
+
+
+def test_what_torch_refuses() -> None:
+    (op,) = (op for op in OPERATORS if op.name == "nn.functional.group_norm")
+    for wrong in op.error_inputs("cpu"):
+        sample = wrong.sample_input
+        with pytest.raises(wrong.error_type) as refused:
+            ops.group_norm(sample.input, *sample.args, **sample.kwargs)
+        assert isinstance(refused.value, WorkbenchError)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> dict[str, Any]:
+    """Odd channels and sizes, of two to five dimensions, in all layouts."""
+    groups = draw(st.sampled_from([1, 2, 3]))
+    rank = draw(st.integers(0, 3))
+    sizes = tuple(draw(st.integers(1, 6)) for _ in range(rank))
+    return {
+        "shape": (draw(st.integers(1, 3)), groups * draw(st.sampled_from([1, 2, 5])), *sizes),
+        "groups": groups,
+        "layout": draw(st.sampled_from(["contiguous", "last", "sliced", "transposed", "expanded"])),
+        "vectors": draw(st.sampled_from([(), ("weight",), ("bias",), ("weight", "bias")])),
+        "eps": draw(st.sampled_from([1e-5, 0.1])),
+    }
+
+
+def tensors_of(problem: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The input, far from 0 where means would cancel; and vectors of a value a channel."""
+    generator = torch.Generator().manual_seed(0)
+    shape, layout = problem["shape"], problem["layout"]
+
+    def numbers(*sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, generator=generator, dtype=torch.float64)
+
+    if layout == "expanded":
+        x = numbers(*shape[:2], *(1 for _ in shape[2:])).expand(shape)
+    elif layout == "sliced":
+        x = numbers(shape[0], *(2 * n for n in shape[1:]))[
+            (slice(None), *(slice(0, 2 * n, 2) for n in shape[1:]))
+        ]
+    elif layout == "transposed":
+        x = numbers(shape[1], shape[0], *shape[2:]).transpose(0, 1)
+    else:
+        x = numbers(*shape)
+    if layout == "last" and len(shape) in LAST:
+        x = x.contiguous(memory_format=LAST[len(shape)])
+    return x + 100, {name: numbers(shape[1]) for name in problem["vectors"]}
+
+
+def compared(
+    mine: torch.Tensor, torchs: torch.Tensor, leaves: list[torch.Tensor], *, with_strides: bool = True
+) -> None:
+    """Results, where they lie, and gradients."""
+    torch.testing.assert_close(mine, torchs, rtol=1e-9, atol=1e-9)
+    assert mine.stride() == torchs.stride() or not with_strides
+    grad = torch.randn(torchs.shape, generator=torch.Generator().manual_seed(1), dtype=torchs.dtype)
+    for ours, theirs in zip(
+        *(torch.autograd.grad(result, leaves, grad) for result in (mine, torchs)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7)
+
+
+@settings(max_examples=15)
+@given(problems())
+def test_group_norm(problem: dict[str, Any]) -> None:
+    x, vectors = tensors_of(problem)
+    n, c, *sizes = x.shape
+    if n * c // problem["groups"] * torch.Size(sizes).numel() == 1:
+        return
+    leaves = [t.requires_grad_() for t in (x, *vectors.values())]
+    options = {**vectors, "eps": problem["eps"]}
+    mine = ops.group_norm(x, problem["groups"], **options)
+    if "bias" in vectors:  # without a weight, torch's gradient of the bias fails
+        options = {"weight": torch.ones_like(vectors["bias"])} | options
+    compared(mine, F.group_norm(x, problem["groups"], **options), leaves)
+
+
+@settings(max_examples=15)
+@given(problems(), st.booleans())
+def test_batch_norm(problem: dict[str, Any], training: bool) -> None:
+    """With the running statistics that are left behind; a second call sees them."""
+    x, vectors = tensors_of(problem)
+    if x.numel() == x.shape[1]:
+        return
+    leaves = [t.requires_grad_() for t in (x, *vectors.values())]
+    options = {**vectors, "eps": problem["eps"], "momentum": 0.3, "training": training}
+    running = [torch.full(x.shape[1:2], 99.0, dtype=x.dtype), torch.ones(x.shape[1:2], dtype=x.dtype)]
+    theirs = [t.clone() for t in running]
+    for _ in range(2):
+        mine = ops.batch_norm(x, running[0], running[1], **options)
+        compared(mine, F.batch_norm(x, theirs[0], theirs[1], **options), leaves)
+        for ours, torchs in zip(running, theirs, strict=True):
+            torch.testing.assert_close(ours, torchs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("of_vectors", [None, torch.float32], ids=["alike", "fp32"])
+def test_half_precision_is_computed_in_fp32(dtype: torch.dtype, of_vectors: torch.dtype | None) -> None:
+    """Also with weights, or running statistics, in fp32, as under mixed precision."""
+    torch.manual_seed(0)
+    x = (torch.randn(2, 8, 9, 5) + 30).to(dtype)
+    vectors = [torch.rand(8).to(of_vectors or dtype) + 0.5 for _ in range(4)]
+    weight, bias, mean, variance = vectors
+    y, *others = (t.double() for t in (x, *vectors))
+    rounding: dict[str, Any] = {"rtol": 2 * torch.finfo(dtype).eps, "atol": 2e-5}
+    got = ops.group_norm(x, 2, weight, bias)
+    torch.testing.assert_close(got.double(), F.group_norm(y, 2, others[0], others[1]), **rounding)
+    got = ops.batch_norm(x, mean, variance, weight, bias)
+    want = F.batch_norm(y, others[2], others[3], others[0], others[1])
+    torch.testing.assert_close(got.double(), want, **rounding)
+    got = ops.batch_norm(x, mean, variance, weight, bias, training=True)
+    want = F.batch_norm(y, others[2], others[3], others[0], others[1], training=True)
+    torch.testing.assert_close(got.double(), want, **rounding)
+    for ours, theirs in zip((mean, variance), others[2:], strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=torch.finfo(ours.dtype).eps * 8, atol=0)
+
+
+def test_gradients_of_mixed_dtypes() -> None:
+    x = torch.randn(2, 4, 3, 3, dtype=torch.float16, requires_grad=True)
+    weight, bias = (torch.randn(4, requires_grad=True) for _ in range(2))
+    for result in (
+        ops.group_norm(x, 2, weight, bias),
+        ops.batch_norm(x, None, None, weight, bias, training=True),
+    ):
+        found = torch.autograd.grad(result.float().square().sum(), (x, weight, bias))
+        assert [t.dtype for t in found] == [torch.float16, torch.float32, torch.float32]
+
+
+def test_a_large_mean_loses_no_digits() -> None:
+    """The difference of two moments would have none left: 1e4 squared is 2^26.6."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 20, 20) + 1e4
+    for last in (False, True):
+        y = x.contiguous(memory_format=torch.channels_last) if last else x
+        for got, want in (
+            (ops.group_norm(y, 3), F.group_norm(x.double(), 3)),
+            (
+                ops.batch_norm(y, None, None, training=True),
+                F.batch_norm(x.double(), None, None, training=True),
+            ),
+        ):
+            assert (got - want).abs().max() < 2**-8  # x itself is rounded to steps of 2^-10
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 5, 7), (3, 6, 20)], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"tile": (1, 16)},
+        {"tile": (4, 8), "splits": 3},
+        {"tile": (1, 8), "splits": 5},
+        {"tile": (8, 128), "programs": 1},
+        {"tile": (2, 16), "programs": 2},
+    ],
+)
+def test_every_way_to_share_the_work(shape: tuple[int, ...], how: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(shape, dtype=torch.float64), *torch.randn(2, 6, dtype=torch.float64)
+    wanted = F.group_norm(x, 2, weight, bias, 0.1)
+    dims = (0, *range(2, x.dim()))
+    for format in (torch.contiguous_format, *([torch.channels_last] if x.dim() == 4 else [])):
+        y = x.contiguous(memory_format=format)
+        output = torch.full_like(y, float("nan"))
+        launch = group_norm.launch(
+            y, 2, weight, bias, epsilon=0.1, output=output, with_statistics=True, **how
+        )
+        result, mean, scale = launch.run()
+        torch.testing.assert_close(result, wanted)
+        grouped = x.reshape(shape[0] * 2, -1)
+        torch.testing.assert_close(mean, grouped.mean(1))
+        torch.testing.assert_close(scale, (grouped.var(1, correction=0) + 0.1).rsqrt())
+        launch = batch_norm.launch(y, weight, bias, epsilon=0.1, output=output.fill_(float("nan")), **how)
+        result, mean, scale, variance = launch.run()
+        torch.testing.assert_close(result, F.batch_norm(x, None, None, weight, bias, True, 0.1, 0.1))
+        torch.testing.assert_close(mean, x.mean(dims))
+        torch.testing.assert_close(variance, x.var(dims))
+
+
+def test_nan_stays_in_its_group() -> None:
+    x = torch.randn(2, 6, 4, 4)
+    x[1, 3, 2, 2] = float("nan")
+    for y in (x, x.contiguous(memory_format=torch.channels_last)):
+        assert torch.equal(ops.group_norm(y, 3).isnan(), F.group_norm(x, 3).isnan())
+        ours = ops.batch_norm(y, None, None, training=True)
+        assert torch.equal(ours.isnan(), F.batch_norm(x, None, None, training=True).isnan())
+
+
+def test_a_batch_of_none() -> None:
+    x, weight = torch.zeros(0, 4, 3, 3, requires_grad=True), torch.ones(4, requires_grad=True)
+    mean, variance = torch.zeros(4), torch.ones(4)
+    for result in (
+        ops.group_norm(x, 2, weight),
+        ops.batch_norm(x, mean, variance, weight, training=True),
+        ops.batch_norm(x, mean, variance, weight),
+    ):
+        assert result.shape == x.shape
+        found = torch.autograd.grad(result.sum(), (x, weight))
+        assert torch.equal(found[1], torch.zeros(4))
+    assert torch.equal(mean, torch.zeros(4))
+    assert ops.group_norm(torch.empty(2, 4, 3, device="meta"), 2).is_meta
+
+
+def test_another_number_of_images_has_the_same_text() -> None:
+    """What a kernel is compiled by: meta-parameters, not the number of images."""
+    for groups, last in ((8, False), (8, True)):
+        metas = []
+        for images in (9, 10):
+            x = torch.zeros(images, 32, 64, 64)
+            x = x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+            launch = group_norm.launch(x, groups, x[0, :, 0, 0].clone(), epsilon=0.1, compute_units=16)
+            metas.append([step.meta for step in launch.steps])
+        assert metas[0] == metas[1]
+
+
+# Stable diffusion's and a VAE's. Of ten channels a group, 20 bytes lie together: two halves are an access.
+@pytest.mark.parametrize("shape", [(2, 320, 64, 64), (8, 256, 128, 128)], ids=str)
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
+def test_what_is_compiled(shape: tuple[int, ...], last: bool) -> None:
+    """Wide accesses, no spills, and no program that merges one state after the other for many rows."""
+    x = torch.empty(shape, dtype=torch.float16)
+    x = x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    weight = torch.empty(shape[1], dtype=torch.float16)
+    launch = group_norm.launch(x, 32, weight, weight, epsilon=1e-5, compute_units=132)
+    for step in lens.compile(launch, "sm_90"):
+        assert step.spills == 0
+        assert step.registers <= 64
+        assert step.widest("global load") == (32 if last and shape[1] == 320 else 128)
+    assert step.widest("global store") == (32 if last and shape[1] == 320 else 128)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
+def test_what_is_compiled_of_batch_norm(last: bool) -> None:
+    x = torch.empty(32, 64, 56, 56, dtype=torch.float16)
+    x = x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    vectors = [torch.empty(64) for _ in range(4)]
+    trained = batch_norm.launch(x, *vectors[:2], epsilon=1e-5, compute_units=132)
+    known = batch_norm.launch_known(x, *vectors, epsilon=1e-5, compute_units=132)
+    for launch in (trained, known):
+        for step in lens.compile(launch, "sm_90"):
+            assert step.spills == 0
+            assert step.widest("global load") == 128
+        assert step.widest("global store") == 128
+
+
+IMAGE, VECTOR = torch.randn(2, 6, 4, 4), torch.ones(6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((IMAGE, -1), {}),
+        ((IMAGE, 4), {}),
+        ((IMAGE, 2.0), {}),
+        ((IMAGE, True), {}),
+        ((IMAGE[0, :, 0, 0], 2), {}),
+        ((IMAGE, 2, VECTOR[:5]), {}),
+        ((IMAGE, 2, VECTOR[:, None]), {}),
+        ((IMAGE, 2, [1.0] * 6), {}),
+        ((IMAGE.int(), 2), {}),
+        ((IMAGE[:1, :, 0, 0], 6), {}),
+        ((IMAGE, 2, VECTOR.half()), {}),
+        ((IMAGE, 2), {"eps": "small"}),
+    ],
+)
+def test_group_norm_refused_as_torch_refuses(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    with pytest.raises(WorkbenchError) as ours:
+        ops.group_norm(*arguments, **options)
+    with pytest.raises(Exception) as torchs:  # whichever it is, ours is one of its kind
+        F.group_norm(*arguments, **options)
+    assert isinstance(ours.value, type(torchs.value))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((IMAGE, None, None), {}),
+        ((IMAGE, VECTOR, None), {}),
+        ((IMAGE, VECTOR, None), {"training": True}),
+        ((IMAGE, VECTOR[:5], VECTOR), {}),
+        ((IMAGE, VECTOR, VECTOR, VECTOR[:5]), {}),
+        ((IMAGE[:1, :, 0, 0], VECTOR, VECTOR), {"training": True}),
+        ((IMAGE, VECTOR, VECTOR), {"momentum": None, "training": True}),
+        ((IMAGE, VECTOR, VECTOR), {"training": 1}),
+        ((IMAGE, VECTOR, VECTOR), {"eps": -1.0}),
+        ((IMAGE, VECTOR, VECTOR), {"eps": 0.0, "training": True}),
+        ((IMAGE, VECTOR, VECTOR), {"eps": None}),
+        ((IMAGE.int(), VECTOR, VECTOR), {}),
+        ((IMAGE.double(), VECTOR, VECTOR), {}),
+        ((IMAGE.half(), VECTOR.half(), VECTOR.half(), VECTOR, VECTOR), {}),
+        ((IMAGE, VECTOR.clone().requires_grad_(), VECTOR), {}),
+        ((IMAGE[0, :, 0, 0], VECTOR, VECTOR), {}),
+        (([1.0], VECTOR, VECTOR), {}),
+    ],
+)
+def test_batch_norm_refused_as_torch_refuses(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    with pytest.raises(WorkbenchError) as ours:
+        ops.batch_norm(*arguments, **options)
+    with pytest.raises(Exception) as torchs:  # whichever it is, ours is one of its kind
+        F.batch_norm(*arguments, **options)
+    assert isinstance(ours.value, type(torchs.value))
+
+
+def test_what_only_ours_says() -> None:
+    with pytest.raises(TensorMismatchError, match="num_groups: got 0 for 6 channels"):
+        ops.group_norm(IMAGE, 0)
+    with pytest.raises(TensorMismatchError, match="weight: on meta, input on cpu"):
+        ops.group_norm(IMAGE, 2, VECTOR.to("meta"))
+    with pytest.raises(UnsupportedDtypeError, match="int64"):
+        ops.batch_norm(IMAGE.long(), VECTOR, VECTOR)
+    with pytest.raises(ArgumentTypeError, match="training"):
+        ops.batch_norm(IMAGE, VECTOR, VECTOR, training=None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="running_mean, running_var"):
+        ops.batch_norm(IMAGE, None, VECTOR, training=True)
+
+
+def test_no_second_derivative() -> None:
+    x = torch.randn(2, 4, 3, 3, requires_grad=True)
+    for result in (
+        ops.group_norm(x, 2),
+        ops.batch_norm(x, None, None, training=True),
+        ops.batch_norm(x, VECTOR[:4], VECTOR[:4]),
+    ):
+        (grad,) = torch.autograd.grad(result.pow(3).sum(), x, create_graph=True)
+        with pytest.raises(TensorMismatchError, match="create_graph"):
+            torch.autograd.grad(grad.sum(), x)
+
+
+def test_launches_that_do_not_fit() -> None:
+    with pytest.raises(TensorMismatchError, match="4 groups do not divide 6 channels"):
+        group_norm.launch(IMAGE, 4, epsilon=0.1)
+    with pytest.raises(TensorMismatchError, match="bias: given without a weight"):
+        group_norm.launch(IMAGE, 2, None, VECTOR, epsilon=0.1)
+    with pytest.raises(TensorMismatchError, match="output"):
+        group_norm.launch(IMAGE, 2, epsilon=0.1, output=torch.zeros(6))
+    with pytest.raises(TensorMismatchError, match="results"):
+        group_norm.launch_backward(IMAGE, IMAGE, 2, None, (VECTOR, VECTOR))
+    statistics = group_norm.statistics(IMAGE, 2)
+    with pytest.raises(InvalidArgumentError, match="vectors"):
+        group_norm.launch_backward(IMAGE, IMAGE, 2, None, statistics, vectors=3)
+    with pytest.raises(TensorMismatchError, match="bias: given without a weight"):
+        batch_norm.launch(IMAGE, None, VECTOR, epsilon=0.1)
+    with pytest.raises(TensorMismatchError, match="x has 1 dimensions"):
+        batch_norm.launch_known(VECTOR, VECTOR, VECTOR, epsilon=0.1)
+    with pytest.raises(TensorMismatchError, match="gradient"):
+        batch_norm.launch_backward(VECTOR, IMAGE, VECTOR, VECTOR)
