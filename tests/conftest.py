@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import matplotlib
@@ -53,6 +56,59 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if reason and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
+
+
+class Machine:
+    """The machine, which pytest's processes share, or one of them has to itself.
+
+    Who asks for it alone goes first: a process takes its turn before it shares the machine again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._turn = (folder / "turn.lock").open("w")
+        self._use = (folder / "use.lock").open("w")
+
+    def close(self) -> None:
+        """Close the files that it locks."""
+        self._turn.close()
+        self._use.close()
+
+    @contextmanager
+    def _taken(self, how: int) -> Iterator[None]:
+        fcntl.flock(self._turn, fcntl.LOCK_EX)
+        fcntl.flock(self._use, how)
+        fcntl.flock(self._turn, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._use, fcntl.LOCK_UN)
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Beside other processes' tests."""
+        with self._taken(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """When the tests that run now have ended, and before the next: for what is timed."""
+        fcntl.flock(self._use, fcntl.LOCK_UN)
+        with self._taken(fcntl.LOCK_EX):
+            yield
+
+
+@pytest.fixture(scope="session")
+def _machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    folder = tmp_path_factory.getbasetemp()
+    with closing(Machine(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)) as machine:
+        yield machine
+
+
+@pytest.fixture(autouse=True)
+def machine(_machine: Machine) -> Iterator[Machine]:
+    """The machine, shared with other processes' tests as long as this test runs."""
+    with _machine.shared():
+        yield _machine
 
 
 @pytest.fixture(autouse=True)

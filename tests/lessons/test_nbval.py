@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import nbformat
@@ -14,6 +16,9 @@ from tests.no_network.environment import attempts, without_network
 from tools import lessons
 from tools.lesson_check import code_cells
 from tools.lessons import LESSON_SECONDS, ROOT, Lesson, kernel_environment
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 SANITIZE = Path(__file__).parent / "sanitize.cfg"
 
@@ -36,10 +41,11 @@ def seconds(scratch: Path) -> list[float]:
 
 @pytest.mark.lesson
 @pytest.mark.parametrize("lesson", lessons.find(), ids=lambda lesson: lesson.name)
-def test_lesson(lesson: Lesson, tmp_path: Path) -> None:
+def test_lesson(lesson: Lesson, tmp_path: Path, machine: Machine) -> None:
     took = []
-    for _ in range(2):  # a second time where it took long: another test shares the cores
-        run = nbval(lesson.notebook, tmp_path)
+    for share in (nullcontext, machine.alone):  # again where it took long beside another test
+        with share():
+            run = nbval(lesson.notebook, tmp_path)
         assert run.returncode == 0, run.stdout + run.stderr
         assert f"{len(code_cells(lesson.stored()))} passed" in run.stdout
         assert attempts(tmp_path / "network.log") == []

@@ -1,0 +1,45 @@
+"""A test that is timed has the machine to itself."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
+
+
+def test_who_asks_for_the_machine_alone_waits_for_the_others_and_goes_first(
+    tmp_path: Path, machine: Machine
+) -> None:
+    """Three processes, each with files of its own, in one: locks belong to opened files."""
+    with ExitStack() as opened:
+        busy, timed, late = (opened.enter_context(closing(type(machine)(tmp_path))) for _ in range(3))
+        assert _order_of(busy, timed, late) == ["busy", "timed", "late"]
+
+
+def _order_of(busy: Machine, timed: Machine, late: Machine) -> list[str]:
+    order: list[str] = []
+
+    def time_it() -> None:
+        with timed.shared(), timed.alone():
+            order.append("timed")
+
+    def come_late() -> None:
+        with late.shared():
+            order.append("late")
+
+    with busy.shared():
+        threads = [Thread(target=time_it)]
+        threads[0].start()
+        threads[0].join(0.2)
+        threads.append(Thread(target=come_late))
+        threads[1].start()
+        threads[1].join(0.2)
+        assert order == []
+        order.append("busy")
+    for thread in threads:
+        thread.join(10)
+    return order
