@@ -265,6 +265,7 @@ def test_default_tiles(data: st.DataObject, itemsize: int) -> None:
         ((16, 224, 224, 3), (0, 3, 1, 2), 2, (1, 4, 1024), 4),
         ((8, 128, 8, 64), (0, 2, 1, 3), 2, (1, 1, 64, 64), 4),  # 64 rows of 64
         ((80, 90, 100), (2, 1, 0), 2, (64, 1, 64), 4),  # both innermost, with a dimension between them
+        ((8, 64, 2, 2, 64, 64), (0, 1, 4, 2, 5, 3), 2, (1, 32, 1, 64, 2), 4),  # the last axis is no pair
     ],
     ids=str,
 )

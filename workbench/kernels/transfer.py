@@ -226,7 +226,8 @@ def default_tile(
     One flat run: :data:`COPY_BYTES`. Else :data:`RUN` elements (:data:`TRANSPOSED_RUN` where the innermost
     dimensions differ and are that long) that follow one another in the destination, which may take several
     short dimensions, as many that do so in the source, and if that is less than :data:`TILE_BYTES`, more of
-    the destination's innermost dimensions.
+    the destination's innermost dimensions; but the last axis that a tile may have is a dimension that is long
+    enough, or the longest.
 
     Args:
         sizes: of the merged dimensions, outermost in the destination's memory first.
@@ -236,7 +237,7 @@ def default_tile(
     if source_strides == destination_strides == (1,):
         return (COPY_BYTES // itemsize,)
     tile = [1] * len(sizes)
-    inner_first = range(len(sizes) - 1, -1, -1)
+    inner_first: Sequence[int] = range(len(sizes) - 1, -1, -1)
     inner_first_in_source = sorted(
         (d for d in inner_first if source_strides[d]), key=source_strides.__getitem__
     )
@@ -246,11 +247,13 @@ def default_tile(
     run = transposed if is_large else RUN[itemsize]
     _lengthen(tile, sizes, inner_first, run)
     _lengthen(tile, sizes, inner_first_in_source, run)
-    beside = math.prod(tile)
+    elements = TILE_BYTES // itemsize
+    if sum(length > 1 for length in tile) == MOST_AXES - 1:
+        wanted = elements // math.prod(tile)
+        inner_first = sorted(inner_first, key=lambda d: -min(sizes[d], wanted) if tile[d] == 1 else -wanted)
     for d in inner_first:
-        beside //= tile[d]
-        _lengthen(tile, sizes, (d,), TILE_BYTES // itemsize // beside)
-        beside *= tile[d]
+        beside = math.prod(tile) // tile[d]
+        _lengthen(tile, sizes, (d,), elements // beside)
     return tuple(tile)
 
 
