@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from tests.ops import test_rearrange as on_cpu
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
-from workbench.kernels import rearrangement, view_transfer
-from workbench.kernels.view_transfer import padded_channels
+from workbench.kernels import convolution, rearrangement, view_transfer
 
 pytestmark = pytest.mark.gpu
 
@@ -67,41 +66,17 @@ def test_any_order_of_memory(shape: tuple[int, ...], dtype: torch.dtype) -> None
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_images(dtype: torch.dtype, last: bool) -> None:
-    format = torch.channels_last if last else torch.contiguous_format
-    x = torch.randn(8, 64, 56, 56, device=DEVICE).to(dtype).to(memory_format=format).requires_grad_()
-    for taps, padding, stride, dilation in ((3, 1, 1, 1), (7, 3, 2, 1), (3, 2, 1, 2)):
-        got = ops.unfold(x, taps, dilation, padding, stride)
-        want = F.unfold(x, taps, dilation, padding, stride)
-        assert torch.equal(got, want)
-        grad = torch.randn_like(want)
-        (ours,) = torch.autograd.grad(got, x, grad)
-        size = (56, 56)
-        exact = F.fold(grad.double(), size, taps, dilation, padding, stride)
-        (torchs,) = torch.autograd.grad(want, x, grad)
-        rounding = torch.finfo(dtype).eps * exact.abs().max()
-        assert (ours - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
-    for mode in on_cpu.MODES:
-        got, want = ops.pad(x, (1, 2, 3, 4), mode), F.pad(x, (1, 2, 3, 4), mode)
-        assert torch.equal(got, want)
-
-
-@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
 @pytest.mark.parametrize("channels", [4, 8])
 def test_channels_that_are_added(channels: int, last: bool) -> None:
-    """Into memory full of NaN, between guards."""
+    """Images of three, as a convolution copies them where they lie badly."""
     format = torch.channels_last if last else torch.contiguous_format
     source = torch.randn(5, 3, 97, 61, device=DEVICE).half().to(memory_format=format)
-    count = 5 * channels * 97 * 61
-    guarded = torch.full((count + 32,), float("nan"), device=DEVICE, dtype=torch.float16)
-    shape, strides = (5, channels, 97, 61), (channels * 97 * 61, 1, channels * 61, channels)
-    destination = guarded[16:-16].as_strided(shape, strides, 16)
-    padded_channels(source, destination).run()
-    assert torch.equal(destination[:, :3], source)
-    assert not destination[:, 3:].any()
-    assert guarded[:16].isnan().all()
-    assert guarded[-16:].isnan().all()
+    image = convolution.image_of(source, least=channels)
+    assert image.launch is not None
+    image.tensor.fill_(float("nan"))
+    image.launch.run()
+    assert torch.equal(image.tensor[:, 0, ..., :3], source.permute(0, 2, 3, 1))
+    assert not image.tensor[..., 3:].any()
 
 
 def test_kept_launches_take_other_fills_and_addresses() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import workbench
 from workbench import lens
@@ -232,6 +234,52 @@ def test_images_that_lie_badly_are_copied() -> None:
     assert copied(2, 64, 8, 8, last=False, gathered=False) == 0
     assert copied(2, 64, 7, 7, last=False, gathered=False) == 64
     assert copied(2, 64, 1, 1) == 0
+
+
+@settings(max_examples=30)
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 9), st.integers(1, 9)),
+    more=st.integers(1, 5),
+    order=st.permutations(range(4)),
+    dtype=st.sampled_from([torch.int8, torch.float16, torch.bfloat16, torch.float32, torch.float64]),
+)
+def test_channels_that_are_added_hold_zeros(
+    shape: tuple[int, ...], more: int, order: list[int], dtype: torch.dtype
+) -> None:
+    """Of any strides, into memory that held something else; and kept ready for other tensors."""
+    back = [order.index(d) for d in range(4)]
+    source = torch.randn([shape[d] for d in order]).mul(9).to(dtype).permute(back)
+    channels = shape[1]
+    image = convolution.image_of(source, least=channels + more)
+    assert image.launch is not None
+    image.tensor.fill_(1)
+    image.launch.run()
+    again = torch.ones_like(image.tensor)
+    image.launch.replay(source, image.tensor)(source, again)
+    for copy in (image.tensor, again):
+        assert torch.equal(copy[:, 0, ..., :channels], source.permute(0, 2, 3, 1))
+        assert not copy[..., channels:].any()
+
+
+@pytest.mark.parametrize(("channels", "store"), [(4, 64), (8, 128)])
+def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: int) -> None:
+    """And stored a pixel at a time; of channels that lie together, three are loaded one by one.
+
+    The code is the same for any number of images.
+    """
+    metas = []
+    for images in (1, 16, 31):
+        x = torch.empty(images, 3, 224, 224, dtype=torch.float16)
+        planes = convolution.image_of(x, least=channels).launch
+        pixels = convolution.image_of(x.to(memory_format=torch.channels_last), least=channels).launch
+        assert planes is not None
+        assert pixels is not None
+        metas.append((planes.steps[0].meta, pixels.steps[0].meta))
+        if images == 1:
+            (of_planes,), (of_pixels,) = lens.compile(planes, "sm_90"), lens.compile(pixels, "sm_90")
+            assert (of_planes.widest("global load"), of_planes.widest("global store")) == (128, store)
+            assert (of_pixels.widest("global load"), of_pixels.widest("global store")) == (16, 128)
+    assert metas[0] == metas[1] == metas[2]
 
 
 @pytest.mark.parametrize("kind", convolution.KINDS)

@@ -18,82 +18,11 @@ from workbench.coords.transforms import embed, modulo, offset, pad, pass_through
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import rearrangement, view_transfer
 from workbench.kernels.rearrangement import Windows
-from workbench.kernels.view_transfer import bits_of, default_tile, matrices, padded_channels
+from workbench.kernels.view_transfer import bits_of, default_tile, matrices
 from workbench.kernels.views import View
 from workbench.launch import Launch
 
 FORMATS = [torch.contiguous_format, torch.channels_last]
-
-
-@settings(max_examples=30)
-@given(
-    shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 9), st.integers(1, 9)),
-    more=st.integers(0, 5),
-    order=st.permutations(range(4)),
-    is_last=st.booleans(),
-    dtype=st.sampled_from(
-        [torch.bool, torch.int8, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
-    ),
-)
-def test_channels_that_are_added_hold_zeros(
-    shape: tuple[int, ...], more: int, order: list[int], is_last: bool, dtype: torch.dtype
-) -> None:
-    """Of any strides, into memory that held something else."""
-    back = [order.index(d) for d in range(4)]
-    source = torch.randn([shape[d] for d in order]).mul(9).to(dtype).permute(back)
-    assert source.shape == shape
-    n, channels, *sizes = shape
-    destination = torch.ones(n, channels + more, *sizes).to(dtype).contiguous(memory_format=FORMATS[is_last])
-    padded_channels(source, destination).run()
-    assert torch.equal(destination[:, :channels], source)
-    assert not destination[:, channels:].any()
-
-
-def test_channels_of_any_rank_and_nothing() -> None:
-    source, destination = torch.randn(2, 3, 7), torch.ones(2, 4, 7)
-    (got,) = padded_channels(source, destination).run()
-    assert torch.equal(got, torch.nn.functional.pad(source, (0, 0, 0, 1)))
-    assert padded_channels(torch.ones(0, 3, 4, 4), torch.ones(0, 4, 4, 4)).steps == ()
-    destination = torch.ones(2, 4, 7)
-    padded_channels(torch.ones(2, 0, 7), destination).run()
-    assert not destination.any()
-
-
-def test_steps_are_given_the_tensors_themselves() -> None:
-    """So that a launch that they are part of can be kept ready."""
-    source, destination = torch.randn(2, 3, 8, 8), torch.ones(2, 4, 8, 8)
-    launch = padded_channels(source, destination)
-    again = launch.replay(source, destination)
-    others = torch.randn(2, 3, 8, 8), torch.ones(2, 4, 8, 8)
-    again(*others)
-    assert torch.equal(others[1][:, :3], others[0])
-    assert not others[1][:, 3:].any()
-
-
-def test_another_number_of_images_is_the_same_code() -> None:
-    metas = []
-    for images in (1, 16, 31):
-        source = torch.zeros(images, 3, 16, 16, dtype=torch.float16)
-        destination = torch.zeros(images, 4, 16, 16, dtype=torch.float16)
-        (step,) = padded_channels(source, destination.to(memory_format=torch.channels_last)).steps
-        metas.append(step.meta)
-    assert metas[0] == metas[1] == metas[2]
-
-
-def test_channels_that_do_not_fit() -> None:
-    image = torch.zeros(2, 3, 4, 4)
-    for other in (
-        torch.zeros(2, 2, 4, 4),
-        torch.zeros(2, 4, 4, 5),
-        torch.zeros(3, 4, 4, 4),
-        torch.zeros(2, 4),
-    ):
-        with pytest.raises(TensorMismatchError, match="more channels only"):
-            padded_channels(image, other)
-    with pytest.raises(TensorMismatchError, match="dtypes differ"):
-        padded_channels(image, torch.zeros(2, 4, 4, 4, dtype=torch.float16))
-    with pytest.raises(ArgumentTypeError, match="destination"):
-        padded_channels(image, None)  # type: ignore[arg-type]
 
 
 @settings(max_examples=60)
@@ -323,12 +252,3 @@ def test_what_other_operators_load_and_store_at_once() -> None:
         assert widths(rearrangement.launch(how, image, output)) == found
     turned = rearrangement.launch(((),) * 4, image.to(memory_format=torch.channels_last), output)
     assert widths(turned) == (128, 128)
-
-
-@pytest.mark.parametrize(("channels", "store"), [(4, 64), (8, 128)])
-def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: int) -> None:
-    """And stored a pixel at a time; from channels that lie together, three are loaded one by one."""
-    images = torch.empty(2, 3, 224, 224, dtype=torch.float16)
-    space = images.new_empty(2, channels, 224, 224).to(memory_format=torch.channels_last)
-    assert widths(padded_channels(images, space)) == (128, store)
-    assert widths(padded_channels(images.to(memory_format=torch.channels_last), space)) == (16, 128)

@@ -22,7 +22,6 @@ from workbench.coords.transforms import (
     merge,
     offset,
     pass_through,
-    right_pad,
     unmerge,
 )
 from workbench.errors import (
@@ -251,9 +250,11 @@ def matrices(source: Descriptor, output: Descriptor, itemsize: int) -> tuple[Des
             break
         cols.insert(0, d)
         count *= length
-    rows = [d for d in range(len(lengths)) if d not in cols and d not in dims]
-    rows += [d for d in outermost_first if d not in cols and d != in_source]
+    rows = [d for d in outermost_first if d not in cols and d != in_source]
     rows += [d for d in (in_source,) if d is not None and d not in cols]
+    rows += [
+        d for d in range(len(lengths)) if d not in dims
+    ]  # last: x % 1 is 0, x // images is not known to be
     return _matrix(source, rows, cols), _matrix(output, rows, cols)
 
 
@@ -271,61 +272,6 @@ def _matrix(base: Descriptor, rows: Sequence[int], cols: Sequence[int]) -> Descr
 def bits_of(value: complex, dtype: torch.dtype) -> int:
     """The bits of a number in a dtype of at most 8 bytes, as a signed integer of its width."""
     return int(in_words(torch.full((1,), value, dtype=dtype)).item())
-
-
-def padded_channels(source: torch.Tensor, destination: torch.Tensor) -> Launch:
-    """destination[n, c, ...] = source[n, c, ...], and 0 in the channels that the source does not have.
-
-    With a number of channels that divides an access of 16 bytes, and which lie together, the images of a
-    convolution are loaded in wide accesses. The launch's steps are given the very tensors, so that they can
-    stand before those of another launch that is kept ready. Another number of images compiles nothing.
-
-    Args:
-        source: (n, channels, sizes...), of any strides.
-        destination: (n, channels or more, sizes...) of the same dtype, apart from the source; of any strides,
-            best those of `torch.channels_last`.
-
-    Raises:
-        TensorMismatchError: shapes, dtypes or devices do not fit.
-    """
-    for name, tensor in (("source", source), ("destination", destination)):
-        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
-    shape, other = tuple(source.shape), tuple(destination.shape)
-    if len(shape) < 2 or shape[:1] + shape[2:] != other[:1] + other[2:] or shape[1] > other[1]:
-        given = f"shapes {shape} and {other}"
-        raise TensorMismatchError("source, destination", given, "They may differ in more channels only.")
-    if not destination.numel():
-        return Launch((), (destination,), work=Work(0, 0))
-    described, stored = _with_more_channels(
-        shape[1], other[1:], source.stride(), destination.stride(), source.element_size()
-    )
-    images = {IMAGES_NAME: shape[0]}
-    return launch(View(source, described, images), View(destination, stored, images))
-
-
-@lru_cache(maxsize=512)
-def _with_more_channels(
-    channels: int,
-    lengths: tuple[int, ...],
-    source: tuple[int, ...],
-    destination: tuple[int, ...],
-    itemsize: int,
-) -> tuple[Descriptor, Descriptor]:
-    """Source and destination of :func:`padded_channels` as matrices.
-
-    Args:
-        channels: of the source.
-        lengths: channels of the destination, and sizes.
-        source, destination: strides.
-    """
-    more, *sizes = lengths
-    base = naive((IMAGES, channels, *sizes), source)
-    places = [(i,) for i in range(len(sizes) + 2)]
-    kept = [pass_through(size) for size in sizes]
-    padded = transform(
-        base, [pass_through(IMAGES), right_pad(channels, more - channels), *kept], places, places
-    )
-    return matrices(padded, naive((IMAGES, *lengths), destination), itemsize)
 
 
 @lru_cache(maxsize=1024)
