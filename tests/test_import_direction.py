@@ -39,6 +39,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "bench": LAUNCHES | {"runtime"},
     "viz": {"errors"},
     "teach": LAUNCHES | {"runtime", "coords", "lens", "ops", "kernels.reference"},
+    "teach.solutions": LAUNCHES | KERNELS | {"runtime", "coords", "lens", "ops"},  # as a learner's cell
     "tune": ROOMS,
     "problems": ROOMS - {"viz", "teach", "lens"},
     "suites": ROOMS | {"problems", "tune"},

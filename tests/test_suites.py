@@ -95,7 +95,7 @@ SUM = Suite(
 def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
-        "convolution", "rearrangement", "images", "tuned", "all",
+        "convolution", "rearrangement", "images", "descriptors", "tuned", "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)

@@ -1117,9 +1117,15 @@ _IMAGES = Suite(
     ),
     with_roofs=True,
 )
+_DESCRIPTORS = Suite(
+    "descriptors",
+    "one convolution, with less and less known of its operand: lesson 08",
+    (_rungs(_conv("conv2d", 32, 64, 56, 64, 3, "fp16")),),
+    with_roofs=True,
+)
 _PARTS = (
     _ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _REARRANGEMENT, _IMAGES, _GEMM,
-    _CONVOLUTION, _CEILINGS, _MATMUL,
+    _CONVOLUTION, _DESCRIPTORS, _CEILINGS, _MATMUL,
 )  # fmt: skip
 _ALL = Suite(
     "all",

@@ -143,8 +143,9 @@ def lower_by_the_table(one: Any, upper: Sequence[int]) -> tuple[list[int], bool]
         case "offset":
             lower = [upper[0] + one.offset]
         case "reflect":
-            there_and_back = [*range(one.length), *range(one.length - 2, 0, -1)]
-            lower = [there_and_back[(upper[0] - one.left) % len(there_and_back)]]
+            place, last = upper[0] - one.left, one.length - 1
+            place = -place if place < 0 else place
+            lower = [2 * last - place if place > last else place]  # once at each end; padding may lie beyond
         case "clamp":
             lower = [sorted((0, upper[0] - one.left, one.length - 1))[1]]
         case "indexing":

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -61,6 +62,22 @@ def test_offset_and_validity_as_the_table_has_them(descriptor: Descriptor) -> No
             assert reach.low is not None
             assert reach.high is not None
             assert reach.low <= wanted <= reach.high
+
+
+@given(descriptors(smallest=0))
+def test_offsets_of_all_elements_at_once(descriptor: Descriptor) -> None:
+    found = descriptor.offsets()
+    assert found.shape == descriptor.lengths
+    for index in indices(descriptor):
+        wanted, is_valid = offset_by_the_table(descriptor, index)
+        assert found.data[index] == wanted
+        assert bool(np.ma.getmaskarray(found)[index]) != is_valid
+
+
+def test_offsets_of_what_is_not_known_yet() -> None:
+    assert naive((), ()).offsets() == 0
+    with pytest.raises(InvalidArgumentError, match=r"n not known yet.*Call bind\(n="):
+        packed((symbol("n"), 2)).offsets()
 
 
 @given(descriptors(), st.data())

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench
+from tests.kernels.compiled_for import kernels_for
 from workbench import lens
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
@@ -21,6 +22,7 @@ from workbench.kernels import convolution, gemm, implicit_gemm
 from workbench.kernels.convolution import Geometry, phases_of
 from workbench.kernels.instances import convolution as instances
 from workbench.kernels.views import View, affine, of_a_batch
+from workbench.ops.convolution import geometry_of
 
 SIZES = (35, 50, 41)
 
@@ -213,6 +215,33 @@ def test_phases_that_meet_no_tap_compile() -> None:
     w = torch.zeros(64, 64, 1, 1, dtype=torch.float16)
     launch = convolution.launch("backward_data", y, w, x, geometry=geometry, tile=(64, 32, 64))
     assert len(lens.compile(launch, "sm_90")) == 4
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_another_batch_compiles_nothing(groups: int) -> None:
+    """Of 49 pixels each: batches whose rows 16 divides, and others; few images and many; all gradients."""
+    w = torch.empty(64, 32 // groups, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
+
+    def kernels(images: int) -> list[tuple[Any, ...]]:
+        x, y = (torch.empty(images, channels, 7, 7, dtype=torch.float16) for channels in (32, 64))
+        x, y = (one.to(memory_format=torch.channels_last) for one in (x, y))
+        geometry = geometry_of(2, x, w, padding=1, groups=groups)
+        found = []
+        for kind, first, second, output in (
+            ("forward", x, w, y),
+            ("backward_data", torch.ones((), dtype=x.dtype).expand(y.shape), w, x),
+            ("backward_weight", torch.ones((), dtype=x.dtype).expand(y.shape), x, w),
+        ):
+            few_or_many = instances.FEW_IMAGES if instances.is_few(images) else instances.MANY_IMAGES
+            chosen = instances.fastest(instances.problem_of(kind, geometry, few_or_many), 132)
+            launch = convolution.launch(kind, first, second, output, geometry=geometry, **chosen)
+            found += kernels_for(launch)
+        return found
+
+    known = [*kernels(instances.FEW_IMAGES), *kernels(instances.MANY_IMAGES)]
+    for images in (31, 30, 17, 24, 1, 3, 64):
+        for kernel in kernels(images):
+            assert kernel in known, images
 
 
 def test_images_that_lie_badly_are_copied() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.coords.random_chains import descriptors, offset_by_the_table
+from tests.kernels.compiled_for import kernels_for
 from workbench import lens
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, modulo, offset, pad, pass_through
@@ -252,3 +253,15 @@ def test_what_other_operators_load_and_store_at_once() -> None:
         assert widths(rearrangement.launch(how, image, output)) == found
     turned = rearrangement.launch(((),) * 4, image.to(memory_format=torch.channels_last), output)
     assert widths(turned) == (128, 128)
+
+
+def test_another_batch_and_fill_compile_nothing() -> None:
+    pairs = ((0, 0), (0, 0), (3, 4), (1, 2))
+    found = []
+    for images, fill in ((64, 3), (64, 0), (31, 1), (16, 16), (2, 5), (1, 1)):
+        image = torch.empty(images, 8, 30, 30)
+        how = rearrangement.pad(tuple(image.shape), "constant", pairs)
+        launch = rearrangement.launch(how, image, torch.empty(images, 8, 37, 33), fill=fill)
+        (kernel,) = kernels_for(launch)
+        found.append(kernel)
+    assert all(kernel == found[0] for kernel in found)

@@ -15,12 +15,14 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from tools import lessons
 from tools.lesson_check import check_prose
 from tools.lessons import Lesson, fill
-from workbench import device, lens, teach
+from workbench import device, lens, suites, teach
 from workbench.bench import recording
 from workbench.errors import InvalidArgumentError, UnknownNameError
 from workbench.kernels import gemm, gemm_ladder
+from workbench.kernels.instances import convolution as convolution_instances
 from workbench.kernels.instances import gemm as instances
 from workbench.lens.compile import compile
+from workbench.ops.convolution import geometry_of
 
 # What the package ships, whatever the tests below put in its place.
 SHIPPED = recording.recordings_folder()
@@ -319,3 +321,103 @@ def test_unit_runs_seven_programs_of_rung_6_as_lesson_06_says() -> None:
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
     (step,) = lens.compile(gemm_ladder.grouped(a, b, output), "sm_90")
     assert step.occupancy.blocks == 7
+
+
+CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
+
+
+def shares_of_cudnn(op: str, **case: int) -> list[float]:
+    """Time of cuDNN over ours, for each fp16 problem with these keys, in the fullest run of the operator."""
+    lines = recording.select(recording.load(SHIPPED / "nvidia-h200.jsonl"), op=op, dtype="fp16")
+    runs = [line.run for line in sorted(lines, key=lambda line: line.time) if line.provider == "cuDNN"]
+    fullest = max(dict.fromkeys(runs[::-1]), key=runs.count)  # the newest of several
+    latest = recording.select(lines, run=fullest, case=case)
+    problems = dict.fromkeys(line.problem for line in latest)
+    several = [[line for line in latest if line.problem == problem] for problem in problems]
+    return [recording.ratio(lines, "workbench", "cuDNN") for lines in several]
+
+
+def geometric_mean(numbers: list[float]) -> float:
+    return math.prod(numbers) ** (1 / len(numbers))
+
+
+def test_convolutions_of_lesson_09_keep_up_with_cudnn_as_its_prose_says() -> None:
+    """Forward and backward for weight of a batch take about as long; with one image it is ahead."""
+    for op in ("conv2d", "conv2d_backward_weight"):
+        assert 0.9 < geometric_mean(shares_of_cudnn(op, n=32) + shares_of_cudnn(op, n=2)) < 1.1
+    assert geometric_mean(shares_of_cudnn("conv2d", n=1)) > 1.05
+    strided = {op: geometric_mean(shares_of_cudnn(op, n=32, r=3, stride=2)) for op in CONVOLUTIONS}
+    assert min(strided, key=lambda op: strided[op]) == "conv2d_backward_data"
+
+
+@pytest.mark.parametrize(
+    ("op", "case"),
+    [
+        ("conv2d_backward_data", {"n": 32, "r": 3, "stride": 2}),
+        *((op, {"groups": 32}) for op in CONVOLUTIONS),
+        ("conv2d", {"n": 32, "c": 512, "h": 28, "k": 256, "r": 1}),
+        ("conv2d_backward_data", {"n": 32, "c": 512, "h": 7, "k": 512, "r": 3}),
+        ("conv2d", {"n": 32, "c": 3}),
+        ("conv2d", {"n": 2}),  # the UNet's
+    ],
+)
+def test_where_lesson_09_says_it_is_behind_cudnn_it_is(op: str, case: dict[str, int]) -> None:
+    shares = shares_of_cudnn(op, **case)
+    assert shares
+    assert max(shares) < 0.97
+
+
+@pytest.mark.parametrize(
+    ("op", "provider", "case", "name"),
+    [
+        ("conv2d", "cuDNN", {"n": 32, "c": 128, "h": 28, "k": 128, "r": 3}, "implicit_gemm"),
+        ("conv2d", "cuDNN", {"n": 32, "c": 512, "h": 28, "k": 256, "r": 1}, "nvjet"),
+        ("conv2d_backward_data", "cuDNN", {"n": 32, "c": 128, "h": 56, "k": 128, "r": 3}, "indexed"),
+        ("conv2d", "cuDNN", {"n": 32, "c": 3}, "nhwcAddPaddingKernel"),
+        ("conv2d", "workbench", {"n": 32, "c": 3}, "view_kernel"),
+        ("conv2d", "workbench", {"groups": 32}, "view_kernel"),
+        ("conv2d_backward_weight", "workbench", {"groups": 32}, "view_kernel"),
+        ("conv2d_backward_weight", "workbench", {"n": 32, "c": 64, "h": 56, "r": 3}, "sum_of_splits_kernel"),
+    ],
+)
+def test_kernels_ran_that_lesson_09_says_did(op: str, provider: str, case: dict[str, int], name: str) -> None:
+    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    lines = recording.select(lines, op=op, dtype="fp16", provider=provider, case=case)
+    for line in recording.latest_run(lines):
+        assert any(name in kernel for kernel in line.config["kernels"])
+
+
+def test_most_windows_of_one_pixel_are_cublas_products_as_lesson_09_says() -> None:
+    lines = recording.select(
+        recording.load(SHIPPED / "nvidia-h200.jsonl"), op="conv2d", dtype="fp16", provider="cuDNN",
+        case={"n": 32, "r": 1, "stride": 1},
+    )  # fmt: skip
+    latest = recording.latest_run(lines)
+    products = [line for line in latest if any("nvjet" in kernel for kernel in line.config["kernels"])]
+    assert len(products) > len(latest) / 2
+
+
+def test_ridge_lies_between_im2col_and_the_implicit_product_of_lesson_09(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Laid out, the layer waits for memory; implicit, it need not: 57 and 563 FLOP for each byte."""
+    monkeypatch.setattr(recording, "recordings_folder", lambda: SHIPPED)
+    roofs, _ = suites.live_or_recorded("matmul", recorded=True)
+    assert 57 < roofs.rate("fp16") / roofs.bandwidth < 563
+
+
+@pytest.mark.parametrize(
+    ("kind", "channels", "size", "features", "tile", "tiles"),
+    [
+        ("forward", 128, 28, 128, (128, 128), 196),  # "Its 196 tiles of 128 x 128"
+        ("backward_data", 512, 7, 512, (64, 128), 100),  # "It has 100 tiles of 64 x 128"
+    ],
+)
+def test_tiles_that_lesson_09_counts(
+    kind: str, channels: int, size: int, features: int, tile: tuple[int, int], tiles: int
+) -> None:
+    image = torch.empty(32, channels, size, size, device="meta")
+    weight = torch.empty(features, channels, 3, 3, device="meta")
+    problem = convolution_instances.problem_of(kind, geometry_of(2, image, weight, padding=1), 32)
+    assert convolution_instances.fastest(problem, 132)["tile"][:2] == tile
+    assert -(-problem.m // tile[0]) * -(-problem.n // tile[1]) == tiles

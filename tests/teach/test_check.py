@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 from workbench import compat, teach
+from workbench.coords import Descriptor, naive, symbol, transform, transforms
 from workbench.launch import Launch
 from workbench.teach.definition import Budget, Case, eighths
 from workbench.teach.exercise import Exercise
@@ -1023,3 +1024,70 @@ def test_check_prints_the_verdict_and_returns_nothing(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == AXPY.evaluate(axpy).text + "\n"
     AXPY.check(lambda alpha, x, y: axpy(1.0, x, y))
     assert "It looks like this: alpha does not enter: this is x + y." in capsys.readouterr().out
+
+
+def bordered(rows: int, cols: int) -> Descriptor:
+    """A matrix with a row of padding on top."""
+    base = naive((rows, cols), (cols, 1))
+    padded = [transforms.left_pad(rows, 1), transforms.pass_through(cols)]
+    return transform(base, padded, [(0,), (1,)], [(0,), (1,)])
+
+
+def through_a_table(rows: int, cols: int) -> Descriptor:
+    """The same, a column twice reversed by a table."""
+    found = bordered(rows, cols)
+    for _ in range(2):
+        chosen = [transforms.pass_through(rows + 1), transforms.indexing(range(cols - 1, -1, -1), cols)]
+        found = transform(found, chosen, [(0,), (1,)], [(0,), (1,)])
+    return found
+
+
+BORDERED = dataclasses.replace(
+    exercise_on(bordered),
+    cases=(Case(lambda generator: (3, 4)), Case(lambda generator: (1, 2))),
+    transforms=2,
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "says"),
+    [
+        (bordered, "solved", "2 cases agree with the specification, with no more than 2 transforms."),
+        (lambda rows, cols: None, "not solved yet", "returns nothing"),
+        (lambda rows, cols: (4, 4), "wrong type", "answer(3, 4) returns a tuple, not a descriptor."),
+        (
+            lambda rows, cols: naive((symbol("n"), cols), (cols, 1)),
+            "wrong type",
+            "returns a descriptor in which n is not known yet.",
+        ),
+        (
+            lambda rows, cols: naive((rows, cols), (cols, 1)),
+            "wrong shape",
+            "the descriptor of answer(3, 4) has lengths [3, 4], not [4, 4].",
+        ),
+        (
+            lambda rows, cols: naive((rows + 1, cols), (cols, 1)),
+            "wrong values",
+            "16 of 16 elements of the descriptor are wrong, for answer(3, 4).\n"
+            "  element (0, 0): expected padding, got offset 0",
+        ),
+        (
+            through_a_table,
+            "over budget",
+            "For answer(3, 4), it has 3 transforms where 2 would do and it reads a table:\n"
+            "    indexing\n    indexing\n    pad",
+        ),
+    ],
+    ids=["right", "nothing", "no descriptor", "a symbol", "lengths", "no padding", "a table"],
+)
+def test_an_answer_may_be_a_descriptor(answer: Callable[..., Any], kind: str, says: str) -> None:
+    """It is judged by where its elements lie, and by what it is made of."""
+    verdict = BORDERED.evaluate(answer)
+    assert verdict.kind == kind
+    assert says in verdict.text
+
+
+def test_a_descriptor_may_be_made_otherwise() -> None:
+    """A table of its own is no fault where nobody asked for anything but the elements."""
+    anyhow = dataclasses.replace(BORDERED, transforms=None)
+    assert anyhow.evaluate(through_a_table).solved

@@ -112,6 +112,11 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
         ("06-3", f"no tile of {side}", ((TILES_TO_TRY, f"{TILES_TO_TRY} if (rows, cols) != {side}"),))
         for side in itertools.product((64, 128), (64, 128, 192, 256))
     ),
+    ("09-1", "one padding for the width", (("pad(width, padding, padding)", "pad(width, 1, 1)"),)),
+    ("09-1", "no dilation across", (("taps[1]), (stride, dilation)", "taps[1]), (stride, 1)"),)),
+    ("09-2", "outputs rounded up", (("- taps) // stride", "- taps + stride - 1) // stride"),)),
+    ("09-2", "no padding at the end", (("- padding < size", "- padding < size + padding"),)),
+    ("09-2", "no padding at the beginning", (("0 <= output", "-padding <= output"),)),
 ]  # fmt: skip
 
 

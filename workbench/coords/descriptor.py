@@ -15,6 +15,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple, Self, TypeVar
 
+import numpy as np
+
 from workbench.coords import transforms as each
 from workbench.coords.expression import (
     Expression,
@@ -199,6 +201,21 @@ class Descriptor(Adaptor):
             as :meth:`Adaptor.coordinate`.
         """
         return self.coordinate(index).offset
+
+    def offsets(self) -> np.ma.MaskedArray[Any, np.dtype[np.int64]]:
+        """Where every element lies, an array of the top lengths; masked where there is no such element.
+
+        Raises:
+            InvalidArgumentError: a length or coefficient is not known yet.
+        """
+        self._check_bound()
+        lengths: Any = self.lengths  # numbers: there are no symbols
+        values = self.values([*np.indices(lengths)])
+        is_valid = np.ones(lengths, dtype=bool)
+        for _, limit in self.limits(values):
+            is_valid &= limit.holds
+        found = np.broadcast_to(np.asarray(values[self.bottom[0]], dtype=np.int64), lengths)
+        return np.ma.masked_array(found, mask=~is_valid)
 
     @property
     def element_space(self) -> Number:

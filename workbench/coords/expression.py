@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Union
 
+import numpy as np
+
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_positive
 
 Number = Union[int, "Expression"]
@@ -369,10 +371,13 @@ def symbol(name: str, *, least: int = 0, most: int | None = None, multiple_of: i
     return Expression(((Symbol(name, Interval(least, most), multiple_of), 1),))
 
 
-def element(table: Table, index: Number) -> Number:
-    """table[index], a constant where the index is one; 0 beyond the table, where only padding can be."""
+def element(table: Table, index: Any) -> Any:
+    """table[index], of an int, an array of them or an expression; 0 beyond it, where only padding can be."""
     if isinstance(index, Expression):
         return _of_atom(Element(table, index))
+    if isinstance(index, np.ndarray):
+        values = np.array([*table.values, 0], dtype=np.int64)
+        return values[np.where((index >= 0) & (index < len(table.values)), index, -1)]
     return table.values[index] if 0 <= index < len(table.values) else 0
 
 
@@ -466,7 +471,8 @@ def _substituted(atom: Atom, values: Mapping[str, int]) -> Number:
         return values.get(atom.name, _of_atom(atom))
     first, *others = (substitute(part, values) for part in parts_of(atom))
     if isinstance(atom, Element):
-        return element(atom.table, first)
+        in_table: Number = element(atom.table, first)
+        return in_table
     if isinstance(atom, Absolute):
         return abs(first)
     if isinstance(atom, Clamped):

@@ -50,14 +50,15 @@ ACCUMULATORS = {torch.int8: (tl.int32, torch.int32), torch.float64: (tl.float64,
 PRECISIONS = ("tf32", "ieee")
 
 
-# Sizes are not specialized: where they come with the call, another batch would compile the kernel anew.
-@triton.jit(do_not_specialize=["sizes"])
+# Sizes are not specialized: where they come with the call, another batch would compile the kernel anew. They
+# come one by one, since Triton specializes whatever a tuple holds.
+@triton.jit(do_not_specialize=["m", "n", "k"])
 def gemm_kernel(
     # pointers, or of A, B and the output tensor descriptors, of B and the output one for each of WIDTHS; the
     # epilogue's own arguments
     a, b, b_beside, output, output_beside, extra, alpha: "fp64", beta: "fp64",
-    # sizes: of each product (m, n, k); the first row to be made; sizes of the batch's dimensions
-    sizes, first_row, batch_sizes,
+    # sizes: of each product; the first row to be made; sizes of the batch's dimensions
+    m, n, k, first_row, batch_sizes,
     # strides in elements, of A, B and the output: of rows and columns; of the batch's dimensions; of splits
     strides, batch_strides, split_stride,
     # meta-parameters: the tile, and the parts of its columns, powers of two; how tiles are numbered; programs
@@ -75,16 +76,16 @@ def gemm_kernel(
     overlap.begin(OVERLAP)
     one_tile(
         tl.program_id(0), a, of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS), extra,
-        alpha, beta, sizes, first_row, batch_sizes, strides, batch_strides, split_stride, BLOCK_M, BLOCK_N,
-        BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B,
-        PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+        alpha, beta, (m, n, k), first_row, batch_sizes, strides, batch_strides, split_stride, BLOCK_M,
+        BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION, LOAD_A,
+        LOAD_B, PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["sizes", "tiles"])
+@triton.jit(do_not_specialize=["m", "n", "k", "tiles"])
 def gemm_persistent_kernel(
     # as in gemm_kernel, and how many tiles there are
-    a, b, b_beside, output, output_beside, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides,
+    a, b, b_beside, output, output_beside, extra, alpha: "fp64", beta: "fp64", m, n, k, batch_sizes, strides,
     batch_strides, split_stride, tiles,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
@@ -102,7 +103,7 @@ def gemm_persistent_kernel(
         tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE
     ):
         one_tile(
-            number, a, bs, outputs, extra, alpha, beta, sizes, 0, batch_sizes, strides, batch_strides,
+            number, a, bs, outputs, extra, alpha, beta, (m, n, k), 0, batch_sizes, strides, batch_strides,
             split_stride, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE,
             ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
@@ -112,7 +113,7 @@ def gemm_persistent_kernel(
 def gemm_stream_kernel(
     # as in gemm_kernel; where programs leave what they have of a tile, [programs, 2, BLOCK_M, BLOCK_N]; how
     # many tiles there are, and how many of them, the first ones, a program makes by itself
-    a, b, b_beside, output, output_beside, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes,
+    a, b, b_beside, output, output_beside, parts, extra, alpha: "fp64", beta: "fp64", m, n, k, batch_sizes,
     strides, batch_strides, tiles, alone,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr,
@@ -127,6 +128,7 @@ def gemm_stream_kernel(
     PPoPP 2023, section 4; the first tiles one by one as in its section 5.2.)
     """
     overlap.begin(OVERLAP)
+    sizes = (m, n, k)
     bs, outputs = of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS)
     program, programs = tl.program_id(0), tl.num_programs(0)
     for number in range(program, alone, programs):
@@ -162,7 +164,7 @@ def gemm_stream_kernel(
 @triton.jit
 def sum_of_stream_kernel(
     # as in gemm_stream_kernel, and how many programs that was
-    output, parts, extra, alpha: "fp64", beta: "fp64", sizes, batch_sizes, strides, batch_strides,
+    output, parts, extra, alpha: "fp64", beta: "fp64", m, n, k, batch_sizes, strides, batch_strides,
     tiles, alone, programs,
     # as in gemm_stream_kernel; rows of a tile's that a program of this kernel adds up
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
@@ -171,6 +173,7 @@ def sum_of_stream_kernel(
 ):  # fmt: skip
     """The tiles of which several programs of gemm_stream_kernel left parts, added up in the order of K."""
     overlap.begin(OVERLAP)
+    sizes = (m, n, k)
     shared, within = tl.program_id(0) // (BLOCK_M // ROWS), tl.program_id(0) % (BLOCK_M // ROWS) * ROWS
     steps = tl.cdiv(sizes[2], BLOCK_K)
     share = tl.cdiv((tiles - alone) * steps, programs)
@@ -689,7 +692,7 @@ def launch(
     )
     none = [None] * (2 - len(widths))
     sources = (*of_a_alone, *of_parts_of_b, *none, *of_parts_of_output, *none)
-    numbers = (float(alpha), float(beta), (m, n, k), problem.batch_sizes)
+    numbers = (float(alpha), float(beta), m, n, k, problem.batch_sizes)
     strides = (of_a.strides, of_b.strides, of_target.strides)
     batch_strides = (of_a.batch, of_b.batch, of_target.batch)
     split_stride = parts.stride(0) if kept > 1 else 0
@@ -725,7 +728,8 @@ def launch(
         meta |= {"FLATTEN": len(widths) == 1 if flatten is None else flatten, "SPECIALIZE": specialize}
         first = Step(gemm_persistent_kernel, (started,), (*arguments, tiles * splits), meta)
     else:
-        from_row = (*arguments[: len(sources) + 4], first_row, *arguments[len(sources) + 4 :])
+        before = len(sources) + 6  # with the epilogue's, alpha, beta and sizes
+        from_row = (*arguments[:before], first_row, *arguments[before:])
         first = Step(gemm_kernel, (started,), from_row, meta)
     if not kept:
         return Launch((first,), (output,), work=work)

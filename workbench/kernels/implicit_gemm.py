@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from workbench import device
-from workbench.coords.expression import evaluate
+from workbench.coords.expression import divisor_of, evaluate
 from workbench.errors import (
     InvalidArgumentError,
     TensorMismatchError,
@@ -137,9 +137,10 @@ def launch(
     block_m, block_n, block_k = chosen = gemm.checked_tile(chosen)
     itemsize = a.tensor.element_size()
     widths = gemm.powers_of_two(block_n)
-    # A length that comes with the call is always checked and divided by nothing known, so that another one
-    # compiles nothing; splits without a tile along K leave zeros.
-    m_is_fixed, k_is_fixed = (isinstance(length, int) for length in a.descriptor.lengths[-2:])
+    # A length that comes with the call is always checked, and divided by what divides it whatever the call,
+    # so that another one compiles nothing; splits without a tile along K leave zeros.
+    length_m, length_k = a.descriptor.lengths[-2:]
+    m_is_fixed, k_is_fixed = isinstance(length_m, int), isinstance(length_k, int)
     splits = gemm.splits_with_work(splits, triton.cdiv(k, block_k) if k_is_fixed else splits)
     accumulator, kept_as = ACCUMULATORS.get(a.tensor.dtype, (tl.float32, torch.float32))
     # Rows and columns of the parts are rounded up, so that they are stored whole, whatever m and n are.
@@ -173,7 +174,7 @@ def launch(
             or (k % block_k != 0 and not (of_a.is_described and of_b.is_described)),
         ),
         "DIVISORS": (
-            gemm.divisors((m if m_is_fixed else 1, n, k if k_is_fixed else 1), itemsize, is_seen=False),
+            gemm.divisors((divisor_of(length_m), n, divisor_of(length_k)), itemsize, is_seen=False),
             of_a.divisors, of_b.divisors, target.divisors,
         ),
         "WIDE": is_wide, "OVERLAP": False,
@@ -185,7 +186,7 @@ def launch(
     batch_strides = ((of_a.batch_stride,), (of_b.batch_stride,), (target.batch_stride,))
     sources = (
         *of_a.sources, *_each(of_b.sources, widths), *none, *_each(target.sources, widths), *none,
-        () if splits > 1 else ending[1], 1.0, 1.0, (m, n, k),
+        () if splits > 1 else ending[1], 1.0, 1.0, m, n, k,
     )  # fmt: skip
     rest = ((batch,), strides, batch_strides, parts.stride(0) if splits > 1 else 0)
     tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * batch * splits

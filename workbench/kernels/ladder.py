@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError, check_power_of_two
-from workbench.kernels import gemm_ladder, row_ladder
+from workbench.kernels import gemm_ladder, row_ladder, view_ladder
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.launch import Launch, Work
 
@@ -218,4 +218,5 @@ RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
     "permute_copy": {"rows": _transposing(transpose_rows), "tiles": _transposing(transpose_tiles)},
     **row_ladder.RUNGS,
     **gemm_ladder.RUNGS,
+    **view_ladder.RUNGS,
 }

@@ -7,6 +7,7 @@ integers of their width, so all dtypes are alike and a fill is a bit pattern.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -15,7 +16,7 @@ import triton
 import triton.language as tl
 
 from workbench.coords import Access, Descriptor, lower, naive, symbol, transform, vector_of
-from workbench.coords.expression import Number, evaluate
+from workbench.coords.expression import Number, divisor_of, evaluate
 from workbench.coords.transforms import (
     embed,
     insert,
@@ -54,20 +55,22 @@ _NAMES = ("row", "col")
 _WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 
 
-# Numbers are not specialized, or another batch would compile the kernel anew, and another fill too.
-@triton.jit(do_not_specialize=["fill", "col_tiles", "source_params", "output_params"])
+# Numbers are not specialized, or another batch would compile the kernel anew, and another fill too. (Triton
+# specializes what a tuple holds; but the number of images, outermost, is seldom in an offset.)
+@triton.jit(do_not_specialize=["fill", "rows", "col_tiles"])
 def view_kernel(
     # pointers to the first element of each tensor
     source_pointer, output_pointer,
     # what is stored where the source has nothing: the bits of an element
     fill,
-    # sizes: how many tiles are side by side
-    col_tiles,
+    # sizes: rows, over DIVISOR; how many tiles are side by side
+    rows, col_tiles,
     # what the access functions are given: sizes and tables
     source_params, output_params,
-    # meta-parameters: an integer as wide as an element; the tile; where elements of either tensor lie; how
-    # many neighbors are loaded in reverse; whether offsets need 64 bits
-    WORD: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    # meta-parameters: an integer as wide as an element; the tile; what divides rows, or 0 where no tile hangs
+    # over their end; where elements of either tensor lie; how many neighbors are loaded in reverse; whether
+    # offsets need 64 bits
+    WORD: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DIVISOR: tl.constexpr,
     SOURCE: tl.constexpr, OUTPUT: tl.constexpr, REVERSED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """output[OUTPUT(row, col)] = source[SOURCE(row, col)], or the fill, one tile a program.
@@ -85,6 +88,8 @@ def view_kernel(
     whole = tl.zeros([ROWS, COLS], tl.int32)  # what does not depend on rows or columns is of no tile's shape
     offsets, valid = SOURCE(row, col, source_params)
     places, stored = OUTPUT(row, col, output_params)
+    if DIVISOR:
+        stored = stored & (row < rows * DIVISOR)
     tile = transfer.load(source, offsets + whole, stored & valid, fill)
     if REVERSED > 1:
         tile = transfer.reverse_runs(tile, ROWS, COLS, REVERSED)
@@ -175,16 +180,18 @@ def launch(
     check_power_of_two("num_warps", num_warps)
     described, run = _turned(source.descriptor, output.descriptor, min(ACCESS_BYTES // itemsize, block_cols))
     of_source, of_output = _loaded(described, tile), _stored(output.descriptor, tile)
+    divisor = _divisor(output.descriptor.lengths[0], block_rows)
     col_tiles = triton.cdiv(cols, block_cols)
     programs = triton.cdiv(rows, block_rows) * col_tiles
     hangs_over = (rows + block_rows) * (cols + block_cols)
     device = output.tensor.device
     return Launch.of(
         view_kernel, (programs,),
-        _known(source.tensor), _known(output.tensor), fill, col_tiles,
+        _known(source.tensor), _known(output.tensor), fill, rows // max(divisor, 1), col_tiles,
         of_source.params(source.symbols, device), of_output.params(output.symbols, device),
         outputs=output.tensor, work=work,
         WORD=_WORDS[itemsize], ROWS=block_rows, COLS=block_cols,
+        DIVISOR=divisor,
         SOURCE=of_source.function, OUTPUT=of_output.function, REVERSED=run,
         WIDE=max(_reach(source), _reach(output), hangs_over) > MOST_OFFSETS_IN_32_BITS, num_warps=num_warps,
     )  # fmt: skip
@@ -335,12 +342,17 @@ def _loaded(source: Descriptor, tile: tuple[int, int]) -> Access:
 
 
 def _stored(output: Descriptor, tile: tuple[int, int]) -> Access:
-    """The access function of the output, which checks those ends over which a tile can hang."""
-    checked = tuple(
-        not isinstance(length, int) or length % block != 0
-        for length, block in zip(output.lengths, tile, strict=True)
-    )
-    return lower(output, checked=checked, tile=tile)
+    """The access function of the output, which checks the ends of rows where a tile can hang over."""
+    return lower(output, checked=(False, _hangs_over(output.lengths[1], tile[1])), tile=tile)
+
+
+def _hangs_over(length: Number, block: int) -> bool:
+    return not isinstance(length, int) or length % block != 0
+
+
+def _divisor(length: Number, block: int) -> int:
+    """What an access can be a multiple of and divides a length; 0 where no tile hangs over its end."""
+    return math.gcd(divisor_of(length), ACCESS_BYTES) if _hangs_over(length, block) else 0
 
 
 def _reach(view: View) -> int:

@@ -24,6 +24,8 @@ from typing import Any, Literal
 import torch
 
 from workbench import compat, lens, runtime
+from workbench.coords import Descriptor
+from workbench.coords.transforms import PassThrough
 from workbench.errors import InvalidArgumentError, KernelError, OutOfBoundsError, WorkbenchError, WorkerError
 from workbench.launch import Launch
 from workbench.teach import code, comparison, mutants, newcomer, observation, races, sectors
@@ -38,6 +40,9 @@ SHUFFLE_SEED = 5
 
 # What is shown of what the learner's code prints.
 PRINTED_LINES = 20
+
+# What stands in an array of offsets where there is no element: no offset is so far away.
+_PADDING = -(2**63)
 
 # What a run may take while a name for the mistake is looked for: a slow answer goes without one.
 NAMING_SECONDS = 10.0
@@ -164,6 +169,8 @@ def _prints_kept(shown: bool) -> Iterator[None]:
 
 def _passing_text(definition: Definition) -> str:
     agreed = f"All {len(definition.cases)} cases agree with the specification"
+    if definition.transforms is not None:
+        agreed += f", with no more than {definition.transforms} transforms"
     if definition.returns_launch:
         agreed += ", in two orders of the programs, into outputs that were full of NaN"
     if definition.budget:
@@ -489,6 +496,9 @@ def _as_tensors(value: object) -> tuple[torch.Tensor, ...]:
 def _compare_values(definition: Definition, result: object, case: Case, call: str) -> None:
     """Judge what a function returned that launches nothing."""
     expected, exact = _expected(definition, case.inputs())
+    if isinstance(expected, Descriptor):
+        _compare_descriptors(definition, result, expected, call)
+        return
     if tensors := _as_tensors(expected):
         results = _as_tensors(result)
         if len(results) != len(tensors):
@@ -509,6 +519,49 @@ def _compare_values(definition: Definition, result: object, case: Case, call: st
             "wrong values",
             f"wrong for {call}.\n  expected {in_words(expected)}\n  got      {in_words(result)}",
             in_words(result),
+        )
+
+
+def _compare_descriptors(definition: Definition, result: object, expected: Descriptor, call: str) -> None:
+    """Judge a descriptor by where each of its elements lies, and by what it is made of."""
+    if not isinstance(result, Descriptor):
+        raise _Rejected("wrong type", f"{call} returns a {type(result).__name__}, not a descriptor.")
+    if result.symbols:
+        names = ", ".join(found.name for found in result.symbols)
+        raise _Rejected("wrong type", f"{call} returns a descriptor in which {names} is not known yet.")
+    if result.lengths != expected.lengths:
+        text = f"the descriptor of {call} has lengths {[*result.lengths]}, not {[*expected.lengths]}."
+        raise _Rejected("wrong shape", text, result.lengths)
+    got, wanted = (one.offsets().filled(_PADDING) for one in (result, expected))
+    wrong = torch.from_numpy(got != wanted)
+    if wrong.any():
+        first = _first(wrong)
+        values = ["padding" if one[first] == _PADDING else f"offset {one[first]}" for one in (wanted, got)]
+        raise _Rejected(
+            "wrong values",
+            f"{int(wrong.sum()):,} of {got.size:,} elements of the descriptor are wrong, for {call}.\n"
+            f"  element {_index(first)}: expected {values[0]}, got {values[1]}",
+            got.tobytes(),
+        )
+    if definition.transforms is not None:
+        _check_transforms(result, definition.transforms, call)
+
+
+def _check_transforms(found: Descriptor, most: int, call: str) -> None:
+    """A right descriptor that takes more transforms than it needs, or reads a table."""
+    own = [stage.transform for stage in found.stages[1:] if not isinstance(stage.transform, PassThrough)]
+    excess = []
+    if len(own) > most:
+        excess.append(f"it has {len(own)} transforms where {most} would do")
+    if found.tables:
+        excess.append("it reads a table")
+    if excess:
+        labels = "".join(f"\n    {one.name}" for one in reversed(own))
+        raise _Rejected(
+            "over budget",
+            "correct, but it uses too much to count as solved.\n"
+            f"  For {call}, {' and '.join(excess)}:{labels}",
+            tuple(one.name for one in own),
         )
 
 

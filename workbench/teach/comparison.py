@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from workbench.coords import Descriptor
 from workbench.launch import Launch
 
 RELATIVE_TOLERANCE = 1e-9
@@ -68,6 +69,8 @@ def in_words(value: Any) -> str:
     """A value as a verdict shows it: tensors by dtype and shape, launches by kernel, floats to ten digits."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, Descriptor):
+        return f"a descriptor of [{', '.join(map(str, value.lengths))}]"
     if isinstance(value, Launch):
         steps = (", ".join([step.name, *(f"{k}={v}" for k, v in step.meta.items())]) for step in value.steps)
         return f"<{'; '.join(steps)}>"

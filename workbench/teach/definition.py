@@ -154,10 +154,12 @@ class Definition:
         hints: questions, each nearer to the answer.
         mutants: wrong answers, the specific before the general.
         unproven: what passing the check does not prove, a sentence.
-        returns_launch: whether the function returns a Launch; otherwise a number, a string, a tensor, or a
-            tuple of such.
+        returns_launch: whether the function returns a Launch; otherwise a number, a string, a tensor, a
+            tuple of such, or a Descriptor.
         is_contiguous: whether the outputs of that launch have to be contiguous.
         budget: from a case's arguments, what the answer may use; None where only the result counts.
+        transforms: the most that a descriptor may have, beside pass_throughs and what it has at the bottom,
+            and no tables; None for any.
         tolerance: an error that is allowed besides those that torch's own result has, as a share of the
             largest value; for sums whose order is free, and for what a method of one's own has to round.
     """
@@ -174,6 +176,7 @@ class Definition:
     returns_launch: bool = False
     is_contiguous: bool = False
     budget: Callable[..., Budget] | None = None
+    transforms: int | None = None
     tolerance: float = 0.0
 
     @property

@@ -9,6 +9,8 @@ from workbench.teach.exercises import (
     lesson_05,
     lesson_06,
     lesson_07,
+    lesson_08,
+    lesson_09,
 )
 
 ALL = (
@@ -20,4 +22,6 @@ ALL = (
     *lesson_05.EXERCISES,
     *lesson_06.EXERCISES,
     *lesson_07.EXERCISES,
+    *lesson_08.EXERCISES,
+    *lesson_09.EXERCISES,
 )

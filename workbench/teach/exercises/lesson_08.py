@@ -1,0 +1,553 @@
+"""Exercises of lesson 08: a picture, a coordinate that moves, wide loads, and a descriptor in the GEMM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch.nn import functional
+
+from workbench.coords import Descriptor, naive, transform
+from workbench.coords.transforms import merge
+from workbench.teach.definition import Budget, Case, Code, Mutant, eighths, normals
+from workbench.teach.exercise import Exercise
+from workbench.teach.exercises.lesson_05 import loaded_bytes
+
+# Sides of the tiles of 08-4, which the stub gives.
+_SIDE = 16
+
+
+def enlarged(rows: int, cols: int, factor: int) -> Descriptor:
+    """The image [rows, cols], which is contiguous, with every pixel `factor` times in each direction.
+
+    Element [i, j] of the descriptor, which is [rows * factor, cols * factor], lies at offset
+    i // factor * cols + j // factor. It has at most three transforms on that of the image, and no table.
+    """
+    # Strides of 0 do for replicate.
+    apart = naive((rows, factor, cols, factor), (cols, 0, 1, 0))
+    digits = [merge((rows, factor)), merge((cols, factor))]
+    return transform(apart, digits, [(0, 1), (2, 3)], [(0,), (1,)])
+
+
+def move(digits: Sequence[int], lengths: Sequence[int], step: Sequence[int]) -> tuple[int, ...]:
+    """The digits of an index after a step, as `merge(lengths)` makes them.
+
+    Digit i counts to lengths[i], and the last one is the fastest. `step` is a number of either sign, by its
+    digits: each of them is less than its length, and has the sign of the number. The first digit has no end:
+    it may become lengths[0] or more, or negative. The numbers can be added, multiplied and compared; to
+    divide one raises a TypeError.
+    """
+    places = [math.prod(map(int, lengths[i + 1 :])) for i in range(len(lengths))]
+    rest = sum((int(d) + int(s)) * place for d, s, place in zip(digits, step, places, strict=True))
+    found = []
+    for place in places:
+        found.append(rest // place)
+        rest %= place
+    return tuple(found)
+
+
+def causal(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """y[i, f] = sum over t and c of x[i + t - (taps - 1), c] * weight[f, t, c], contiguous, for fp16.
+
+    x is [n, channels], weight [features, taps, channels], both contiguous; what lies before x is 0. Channels
+    and features are multiples of 8. Sums are made in fp32, and rounded to fp16 in the end.
+    """
+    taps = weight.shape[1]
+    padded = functional.pad(x, (0, 0, taps - 1, 0))
+    windows = padded.unfold(0, taps, 1).transpose(1, 2)  # [n, taps, channels]
+    return windows.reshape(len(x), -1) @ weight.reshape(len(weight), -1).t()
+
+
+def patch_embedding(images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Each patch of each image times the weight, [patches, features], contiguous, for fp16.
+
+    images is [n, h, w] and weight [features, side, side], both contiguous. A patch has side x side pixels,
+    and where the image ends in one, the rest of it is 0. The patches of an image are counted row by row,
+    those of all images one after the other. Sums are made in fp32, and rounded to fp16 in the end.
+    """
+    (_, h, w), (features, side, _) = images.shape, weight.shape
+    padded = functional.pad(images, (0, -w % side, 0, -h % side))
+    apart = padded.unfold(1, side, side).unfold(2, side, side)  # [n, down, across, side, side]
+    return apart.reshape(-1, side * side) @ weight.reshape(features, -1).t()
+
+
+def _kept(method: Callable[[int, int], int]) -> Any:
+    """An operation on whole numbers whose result cannot be divided either."""
+
+    def operation(self: int, *other: int) -> Any:
+        result = method(self, *other)
+        return result if result is NotImplemented else Undivided(result)
+
+    return operation
+
+
+def _refuse(self: int, *other: object) -> NoReturn:
+    raise TypeError("a division, which takes far longer than to add and to compare. Do without it.")
+
+
+class Undivided(int):
+    """A whole number that can be added, multiplied and compared, and not divided."""
+
+    __add__ = _kept(int.__add__)
+    __radd__ = _kept(int.__radd__)
+    __sub__ = _kept(int.__sub__)
+    __rsub__ = _kept(int.__rsub__)
+    __mul__ = _kept(int.__mul__)
+    __rmul__ = _kept(int.__rmul__)
+    __neg__ = _kept(int.__neg__)  # type: ignore[arg-type]  # of one number
+    __abs__ = _kept(int.__abs__)  # type: ignore[arg-type]  # of one number
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+    __divmod__ = __rdivmod__ = __truediv__ = __rtruediv__ = _refuse
+
+
+def _picture(rows: int, cols: int, factor: int) -> Case:
+    return Case(lambda generator: (rows, cols, factor))
+
+
+def _step(digits: Sequence[int], lengths: Sequence[int], step: Sequence[int]) -> Case:
+    numbers = tuple(tuple(map(Undivided, given)) for given in (digits, lengths, step))
+    return Case(lambda generator: numbers)
+
+
+def _signal(n: int, channels: int, features: int, taps: int, seed: int) -> Case:
+    return Case(
+        lambda generator: (
+            normals(generator, n, channels).half(),
+            normals(generator, features, taps, channels).half(),
+        ),
+        seed,
+    )
+
+
+def _images(n: int, h: int, w: int, side: int, features: int, seed: int) -> Case:
+    return Case(
+        lambda generator: (
+            eighths(generator, n, h, w).half(),
+            eighths(generator, features, side, side).half(),
+        ),
+        seed,
+    )
+
+
+def _wide(x: torch.Tensor, weight: torch.Tensor) -> Budget:
+    """Loads and stores of 16 bytes on an H200. Windows overlap, so that a sample is loaded for every tap."""
+    (n, channels), (features, taps, _) = x.shape, weight.shape
+    whole = sum(max(n - (taps - 1 - tap), 0) for tap in range(taps)) * channels
+    loaded = 2 * (whole * -(-features // 32) + weight.numel() * -(-n // 64))
+    return Budget(loaded, 2 * n * features, code=(Code("sm_90", bits=128, registers=255),))
+
+
+def _no_copies(images: torch.Tensor, weight: torch.Tensor) -> Budget:
+    """Every pixel once for each tile of features, and nothing of the padding."""
+    (n, h, w), (features, side, _) = images.shape, weight.shape
+    rows, k = n * -(-h // side) * -(-w // side), side * side
+    of_weight = loaded_bytes(rows, features, k, _SIDE, _SIDE) - 2 * rows * k * -(-features // _SIDE)
+    return Budget(2 * images.numel() * -(-features // _SIDE) + of_weight, 2 * rows * features)
+
+
+_REPEATED = """\
+    repeated = transform(
+        image,
+        [pass_through(rows), pass_through(cols), replicate((factor, factor))],
+        [(0,), (1,), ()],
+        [(0,), (2,), (1, 3)],
+"""
+_DIGITS = "[merge((rows, factor)), merge((cols, factor))],\n        [(0, 1), (2, 3)],"
+
+PICTURE = Exercise(
+    id="08-1",
+    title="make this picture",
+    function="enlarged",
+    specification=enlarged,
+    cases=(
+        _picture(2, 3, 2),
+        _picture(3, 2, 4),
+        _picture(4, 4, 3),  # square: rows and columns look alike
+        _picture(1, 5, 2),
+        _picture(3, 5, 1),  # nothing to do
+        _picture(2, 2, 2),
+    ),
+    stub="""\
+def enlarged(rows, cols, factor):
+    pass  # return naive((rows, cols), (cols, 1)) with three transforms on top
+""",
+    hints=(
+        "Which row of the image does row i of the picture show? And what does the rest of i say?",
+        "A row of the picture has two digits then. Which transform makes two indices of one, and which of "
+        "its lengths is the fast one?",
+        "One of the digits is to have no effect. Which transform has upper indices and no lower one?",
+        "With all four dimensions there, row of the image, copy, column of the image, copy: which pairs of "
+        "them are merged?",
+    ),
+    mutants=(
+        Mutant(
+            "the image again and again",
+            _DIGITS,
+            "[merge((factor, rows)), merge((factor, cols))],\n        [(1, 0), (3, 2)],",
+            "The whole image is repeated. Each pixel is to be: which digit is the fast one?",
+        ),
+        Mutant(
+            "columns again and again",
+            _DIGITS,
+            "[merge((rows, factor)), merge((factor, cols))],\n        [(0, 1), (3, 2)],",
+            "Rows are right. Along a row the image is repeated, and not each pixel.",
+        ),
+        Mutant(
+            "rows again and again",
+            _DIGITS,
+            "[merge((factor, rows)), merge((cols, factor))],\n        [(1, 0), (2, 3)],",
+            "Columns are right. Down a column the image is repeated, and not each pixel.",
+        ),
+        Mutant(
+            "rows and columns swapped",
+            "[(0, 1), (2, 3)],\n        [(0,), (1,)],",
+            "[(0, 1), (2, 3)],\n        [(1,), (0,)],",
+            "Rows and columns of the picture are swapped.",
+        ),
+        Mutant(
+            "an embed for each direction",
+            _REPEATED,
+            "    from workbench.coords.transforms import embed\n\n"
+            "    repeated = transform(\n        image,\n"
+            "        [embed((rows, factor), (1, 0)), embed((cols, factor), (1, 0))],\n"
+            "        [(0,), (1,)],\n        [(0, 1), (2, 3)],\n",
+            "An embed with a coefficient of 0 repeats too, but it takes one for each direction. Which "
+            "transform makes both new dimensions at once?",
+        ),
+        Mutant(
+            "column by column",
+            "(cols, 1)",
+            "(1, rows)",
+            "The image is taken to lie in memory column by column; it lies row by row.",
+        ),
+        Mutant(
+            "zeros",
+            "(cols, 1)",
+            "(0, 0)",
+            "All of the picture is the first pixel.",
+        ),
+        Mutant(
+            "the image, untouched",
+            "    repeated = transform(\n",
+            "    return image\n    repeated = transform(\n",
+            "This is the image, with no transform on top.",
+        ),
+    ),
+    unproven="that it is fast: two divisions by a constant for each element, and neighbors that lie "
+    "together only as the copies do.",
+    transforms=3,
+)
+
+MOVE = Exercise(
+    id="08-2",
+    title="move without dividing",
+    function="move",
+    specification=move,
+    cases=(
+        _step((1, 2, 3), (4, 3, 5), (0, 1, 2)),  # 28 + 7: two carries
+        _step((2, 0, 1), (4, 3, 5), (0, -1, -2)),  # 31 - 7: two borrows
+        _step((0, 0, 0), (4, 3, 5), (0, 0, -1)),  # before the first
+        _step((3, 2, 4), (4, 3, 5), (0, 0, 1)),  # beyond the last
+        _step((1, 0, 3), (4, 3, 5), (0, 0, 1)),  # a digit that stays 0
+        _step((1, 2, 3), (4, 3, 5), (0, 0, 0)),
+        _step((1, 1, 4), (4, 3, 5), (0, 2, 4)),  # both digits nearly twice their lengths
+        _step((1, 0, 0), (4, 3, 5), (-1, -2, -4)),
+        _step((2, 0, 6), (3, 1, 7), (1, 0, 1)),  # a digit that is always 0
+        _step((2, 0, 0), (3, 1, 7), (0, 0, -1)),
+        _step((6,), (8,), (-9,)),  # one digit, without an end
+        _step((0, 1, 1, 1), (2, 2, 2, 2), (0, 0, 0, 1)),  # a carry through all of them
+    ),
+    stub="""\
+def move(digits, lengths, step):
+    pass  # return the digits after the step, a tuple
+""",
+    hints=(
+        "How do you add two numbers of several digits on paper? With which digit do you begin?",
+        "The sum of a digit, the step's digit and a carry: how large can it be at most, and how small? How "
+        "often does it overflow at most?",
+        "What is to happen to the first digit when it overflows?",
+    ),
+    mutants=(
+        Mutant(
+            "nothing is carried",
+            "digit - lengths[i], 1",
+            "digit - lengths[i], 0",
+            "A digit that overflows begins anew, and nothing is carried to the next one.",
+        ),
+        Mutant(
+            "nothing is borrowed",
+            "digit + lengths[i], -1",
+            "digit + lengths[i], 0",
+            "A digit below 0 is made positive, and nothing is borrowed from the next one.",
+        ),
+        Mutant(
+            "the carry is lost",
+            "digits[i] + step[i] + carry",
+            "digits[i] + step[i]",
+            "What is carried never reaches the next digit.",
+        ),
+        Mutant(
+            "digits below 0 stay",
+            "elif i > 0 and digit < 0:",
+            "elif i < 0 and digit < 0:",
+            "A digit may not be negative, unless it is the first one.",
+        ),
+        Mutant(
+            "digits that are too large stay",
+            "if i > 0 and digit >= lengths[i]:\n",
+            "if i < 0 and digit >= lengths[i]:\n",
+            "A digit may not be as large as its length, unless it is the first one.",
+        ),
+        Mutant(
+            "a digit may be its length",
+            "digit >= lengths[i]:",
+            "digit > lengths[i]:",
+            "A digit of length 5 counts from 0 to 4. What does a 5 become?",
+        ),
+        Mutant(
+            "the first digit begins anew",
+            "if i > 0 and digit >= lengths[i]:",
+            "if digit >= lengths[i]:",
+            "The first digit begins anew beyond its length. It is to go on.",
+        ),
+        Mutant(
+            "the first digit ends at 0",
+            "elif i > 0 and digit < 0:",
+            "elif digit < 0:",
+            "The first digit is made positive. It is to go below 0.",
+        ),
+        Mutant(
+            "it divides",
+            "digit, carry = digit - lengths[i], 1",
+            "carry, digit = divmod(digit, lengths[i])",
+            "It divides. A digit overflows once at most: what does that spare you?",
+        ),
+        Mutant(
+            "from the slow end",
+            "for i in reversed(range(len(digits))):",
+            "for i in range(len(digits)):",
+            "It begins with the slow digit. Where does a carry come from, and where does it go?",
+        ),
+        Mutant(
+            "only added",
+            "    return tuple(reversed(moved))",
+            "    return tuple(a + b for a, b in zip(digits, step, strict=True))",
+            "The digits are added, and no more.",
+        ),
+        Mutant(
+            "zeros",
+            "    return tuple(reversed(moved))",
+            "    return (0,) * len(moved)",
+            "It is always zeros.",
+        ),
+        Mutant(
+            "the digits, untouched",
+            "    return tuple(reversed(moved))",
+            "    return tuple(digits)",
+            "Those are the digits, just as they came.",
+        ),
+    ),
+    unproven="that it gains anything on a GPU: the kernels here recompute their offsets, for which the "
+    "compiler turns divisions by constants into multiplications.",
+)
+
+SIXTEEN = Exercise(
+    id="08-3",
+    title="sixteen bytes at once",
+    function="causal",
+    specification=causal,
+    cases=(
+        _signal(70, 24, 40, 3, seed=1),  # tiles hang over along rows, features and K
+        _signal(64, 32, 32, 2, seed=2),  # nothing hangs over
+        _signal(5, 8, 8, 7, seed=3),  # more taps than samples
+        _signal(1, 16, 24, 1, seed=4),
+    ),
+    stub="""\
+def operands(n, channels, taps, features):
+    windows = None  # a descriptor of [n, taps * channels]
+    weight = None  # a descriptor of [taps * channels, features]
+    return windows, weight
+
+
+def causal(x, weight):
+    (n, channels), (features, taps, _) = x.shape, weight.shape
+    windows, filters = operands(n, channels, taps, features)
+    if windows is None or filters is None:
+        return None
+    output = torch.empty(n, features, dtype=x.dtype, device=x.device)
+    stored = naive((n, features), (features, 1), names=("row", "col"))
+    return implicit_gemm.launch(
+        View(x, windows, {}),
+        View(weight, filters, {}),
+        View(output, stored, {}),
+        tile=(64, 32, 32),
+    )
+""",
+    hints=(
+        "Which samples does row i of the windows see? Which transform makes a place of `out` and `tap`, and "
+        "what has to be there before the first sample?",
+        "A column of the windows is a tap and a channel. In which of two orders can they be merged, and how "
+        "far apart in memory are two neighbors then?",
+        "The rows of the weight have to stand in the same order. Where is element [t * channels + c, f] of "
+        "it in memory? Is that more than strides?",
+    ),
+    mutants=(
+        Mutant(
+            "the tap is the fast digit",
+            "[pass_through(n), merge((taps, channels))],\n        [(0,), (1, 2)],\n        [(0,), (1,)],\n"
+            '        names=("row", "col"),\n    )\n'
+            '    weight = naive((taps * channels, features), (1, taps * channels), names=("row", "col"))\n',
+            "[pass_through(n), merge((channels, taps))],\n        [(0,), (2, 1)],\n        [(0,), (1,)],\n"
+            '        names=("row", "col"),\n    )\n'
+            "    weight = transform(\n"
+            "        naive((channels, taps, features), (1, channels, taps * channels)),\n"
+            "        [merge((channels, taps)), pass_through(features)],\n"
+            '        [(0, 1), (2,)],\n        [(0,), (1,)],\n        names=("row", "col"),\n    )\n',
+            "The sum is right, and its order is not that of memory: neighbors along a row of the windows are "
+            "different samples.",
+        ),
+        Mutant(
+            "windows and weight in different orders",
+            "merge((taps, channels))],\n        [(0,), (1, 2)],",
+            "merge((channels, taps))],\n        [(0,), (2, 1)],",
+            "Columns of the windows and rows of the weight stand in different orders.",
+        ),
+        Mutant(
+            "no zeros before",
+            "left_pad(n, taps - 1)",
+            "left_pad(n, 0)",
+            "Window i begins at sample i. It is to end there.",
+        ),
+        Mutant(
+            "one zero too many",
+            "left_pad(n, taps - 1)",
+            "left_pad(n, taps)",
+            "Window i ends before sample i: there is one zero too many.",
+        ),
+        Mutant(
+            "windows side by side",
+            "embed((n, taps), (1, 1))",
+            "embed((n, taps), (taps, 1))",
+            "Windows lie side by side here. They are to overlap: the next one begins one sample further.",
+        ),
+        Mutant(
+            "the weight as it lies",
+            "(1, taps * channels), names",
+            "(features, 1), names",
+            "The weight lies in memory as [features, taps, channels]. Which strides has its transpose?",
+        ),
+        Mutant(
+            "zeros",
+            "(channels, 1)",
+            "(0, 0)",
+            "Every element of the windows is the first one of the signal.",
+        ),
+    ),
+    unproven="that it is faster: nothing was timed. But eight times fewer loads bring the same bytes.",
+    returns_launch=True,
+    is_contiguous=True,
+    budget=_wide,
+)
+
+PATCHES = Exercise(
+    id="08-4",
+    title="patches into the GEMM",
+    function="patch_embedding",
+    specification=patch_embedding,
+    cases=(
+        _images(2, 7, 10, 3, 5, seed=1),  # patches hang over in both directions
+        _images(1, 8, 12, 4, 16, seed=2),  # they are whole
+        _images(3, 5, 5, 2, 3, seed=3),
+        _images(1, 2, 3, 4, 1, seed=4),  # one patch, larger than the image
+        _images(2, 6, 4, 1, 2, seed=5),  # of one pixel
+        _images(4, 9, 3, 3, 20, seed=6),  # one column of patches, two tiles of features
+    ),
+    stub="""\
+def patches(n, h, w, side):
+    return None  # a descriptor of [patches, side * side]
+
+
+def patch_embedding(images, weight):
+    (n, h, w), (features, side, _) = images.shape, weight.shape
+    described = patches(n, h, w, side)
+    if described is None:
+        return None
+    seen = View(images, described, {})
+    rows, k = seen.lengths
+    output = torch.empty(rows, features, dtype=images.dtype, device=images.device)
+    return implicit_gemm.launch(
+        seen,
+        View(weight, naive((k, features), (1, k), names=("row", "col")), {}),
+        View(output, naive((rows, features), (features, 1), names=("row", "col")), {}),
+        tile=(16, 16, 16),
+    )
+""",
+    hints=(
+        "How many patches lie side by side, the last of which may be cut? How many zeros does that take to "
+        "the right of a row?",
+        "Row y of the image is in which patch, and which row of it? Which transform takes one index apart "
+        "into two that were its digits?",
+        "There are five dimensions now. Which of them say which patch it is, and which say where in the "
+        "patch? In what order are they merged?",
+    ),
+    mutants=(
+        Mutant(
+            "cut patches are left out",
+            "-(-h // side), -(-w // side)\n    images",
+            "h // side, w // side\n    images",
+            "Patches that the image's end cuts count too: the rest of them is 0.",
+        ),
+        Mutant(
+            "the padding on the left",
+            "pad(h, 0, down * side - h), pad(w, 0, across * side - w)",
+            "pad(h, down * side - h, 0), pad(w, across * side - w, 0)",
+            "The zeros are above and to the left of the image.",
+        ),
+        Mutant(
+            "digits of a place swapped",
+            "unmerge((down, side)), unmerge((across, side))],\n        [(0,), (1,), (2,)],\n"
+            "        [(0,), (1, 2), (3, 4)],",
+            "unmerge((side, down)), unmerge((side, across))],\n        [(0,), (1,), (2,)],\n"
+            "        [(0,), (2, 1), (4, 3)],",
+            "Neighbors in a patch lie far apart in the image. Which digit of a place says which patch it is?",
+        ),
+        Mutant(
+            "patches column by column",
+            "merge((n, down, across)), merge((side, side))],\n        [(0, 1, 3), (2, 4)],",
+            "merge((n, across, down)), merge((side, side))],\n        [(0, 3, 1), (2, 4)],",
+            "The patches of an image are counted column by column.",
+        ),
+        Mutant(
+            "pixels column by column",
+            "[(0, 1, 3), (2, 4)],",
+            "[(0, 1, 3), (4, 2)],",
+            "The pixels of a patch are counted column by column.",
+        ),
+        Mutant(
+            "images are the fast digit",
+            "merge((n, down, across)), merge((side, side))],\n        [(0, 1, 3), (2, 4)],",
+            "merge((down, across, n)), merge((side, side))],\n        [(1, 3, 0), (2, 4)],",
+            "The first patch of all images comes first. All patches of the first image are to come first.",
+        ),
+        Mutant(
+            "an image of h x h",
+            "(h * w, w, 1)",
+            "(h * w, h, 1)",
+            "A row of the image has w pixels: how far is it to the next one?",
+        ),
+        Mutant(
+            "zeros",
+            "(h * w, w, 1)",
+            "(0, 0, 0)",
+            "Every element is the first pixel.",
+        ),
+    ),
+    unproven="that it is fast: a patch whose side is odd is loaded pixel by pixel.",
+    returns_launch=True,
+    is_contiguous=True,
+    budget=_no_copies,
+)
+
+EXERCISES = (PICTURE, MOVE, SIXTEEN, PATCHES)

@@ -1,0 +1,36 @@
+"""Two new dimensions with nothing below them, and each index of the picture as two digits.
+
+Row `i` of the picture shows row `i // factor` of the image. So `i` has two digits: `merge((rows, factor))`
+makes them of it, the slow one first. The slow digit is the row of the image. The fast one counts the
+copies, and nothing depends on it: `replicate` has no lower index, so what is there repeats. Columns are
+done likewise.
+
+Which digit is the fast one is all that there is to decide. `merge((factor, rows))`, with the copies as the
+slow digit, shows the whole image again and again: tiles, not larger pixels. To a kernel both cost the same,
+a division by a constant for each of two indices.
+
+No pixel is copied anywhere. A GEMM that is given this descriptor multiplies the enlarged image, and reads
+the small one.
+"""
+
+from workbench.coords import Descriptor, naive, transform
+from workbench.coords.transforms import merge, pass_through, replicate
+
+
+def enlarged(rows: int, cols: int, factor: int) -> Descriptor:
+    """The image with every pixel `factor` times in each direction."""
+    image = naive((rows, cols), (cols, 1), names=("y", "x"))
+    repeated = transform(
+        image,
+        [pass_through(rows), pass_through(cols), replicate((factor, factor))],
+        [(0,), (1,), ()],
+        [(0,), (2,), (1, 3)],
+        names=("y", "y_copy", "x", "x_copy"),
+    )
+    return transform(
+        repeated,
+        [merge((rows, factor)), merge((cols, factor))],
+        [(0, 1), (2, 3)],
+        [(0,), (1,)],
+        names=("row", "col"),
+    )

@@ -1,0 +1,58 @@
+r"""Where the stride is as long as the window, each output pixel has one tap: one product, stored elsewhere.
+
+$$\text{output}[n,\; y \cdot r + i,\; x \cdot r + j,\; k] = \sum_c \text{image}[n, y, x, c] \cdot
+\text{weight}[c, k, i, j]$$
+
+The sum is over channels alone, so A is the image as it lies, [(n, y, x), c], and B the weight as it lies,
+[c, (k, i, j)]. Neither needs a descriptor of more than strides.
+
+What is left is where an element of the product goes: row (n, y, x) and column (k, i, j) belong to pixel
+y · r + i, x · r + j. That is depth-to-space, and `unmerge` says it: the output's height is a number of two
+digits, y and i. Then the digits of rows and of columns are merged, each in the order that A and B have.
+
+A second kernel for the shuffling would read and write the whole output once more. Here the store does it on
+the way. The price is that neighbors in a row of the tile, (k, i, j) and the next, are no neighbors in memory.
+Another order of B's columns, (i, j, k), would make them so, and then B needs a descriptor. Which one is
+faster was not measured.
+"""
+
+import torch
+
+from workbench.coords import Descriptor, naive, transform
+from workbench.coords.transforms import merge, pass_through, unmerge
+from workbench.kernels import implicit_gemm
+from workbench.kernels.views import View
+from workbench.launch import Launch
+
+
+def shuffled(output: torch.Tensor, factor: int) -> Descriptor:
+    """[(n, y, x), (k, i, j)] of an output [n, height, width, features]."""
+    n, height, width, features = output.shape
+    high, wide = height // factor, width // factor
+    memory = naive(output.shape, output.stride(), names=("n", "y", "x", "k"))
+    digits = transform(
+        memory,
+        [pass_through(n), unmerge((high, factor)), unmerge((wide, factor)), pass_through(features)],
+        [(0,), (1,), (2,), (3,)],
+        [(0,), (1, 2), (3, 4), (5,)],
+    )
+    return transform(
+        digits,
+        [merge((n, high, wide)), merge((features, factor, factor))],
+        [(0, 1, 3), (5, 2, 4)],
+        [(0,), (1,)],
+        names=("row", "col"),
+    )
+
+
+def upsampled(image: torch.Tensor, weight: torch.Tensor) -> Launch:
+    """The transposed convolution of images, with a stride as long as the window."""
+    n, height, width, channels = image.shape
+    _, features, factor, _ = weight.shape
+    a = naive((n * height * width, channels), (channels, 1))
+    b = naive((channels, features * factor * factor), (features * factor * factor, 1))
+    shape = (n, height * factor, width * factor, features)
+    output = torch.empty(shape, dtype=image.dtype, device=image.device)
+    c = shuffled(output, factor)
+    views = View(image, a, {}), View(weight, b, {}), View(output, c, {})
+    return implicit_gemm.launch(*views, tile=(16, 16, 16))
