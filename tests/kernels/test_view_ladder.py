@@ -30,9 +30,10 @@ def images(*shape: int) -> torch.Tensor:
         ((2, 8, 5, 6), 8, (3, 3), {"padding": 1}),
         ((1, 5, 7, 4), 3, (2, 3), {"stride": 2, "padding": 1}),  # nothing divides anything
         ((3, 16, 6, 6), 16, (3, 3), {"padding": 2, "dilation": 2}),
+        ((1, 24, 5, 5), 8, (5, 3), {"padding": 1}),  # a step along K carries from digit to digit
         ((2, 3, 4, 4), 9, (1, 1), {}),  # a plain matrix
     ],
-    ids=["3 x 3", "ragged", "dilated", "1 x 1"],
+    ids=["3 x 3", "ragged", "dilated", "carried", "1 x 1"],
 )
 def test_a_rung_is_a_convolution(
     name: str, shape: tuple[int, ...], features: int, taps: tuple[int, ...], options: dict[str, Any]
@@ -64,6 +65,8 @@ def narrowest_load(name: str, channels: int) -> int:
         ("in_eights", 40, 128),
         ("arguments", 40, 16),
         ("taps_innermost", 64, 16),
+        ("computed", 64, 128),
+        ("moved", 64, 128),
     ],
 )
 def test_what_is_known_decides_how_wide_loads_are(name: str, channels: int, bits: int) -> None:

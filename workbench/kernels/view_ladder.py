@@ -1,21 +1,26 @@
 """The rungs of the lesson on coordinate transforms: one convolution, with less and less known of its operand.
 
-As in :mod:`workbench.kernels.ladder`, each is measured like the shipped kernel, as `workbench:<rung>`. All of
-them are the kernel of `gemm` with the same tile; what differs is what the descriptor of the image knows.
+As in :mod:`workbench.kernels.ladder`, each is measured like the shipped kernel, as `workbench:<rung>`. They
+have the same tile, and are the kernel of `gemm`: what differs is what the descriptor of the image knows. The
+last two are a plain kernel that computes a column's digits at each step along K, or moves them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 
 from workbench.coords import Descriptor, naive, symbol, transform
 from workbench.coords.expression import Number
 from workbench.coords.transforms import embed, merge, pad, pass_through
 from workbench.errors import InvalidArgumentError
-from workbench.kernels import implicit_gemm
+from workbench.kernels import gemm, implicit_gemm
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.view_transfer import IMAGES, IMAGES_NAME
 from workbench.kernels.views import View
 from workbench.launch import Launch
@@ -138,6 +143,117 @@ def taps_innermost(
     )
 
 
+@triton.jit
+def walking_kernel(
+    # pointers to the first element of each tensor
+    image_pointer, weight_pointer, output_pointer,
+    # sizes: rows of the product
+    m,
+    # meta-parameters: lengths of an image and of an output, of the window; channels and features; stride,
+    # padding and dilation; the tile; how many channels lie together for sure; whether digits are moved
+    HIGH: tl.constexpr, WIDE: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    TAPS_Y: tl.constexpr, TAPS_X: tl.constexpr, CHANNELS: tl.constexpr, FEATURES: tl.constexpr,
+    STRIDE: tl.constexpr, PADDING: tl.constexpr, DILATION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, VECTOR: tl.constexpr,
+    MOVES: tl.constexpr,
+):  # fmt: skip
+    """output[(n, y, x), feature] = sum over columns (tap of y, tap of x, channel), by their digits."""
+    length: tl.constexpr = TAPS_Y * TAPS_X * CHANNELS
+    col_tiles: tl.constexpr = (FEATURES + BLOCK_N - 1) // BLOCK_N
+    row = tl.program_id(0) // col_tiles * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    feature = tl.program_id(0) % col_tiles * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    y = row // ACROSS % DOWN * STRIDE - PADDING
+    x = row % ACROSS * STRIDE - PADDING
+    first = ((row // (DOWN * ACROSS) * HIGH + y) * WIDE + x) * CHANNELS
+    col = tl.arange(0, BLOCK_K)[None, :]
+    tap_y, tap_x, channel = digits(col, TAPS_X, CHANNELS)
+    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for start in range(0, length, BLOCK_K):
+        if not MOVES:
+            tap_y, tap_x, channel = digits(start + col, TAPS_X, CHANNELS)
+        down, across = y + tap_y * DILATION, x + tap_x * DILATION
+        valid = (down >= 0) & (down < HIGH) & (across >= 0) & (across < WIDE) & (row < m) & (tap_y < TAPS_Y)
+        offsets = first + ((tap_y * WIDE + tap_x) * (DILATION * CHANNELS) + channel)
+        # What the algebra of descriptors would say; of digits that move the compiler would not know it.
+        offsets = tl.max_contiguous(tl.multiple_of(offsets, (1, VECTOR)), (1, VECTOR))
+        valid = tl.max_constancy(valid, (1, VECTOR))
+        a = tl.load(image_pointer + offsets, mask=valid, other=0.0)
+        of_b = start + tl.arange(0, BLOCK_K)[:, None]
+        inside = (of_b < length) & (feature < FEATURES)
+        b = tl.load(weight_pointer + of_b + feature * length, mask=inside, other=0.0)
+        total = tl.dot(a, b, total)
+        if MOVES:
+            channel += BLOCK_K % CHANNELS
+            carry = tl.where(channel >= CHANNELS, 1, 0)
+            channel -= carry * CHANNELS
+            tap_x += BLOCK_K // CHANNELS % TAPS_X + carry
+            carry = tl.where(tap_x >= TAPS_X, 1, 0)
+            tap_x -= carry * TAPS_X
+            tap_y += BLOCK_K // CHANNELS // TAPS_X + carry
+    result = total.to(output_pointer.dtype.element_ty)
+    tl.store(output_pointer + row * FEATURES + feature, result, mask=(row < m) & (feature < FEATURES))
+
+
+@triton.jit
+def digits(col, TAPS_X: tl.constexpr, CHANNELS: tl.constexpr):
+    """(tap of y, tap of x, channel) of a column."""
+    return col // (TAPS_X * CHANNELS), col // CHANNELS % TAPS_X, col % CHANNELS
+
+
+def computed(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    moves: bool = False,
+) -> Launch:
+    """A convolution by a kernel that divides at each step along K for the taps and channels that it is at.
+
+    Args:
+        input: (n, c, h, w), channels_last, of fewer than 2^31 elements. weight: (k, c, r, s).
+        moves: carry the digits of the last step instead.
+
+    Raises:
+        InvalidArgumentError: the images are not channels_last, or too many.
+    """
+    n, high, wide, channels, down, across = _sizes(input, weight, stride, padding, dilation)
+    if max(input.numel(), n * down * across * len(weight)) > MOST_OFFSETS_IN_32_BITS:
+        raise InvalidArgumentError("input", f"{input.numel()} elements", "Give fewer than 2^31.")
+    features, _, *taps = weight.shape
+    rows = weight.permute(0, 2, 3, 1).contiguous()  # laid out once
+    output = _output(input, features, down, across)
+    block_m, block_n, block_k = TILE
+    m = n * down * across
+    lengths: dict[str, Any] = {
+        "HIGH": high, "WIDE": wide, "DOWN": down, "ACROSS": across, "TAPS_Y": taps[0], "TAPS_X": taps[1],
+        "CHANNELS": channels, "FEATURES": features,
+    }  # fmt: skip
+    return Launch.of(
+        walking_kernel, (triton.cdiv(m, block_m) * triton.cdiv(features, block_n),), input, rows, output, m,
+        outputs=output, **lengths, STRIDE=stride, PADDING=padding, DILATION=dilation, BLOCK_M=block_m,
+        BLOCK_N=block_n, BLOCK_K=block_k, VECTOR=math.gcd(channels, ACCESS_BYTES // input.element_size()),
+        MOVES=moves, num_warps=gemm.default_warps(block_m, block_n), num_stages=STAGES,
+    )  # fmt: skip
+
+
+def moved(
+    input: torch.Tensor, weight: torch.Tensor, *, stride: int = 1, padding: int = 0, dilation: int = 1
+) -> Launch:
+    """As :func:`computed`, with digits that move: a step is added, and what is too much carried on."""
+    return computed(input, weight, stride=stride, padding=padding, dilation=dilation, moves=True)
+
+
+def _output(input: torch.Tensor, features: int, down: int, across: int) -> torch.Tensor:
+    return torch.empty(
+        (len(input), features, down, across),
+        dtype=input.dtype,
+        device=input.device,
+        memory_format=torch.channels_last,
+    )
+
+
 def _sizes(
     input: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, dilation: int
 ) -> tuple[int, ...]:
@@ -170,13 +286,8 @@ def _launch(
     # The weight's rows in the order of the windows' columns; it is small, and laid out once.
     as_windows = (0, 1, 2, 3) if order == CHANNEL_THEN_TAPS else (0, 2, 3, 1)
     rows = weight.permute(as_windows).reshape(features, -1)
-    n, *_, down, across = _sizes(input, weight, stride, padding, dilation)
-    output = torch.empty(
-        (n, features, down, across),
-        dtype=input.dtype,
-        device=input.device,
-        memory_format=torch.channels_last,
-    )
+    *_, down, across = _sizes(input, weight, stride, padding, dilation)
+    output = _output(input, features, down, across)
     stored = naive((windows.lengths[0], features), (features, 1), names=("row", "col"))
     return implicit_gemm.launch(
         _view(input, windows, values),
@@ -198,6 +309,8 @@ LADDER: Mapping[str, Callable[..., Launch]] = {
     "in_eights": in_eights,
     "arguments": arguments,
     "taps_innermost": taps_innermost,
+    "computed": computed,
+    "moved": moved,
 }
 
 
