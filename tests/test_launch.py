@@ -218,6 +218,18 @@ REFUSALS = [
     ),
     Refusal("a misspelled option", UnknownNameError, "Did you mean 'num_warps'", meta={"num_warp": 8}),
     Refusal(
+        "more warps than a block has room for",
+        InvalidArgumentError,
+        "num_warps of scale_kernel: got 64. Give 32 or less",
+        meta={"num_warps": 64},
+    ),
+    Refusal(
+        "more stages than can be counted",
+        InvalidArgumentError,
+        "num_stages of scale_kernel: got 1,000,000,000,000",
+        meta={"num_stages": 10**12},
+    ),
+    Refusal(
         "what Triton's own launch takes", UnknownNameError, "'warmup' is not known", meta={"warmup": True}
     ),
     # tensors

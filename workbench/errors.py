@@ -247,12 +247,16 @@ def in_brief(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def check_positive(argument: str, value: object, fix: str = "Give a whole number of 1 or more.") -> int:
-    """`value` as an int, or an error that names `argument`."""
+def check_positive(
+    argument: str, value: object, fix: str = "Give a whole number of 1 or more.", *, most: int | None = None
+) -> int:
+    """`value` as an int of 1 or more, and of `most` or less, or an error that names `argument`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ArgumentTypeError(argument, f"got {in_brief(value)}, a {type(value).__name__}", fix)
     if value < 1:
         raise InvalidArgumentError(argument, f"got {value}", fix)
+    if most is not None and value > most:
+        raise InvalidArgumentError(argument, f"got {value:,}", f"Give {most:,} or less.")
     return value
 
 

@@ -36,6 +36,9 @@ Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
 MOST_PROGRAMS = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 
+# A block has at most 1024 threads on any GPU; stages are what 32 bits hold.
+MOST_OF_OPTIONS = {"num_warps": 32, "num_stages": 2**31 - 1}
+
 # Triton writes a Python function to start each kernel with, from its parameters and these names (on 3.6 and
 # 3.7 `create_function_from_signature` and `JITFunction.run` of `triton.runtime.jit`).
 _TRITONS_NAMES = frozenset(
@@ -150,11 +153,15 @@ class Step:
             InvalidArgumentError: a grid axis under 1, more than three axes, an argument missing or too many,
                 a parameter that is called as something of Triton's own.
             UnknownNameError: `meta` has a name that is neither a parameter of the kernel nor a launch option.
+            InvalidArgumentError: more warps or stages than any GPU has.
             TensorMismatchError: tensors on several devices, or of complex numbers.
         """
         _check_kernel(self.kernel)
         _check_grid(self.grid)
         self._check_names()
+        for option, most in MOST_OF_OPTIONS.items():
+            if isinstance(self.meta.get(option), int):
+                check_positive(f"{option} of {self.name}", self.meta[option], most=most)
         self._check_tensors()
 
     def run(

@@ -425,6 +425,8 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"template": "stream-k", "splits": 2}, InvalidArgumentError, "splits by itself"),
         ((A, B), {"template": "streamed"}, UnknownNameError, "stream-k"),
         ((A, B), {"group": 0}, InvalidArgumentError, "group"),
+        ((A, B), {"group": 2**31}, InvalidArgumentError, "group: got 2,147,483,648"),
+        ((A, B), {"tile": (2048, 1024, 16)}, InvalidArgumentError, r"tile: got \(2048, 1024, 16\)"),
         ((A, B), {"launch_order": "spiral"}, UnknownNameError, "grouped"),
         ((A, B), {"precision": "tf64"}, UnknownNameError, "tf32"),
         ((A, B), {"alpha": 2}, InvalidArgumentError, "without an addend"),

@@ -699,7 +699,7 @@ def launch(
     is_wide = _is_wide(problem, (block_m, block_n, block_k), kept)
     numbering = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
-        "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group),
+        "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group, most=order.MOST_GROUP),
         "DIVISORS": problem.divisors(a.element_size(), of_target, target.element_size()),
         "WIDE": is_wide, "OVERLAP": False,
     }  # fmt: skip
@@ -1013,7 +1013,11 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
             raise InvalidArgumentError(
                 f"tile[{i}]", f"got {tile[i]}", f"Give 16 or more, and no sum with less than {fewest}."
             )
-    return tile[0], tile[1], tile[2]
+    m, n, k = tile
+    if max(m * n, m * k, n * k) > tl.TRITON_MAX_TENSOR_NUMEL:
+        most = f"Two of them may be {tl.TRITON_MAX_TENSOR_NUMEL:,} elements at most, which is Triton's limit."
+        raise InvalidArgumentError("tile", f"got {tuple(tile)}", most)
+    return m, n, k
 
 
 def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor) -> None:

@@ -163,7 +163,8 @@ def launch(
     )
     meta = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
-        "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group), "SPLITS": splits,
+        "ORDER": order.ORDERS[launch_order], "SPLITS": splits,
+        "GROUP": check_positive("group", group, most=order.MOST_GROUP),
         "ATOMIC": False, "EPILOGUE": epilogue.keep if splits > 1 else ending[0],
         "ACCUMULATOR": accumulator, "PRECISION": precision,
         "LOAD_A": of_a.place, "LOAD_B": of_b.place, "PLACE": target.place,

@@ -7,6 +7,9 @@ cache, so the order in which tiles are numbered decides how often a tile of A or
 import triton
 import triton.language as tl
 
+# Orders compute in 32 bits.
+MOST_GROUP = 2**31 - 1
+
 
 @triton.jit
 def by_rows(number, rows, cols, GROUP: tl.constexpr):
