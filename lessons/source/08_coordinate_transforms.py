@@ -368,8 +368,8 @@ address.code(described)
 # - Only what can be out of range is checked: the ends of the matrix, and the four sides of
 #   the image; of the digits none.
 #
-# So the kernels here compute, and do not move: with constants for divisors there is little to
-# gain. How little, the clock says below.
+# So the kernels here compute, and do not move: with constants for divisors there should be
+# little to gain. (That is reasoned. A table below has both, where they are recorded.)
 #
 # The third point has a surprising effect. Take windows of 1 × 1, without a border. That
 # matrix is just the image; must somebody tell the kernel?

@@ -19,7 +19,7 @@ from workbench.errors import TensorMismatchError, check_each, check_type
 from workbench.kernels import normalization, rowwise
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths, described
 from workbench.kernels.group_norm import both_across, merge_across
-from workbench.kernels.layout import distinct_elements, may_share
+from workbench.kernels.layout import distinct_elements
 from workbench.kernels.normalization import NORMS, SUPPORTED, centered, centered_gradient, mean_and_scale
 from workbench.kernels.rowwise import Operator, Plan
 from workbench.kernels.tile import reduce
@@ -236,20 +236,7 @@ def _checked(x: torch.Tensor, output: torch.Tensor | None, *others: torch.Tensor
     """The output, where all tensors fit."""
     if reason := is_supported(x, *others):
         raise TensorMismatchError("x, weight, bias", reason, "Give (n, channels, sizes...) and vectors.")
-    output = torch.empty_like(x) if output is None else output
-    check_type("output", output, torch.Tensor, "Give a torch.Tensor.")
-    if (
-        output.shape != x.shape
-        or output.device != x.device
-        or output.dtype not in SUPPORTED
-        or may_share(output.shape, output.stride())
-    ):
-        raise TensorMismatchError(
-            "output",
-            f"{output.dtype}, shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}",
-            f"Give floats of shape {tuple(x.shape)} on {x.device}, each element in its own place.",
-        )
-    return output
+    return normalization.checked_output(x, output)
 
 
 def _by_channel(channels: Channels) -> tuple[Lengths, Lengths]:

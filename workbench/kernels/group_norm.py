@@ -16,7 +16,7 @@ import triton.language as tl
 from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_positive, check_type
 from workbench.kernels import normalization, reduction, rowwise
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths, described
-from workbench.kernels.layout import distinct_elements, may_share
+from workbench.kernels.layout import distinct_elements
 from workbench.kernels.normalization import (
     NORMS,
     SUPPORTED,
@@ -185,19 +185,7 @@ def launch(
         raise TensorMismatchError("x, weight, bias", reason, "Give (n, channels, sizes...) and vectors.")
     if bias is not None and weight is None:
         raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
-    output = torch.empty_like(x) if output is None else output
-    check_type("output", output, torch.Tensor, "Give a torch.Tensor.")
-    if (
-        output.shape != x.shape
-        or output.device != x.device
-        or output.dtype not in SUPPORTED
-        or may_share(output.shape, output.stride())
-    ):
-        raise TensorMismatchError(
-            "output",
-            f"{output.dtype}, shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}",
-            f"Give floats of shape {tuple(x.shape)} on {x.device}, each element in its own place.",
-        )
+    output = normalization.checked_output(x, output)
     results = statistics(x, groups) if with_statistics else []
     columns = [t for t in (weight, bias) if t is not None]
     if x.numel() == 0:

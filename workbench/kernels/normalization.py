@@ -444,14 +444,7 @@ def launch(
         raise TensorMismatchError("x, weight, bias", reason, "Give contiguous weights of as many elements.")
     if bias is not None and weight is None:
         raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
-    output = torch.empty_like(x) if output is None else output
-    _check_floating("output", output)
-    if output.shape != x.shape or output.device != x.device or may_share(output.shape, output.stride()):
-        raise TensorMismatchError(
-            "output",
-            f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}",
-            f"Give a tensor of shape {tuple(x.shape)} on {x.device}, each element in its own place.",
-        )
+    output = checked_output(x, output)
     dims = frozenset(range(x.dim() - rank, x.dim()))
     results = statistics(norm, x, rows) if with_statistics else []
     columns = [t for t in (weight, bias) if t is not None]
@@ -650,6 +643,23 @@ def launch_backward(
 def _gradients(x: torch.Tensor, cols: int, vectors: int) -> tuple[torch.Tensor, ...]:
     """Where the gradients of x, and of weight and bias, go."""
     return torch.empty_like(x), *[torch.empty(cols, dtype=x.dtype, device=x.device) for _ in range(vectors)]
+
+
+def checked_output(x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor:
+    """Where the result goes, a new tensor like x for None.
+
+    Raises:
+        TensorMismatchError, ArgumentTypeError: it does not fit.
+    """
+    output = torch.empty_like(x) if output is None else output
+    _check_floating("output", output)
+    if output.shape != x.shape or output.device != x.device or may_share(output.shape, output.stride()):
+        raise TensorMismatchError(
+            "output",
+            f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}",
+            f"Give a tensor of shape {tuple(x.shape)} on {x.device}, each element in its own place.",
+        )
+    return output
 
 
 def _check_floating(name: str, tensor: object) -> None:
