@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -265,3 +266,17 @@ def test_another_batch_and_fill_compile_nothing() -> None:
         (kernel,) = kernels_for(launch)
         found.append(kernel)
     assert all(kernel == found[0] for kernel in found)
+
+
+def test_more_rows_than_31_bits_count_are_counted() -> None:
+    """Of a tensor of which nothing is touched: what the kernel computes of rows is of 64 bits."""
+    many = 2**31 + 16
+    rows = symbol("images", least=1, multiple_of=16)
+    seen = naive((rows, 1), (1, 1), names=("row", "col"))
+    memory = torch.empty(many, dtype=torch.int8)
+    views = (View(one, seen, {"images": many}) for one in (memory, torch.empty_like(memory)))
+    launch = view_transfer.launch(*views, tile=(1024, 1))
+    assert launch.steps[0].meta["WIDE"]
+    (step,) = lens.compile(launch, "sm_90")
+    assert "arith.extsi %rows : i32 to i64" in step.stages["ttir"]
+    assert not re.search("arith.muli .* : i32", step.stages["ttir"])

@@ -80,7 +80,7 @@ def view_kernel(
     """
     number = tl.program_id(0)
     if WIDE:
-        number = tl.cast(number, tl.int64)
+        number, rows = tl.cast(number, tl.int64), tl.cast(rows, tl.int64)
     row = (number // col_tiles * ROWS + tl.arange(0, ROWS))[:, None]
     col = (number % col_tiles * COLS + tl.arange(0, COLS))[None, :]
     source = source_pointer.to(tl.pointer_type(WORD))
@@ -259,9 +259,8 @@ def matrices(source: Descriptor, output: Descriptor, itemsize: int) -> tuple[Des
         count *= length
     rows = [d for d in outermost_first if d not in cols and d != in_source]
     rows += [d for d in (in_source,) if d is not None and d not in cols]
-    rows += [
-        d for d in range(len(lengths)) if d not in dims
-    ]  # last: x % 1 is 0, x // images is not known to be
+    # Lengths of one come last: x % 1 is 0, while x // images is not known to be.
+    rows += [d for d in range(len(lengths)) if d not in dims]
     return _matrix(source, rows, cols), _matrix(output, rows, cols)
 
 
