@@ -62,7 +62,8 @@ def test_any_order_of_memory(shape: tuple[int, ...], dtype: torch.dtype) -> None
             assert torch.equal(ops.pad(x, added, value=1.5), F.pad(x, added, value=1.5))
         if dtype.is_floating_point:
             for mode in ("reflect", "replicate", "circular"):
-                assert torch.equal(ops.pad(x, (2, 1), mode), F.pad(x, (2, 1), mode))
+                added = (min(2, x.shape[-1] - 1), 1)  # a reflection repeats no edge
+                assert torch.equal(ops.pad(x, added, mode), F.pad(x, added, mode))
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])

@@ -62,7 +62,8 @@ def rowwise_kernel(
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Rows that fit into a tile: read once, ROWS of them at a time; ONCE: every program takes one tile."""
-    layouts = transfer.known(layouts, DIVISORS)
+    if len(DIVISORS) > 0:
+        layouts = transfer.known(layouts, DIVISORS)
     if EXACT:
         cols = COLS  # known to the compiler, which divides by it faster
     if ONCE:
@@ -116,7 +117,8 @@ def rowwise_tiles_kernel(
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Rows of several tiles: gone over forward for the state, then backward, from what was read last."""
-    layouts = transfer.known(layouts, DIVISORS)
+    if len(DIVISORS) > 0:
+        layouts = transfer.known(layouts, DIVISORS)
     rows, cols = widened(rows, WIDE), widened(cols, WIDE)
     for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row = rows_of_tile(number, ROWS, WIDE)
@@ -142,7 +144,8 @@ def row_states_kernel(
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Rows split over SPLITS programs, first step: the state of each split of each row."""
-    layouts = transfer.known(layouts, DIVISORS)
+    if len(DIVISORS) > 0:
+        layouts = transfer.known(layouts, DIVISORS)
     rows, cols = widened(rows, WIDE), widened(cols, WIDE)
     span = tl.cdiv(tl.cdiv(cols, COLS), SPLITS) * COLS
     number, split = tl.program_id(0) // SPLITS, tl.program_id(0) % SPLITS
@@ -169,7 +172,8 @@ def apply_states_kernel(
 
     Programs go backward, from what the first step read last, of which the cache still holds some.
     """
-    layouts = transfer.known(layouts, DIVISORS)
+    if len(DIVISORS) > 0:
+        layouts = transfer.known(layouts, DIVISORS)
     rows, cols = widened(rows, WIDE), widened(cols, WIDE)
     span = tl.cdiv(tl.cdiv(cols, COLS), SPLITS) * COLS
     last = tl.num_programs(0) - 1 - tl.program_id(0)

@@ -275,5 +275,6 @@ def layouts_of_each(
         accesses: for each, its own function and what that is given.
     """
     functions = tuple(dict.fromkeys(function for function, _ in accesses))
-    layouts = tuple((params, *((),) * functions.index(function)) for function, params in accesses)
+    # Ones are constants, by which Triton 3.6 tells calls of a function apart; empty tuples it does not see.
+    layouts = tuple((params, *(1,) * functions.index(function)) for function, params in accesses)
     return access_of_each(functions), layouts
