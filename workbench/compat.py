@@ -21,6 +21,8 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
 
+VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
+
 
 def is_kernel(value: object) -> bool:
     """True for what `@triton.jit` returns, compiled or interpreted, and False for an autotuner around it."""
@@ -81,7 +83,12 @@ def launch_options() -> frozenset[str]:
 
 def compiler_tells_shared_layouts() -> bool:
     """False on Triton 3.6, which aborts when it is asked for the linear layout of shared memory."""
-    return tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 7)
+    return VERSION >= (3, 7)
+
+
+def lanes_lie_along_the_last_axes() -> bool:
+    """Of axes along which nothing is contiguous, lanes get the last first; older versions the first."""
+    return VERSION >= (3, 7)
 
 
 def repair_interpreter() -> None:
