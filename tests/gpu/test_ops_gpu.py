@@ -156,6 +156,7 @@ def test_the_current_stream() -> None:
     launch.run()  # compiled before, so that starting it takes no time
     ops.add(x, 1)
     output.fill_(math.nan)
+    assert output.isnan().all()  # torch's kernels too: loading one waits for all streams
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

@@ -58,19 +58,29 @@ def narrowest_load(name: str, channels: int) -> int:
 @pytest.mark.parametrize(
     ("name", "channels", "bits"),
     [
-        ("constants", 64, 128),
-        ("in_eights", 64, 128),
-        ("arguments", 64, 16),
+        ("constants", 72, 128),
+        ("in_eights", 72, 128),
+        ("arguments", 72, 16),
         ("constants", 40, 128),
         ("in_eights", 40, 128),
         ("arguments", 40, 16),
-        ("taps_innermost", 64, 16),
-        ("computed", 64, 128),
-        ("moved", 64, 128),
+        ("taps_innermost", 72, 16),
+        ("computed", 72, 128),
+        ("moved", 72, 128),
     ],
 )
 def test_what_is_known_decides_how_wide_loads_are(name: str, channels: int, bits: int) -> None:
     assert narrowest_load(name, channels) == bits
+
+
+def test_what_the_compiler_finds_out_of_an_argument() -> None:
+    """That 16 divides 64 channels: but for the last step along K, `arguments` copies 16 bytes at once."""
+    copies = {}
+    for channels in (64, 72):
+        x, weight = images(2, channels, 56, 56), images(64, channels, 3, 3)
+        (step,) = lens.compile(LADDER["arguments"](x, weight, padding=1), "sm_90")
+        copies[channels] = sum(each.kind == "asynchronous copy" for each in step.instructions)
+    assert copies[64] == 3 * copies[72]  # of images and weight, and of the weight alone
 
 
 def test_arguments_are_divided_by() -> None:
