@@ -225,6 +225,15 @@ def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str
     assert any(each.kind == "matrix" for each in step.instructions)
 
 
+def test_accesses_are_as_wide_in_a_batch() -> None:
+    """Also where 8 divides the steps from one of the batch to the next, and 16 does not: 9 x 72 elements."""
+    a, b = torch.empty(3, 9, 72, dtype=torch.float16), torch.empty(3, 72, 72, dtype=torch.float16)
+    output = torch.empty(3, 9, 72, dtype=torch.float16)
+    (step,) = compile(gemm.launch(a, b, output=output, tile=(16, 32, 32), num_warps=1), "sm_90")
+    kinds = ("asynchronous copy", "global load", "global store")
+    assert {each.bits for each in step.instructions if each.kind in kinds} == {128}
+
+
 @pytest.mark.parametrize(
     ("matrix", "is_taken"),
     [

@@ -241,7 +241,7 @@ def one_tile(
             split = tl.cast(split, tl.int64)
         shift = split * split_stride
     if ATOMIC:
-        shift += transfer.place(batch, batch_sizes, batch_strides[2])[0]
+        shift += place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 2)
         for i in tl.static_range(len(WIDTHS)):
             offsets, valid, _, _ = places(row, col, sizes, strides, PLACE, DIVISORS, BLOCK_M, WIDTHS[i])
             tl.atomic_add(outputs[i] + shift + offsets, accumulators[i], mask=valid, sem="relaxed")
@@ -272,9 +272,11 @@ def part_of_tile(
     batch, row, col = place_of_tile(number, sizes, first_row, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
     if WIDE:
         k = tl.cast(k, tl.int64)
+    of_a = place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 0)
+    of_b = place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 1)
     accumulators = gemm.mainloop(
-        gemm.operand(a, (m, k), a_strides, batch, batch_sizes, batch_strides[0], DESCRIPTORS[0]),
-        gemm.operands(bs, (k, n), b_strides, batch, batch_sizes, batch_strides[1], DESCRIPTORS[1]),
+        gemm.operand(a, (m, k), a_strides, of_a, DESCRIPTORS[0]),
+        gemm.operands(bs, (k, n), b_strides, of_b, DESCRIPTORS[1]),
         row, col, begin, end, k, BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B,
         CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
     )  # fmt: skip
@@ -294,6 +296,13 @@ def place_of_tile(
     if WIDE:
         batch, row, col = tl.cast(batch, tl.int64), tl.cast(row, tl.int64), tl.cast(col, tl.int64)
     return batch, row, col
+
+
+@triton.jit
+def place_of_batch(batch, batch_sizes, batch_strides, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
+    """Where matrix number `batch` begins, of A (WHICH = 0), B or the output"""
+    OF_BATCH: tl.constexpr = DIVISORS[4 + WHICH]
+    return transfer.place(batch, batch_sizes, transfer.multiples_of(batch_strides[WHICH], OF_BATCH))[0]
 
 
 @triton.jit
@@ -327,7 +336,7 @@ def finish(
             place = [tl.cast(row, tl.int32), tl.cast(col, tl.int32)]
             outputs[i].store(place, tile.to(outputs[i].dtype))
         else:
-            start = outputs[i] + shift + transfer.place(batch, batch_sizes, batch_strides[2])[0]
+            start = outputs[i] + shift + place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 2)
             transfer.store(start, offsets, tile, valid)
         col += part.shape[1]
 
@@ -453,11 +462,12 @@ class Problem(NamedTuple):
         return math.prod(self.batch_sizes)
 
     def divisors(self, itemsize: int, output: Matrix, output_itemsize: int) -> tuple[tuple[int, ...], ...]:
-        """What divides m, n, k and each one's strides, as far as it widens an access."""
+        """What divides m, n, k, each one's strides and its batch's, as far as it widens an access."""
         a, b, *_ = self.matrices
         return (
             divisors((self.m, self.n, self.k), itemsize, is_seen=False), divisors(a.strides, itemsize),
             divisors(b.strides, itemsize), divisors(output.strides, output_itemsize),
+            divisors(a.batch, itemsize), divisors(b.batch, itemsize), divisors(output.batch, output_itemsize),
         )  # fmt: skip
 
 

@@ -156,6 +156,9 @@ def launch(
         target = Side(
             (parts,), transfer.affine, place, parts.stride(1), gemm.divisors(place, parts.element_size())
         )
+    # From one to the next of a batch: of a single group of 72 channels a stride of 72 would hide from the
+    # compiler that addresses are multiples of 16 bytes.
+    batch_strides = [(each.batch_stride if batch > 1 else 0,) for each in (of_a, of_b, target)]
     is_wide = max(_reach(view) for view in (a, b, output)) + parts.numel() > MOST_OFFSETS_IN_32_BITS
     extra = () if bias is None else (bias, (0, 1), (batch,), (n,))
     ending: tuple[Any, tuple[Any, ...]] = (
@@ -177,6 +180,8 @@ def launch(
         "DIVISORS": (
             gemm.divisors((divisor_of(length_m), n, divisor_of(length_k)), itemsize, is_seen=False),
             of_a.divisors, of_b.divisors, target.divisors,
+            *(gemm.divisors(each, itemsize) for each in batch_strides[:2]),
+            gemm.divisors(batch_strides[2], target.sources[0].element_size()),
         ),
         "WIDE": is_wide, "OVERLAP": False,
         "num_warps": gemm.default_warps(block_m, block_n) if num_warps is None else num_warps,
@@ -184,12 +189,11 @@ def launch(
     }  # fmt: skip
     none = (None,) * (2 - len(widths))
     strides = (of_a.strides, of_b.strides, target.strides)
-    batch_strides = ((of_a.batch_stride,), (of_b.batch_stride,), (target.batch_stride,))
     sources = (
         *of_a.sources, *_each(of_b.sources, widths), *none, *_each(target.sources, widths), *none,
         () if splits > 1 else ending[1], 1.0, 1.0, m, n, k,
     )  # fmt: skip
-    rest = ((batch,), strides, batch_strides, parts.stride(0) if splits > 1 else 0)
+    rest = ((batch,), strides, tuple(batch_strides), parts.stride(0) if splits > 1 else 0)
     tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * batch * splits
     if template == "persistent":
         meta |= {"FLATTEN": len(widths) == 1, "SPECIALIZE": False}
@@ -208,7 +212,7 @@ def launch(
         gemm.sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch,),
         (
             parts, *of_output.sources, ending[1], 1.0, 1.0, m, n, (batch,), target.strides,
-            of_output.strides, (target.batch_stride,), (of_output.batch_stride,), parts.stride(0),
+            of_output.strides, batch_strides[2], (of_output.batch_stride,), parts.stride(0),
         ),
         {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": splits, "EPILOGUE": ending[0],
          "PLACE": of_output.place, "WIDE": is_wide, "OVERLAP": False},

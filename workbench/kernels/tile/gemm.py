@@ -8,8 +8,6 @@ checked. Only the loader knows what `operand` is: a pointer with sizes and strid
 import triton
 import triton.language as tl
 
-from workbench.kernels.tile import transfer
-
 
 @triton.jit
 def load_strided(
@@ -86,20 +84,20 @@ def load_descriptor_of_transpose(
 
 
 @triton.jit
-def operand(source, sizes, strides, batch, batch_sizes, batch_strides, IS_DESCRIPTOR: tl.constexpr):
-    """What the loaders of this file take: a descriptor as it is; or matrix number `batch` of a pointer's."""
+def operand(source, sizes, strides, start, IS_DESCRIPTOR: tl.constexpr):
+    """What the loaders of this file take: a descriptor as it is; or a pointer's matrix from `start` on."""
     if IS_DESCRIPTOR:
         return (source,)
     else:
-        return source + transfer.place(batch, batch_sizes, batch_strides)[0], sizes, strides
+        return source + start, sizes, strides
 
 
 @triton.jit
-def operands(sources, sizes, strides, batch, batch_sizes, batch_strides, IS_DESCRIPTOR: tl.constexpr):
+def operands(sources, sizes, strides, start, IS_DESCRIPTOR: tl.constexpr):
     """:func:`operand` of each of `sources`."""
     found = sources[:0]
     for i in tl.static_range(len(sources)):
-        found += (operand(sources[i], sizes, strides, batch, batch_sizes, batch_strides, IS_DESCRIPTOR),)
+        found += (operand(sources[i], sizes, strides, start, IS_DESCRIPTOR),)
     return found
 
 
