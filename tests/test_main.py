@@ -231,6 +231,11 @@ def test_access_prints_a_descriptor_of_a_file(tmp_path: Path, capsys: pytest.Cap
     for name, words in (("number", "is a int"), ("row", "Did you mean 'rows'"), ("", "rows")):
         assert main(["access", "--file", f"{file}:{name}"]) == 1
         assert words in capsys.readouterr().err
+    for given in (str(file), ":rows", "rows"):
+        assert main(["access", "--file", given]) == 1
+        assert "Give FILE.py:NAME, such as mine.py:rows" in capsys.readouterr().err
+    assert main(["access", "--file", f"{tmp_path}:rows"]) == 1
+    assert "is a folder" in capsys.readouterr().err
     assert main(["access", "--file", "nowhere.py:rows"]) == 1
     assert "nowhere.py" in capsys.readouterr().err
 

@@ -223,6 +223,9 @@ def access(options: argparse.Namespace) -> int:
         described = _of_convolution(options)
     else:
         path, _, name = options.file.rpartition(":")
+        if not path:
+            given = f"got {options.file!r}, not a file and a name"
+            raise InvalidArgumentError("--file", given, "Give FILE.py:NAME, such as mine.py:rows.")
         described = {name: _from_file(path, name)}
     for name, found in described.items():
         if not isinstance(found, Descriptor):
@@ -239,6 +242,8 @@ def access(options: argparse.Namespace) -> int:
 
 def _from_file(path: str, name: str) -> object:
     """What a Python file calls so."""
+    if Path(path).is_dir():
+        raise InvalidArgumentError("--file", f"{path!r} is a folder", "Give FILE.py:NAME.")
     try:
         values = runpy.run_path(path)
     except OSError as error:

@@ -29,7 +29,8 @@ def descriptors(
     strides = draw(st.lists(st.integers(-3, 24), min_size=len(shape), max_size=len(shape)))
     found = naive(shape, strides)
     for _ in range(draw(st.integers(0, most_stages))):
-        following = draw(layers(found, affine=affine))
+        strategies = [layers(found, affine=affine), *([] if affine else [strays(found)])]
+        following = draw(st.one_of(strategies))
         if math.prod(following.lengths) <= MOST_INDICES:  # type: ignore[operator]  # no symbols
             found = following
     return found
@@ -69,6 +70,29 @@ def layers(draw: st.DrawFn, base: Descriptor, *, affine: bool) -> Descriptor:
     return transform(base, chosen, taken, made)
 
 
+@st.composite
+def strays(draw: st.DrawFn, base: Descriptor) -> Descriptor:
+    """A gather along one dimension of `base`, for which indices are asked that its table does not have."""
+    if not base.top:
+        return base
+    place = draw(st.integers(0, len(base.top) - 1))
+    length = base.lengths[place]
+    assert isinstance(length, int)
+    values = draw(st.lists(st.integers(0, length - 1), max_size=6)) if length else []
+    sides = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(-3, 3)), min_size=1, max_size=2))
+    on_top = [
+        each.indexing(values, length),
+        each.offset(len(values), draw(st.integers(-4, 4))),
+        each.embed([long for long, _ in sides], [coefficient for _, coefficient in sides]),
+    ]
+    for one in on_top:
+        others = [d for d in range(len(base.top)) if d != place]
+        kept, taken = [each.pass_through(base.lengths[d]) for d in others], [(d,) for d in others]
+        last = range(len(base.top), len(others) + len(one.upper_lengths))
+        base = transform(base, [one, *kept], [(place,), *taken], [(place, *last), *taken])
+    return base
+
+
 def of_one_dimension(length: int, affine: bool) -> list[st.SearchStrategy[Transform]]:
     """Transforms that can be put on one dimension of this length, whose indices stay within it."""
     options: list[st.SearchStrategy[Transform]] = [
@@ -98,9 +122,9 @@ def of_one_dimension(length: int, affine: bool) -> list[st.SearchStrategy[Transf
 @st.composite
 def windows(draw: st.DrawFn, length: int) -> Transform:
     """An embed into a dimension of this length: windows of it, at a stride, dilated."""
-    if length == 0:
-        return each.pass_through(0)
     stride, dilation = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    if length == 0:  # there is no index within it: any is beyond
+        return each.embed((draw(st.integers(0, 3)), 2), (stride, dilation))
     inner = draw(st.integers(1, (length - 1) // dilation + 1 if dilation else 3))
     left = length - 1 - (inner - 1) * dilation
     outer = draw(st.integers(1, left // stride + 1 if stride else 3))
@@ -149,8 +173,9 @@ def lower_by_the_table(one: Any, upper: Sequence[int]) -> tuple[list[int], bool]
         case "clamp":
             lower = [sorted((0, upper[0] - one.left, one.length - 1))[1]]
         case "indexing":
-            values = one.table.values  # beyond, in padding, there is none
-            lower = [values[upper[0]] if 0 <= upper[0] < len(values) else 0]
+            values = one.table.values
+            valid = 0 <= upper[0] < len(values)
+            lower = [values[upper[0]] if valid else 0]
         case _:
             raise NotImplementedError(one)
     return lower, valid

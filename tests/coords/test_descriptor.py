@@ -26,6 +26,7 @@ from workbench.coords import (
     transform,
     transforms,
 )
+from workbench.coords.expression import Number
 from workbench.coords.transforms import (
     clamp,
     embed,
@@ -80,9 +81,9 @@ def test_offsets_of_what_is_not_known_yet() -> None:
         packed((symbol("n"), 2)).offsets()
 
 
-@given(descriptors(), st.data())
+@given(descriptors(smallest=0), st.data())
 def test_move_is_recompute(descriptor: Descriptor, data: st.DataObject) -> None:
-    """Back and forth, within the lengths: tables know no others."""
+    """Back and forth, within the lengths."""
     every = indices(descriptor)
     if not every:
         return
@@ -97,11 +98,63 @@ def test_move_is_recompute(descriptor: Descriptor, data: st.DataObject) -> None:
         assert moved.touched == ()
 
 
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(-200, 200), st.integers(-200, 200))
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(-200, 200), st.integers(-200, 200))
 def test_move_through_digits_beyond_both_ends(lengths: Sequence[int], start: int, step: int) -> None:
     merged = transform(packed(lengths), [merge(lengths)], [range(len(lengths))], [(0,)])
     moved = merged.coordinate((start,)).move((step,))
     assert moved.values == merged.coordinate((start + step,)).values
+
+
+@pytest.mark.parametrize("lengths", [(10, 0, 5), (5, 0), (0, 5)])
+def test_move_where_a_merge_has_no_element(lengths: tuple[int, ...]) -> None:
+    merged = transform(packed(lengths), [merge(lengths)], [range(len(lengths))], [(0,)])
+    beyond = transform(merged, [offset(30, 3)], [(0,)], [(0,)])
+    moved = beyond.coordinate((2,)).move((17,))
+    assert moved.values == beyond.coordinate((19,)).values
+
+
+def strayed() -> Descriptor:
+    """A gather by a table of 3, of which element 3 is asked too."""
+    row = transform(naive((3,), (1,)), [offset(5, -2)], [(0,)], [(0,)])
+    gathered = transform(row, [indexing([2, 3, 4], 5)], [(0,)], [(0,)])
+    return transform(gathered, [embed((1, 4), (0, 1))], [(0,)], [(0, 1)])
+
+
+def test_what_a_table_does_not_have_is_no_element() -> None:
+    found = strayed()
+    assert [found.valid((0, i)) for i in range(4)] == [True, True, True, False]
+    assert found.offsets().tolist() == [[0, 1, 2, None]]
+    assert (found.reach.low, found.reach.high) == (0, 2)
+    (stage,) = found.coordinate((0, 3)).violations
+    assert stage.transform.name == "indexing"
+    assert found.all_names[stage.limited] == "d0"
+
+
+def test_default_names_differ() -> None:
+    several = transform(
+        naive((5,), (1,)), [pass_through(5), insert(2), insert(3)], [(0,), (), ()], [(0,), (1,), (2,)]
+    )
+    assert several.names == ("d0", "replicate", "replicate_2")
+    cut = transform(
+        naive((4, 6), (6, 1), names=("a", "a_0")), [unmerge((2, 2)), pass_through(6)], [(0,), (1,)],
+        [(0, 1), (2,)],
+    )  # fmt: skip
+    assert cut.names == ("a_0", "a_1", "a_0_2")
+    taken = transform(
+        naive((4,), (1,), names=("replicate_2",)), [insert(2), insert(3), pass_through(4)],
+        [(), (), (0,)], [(0,), (1,), (2,)],
+    )  # fmt: skip
+    assert taken.names == ("replicate", "replicate_3", "replicate_2")
+
+
+@given(descriptors(smallest=0))
+def test_names_of_top_dimensions_differ(descriptor: Descriptor) -> None:
+    assert len(set(descriptor.names)) == len(descriptor.names)
+
+
+def test_what_is_frozen_may_be_an_index_of_a_length_that_comes_later() -> None:
+    row = transform(packed((symbol("n", most=8),)), [freeze(7)], [(0,)], [()])
+    assert row.bind(n=8).offset(()) == 7
 
 
 def test_only_what_a_step_touches_is_gone_through() -> None:
@@ -261,6 +314,11 @@ def test_symbols_are_lengths_that_come_later() -> None:
 IMAGE = packed((4, 6), names=("y", "x"))
 
 
+def frozen(length: Number, index: int) -> Descriptor:
+    image = packed((length, 6), names=("y", "x"))
+    return transform(image, [freeze(index), pass_through(6)], [(0,), (1,)], [(), (0,)])
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
@@ -307,6 +365,13 @@ IMAGE = packed((4, 6), names=("y", "x"))
         (lambda: xor((4, 3)), r"lengths\[1\]: got 3"),
         (lambda: xor((4,)), "lengths"),
         (lambda: indexing((4,), 4), r"table\[0\]: got 4"),
+        (lambda: frozen(4, 9), r"transforms\[0\]: freeze\(9\) takes no .*: y has 4. Give one from 0 to 3"),
+        (lambda: frozen(4, 4), r"transforms\[0\]: freeze\(4\)"),
+        (lambda: frozen(4, -1), r"transforms\[0\]: freeze\(-1\)"),
+        (lambda: frozen(symbol("n"), -1), r"freeze\(-1\) .*: y has n"),
+        (lambda: frozen(symbol("n", most=3), 3), r"freeze\(3\) .*: y has n"),
+        (lambda: frozen(0, 0), "Give a dimension with elements"),
+        (lambda: symbol("n", least=5, most=3), "least, most: got 5 and 3"),
         (lambda: IMAGE.offset((1,)), "got 1 numbers for the dimensions y, x"),
         (lambda: IMAGE.coordinate((0, 0)).move((1, 2, 3)), "step: got 3 numbers"),
     ],
@@ -325,6 +390,18 @@ def test_what_does_not_fit_is_named(made: object, words: str) -> None:
         (lambda: IMAGE.offset((1.0, 2)), "index"),  # type: ignore[arg-type]
         (lambda: transform(IMAGE, [3], [(0,)], [(0,)]), r"transforms\[0\]"),  # type: ignore[list-item]
         (lambda: transform(7, [], [], []), "base"),  # type: ignore[type-var]
+        (lambda: transform(IMAGE, pass_through(4), [(0,)], [(0,)]), "transforms: "),  # type: ignore[arg-type]
+        (lambda: transform(IMAGE, None, [(0,)], [(0,)]), "transforms: got None"),  # type: ignore[arg-type]
+        (lambda: transform(IMAGE, [merge((4, 6))], None, [(0,)]), "lower_dims: got None"),  # type: ignore[arg-type]
+        (lambda: transform(IMAGE, [merge((4, 6))], [(0, 1)], 3), "upper_dims: got 3"),  # type: ignore[arg-type]
+        (lambda: transform(IMAGE, [pass_through(4)], (0,), [(0,)]), "lower_dims"),  # type: ignore[arg-type]
+        (lambda: chain(IMAGE, 5), "upper: got 5"),  # type: ignore[arg-type]
+        (lambda: chain(5, IMAGE), "base: got 5"),  # type: ignore[type-var]
+        (lambda: adaptor(4), "lengths: got 4"),  # type: ignore[arg-type]
+        (lambda: packed((2, None)), r"lengths\[1\]: got None"),  # type: ignore[arg-type]
+        (lambda: aligned((2, None), 4), r"lengths\[1\]: got None"),  # type: ignore[arg-type]
+        (lambda: symbol("n", least=1.5), "least: got 1.5"),  # type: ignore[arg-type]
+        (lambda: symbol("n", most="3"), "most: got '3'"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_of_the_wrong_type_is_named(made: object, words: str) -> None:

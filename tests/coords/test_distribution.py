@@ -179,3 +179,9 @@ def test_index_outside_is_refused(p: tuple[int, ...], y: tuple[int, ...]) -> Non
 def test_index_of_another_type_is_refused(p: Any, y: Any, argument: str) -> None:
     with pytest.raises(ArgumentTypeError, match=f"^{argument}: got .* Give a tuple of whole numbers"):
         TileDistributionEncoding(*MFMA_ACCUMULATOR).x(p, y)
+
+
+def test_a_tile_of_one_value_and_many_lanes() -> None:
+    """Of [9216, 1] places numpy's unravel_index finds others."""
+    encoding = TileDistributionEncoding((), ((96, 96, 1),), ((1, 1),), ((0, 1),), (1,), (2,))
+    assert encoding.elements().ravel().tolist() == list(range(9216))

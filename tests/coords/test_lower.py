@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -134,6 +135,37 @@ def test_a_gather_reads_its_table() -> None:
     check_every_index(rows)
 
 
+@pytest.mark.parametrize("shift", [0, -3, 3, 2])
+def test_what_a_table_does_not_have_is_checked(shift: int) -> None:
+    row = transform(packed((5,)), [indexing((4, 0, 4, 2), 5, name="places")], [(0,)], [(0,)])
+    moved = transform(row, [offset(9, shift)], [(0,)], [(0,)])
+    windows = transform(moved, [embed((3, 2), (1, -1))], [(0,)], [(0, 1)], names=("row", "col"))
+    check_every_index(windows)
+    fixed = transform(moved, [freeze(0), insert(2), insert(3)], [(0,), (), ()], [(), (0,), (1,)])
+    check_every_index(fixed)
+
+
+def test_a_table_that_has_all_that_is_asked_is_not_checked() -> None:
+    row = transform(packed((5,)), [indexing((4, 0, 4, 2), 5)], [(0,)], [(0,)])
+    windows = transform(row, [embed((3, 2), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
+    assert not lower(windows, checked=(False, False)).is_checked
+    padded = transform(row, [pad(4, 1, 1)], [(0,)], [(0,)])
+    assert lower(padded, checked=(False,)).source.count(" >= 0") == 2  # the padding, and the load
+
+
+def test_names_that_would_be_the_same_get_a_number() -> None:
+    several = transform(
+        naive((5,), (1,)), [pass_through(5), insert(2), insert(3)], [(0,), (), ()], [(0,), (1,), (2,)]
+    )
+    assert "def access(d0, replicate, replicate_2, params)" in lower(several).source
+
+
+def test_lists_are_as_good_as_tuples() -> None:
+    matrix = packed((60, 60))
+    assert lower(matrix, checked=[True, True]) is lower(matrix)
+    assert lower(matrix, tile=[64, 64]) is lower(matrix, tile=(64, 64))
+
+
 def conv_input(batch: object, height: int, channels: object, window: int, padding: int) -> Descriptor:
     image = packed((batch, height, height, channels), names=("n", "h", "w", "c"))  # type: ignore[arg-type]
     out = height + 2 * padding - window + 1
@@ -237,14 +269,20 @@ def test_what_is_known_of_a_run_time_length_widens_loads(multiple: int, bits: in
     [
         ({"checked": (True,)}, InvalidArgumentError, "checked: got 1"),
         ({"checked": (1, 2)}, ArgumentTypeError, "checked"),
+        ({"checked": 3}, ArgumentTypeError, "checked: got 3"),
+        ({"tile": [64]}, InvalidArgumentError, "tile: got 1"),
+        ({"tile": [64, 0]}, InvalidArgumentError, r"tile\[1\]: got 0"),
         ({"name": "no name"}, InvalidArgumentError, "name"),
+        ({"name": ["a"]}, ArgumentTypeError, "name"),
+        ({"is_whole": [1]}, ArgumentTypeError, "is_whole"),
     ],
 )
-def test_bad_arguments(arguments: Mapping[str, object], error: type[Exception], words: str) -> None:
+def test_bad_arguments(arguments: Mapping[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         lower(packed((2, 2)), **arguments)
-    with pytest.raises(ArgumentTypeError, match="descriptor"):
-        lower(3)
+    for other in (3, [3]):
+        with pytest.raises(ArgumentTypeError, match="descriptor"):
+            lower(other)  # type: ignore[arg-type]
 
 
 def test_params_that_do_not_fit() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from tests.coords.random_chains import descriptors, offset_by_the_table
 from workbench.coords import Descriptor, naive, packed, symbol, transform, vector_of
-from workbench.coords.transforms import embed, merge, pad, pass_through, slice, xor
+from workbench.coords.transforms import embed, indexing, merge, offset, pad, pass_through, slice, xor
 from workbench.coords.vector import Vector
-from workbench.errors import InvalidArgumentError
+from workbench.errors import ArgumentTypeError, InvalidArgumentError
 
 
 def runs(descriptor: Descriptor, dim: int, length: int) -> list[list[tuple[int, bool]]]:
@@ -157,6 +159,37 @@ def test_exchanged_banks_leave_runs_below_what_is_exchanged() -> None:
     rows = transform(groups, [pass_through(8), merge((8, 8))], [(0,), (1, 2)], [(0,), (1,)])
     assert vector_of(rows, 1) == Vector(8, 1, 8)
     assert vector_of(transform(packed((8, 8)), [xor((8, 8))], [(0, 1)], [(0, 1)]), 1).length == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "shift", "window", "dim", "vector"),
+    [
+        (range(16), 0, ((16,), (1,)), 0, Vector(16, 1, 1)),  # all that is asked is there
+        (range(32, 48), 0, ((16, 2), (1, 8)), 0, Vector(1, 0, 1)),  # the end cuts runs
+        (range(3), 0, ((3, 4), (0, -1)), 1, Vector(1, 0, 1)),  # element 0, and three that are not there
+        (range(4), -3, ((1, 2), (0, 1)), 1, Vector(1, 0, 1)),
+        (range(4), -3, ((1, 2), (1, 0)), 1, Vector(2, 0, 1)),  # each run is of one element
+        ((7, 7, 7, 7), 4, ((4,), (1,)), 0, Vector(2, 0, 1)),  # none is there
+    ],
+)
+def test_the_ends_of_a_table_cut_runs(
+    table: Sequence[int],
+    shift: int,
+    window: tuple[tuple[int, ...], tuple[int, ...]],
+    dim: int,
+    vector: Vector,
+) -> None:
+    gathered = transform(packed((48,)), [indexing(tuple(table), 48)], [(0,)], [(0,)])
+    moved = transform(gathered, [offset(16, shift)], [(0,)], [(0,)])
+    windows = transform(moved, [embed(*window)], [(0,)], [tuple(range(len(window[0])))])
+    assert is_claim_true(windows, dim, vector_of(windows, dim))
+    assert vector_of(windows, dim) == vector
+
+
+@pytest.mark.parametrize(("given", "words"), [((None, 0), "descriptor"), ((packed((4,)), 0.5), "dim")])
+def test_arguments_of_another_type(given: tuple[Any, Any], words: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=words):
+        vector_of(*given)
 
 
 def test_there_is_no_such_dimension() -> None:

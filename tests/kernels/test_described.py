@@ -155,3 +155,16 @@ def test_what_is_loaded_and_stored() -> None:
     (step,) = lens.trace(launch)
     loads, stores = (step.traffic(kind=kind).bytes for kind in ("load", "store"))
     assert (loads, stores) == (3 * 4 * 128, 4 * 128)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((torch.ones(4), (4, 1), {}), "descriptor: got .* Give a Descriptor"),
+        (([1.0], naive((1, 1), (1, 1)), {}), "tensor: got"),
+        ((torch.ones(4), naive((4, 1), (1, 1)), None), "symbols: got None"),
+    ],
+)
+def test_views_of_something_else(arguments: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=words):
+        View(*arguments)

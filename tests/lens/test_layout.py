@@ -253,6 +253,15 @@ def test_tables_of_a_large_tile_are_quick() -> None:
     assert min(seconds() for _ in range(5)) < 0.02
 
 
+def test_tables_of_a_long_column() -> None:
+    """Of arrays of (16384, 1) numpy's unravel_index finds others."""
+    text = "#ttg.blocked<{sizePerThread=[1,1],threadsPerWarp=[32,1],warpsPerCTA=[4,1],order=[0,1]}>"
+    found, row = layout.of(text, (16384, 1), target="sm_90"), np.arange(16384)[:, None]
+    assert (found.lane == row % 32).all()
+    assert (found.warp == row // 32 % 4).all()
+    assert (found.register == row // 128).all()
+
+
 def test_tables_cannot_be_changed() -> None:
     found = layout.of(BLOCKED, (16, 64), target="sm_90")
     for table in (

@@ -18,6 +18,7 @@ from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import (
     ArgumentTypeError,
+    InvalidArgumentError,
     TensorMismatchError,
     UnsupportedDtypeError,
     WorkbenchError,
@@ -107,6 +108,65 @@ def test_whole_numbers_exactly(problem: dict[str, Any]) -> None:
     got_gradients = torch.autograd.grad(got, tensors, grad)
     for ours, torchs in zip(got_gradients, torch.autograd.grad(want, tensors, grad), strict=True):
         assert torch.equal(ours, torchs)
+
+
+def whole_numbers(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
+    """Of which all sums are exact."""
+    return [torch.randint(-3, 4, shape).float().requires_grad_() for shape in shapes]
+
+
+@st.composite
+def transposed_problems(draw: st.DrawFn) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """Tensors and options of conv_transpose2d: output_padding less than stride or dilation, groups."""
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    group_features = draw(st.sampled_from([1, 3]))
+    each = []
+    for _ in range(2):
+        taps, stride, dilation = (draw(st.integers(1, 3)) for _ in range(3))
+        more, size = draw(st.integers(0, max(stride, dilation) - 1)), draw(st.integers(1, 4))
+        unpadded = (size - 1) * stride + dilation * (taps - 1) + 1 + more
+        each.append((size, taps, draw(st.integers(0, min(3, (unpadded - 1) // 2))), more, stride, dilation))
+    sizes, windows, paddings, mores, strides, dilations = zip(*each, strict=True)
+    channels = groups * draw(st.sampled_from([1, 2]))
+    shapes = [(draw(st.integers(0, 2)), channels, *sizes), (channels, group_features, *windows)]
+    shapes += [(groups * group_features,)] if draw(st.booleans()) else []
+    options = {"stride": strides, "padding": paddings, "output_padding": mores}
+    return whole_numbers(*shapes), options | {"dilation": dilations, "groups": groups}
+
+
+@settings(max_examples=30)
+@given(transposed_problems())
+def test_whole_numbers_transposed(problem: tuple[list[torch.Tensor], dict[str, Any]]) -> None:
+    tensors, options = problem
+    check_transposed(tensors, options)
+
+
+def check_transposed(tensors: list[Any], options: dict[str, Any]) -> None:
+    """Results and gradients, exactly."""
+    got: torch.Tensor = ops.conv_transpose2d(*tensors, **options)
+    want: torch.Tensor = F.conv_transpose2d(*tensors, **options)
+    assert torch.equal(got, want)
+    grad = torch.randint_like(want, -3, 4)
+    got_gradients = torch.autograd.grad(got, tensors, grad)
+    for ours, torchs in zip(got_gradients, torch.autograd.grad(want, tensors, grad), strict=True):
+        assert torch.equal(ours, torchs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"output_padding": 1, "stride": 2},
+        {"output_padding": (1, 0), "stride": 2, "padding": 1},  # the usual upsampling by two
+        {"output_padding": 2, "stride": 3, "groups": 2},
+        {"output_padding": (2, 1), "stride": (3, 2), "padding": (1, 2), "groups": 4},
+        {"output_padding": 1, "dilation": 2},  # less than the dilation, not than the stride
+        {"output_padding": 2, "stride": 2, "dilation": 3, "groups": 2},  # no tap reaches the last pixels
+    ],
+    ids=str,
+)
+def test_output_padding(options: dict[str, Any]) -> None:
+    groups = options.get("groups", 1)
+    check_transposed(whole_numbers((2, 4, 4, 3), (4, 3, 3, 2), (3 * groups,)), options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -217,14 +277,113 @@ IMAGE, WEIGHT = torch.randn(1, 4, 5, 5), torch.randn(6, 4, 3, 3)
         ((IMAGE[0, 0], WEIGHT), {}),
         ((IMAGE, WEIGHT[0]), {}),
         ((IMAGE, None), {}),
+        ((IMAGE, torch.ones(3, 2, 3, 3)), {"groups": 2}),
+        ((IMAGE, torch.ones(0, 4, 3, 3)), {}),
+        ((IMAGE, torch.ones(4, 4, 0, 3)), {}),
+        ((IMAGE, torch.ones(4, 4, 0, 3)), {"padding": "same"}),
+        ((IMAGE[:, :, :0], WEIGHT), {"padding": 2}),
+        ((IMAGE, WEIGHT, torch.ones(6, 1)), {}),
+        ((IMAGE, WEIGHT, torch.tensor(1.0)), {}),
+        ((IMAGE, WEIGHT), {"stride": 2**70}),
+        ((IMAGE, WEIGHT), {"padding": 2**70}),
+        ((IMAGE, WEIGHT), {"padding": 2**61}),
+        ((IMAGE, WEIGHT), {"groups": 2**70}),
+        ((IMAGE, WEIGHT), {"groups": True}),
+        ((IMAGE, WEIGHT), {"groups": [1]}),
     ],
 )
 def test_refused_as_torch_refuses(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    check_refused("conv2d", arguments, options)
+
+
+def check_refused(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Whichever error torch raises, ours is one of its kind."""
     with pytest.raises(WorkbenchError) as ours:
-        ops.conv2d(*arguments, **options)
-    with pytest.raises(Exception) as torchs:  # whichever it is, ours is one of its kind
-        F.conv2d(*arguments, **options)
+        getattr(ops, name)(*arguments, **options)
+    with pytest.raises(Exception) as torchs:
+        getattr(F, name)(*arguments, **options)
     assert isinstance(ours.value, type(torchs.value))
+
+
+SMALL, FILTER = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
+UNEVEN = {"stride": [1, 5], "padding": 3, "dilation": 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        *(((SMALL, FILTER), {"groups": groups}) for groups in (-1, 0, 3, 5, 8, 2**70, True)),
+        ((torch.ones(1, 5, 8, 8), FILTER), {}),
+        ((torch.ones(1, 3, 2, 2), torch.ones(4, 1, 1, 1)), {}),
+        *(((SMALL, FILTER, torch.ones(shape)), {}) for shape in [(4, 1), (1,), (), (1, 4), (3,), (8,)]),
+        ((SMALL, FILTER, torch.ones(4)), {"groups": 2}),  # of which there are 8 features
+        ((SMALL, FILTER), {"output_padding": 1}),
+        ((SMALL, FILTER), {"output_padding": (1, 2), "stride": 2}),
+        ((SMALL, FILTER), {"output_padding": (1, 0), "stride": (1, 2), "dilation": (1, 2)}),
+        ((SMALL, FILTER), {"output_padding": -1}),
+        ((SMALL[:, :, :0], FILTER), {}),
+        ((SMALL, FILTER[:, :0]), {}),
+        ((SMALL, FILTER[:, :, :0]), {}),
+        ((SMALL[:, :0], FILTER[:0]), {}),
+        ((torch.ones(1, 2, 3, 1), torch.ones(2, 2, 2, 4)), UNEVEN),
+        ((torch.ones(1, 2, 3, 1).half(), torch.ones(2, 2, 2, 4).half()), UNEVEN),
+        ((SMALL, FILTER), {"padding": 6}),
+        ((SMALL, FILTER), {"padding": "same"}),
+        ((SMALL, FILTER), {"stride": 2**70}),
+        ((SMALL, FILTER), {"stride": 2**61}),
+    ],
+)
+def test_transposed_refused_as_torch_refuses(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    check_refused("conv_transpose2d", arguments, options)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]], dict[str, Any]]:
+    """Shapes and options that often do not fit; channels are some, since torch makes no features of none."""
+    rank = draw(st.integers(1, 3))
+    is_transposed = rank == 2 and draw(st.booleans())
+    one, small = st.sampled_from([1, 1, 1, 2]), st.sampled_from([0, 1, 2, 3, 4])
+    groups = draw(st.sampled_from([0, 1, 1, 1, 2, 3]))
+    per_group = draw(one)
+    channels = draw(st.sampled_from([max(groups, 1) * per_group] * 4 + [3]))
+    outer = channels if is_transposed else draw(st.sampled_from([0, groups, groups, 2 * groups, 3]))
+    inner = draw(st.sampled_from([0, 1, 1, 2, 3])) if is_transposed else per_group
+    sizes, taps = ([draw(values) for _ in range(rank)] for values in (st.integers(0, 6), small))
+    features = inner * groups if is_transposed else outer
+    shapes = [(draw(st.sampled_from([0, 1, 1, 2])), channels, *sizes), (outer, inner, *taps)]
+    of_bias = draw(st.sampled_from([None, (features,), (features,), (1,), (features, 1), ()]))
+    shapes += [] if of_bias is None else [of_bias]
+    options: dict[str, Any] = {name: [draw(one) for _ in range(rank)] for name in ("stride", "dilation")}
+    options |= {"padding": [draw(small) for _ in range(rank)], "groups": groups}
+    if is_transposed:
+        options["output_padding"] = [draw(st.sampled_from([0, 0, 1, 2])) for _ in range(rank)]
+    return "conv_transpose2d" if is_transposed else f"conv{rank}d", shapes, options
+
+
+@settings(max_examples=300)
+@given(calls())
+def test_accepts_what_torch_accepts(call: tuple[str, list[tuple[int, ...]], dict[str, Any]]) -> None:
+    """In the same shapes, and nothing else. Ours are meta tensors, which are all but free."""
+    name, shapes, options = call
+    try:
+        want = getattr(F, name)(*(torch.ones(shape, dtype=torch.double) for shape in shapes), **options)
+    except (RuntimeError, IndexError):
+        with pytest.raises(TensorMismatchError):
+            getattr(ops, name)(*(torch.empty(shape, device="meta") for shape in shapes), **options)
+    else:
+        ours = getattr(ops, name)(*(torch.empty(shape, device="meta") for shape in shapes), **options)
+        assert ours.shape == want.shape
+
+
+def test_errors_name_the_argument_and_what_it_was() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"stride: got 1180591620717411303424\. Give less than"):
+        ops.conv2d(IMAGE, WEIGHT, stride=2**70)
+    with pytest.raises(TensorMismatchError, match=r"bias: shape \(3,\).*Give \(4,\)"):
+        ops.conv_transpose2d(SMALL, FILTER, torch.ones(3))
+    with pytest.raises(TensorMismatchError, match=r"output_padding: \(1, 1\) for a stride of \(1, 1\)"):
+        ops.conv_transpose2d(SMALL, FILTER, output_padding=1)
+    with pytest.raises(TensorMismatchError, match=r"weight, groups: 3 in the first dimension.*multiple of 2"):
+        ops.conv2d(IMAGE, torch.ones(3, 2, 3, 3), groups=2)
 
 
 def test_what_only_the_kernels_refuse() -> None:

@@ -320,6 +320,7 @@ IMAGE, VECTOR = torch.randn(2, 6, 4, 4), torch.ones(6)
         ((IMAGE[:1, :, 0, 0], 6), {}),
         ((IMAGE, 2, VECTOR.half()), {}),
         ((IMAGE, 2), {"eps": "small"}),
+        ((IMAGE, 2), {"eps": 10**400}),
     ],
 )
 def test_group_norm_refused_as_torch_refuses(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -337,6 +338,9 @@ def test_group_norm_refused_as_torch_refuses(arguments: tuple[Any, ...], options
         ((IMAGE, VECTOR, None), {}),
         ((IMAGE, VECTOR, None), {"training": True}),
         ((IMAGE, VECTOR[:5], VECTOR), {}),
+        ((IMAGE, VECTOR.view(2, 3), VECTOR), {}),
+        ((IMAGE, VECTOR, VECTOR[:, None]), {}),
+        ((IMAGE[:, :1], VECTOR[0], VECTOR[0]), {}),
         ((IMAGE, VECTOR, VECTOR, VECTOR[:5]), {}),
         ((IMAGE[:1, :, 0, 0], VECTOR, VECTOR), {"training": True}),
         ((IMAGE, VECTOR, VECTOR), {"momentum": None, "training": True}),
@@ -344,6 +348,8 @@ def test_group_norm_refused_as_torch_refuses(arguments: tuple[Any, ...], options
         ((IMAGE, VECTOR, VECTOR), {"eps": -1.0}),
         ((IMAGE, VECTOR, VECTOR), {"eps": 0.0, "training": True}),
         ((IMAGE, VECTOR, VECTOR), {"eps": None}),
+        ((IMAGE, VECTOR, VECTOR), {"eps": 10**400}),
+        ((IMAGE, VECTOR, VECTOR), {"momentum": 10**400, "training": True}),
         ((IMAGE.int(), VECTOR, VECTOR), {}),
         ((IMAGE.double(), VECTOR, VECTOR), {}),
         ((IMAGE.half(), VECTOR.half(), VECTOR.half(), VECTOR, VECTOR), {}),
@@ -358,6 +364,40 @@ def test_batch_norm_refused_as_torch_refuses(arguments: tuple[Any, ...], options
     with pytest.raises(Exception) as torchs:  # whichever it is, ours is one of its kind
         F.batch_norm(*arguments, **options)
     assert isinstance(ours.value, type(torchs.value))
+
+
+def in_inference(tensor: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return tensor.clone()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("running_mean", torch.zeros(6, 1), r"shape \(6, 1\)"),
+        ("running_var", torch.ones(6, 1), r"shape \(6, 1\)"),
+        ("running_var", torch.ones(2, 3), r"shape \(2, 3\)"),
+        ("running_mean", torch.zeros(1).expand(6), "share memory"),
+        ("running_var", torch.ones(1).expand(6), "share memory"),
+        ("running_mean", in_inference(torch.zeros(6)), "inference tensor"),
+        ("running_var", in_inference(torch.ones(6)), "inference tensor"),
+    ],
+)
+def test_no_running_vector_is_changed_where_one_is_refused(name: str, wrong: torch.Tensor, said: str) -> None:
+    running: dict[str, Any] = {"running_mean": torch.zeros(6), "running_var": torch.ones(6), name: wrong}
+    before = {each: tensor.clone() for each, tensor in running.items()}
+    with pytest.raises(TensorMismatchError, match=f"^{name}: .*{said}"):
+        ops.batch_norm(IMAGE, **running, training=True)
+    for each, tensor in running.items():
+        assert torch.equal(tensor, before[each])
+
+
+def test_running_vectors_that_are_only_read_can_lie_anyhow() -> None:
+    mean, variance = torch.ones(1).expand(6), in_inference(torch.full((6,), 2.0))
+    torch.testing.assert_close(ops.batch_norm(IMAGE, mean, variance), F.batch_norm(IMAGE, mean, variance))
+    with torch.inference_mode():
+        ops.batch_norm(IMAGE, torch.zeros(6), variance, training=True)
+    assert not torch.equal(variance, torch.full((6,), 2.0))
 
 
 def test_what_only_ours_says() -> None:

@@ -51,6 +51,12 @@ def test_any_strides_and_layout(name: str, factor: int) -> None:
         ("pixel_shuffle", (1, 4, 4, 4), 0),
         ("pixel_unshuffle", (1, 4, 5, 4), 2),
         ("pixel_unshuffle", (1, 4, 4, 4), -1),
+        ("pixel_unshuffle", (0, 1, 3), 2),
+        ("pixel_unshuffle", (0, 2, 3), 2),
+        ("pixel_unshuffle", (1, 0, 3), 2),
+        ("pixel_unshuffle", (0, 4, 4), 2**40),
+        ("pixel_shuffle", (3, 0, 3), 2),
+        ("pixel_shuffle", (0, 4, 4), 2**40),
     ],
 )
 def test_refused_as_torch_refuses(name: str, shape: tuple[int, ...], factor: int) -> None:

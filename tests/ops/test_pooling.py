@@ -16,6 +16,7 @@ from tests.ops.test_opinfo_rows import outcome
 from workbench import lens, ops
 from workbench.errors import (
     ArgumentTypeError,
+    InvalidArgumentError,
     TensorMismatchError,
     UnknownNameError,
     UnsupportedDtypeError,
@@ -271,6 +272,10 @@ IMAGE = torch.zeros(2, 3, 8, 8)
         ((IMAGE, "3"), {}),
         ((IMAGE, {3}), {}),
         ((IMAGE, 3), {"ceil_mode": "yes"}),
+        ((IMAGE, 2), {"stride": 2**31}),
+        ((IMAGE, 2), {"stride": (1, 2**40)}),
+        ((IMAGE, 2), {"stride": 2**63}),
+        ((IMAGE, 2**40), {"stride": 1}),
         ((IMAGE[0, 0], 3), {}),
         ((IMAGE[:, :, :0], 3), {}),
         ((None, 3), {}),
@@ -289,6 +294,13 @@ def test_what_only_one_of_them_refuses() -> None:
         TensorMismatchError, match=r"divisor_override=0.*torch\.avg_pool2d says: divisor must"
     ):
         ops.avg_pool2d(IMAGE, 3, divisor_override=0)
+    with pytest.raises(InvalidArgumentError, match=f"divisor_override={2**63}"):
+        ops.avg_pool2d(IMAGE, 3, divisor_override=2**63)
+    for pool in (ops.avg_pool2d, ops.max_pool2d):
+        with pytest.raises(TensorMismatchError, match=rf"^stride: got {2**40}\."):
+            pool(IMAGE, 2, stride=2**40)
+    with pytest.raises(TensorMismatchError, match=rf"^dilation: got \(1, {2**31}\)"):
+        ops.max_pool2d(IMAGE, 1, dilation=(1, 2**31))
     with pytest.raises(TensorMismatchError, match="dilation"):
         ops.max_pool2d(IMAGE, 3, dilation=0)
     with pytest.raises(ArgumentTypeError, match="return_indices"):
@@ -300,6 +312,41 @@ def test_what_only_one_of_them_refuses() -> None:
         ops.max_pool2d(IMAGE.bool(), 3)
     with pytest.raises(TensorMismatchError, match="sparse"):
         ops.max_pool2d(IMAGE.to_sparse(), 3)
+
+
+@pytest.mark.parametrize("divisor", [2**31 - 1, 2**31, -(2**31) - 1, 2**40, -(2**63), 2**63 - 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int64], ids=str)
+def test_divisors_of_64_bits(dtype: torch.dtype, divisor: int) -> None:
+    torch.manual_seed(0)
+    size = 6e4 if dtype == torch.float16 else 1e17
+    x = torch.empty(1, 2, 5, 6, dtype=torch.float64).uniform_(-size, size).to(dtype)
+    x.requires_grad_(dtype != torch.int64)
+    got = ops.avg_pool2d(x, 3, 2, 1, divisor_override=divisor)
+    want = F.avg_pool2d(x, 3, 2, 1, divisor_override=divisor)
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, want, rtol=0 if dtype == torch.int64 else 1e-3, atol=1e-7)
+    if dtype in (torch.float32, torch.float64):
+        torch.testing.assert_close(got, want)
+        pairs = zip(*(torch.autograd.grad(each.sum(), x) for each in (got, want)), strict=True)
+        for ours, torchs in pairs:
+            torch.testing.assert_close(ours * divisor, torchs * divisor)
+
+
+@pytest.mark.parametrize("far", [2**31 - 1, (1, 2**31 - 1)])
+def test_windows_of_which_there_is_one_can_be_far_apart(far: Any) -> None:
+    x = torch.randn(1, 1, 4, 5, requires_grad=True)
+    asked: list[tuple[str, tuple[Any, ...]]] = [
+        ("avg_pool2d", (2, far)),
+        ("max_pool2d", (2, far)),
+        ("max_pool2d", (1, 1, 0, far)),
+    ]
+    for name, arguments in asked:
+        got, want = (getattr(on, name)(x, *arguments) for on in (ops, F))
+        torch.testing.assert_close(got, want)
+        (ours,), (torchs,) = (torch.autograd.grad(each.sum(), x) for each in (got, want))
+        torch.testing.assert_close(ours, torchs)
+    got, want = (on.max_pool2d(x, 1, dilation=far, return_indices=True)[1] for on in (ops, F))
+    assert torch.equal(got, want)
 
 
 def test_no_second_derivative() -> None:

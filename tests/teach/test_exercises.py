@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
@@ -251,3 +253,24 @@ def test_checks_work_beside_a_gpu(exercise: teach.Exercise) -> None:
     """Inputs lie on the GPU there, and the worker interprets all the same."""
     solution = defined_after_the_imports(exercise, teach.solution_text(exercise.id))
     assert exercise.evaluate(solution).solved
+
+
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda digit, length: divmod(digit, length)[1],
+        lambda digit, length: int(digit) % int(length),
+        lambda digit, length: digit.__index__() % 3,
+        lambda digit, length: digit.numerator % 3,
+        lambda digit, length: math.fmod(digit, length),
+        lambda digit, length: np.remainder(np.array([digit]), np.array([length]))[0],
+        lambda digit, length: 7 // length,
+        lambda digit, length: (digit + 1) / 2,
+    ],
+)
+def test_what_moves_without_dividing_is_given_numbers_that_refuse(divide: Any) -> None:
+    def move(digits: Any, lengths: Any, step: Any) -> Any:
+        return tuple(divide(digit, length) for digit, length in zip(digits, lengths, strict=True))
+
+    verdict = teach.exercise("08-2").evaluate(move)
+    assert verdict.kind == "raises"

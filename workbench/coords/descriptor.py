@@ -49,6 +49,11 @@ class Stage(NamedTuple):
     lower: tuple[int, ...]
     upper: tuple[int, ...]
 
+    @property
+    def limited(self) -> int:
+        """The number of the dimension whose index the transform's limits are about."""
+        return self.upper[0] if isinstance(self.transform, each.Indexing) else self.lower[0]
+
 
 @dataclass(frozen=True)
 class Adaptor:
@@ -228,15 +233,14 @@ class Descriptor(Adaptor):
         found = dict(zip(self.top, self.asked(), strict=True))
         for stage in reversed(self.stages):
             upper = [found[d] for d in stage.upper]
-            lower = list(stage.transform.lower(upper))
-            for i, limit in enumerate(stage.transform.limits(upper)):
+            found.update(zip(stage.lower, stage.transform.lower(upper), strict=True))
+            for limit in stage.transform.limits(upper):
                 high = interval_of(limit.high).high
                 within = Interval(interval_of(limit.low).low, None if high is None else high - 1)
                 narrowed = interval_of(limit.value) & within
-                name = f"{self.all_names[stage.lower[i]]} that is valid"
+                name = f"{self.all_names[stage.limited]} that is valid"
                 if narrowed != interval_of(limit.value):
-                    lower[i] = Expression(((Symbol(name, narrowed), 1),))
-            found.update(zip(stage.lower, lower, strict=True))
+                    found[stage.limited] = Expression(((Symbol(name, narrowed), 1),))
         return interval_of(found[self.bottom[0]])
 
 
@@ -344,13 +348,13 @@ def naive(
 
 def packed(lengths: Sequence[Number], *, names: Sequence[str] | None = None) -> Descriptor:
     """Row-major, without gaps. Arguments as of :func:`naive`."""
-    check_type("lengths", lengths, Sequence, "Give a tuple, such as (8, 4).")
-    return naive(lengths, row_major(tuple(lengths)) if lengths else (), names=names)
+    lengths = each.checked_lengths(lengths)
+    return naive(lengths, row_major(lengths) if lengths else (), names=names)
 
 
 def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] | None = None) -> Descriptor:
     """Row-major, each row of the last dimension beginning at a multiple of `alignment` elements."""
-    check_type("lengths", lengths, Sequence, "Give a tuple, such as (8, 4).")
+    lengths = each.checked_lengths(lengths)
     check_type("alignment", alignment, int, "Give a whole number.")
     if alignment < 1 or not lengths:
         raise InvalidArgumentError("alignment", f"got {alignment}", "Give 1 or more, and a length at least.")
@@ -359,9 +363,9 @@ def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] |
 
 
 def adaptor(lengths: Sequence[Number], *, names: Sequence[str] | None = None) -> Adaptor:
-    """Dimensions that nothing has transformed yet, with no memory below."""
-    given = _checked_names(names, len(lengths))
-    whole = tuple(each.pass_through(length).length for length in lengths)
+    """Dimensions that nothing has transformed yet, with no memory below. Arguments as of :func:`naive`."""
+    whole = each.checked_lengths(lengths)
+    given = _checked_names(names, len(whole))
     return Adaptor(whole, given, (), tuple(range(len(given))), tuple(range(len(given))))
 
 
@@ -381,27 +385,24 @@ def transform(
         lower_dims: for each transform, the places of the dimensions that it takes among those of `base`.
         upper_dims: for each transform, the places of those that it makes in the result.
         names: of the new top dimensions; None: that of what they were made of, with a number where several
-            were made of one.
+            were made of one, or where two would have the same name.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: a dimension is taken twice or not at all, a place is given
-            twice or left free, or a length does not fit a transform's; the message says which.
+            twice or left free, a length does not fit a transform's, or what is frozen is no index of its
+            dimension; the message says which.
     """
     check_type("base", base, Adaptor, "Give a descriptor or an adaptor.")
-    for i, one in enumerate(transforms):
-        check_type(f"transforms[{i}]", one, Transform, "Give a transform, such as pass_through(8).")
-    _check_places("lower_dims", lower_dims, [t.lower_lengths for t in transforms], len(base.top))
+    transforms = check_each(
+        "transforms", transforms, Transform, "Give a list of transforms, such as [pass_through(8)]."
+    )
+    lower_dims = _checked_places(
+        "lower_dims", lower_dims, [t.lower_lengths for t in transforms], len(base.top)
+    )
     made = sum(len(t.upper_lengths) for t in transforms)
-    _check_places("upper_dims", upper_dims, [t.upper_lengths for t in transforms], made)
+    upper_dims = _checked_places("upper_dims", upper_dims, [t.upper_lengths for t in transforms], made)
     for i, (one, places) in enumerate(zip(transforms, lower_dims, strict=True)):
-        for wanted, place in zip(one.lower_lengths, places, strict=True):
-            if wanted is not None and wanted != base.lengths[place]:
-                has = f"{base.names[place]} has {base.lengths[place]}"
-                raise InvalidArgumentError(
-                    f"transforms[{i}]",
-                    f"{one.label()} takes a dimension of {wanted}, and {has}",
-                    "Give the transform that length, or another dimension.",
-                )
+        _check_fit(f"transforms[{i}]", one, base, places)
     first = len(base.all_names)
     top, lengths, stages = [0] * made, list(base.all_lengths), list(base.stages)
     for one, taken, places in zip(transforms, lower_dims, upper_dims, strict=True):
@@ -428,8 +429,10 @@ def chain(base: Kind, upper: Adaptor) -> Kind:
     """`base` with all of an adaptor's transforms on top: its bottom dimensions are the top ones of `base`.
 
     Raises:
-        InvalidArgumentError: their lengths differ.
+        InvalidArgumentError, ArgumentTypeError: their lengths differ, or one of them is no adaptor.
     """
+    check_type("base", base, Adaptor, "Give a descriptor or an adaptor.")
+    check_type("upper", upper, Adaptor, "Give an adaptor, such as adaptor((4, 6)) with transforms on top.")
     below = tuple(upper.all_lengths[d] for d in upper.bottom)
     if below != base.lengths:
         raise InvalidArgumentError(
@@ -463,15 +466,44 @@ def _element_space(lengths: Sequence[Number], strides: Sequence[Number]) -> Numb
 
 
 def _names_for(base: Adaptor, stages: Sequence[Stage]) -> list[str]:
-    """Names of what the stages make: of what it is made of, with a number where several are."""
-    found = []
+    """Different names of what the stages make: that of what it is made of, a number where several are."""
+    found: list[str] = []
     for stage in stages:
         own = "_".join(base.all_names[d] for d in stage.lower) or stage.transform.name
         several = len(stage.upper) > 1 and len(stage.upper) != len(stage.lower)
         for i, _ in enumerate(stage.upper):
             one_each = base.all_names[stage.lower[i]] if len(stage.upper) == len(stage.lower) else own
             found.append(f"{own}_{i}" if several else one_each)
+    return _different(found)
+
+
+def _different(names: Sequence[str]) -> list[str]:
+    """The names; of those that are the same, all but the first get a number that makes no other's."""
+    found: list[str] = []
+    for name in names:
+        own, number = name, 1
+        while own in found or (number > 1 and own in names):
+            number += 1
+            own = f"{name}_{number}"
+        found.append(own)
     return found
+
+
+def _check_fit(which: str, one: Transform, base: Adaptor, places: Sequence[int]) -> None:
+    """The top dimensions of `base` in these places are as a transform takes them."""
+    for wanted, place in zip(one.lower_lengths, places, strict=True):
+        length = base.lengths[place]
+        has = f"{base.names[place]} has {length}"
+        if wanted is not None and wanted != length:
+            raise InvalidArgumentError(
+                which,
+                f"{one.label()} takes a dimension of {wanted}, and {has}",
+                "Give the transform that length, or another dimension.",
+            )
+        most = interval_of(length).high
+        if isinstance(one, each.Freeze) and not Interval(one.index, one.index).is_within(0, most):
+            fix = f"Give one from 0 to {length - 1}." if most != 0 else "Give a dimension with elements."
+            raise InvalidArgumentError(which, f"{one.label()} takes no index of its dimension: {has}", fix)
 
 
 def _checked_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
@@ -486,16 +518,20 @@ def _checked_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
     return found
 
 
-def _check_places(
+def _checked_places(
     name: str, places: Sequence[Sequence[int]], lengths: Sequence[Sequence[object]], count: int
-) -> None:
-    """Each of `count` places is given once, and each transform has as many as it takes or makes."""
-    if len(places) != len(lengths):
-        raise InvalidArgumentError(name, f"got {len(places)}", f"Give one tuple a transform: {len(lengths)}.")
+) -> list[list[int]]:
+    """The places, if each of `count` is given once, and each transform has as many as it takes or makes."""
+    checked = check_each(name, places, object, "Give a list of tuples, such as [(0,), (1, 2)].")
+    if len(checked) != len(lengths):
+        given = f"got {len(checked)}"
+        raise InvalidArgumentError(name, given, f"Give one tuple a transform: {len(lengths)}.")
     seen: dict[int, int] = {}
-    for i, (own, wanted) in enumerate(zip(places, lengths, strict=True)):
+    for i, wanted in enumerate(lengths):
         which = f"{name}[{i}]"
-        for place in check_each(which, own, int, "Give a tuple of whole numbers, such as (0,)."):
+        own = check_each(which, checked[i], int, "Give a tuple of whole numbers, such as (0,).")
+        checked[i] = own
+        for place in own:
             if not 0 <= place < count:
                 raise InvalidArgumentError(which, f"got {place}", f"Give places from 0 to {count - 1}.")
             if place in seen:
@@ -506,6 +542,7 @@ def _check_places(
             raise InvalidArgumentError(which, f"got {len(own)}", f"The transform has {len(wanted)}.")
     if missing := sorted(set(range(count)) - set(seen)):
         raise InvalidArgumentError(name, f"{missing} not given", "Give every one; pass_through keeps it.")
+    return checked
 
 
 def _without_outer_brackets(text: str) -> str:

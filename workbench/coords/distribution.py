@@ -136,8 +136,9 @@ class TileDistributionEncoding:
         """X of P and Y: whole numbers, or arrays that fit together."""
         rhs = dict(zip(self._ys, y, strict=True))
         for number, dimensions in zip(p, self._ps, strict=True):
-            parts = np.unravel_index(number, self._lengths_of(dimensions)) if dimensions else ()
-            rhs |= dict(zip(dimensions, parts, strict=True))
+            # By hand: numpy 2.3's unravel_index is wrong of arrays of (n, 1) with n beyond 8192.
+            for dimension in reversed(dimensions):
+                number, rhs[dimension] = np.divmod(number, self._rhs[dimension])
         return [
             np.ravel_multi_index([rhs[major, minor] for minor in range(len(hs))], hs)
             for major, hs in enumerate(self.hs_lengthss, start=1)

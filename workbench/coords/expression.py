@@ -355,7 +355,7 @@ def check_identifier(argument: str, name: object) -> None:
         raise InvalidArgumentError(argument, f"got {name!r}", fix)
 
 
-def symbol(name: str, *, least: int = 0, most: int | None = None, multiple_of: int = 1) -> Expression:
+def symbol(name: str, *, least: int | None = 0, most: int | None = None, multiple_of: int = 1) -> Expression:
     """A whole number that is not known when code is generated, such as the size of a batch.
 
     Args:
@@ -367,12 +367,19 @@ def symbol(name: str, *, least: int = 0, most: int | None = None, multiple_of: i
         InvalidArgumentError, ArgumentTypeError: an argument is not as above.
     """
     check_identifier("name", name)
+    for argument, end in (("least", least), ("most", most)):
+        if isinstance(end, bool) or not isinstance(end, int | None):
+            raise ArgumentTypeError(argument, f"got {end!r}", "Give a whole number, or None for no end.")
+    if least is not None and most is not None and least > most:
+        raise InvalidArgumentError(
+            "least, most", f"got {least} and {most}", "Give a least that is no more than the most."
+        )
     check_positive("multiple_of", multiple_of)
     return Expression(((Symbol(name, Interval(least, most), multiple_of), 1),))
 
 
 def element(table: Table, index: Any) -> Any:
-    """table[index], of an int, an array of them or an expression; 0 beyond it, where only padding can be."""
+    """table[index], of an int, an array of them or an expression; 0 beyond it, where nothing is valid."""
     if isinstance(index, Expression):
         return _of_atom(Element(table, index))
     if isinstance(index, np.ndarray):

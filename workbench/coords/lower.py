@@ -41,7 +41,7 @@ from workbench.coords.expression import (
 )
 from workbench.coords.transforms import Limit, in_brackets
 from workbench.coords.vector import MOST, vector_of
-from workbench.errors import InvalidArgumentError, check_each, check_type
+from workbench.errors import InvalidArgumentError, check_each, check_positive, check_type
 
 # What the last argument of an access function is called.
 PARAMS = "params"
@@ -82,12 +82,11 @@ class Access:
         return (*(values[name] for name in self.symbols), *tables)
 
 
-@lru_cache(maxsize=1024)
 def lower(
     descriptor: Descriptor,
     *,
-    checked: tuple[bool, ...] | None = None,
-    tile: tuple[int, ...] | None = None,
+    checked: Sequence[bool] | None = None,
+    tile: Sequence[int] | None = None,
     name: str = "access",
     is_whole: bool = False,
 ) -> Access:
@@ -96,7 +95,8 @@ def lower(
     Args:
         descriptor: lengths and coefficients that are symbols become arguments; all others are in the text.
         checked: for each top dimension, whether an index beyond its length is to be found invalid; None for
-            all. Padding is always checked, where an index within the lengths can reach it.
+            all. Padding, and what the table of a gather does not have, are always checked, where an index
+            within the lengths can reach them.
         tile: for each top dimension, how long tiles of indices are, where that can be less than
             `vector.MOST`: told of more neighbors than a tile has, the compiler fails.
         name: of the function.
@@ -116,8 +116,19 @@ def lower(
     lengths = (MOST,) * count if tile is None else check_each("tile", tile, int, f"Give {count}.")
     if len(lengths) != count:
         raise InvalidArgumentError("tile", f"got {len(lengths)}", f"Give one for each of {count} dimensions.")
+    for i, length in enumerate(lengths):
+        check_positive(f"tile[{i}]", length)
     check_identifier("name", name)
-    return _Writer(descriptor, tuple(given), tuple(lengths), name, is_whole).written()
+    check_type("is_whole", is_whole, bool, "Give True or False.")
+    return _lowered(descriptor, tuple(given), tuple(lengths), name, is_whole)
+
+
+@lru_cache(maxsize=1024)
+def _lowered(
+    descriptor: Descriptor, checked: tuple[bool, ...], tile: tuple[int, ...], name: str, is_whole: bool
+) -> Access:
+    """As :func:`lower`, of arguments that have been checked."""
+    return _Writer(descriptor, checked, tile, name, is_whole).written()
 
 
 @dataclass
@@ -195,7 +206,7 @@ class _Writer:
         return found
 
     def _limits(self, values: Sequence[Number]) -> Iterator[str]:
-        """Conditions of padding, without those that always hold."""
+        """Conditions of padding and of gathers, without those that always hold."""
         seen: dict[Limit, None] = {}
         for stage, limit in self.descriptor.limits(values):
             if limit in seen:
@@ -207,7 +218,7 @@ class _Writer:
             word = self._text(limit.value)
             if not word.isidentifier():
                 text = self._grouped(limit.value)
-                word = self._claimed(self.descriptor.all_names[stage.lower[0]])
+                word = self._claimed(self.descriptor.all_names[stage.limited])
                 self.lines.append(f"{word} = {text}")
             if not limit.holds_low:
                 yield f"({word} >= {self._text(limit.low)})"

@@ -194,8 +194,9 @@ class Merge(Transform):
 
     def move(self, step: Sequence[int], upper: Sequence[int], lower: Sequence[int]) -> tuple[int, ...]:
         """Adds the digits of the step and carries, or borrows: no division of the index itself."""
-        del upper
         lengths = self.lengths
+        if 0 in lengths[1:]:  # there are no digits to carry
+            return super().move(step, upper, lower)
         for length in lengths[1:]:
             if not isinstance(length, int):
                 fix = "Bind the lengths but the first to numbers."
@@ -371,7 +372,7 @@ class Clamp(Transform):
 
 @dataclass(frozen=True)
 class Indexing(Transform):
-    """lower = table[upper]: a gather."""
+    """lower = table[upper]: a gather. An index that the table does not have is not valid."""
 
     table: Table
     length: int
@@ -387,6 +388,9 @@ class Indexing(Transform):
 
     def lower(self, upper: Sequence[Any]) -> tuple[Any, ...]:
         return (element(self.table, upper[0]),)
+
+    def limits(self, upper: Sequence[Any]) -> tuple[Limit, ...]:
+        return (Limit(upper[0], 0, len(self.table.values)),)
 
 
 def pass_through(length: Number) -> PassThrough:
@@ -470,7 +474,11 @@ def clamp(length: int, left: int, right: int) -> Clamp:
 
 
 def indexing(table: Sequence[int], length: int, *, name: str = "table") -> Indexing:
-    """lower = table[upper], a gather from a dimension of `length`; the table travels as a tensor."""
+    """lower = table[upper], a gather from a dimension of `length`; the table travels as a tensor.
+
+    Where transforms on top of it ask for an index that the table does not have, there is no such element, as
+    in padding.
+    """
     check_identifier("name", name)
     return Indexing(Table(name, _tuple("table", table)), length)
 
@@ -479,6 +487,13 @@ def row_major(lengths: Sequence[Number]) -> tuple[Number, ...]:
     """The strides of dimensions that follow one another without gaps: products of the later lengths."""
     later: Sequence[Number] = (*lengths[1:], 1)
     return tuple(accumulate(reversed(later), lambda total, length: total * length))[::-1]
+
+
+def checked_lengths(lengths: Sequence[Number]) -> tuple[Number, ...]:
+    """The argument `lengths`, or an error: of each dimension a whole number of 0 or more, or a symbol."""
+    found = _tuple("lengths", lengths)
+    _check_lengths("lengths", found)
+    return found
 
 
 def _tuple(name: str, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from workbench.coords import transforms as each
 from workbench.coords.descriptor import Descriptor
 from workbench.coords.expression import Expression, Number, divisor_of, interval_of
 from workbench.coords.transforms import Transform
-from workbench.errors import InvalidArgumentError, check_power_of_two
+from workbench.errors import InvalidArgumentError, check_power_of_two, check_type
 
 # Elements of one byte that the widest access of a lane moves.
 MOST = 16
@@ -97,6 +97,8 @@ def vector_of(descriptor: Descriptor, dim: int, most: int = MOST) -> Vector:
     Raises:
         InvalidArgumentError, ArgumentTypeError: there is no such dimension, or `most` is no power of two.
     """
+    check_type("descriptor", descriptor, Descriptor, "Give a descriptor.")
+    check_type("dim", dim, int, "Give the number of a top dimension, from 0.")
     if not 0 <= dim < len(descriptor.top):
         last = len(descriptor.top) - 1
         raise InvalidArgumentError("dim", f"got {dim}", f"Give one from 0 to {last}.")
@@ -120,24 +122,20 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int) -> Run | None:
             runs[number] = Run(int(length > 1), length if most >= 2 * length else 0, 0)
         else:
             runs[number] = FIXED if most > 1 else Run(0, 0, 0)
-    intervals = [interval_of(value) for value in descriptor.values(descriptor.asked())]
+    values = descriptor.values(descriptor.asked())
     for stage in reversed(descriptor.stages):
         upper = [runs[number] for number in stage.upper]
         lower = lower_runs(stage.transform, upper, length)
         runs.update(zip(stage.lower, lower, strict=True))
-        if isinstance(stage.transform, each.Pad):
-            (below,), (number,) = lower, stage.lower
-            for end in (0, stage.transform.length):
-                within = intervals[number]
-                never = within.is_within(0, None) if end == 0 else _is_less(within.high, end)
-                if not never and not is_all_or_none(below, end, length):
+        for limit in stage.transform.limits([values[number] for number in stage.upper]):
+            run = runs[stage.limited]
+            for end, always_holds in ((limit.low, limit.holds_low), (limit.high, limit.holds_high)):
+                if not always_holds and not is_all_or_none(run, end, length):
                     return None
+            is_gather = isinstance(stage.transform, each.Indexing)
+            if is_gather and not limit.always_holds and lower[0].step != 0:
+                runs[stage.lower[0]] = UNKNOWN  # runs that the table does not have do not step
     return runs[descriptor.bottom[0]]
-
-
-def _is_less(most: int | None, end: Number) -> bool:
-    least = interval_of(end).low
-    return most is not None and least is not None and most < least
 
 
 def is_all_or_none(run: Run, end: Number, length: int) -> bool:
@@ -268,7 +266,7 @@ def _(transform: each.Xor, upper: Sequence[Run], length: int) -> tuple[Run, ...]
 
 @lower_runs.register
 def _(transform: each.Indexing, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """What the table holds, of all runs that there can be."""
+    """What the table holds, of all runs that it has; that its ends cut no run is asked elsewhere."""
     (run,) = upper
     values = transform.table.values
     if run.step == 0:
@@ -276,8 +274,8 @@ def _(transform: each.Indexing, upper: Sequence[Run], length: int) -> tuple[Run,
     if run.step is None:
         return (UNKNOWN,)
     firsts = [run.remainder] if run.modulus == 0 else range(run.remainder, len(values), run.modulus)
-    ends = ((length - 1) * run.step + first for first in firsts)
-    whole = [first for first, end in zip(firsts, ends, strict=True) if 0 <= end < len(values)]
+    within, span = range(len(values)), (length - 1) * run.step
+    whole = [first for first in firsts if first in within and first + span in within]
     found = [[values[first + j * run.step] for j in range(length)] for first in whole]
     steps = {step for run_of in found for step in _steps_of(run_of)}
     return (Run(steps.pop(), 1, 0) if len(steps) == 1 else UNKNOWN,)

@@ -94,6 +94,7 @@ def launch(
     launch_order: str = "grouped",
     group: int = 8,
     descriptors: bool = False,
+    aligned: bool = True,
     precision: str = "ieee",
     num_warps: int | None = None,
     num_stages: int = 3,
@@ -111,6 +112,8 @@ def launch(
         work: what is to be done, if not 2 m n k FLOPs for each of the batch and each tensor's memory once.
         splits: programs that share K; their parts are added up in a second step, in a fixed order.
         template: "simple" or "persistent". Others: as of `gemm.launch`.
+        aligned: tell the compiler what divides the step from one to the next of a batch, so that it loads as
+            many bytes at once as it can. It mostly pays.
 
     Raises:
         TensorMismatchError: tensors do not fit. UnknownNameError: a name. InvalidArgumentError,
@@ -180,8 +183,12 @@ def launch(
         "DIVISORS": (
             gemm.divisors((divisor_of(length_m), n, divisor_of(length_k)), itemsize, is_seen=False),
             of_a.divisors, of_b.divisors, target.divisors,
-            *(gemm.divisors(each, itemsize) for each in batch_strides[:2]),
-            gemm.divisors(batch_strides[2], target.sources[0].element_size()),
+            *(
+                gemm.divisors(each, size) if aligned else (1,)
+                for each, size in zip(
+                    batch_strides, (itemsize, itemsize, target.sources[0].element_size()), strict=True
+                )
+            ),
         ),
         "WIDE": is_wide, "OVERLAP": False,
         "num_warps": gemm.default_warps(block_m, block_n) if num_warps is None else num_warps,

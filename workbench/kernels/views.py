@@ -21,7 +21,7 @@ from workbench.coords.expression import (
 )
 from workbench.coords.lower import jit_of_text
 from workbench.coords.transforms import freeze, pass_through
-from workbench.errors import InvalidArgumentError, TensorMismatchError
+from workbench.errors import InvalidArgumentError, TensorMismatchError, check_type
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.tile import gemm
 
@@ -37,6 +37,7 @@ class View:
 
     Raises:
         InvalidArgumentError: it has other than two or three dimensions, or a symbol has no value.
+        ArgumentTypeError: an argument is of another type.
         TensorMismatchError: it reaches beyond the tensor's memory.
     """
 
@@ -45,6 +46,10 @@ class View:
     symbols: Mapping[str, int]
 
     def __post_init__(self) -> None:
+        check_type("tensor", self.tensor, torch.Tensor, "Give a tensor.")
+        fix = "Give a Descriptor: workbench.coords.naive(lengths, strides), say."
+        check_type("descriptor", self.descriptor, Descriptor, fix)
+        check_type("symbols", self.symbols, Mapping, "Give the value of each symbol by name; {} of none.")
         if len(self.descriptor.top) not in (2, 3):
             names = ", ".join(self.descriptor.names)
             raise InvalidArgumentError(

@@ -166,7 +166,8 @@ class Layout:
     @cached_property
     def _first_places(self) -> tuple[Table, ...]:
         _, first = np.unique(self._linear_elements, return_index=True)
-        return tuple(map(_constant, np.unravel_index(first.reshape(self.shape), self._counts)))
+        # Flat: numpy 2.3's unravel_index is wrong of arrays of (n, 1) with n beyond 8192.
+        return tuple(_constant(part.reshape(self.shape)) for part in np.unravel_index(first, self._counts))
 
     def _places(self, element: int, table: Table) -> tuple[Place, ...]:
         found = np.argwhere(table.reshape(self._counts) == element)

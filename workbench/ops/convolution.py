@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from workbench.errors import (
     ArgumentTypeError,
+    InvalidArgumentError,
     TensorMismatchError,
     UnsupportedDtypeError,
+    check_type,
+    in_brief,
 )
 from workbench.kernels import convolution
 from workbench.kernels.convolution import Geometry
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
-from workbench.ops.arguments import TORCHS_ERRORS, check_operand, is_followed, kind_of
+from workbench.ops.arguments import check_operand, is_followed
 from workbench.ops.reduction import sum as sum_of
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+# A result of more elements of 8 bytes each has no address for each byte.
+_MOST_ELEMENTS = 2**60 - 1
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -52,6 +59,8 @@ def conv2d(
 
     As `torch.nn.functional.conv2d`. fp32 is rounded to tf32 on a GPU where torch's own switch allows it
     (`torch.backends.cudnn.conv.fp32_precision`). The result is channels_last where input or weight is.
+    Zeros beyond the ends are multiplied, as an implicit GEMM does: where weight holds an infinity, results
+    near the border may be NaN, and so may the input's gradient there, which torch may have finite.
 
     Args:
         input: (n, channels, height, width), or without n. fp16, bf16, fp32 or fp64.
@@ -93,12 +102,16 @@ def conv_transpose2d(
 ) -> torch.Tensor:
     """The gradient of :func:`conv2d` for its input, as `torch.nn.functional.conv_transpose2d`.
 
+    Zeros beyond the input's ends are multiplied, as an implicit GEMM does: where weight holds an infinity,
+    results near the border may be NaN that torch has finite.
+
     Args:
         input: (n, channels, height, width), or without n.
         weight: (channels, features / groups, taps, taps).
         bias: (features,), or None.
         stride, padding, dilation, groups: of the convolution whose gradient it is.
-        output_padding: what is added to the output's size, of which several have an input of this size.
+        output_padding: what is added to the output's size, of which several have an input of this size; less
+            than stride or dilation.
 
     Raises:
         as :func:`conv2d`.
@@ -113,23 +126,10 @@ def conv_transpose2d(
             ("dilation", dilation, 1),
         )
     ]
-    shape = _shape(
-        torch.nn.functional.conv_transpose2d, input, weight, bias, *numbers[:3], groups, numbers[3]
-    )
-    steps, before, _, dilated = numbers
     is_single = input.dim() == 3
     batch = input.unsqueeze(0) if is_single else input
-    geometry = Geometry(
-        tuple(shape[-2:]),
-        tuple(batch.shape[2:]),
-        tuple(weight.shape[2:]),
-        steps,
-        tuple((p, p) for p in before),
-        dilated,
-        shape[-3],
-        weight.shape[0],
-        groups,
-    )
+    shape_of_bias = None if bias is None else bias.shape
+    geometry = _transposed_geometry(batch.shape, weight.shape, shape_of_bias, *numbers, _whole_groups(groups))
     result = _product("backward_data", geometry, batch, weight)
     if bias is not None:
         result = result + bias.view(-1, 1, 1)
@@ -179,23 +179,117 @@ def geometry_of(
     Raises:
         as :func:`conv2d`.
     """
-    function = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[rank - 1]
     steps = _per_dimension("stride", stride, rank, 1)
     dilated = _per_dimension("dilation", dilation, rank, 1)
-    around: Any = padding if isinstance(padding, str) else _per_dimension("padding", padding, rank, 0)
-    shape = _shape(function, input, weight, bias, steps, around, dilated, groups)
-    taps = tuple(weight.shape[2:])
+    around = padding if isinstance(padding, str) else _per_dimension("padding", padding, rank, 0)
+    shape_of_bias = None if bias is None else bias.shape
+    return _geometry(input.shape, weight.shape, shape_of_bias, steps, around, dilated, _whole_groups(groups))
+
+
+@lru_cache(maxsize=4096)
+def _geometry(
+    input: torch.Size,
+    weight: torch.Size,
+    bias: torch.Size | None,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...] | str,
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Geometry:
+    """Of a convolution of these shapes, unless torch's kernels refuse them; its meta tensors accept more."""
+    images, channels, *sizes = input
+    features, group_channels, *taps = weight
+    _check_shapes(input, weight, bias, groups, group_channels * groups, features)
+    if isinstance(padding, str) and padding not in ("same", "valid"):
+        raise TensorMismatchError("padding", f"got {in_brief(padding)}", 'Give numbers, "same" or "valid".')
+    if padding == "same" and max(stride) > 1:
+        raise TensorMismatchError("padding", f'"same" with a stride of {stride}', "Give a stride of 1.")
+    sides = _sides(padding, tuple(taps), dilation)
+    reaches = [d * (r - 1) + 1 for r, d in zip(taps, dilation, strict=True)]
+    padded = [n + sum(side) for n, side in zip(sizes, sides, strict=True)]
+    if any(reach > n for reach, n in zip(reaches, padded, strict=True)):
+        given = (
+            f"its taps reach over {tuple(reaches)} pixels, of an input of {tuple(padded)} with its padding"
+        )
+        raise TensorMismatchError("weight", given, "Give fewer taps, less dilation or more padding.")
+    outputs = [(n - reach) // s + 1 for n, reach, s in zip(padded, reaches, stride, strict=True)]
+    _check_size(images, features, outputs)
     return Geometry(
-        tuple(input.shape[2:]),
-        tuple(shape[-rank:]),
-        taps,
-        steps,
-        _sides(around, taps, dilated),
-        dilated,
-        input.shape[1],
-        weight.shape[0],
-        groups,
+        tuple(sizes), tuple(outputs), tuple(taps), stride, sides, dilation, channels, features, groups
     )
+
+
+@lru_cache(maxsize=4096)
+def _transposed_geometry(
+    input: torch.Size,
+    weight: torch.Size,
+    bias: torch.Size | None,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    output_padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Geometry:
+    """Of the convolution whose gradient it is, as :func:`_geometry`; no images may have any output's size."""
+    images, channels, *outputs = input
+    features = weight[1] * groups
+    _check_shapes(input, weight, bias, groups, weight[0], features)
+    options = list(zip(output_padding, stride, dilation, strict=True))
+    if images and any(more >= max(step, dilated) for more, step, dilated in options):
+        given = f"{output_padding} for a stride of {stride} and a dilation of {dilation}"
+        raise TensorMismatchError("output_padding", given, "Give less than stride or dilation.")
+    sizes = [
+        (n - 1) * step - 2 * p + dilated * (r - 1) + 1 + more
+        for n, p, r, (more, step, dilated) in zip(outputs, padding, weight[2:], options, strict=True)
+    ]
+    if min(sizes) < (1 if images else 0):
+        given = f"{padding}, which leaves an output of {tuple(sizes)} pixels"
+        raise TensorMismatchError("padding", given, "Give less, or a larger input.")
+    _check_size(images, features, sizes)
+    sides = tuple((p, p) for p in padding)
+    # The convolution goes the other way: its channels are the features here.
+    return Geometry(
+        tuple(sizes), tuple(outputs), tuple(weight[2:]), stride, sides, dilation, features, channels, groups
+    )
+
+
+def _check_shapes(
+    input: torch.Size,
+    weight: torch.Size,
+    bias: torch.Size | None,
+    groups: int,
+    channels: int,
+    features: int,
+) -> None:
+    """What convolutions of both directions ask of shapes.
+
+    Args:
+        channels: that the weight is for, all groups together. features: that it makes.
+    """
+    of_weight = f"a weight of {tuple(weight)} in {groups} group{'s' * (groups > 1)}"
+    if not weight[0] or weight[0] % groups:
+        fix = f"Give a multiple of {groups}." if groups > 1 else "Give 1 or more."
+        raise TensorMismatchError("weight, groups", f"{weight[0]} in the first dimension of {of_weight}", fix)
+    if not features or not all(weight[2:]):
+        given = f"shape {tuple(weight)}, of {features} features"
+        raise TensorMismatchError(
+            "weight", given, "Give one feature or more, and one tap or more a dimension."
+        )
+    if input[1] != channels:
+        given = f"{input[1]} channels, for {of_weight}"
+        raise TensorMismatchError("input, weight", given, f"Give {channels} channels, or another weight.")
+    if bias is not None and tuple(bias) != (features,):
+        raise TensorMismatchError("bias", f"shape {tuple(bias)}, for {of_weight}", f"Give ({features},).")
+    if input[0] and channels and not all(input[2:]):
+        given = f"images of {tuple(input[2:])} pixels"
+        raise TensorMismatchError("input", given, "Give one pixel or more a dimension, or no images at all.")
+
+
+def _check_size(images: int, features: int, sizes: Sequence[int]) -> None:
+    """Whether there can be such a result; of no images torch counts as if it were one."""
+    if max(images, 1) * features * math.prod(sizes) > _MOST_ELEMENTS:
+        given = f"a result of {images} x {features} x {' x '.join(map(str, sizes))} elements"
+        raise TensorMismatchError("stride, padding", given, "Give less, for a result that fits memory.")
 
 
 def _sides(
@@ -250,44 +344,21 @@ def _per_dimension(name: str, value: object, rank: int, least: int) -> tuple[int
     fix = f"Give a whole number, or {rank} of them."
     many = [value] if isinstance(value, int) else value
     if not isinstance(many, list | tuple) or any(isinstance(n, bool) or not isinstance(n, int) for n in many):
-        raise ArgumentTypeError(name, f"got {value!r}", fix)
+        raise ArgumentTypeError(name, f"got {in_brief(value)}", fix)
     if len(many) not in (1, rank):
-        raise TensorMismatchError(name, f"got {value!r}", fix)
+        raise TensorMismatchError(name, f"got {in_brief(value)}", fix)
     numbers = tuple(int(n) for n in many) * (1 if len(many) == rank else rank)
+    if max(numbers) >= 2**63:
+        raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give less than 2**63, as torch wants it.")
     if min(numbers) < least:
-        raise TensorMismatchError(name, f"got {value!r}", f"Give {least} or more.")
+        raise TensorMismatchError(name, f"got {in_brief(value)}", f"Give {least} or more.")
     return numbers
 
 
-def _shape(
-    function: Callable[..., torch.Tensor],
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    *options: Any,
-) -> torch.Size:
-    """The result's shape by torch's own rules."""
-    shape_of_bias = None if bias is None else bias.shape
-    return _shape_of(function, input.shape, weight.shape, shape_of_bias, options)
-
-
-@lru_cache(maxsize=4096)
-def _shape_of(
-    function: Callable[..., torch.Tensor],
-    input: torch.Size,
-    weight: torch.Size,
-    bias: torch.Size | None,
-    options: tuple[Any, ...],
-) -> torch.Size:
-    """What torch refuses, is refused in its words."""
-    like = partial(torch.empty, device="meta")
-    try:
-        return function(like(input), like(weight), None if bias is None else like(bias), *options).shape
-    except TORCHS_ERRORS as error:
-        shapes = ", ".join(str(tuple(shape)) for shape in (input, weight, bias) if shape is not None)
-        raise kind_of(error)(
-            "input, weight, bias", f"shapes {shapes}", f"torch.{function.__name__} says: {error}"
-        ) from None
+def _whole_groups(groups: object) -> int:
+    """Checked here, before a cache takes True for 1."""
+    check_type("groups", groups, int, "Give a whole number.")
+    return _per_dimension("groups", groups, 1, 1)[0]
 
 
 def _format_of(*tensors: torch.Tensor) -> torch.memory_format:

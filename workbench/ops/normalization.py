@@ -13,8 +13,10 @@ from torch._prims_common import suggest_memory_format
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
+    NumberRangeError,
     TensorMismatchError,
     UnsupportedDtypeError,
+    in_brief,
 )
 from workbench.kernels import batch_norm as by_channel
 from workbench.kernels import group_norm as by_group
@@ -56,7 +58,7 @@ def layer_norm(
         )
     if bias is not None and weight is None:
         weight = torch.ones_like(bias)
-    return _normalized("layer_norm", input, weight, bias, rank, float(eps))
+    return _normalized("layer_norm", input, weight, bias, rank, _as_float("eps", eps))
 
 
 def rms_norm(
@@ -85,7 +87,7 @@ def rms_norm(
         raise UnsupportedDtypeError("weight", f"{weight.dtype}", "Give a floating dtype of up to 64 bits.")
     if eps is None:
         eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
-    return _normalized("rms_norm", input, weight, None, rank, float(eps))
+    return _normalized("rms_norm", input, weight, None, rank, _as_float("eps", eps))
 
 
 def group_norm(
@@ -133,9 +135,10 @@ def group_norm(
     columns = _checked_vectors(input, channels, weight=weight, bias=bias)
     weight, bias = _with_weight(*columns)
     input = input.resolve_neg()
+    epsilon = _as_float("eps", eps)
     if not is_followed(input, *(t for t in (weight, bias) if t is not None)):
-        return _run_groups(input, weight, bias, num_groups, float(eps), with_statistics=False)[0]
-    return _GroupNorm.apply(input, weight, bias, num_groups, float(eps))[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _run_groups(input, weight, bias, num_groups, epsilon, with_statistics=False)[0]
+    return _GroupNorm.apply(input, weight, bias, num_groups, epsilon)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
 
 
 def batch_norm(
@@ -157,8 +160,8 @@ def batch_norm(
         input: (n, channels, ...), of any sizes and strides, fp16, bf16, fp32 or fp64.
         running_mean, running_var: (channels,), or in training both None. In training they become
             (1 - momentum) times what they were plus momentum times mean and unbiased variance, in place.
-        weight, bias: (channels,), each None for none. All vectors are of one dtype: that of `input`, or fp32
-            with fp16 or bf16.
+        weight, bias: of as many elements, each None for none. All vectors are of one dtype: that of `input`,
+            or fp32 with fp16 or bf16.
         training: whether mean and variance are the input's own.
         momentum: of the running ones.
         eps: added to the variance.
@@ -166,14 +169,17 @@ def batch_norm(
     Raises:
         ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: `input` is of another dtype.
         TensorMismatchError: a vector is of another size, dtype or device, missing, or running ones require
-        grad; a tensor is sparse, nested or quantized. InvalidArgumentError: in training, channels are of one
-        element, one of two running vectors is missing, or `eps` is not positive.
+        grad; in training, running ones have elements that share memory, or are inference tensors outside
+        inference mode; a tensor is sparse, nested or quantized. InvalidArgumentError: in training, channels
+        are of one element, one of two running vectors is missing, or `eps` is not positive.
+        NumberRangeError: `eps` or `momentum` is larger than any float.
     """
     check_plain(input)
     check_operand("momentum", momentum, float | int, "a number")
     check_operand("eps", eps, float | int, "a number")
     if not isinstance(training, bool):
         raise ArgumentTypeError("training", f"got {training!r}", "Give True or False.")
+    epsilon, momentum = _as_float("eps", eps), _as_float("momentum", momentum)
     if eps < 0 or (training and not eps):
         raise InvalidArgumentError("eps", f"got {eps}", "Give a positive number.")
     if input.dim() < 2 and input.numel():
@@ -188,6 +194,8 @@ def batch_norm(
     if (running_mean is None) != (running_var is None):
         raise InvalidArgumentError("running_mean, running_var", "one is None", "Give both, or none of them.")
     mean, variance, weight, bias = _checked_vectors(input, channels, **running, weight=weight, bias=bias)
+    if training:
+        _check_writable(**running)
     if training and input.dim() > 1 and input.shape[0] * input.shape[2:].numel() == 1:
         raise InvalidArgumentError(
             "input", f"shape {tuple(input.shape)}", "Give more than one element a channel in training."
@@ -199,18 +207,33 @@ def batch_norm(
         assert mean is not None
         assert variance is not None
         if not is_followed(input, *columns):
-            return _run_known(input, mean, variance, weight, bias, float(eps))
-        return _KnownNorm.apply(input, weight, bias, mean, variance, float(eps))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+            return _run_known(input, mean, variance, weight, bias, epsilon)
+        return _KnownNorm.apply(input, weight, bias, mean, variance, epsilon)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     if not is_followed(input, *columns):
         needed = 0 if running_mean is None else 3
-        results = _run_channels(input, weight, bias, float(eps), needed)
+        results = _run_channels(input, weight, bias, epsilon, needed)
     else:
-        results = _BatchNorm.apply(input, weight, bias, float(eps))  # type: ignore[no-untyped-call]  # torch does not type it
+        results = _BatchNorm.apply(input, weight, bias, epsilon)  # type: ignore[no-untyped-call]  # torch does not type it
     if running_mean is not None and input.numel() and not input.is_meta:
         _move(running_mean, results[1], momentum)
         assert running_var is not None
         _move(running_var, results[3], momentum)
     return results[0]
+
+
+def _check_writable(**running: torch.Tensor | None) -> None:
+    """Raise before any of these vectors is changed, where one of them cannot be."""
+    for name, tensor in running.items():
+        if tensor is None:
+            continue
+        if not tensor.stride(0) and tensor.numel() > 1:
+            raise TensorMismatchError(
+                name, "its elements share memory", "Give its clone: training changes each of them."
+            )
+        if tensor.is_inference() and not torch.is_inference_mode_enabled():
+            raise TensorMismatchError(
+                name, "an inference tensor", "Give its clone: training changes it outside inference mode."
+            )
 
 
 def _move(running: torch.Tensor, new: torch.Tensor, momentum: float) -> None:
@@ -225,7 +248,11 @@ def _move(running: torch.Tensor, new: torch.Tensor, momentum: float) -> None:
 def _checked_vectors(
     input: torch.Tensor, channels: int, **vectors: torch.Tensor | None
 ) -> list[torch.Tensor | None]:
-    """Values by channel, without pending negations and contiguous, where they fit the input."""
+    """Values by channel, without pending negations and contiguous, where they fit the input.
+
+    Weight and bias of batch norm, the one with running vectors, can be of any shape, as torch takes
+    them where all is contiguous.
+    """
     if input.dtype not in normalization.SUPPORTED:
         supported = ", ".join(str(each)[6:] for each in normalization.SUPPORTED)
         raise UnsupportedDtypeError("input", f"{input.dtype}", f"Supported: {supported}.")
@@ -235,7 +262,8 @@ def _checked_vectors(
         if tensor is None:
             found.append(None)
             continue
-        if tensor.numel() != channels or (tensor.dim() != 1 and "running_mean" not in vectors):
+        can_have_any_shape = "running_mean" in vectors and name in ("weight", "bias")
+        if tensor.numel() != channels or (tensor.dim() != 1 and not can_have_any_shape):
             raise TensorMismatchError(name, f"shape {tuple(tensor.shape)}", f"Give ({channels},).")
         if tensor.device != input.device:
             given = f"on {tensor.device}, input on {input.device}"
@@ -435,6 +463,15 @@ def _needed(ctx: Any, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor | 
     return [
         each if is_asked else None for each, is_asked in zip(gradients, ctx.needs_input_grad, strict=False)
     ]
+
+
+def _as_float(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise NumberRangeError(
+            name, f"got {in_brief(value)}", "Give a number that a float can hold."
+        ) from None
 
 
 def _in_float32(column: torch.Tensor | None) -> torch.Tensor | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, overload
 import torch
 from torch.nn import functional
 
-from workbench.errors import ArgumentTypeError, UnsupportedDtypeError
+from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import pooling, reduction
 from workbench.kernels.pooling import Pool
 from workbench.ops.arguments import TORCHS_ERRORS, check_plain, in_words, is_followed, kind_of
@@ -21,6 +21,9 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Of integers torch has maxima, and of int64, on a CPU, averages.
 AVERAGED = (*FLOATS, torch.int64)
 COMPARED = (*FLOATS, *reduction.INTEGERS)
+
+# Lengths and steps are of 32 bits, to torch too, and so are the divisors that kernels know.
+LEAST, MOST = -(2**31), 2**31 - 1
 
 # What torch's functions are given behind `input`.
 _AVERAGES = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
@@ -48,7 +51,7 @@ def avg_pool2d(
         padding: zeros on both sides, at most half of `kernel_size`.
         ceil_mode: whether a last window may hang over the end.
         count_include_pad: whether the padding counts among the elements that a sum is divided by.
-        divisor_override: what is divided by instead.
+        divisor_override: what is divided by instead, of up to 64 bits.
 
     Raises:
         ArgumentTypeError: an argument is of another type. TensorMismatchError: shapes do not fit, in torch's
@@ -174,16 +177,19 @@ def _answered(
         result = getattr(functional, name)(like, *given)
     except TORCHS_ERRORS as error:
         raise _refused(name, shape, arguments, error) from None
+    for argument, value in zip(_AVERAGES[:3] if is_average else _MAXIMA[:4], given, strict=False):
+        if any(n > MOST for n in _pair(value or 0)):  # which torch refuses too, but for meta tensors
+            raise TensorMismatchError(argument, f"got {value}", f"Give {MOST} or less.")
     single = 4 - len(shape)
     sizes, steps = (torch.Size((1,) * single) + result.shape, (result.numel(),) * single + result.stride())
-    window = _pair(given[0])
+    window, padding, pixels = _pair(given[0]), _pair(given[2]), _pair(shape[-2:])
     pool = Pool(
-        _pair(shape[-2:]),
+        pixels,
         _pair(sizes[-2:]),
         window,
-        _pair(given[1]) if given[1] != () else window,
-        _pair(given[2]),
-        (1, 1) if is_average else _pair(given[3]),
+        _within(_pair(given[1]) if given[1] != () else window, pixels, padding),
+        padding,
+        (1, 1) if is_average else _within(_pair(given[3]), pixels, padding),
     )
     return _Question(pool, sizes, steps, *(given[4:] if is_average else ()))
 
@@ -204,6 +210,12 @@ def _pair(value: Any) -> tuple[int, int]:
     return numbers[0], numbers[-1]
 
 
+def _within(far: tuple[int, int], sizes: tuple[int, int], padding: tuple[int, int]) -> tuple[int, int]:
+    """How far it is to the next window or tap, or to beyond the image: nothing further has a next one."""
+    high, wide = (min(n, size + 2 * p) for n, size, p in zip(far, sizes, padding, strict=True))
+    return high, wide
+
+
 def _resolved(input: torch.Tensor) -> torch.Tensor:
     """As a batch, without pending negations."""
     batch = input.resolve_neg()
@@ -217,9 +229,20 @@ def _output(batch: torch.Tensor, question: _Question, dtype: torch.dtype | None 
 
 
 def _average(batch: torch.Tensor, question: _Question) -> torch.Tensor:
-    output = _output(batch, question)
+    divisor = question.divisor
+    if divisor is not None and not LEAST <= divisor <= MOST:  # more than a kernel's int32
+        wide = torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else batch.dtype
+        sums = _sums(batch, question, wide, 1)
+        rounding = None if batch.is_floating_point() else "trunc"
+        return torch.div(sums, divisor, rounding_mode=rounding).to(batch.dtype)
+    return _sums(batch, question, batch.dtype, divisor)
+
+
+def _sums(batch: torch.Tensor, question: _Question, dtype: torch.dtype, divisor: int | None) -> torch.Tensor:
+    """Of each window, divided by that number, or else by how many elements it has."""
+    output = _output(batch, question, dtype)
     if output.numel() and not output.is_meta:
-        pooling.run("average", question.pool, batch, (output,), question.with_padding, question.divisor)
+        pooling.run("average", question.pool, batch, (output,), question.with_padding, divisor)
     return output
 
 
@@ -246,6 +269,8 @@ def _average_gradient(grad: torch.Tensor, batch: torch.Tensor, question: _Questi
             high, wide = (torch.tensor(each, dtype=torch.float32, device=grad.device) for each in counts)
             grad, divisor = grad.to(torch.promote_types(grad.dtype, high.dtype)), 1
             grad = grad / (high[:, None] * wide)
+    elif not LEAST <= divisor <= MOST:
+        grad, divisor = grad.to(torch.promote_types(grad.dtype, torch.float32)) / divisor, 1
     pooling.run("average_backward", pool, grad.resolve_neg(), (output,), divisor=divisor)
     return output
 

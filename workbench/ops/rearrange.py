@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
@@ -12,13 +12,24 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
-from workbench.errors import ArgumentTypeError, DimensionError, UnsupportedDtypeError
+from workbench.errors import (
+    ArgumentTypeError,
+    DimensionError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+)
 from workbench.kernels import rearrangement
 from workbench.kernels.rearrangement import Flattened, How, Windows
 from workbench.kernels.view_transfer import bits_of
 from workbench.ops.arguments import TORCHS_ERRORS, Number, as_number, check_plain, is_followed, kind_of
 from workbench.ops.gradients import batches, one_of
 from workbench.ops.reduction import sum as sum_of
+
+# Of these a fill can be told to fit by its range.
+_INTEGERS = (
+    torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+    torch.int8, torch.int16, torch.int32, torch.int64,
+)  # fmt: skip
 
 
 def flip(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
@@ -55,9 +66,11 @@ def roll(
     """
     check_plain(input)
     _check_as_torch(torch.roll, input, shifts=shifts, dims=() if dims is None else dims)
-    along = _places(() if dims is None else dims, input.dim())
-    far = tuple(map(int, [shifts] if isinstance(shifts, int) else shifts))
-    return _moved(_Roll(far, along or None), input)
+    far, along = _numbers(shifts), _numbers(() if dims is None else dims)
+    if len(far) != (len(along) or 1):  # of a tensor without elements torch's meta function asks for nothing
+        given = f"got {far} and {along}"
+        raise TensorMismatchError("shifts, dims", given, "Give one shift for each dimension.")
+    return _moved(_Roll(far, _places(along, input.dim()) or None), input)
 
 
 def pad(
@@ -70,12 +83,14 @@ def pad(
         pad: (left, right) of the last dimension, then of the one before, and so on; less than 0 to drop.
         mode: what is added. "constant": `value`. "reflect": the elements next to the end, the end itself left
             out; "replicate": the end; "circular": the elements from the other end.
-        value: None for 0; only with "constant".
+        value: None for 0; only with "constant". Of integers it is filled in exactly, where torch takes what
+            float64 makes of it.
 
     Raises:
         ArgumentTypeError: an argument is of another type. TensorMismatchError: `pad` does not fit the shape,
-        `value` the dtype or the mode; `input` is sparse, nested or quantized. UnsupportedDtypeError: torch
-        does not have that mode, or not for that dtype or number of dimensions.
+        or drops all that "circular" is to repeat, `value` does not fit the dtype or the mode; `input` is
+        sparse, nested or quantized. UnsupportedDtypeError: torch does not have that mode, or not for that
+        dtype or number of dimensions.
     """
     check_plain(input)
     number = 0 if value is None else as_number("value", value)
@@ -86,9 +101,10 @@ def pad(
     added = tuple(map(int, pad))
     pairs = [(added[i], added[i + 1]) for i in range(0, len(added), 2)][::-1]
     around = (*((0, 0),) * (input.dim() - len(pairs)), *pairs)
-    if number:
-        _check_fill(number, input.dtype)
-    return _moved(_Pad(around, mode, number), input)
+    if mode == "circular" and input.numel():
+        _check_what_is_left(input.shape, around)
+    is_filled = number and any(n > 0 for n in added)
+    return _moved(_Pad(around, mode, _fill_of(number, input.dtype) if is_filled else 0), input)
 
 
 def unfold(
@@ -120,9 +136,16 @@ def unfold(
     _check_as_torch(torch.nn.functional.unfold, input, **options)
     _check_dtype("unfold", input.dtype)
     taps, steps, around, strides = (_pair(value) for value in options.values())
+    if min(around) < 0:  # which torch's meta function does not refuse
+        raise TensorMismatchError("padding", f"got {padding}", "Give 0 or more.")
     counts = tuple(
         (n + 2 * p - d * (r - 1) - 1) // s + 1
         for n, r, d, p, s in zip(input.shape[-2:], taps, steps, around, strides, strict=True)
+    )
+    # Of one window, or of one tap, how far it is to the next does not matter, as long as an int32 holds it.
+    steps, strides = (
+        _pair([min(far, n + 2 * p) for far, n, p in zip(each, input.shape[-2:], around, strict=True)])
+        for each in (steps, strides)
     )
     windows = Windows(taps, counts, strides, steps, around)
     batch = input.unsqueeze(0) if input.dim() == 3 else input
@@ -408,14 +431,19 @@ def _rearranged(how: How, input: torch.Tensor, output: torch.Tensor, fill: int =
     return output
 
 
+def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:
+    """Whole numbers that torch has checked: several, or one, which may be a tensor's or numpy's."""
+    return tuple(map(int, given)) if isinstance(given, tuple | list) else (int(given),)  # type: ignore[arg-type]
+
+
 def _places(dims: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """Dimensions that torch has checked, counted from the beginning."""
-    given = [dims] if isinstance(dims, int) else dims
-    return tuple([int(d) % max(rank, 1) for d in given if rank])
+    return tuple([d % max(rank, 1) for d in _numbers(dims) if rank])
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
-    first, second = (value, value) if isinstance(value, int) else value
+    """Two numbers that torch has checked, or twice the one."""
+    first, second = value if isinstance(value, Iterable) else (value, value)
     return int(first), int(second)
 
 
@@ -464,9 +492,25 @@ def _refusal(name: str, dtype: torch.dtype) -> str:
     return ""
 
 
-def _check_fill(value: Number, dtype: torch.dtype) -> None:
+def _check_what_is_left(shape: torch.Size, pairs: Sequence[tuple[int, int]]) -> None:
+    """Raise where elements are to be repeated of which none is left; torch returns what lies in memory."""
+    for dim, (length, pair) in enumerate(zip(shape, pairs, strict=True)):
+        if max(pair) > 0 and length + sum(min(n, 0) for n in pair) <= 0:
+            given = f"got {pair} for dimension {dim}, which drops all of its length of {length}"
+            raise TensorMismatchError("pad", given, "Leave one element or more to repeat.")
+
+
+def _fill_of(value: Number, dtype: torch.dtype) -> Number:
+    """What is filled in: to torch a float, but whole numbers in a tensor of them are exact here."""
+    assert not isinstance(value, complex)  # torch has refused it
+    given = f"got {value} for a tensor of {dtype}"
+    if isinstance(value, int) and dtype in _INTEGERS:
+        limits = torch.iinfo(dtype)
+        if not limits.min <= value <= limits.max:
+            raise TensorMismatchError("value", given, f"Give a number from {limits.min} to {limits.max}.")
+        return value
     try:
-        torch.empty(2, dtype=dtype).fill_(value)  # a single one torch would fill with infinity
+        torch.empty(2, dtype=dtype).fill_(float(value))  # a single one torch would fill with infinity
     except TORCHS_ERRORS as error:
-        given = f"got {value} for a tensor of {dtype}"
         raise kind_of(error)("value", given, f"torch says: {error}") from None
+    return float(value)

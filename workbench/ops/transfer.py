@@ -126,6 +126,8 @@ def _rearranged(
     if factor < 1:
         raise TensorMismatchError(name, f"got {factor}", "Give 1 or more.")
     try:
+        if not input.numel():  # of which the meta function refuses nothing
+            function(torch.empty(input.shape, device="cpu"), factor)
         shape = function(torch.empty(input.shape, device="meta"), factor).shape
     except TORCHS_ERRORS as error:
         given = f"got {factor} for a tensor of shape {tuple(input.shape)}"

@@ -150,7 +150,7 @@ class _State:
         for stage, limit in self.broken:
             said.append(
                 f"{stage.transform.label()} says that it is padding: "
-                f"{names[stage.lower[0]]} = {limit.value} is {_outside(limit)}"
+                f"{names[stage.limited]} = {limit.value} is {_outside(limit)}"
             )
         if said:
             return [f"{at}: invalid, nothing is read.", *(f"{one}." for one in said)]
@@ -269,7 +269,7 @@ def _transform_box(state: _State, stage: Stage, layer: int) -> _Box:
     limits = [limit for other, limit in state.limits if other == stage]
     least = 0.0
     for limit in limits:
-        name = descriptor.all_names[stage.lower[0]]
+        name = descriptor.all_names[stage.limited]
         valid = f"valid: {limit.low} <= {name} < {limit.high}"
         invalid = f"invalid: {name} = {{}} is {_outside(limit)}"
         text = invalid.format(limit.value) if limit in broken else valid

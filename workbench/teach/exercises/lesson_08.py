@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, NoReturn
 
 import torch
@@ -39,8 +41,9 @@ def move(digits: Sequence[int], lengths: Sequence[int], step: Sequence[int]) -> 
     it may become lengths[0] or more, or negative. The numbers can be added, multiplied and compared; to
     divide one raises a TypeError.
     """
-    places = [math.prod(map(int, lengths[i + 1 :])) for i in range(len(lengths))]
-    rest = sum((int(d) + int(s)) * place for d, s, place in zip(digits, step, places, strict=True))
+    digits, lengths, step = ([_number(value) or 0 for value in values] for values in (digits, lengths, step))
+    places = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
+    rest = sum((d + s) * place for d, s, place in zip(digits, step, places, strict=True))
     found = []
     for place in places:
         found.append(rest // place)
@@ -73,33 +76,78 @@ def patch_embedding(images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return apart.reshape(-1, side * side) @ weight.reshape(features, -1).t()
 
 
-def _kept(method: Callable[[int, int], int]) -> Any:
-    """An operation on whole numbers whose result cannot be divided either."""
+def _number(value: object) -> int | None:
+    """What can be added to an `Undivided`, as a number."""
+    if isinstance(value, Undivided):
+        return value._number
+    return int(value) if isinstance(value, int) else None
 
-    def operation(self: int, *other: int) -> Any:
-        result = method(self, *other)
-        return result if result is NotImplemented else Undivided(result)
+
+def _kept(method: Callable[[int, int], int]) -> Any:
+    """An operation on two whole numbers whose result cannot be divided either."""
+
+    def operation(self: Undivided, other: object) -> Any:
+        number = _number(other)
+        return NotImplemented if number is None else Undivided(method(self._number, number))
 
     return operation
 
 
-def _refuse(self: int, *other: object) -> NoReturn:
+def _told(method: Callable[[int, int], bool]) -> Any:
+    """A comparison of two whole numbers."""
+
+    def comparison(self: Undivided, other: object) -> Any:
+        number = _number(other)
+        return NotImplemented if number is None else method(self._number, number)
+
+    return comparison
+
+
+def _refuse(self: Undivided, *other: object) -> NoReturn:
     raise TypeError("a division, which takes far longer than to add and to compare. Do without it.")
 
 
-class Undivided(int):
+def _stay(self: Undivided, *other: object) -> NoReturn:
+    raise TypeError("the number as an int, which could be divided. Add and compare it as it is.")
+
+
+class Undivided:
     """A whole number that can be added, multiplied and compared, and not divided."""
 
-    __add__ = _kept(int.__add__)
-    __radd__ = _kept(int.__radd__)
-    __sub__ = _kept(int.__sub__)
-    __rsub__ = _kept(int.__rsub__)
-    __mul__ = _kept(int.__mul__)
-    __rmul__ = _kept(int.__rmul__)
-    __neg__ = _kept(int.__neg__)  # type: ignore[arg-type]  # of one number
-    __abs__ = _kept(int.__abs__)  # type: ignore[arg-type]  # of one number
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    __add__ = __radd__ = _kept(operator.add)
+    __mul__ = __rmul__ = _kept(operator.mul)
+    __sub__ = _kept(operator.sub)
+    __rsub__ = _kept(lambda mine, other: other - mine)
+    __eq__, __ne__ = _told(operator.eq), _told(operator.ne)
+    __lt__, __le__ = _told(operator.lt), _told(operator.le)
+    __gt__, __ge__ = _told(operator.gt), _told(operator.ge)
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
     __divmod__ = __rdivmod__ = __truediv__ = __rtruediv__ = _refuse
+    __int__ = __index__ = __float__ = __trunc__ = _stay
+
+    def __neg__(self) -> Undivided:
+        return Undivided(-self._number)
+
+    def __pos__(self) -> Undivided:
+        return self
+
+    def __abs__(self) -> Undivided:
+        return Undivided(abs(self._number))
+
+    def __bool__(self) -> bool:
+        return self._number != 0
+
+    def __hash__(self) -> int:
+        return hash(self._number)
+
+    def __repr__(self) -> str:
+        return repr(self._number)
+
+
+Integral.register(Undivided)
 
 
 def _picture(rows: int, cols: int, factor: int) -> Case:
