@@ -294,7 +294,7 @@ def test_channels_that_are_added_hold_zeros(
 
 @pytest.mark.parametrize(("channels", "store"), [(4, 64), (8, 128)])
 def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: int) -> None:
-    """And stored a pixel at a time; of channels that lie together, three are loaded one by one.
+    """And stored a pixel at a time; three channels that lie together are loaded one by one, stored by four.
 
     The code is the same for any number of images.
     """
@@ -309,7 +309,7 @@ def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: 
         if images == 1:
             (of_planes,), (of_pixels,) = lens.compile(planes, "sm_90"), lens.compile(pixels, "sm_90")
             assert (of_planes.widest("global load"), of_planes.widest("global store")) == (128, store)
-            assert (of_pixels.widest("global load"), of_pixels.widest("global store")) == (16, 128)
+            assert (of_pixels.widest("global load"), of_pixels.widest("global store")) == (16, 64)
     assert metas[0] == metas[1] == metas[2]
 
 
