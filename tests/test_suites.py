@@ -126,6 +126,7 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
         "flip fp16 8192 x 8192, dims [1] in a CUDA graph",
         "roll fp32 8192 x 8192, dims [0], shift 1001 in a CUDA graph",
         "unfold fp16 8 x 64 x 56 x 56, pad 1, window 3 in a CUDA graph",
+        "pixel_shuffle bf16 8 x 256 x 64 x 64, factor 2 in a CUDA graph",
         "pixel_shuffle fp32 8 x 256 x 64 x 64, factor 2 in a CUDA graph",
     }
     assert names("images") >= {

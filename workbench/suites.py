@@ -1077,7 +1077,7 @@ _REARRANGEMENT = Suite(
     "ops.flip, ops.roll, ops.pad, ops.unfold and ops.pixel_shuffle against torch and its compiler",
     tuple(
         case
-        for dtype in ("fp16", "fp32")
+        for dtype in ("fp16", "bf16", "fp32")
         for case in (
             *(_rearranged("flip", (8192, 8192), dtype, dims=[dim]) for dim in (1, 0)),
             *(_rearranged("roll", (8192, 8192), dtype, dims=[dim], shift=1001) for dim in (1, 0)),
