@@ -137,6 +137,15 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> 
         assert boxes_that_meet(figure) == []
 
 
+def test_a_gather_without_such_an_index_is_no_padding() -> None:
+    table = transform(naive((3,), (1,)), [each.indexing([2, 0, 1], 3)], [(0,)], [(0,)])
+    shifted = transform(table, [each.embed((2, 3), (1, 1))], [(0,)], [(0, 1)])
+    said = describe_descriptor(shifted, (1, 2))
+    assert "does not have it: " in said
+    assert " = 3 is outside 0 to 2." in said
+    assert "padding" not in said
+
+
 @pytest.mark.parametrize("theme", THEMES)
 def test_padding_is_named_in_words_and_color(theme: Theme) -> None:
     descriptor, bad = windows().bind(images=2), PALETTES[theme].series[1]

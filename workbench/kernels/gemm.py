@@ -300,7 +300,7 @@ def place_of_tile(
 
 @triton.jit
 def place_of_batch(batch, batch_sizes, batch_strides, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
-    """Where matrix number `batch` begins, of A (WHICH = 0), B or the output"""
+    """Where matrix number `batch` begins, of A (WHICH = 0), B or the output."""
     OF_BATCH: tl.constexpr = DIVISORS[4 + WHICH]
     return transfer.place(batch, batch_sizes, transfer.multiples_of(batch_strides[WHICH], OF_BATCH))[0]
 

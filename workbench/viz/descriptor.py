@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.textpath import text_to_path
 
 from workbench.coords.descriptor import Coordinate, Descriptor, Stage
-from workbench.coords.transforms import Limit, PassThrough
+from workbench.coords.transforms import Indexing, Limit, PassThrough
 from workbench.errors import InvalidArgumentError, check_each, check_type
 from workbench.viz.graph_layout import Item, Placed, layers_of, place
 from workbench.viz.panel_figure import mixed
@@ -149,12 +149,18 @@ class _State:
         ]
         for stage, limit in self.broken:
             said.append(
-                f"{stage.transform.label()} says that it is padding: "
+                f"{stage.transform.label()} {_refusal(stage)}: "
                 f"{names[stage.limited]} = {limit.value} is {_outside(limit)}"
             )
         if said:
             return [f"{at}: invalid, nothing is read.", *(f"{one}." for one in said)]
         return [f"{at}: valid, at offset {self.coordinate.offset}."]
+
+
+def _refusal(stage: Stage) -> str:
+    """What a transform says of an index that it has not."""
+    is_gather = isinstance(stage.transform, Indexing)
+    return "does not have it" if is_gather else "says that it is padding"
 
 
 def _outside(limit: Limit) -> str:

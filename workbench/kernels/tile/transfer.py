@@ -127,6 +127,9 @@ def multiples_of(values, DIVISORS: tl.constexpr, FIRST: tl.constexpr = 0):
 def known(layouts, DIVISORS: tl.constexpr):
     """`layouts`, tuples as :func:`strided` takes them, of which the compiler sees what divides each integer.
 
+    Where none is known, what has constants in its layouts does not call it: Triton 3.6 makes tensors of what
+    a function returns.
+
     Args:
         layouts: a tuple of them, all for the same sizes.
         DIVISORS: one for each integer, in order; empty where none is known.
