@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from triton.runtime import interpreter
+from triton.runtime import cache, interpreter
 
 from tests import narrow_floats
 from workbench import compat
@@ -343,3 +344,31 @@ def test_launch_options() -> None:
     options = compat.launch_options()
     assert {"num_warps", "num_stages", "num_ctas", "waves_per_eu", "maxnreg"} <= options
     assert not {"warmup", "grid", "stream", "arch"} & options
+
+
+def test_a_compiler_is_another_when_one_of_its_files_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "backends").mkdir()
+    file = tmp_path / "backends" / "compiler.py"
+    file.write_text("one = 1\n")
+    monkeypatch.setattr(compat, "_TRITON", str(tmp_path))
+    monkeypatch.setattr(cache, "triton_key", cache.triton_key)  # put back afterwards
+    keys = []
+    for text in ("one = 1\n", "one = 1\n", "one = 12\n"):
+        if file.read_text() != text:
+            file.write_text(text)
+        compat.tell_compilers_apart_quickly()
+        keys.append(cache.triton_key())
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_triton_itself_reads_all_its_files_to_tell_compilers_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "triton_key", cache.triton_key)
+    own = cache.triton_key.__wrapped__  # without what it remembers
+    begin = time.process_time()
+    own()
+    reads = time.process_time() - begin
+    begin = time.process_time()
+    compat.tell_compilers_apart_quickly()
+    assert time.process_time() - begin < reads / 4

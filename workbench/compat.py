@@ -6,11 +6,13 @@ Each repair has a test in `tests/test_compat.py` that fails once Triton no longe
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
+from triton.runtime import cache as cache_of_triton
 from triton.runtime import interpreter
 from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
 
@@ -89,6 +92,20 @@ def compiler_tells_shared_layouts() -> bool:
 def lanes_lie_along_the_last_axes() -> bool:
     """Of axes along which nothing is contiguous, lanes get the last first; older versions the first."""
     return VERSION >= (3, 7)
+
+
+def tell_compilers_apart_quickly() -> None:
+    """Let Triton's cache on disk know this Triton by the sizes and times of its files.
+
+    Of its own accord it reads them all, 400 MB, which takes most of a second in every new process.
+    """
+    files = [
+        (str(path.relative_to(_TRITON)), path.stat().st_size, path.stat().st_mtime_ns)
+        for pattern in ("**/*.py", "_C/*.so")
+        for path in sorted(Path(_TRITON).glob(pattern))
+    ]
+    key = hashlib.sha256(repr((triton.__version__, files)).encode()).hexdigest()
+    cache_of_triton.triton_key = lambda: key
 
 
 def repair_interpreter() -> None:

@@ -14,6 +14,11 @@ from typing import Any
 
 import torch
 
+from workbench.runtime import compiler
+
+compiler.warm_up()  # it takes as long as the imports that follow
+
+# ruff: noqa: E402
 from workbench import compat, device, lens
 from workbench.bench import baseline, ceilings, data, recording
 from workbench.bench.recording import Line
@@ -33,7 +38,7 @@ from workbench.errors import (
 from workbench.kernels import gemm
 from workbench.kernels.tile import order
 from workbench.launch import Launch, Work
-from workbench.lens.compile import CompiledStep, warm_up
+from workbench.lens.compile import CompiledStep
 from workbench.lens.targets import TARGETS, Target
 from workbench.problems import INT8, OPERATORS
 from workbench.viz.tile_explorer import ExploredTile, TileConfiguration, TileExplorerWidget
@@ -93,7 +98,7 @@ def tile_sizes(
     for name in names:
         check_name("target", name, TARGETS)
     problem = _Problem.checked(shape, dtype, roofs)
-    warm_up()  # the compiler, while controls are made
+    compiler.warm_up()  # while controls are made; it may have been stopped since the import
     first = problem.first(names[0])
     choices: dict[str, Sequence[Any]] = {"target": names}
     choices |= {name: problem.taken(first, name) for name in _CANDIDATES}
@@ -364,16 +369,23 @@ def _recorded_runs(
 
     And the last one of all that have most of it: of some dtypes no run has the one and the other.
     """
-    runs: dict[str, list[Line]] = {}
-    for line in sorted(recording.load_all(), key=lambda line: line.time):
-        if product in line.device:
-            runs.setdefault(line.run, []).append(line)
+    runs = _runs(product)
 
     def rank(run: list[Line]) -> tuple[int, datetime]:
         return len(_best(run, dtype, dict(case))), run[-1].time
 
-    roofed = max(filter(ceilings.has_roofs, runs.values()), key=rank, default=[])
-    return roofed, max(runs.values(), key=rank, default=[])
+    roofed = max(filter(ceilings.has_roofs, runs), key=rank, default=[])
+    return roofed, max(runs, key=rank, default=[])
+
+
+@cache
+def _runs(product: str) -> list[list[Line]]:
+    """The shipped runs on a product, each in the order of time."""
+    runs: dict[str, list[Line]] = {}
+    for line in sorted(recording.load_all(), key=lambda line: line.time):
+        if product in line.device:
+            runs.setdefault(line.run, []).append(line)
+    return list(runs.values())
 
 
 def _best(run: Sequence[Line], dtype: str, case: Mapping[str, Any]) -> tuple[Point, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -115,6 +116,18 @@ def test_the_powers_of_a_logarithmic_axis_are_set_as_formulas() -> None:
     written = [tick for tick in ticks if tick.get_text()]
     assert written
     assert max(tick.get_window_extent().width for tick in written) < 50  # not the formula's source
+
+
+def test_figures_that_are_made_and_drawn_in_turns_are_as_if_alone() -> None:
+    def made(title: str) -> Figure:
+        with style.figure_style():
+            figure, axes = style.new_figure()
+            axes.set_title(title)
+            return figure
+
+    alone = [style.figure_png(made(title)) for title in ("one", "another")]
+    first, second = made("one"), made("another")
+    assert [style.figure_png(second), style.figure_png(first)] == alone[::-1]
 
 
 def test_a_figure_leaves_the_user_s_settings_alone() -> None:

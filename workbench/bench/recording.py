@@ -474,9 +474,12 @@ def _parse(path: object, number: int, raw: bytes) -> Line:
     for name in record:
         if name not in FIELDS:
             raise refuse(name, "not a field", f"Every line has exactly the fields {', '.join(FIELDS)}.")
-    if fault := _fault(record):
-        raise refuse(*fault)
-    return Line(**record)
+    try:
+        return Line(**record)
+    except InvalidArgumentError:
+        fault = _fault(record)
+        assert fault is not None  # the same checks
+        raise refuse(*fault) from None
 
 
 class _DuplicateKeyError(Exception):

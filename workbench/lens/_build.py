@@ -41,6 +41,8 @@ from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
 from workbench.lens.targets import MOST_THREADS_PER_BLOCK, Occupancy, Target, occupancy, target
 from workbench.runtime.source import KernelSource, unpack
 
+compat.tell_compilers_apart_quickly()
+
 MOST_TENSOR_MEMORY_COLUMNS = 512
 
 # PTX ISA, "wgmma.mma_async", target ISA notes: sm_90a, which is what Triton compiles for, and no other.

@@ -31,7 +31,6 @@ from workbench.lens import targets
 from workbench.lens._instructions import KINDS, Instruction, Kind
 from workbench.lens._layouts import TensorLayout
 from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
-from workbench.runtime import compiler
 from workbench.runtime.compiler import pool
 from workbench.runtime.source import pack
 
@@ -46,7 +45,6 @@ __all__ = [
     "compare",
     "compile",
     "compile_all",
-    "warm_up",
 ]
 
 SECONDS = 120.0
@@ -197,16 +195,6 @@ def _packed_value(value: Any) -> Any:
 def _compiled(request: bytes) -> CompiledStep:
     step: CompiledStep = pool.call(_build, request, timeout=SECONDS)
     return step
-
-
-def warm_up() -> None:
-    """Start a compiler in the background, so that the first compilation does not wait for it."""
-    compiler.warm_up(_import_builder)
-
-
-def _import_builder() -> None:
-    """In the worker."""
-    from workbench.lens import _build  # noqa: F401
 
 
 def _build(request: bytes) -> CompiledStep:

@@ -6,8 +6,7 @@ caller; the next call starts another.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from queue import LifoQueue
 from typing import Any
 
@@ -64,10 +63,11 @@ worker = _worker()
 pool = Pool([worker, *(_worker() for _ in range(min(cpu_count(), MOST_WORKERS) - 1))])
 
 
-def warm_up(prepare: Callable[[], object] = os.getpid) -> None:
-    """Start a worker in the background, so that the first compilation does not wait for it.
+def warm_up() -> None:
+    """Start a worker in the background, so that the first compilation does not wait for it."""
+    worker.submit(_import_builder)
 
-    Args:
-        prepare: what the worker does then, such as imports; a function of a module.
-    """
-    worker.submit(prepare)
+
+def _import_builder() -> None:
+    """In the worker."""
+    from workbench.lens import _build  # noqa: F401

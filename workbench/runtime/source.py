@@ -115,7 +115,7 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
     reader = _Reader(name, text.attributes, (*callers, function))
     return KernelSource(
         name,
-        function.__module__,
+        function.__module__ or "__main__",  # None where the globals have no __name__; Triton wants a text
         file,
         text.line,
         text.text,

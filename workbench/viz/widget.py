@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -26,8 +27,10 @@ from workbench.viz.style import (
     Picture,
     check_callable,
     check_sentence,
-    figure_png,
+    figure_image,
+    quick_png,
     resolve_theme,
+    small_png,
 )
 
 # The style of the first control of each row, so that controls stand one below the other.
@@ -222,7 +225,7 @@ class FigureWidget(ShownWidget):
     @property
     def picture(self) -> Picture:
         """The picture that is shown now, and its alternative text."""
-        return self._shown
+        return self._shown()
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -243,10 +246,11 @@ class FigureWidget(ShownWidget):
         """
         drawing = self.draw(self.theme.value)
         check_type("draw", drawing, Drawing, "Return a Drawing from it.")
-        self._shown = Picture(figure_png(drawing.figure), drawing.alt)
+        image = figure_image(drawing.figure)
+        self._shown = cache(lambda: Picture(small_png(image), drawing.alt))
         self._lines = tuple(drawing.facts)
         self._image.value = (
-            f'<img src="data:image/png;base64,{base64.b64encode(self._shown.png).decode("ascii")}" '
+            f'<img src="data:image/png;base64,{base64.b64encode(quick_png(image)).decode("ascii")}" '
             f'alt="{html.escape(drawing.alt)}" style="max-width: 100%; height: auto">'
         )
         self._shown_well()
