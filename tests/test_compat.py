@@ -346,6 +346,22 @@ def test_launch_options() -> None:
     assert not {"warmup", "grid", "stream", "arch"} & options
 
 
+@triton.jit
+def extremes_kernel(x, output, N: tl.constexpr):
+    tile = tl.load(x + tl.arange(0, 2)[:, None] * N + tl.arange(0, N)[None, :])
+    tl.store(output + tl.arange(0, 2), tl.max(tile, 1))
+    tl.store(output + 2 + tl.arange(0, 2), tl.min(tile, 1))
+
+
+@pytest.mark.filterwarnings("error")
+def test_extremes_of_nothing_but_nan_are_nan_and_no_warning() -> None:
+    x = torch.tensor([[float("nan")] * 4, [float("nan"), 2.0, 1.0, 3.0]])
+    output = torch.zeros(4)
+    extremes_kernel[(1,)](x, output, N=4)
+    assert output.isnan().tolist() == [True, False, True, False]
+    assert output[1::2].tolist() == [3.0, 1.0]
+
+
 def test_a_compiler_is_another_when_one_of_its_files_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -125,6 +125,8 @@ def repair_interpreter() -> None:
     `tl.reduce` by a function of one's own calls it for one element after another, so a row of 1,024 takes a
     tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do.
 
+    `tl.max` and `tl.min` warn of rows that are all NaN. Repaired: they give NaN and say nothing, as on GPUs.
+
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
     for it runs one launch after another.
 
@@ -269,8 +271,13 @@ def _dot_of_wide(dot: Callable[..., Any]) -> Callable[..., Any]:
     return repaired
 
 
+# The largest and smallest that are numbers: numpy's own warn where there is none, which Triton has NaN for.
+_WITHOUT_NAN = {np.nanmax: np.fmax.reduce, np.nanmin: np.fmin.reduce}
+
+
 def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, values: Any, **operations: Any) -> Any:
+        operations = {name: _WITHOUT_NAN.get(value, value) for name, value in operations.items()}
         if not _is_bf16(values.handle):
             return reduce(self, values, **operations)
         wide = tl.core.tensor(_widen(values.handle), values.type.with_element_ty(tl.float32))

@@ -376,7 +376,7 @@ class Launch:
                     raise ArgumentTypeError(
                         f"{argument}[{i}]", f"got a {type(tensor).__name__}", "Give the tensors written."
                     )
-                if self.steps and _storage(tensor) not in known:
+                if self.steps and tensor.numel() and _storage(tensor) not in known:
                     raise InvalidArgumentError(
                         f"{argument}[{i}]",
                         f"a tensor of shape {tuple(tensor.shape)} that no step is given",

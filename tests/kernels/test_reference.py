@@ -9,6 +9,7 @@ import torch
 
 from workbench import ops
 from workbench.kernels import reference
+from workbench.kernels.attention import Scoring, Window
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -16,6 +17,8 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 X, Y, BATCH = numbers(5, 7), numbers(7, 4, seed=1), numbers(2, 3, 5, seed=2)
+HEADS = numbers(2, 4, 7, 5, seed=8)
+
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "add": (X, numbers(7, seed=3)),
     "clone": (X.t(),),
@@ -46,6 +49,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
         )
         for rank in (1, 2, 3)
     },
+    "scaled_dot_product_attention": (HEADS, HEADS[:, :1], HEADS[:, 1:2], None, 0.0, True, 0.4, True),
+    "attention": (HEADS, HEADS[:, :1], HEADS[:, 1:2], Scoring(window=Window(2, 1, -1))),
     "conv_transpose2d": (numbers(2, 4, 3, 5, seed=6), numbers(4, 3, 2, 3, seed=7), Y[1, :3]),
     "pixel_shuffle": (numbers(2, 8, 3, 5, seed=6), 2),
     "pixel_unshuffle": (numbers(2, 3, 4, 6, seed=6), 2),

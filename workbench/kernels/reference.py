@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from workbench.errors import InvalidArgumentError
+from workbench.kernels.attention import PLAIN, Scoring
+
 Dims = int | tuple[int, ...] | None
 
 
@@ -372,3 +375,47 @@ def unfold(
     for dim in (2, 3):
         x = x.unfold(dim, dilation * (kernel_size - 1) + 1, stride)[..., ::dilation]
     return x.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """softmax(scale * query @ key^T + attn_mask) @ value; without dropout, whose numbers are the kernel's."""
+    if dropout_p:
+        raise InvalidArgumentError(
+            "dropout_p", f"got {dropout_p}", "Judge dropout with a value of eye(keys)."
+        )
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
+) -> torch.Tensor:
+    """softmax of scale * query @ key^T, of the keys that each query sees by a window, @ value.
+
+    The functions of a learner, for kernels to call, have no meaning in plain torch: neither hooks nor masks.
+    """
+    if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
+        raise InvalidArgumentError("scoring", "has more than a scale and a window", "Write it in torch.")
+    window, queries, keys = scoring.window, query.shape[-2], key.shape[-2]
+    shift = window.shift + (keys - queries if window.from_end else 0)
+    place = (
+        torch.arange(keys, device=query.device) - torch.arange(queries, device=query.device)[:, None] - shift
+    )
+    seen = torch.ones_like(place, dtype=torch.bool)
+    if window.left is not None:
+        seen &= place >= -window.left
+    if window.right is not None:
+        seen &= place <= window.right
+    return functional.scaled_dot_product_attention(
+        query, key, value, seen, scale=scoring.factor(query.shape[-1]), enable_gqa=True
+    )

@@ -4,6 +4,7 @@ Each picks a template and an instance, launches, and returns what torch would: s
 strides and errors; autograd where torch has it. One file a family of operators.
 """
 
+from workbench.ops.attention import attention, scaled_dot_product_attention
 from workbench.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from workbench.ops.elementwise import add
 from workbench.ops.gemm import addmm, baddbmm, bmm, linear, matmul, mm
@@ -37,6 +38,7 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "attention",
     "avg_pool2d",
     "baddbmm",
     "batch_norm",
@@ -68,6 +70,7 @@ __all__ = [
     "prod",
     "rms_norm",
     "roll",
+    "scaled_dot_product_attention",
     "softmax",
     "sum",
     "transpose_copy",

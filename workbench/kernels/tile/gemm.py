@@ -168,18 +168,77 @@ def multiply(
     sums = accumulators[:0]
     for i in tl.static_range(len(WIDTHS)):
         y = LOAD_B(bs[i], start, col, BLOCK_K, WIDTHS[i], CHECK_K, CHECK_N)
-        if x.dtype == tl.float32 and PRECISION == "ieee":
-            # Sums of sums: one after the other, a rounding for each element of K would be left in them. (As a
-            # fused multiply-add, which the compiler does not take into the product.)
-            part = tl.dot(x, y, input_precision=PRECISION, out_dtype=ACCUMULATOR)
-            sums += (tl.fma(part, 1.0, accumulators[i]),)
-        else:
-            sums += (tl.dot(x, y, accumulators[i], input_precision=PRECISION, out_dtype=ACCUMULATOR),)
+        sums += (product(x, y, accumulators[i], ACCUMULATOR, PRECISION),)
         col += WIDTHS[i]
     return sums
+
+
+@triton.jit
+def product(x, y, sums, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr):
+    """sums + x @ y, of tiles in registers: the one place where the matrix units are asked."""
+    if x.dtype == tl.float32 and PRECISION == "ieee":
+        # Sums of sums: one after the other, a rounding for each element of K would be left in them. (As a
+        # fused multiply-add, which the compiler does not take into the product.)
+        return tl.fma(tl.dot(x, y, input_precision=PRECISION, out_dtype=ACCUMULATOR), 1.0, sums)
+    else:
+        return tl.dot(x, y, sums, input_precision=PRECISION, out_dtype=ACCUMULATOR)
 
 
 @triton.jit
 def zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
     """[ROWS, COLS] of 0."""
     return tl.zeros([ROWS, COLS], TYPE)
+
+
+# Whole rows, in parts whose columns are powers of two: [rows, width] each, of WIDTHS columns.
+
+
+@triton.jit
+def load_parts(
+    operand, row, ROWS: tl.constexpr, WIDTHS: tl.constexpr, CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr
+):
+    """Rows from `row` on; operand and checks as of :func:`load_strided`."""
+    parts = ()
+    col = 0
+    for i in tl.static_range(len(WIDTHS)):
+        parts += (load_strided(operand, row, col, ROWS, WIDTHS[i], CHECK_ROWS, CHECK_COLS),)  # type: ignore[assignment]
+        col += WIDTHS[i]
+    return parts
+
+
+@triton.jit
+def zeros_of_parts(ROWS: tl.constexpr, WIDTHS: tl.constexpr, TYPE: tl.constexpr):
+    """Zeros."""
+    parts = ()
+    for i in tl.static_range(len(WIDTHS)):
+        parts += (zeros(ROWS, WIDTHS[i], TYPE),)  # type: ignore[assignment]
+    return parts
+
+
+@triton.jit
+def scale_rows(parts, factors):
+    """Each row times its factor, [rows]."""
+    scaled = ()
+    for i in tl.static_range(len(parts)):
+        scaled += (parts[i] * factors[:, None],)
+    return scaled
+
+
+@triton.jit
+def product_of_parts(
+    a, b, ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr, PRECISION: tl.constexpr
+):
+    """a @ b^T: of each row of `a`, [ROWS, width], with each of `b`, [COLS, width], the sum over all parts."""
+    sums = zeros(ROWS, COLS, TYPE)
+    for i in tl.static_range(len(a)):
+        sums = product(a[i], tl.trans(b[i]), sums, TYPE, PRECISION)
+    return sums
+
+
+@triton.jit
+def add_products(tile, parts, sums, TYPE: tl.constexpr, PRECISION: tl.constexpr):
+    """sums + tile @ parts, part by part."""
+    added = ()
+    for i in tl.static_range(len(parts)):
+        added += (product(tile, parts[i], sums[i], TYPE, PRECISION),)  # type: ignore[assignment]
+    return added

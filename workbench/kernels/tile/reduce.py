@@ -357,6 +357,34 @@ def online_softmax_update(state, scores):
 
 
 @triton.jit
+def online_softmax_update_in_base_2(
+    state, scores, scale, BOOST: tl.constexpr, EXACT: tl.constexpr
+):  # fmt: skip
+    """As :func:`online_softmax_update`, of scores that are yet to be scaled, and with powers of two for exp.
+
+    new maximum m' = max(m, max of scores); weights = 2^(scale * (scores - m') + BOOST);
+    rescale = 2^(scale * (m - m'))
+
+    Args:
+        state: (maximum of the scores that are yet to be scaled, 2^BOOST times the total).
+        scores: [rows, cols]; -inf where there is no score.
+        scale: above 0; log2(e) times what scores are multiplied by.
+        BOOST: for weights that are to be stored in few bits; else 0.
+        EXACT: subtract before scaling. Else after it, in one operation, whose rounding grows with the scores;
+            which is less than that of weights in 16 bits.
+    """
+    maximum, total = state
+    new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+    shift = finite_shift(new_maximum)
+    if EXACT:
+        weights = tl.exp2((scores - shift[:, None]) * scale + BOOST)
+    else:
+        weights = tl.exp2(scores * scale - (shift * scale - BOOST)[:, None])
+    rescale = tl.exp2((maximum - shift) * scale)
+    return (new_maximum, total * rescale + tl.sum(weights, 1)), weights, rescale
+
+
+@triton.jit
 def online_softmax_merge(maximum, total, other_maximum, other_total):
     """The state of two sets of elements from the states of each; `combine` for `tl.reduce`."""
     new_maximum = tl.maximum(maximum, other_maximum)

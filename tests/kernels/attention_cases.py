@@ -1,0 +1,155 @@
+"""Attention with all scores in memory: what the templates are judged against."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from workbench.kernels.attention import EVERYTHING, Window
+
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def seen(window: Window, queries: int, keys: int) -> torch.Tensor:
+    """Which keys queries see by a window, bool [queries, keys]."""
+    shift = window.shift + (keys - queries if window.from_end else 0)
+    row, col = torch.arange(queries)[:, None] + shift, torch.arange(keys)[None, :]
+    visible = torch.ones(queries, keys, dtype=torch.bool)
+    if window.left is not None:
+        visible &= col >= row - window.left
+    if window.right is not None:
+        visible &= col <= row + window.right
+    return visible
+
+
+def plain(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    dtype: torch.dtype = torch.float64,
+    scale: float | None = None,
+    window: Window = EVERYTHING,
+    bias: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None,
+    cap: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and log-sum-exps, computed in `dtype`."""
+    group = query.shape[1] // max(key.shape[1], 1)
+    q = query.to(dtype)
+    k, v = (tensor.to(dtype).repeat_interleave(group, 1) for tensor in (key, value))
+    scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
+    if bias is not None:
+        scores = scores + bias.to(dtype)
+    visible = seen(window, q.shape[2], k.shape[2])
+    if keep is not None:
+        visible = visible & keep
+    scores = scores.masked_fill(~visible, -math.inf)
+    if not scores.shape[-1]:
+        return scores @ v, scores.new_full(scores.shape[:-1], -math.inf)
+    log_sums = scores.logsumexp(-1)
+    weights = torch.exp(scores - log_sums[..., None].clamp(min=torch.finfo(dtype).min))
+    return weights @ v, log_sums
+
+
+def tensors(
+    batch: int, heads: int, key_heads: int, queries: int, keys: int, size: int,
+    dtype: torch.dtype = torch.float32, *, value_size: int | None = None, seed: int = 0,
+) -> Tensors:  # fmt: skip
+    """Query, key and value, normal."""
+    generator = torch.Generator().manual_seed(seed)
+    query, key, value = (
+        torch.randn(shape, generator=generator).to(dtype)
+        for shape in (
+            (batch, heads, queries, size),
+            (batch, key_heads, keys, size),
+            (batch, key_heads, keys, size if value_size is None else value_size),
+        )
+    )
+    return query, key, value
+
+
+def agree(
+    found: torch.Tensor,
+    exact: torch.Tensor,
+    plainly: torch.Tensor,
+    times: float = 2.0,
+    largest: float | None = None,
+) -> None:
+    """FlashAttention's rule: no more than `times` the plain computation's error, and one rounding step.
+
+    The step is that of the largest value: `largest`, or that of `exact`.
+    """
+    assert found.shape == exact.shape
+    found, exact, plainly = found.detach(), exact.detach(), plainly.detach()
+    if not exact.numel():
+        return
+    allowed = times * float((plainly.double() - exact).abs().max())
+    # Of float64 the plain computation is the judge itself.
+    steps = 16 if found.dtype == torch.float64 else 1
+    largest = float(exact.abs().max()) if largest is None else largest
+    allowed += steps * torch.finfo(found.dtype).eps * largest
+    assert float((found.double() - exact).abs().max()) <= allowed
+
+
+def gradients(given: Tensors, gradient: torch.Tensor, dtype: torch.dtype, **known: Any) -> Tensors:
+    """Those of query, key and value, by autograd in `dtype`."""
+    query, key, value = (tensor.detach().to(dtype, copy=True).requires_grad_() for tensor in given)
+    output, _ = plain(query, key, value, dtype=dtype, **known)
+    of_query, of_key, of_value = torch.autograd.grad(output, (query, key, value), gradient.to(dtype))
+    return of_query, of_key, of_value
+
+
+def sizes_of_terms(given: Tensors, gradient: torch.Tensor, **known: Any) -> tuple[float, float, float]:
+    """The largest sums of the magnitudes of the terms that gradients are sums of: what roundings scale with.
+
+    A gradient may be 0 where they are not: with one key, dP and delta are the same.
+    """
+    query, key, value = (tensor.double() for tensor in given)
+    group, keys = query.shape[1] // key.shape[1], key.shape[2]
+    weights, _ = plain(query, key, torch.eye(keys).expand(*key.shape[:2], keys, keys), **known)
+    key, value = (tensor.repeat_interleave(group, 1) for tensor in (key, value))
+    of_weights = gradient.double() @ value.transpose(-1, -2)
+    delta = (weights * of_weights).sum(-1, keepdim=True)
+    of_scores = weights * (of_weights.abs() + delta.abs())
+    scale = known.get("scale") or 1 / math.sqrt(query.shape[-1])
+    terms = (
+        abs(scale) * (of_scores @ key.abs()),
+        abs(scale) * (of_scores.transpose(-1, -2) @ query.abs()).unflatten(1, (-1, group)).sum(2),
+        (weights.transpose(-1, -2) @ gradient.double().abs()).unflatten(1, (-1, group)).sum(2),
+    )
+    of_query, of_key, of_value = (float(each.max()) if each.numel() else 0.0 for each in terms)
+    return of_query, of_key, of_value
+
+
+def rule(
+    found: tuple[torch.Tensor, ...], exact: Tensors, plainly: tuple[torch.Tensor, ...], times: float = 2.0
+) -> None:
+    """:func:`agree` of gradients, with the rounding step of the largest of all of them.
+
+    With one key those of queries and keys are 0, the difference of equal sums that are formed in two ways.
+    """
+    largest = max((float(each.abs().max()) for each in exact if each.numel()), default=0.0)
+    for one, other, third in zip(found, exact, plainly, strict=True):
+        agree(one, other, third, times, largest)
+
+
+def gradients_agree(
+    found: tuple[torch.Tensor, ...], given: Tensors, gradient: torch.Tensor, **known: Any
+) -> None:
+    """Of 16 bits by FlashAttention's rule; of more, within a few rounding steps of the terms."""
+    dtype = given[0].dtype
+    exact = gradients(given, gradient, torch.float64, **known)
+    if dtype.itemsize == 2:
+        # Of queries that share keys the rule allows three times the error.
+        times = 2.0 if given[0].shape[1] == given[1].shape[1] else 3.0
+        rule(found, exact, gradients(given, gradient, dtype, **known), times)
+        return
+    for one, other, terms in zip(found, exact, sizes_of_terms(given, gradient, **known), strict=True):
+        assert one.shape == other.shape
+        error = float((one.double() - other).abs().max()) if one.numel() else 0.0
+        assert error <= 4 * torch.finfo(dtype).eps * terms

@@ -1,0 +1,244 @@
+"""Attention against torch: its own samples, its errors, gradients, masks and dropout."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing._internal.common_methods_invocations import op_db
+
+from tests.kernels.attention_cases import Tensors, agree, gradients, gradients_agree, plain, rule, tensors
+from tests.ops.test_opinfo_rows import outcome
+from workbench import ops
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+)
+from workbench.kernels.attention import CAUSAL, Dropout, Hook, Scoring, Window
+from workbench.kernels.tile import scores
+
+# Of any arguments, for the type checker.
+sdpa: Any = ops.scaled_dot_product_attention
+attention: Any = ops.attention
+torchs_own: Any = F.scaled_dot_product_attention
+
+OPERATORS = [op for op in op_db if op.name == "nn.functional.scaled_dot_product_attention"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_torchs_samples_with_gradients(dtype: torch.dtype) -> None:
+    (op,) = OPERATORS
+    torch.manual_seed(0)
+    samples = [s for s in op.sample_inputs("cpu", dtype, requires_grad=True) if not s.kwargs.get("dropout_p")]
+    assert len(samples) > 10
+    for sample in samples:
+        (got,), got_gradients = outcome(sdpa, sample)
+        (want,), want_gradients = outcome(op.op, sample)
+        for ours, torchs in zip([got, *got_gradients], [want, *want_gradients], strict=True):
+            assert ours.dtype == torchs.dtype
+            # Their numbers are up to 9, scores up to 600: gradients are differences of what is near 100.
+            atol = {torch.float64: 1e-12, torch.float32: 1e-4, torch.bfloat16: 0.5}[dtype]
+            torch.testing.assert_close(ours, torchs, rtol=0, atol=atol)
+
+
+def test_torchs_samples_with_dropout_have_its_share() -> None:
+    (op,) = OPERATORS
+    samples = [s for s in op.sample_inputs("cpu", torch.float32) if s.kwargs.get("dropout_p")]
+    assert samples
+    for sample in samples:
+        query, (key, value), options = sample.input, sample.args, dict(sample.kwargs)
+        assert sdpa(query, key, value, **options).isfinite().all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_as_torch_with_masks(data: st.DataObject) -> None:
+    queries, keys, size = (data.draw(st.integers(1, 40)) for _ in range(3))
+    batch, heads = data.draw(st.integers(1, 2)), data.draw(st.sampled_from([1, 2, 4]))
+    of_keys = data.draw(st.sampled_from([n for n in (1, 2, 4) if heads % n == 0]))
+    query, key, value = tensors(batch, heads, of_keys, queries, keys, size)
+    options: dict[str, Any] = {"enable_gqa": True, "scale": data.draw(st.sampled_from([None, 0.3]))}
+    kind = data.draw(st.sampled_from(["none", "causal", "bool", "float"]))
+    if kind == "causal":
+        options["is_causal"] = True
+    elif kind != "none":
+        shape = [n if data.draw(st.booleans()) else 1 for n in (batch, heads, queries)] + [keys]
+        mask = torch.randn(shape[data.draw(st.integers(0, 2)) :], generator=torch.Generator().manual_seed(3))
+        options["attn_mask"] = mask if kind == "float" else mask > -0.5
+    got = sdpa(query, key, value, **options)
+    want = torchs_own(query.double(), key.double(), value.double(), **in_double(options))
+    assert float((got - want).abs().max()) < 4e-6
+
+
+def in_double(options: dict[str, Any]) -> dict[str, Any]:
+    mask = options.get("attn_mask")
+    return options if mask is None or mask.dtype == torch.bool else {**options, "attn_mask": mask.double()}
+
+
+def test_gradients_of_a_mask_that_broadcasts() -> None:
+    query, key, value = (t.requires_grad_() for t in tensors(2, 4, 2, 20, 35, 16, torch.float64))
+    mask = torch.randn(4, 1, 35, dtype=torch.float64, requires_grad=True)
+    inputs: Any = (query, key, value, mask)
+
+    def call(*given: Any) -> Any:
+        return sdpa(*given, enable_gqa=True)
+
+    got = torch.autograd.grad(call(*inputs).square().sum(), inputs)
+    want = torch.autograd.grad(torchs_own(*inputs, enable_gqa=True).square().sum(), inputs)
+    for ours, torchs in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, torchs)
+    small = [t.requires_grad_() for t in tensors(1, 2, 1, 3, 4, 2, torch.float64)]
+    bias = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(call, (*small, bias))
+
+
+def test_a_second_derivative_is_refused() -> None:
+    query, key, value = (t.requires_grad_() for t in tensors(1, 1, 1, 4, 5, 8))
+    output = sdpa(query, key, value)
+    (gradient,) = torch.autograd.grad(output.sum(), query, create_graph=True)
+    with pytest.raises(TensorMismatchError, match="create_graph"):
+        torch.autograd.grad(gradient.sum(), query)
+
+
+def test_rows_of_all_heads_lie_together_where_those_of_the_query_do() -> None:
+    query, key, value = tensors(2, 4, 4, 20, 20, 16)
+    contiguous = sdpa(query, key, value)
+    assert contiguous.is_contiguous()
+    moved: Any = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in (query, key, value))
+    together = sdpa(*moved)
+    assert together.transpose(1, 2).is_contiguous()
+    assert torch.equal(together, contiguous)
+
+
+def test_dropout_follows_torchs_seed() -> None:
+    query, key, _ = tensors(1, 2, 2, 30, 40, 16)
+    value = torch.eye(40).expand(1, 2, 40, 40)
+
+    def weights(seed: int) -> Any:
+        torch.manual_seed(seed)
+        return sdpa(query, key, value, dropout_p=0.4)
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1) != 0, weights(2) != 0)
+    kept = weights(3) != 0
+    assert abs(float(kept.float().mean()) - 0.6) < 4 * math.sqrt(0.24 / kept.numel())
+    whole = sdpa(query, key, value)
+    torch.testing.assert_close(weights(3)[kept], whole[kept] / 0.6)
+    nothing = sdpa(query, key, value, dropout_p=1.0)
+    assert nothing.shape == (1, 2, 30, 40)
+    assert (nothing == 0).all()
+
+
+def test_the_gradient_drops_what_was_dropped() -> None:
+    given = tensors(1, 2, 1, 20, 30, 16)
+    scoring = Scoring(dropout=Dropout(0.4, 11), window=CAUSAL)
+    eye = torch.eye(30).expand(1, 1, 30, 30)
+    weights = attention(given[0], given[1], eye, scoring)
+    whole = attention(given[0], given[1], eye, Scoring(window=CAUSAL))
+    factors = torch.where(weights != 0, weights / whole.clamp(min=1e-30), 0.0)
+
+    def dropped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        exact, _ = plain(query, key, torch.eye(30).expand(1, 1, 30, 30), window=CAUSAL)
+        return (exact * factors.double()) @ value.double()
+
+    inputs: Any = [t.requires_grad_() for t in given]
+    got = torch.autograd.grad(attention(*inputs, scoring).square().sum(), inputs)
+    want = torch.autograd.grad(dropped(*inputs).square().sum(), inputs)
+    for ours, torchs in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-4)
+
+
+def test_windows_and_hooks() -> None:
+    window = Window(5, 0, from_end=True)
+    hooks = (Hook(scores.cap_softly, (1.5,), scores.cap_softly_gradient),)
+    given: Tensors = tensors(1, 4, 2, 20, 35, 16)
+    inputs: Any = [t.detach().requires_grad_() for t in given]
+    output = attention(*inputs, Scoring(window=window, hooks=hooks))
+    known: dict[str, Any] = {"window": window, "cap": 1.5}
+    agree(output, plain(*given, **known)[0], plain(*given, **known, dtype=torch.float32)[0])
+    gradient = torch.randn(output.shape)
+    gradients_agree(torch.autograd.grad(output, inputs, gradient), given, gradient, **known)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("pair", [(1, 1), (239, 1), (79, 3), (113, 203)])
+@pytest.mark.parametrize("size", [32, 40, 59, 111])
+def test_flash_attentions_rule(pair: tuple[int, int], size: int, dtype: torch.dtype) -> None:
+    """No more than twice the error of torch's own kernel of the same dtype, and one rounding step."""
+    given = tensors(1, 2, 2, *pair, size, dtype)
+    for is_causal in (False, True):
+        window = CAUSAL if is_causal else Window()
+        inputs: Any = [t.detach().requires_grad_() for t in given]
+        output = sdpa(*inputs, is_causal=is_causal)
+        torchs = torchs_own(*inputs, is_causal=is_causal)
+        agree(output, plain(*given, window=window)[0], torchs)
+        gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+        found = torch.autograd.grad(output, inputs, gradient)
+        of_torch = torch.autograd.grad(torchs, inputs, gradient)
+        exact = gradients(given, gradient, torch.float64, window=window)
+        rule(found, exact, of_torch)
+
+
+def test_nothing_and_meta() -> None:
+    for shape in ((0, 2, 2, 4, 5, 16), (1, 2, 2, 0, 5, 16), (1, 2, 2, 4, 0, 16)):
+        query, key, value = tensors(*shape)
+        got = sdpa(query, key, value)
+        assert got.shape == (*query.shape[:3], 16)
+        assert (got == 0).all()
+    query, key, value = (t.to("meta") for t in tensors(2, 4, 4, 20, 30, 16, value_size=8))
+    assert sdpa(query, key, value).shape == (2, 4, 20, 8)
+
+
+def test_autocast() -> None:
+    query, key, value = tensors(1, 2, 2, 8, 8, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = sdpa(query, key, value)
+        want = torchs_own(query, key, value)
+    assert got.dtype == want.dtype == torch.bfloat16
+    torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
+
+
+def test_what_does_not_fit() -> None:
+    query, key, value = tensors(2, 4, 4, 5, 6, 16)
+    call = sdpa
+    with pytest.raises(ArgumentTypeError, match="query"):
+        call([1.0], key, value)
+    with pytest.raises(ArgumentTypeError, match="is_causal"):
+        call(query, key, value, is_causal=1)
+    with pytest.raises(TensorMismatchError, match="dropout_p"):
+        call(query, key, value, dropout_p=1.5)
+    with pytest.raises(TensorMismatchError, match="together with is_causal"):
+        call(query, key, value, torch.ones(5, 6, dtype=torch.bool), is_causal=True)
+    with pytest.raises(TensorMismatchError, match="attn_mask"):
+        call(query, key, value, torch.ones(5, 7, dtype=torch.bool))
+    with pytest.raises(TensorMismatchError, match="attn_mask"):
+        call(query, key, value, torch.ones(5, 6, dtype=torch.int32))
+    wrong: Any
+    for wrong in (
+        (query, key[:, :2], value[:, :2]),
+        (query, key[..., :8], value),
+        (query[0, 0, 0], key, value),
+    ):
+        with pytest.raises(TensorMismatchError):
+            call(*wrong)
+    with pytest.raises(TensorMismatchError):
+        call(query, key[:, :3], value[:, :3], enable_gqa=True)
+    with pytest.raises(UnsupportedDtypeError):
+        call(query.int(), key.int(), value.int())
+    with pytest.raises(TensorMismatchError):
+        call(query.half(), key, value)
+    with pytest.raises(ArgumentTypeError, match="scoring"):
+        attention(query, key, value, CAUSAL)
+    with pytest.raises(TensorMismatchError):
+        attention(query[0], key, value)
+    inputs: Any = [t.requires_grad_() for t in (query, key, value)]
+    capped = attention(*inputs, Scoring(hooks=(Hook(scores.cap_softly, (1.0,)),)))
+    with pytest.raises(InvalidArgumentError, match="gradient"):
+        capped.sum().backward()

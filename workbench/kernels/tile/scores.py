@@ -1,0 +1,245 @@
+"""Tile scores: what attention makes of each pair of a query and a key, and which pairs there are.
+
+Forward and backward go over the same pairs, by tiles: either some queries stay and keys pass by, or some keys
+stay and queries pass. So nothing here knows which is which along a tile's rows: `query` and `key` are numbers
+that broadcast to the tile, [queries, 1] and [1, keys] or [1, queries] and [keys, 1].
+
+A hook is a jit function of the learner, `(scores, batch, head, query, key, extra) -> scores`; its gradient
+`(gradient, scores, batch, head, query, key, extra) -> gradient` is given that of what it returned, and what
+it was given. A mask is one too, `(batch, head, query, key, extra) -> whether the query sees the key`.
+"""
+
+import math
+
+import triton
+import triton.language as tl
+
+# exp(x) = 2 ** (x * log2(e)), and powers of two are what the hardware has.
+LOG2_E = tl.constexpr(math.log2(math.e))
+LN_2 = tl.constexpr(math.log(2))
+
+
+@triton.jit
+def tiles_of_window(
+    first, last, length, left, right, shift, BLOCK: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr
+):
+    """The tiles of BLOCK keys of which queries from `first` to `last` see some.
+
+    A query sees the keys from query + shift - left to query + shift + right. For the queries that see a key,
+    exchange the two: keys for queries, right for left, -shift for shift.
+
+    Args:
+        first, last: numbers of queries; the same where there is one.
+        length: of how many keys there are.
+        left, right, shift: of the window. LEFT, RIGHT: whether it ends on that side.
+
+    Returns:
+        (begin, whole_begin, whole_end, end), numbers of tiles, none smaller than the one before: from begin
+        to end are those of which some query sees some key, and from whole_begin to whole_end all see all.
+    """
+    begin, whole_begin, whole_end, end = 0, 0, length // BLOCK, tl.cdiv(length, BLOCK)
+    if LEFT:
+        begin = max(first + shift - left, 0) // BLOCK
+        whole_begin = tl.cdiv(max(last + shift - left, 0), BLOCK)
+    if RIGHT:
+        end = min(tl.cdiv(max(last + shift + right + 1, 0), BLOCK), end)
+        whole_end = min(max(first + shift + right + 1, 0) // BLOCK, whole_end)
+    end = max(begin, end)
+    whole_begin = min(max(begin, whole_begin), end)
+    whole_end = min(max(whole_begin, whole_end), end)
+    return begin, whole_begin, whole_end, end
+
+
+@triton.jit
+def part_of(bounds, number, PARTS: tl.constexpr):
+    """Of PARTS programs that share the tiles of :func:`tiles_of_window`, those of one."""
+    if PARTS == 1:
+        return bounds
+    else:
+        each = tl.cdiv(bounds[3] - bounds[0], PARTS)
+        begin = min(bounds[0] + number * each, bounds[3])
+        end = min(begin + each, bounds[3])
+        return (
+            begin, min(max(bounds[1], begin), end), min(max(bounds[2], begin), end), end,
+        )  # fmt: skip
+
+
+@triton.jit
+def sees(query, key, keys, left, right, shift, LEFT: tl.constexpr, RIGHT: tl.constexpr):
+    """Whether a key is one, and in the query's window."""
+    valid = key < keys
+    if LEFT:
+        valid = valid & (key >= query + (shift - left))
+    if RIGHT:
+        valid = valid & (key <= query + (shift + right))
+    return valid
+
+
+@triton.jit
+def masked(scores, seen):
+    """The scores of what is seen; -inf for the others."""
+    return tl.where(seen, scores, float("-inf"))
+
+
+@triton.jit
+def scored(
+    products, batch, head, query, key, keys, scale, window, extras, mask_extra,
+    RULES: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """The scores of a tile from its products of queries and keys.
+
+    Args:
+        scale: what products are multiplied by, of their type; not where RULES says that it is done later.
+        window: (left, right, shift). extras: what each hook is given, mask_extra what the mask is.
+        RULES: (hooks, mask, LEFT, RIGHT, whether scaling is done later); mask is a tuple of one or none.
+        MASKED: whether some pairs of the tile may not be seen.
+
+    Returns:
+        (what each hook was given and, last, what the last one made of it), and the same last with -inf where
+        the query does not see the key.
+    """
+    HOOKS: tl.constexpr = RULES[0]
+    MASK: tl.constexpr = RULES[1]
+    if not RULES[4]:
+        products *= scale
+    stages = hooked(products, batch, head, query, key, extras, HOOKS)
+    scores = stages[len(HOOKS)]
+    if MASKED:
+        seen = sees(query, key, keys, window[0], window[1], window[2], RULES[2], RULES[3])
+        if len(MASK) > 0:
+            seen = seen & of_mask(batch, head, query, key, mask_extra, MASK[0])
+        scores = masked(scores, seen)
+    return stages, scores
+
+
+@triton.jit
+def of_mask(batch, head, query, key, extra, MASK: tl.constexpr):
+    """What a mask says of a tile of pairs."""
+    return MASK(batch, head, query, key, extra)
+
+
+@triton.jit
+def hooked(scores, batch, head, query, key, extras, HOOKS: tl.constexpr):
+    """(scores, what the first hook makes of them, what the second one makes of that, ...)"""
+    stages = (scores,)
+    for i in tl.static_range(len(HOOKS)):
+        stages += (of_hook(stages[i], batch, head, query, key, extras[i], HOOKS[i]),)  # type: ignore[assignment]
+    return stages
+
+
+@triton.jit
+def of_hook(scores, batch, head, query, key, extra, HOOK: tl.constexpr):
+    """What one hook makes of a tile of scores."""
+    return HOOK(scores, batch, head, query, key, extra)
+
+
+@triton.jit
+def unhooked(gradient, stages, batch, head, query, key, extras, GRADIENTS: tl.constexpr):
+    """The gradient of the scores that :func:`hooked` was given, from that of its last ones."""
+    for i in tl.static_range(len(GRADIENTS) - 1, -1, -1):
+        gradient = of_gradient(gradient, stages[i], batch, head, query, key, extras[i], GRADIENTS[i])
+    return gradient
+
+
+@triton.jit
+def of_gradient(gradient, scores, batch, head, query, key, extra, GRADIENT: tl.constexpr):
+    """The gradient through one hook."""
+    return GRADIENT(gradient, scores, batch, head, query, key, extra)
+
+
+@triton.jit
+def is_kept(seed, probability, head, query, key):
+    """Whether dropout keeps a weight: with `probability` it does not.
+
+    The generator counts (Philox, Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011):
+    the number of a pair is a function of the seed and of its place, whatever the tiles.
+
+    Args:
+        seed: 64 bits. head: the number of the head among those of all batches.
+    """
+    bits, _, _, _ = tl.philox(seed, key, query, head, 0)
+    return (bits.to(tl.uint32, bitcast=True) >> 8).to(tl.float32) * (2.0**-24) >= probability
+
+
+# Hooks and their gradients.
+
+
+@triton.jit
+def cap_softly(scores, batch, head, query, key, extra):
+    """cap * tanh(score / cap), with extra = (cap,)"""
+    return extra[0] * tanh(scores / extra[0])
+
+
+@triton.jit
+def cap_softly_gradient(gradient, scores, batch, head, query, key, extra):
+    """gradient * (1 - tanh(score / cap)^2)"""
+    bent = tanh(scores / extra[0])
+    return gradient * (1.0 - bent * bent)
+
+
+@triton.jit
+def tanh(x):
+    """(1 - e) / (1 + e), e = exp(-2 |x|), with the sign of x; a series near 0, where 1 - e has few digits"""
+    e = tl.exp(-2.0 * tl.abs(x))
+    size = (1.0 - e) / (1.0 + e)
+    square = x * x
+    tail = square * (2 / 15 - square * (17 / 315 - square * (62 / 2835)))
+    return tl.where(tl.abs(x) < 0.25, x - x * (square * (1 / 3 - tail)), tl.where(x < 0, -size, size))
+
+
+@triton.jit
+def add_bias(scores, batch, head, query, key, extra):
+    """score + bias[batch, head, query, key], with extra = (pointer, (queries, keys), strides, ...)"""
+    pointer, sizes, strides = extra[0], extra[1], extra[2]
+    offsets = batch * strides[0] + head * strides[1] + query * strides[2] + key * strides[3]
+    return scores + tl.load(pointer + offsets, mask=(query < sizes[0]) & (key < sizes[1]), other=0.0)
+
+
+@triton.jit
+def store_bias_gradient(gradient, scores, batch, head, query, key, extra):
+    """The gradient as it is; and written, with extra = (..., pointer, strides) behind those of the bias."""
+    sizes, pointer, strides = extra[1], extra[3], extra[4]
+    offsets = batch * strides[0] + head * strides[1] + query * strides[2] + key * strides[3]
+    element: tl.constexpr = pointer.dtype.element_ty
+    tl.store(pointer + offsets, gradient.to(element), mask=(query < sizes[0]) & (key < sizes[1]))
+    return gradient
+
+
+@triton.jit
+def keep_where(scores, batch, head, query, key, extra):
+    """The score where mask[batch, head, query, key] is not 0, else -inf; `extra` as of :func:`add_bias`."""
+    pointer, sizes, strides = extra[0], extra[1], extra[2]
+    offsets = batch * strides[0] + head * strides[1] + query * strides[2] + key * strides[3]
+    kept = tl.load(pointer + offsets, mask=(query < sizes[0]) & (key < sizes[1]), other=0)
+    return masked(scores, kept != 0)
+
+
+@triton.jit
+def add_alibi(scores, batch, head, query, key, extra):
+    """score - slopes[head] * |query - key| (Press, Smith and Lewis, 2021), with extra = (pointer,)
+
+    Aligned as the numbers are; with slopes 2^(-8 (head + 1) / heads).
+    """
+    slope = tl.load(extra[0] + head)
+    return scores - slope * tl.abs(query - key).to(tl.float32)
+
+
+@triton.jit
+def add_relative_bias(scores, batch, head, query, key, extra):
+    """score + table[head, query - key + most], distances beyond `most` as `most`; extra = (pointer, most)"""
+    distance = tl.minimum(tl.maximum(query - key, -extra[1]), extra[1])
+    return scores + tl.load(extra[0] + head * (2 * extra[1] + 1) + distance + extra[1])
+
+
+@triton.jit
+def pass_gradient(gradient, scores, batch, head, query, key, extra):
+    """The gradient as it is: of hooks that add something to a score, or leave it."""
+    return gradient
+
+
+@triton.jit
+def same_document(batch, head, query, key, extra):
+    """Whether documents[batch, query] is documents[batch, key], with extra = (pointer, length)"""
+    of_query = tl.load(extra[0] + batch * extra[1] + query, mask=query < extra[1], other=-1)
+    of_key = tl.load(extra[0] + batch * extra[1] + key, mask=key < extra[1], other=-2)
+    return of_query == of_key

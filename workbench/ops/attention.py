@@ -1,0 +1,277 @@
+"""Attention: torch's scaled dot product, and what kernels know besides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from workbench.errors import (
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    check_type,
+)
+from workbench.kernels import attention as forward
+from workbench.kernels import attention_backward as backward
+from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring
+from workbench.kernels.gemm import FP8
+from workbench.kernels.tile import scores
+from workbench.ops.arguments import check_operand, is_followed
+from workbench.ops.gradients import follow_the_first, once
+
+MOST_SEEDS = 2**62
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """softmax(scale * query @ key^T + attn_mask) @ value, as torch.nn.functional's.
+
+    It can be differentiated once, by `attn_mask` too. A query that sees no key has an output of 0. What
+    dropout drops follows from torch's CPU generator (`torch.manual_seed`), on every device the same.
+
+    Args:
+        query: (..., heads, queries, columns), at most 256 columns; fp16, bf16, fp32 or fp64.
+        key: (..., heads, keys, columns). value: (..., heads, keys, columns of the output). Dimensions before
+            these broadcast.
+        attn_mask: what broadcasts to (..., heads, queries, keys): True where a query sees a key; or a number
+            that is added to the score.
+        dropout_p: the probability with which a weight is set to 0.
+        is_causal: query i sees keys 0 to i. Not together with `attn_mask`.
+        scale: what products are multiplied by; None for 1 / sqrt(columns).
+        enable_gqa: key and value may have fewer heads, which divide those of query.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the tensors are.
+        TensorMismatchError: tensors do not fit. InvalidArgumentError: another argument.
+    """
+    given = {"query": query, "key": key, "value": value}
+    for name, tensor in given.items():
+        check_operand(name, tensor, torch.Tensor, "a torch.Tensor")
+        if tensor.dim() < 2:
+            raise TensorMismatchError(name, f"{tensor.dim()} dimensions", "Give (..., rows, columns).")
+    check_operand("attn_mask", attn_mask, torch.Tensor | None, "a torch.Tensor")
+    for name, number in (("dropout_p", dropout_p), ("scale", scale)):
+        check_operand(name, number, float | int | None if name == "scale" else float | int, "a number")
+    for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        check_operand(name, flag, bool, "True or False")
+    if attn_mask is not None and is_causal:
+        raise TensorMismatchError(
+            "attn_mask", "given together with is_causal", "Give one of them; a mask can be causal itself."
+        )
+    if not 0 <= dropout_p <= 1:
+        raise TensorMismatchError("dropout_p", f"got {dropout_p}", "Give a probability of 0 to 1.")
+    query, key, value = _in_autocasts_dtype(query, key, value)
+    for name, tensor in zip(given, (query, key, value), strict=True):
+        if tensor.dtype not in forward.SUPPORTED or tensor.dtype in FP8:
+            raise UnsupportedDtypeError(name, str(tensor.dtype), "Give fp16, bf16, fp32 or fp64.")
+    shape, (q, k, v) = _in_four_dimensions(query, key, value, enable_gqa)
+    scoring = Scoring(
+        scale=None if scale is None else float(scale), window=CAUSAL if is_causal else EVERYTHING
+    )
+    if dropout_p == 1:
+        return (q.sum() * 0 + k.sum() * 0 + v.sum() * 0).expand(shape).clone()
+    if dropout_p:
+        scoring = replace(scoring, dropout=Dropout(float(dropout_p), int(torch.randint(MOST_SEEDS, ()))))
+    bias = None
+    if attn_mask is not None:
+        wanted = (*shape[:-1], key.shape[-2])
+        bias = _as_bias(attn_mask, q, wanted)
+    return _attended(q, k, v, bias, scoring).reshape(shape)
+
+
+def attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
+) -> torch.Tensor:
+    """softmax of the scores of query and key, @ value: with windows, masks, hooks and sequences.
+
+    It can be differentiated once, where hooks have gradients; not by what hooks and masks are given.
+
+    Args:
+        query: (batch, heads, queries, columns), at most 256 columns; fp16, bf16, fp32, fp64 or fp8.
+        key, value: (batch, key heads, keys, columns); key heads divide heads.
+        scoring: see `workbench.kernels.attention.Scoring`.
+
+    Raises:
+        ArgumentTypeError: `scoring` is none. TensorMismatchError: tensors do not fit.
+        InvalidArgumentError: a hook has no gradient, and one is asked for.
+    """
+    check_type("scoring", scoring, Scoring, "Give a workbench.kernels.attention.Scoring.")
+    if reason := forward.is_supported(query, key, value, scoring):
+        raise TensorMismatchError("query, key, value", reason, "Give (batch, heads, rows, columns) each.")
+    return _attended(query, key, value, None, scoring)
+
+
+def _in_autocasts_dtype(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    kind = tensors[0].device.type
+    if kind in ("cuda", "cpu") and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        return tuple(
+            t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in tensors
+        )
+    return tensors
+
+
+def _in_four_dimensions(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, enable_gqa: bool
+) -> tuple[tuple[int, ...], tuple[torch.Tensor, ...]]:
+    """The result's shape; and the three as (batch, heads, rows, columns)."""
+    tensors: tuple[torch.Tensor, ...] = (query, key, value)
+    words = ", ".join(f"{t.dtype} {tuple(t.shape)} on {t.device}" for t in tensors)
+    fix = "Give (..., heads, rows, columns) each, of one dtype and device."
+    if len({(t.dtype, t.device) for t in tensors}) > 1:
+        raise TensorMismatchError("query, key, value", words, fix)
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise TensorMismatchError("query, key, value", words, fix)
+    rank = max(max(t.dim() for t in tensors), 4)
+    tensors = tuple(t[(None,) * (rank - t.dim())] for t in tensors)
+    heads = [t.shape[-3] for t in tensors]
+    if enable_gqa and heads[1] == heads[2] and heads[1] and heads[0] % heads[1] == 0:
+        kept = heads
+    else:
+        (of_all,) = _broadcast([(h,) for h in heads], words, fix)
+        kept = [of_all] * 3
+    before = _broadcast([tuple(t.shape[:-3]) for t in tensors], words, fix)
+    tensors = tuple(t.expand(*before, h, *t.shape[-2:]) for t, h in zip(tensors, kept, strict=True))
+    leading = (*before, kept[0])[rank - max(query.dim(), key.dim(), value.dim()) :]
+    shape = (*leading, query.shape[-2], value.shape[-1])
+    return shape, tuple(t if len(before) == 1 else t.flatten(0, -4) for t in tensors)
+
+
+def _broadcast(shapes: list[tuple[int, ...]], words: str, fix: str) -> tuple[int, ...]:
+    try:
+        return tuple(torch.broadcast_shapes(*shapes))
+    except RuntimeError:
+        raise TensorMismatchError("query, key, value", words, fix) from None
+
+
+def _as_bias(mask: torch.Tensor, query: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """A mask of every pair, (batch, heads, queries, keys), of which most may share memory."""
+    if mask.dtype != torch.bool and mask.dtype not in (query.dtype, torch.float32):
+        raise TensorMismatchError(
+            "attn_mask", f"{mask.dtype}, query {query.dtype}", "Give bool, or the dtype of query."
+        )
+    if mask.device != query.device:
+        raise TensorMismatchError("attn_mask", f"on {mask.device}", f"The query is on {query.device}.")
+    try:
+        mask = mask.expand(shape)
+    except RuntimeError as error:
+        raise TensorMismatchError(
+            "attn_mask", f"{tuple(mask.shape)} for scores {shape}", f"torch says: {error}"
+        ) from None
+    while mask.dim() < 4:
+        mask = mask[None]
+    return mask if mask.dim() == 4 else mask.flatten(0, -4)
+
+
+def _attended(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, scoring: Scoring
+) -> torch.Tensor:
+    query, key, value = (t.resolve_neg() for t in (query, key, value))
+    followed = [t for t in (query, key, value, bias) if t is not None and t.is_floating_point()]
+    if is_followed(*followed):
+        return _Attention.apply(query, key, value, bias, scoring)[0]  # type: ignore[no-any-return, no-untyped-call]
+    return _run(query, key, value, bias, scoring)[0]
+
+
+def _run(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, scoring: Scoring
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and log-sum-exps."""
+    shape = (*query.shape[:3], value.shape[3])
+    output = _like_the_query(query, shape)
+    kept_as = torch.float64 if query.dtype == torch.float64 else torch.float32
+    log_sums = torch.empty(query.shape[:3], dtype=kept_as, device=query.device)
+    if not output.is_meta:
+        forward.run(query, key, value, output, log_sums, _with(scoring, bias), _precision(query))
+    return output, log_sums
+
+
+def _like_the_query(query: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Memory for the output; with rows of all heads together where the query has them so."""
+    dtype = forward.output_dtype(query.dtype)
+    if query.stride(2) > query.stride(1) > 0 and query.shape[1] > 1:
+        batch, heads, queries, size = shape
+        return torch.empty(batch, queries, heads, size, dtype=dtype, device=query.device).transpose(1, 2)
+    return torch.empty(shape, dtype=dtype, device=query.device)
+
+
+def _with(scoring: Scoring, bias: torch.Tensor | None, written: torch.Tensor | None = None) -> Scoring:
+    """The scoring with a mask, whose gradient is `written`."""
+    if bias is None:
+        return scoring
+    extra = (bias, tuple(bias.shape[2:]), bias.stride())
+    if bias.dtype == torch.bool:
+        extra = (bias.view(torch.int8), *extra[1:])
+        hook = Hook(scores.keep_where, extra, scores.pass_gradient)
+    elif written is None:
+        hook = Hook(scores.add_bias, extra, scores.pass_gradient)
+    else:
+        hook = Hook(
+            scores.add_bias, (*extra, written, written.stride()), scores.pass_gradient,
+            scores.store_bias_gradient,
+        )  # fmt: skip
+    return replace(scoring, hooks=(*scoring.hooks, hook))
+
+
+def _precision(tensor: torch.Tensor) -> str:
+    """Of fp32, what torch's own switch allows."""
+    is_tf32 = tensor.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return "tf32" if is_tf32 and tensor.dtype == torch.float32 else "ieee"
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        bias: torch.Tensor | None,
+        scoring: Scoring,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return _run(query, key, value, bias, scoring)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        query, key, value, bias, scoring = inputs
+        follow_the_first(ctx, output)
+        ctx.save_for_backward(query, key, value, bias, *output)
+        ctx.compute = partial(_gradients, scoring, ctx.needs_input_grad[3])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if grads[0] is None:
+            return None, None, None, None, None
+        return (*once(ctx.compute, grads[0].resolve_neg(), *ctx.saved_tensors), None)
+
+
+def _gradients(
+    scoring: Scoring,
+    of_bias: bool,
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    output: torch.Tensor,
+    log_sums: torch.Tensor,
+) -> tuple[torch.Tensor | None, ...]:
+    written = None
+    if of_bias and bias is not None:
+        written = torch.zeros(bias.shape, dtype=bias.dtype, device=bias.device)
+    if gradient.is_meta:
+        return (*backward.new_gradients(query, key, value), written)
+    gradients = backward.run(
+        gradient, query, key, value, output, log_sums, _with(scoring, bias, written),
+        one_pass=False, precision=_precision(query),
+    )  # fmt: skip
+    return (*gradients, written)
