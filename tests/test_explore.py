@@ -183,7 +183,7 @@ def test_the_compiler_starts_while_controls_are_made(monkeypatch: pytest.MonkeyP
         done.append("compiled")
         return compile(launch, target)
 
-    monkeypatch.setattr(compiler, "warm_up", lambda: done.append("started"))
+    monkeypatch.setattr(compiler, "warm_up", lambda module: done.append("started"))
     monkeypatch.setattr(lens, "compile", compiled)
     with pytest.raises(UnknownNameError):
         explore.tile_sizes(dtype="half")
@@ -194,7 +194,7 @@ def test_the_compiler_starts_while_controls_are_made(monkeypatch: pytest.MonkeyP
 
 def test_a_compiler_that_was_started_has_imported_what_it_needs() -> None:
     compiler.worker.stop()
-    compiler.warm_up()
+    compiler.warm_up(explore._BUILDER)
     modules = "{*__import__('sys').modules}"
     assert "workbench.lens._build" in compiler.worker.call(eval, modules, timeout=60)
 

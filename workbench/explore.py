@@ -16,7 +16,8 @@ import torch
 
 from workbench.runtime import compiler
 
-compiler.warm_up()  # it takes as long as the imports that follow
+_BUILDER = "workbench.lens._build"
+compiler.warm_up(_BUILDER)  # it takes as long as the imports that follow
 
 # ruff: noqa: E402
 from workbench import compat, device, lens
@@ -98,7 +99,7 @@ def tile_sizes(
     for name in names:
         check_name("target", name, TARGETS)
     problem = _Problem.checked(shape, dtype, roofs)
-    compiler.warm_up()  # while controls are made; it may have been stopped since the import
+    compiler.warm_up(_BUILDER)  # while controls are made; it may have been stopped since the import
     first = problem.first(names[0])
     choices: dict[str, Sequence[Any]] = {"target": names}
     choices |= {name: problem.taken(first, name) for name in _CANDIDATES}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+import triton.language as tl  # noqa: F401  # the interpreter asks for it
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

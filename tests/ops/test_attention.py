@@ -44,7 +44,7 @@ def test_torchs_samples_with_gradients(dtype: torch.dtype) -> None:
         for ours, torchs in zip([got, *got_gradients], [want, *want_gradients], strict=True):
             assert ours.dtype == torchs.dtype
             # Their numbers are up to 9, scores up to 600: gradients are differences of what is near 100.
-            atol = {torch.float64: 1e-12, torch.float32: 1e-4, torch.bfloat16: 0.5}[dtype]
+            atol = {torch.float64: 1e-12, torch.float32: 1e-3, torch.bfloat16: 0.5}[dtype]
             torch.testing.assert_close(ours, torchs, rtol=0, atol=atol)
 
 

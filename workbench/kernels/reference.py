@@ -9,7 +9,6 @@ import torch
 from torch.nn import functional
 
 from workbench.errors import InvalidArgumentError
-from workbench.kernels.attention import PLAIN, Scoring
 
 Dims = int | tuple[int, ...] | None
 
@@ -398,12 +397,15 @@ def scaled_dot_product_attention(
 
 
 def attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Any = None
 ) -> torch.Tensor:
     """softmax of scale * query @ key^T, of the keys that each query sees by a window, @ value.
 
-    The functions of a learner, for kernels to call, have no meaning in plain torch: neither hooks nor masks.
+    Of a `workbench.kernels.attention.Scoring` it reads scale and window. The functions of a learner, for
+    kernels to call, have no meaning in plain torch: neither hooks nor masks.
     """
+    if scoring is None:
+        return functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         raise InvalidArgumentError("scoring", "has more than a scale and a window", "Write it in torch.")
     window, queries, keys = scoring.window, query.shape[-2], key.shape[-2]
@@ -417,5 +419,5 @@ def attention(
     if window.right is not None:
         seen &= place <= window.right
     return functional.scaled_dot_product_attention(
-        query, key, value, seen, scale=scoring.factor(query.shape[-1]), enable_gqa=True
+        query, key, value, seen, scale=scoring.scale, enable_gqa=True
     )

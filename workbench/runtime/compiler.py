@@ -6,6 +6,7 @@ caller; the next call starts another.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from queue import LifoQueue
 from typing import Any
@@ -63,11 +64,15 @@ worker = _worker()
 pool = Pool([worker, *(_worker() for _ in range(min(cpu_count(), MOST_WORKERS) - 1))])
 
 
-def warm_up() -> None:
-    """Start a worker in the background, so that the first compilation does not wait for it."""
-    worker.submit(_import_builder)
+def warm_up(module: str) -> None:
+    """Start a worker in the background, so that the first compilation does not wait for it.
+
+    Args:
+        module: what it imports then, by name.
+    """
+    worker.submit(_imported, module)
 
 
-def _import_builder() -> None:
+def _imported(module: str) -> None:
     """In the worker."""
-    from workbench.lens import _build  # noqa: F401
+    importlib.import_module(module)
