@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
 from workbench.device import current
@@ -37,7 +38,12 @@ from workbench.errors import (
     in_brief,
 )
 from workbench.kernels.gemm import ACCUMULATORS, FP8, PRECISIONS
-from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, distinct_elements, may_share
+from workbench.kernels.layout import (
+    ACCESS_BYTES,
+    MOST_OFFSETS_IN_32_BITS,
+    distinct_elements,
+    may_share,
+)
 from workbench.kernels.tile import gemm, reduce, scores, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
@@ -76,7 +82,8 @@ def attention_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr, TYPE: tl.constexpr,
     PRECISION: tl.constexpr, BOOST: tl.constexpr, SPLITS: tl.constexpr, DROPS: tl.constexpr,
-    RAGGED: tl.constexpr, VISITS: tl.constexpr, WIDE: tl.constexpr,
+    RAGGED: tl.constexpr, VISITS: tl.constexpr, DESCRIPTORS: tl.constexpr, SPECIALIZED: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head, or of one query of several heads that share their keys."""
     tiles = tl.cdiv(queries * packed, BLOCK_M)
@@ -104,15 +111,24 @@ def attention_kernel(
     if FROM_END:
         shift += keys - queries
     of_key = head // group
-    k = key + batch * key_strides[0] + of_key * key_strides[1], (keys, size), key_strides[2:]
-    v = value + batch * value_strides[0] + of_key * value_strides[1], (keys, value_size), value_strides[2:]
+    if DESCRIPTORS:
+        k, v = (key, batch, of_key), (value, batch, of_key)
+    else:
+        k = key + batch * key_strides[0] + of_key * key_strides[1], (keys, size), key_strides[2:]
+        v = (
+            value + batch * value_strides[0] + of_key * value_strides[1], (keys, value_size),
+            value_strides[2:],
+        )  # fmt: skip
     rows = row + tl.arange(0, BLOCK_M)
     valid_rows = rows < queries * packed
     first, last = row // packed, min((row + BLOCK_M - 1) // packed, queries - 1)
     query_of, head_of = (rows // packed)[:, None], head + (rows % packed)[:, None]
-    query += batch * query_strides[0]
-    places = head_of * query_strides[1] + query_of * query_strides[2]
-    held = load_rows(query, places, query_strides[3], valid_rows[:, None], size, WIDTHS)
+    if DESCRIPTORS:
+        held = gemm.load_part_of_head((query, batch, head), row, BLOCK_M, WIDTHS)
+    else:
+        query += batch * query_strides[0]
+        places = head_of * query_strides[1] + query_of * query_strides[2]
+        held = load_rows(query, places, query_strides[3], valid_rows[:, None], size, WIDTHS)
     state = reduce.online_softmax_init(BLOCK_M, TYPE)
     sums = gemm.zeros_of_parts(BLOCK_M, VALUE_WIDTHS, TYPE)
     if VISITS:
@@ -131,14 +147,14 @@ def attention_kernel(
             phase == 1 or (phase == 0 and RULES[2] and not VISITS)
             or (phase == 2 and (RULES[3] or CHECKS[1] or VISITS))
         ):  # fmt: skip
-            for visit in range(bounds[phase], bounds[phase + 1]):
+            for visit in tl.range(bounds[phase], bounds[phase + 1], warp_specialize=SPECIALIZED and phase == 1):
                 start = visit
                 if VISITS:
                     start = tl.load(listed + visit)
                 state, sums = attend(
                     state, sums, held, k, v, start * BLOCK_N, place, rules, BLOCK_M, BLOCK_N, WIDTHS,
                     VALUE_WIDTHS, RULES, phase != 1 or (len(RULES[1]) > 0 and not VISITS), CHECKS, TYPE,
-                    PRECISION, BOOST, DROPS,
+                    PRECISION, BOOST, DROPS, DESCRIPTORS,
                 )  # fmt: skip
     maximum, total = state
     # A query that sees nothing has no weights, and 0 for its output.
@@ -168,12 +184,15 @@ def attend(
     state, sums, held, key, value, start, place, rules,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, MASKED: tl.constexpr, CHECKS: tl.constexpr, TYPE: tl.constexpr,
-    PRECISION: tl.constexpr, BOOST: tl.constexpr, DROPS: tl.constexpr,
+    PRECISION: tl.constexpr, BOOST: tl.constexpr, DROPS: tl.constexpr, DESCRIPTORS: tl.constexpr,
 ):  # fmt: skip
     """State and sums once a tile of keys was seen too."""
     batch, head, row, number = place
     keys, scale, window, extras, mask_extra, seed, probability = rules
-    tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2])
+    if DESCRIPTORS:
+        tiles = gemm.load_part_of_head(key, start, BLOCK_N, WIDTHS)
+    else:
+        tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2])
     products = gemm.product_of_parts(held, tiles, BLOCK_M, BLOCK_N, TYPE, PRECISION)
     factor = reduce.scalar(scale, TYPE)
     col = start + tl.arange(0, BLOCK_N)[None, :]
@@ -182,13 +201,16 @@ def attend(
     )
     if not RULES[4]:
         factor = reduce.scalar(1.0, TYPE)
-    EXACT: tl.constexpr = value[0].dtype.element_ty.primitive_bitwidth >= 32
+    EXACT: tl.constexpr = held[0].dtype.primitive_bitwidth >= 32
     state, weights, rescale = reduce.online_softmax_update_in_base_2(
         state, rated, factor * scores.LOG2_E, BOOST, EXACT
     )
     if DROPS:
         weights = tl.where(scores.is_kept(seed, probability, number, row, col), weights, 0.0)
-    tiles = gemm.load_parts(value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3])
+    if DESCRIPTORS:
+        tiles = gemm.load_part_of_head(value, start, BLOCK_N, VALUE_WIDTHS)
+    else:
+        tiles = gemm.load_parts(value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3])
     sums = gemm.scale_rows(sums, rescale)
     return state, gemm.add_products(weights.to(tiles[0].dtype), tiles, sums, TYPE, PRECISION)
 
@@ -508,6 +530,8 @@ def launch(
     log_sums: torch.Tensor | None = None,
     visits: torch.Tensor | None = None,
     precision: str = "ieee",
+    descriptors: bool = False,
+    specialized: bool = False,
     tile: tuple[int, int] | None = None,
     splits: int | None = None,
     num_warps: int | None = None,
@@ -530,6 +554,9 @@ def launch(
         log_sums: where the log-sum-exps go, contiguous; fp32, of fp64 in fp64.
         visits: of the mask, the :func:`visits_launch` of this tile; None to find out once more.
         precision: of fp32: "ieee" or "tf32".
+        descriptors: load by tensor descriptors (on Hopper, TMA), where :func:`described` has them and rows
+            are those of one head.
+        specialized: let the compiler give some warps the loads and others the products, where it can.
         tile: queries and keys of a tile, powers of two of 16 or more. None: see :func:`default_tile`.
         splits: how many programs share the keys of a head. None: see :func:`default_splits`.
         num_warps, num_stages: None for those of the tile.
@@ -590,6 +617,13 @@ def launch(
         spaces += (written, sums)
         output_strides, sums_strides = written.stride(), sums.stride()[:3]
     widths, value_widths = parts_of(size), parts_of(value_size)
+    sources: tuple[Any, ...] = (query, key, value)
+    if descriptors and starts is None and packed == 1 and keys:
+        found = (
+            described(query, block_m, widths), described(key, block_n, widths),
+            described(value, block_n, value_widths),
+        )  # fmt: skip
+        sources = found if None not in found else sources
     meta = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "WIDTHS": widths, "VALUE_WIDTHS": value_widths,
         "RULES": scoring.rules(size), "FROM_END": scoring.window.from_end,
@@ -600,6 +634,7 @@ def launch(
         ),
         "TYPE": type_, "PRECISION": precision, "BOOST": BOOSTS.get(query.dtype, 0), "SPLITS": splits,
         "DROPS": scoring.dropout is not None, "RAGGED": starts is not None, "VISITS": visits is not None,
+        "DESCRIPTORS": isinstance(sources[0], TensorDescriptor), "SPECIALIZED": specialized,
         "WIDE": is_wide(query, key, value, written),
         "num_warps": warps if num_warps is None else num_warps,
         "num_stages": stages if num_stages is None else num_stages,
@@ -607,7 +642,7 @@ def launch(
     step = Step(
         attention_kernel, (programs * splits,),
         (
-            query, key, value, written, sums, heads, group, queries, keys, size, value_size, packed,
+            *sources, written, sums, heads, group, queries, keys, size, value_size, packed,
             query.stride(), key.stride(), value.stride(), output_strides, sums_strides,
             *scoring.arguments(size), () if visits is None else visited(visits, sequences, heads),
         ),
@@ -721,6 +756,21 @@ def merge_step(
             "WIDE": is_wide(parts, output), "num_warps": 4,
         },
     )  # fmt: skip
+
+
+def described(tensor: torch.Tensor, rows: int, widths: tuple[int, ...]) -> TensorDescriptor | None:
+    """A descriptor in blocks of so many rows and all columns; None where the hardware takes none.
+
+    Args:
+        tensor: (batch, heads, rows, columns).
+        widths: the parts that its columns fall into; a block has one.
+    """
+    *outer, inner = tensor.stride()
+    is_aligned = all(step > 0 and step * tensor.element_size() % ACCESS_BYTES == 0 for step in outer)
+    if len(widths) > 1 or inner != 1 or not is_aligned or tensor.data_ptr() % ACCESS_BYTES:
+        return None
+    block = [1, 1, rows, widths[0]]
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block)
 
 
 def work_of(

@@ -207,6 +207,17 @@ def load_parts(
 
 
 @triton.jit
+def load_part_of_head(operand, row, ROWS: tl.constexpr, WIDTHS: tl.constexpr):
+    """As :func:`load_parts`, of one part: all columns, behind a descriptor, which checks by itself.
+
+    Args:
+        operand: (descriptor of [batch, heads, rows, columns] in blocks [1, 1, ROWS, width], batch, head).
+    """
+    place = [tl.cast(operand[1], tl.int32), tl.cast(operand[2], tl.int32), tl.cast(row, tl.int32), 0]
+    return (operand[0].load(place).reshape([ROWS, WIDTHS[0]]),)
+
+
+@triton.jit
 def zeros_of_parts(ROWS: tl.constexpr, WIDTHS: tl.constexpr, TYPE: tl.constexpr):
     """Zeros."""
     parts = ()

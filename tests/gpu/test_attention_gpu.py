@@ -1,0 +1,325 @@
+"""Attention on a GPU: FlashAttention's rule over its grid, what only a GPU has room for, and determinism."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tests.kernels.attention_cases import Tensors, agree, rule, seen
+from tests.kernels.test_attention import AT_END, of_even_sum
+from workbench import ops
+from workbench.kernels import attention, attention_backward
+from workbench.kernels.attention import (
+    CAUSAL,
+    EVERYTHING,
+    PLAIN,
+    Dropout,
+    Hook,
+    Mask,
+    Scoring,
+    Starts,
+    Window,
+)
+from workbench.kernels.attention_backward import Tiling
+from workbench.kernels.tile import scores
+
+pytestmark = pytest.mark.gpu
+
+# Of any arguments, for the type checker.
+sdpa: Any = ops.scaled_dot_product_attention
+attend: Any = ops.attention
+torchs_own: Any = F.scaled_dot_product_attention
+forward: Any = attention.launch
+backward: Any = attention_backward.launch
+
+HALVES = [torch.float16, torch.bfloat16]
+PAIRS = [
+    (1, 1), (239, 1), (3, 799), (799, 3), (127, 512), (127, 513), (113, 203), (128, 217), (113, 211),
+    (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048),
+]  # fmt: skip
+SIZES = [32, 40, 59, 64, 80, 96, 111, 128, 160, 192, 224, 256]
+
+
+def tensors(
+    batch: int, heads: int, key_heads: int, queries: int, keys: int, size: int, dtype: torch.dtype
+) -> Tensors:
+    generator = torch.Generator("cuda").manual_seed(0)
+    query, key, value = (
+        torch.randn(shape, generator=generator, device="cuda").to(dtype)
+        for shape in ((batch, heads, queries, size), *((batch, key_heads, keys, size),) * 2)
+    )
+    return query, key, value
+
+
+def scores_of(
+    given: Tensors, dtype: torch.dtype, window: Window, cap: float | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and weights in `dtype`, all scores in memory."""
+    group = given[0].shape[1] // given[1].shape[1]
+    query, key, value = given[0].to(dtype), *(t.to(dtype).repeat_interleave(group, 1) for t in given[1:])
+    products = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    if cap is not None:
+        products = cap * torch.tanh(products / cap)
+    visible = seen(window, query.shape[2], key.shape[2]).cuda()
+    products = products.masked_fill(~visible, float("-inf"))
+    weights = torch.softmax(products, -1).nan_to_num(0)
+    return weights @ value, weights
+
+
+def judged(
+    call: Any, given: Tensors, window: Window, cap: float | None = None, times: float | None = None
+) -> None:
+    """Output and gradients by the rule, against the plain computation of the same dtype."""
+    inputs = [t.detach().requires_grad_() for t in given]
+    output = call(*inputs)
+    gradient = torch.randn(output.shape, generator=torch.Generator("cuda").manual_seed(1), device="cuda")
+    gradient = gradient.to(output.dtype)
+    found = torch.autograd.grad(output, inputs, gradient)
+    others = []
+    for dtype in (torch.float64, given[0].dtype):
+        again = [t.detach().to(dtype, copy=True).requires_grad_() for t in given]
+        plainly, _ = scores_of((again[0], again[1], again[2]), dtype, window, cap)
+        others.append((plainly, torch.autograd.grad(plainly, again, gradient.to(dtype))))
+    (exact, of_exact), (plainly, of_plain) = others
+    agree(output, exact, plainly)
+    if times is None:
+        times = 2.0 if given[0].shape[1] == given[1].shape[1] else 3.0
+    rule(found, (of_exact[0], of_exact[1], of_exact[2]), of_plain, times)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("window", [EVERYTHING, AT_END, Window(30, 20, from_end=True)], ids=str)
+@pytest.mark.parametrize("size", SIZES)
+def test_flash_attentions_grid(size: int, window: Window, dtype: torch.dtype) -> None:
+    for queries, keys in PAIRS:
+        for heads in ((4, 4), (6, 2)):
+            given = tensors(2, *heads, queries, keys, size, dtype)
+            judged(lambda *t: attend(*t, Scoring(window=window)), given, window)
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("size", [64, 128])
+def test_no_more_than_twice_the_error_of_torchs_kernels(
+    size: int, is_causal: bool, dtype: torch.dtype
+) -> None:
+    given = tensors(2, 4, 4, 1024, 1024, size, dtype)
+    inputs = [t.detach().requires_grad_() for t in given]
+    ours = sdpa(*inputs, is_causal=is_causal)
+    gradient = torch.randn_like(ours)
+    of_ours = torch.autograd.grad(ours, inputs, gradient)
+    window = CAUSAL if is_causal else EVERYTHING
+    again = [t.detach().double().requires_grad_() for t in given]
+    exact, _ = scores_of((again[0], again[1], again[2]), torch.float64, window)
+    of_exact = torch.autograd.grad(exact, again, gradient.double())
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+        torchs = torchs_own(*inputs, is_causal=is_causal)
+        of_torchs = torch.autograd.grad(torchs, inputs, gradient)
+    agree(ours, exact, torchs)
+    rule(of_ours, (of_exact[0], of_exact[1], of_exact[2]), of_torchs)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+@pytest.mark.parametrize("window", [EVERYTHING, AT_END], ids=str)
+def test_fp32(window: Window, precision: str) -> None:
+    given = tensors(2, 4, 2, 300, 333, 64, torch.float32)
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = precision
+    try:
+        judged(lambda *t: attend(*t, Scoring(window=window)), given, window, times=4.0)
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+@pytest.mark.parametrize("one_pass", [False, True])
+@pytest.mark.parametrize(
+    "tilings",
+    [
+        (Tiling((64, 128), 8, 2), Tiling((128, 64), 8, 2)),
+        (Tiling((64, 64), 4, 2), Tiling((64, 64), 4, 2)),
+        (Tiling((128, 128), 8, 1), Tiling((128, 128), 8, 1)),
+        (Tiling((32, 64), 4, 3), Tiling((64, 32), 4, 3)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("size", [64, 128])
+def test_tilings_of_the_backward(size: int, tilings: tuple[Tiling, Tiling], one_pass: bool) -> None:
+    given = tensors(1, 4, 2, 500, 600, size, torch.float16)
+    for window in (EVERYTHING, CAUSAL):
+        scoring = Scoring(window=window)
+        output, log_sums = forward(*given, scoring).run()
+        gradient = torch.randn_like(output)
+        found = backward(
+            gradient, *given, output, log_sums, scoring, one_pass=one_pass, of_keys=tilings[0],
+            of_queries=tilings[1],
+        ).run()  # fmt: skip
+        others = []
+        for dtype in (torch.float64, torch.float16):
+            again = [t.detach().to(dtype, copy=True).requires_grad_() for t in given]
+            plainly, _ = scores_of((again[0], again[1], again[2]), dtype, window)
+            others.append(torch.autograd.grad(plainly, again, gradient.to(dtype)))
+        rule(found, (others[0][0], others[0][1], others[0][2]), others[1], 3.0)
+
+
+@pytest.mark.parametrize("descriptors", [False, True])
+@pytest.mark.parametrize(
+    "tile", [(128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 128, 4, 2)], ids=str
+)
+@pytest.mark.parametrize("size", [64, 128])
+def test_tiles_of_the_forward(size: int, tile: tuple[int, ...], descriptors: bool) -> None:
+    given = tensors(2, 4, 2, 500, 600, size, torch.float16)
+    for window in (EVERYTHING, CAUSAL, AT_END):
+        found, _ = forward(
+            *given, Scoring(window=window), tile=tile[:2], num_warps=tile[2], num_stages=tile[3],
+            descriptors=descriptors,
+        ).run()  # fmt: skip
+        exact, _ = scores_of(given, torch.float64, window)
+        agree(found, exact, scores_of(given, torch.float16, window)[0])
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("keys", [100, 4096, 70001])
+@pytest.mark.parametrize("queries", [1, 4])
+def test_decoding(queries: int, keys: int, dtype: torch.dtype) -> None:
+    given = tensors(2, 32, 8, queries, keys, 128, dtype)
+    for window in (EVERYTHING, AT_END, Window(1000, 0, from_end=True)):
+        exact, _ = scores_of(given, torch.float64, window)
+        plainly, _ = scores_of(given, dtype, window)
+        for splits in (None, 1, 7):
+            found, _ = forward(*given, Scoring(window=window), splits=splits).run()
+            agree(found, exact, plainly)
+        agree(attend(*given, Scoring(window=window)), exact, plainly)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_hooks_masks_and_bias(dtype: torch.dtype) -> None:
+    given = tensors(2, 4, 4, 300, 300, 64, dtype)
+    capped = Scoring(window=CAUSAL, hooks=(Hook(scores.cap_softly, (2.0,), scores.cap_softly_gradient),))
+    judged(lambda *t: attend(*t, capped), given, CAUSAL, cap=2.0)
+    documents = torch.arange(300, dtype=torch.int32, device="cuda").div(70, rounding_mode="floor").int()
+    documents = documents.expand(2, 300).contiguous()
+    keep = documents[:, None, :, None] == documents[:, None, None, :]
+    masked = Scoring(window=CAUSAL, mask=Mask(scores.same_document, (documents, 300), of_head=False))
+    inputs = [t.detach().requires_grad_() for t in given]
+    ours = attend(*inputs, masked)
+    visible = keep & seen(CAUSAL, 300, 300).cuda()
+    gradient = torch.randn_like(ours)
+    of_ours = torch.autograd.grad(ours, inputs, gradient)
+    others = []
+    for kind in (torch.float64, dtype):
+        again = [t.detach().to(kind, copy=True).requires_grad_() for t in given]
+        with sdpa_kernel([SDPBackend.MATH]):
+            plainly = torchs_own(*again, visible)
+        others.append((plainly, torch.autograd.grad(plainly, again, gradient.to(kind))))
+    agree(ours, others[0][0], others[1][0])
+    rule(of_ours, (others[0][1][0], others[0][1][1], others[0][1][2]), others[1][1])
+    even = Scoring(mask=Mask(of_even_sum, of_batch=False))
+    place = torch.arange(4)[:, None, None] + torch.arange(300)[:, None] + torch.arange(300)
+    found = attend(*given, even)
+    wanted = torchs_own(*(t.double() for t in given), (place % 2 == 0).cuda())
+    assert float((found - wanted).abs().max()) < 0.05
+    bias = torch.randn(4, 1, 300, device="cuda", dtype=dtype, requires_grad=True)
+    every = [t.detach().requires_grad_() for t in given]
+    got = torch.autograd.grad(sdpa(*every, bias), (*every, bias), gradient, allow_unused=False)
+    exact = [t.detach().double().requires_grad_() for t in (*given, bias)]
+    want = torch.autograd.grad(torchs_own(*exact[:3], exact[3]), exact, gradient.double())
+    for ours_, exact_ in zip(got, want, strict=True):
+        assert float((ours_ - exact_).abs().max()) < 0.03 * float(exact_.abs().max())
+
+
+def test_sequences_of_various_lengths() -> None:
+    lengths = [1, 0, 700, 33, 128, 1000]
+    starts = torch.tensor([0, *lengths]).cumsum(0).int().cuda()
+    given = tensors(1, 8, 2, sum(lengths), sum(lengths), 128, torch.float16)
+    for window in (EVERYTHING, CAUSAL, Window(64, 0)):
+        scoring = Scoring(window=window, starts=Starts(starts, starts, 1000, 1000))
+        inputs = [t.detach().requires_grad_() for t in given]
+        output = attend(*inputs, scoring)
+        gradient = torch.randn_like(output)
+        found = torch.autograd.grad(output, inputs, gradient)
+        for i in range(len(lengths)):
+            part = slice(int(starts[i]), int(starts[i + 1]))
+            if part.start == part.stop:
+                continue
+            others = []
+            for dtype in (torch.float64, torch.float16):
+                again = [t[:, :, part].detach().to(dtype, copy=True).requires_grad_() for t in given]
+                plainly, _ = scores_of((again[0], again[1], again[2]), dtype, window)
+                others.append((plainly, torch.autograd.grad(plainly, again, gradient[:, :, part].to(dtype))))
+            agree(output[:, :, part], others[0][0], others[1][0])
+            of_exact = others[0][1]
+            of_part = tuple(each[:, :, part] for each in found)
+            rule(of_part, (of_exact[0], of_exact[1], of_exact[2]), others[1][1], 3.0)
+
+
+def test_dropout_is_the_same_whatever_the_tiles_and_in_the_gradient() -> None:
+    query, key, _ = tensors(1, 4, 2, 500, 512, 64, torch.float16)
+    value = torch.eye(512, device="cuda", dtype=torch.float16)[:, :256].expand(1, 2, 512, 256)
+    scoring = Scoring(dropout=Dropout(0.3, 2**40 + 3))
+    one, _ = attention.launch(query, key, value, scoring, tile=(128, 64)).run()
+    other, _ = attention.launch(query, key, value, scoring, tile=(64, 32), num_warps=4).run()
+    assert torch.equal(one != 0, other != 0)
+    whole, _ = attention.launch(query, key, value, PLAIN).run()
+    seen_at_all = whole > 1e-4
+    assert abs(float(((one != 0) & seen_at_all).sum() / seen_at_all.sum()) - 0.7) < 0.01
+    torch.manual_seed(3)
+    given = [t.requires_grad_() for t in tensors(1, 4, 2, 256, 256, 64, torch.float16)]
+    output = attend(*given, scoring)
+    (of_value,) = torch.autograd.grad(output.sum(), given[2])
+    assert of_value.isfinite().all()
+
+
+def test_the_same_bits_on_every_run() -> None:
+    given = [t.requires_grad_() for t in tensors(2, 8, 2, 2000, 2000, 128, torch.bfloat16)]
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        gradient = torch.randn(2, 8, 2000, 128, device="cuda", dtype=torch.bfloat16)
+        runs = [
+            torch.autograd.grad(sdpa(*given, is_causal=True, enable_gqa=True), given, gradient)
+            for _ in range(4)
+        ]
+    finally:
+        torch.use_deterministic_algorithms(before)
+    for again in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(runs[0], again, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_fp8(dtype: torch.dtype) -> None:
+    given = tensors(2, 4, 2, 500, 600, 128, dtype)
+    found, _ = forward(*given).run()
+    exact, weights = scores_of(given, torch.float64, EVERYTHING)
+    rounding = 2.0**-4 if dtype == torch.float8_e4m3fn else 2.0**-3
+    most = (weights @ given[2].double().abs().repeat_interleave(2, 1)).max()
+    assert float((found.double() - exact).abs().max()) < rounding * float(most)
+
+
+def test_memory_is_linear_in_the_length() -> None:
+    used = []
+    for length in (4096, 8192, 16384):
+        given = [t.requires_grad_() for t in tensors(1, 4, 4, length, length, 64, torch.float16)]
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        sdpa(*given, is_causal=True).sum().backward()
+        used.append(torch.cuda.max_memory_allocated() - before)
+        del given
+    assert used[2] < 4.2 * used[0]
+    assert used[2] < 16384 * 16384  # a byte for each score of one head
+
+
+def test_more_than_two_to_the_31_elements() -> None:
+    if torch.cuda.mem_get_info()[0] < 40e9:
+        pytest.skip("no room for it")
+    query = torch.randn(1, 2, 2**24 + 64, 64, device="cuda", dtype=torch.float16)
+    key, value = torch.randn(2, 1, 2, 128, 64, device="cuda", dtype=torch.float16).unbind()
+    output, _ = attention.launch(query, key, value).run()
+    for rows in (slice(0, 100), slice(2**24 - 36, 2**24 + 64)):
+        exact, _ = scores_of((query[:, :, rows], key, value), torch.float64, EVERYTHING)
+        assert float((output[:, :, rows] - exact).abs().max()) < 2e-3
