@@ -63,7 +63,7 @@ def test_values_of_another_size_than_keys() -> None:
     check(tensors(1, 2, 2, 17, 33, 24, value_size=72))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_any_problem(data: st.DataObject) -> None:
     queries, keys = data.draw(st.integers(1, 70)), data.draw(st.integers(0, 70))

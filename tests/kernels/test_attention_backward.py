@@ -68,7 +68,7 @@ def test_values_of_another_size_than_keys() -> None:
     check(tensors(1, 2, 2, 17, 33, 24, value_size=72))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_any_problem(data: st.DataObject) -> None:
     queries, keys = data.draw(st.integers(1, 50)), data.draw(st.integers(0, 50))
@@ -158,7 +158,8 @@ def test_finite_differences_agree(scoring: Scoring, one_pass: bool) -> None:
             return launch(gradient, *ctx.saved_tensors, scoring, one_pass=one_pass, **SMALL).run()
 
     given = [t.requires_grad_() for t in tensors(1, 2, 1, 4, 5, 3, torch.float64)]
-    assert torch.autograd.gradcheck(Attention.apply, given, nondet_tol=1e-12)
+    # Along random directions: each difference costs two runs of the interpreter.
+    assert torch.autograd.gradcheck(Attention.apply, given, nondet_tol=1e-12, fast_mode=True)
 
 
 def test_queries_that_see_nothing_have_no_gradient() -> None:

@@ -150,7 +150,7 @@ def test_phases_are_what_a_convolution_brings_together(taps: int, stride: int, d
 
 
 def test_one_mainloop_multiplies_for_all_of_them() -> None:
-    """`tl.dot` stands in one tile operator: the GEMM, grouped GEMM and every convolution call that."""
+    """`tl.dot` stands in one tile operator: the GEMM, grouped GEMM, convolutions and attention call it."""
     folder = Path(workbench.__file__).parent / "kernels"
     found = {}
     for file in folder.rglob("*.py"):
@@ -161,7 +161,7 @@ def test_one_mainloop_multiplies_for_all_of_them() -> None:
                 if count := calls.count("tl.dot"):
                     found[f"{file.relative_to(folder)}:{function.name}"] = count
     ladder = {name for name in found if name.startswith(("gemm_ladder.py", "view_ladder.py"))}
-    assert set(found) - ladder == {"tile/gemm.py:multiply"}
+    assert set(found) - ladder == {"tile/gemm.py:product"}
     for module in (convolution, implicit_gemm):
         text = Path(str(module.__file__)).read_text()
         assert "triton.jit" not in text

@@ -38,7 +38,7 @@ def test_torchs_samples_with_gradients(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     samples = [s for s in op.sample_inputs("cpu", dtype, requires_grad=True) if not s.kwargs.get("dropout_p")]
     assert len(samples) > 10
-    for sample in samples:
+    for sample in samples[:: 1 if dtype == torch.float64 else 3]:
         (got,), got_gradients = outcome(sdpa, sample)
         (want,), want_gradients = outcome(op.op, sample)
         for ours, torchs in zip([got, *got_gradients], [want, *want_gradients], strict=True):
@@ -96,7 +96,7 @@ def test_gradients_of_a_mask_that_broadcasts() -> None:
         torch.testing.assert_close(ours, torchs)
     small = [t.requires_grad_() for t in tensors(1, 2, 1, 3, 4, 2, torch.float64)]
     bias = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(call, (*small, bias))
+    assert torch.autograd.gradcheck(call, (*small, bias), fast_mode=True)
 
 
 def test_a_second_derivative_is_refused() -> None:

@@ -147,7 +147,9 @@ def attention_kernel(
             phase == 1 or (phase == 0 and RULES[2] and not VISITS)
             or (phase == 2 and (RULES[3] or CHECKS[1] or VISITS))
         ):  # fmt: skip
-            for visit in tl.range(bounds[phase], bounds[phase + 1], warp_specialize=SPECIALIZED and phase == 1):
+            for visit in tl.range(
+                bounds[phase], bounds[phase + 1], warp_specialize=SPECIALIZED and phase == 1
+            ):
                 start = visit
                 if VISITS:
                     start = tl.load(listed + visit)
