@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -27,6 +27,9 @@ from workbench.viz import (
     describe_tile_explorer,
     tile_explorer_figure,
 )
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 FIRST = TileConfiguration()
 
@@ -159,14 +162,17 @@ def test_sides_that_the_kernel_refuses_are_not_offered(
     assert list(widget.controls[name].options) == taken
 
 
-def test_cached_answers_within_200_ms_and_fresh_ones_within_two_seconds(widget: TileExplorerWidget) -> None:
+def test_cached_answers_within_200_ms_and_fresh_ones_within_two_seconds(
+    widget: TileExplorerWidget, machine: Machine
+) -> None:
     fresh = []
     for stages in (5, 6, 2):
-        begin = time.perf_counter()
-        widget.controls["num_stages"].value = stages
-        fresh.append(time.perf_counter() - begin)
+        with machine.alone():
+            begin = time.perf_counter()
+            widget.controls["num_stages"].value = stages
+            fresh.append(time.perf_counter() - begin)
         assert f"{stages} stages" in widget.picture.alt
-    assert min(fresh) < 2  # what this machine does meanwhile makes the others slower
+    assert min(fresh) < 2  # what else this machine does makes the others slower
     times = []
     for stages in (3, 2) * 8:
         begin = time.process_time()

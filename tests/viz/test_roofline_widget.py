@@ -4,13 +4,16 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from workbench.bench.roofline import Ceilings, Point
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, NotMeasurableError
 from workbench.viz import RooflineWidget, describe, figure_png, roofline_figure
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 MakePoint = Callable[..., Point]
 
@@ -48,13 +51,14 @@ def test_each_control_changes_the_picture_and_the_facts(widget: RooflineWidget, 
     assert widget.error == ""
 
 
-def test_a_choice_answers_within_200_milliseconds(widget: RooflineWidget) -> None:
+def test_a_choice_answers_within_200_milliseconds(widget: RooflineWidget, machine: Machine) -> None:
     times = []
-    for last in (5, 6, 7, 8, 9):
-        start = time.process_time()  # of this process alone
-        widget.sizes.index = (0, last)
-        times.append(time.process_time() - start)
-    assert min(times) < 0.2  # what other tests do at the same time makes the others slower
+    with machine.alone():
+        for last in (5, 6, 7, 8, 9):
+            start = time.process_time()  # of this process alone
+            widget.sizes.index = (0, last)
+            times.append(time.process_time() - start)
+    assert min(times) < 0.2  # what else this machine does makes the others slower
 
 
 def test_a_typed_kernel_is_drawn_and_judged(widget: RooflineWidget) -> None:
