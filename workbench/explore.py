@@ -17,7 +17,7 @@ import torch
 from workbench.runtime import compiler
 
 _BUILDER = "workbench.lens._build"
-compiler.warm_up(_BUILDER)  # it takes as long as the imports that follow
+compiler.warm_up(_BUILDER)  # beside the imports that follow
 
 # ruff: noqa: E402
 from workbench import compat, device, lens

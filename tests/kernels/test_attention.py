@@ -291,6 +291,13 @@ def test_pairs_are_counted(window: Window) -> None:
     assert work.bytes == 4 * (2 * 4 * 9 * 16 * 2 + 2 * 2 * 7 * 16 * 2 + 2 * 4 * 9)
 
 
+def test_states_of_every_dtype_are_merged() -> None:
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        query, key, value = (torch.empty(1, 2, rows, 64, dtype=dtype) for rows in (1, 500, 500))
+        steps = lens.compile(attention.launch(query, key, value, splits=3), "sm_90")
+        assert [step.kernel for step in steps] == ["attention_kernel", "merge_kernel"]
+
+
 def test_what_does_not_fit() -> None:
     query, key, value = tensors(1, 3, 1, 4, 5, 16)
     wrong: Any
@@ -319,6 +326,15 @@ def test_what_does_not_fit() -> None:
         Scoring(window=Window(left=-1))
     with pytest.raises(InvalidArgumentError, match="probability"):
         Scoring(dropout=Dropout(1.0, 3))
+    with pytest.raises(InvalidArgumentError, match="seed"):
+        Scoring(dropout=Dropout(0.5, 2**64))
+    for of_queries, of_keys, words in (
+        (ends, ends.long(), "starts.keys is no int32"),
+        (ends, torch.tensor([0, 2, 5], dtype=torch.int32), "1 sequences of queries, 2 of keys"),
+        (ends[None], ends, "one row"),
+    ):
+        with pytest.raises(TensorMismatchError, match=words):
+            attention.launch(query, key, value, Scoring(starts=Starts(of_queries, of_keys, 4, 5)))
     with pytest.raises(ArgumentTypeError, match="hook"):
         Scoring(hooks=(Hook(math.tanh),))
     with pytest.raises(ArgumentTypeError, match="scoring"):

@@ -75,7 +75,7 @@ def attention_kernel(
     # what scores are multiplied by; the window; what each hook and the mask are given
     scale: "fp64", left, right, shift, extras, mask_extra,
     # dropout; first queries and keys of the sequences that lie one after another; the tiles to visit
-    seed, probability: "fp32", starts, visits,
+    seed: "i64", probability: "fp32", starts, visits,
     # meta-parameters: a tile's queries and keys; columns in powers of two; see `scores.scored`; whether the
     # window is aligned at its end; whether tiles can hang over queries, keys, columns of either; the type of
     # the arithmetic; by how many programs the keys are shared; whether there are dropout, starts, visits
@@ -327,7 +327,8 @@ def merge_kernel(
     split = tl.arange(0, SPLITS)
     places = split * part_sums_strides[0] + batch * part_sums_strides[1] + head * part_sums_strides[2] + row
     maxima = tl.load(part_sums + places, mask=split < splits, other=float("-inf"))
-    state = tl.reduce((maxima, tl.where(split < splits, 1.0, 0.0)), 0, reduce.online_softmax_merge)
+    ones = tl.where(split < splits, 1.0, 0.0).to(maxima.dtype)
+    state = tl.reduce((maxima, ones), 0, reduce.online_softmax_merge)
     maximum, total = state
     tl.store(
         log_sums + batch * sums_strides[1] + head * sums_strides[2] + row, reduce.online_softmax_finish(state)
@@ -409,7 +410,7 @@ class Dropout(NamedTuple):
 
     Attributes:
         probability: of 0 or more, below 1.
-        seed: of 64 bits; the same one drops the same weights, whatever the tiles.
+        seed: of 63 bits; the same one drops the same weights, whatever the tiles.
     """
 
     probability: float
@@ -466,6 +467,10 @@ class Scoring:
         if self.dropout is not None and not 0 <= self.dropout.probability < 1:
             given = f"got {self.dropout.probability}"
             raise InvalidArgumentError("dropout.probability", given, "Give 0 or more, below 1.")
+        if self.dropout is not None and not 0 <= self.dropout.seed < 2**63:
+            raise InvalidArgumentError(
+                "dropout.seed", f"got {self.dropout.seed}", "Give 0 or more, below 2^63."
+            )
 
     def factor(self, columns: int) -> float:
         """What products are multiplied by."""
@@ -519,6 +524,18 @@ def is_supported(
         return f"heads have {max(size, value.shape[3])} columns, more than {MOST_COLUMNS}"
     if scoring.starts is not None and batch != 1:
         return f"with starts, sequences lie one after another in a batch of 1, not of {batch}"
+    return "" if scoring.starts is None else _fault_of_starts(scoring.starts, query.device)
+
+
+def _fault_of_starts(starts: Starts, device: torch.device) -> str:
+    """What is wrong with them, as far as it is known without waiting for the device; empty if nothing."""
+    for name, tensor in (("queries", starts.queries), ("keys", starts.keys)):
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int32 or tensor.device != device:
+            return f"starts.{name} is no int32 tensor on {device}"
+        if tensor.dim() != 1 or not tensor.numel() or not tensor.is_contiguous():
+            return f"starts.{name} is {tuple(tensor.shape)}, not one row of numbers"
+    if starts.queries.shape != starts.keys.shape:
+        return f"starts are of {len(starts.queries) - 1} sequences of queries, {len(starts.keys) - 1} of keys"
     return ""
 
 
@@ -609,7 +626,7 @@ def launch(
         before, (visits,) = finding.steps, finding.outputs
     programs = triton.cdiv(queries * packed, block_m) * (heads // packed) * sequences
     if splits is None:
-        splits = default_splits(programs, triton.cdiv(keys, block_n), query.device)
+        splits = default_splits(programs, triton.cdiv(keys, block_n))
     spaces: tuple[torch.Tensor, ...] = (visits,) if before and visits is not None else ()
     written, sums = output, log_sums
     output_strides, sums_strides = (0, *output.stride()), (0, *log_sums.stride()[:2])
@@ -830,8 +847,7 @@ def default_tile(dtype: torch.dtype, size: int) -> tuple[int, int, int, int]:
     return 64, 32, 4, 2
 
 
-def default_splits(programs: int, tiles: int, device: torch.device) -> int:
-    """How many programs share the keys of a head: as many as make work for all compute units."""
-    del device
+def default_splits(programs: int, tiles: int) -> int:
+    """How many programs share the keys of a head: as many as have work for all units. Not measured yet."""
     units = current().compute_units if current().is_gpu else 1
     return max(1, min(2 * units // max(programs, 1), tiles // 2, MOST_SPLITS))

@@ -77,7 +77,7 @@ def gradients_of_keys_kernel(
     query_strides, key_strides, value_strides, gradient_strides, sums_strides,
     query_gradient_strides, key_gradient_strides, value_gradient_strides,
     # as of `attention.attention_kernel`
-    scale: "fp64", left, right, shift, extras, mask_extra, seed, probability: "fp32", starts, visits,
+    scale: "fp64", left, right, shift, extras, mask_extra, seed: "i64", probability: "fp32", starts, visits,
     # meta-parameters: as there; what hooks' gradients are; whether dQ is added to, too
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, GRADIENTS: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr,
@@ -175,12 +175,11 @@ def gradients_of_keys_kernel(
                             + head * query_gradient_strides[1]
                         )
                         add_parts(target, start, query_gradient_strides[2:], queries, size, added)
-    kept_scale = reduce.scalar(scale, TYPE)
     store_parts(
         key_gradient + batch * key_gradient_strides[0] + of_key * key_gradient_strides[1], col,
-        key_gradient_strides[2:], keys, size, of_keys, kept_scale,
+        key_gradient_strides[2:], keys, size, of_keys, reduce.scalar(scale, TYPE),
     )  # fmt: skip
-    share = kept_scale * 0.0 + 1.0
+    share = reduce.scalar(1.0, TYPE)
     if DROPS:
         share = 1 / (1 - probability)
     store_parts(
@@ -194,7 +193,7 @@ def gradients_of_queries_kernel(
     query, key, value, gradient, log_sums, deltas, query_gradient,
     heads, group, queries, keys, size, value_size,
     query_strides, key_strides, value_strides, gradient_strides, sums_strides, query_gradient_strides,
-    scale: "fp64", left, right, shift, extras, mask_extra, seed, probability: "fp32", starts, visits,
+    scale: "fp64", left, right, shift, extras, mask_extra, seed: "i64", probability: "fp32", starts, visits,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, GRADIENTS: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr,
     TYPE: tl.constexpr, PRECISION: tl.constexpr, DROPS: tl.constexpr, RAGGED: tl.constexpr,
