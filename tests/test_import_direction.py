@@ -45,6 +45,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "suites": ROOMS | {"problems", "tune"},
     "look": ROOMS,
     "address": ROOMS,
+    "attend": ROOMS,
     "explore": ROOMS | {"problems"},
     "__main__": ROOMS | {"tune", "suites", "look"},
 }

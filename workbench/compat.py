@@ -37,6 +37,11 @@ def is_wrapped_kernel(value: object) -> bool:
     return isinstance(value, KernelInterface) and not is_kernel(value)
 
 
+def is_gluon(value: object) -> bool:
+    """True for what `@gluon.jit` returns, which is only compiled: the interpreter does not know Gluon."""
+    return isinstance(value, JITFunction) and value.is_gluon()
+
+
 def is_constexpr_function(value: object) -> bool:
     """True for what `@triton.constexpr_function` returns."""
     return isinstance(value, ConstexprFunction)

@@ -24,6 +24,7 @@ from triton.runtime.errors import InterpreterError, OutOfResources
 from workbench import compat, device, interpreter
 from workbench.errors import (
     ArgumentTypeError,
+    DeviceError,
     InvalidArgumentError,
     KernelError,
     TensorMismatchError,
@@ -180,9 +181,15 @@ class Step:
             KernelError: it failed to compile or to run; the message shows the line of its source.
             OutOfBoundsError: (interpreter) it addressed memory outside its tensors.
             InvalidArgumentError: `order` names a program twice, or one that there is not.
+            DeviceError: (interpreter) the kernel is written in Gluon.
         """
         if order is not None:
             self._check_order(order)
+        if device.is_interpreter() and compat.is_gluon(self.kernel):
+            raise DeviceError(
+                f"{self.name} is written in Gluon, which Triton does not interpret. Run it on a GPU that it "
+                "is written for; it can be compiled and looked at without one."
+            )
         try:
             if device.is_interpreter():
                 with interpreter.watched(

@@ -339,3 +339,17 @@ def test_what_does_not_fit() -> None:
         Scoring(hooks=(Hook(math.tanh),))
     with pytest.raises(ArgumentTypeError, match="scoring"):
         attention.launch(query, key, value, 0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("left", "right"), [(24, 0), (0, 0), (24, None), (None, 0)])
+def test_tiles_of_which_no_query_sees_a_key_are_not_visited(left: int | None, right: int | None) -> None:
+    """Where queries go on behind the last key, and its tile hangs over; by the keys that each query sees."""
+    keys, block = 40, 16
+    for first in range(0, 96, block):
+        last = first + block - 1
+        begin, _, _, end = scores.tiles_of_window.fn(
+            first, last, keys, left or 0, right or 0, 0, block, left is not None, right is not None
+        )
+        visible = seen(Window(left, right), last + 1, keys)[first:]
+        wanted = sorted({int(key) // block for key in visible.nonzero()[:, 1]})
+        assert list(range(begin, end)) == wanted

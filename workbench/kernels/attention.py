@@ -17,9 +17,10 @@ too, and a second kernel merges them.
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import triton
@@ -37,6 +38,7 @@ from workbench.errors import (
     check_type,
     in_brief,
 )
+from workbench.kernels import attention_hopper
 from workbench.kernels.gemm import ACCUMULATORS, FP8, PRECISIONS
 from workbench.kernels.layout import (
     ACCESS_BYTES,
@@ -63,7 +65,7 @@ MOST_SPLITS = 64
 BOOSTS = {torch.float8_e4m3fn: 8, torch.float8_e5m2: 15}
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("queries", "keys"))  # or each length would be compiled for
 def attention_kernel(
     # pointers: of [batch, heads, rows, columns] each; log-sum-exps, [batch, heads, queries]
     query, key, value, output, log_sums,
@@ -551,6 +553,7 @@ def launch(
     precision: str = "ieee",
     descriptors: bool = False,
     specialized: bool = False,
+    hopper: attention_hopper.Way | None = None,
     tile: tuple[int, int] | None = None,
     splits: int | None = None,
     num_warps: int | None = None,
@@ -576,6 +579,8 @@ def launch(
         descriptors: load by tensor descriptors (on Hopper, TMA), where :func:`described` has them and rows
             are those of one head.
         specialized: let the compiler give some warps the loads and others the products, where it can.
+        hopper: run the kernel for Hopper, in this way; it takes what :func:`why_not_hopper` has no word
+            against, and none of `descriptors`, `specialized`, `tile`, `splits`, warps and stages.
         tile: queries and keys of a tile, powers of two of 16 or more. None: see :func:`default_tile`.
         splits: how many programs share the keys of a head. None: see :func:`default_splits`.
         num_warps, num_stages: None for those of the tile.
@@ -611,6 +616,14 @@ def launch(
     work = work_of(query, key, value, output, log_sums, scoring)
     if log_sums.numel() == 0:
         return Launch((), (output, log_sums), work=work)
+    if hopper is not None:
+        if reason := why_not_hopper(query, key, value, scoring):
+            raise InvalidArgumentError("hopper", reason, "Leave it out: the portable kernel takes them.")
+        return Launch(
+            (_step_on_hopper(query, key, value, output, log_sums, scoring, hopper),),
+            (output, log_sums),
+            work=work,
+        )
     starts, mask = scoring.starts, scoring.mask
     block_m, block_n, warps, stages = default_tile(query.dtype, max(size, value_size))
     if tile is not None:
@@ -673,7 +686,55 @@ def launch(
     return Launch(steps, (output, log_sums), work=work, workspaces=spaces)
 
 
+def why_not_hopper(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
+) -> str:
+    """Why the kernel for Hopper cannot take these, which the portable one takes; empty when it can."""
+    size, value_size = query.shape[3], value.shape[3]
+    if query.dtype not in (torch.float16, torch.bfloat16):
+        return f"it takes fp16 and bf16, not {query.dtype}"
+    if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
+        return "it knows no hooks, masks, dropout or starts"
+    if scoring.window.left is not None or scoring.factor(size) <= 0:
+        return "it knows no windows with an end on the left, and no scale that is not positive"
+    if parts_of(size) not in ((64,), (128,), (256,)) or parts_of(size) != parts_of(value_size):
+        return f"it knows no heads of {size} and {value_size} columns"
+    tensors = {"query": query, "key": key, "value": value}
+    for name, tensor in tensors.items():
+        if tensor.numel() == 0 or described(tensor, 64, parts_of(size)) is None:
+            return f"TMA takes no {name} of shape {tuple(tensor.shape)} and strides {tensor.stride()}"
+    return ""
+
+
+def _step_on_hopper(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
+    log_sums: torch.Tensor, scoring: Scoring, way: attention_hopper.Way,
+) -> Step:  # fmt: skip
+    (batch, heads, queries, size), (key_heads, keys, value_size) = query.shape, value.shape[1:]
+    (width,), window = parts_of(size), scoring.window
+    shift = window.shift + (window.right or 0) + (keys - queries if window.from_end else 0)
+    programs = triton.cdiv(queries, attention_hopper.ROWS.value * way.groups) * heads * batch
+    if way.persistent:
+        programs = min(programs, current().compute_units)
+    return Step(
+        attention_hopper.attention_hopper_kernel, (programs,),
+        (
+            *attention_hopper.described((query, key, value), width, way.keys), output, log_sums, batch, heads,
+            heads // key_heads, queries, keys, value_size, scoring.factor(size) * scores.LOG2_E.value, shift,
+            output.stride(), log_sums.stride()[:2],
+        ),
+        {
+            "BLOCK_N": way.keys, "WIDTH": width, "STAGES": way.stages, "GROUPS": way.groups,
+            "TURNS": way.turns, "CAUSAL": window.right is not None, "RAGGED": keys % way.keys != 0,
+            "WIDE": is_wide(output), "num_warps": 4,
+        },
+    )  # fmt: skip
+
+
 _launches = LaunchCache()
+
+# What gives a launch its keyword arguments, from query, key, value and scoring.
+Choice: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Scoring], Mapping[str, Any]]
 
 
 def run(
@@ -683,20 +744,23 @@ def run(
     output: torch.Tensor,
     log_sums: torch.Tensor,
     scoring: Scoring,
+    choose: Choice,
     precision: str,
 ) -> None:
     """`launch(...).run()`; kept ready for tensors that lie alike, where scoring has no tensors or seeds."""
-    make = partial(_make, scoring, precision)
+    make = partial(_make, scoring, choose, precision)
     tensors = (query, key, value, output, log_sums)
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         make(*tensors).run()
         return
-    layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
-    _launches.run((scoring, precision, output.device, layouts), make, *tensors)
+    # Descriptors want addresses that are multiples of 16 bytes.
+    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
+    _launches.run((scoring, choose, precision, output.device, layouts), make, *tensors)
 
 
 def _make(
     scoring: Scoring,
+    choose: Choice,
     precision: str,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -704,7 +768,10 @@ def _make(
     output: torch.Tensor,
     log_sums: torch.Tensor,
 ) -> Launch:
-    return launch(query, key, value, scoring, output=output, log_sums=log_sums, precision=precision)
+    return launch(
+        query, key, value, scoring, output=output, log_sums=log_sums, precision=precision,
+        **choose(query, key, value, scoring),
+    )  # fmt: skip
 
 
 def visits_launch(
@@ -837,17 +904,13 @@ def parts_of(columns: int) -> tuple[int, ...]:
 
 
 def default_tile(dtype: torch.dtype, size: int) -> tuple[int, int, int, int]:
-    """Queries, keys, warps and stages. Not measured yet."""
+    """Queries, keys, warps and stages, that any GPU has room for. What is fast: `instances.attention`."""
     if dtype in (torch.float32, torch.float64):
         return (64, 32, 4, 2) if size <= 128 else (32, 32, 4, 2)
-    if size <= 64:
-        return 128, 128, 8, 3
-    if size <= 128:
-        return 128, 64, 8, 3
-    return 64, 32, 4, 2
+    return (64, 64, 4, 2) if size <= 128 else (64, 32, 4, 2)
 
 
 def default_splits(programs: int, tiles: int) -> int:
-    """How many programs share the keys of a head: as many as have work for all units. Not measured yet."""
+    """How many programs share the keys of a head: two for each unit, if they have work."""
     units = current().compute_units if current().is_gpu else 1
     return max(1, min(2 * units // max(programs, 1), tiles // 2, MOST_SPLITS))

@@ -22,10 +22,12 @@ import triton
 import triton.language as tl
 
 from workbench import compat
+from workbench.device import current
 from workbench.errors import InvalidArgumentError, TensorMismatchError, check_name, check_type
 from workbench.kernels import attention
 from workbench.kernels.attention import (
     PLAIN,
+    Choice,
     Scoring,
     check_tile,
     extent,
@@ -41,10 +43,13 @@ from workbench.kernels.tile import gemm, reduce, scores, transfer
 from workbench.launch import Launch, Step
 from workbench.runtime.cache import LaunchCache
 
+# Of shared memory, in bytes; what has less (consumer GPUs of NVIDIA, AMD's) gets smaller tiles.
+ROOM_OF_LARGE_TILES = 128 << 10
+
 Gradients: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("queries",))
 def delta_kernel(
     # pointers: of [batch, heads, queries, columns]; deltas, [batch, heads, queries]
     output, gradient, deltas, heads, queries, size, output_strides, gradient_strides, deltas_strides,
@@ -67,7 +72,7 @@ def delta_kernel(
     tl.store(deltas + batch * deltas_strides[0] + head * deltas_strides[1] + row, delta, mask=row < queries)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("queries", "keys"))
 def gradients_of_keys_kernel(
     # pointers: of [batch, heads, rows, columns] each; log-sum-exps and deltas, [batch, heads, queries]
     query, key, value, gradient, log_sums, deltas, query_gradient, key_gradient, value_gradient,
@@ -188,7 +193,7 @@ def gradients_of_keys_kernel(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("queries", "keys"))
 def gradients_of_queries_kernel(
     query, key, value, gradient, log_sums, deltas, query_gradient,
     heads, group, queries, keys, size, value_size,
@@ -586,34 +591,49 @@ def run(
     output: torch.Tensor,
     log_sums: torch.Tensor,
     scoring: Scoring,
-    *,
-    one_pass: bool,
+    choose: Choice,
     precision: str,
 ) -> Gradients:
-    """The outputs of :func:`launch`, kept ready as by `attention.run`."""
-    make = partial(_make, scoring, one_pass, precision)
+    """The outputs of :func:`launch`, kept ready as by `attention.run`.
+
+    Args:
+        choose: what gives `one_pass` and the tiles.
+        others: as of :func:`launch`.
+    """
+    make = partial(_make, scoring, choose, precision)
     gradients = new_gradients(query, key, value)
     tensors = (gradient, query, key, value, output, log_sums, *gradients)
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         make(*tensors).run()
     else:
         layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
-        _launches.run((scoring, one_pass, precision, output.device, layouts), make, *tensors)
+        _launches.run((scoring, choose, precision, output.device, layouts), make, *tensors)
     return gradients
 
 
-def _make(scoring: Scoring, one_pass: bool, precision: str, *tensors: torch.Tensor) -> Launch:
+def _make(
+    scoring: Scoring,
+    choose: Choice,
+    precision: str,
+    *tensors: torch.Tensor,
+) -> Launch:
     of_output, query, key, value, output, log_sums, of_query, of_key, of_value = tensors
     return launch(
-        of_output, query, key, value, output, log_sums, scoring, one_pass=one_pass, precision=precision,
-        gradients=(of_query, of_key, of_value),
+        of_output, query, key, value, output, log_sums, scoring, precision=precision,
+        gradients=(of_query, of_key, of_value), **choose(query, key, value, scoring),
     )  # fmt: skip
 
 
 def default_tilings(dtype: torch.dtype, size: int) -> tuple[Tiling, Tiling]:
-    """For the kernel that keeps keys, and for that which keeps queries. Not measured yet."""
+    """For the kernel that keeps keys, and for that which keeps queries: tiles that this GPU has room for.
+
+    What is fast on a device is known to `instances.attention`.
+    """
     if dtype in (torch.float32, torch.float64):
         return Tiling((32, 32)), Tiling((32, 32))
+    if 0 < current().shared_memory_bytes < ROOM_OF_LARGE_TILES:
+        tiling = Tiling((32, 64)) if size <= 128 else Tiling((32, 32), 4, 1)
+        return tiling, Tiling((64, 32)) if size <= 128 else tiling
     if size <= 64:
         return Tiling((64, 128), 8), Tiling((128, 64), 8)
     if size <= 128:

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError, check_power_of_two
-from workbench.kernels import gemm_ladder, row_ladder, view_ladder
+from workbench.kernels import attention_ladder, gemm_ladder, row_ladder, view_ladder
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.launch import Launch, Work
 
@@ -213,9 +213,10 @@ def _transposing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torc
 
 
 # By operator and rung: from the operator's arguments to a function that computes it.
-RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
+RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], Any]]]] = {
     "clone": {pattern: _copying(pattern) for pattern in PATTERNS},
     "permute_copy": {"rows": _transposing(transpose_rows), "tiles": _transposing(transpose_tiles)},
+    **attention_ladder.RUNGS,
     **row_ladder.RUNGS,
     **gemm_ladder.RUNGS,
     **view_ladder.RUNGS,

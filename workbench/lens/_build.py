@@ -21,6 +21,8 @@ from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.compiler.errors import CompilationError
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.runtime.jit import compute_cache_key, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -91,7 +93,8 @@ def _compiled(kernel: Any, request: Request, on: Target) -> CompiledStep:
         parsed, signature, constants, attributes = kernel._pack_args(
             backend, keywords, bound, specialization, options
         )
-        source = ASTSource(kernel, signature, constants, attributes)
+        made = GluonASTSource if kernel.is_gluon() else ASTSource
+        source = made(kernel, signature, constants, attributes)
         # Triton's cache on disk knows a kernel by its text. Its line table names files too.
         environment = {**get_cache_invalidating_env_vars(), "source_files": ":".join(files)}
         with words_kept():
@@ -125,7 +128,9 @@ def _stand_in(value: Any) -> Any:
     if isinstance(value, Pointer):
         return _Tensor(value)
     if isinstance(value, Descriptor):
-        return TensorDescriptor(base=_Tensor(value.base), **dict(value.fields))
+        fields = dict(value.fields)
+        made = GluonDescriptor if "layout" in fields else TensorDescriptor
+        return made(base=_Tensor(value.base), **fields)
     if isinstance(value, KernelSource):
         return unpack(value)
     if isinstance(value, tuple):
@@ -164,8 +169,10 @@ def _files(request: Request) -> tuple[str, ...]:
 
 
 def _taken_apart(binary: Any, backend: Any, on: Target, home: Home) -> CompiledStep:
-    stages: dict[str, str] = {name: binary.asm[name] for name in ("ttir", "ttgir", "llir")}
     missing: dict[str, str] = {}
+    # Gluon begins with layouts, at TTGIR.
+    written = ("ttgir", "llir") if isinstance(binary.src, GluonASTSource) else ("ttir", "ttgir", "llir")
+    stages: dict[str, str] = {name: binary.asm[name] for name in written}
     if on.vendor == "NVIDIA":
         stages["ptx"] = binary.asm["ptx"]
         used = _nvidia_resources(binary.asm["cubin"], stages["ptx"])

@@ -26,8 +26,8 @@ class CompiledStep:
         kernel: the kernel's name.
         target: the target's name, such as "sm_90".
         file: the file, or notebook cell, of the kernel's source.
-        stages: the text of each stage: "ttir", "ttgir", "llir", and "ptx" and "sass", or "amdgcn". SASS has
-            a comment with the source lines before each group of instructions.
+        stages: the text of each stage: "ttir" (of Gluon there is none), "ttgir", "llir", and "ptx" and
+            "sass", or "amdgcn". SASS has a comment with the source lines before each group of instructions.
         missing: what could not be had, such as "sass", and why. `instructions` are those of PTX then.
         registers: 32-bit registers of a thread; on CDNA vector and accumulation registers together.
         spills: registers that did not suffice: on NVIDIA the 32-bit words of local memory that the assembler

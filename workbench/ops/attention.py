@@ -17,6 +17,7 @@ from workbench.kernels import attention as forward
 from workbench.kernels import attention_backward as backward
 from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring
 from workbench.kernels.gemm import FP8
+from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
 from workbench.ops.arguments import check_operand, is_followed
 from workbench.ops.gradients import follow_the_first, once
@@ -192,7 +193,9 @@ def _run(
     kept_as = torch.float64 if query.dtype == torch.float64 else torch.float32
     log_sums = torch.empty(query.shape[:3], dtype=kept_as, device=query.device)
     if not output.is_meta:
-        forward.run(query, key, value, output, log_sums, _with(scoring, bias), _precision(query))
+        forward.run(
+            query, key, value, output, log_sums, _with(scoring, bias), instances.forward, _precision(query)
+        )
     return output, log_sums
 
 
@@ -272,6 +275,6 @@ def _gradients(
         return (*backward.new_gradients(query, key, value), written)
     gradients = backward.run(
         gradient, query, key, value, output, log_sums, _with(scoring, bias, written),
-        one_pass=False, precision=_precision(query),
+        instances.backward, precision=_precision(query),
     )  # fmt: skip
     return (*gradients, written)

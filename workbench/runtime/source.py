@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 
 import triton
 import triton.language as tl
+from triton.experimental import gluon
 from triton.runtime.jit import JITCallable
 
 from workbench import compat
@@ -52,6 +53,7 @@ class KernelSource:
         file_lines: the whole text of a notebook cell, so that lines can be shown; empty where `file` is a
             real file.
         is_constexpr_function: whether it was decorated with `@triton.constexpr_function`.
+        is_gluon: whether it is written in Gluon.
         decorations: what was given to `@triton.jit`, by name.
         future: compiler flags, those of the `from __future__ import ...` above it: with `annotations`, Triton
             is given the text of `alpha: "fp64"`, quotes included.
@@ -65,6 +67,7 @@ class KernelSource:
     text: str
     file_lines: tuple[str, ...]
     is_constexpr_function: bool
+    is_gluon: bool
     decorations: tuple[tuple[str, Any], ...]
     future: int
     names: tuple[tuple[str, Any], ...]
@@ -121,6 +124,7 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
         text.text,
         file_lines=() if os.path.exists(file) else tuple(text.of_file),
         is_constexpr_function=compat.is_constexpr_function(kernel),
+        is_gluon=compat.is_gluon(kernel),
         decorations=tuple(compat.decorations(kernel).items()),
         future=function.__code__.co_flags & _FUTURE_FLAGS,
         names=tuple((n, reader.packed((n,), around[n])) for n in text.names if n in around),
@@ -280,7 +284,8 @@ def _unpack(pickled: bytes) -> Any:
     if source.is_constexpr_function:
         function = triton.constexpr_function(namespace[source.name])
     else:
-        function = triton.jit(**dict(source.decorations))(namespace[source.name])
+        jit = gluon.jit if source.is_gluon else triton.jit
+        function = jit(**dict(source.decorations))(namespace[source.name])
     if isinstance(function, JITCallable):
         _tell_apart(function, source)
     return function

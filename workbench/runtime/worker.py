@@ -24,6 +24,11 @@ NO_GPU = {
 }
 
 
+# loky replaces, with a warning, a process that has grown by more: by default 300 MB, which is what a compiler
+# keeps so that the next answer is quick.
+MOST_GROWTH_BYTES = 4 << 30
+
+
 class Worker:
     """One process that stays warm, ends with its parent, and is started anew after a crash.
 
@@ -43,7 +48,7 @@ class Worker:
             if self._executor is None:
                 self._executor = ProcessPoolExecutor(
                     max_workers=1,
-                    env=self._environment,
+                    env={"LOKY_MAX_MEMORY_LEAK_SIZE": str(MOST_GROWTH_BYTES), **self._environment},
                     initializer=end_with_parent,
                     initargs=(os.getpid(),),
                 )

@@ -39,7 +39,9 @@ def tiles_of_window(
     """
     begin, whole_begin, whole_end, end = 0, 0, length // BLOCK, tl.cdiv(length, BLOCK)
     if LEFT:
-        begin = max(first + shift - left, 0) // BLOCK
+        low = max(first + shift - left, 0)
+        # Behind the last key nothing is seen, not even where that one's tile hangs over.
+        begin = (low + min(max(low + 1 - length, 0), 1) * (BLOCK - 1)) // BLOCK
         whole_begin = tl.cdiv(max(last + shift - left, 0), BLOCK)
     if RIGHT:
         end = min(tl.cdiv(max(last + shift + right + 1, 0), BLOCK), end)

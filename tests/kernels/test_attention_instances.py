@@ -1,0 +1,195 @@
+"""Instances of attention: which kernel a problem gets; and that all of them compile as they should."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.kernels.test_gemm_instances import A100, H200, MI300
+from workbench import device
+from workbench.errors import DeviceError, InvalidArgumentError
+from workbench.kernels import attention, attention_backward
+from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring, Window
+from workbench.kernels.attention_hopper import Way
+from workbench.kernels.instances import attention as instances
+from workbench.kernels.tile import scores
+from workbench.lens.compile import compile
+
+TWO = Way(2, 128, 2, turns=False, persistent=False)
+
+
+def of(
+    queries: int, keys: int, size: int, *, batch: int = 4, heads: int = 16, key_heads: int = 16,
+    dtype: torch.dtype = torch.float16, on: str = "meta",
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    query = torch.zeros(batch, heads, queries, size, dtype=dtype, device=on)
+    key, value = (torch.zeros(batch, key_heads, keys, size, dtype=dtype, device=on) for _ in range(2))
+    return query, key, value
+
+
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "current", lambda: H200)
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize(
+    ("given", "window", "groups"),
+    [
+        (of(4096, 4096, 128), EVERYTHING, 2),
+        (of(4096, 4096, 128), CAUSAL, 2),
+        (of(4096, 4096, 64), EVERYTHING, 3),
+        (of(4096, 4096, 64), Window(right=0, from_end=True), 2),
+        (of(2048, 2048, 256, dtype=torch.bfloat16), CAUSAL, 2),
+        (of(4096, 4096, 96), CAUSAL, 2),
+        (of(4096, 8192, 128, key_heads=4), CAUSAL, 2),
+    ],
+)
+def test_the_kernel_for_hopper_is_chosen_where_it_is_faster(
+    given: tuple[torch.Tensor, ...], window: Window, groups: int
+) -> None:
+    found = instances.forward(given[0], given[1], given[2], Scoring(window=window))
+    assert found["hopper"].groups == groups
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize(
+    ("given", "scoring", "has_descriptors"),
+    [
+        (of(512, 512, 64), PLAIN, True),
+        (of(1024, 1024, 128), Scoring(window=CAUSAL), True),
+        (of(4096, 4096, 128, batch=1, heads=2, key_heads=2), PLAIN, True),  # too few programs
+        (of(4096, 4096, 128), Scoring(window=Window(100, 0)), True),
+        (of(4096, 4096, 128), Scoring(hooks=(Hook(scores.cap_softly, (30.0,)),)), True),
+        (of(4096, 4096, 128), Scoring(dropout=Dropout(0.1, 1)), True),
+        (of(4096, 4096, 128), Scoring(scale=-1.0), True),
+        (of(4096, 4096, 160), PLAIN, False),  # two parts
+        (of(4096, 4096, 100), PLAIN, False),  # rows of 200 bytes
+    ],
+)
+def test_the_portable_one_where_it_is_not(
+    given: tuple[torch.Tensor, ...], scoring: Scoring, has_descriptors: bool
+) -> None:
+    found = instances.forward(given[0], given[1], given[2], scoring)
+    assert "hopper" not in found
+    assert found["descriptors"] is has_descriptors
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize(
+    ("batch", "keys", "splits"), [(1, 8192, 16), (8, 8192, 2), (40, 8192, 1), (1, 200, 1)]
+)
+def test_decoding_has_a_program_for_each_unit(batch: int, keys: int, splits: int) -> None:
+    found = instances.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8))
+    assert (found["tile"], found["splits"]) == ((16, 128), splits)
+
+
+@pytest.mark.parametrize("here", [A100, MI300, device.current()], ids=lambda here: here.name)
+def test_elsewhere_kernels_choose_for_themselves(
+    here: device.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "current", lambda: here)
+    assert instances.forward(*of(4096, 4096, 128)) == {}
+    assert instances.backward(*of(4096, 4096, 128)) == {"one_pass": False}
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn], ids=str)
+def test_other_numbers_too(dtype: torch.dtype) -> None:
+    assert instances.forward(*of(4096, 4096, 128, dtype=dtype)) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "scoring", "reason"),
+    [
+        (of(128, 128, 128, dtype=torch.float32), PLAIN, "takes fp16 and bf16, not torch.float32"),
+        (of(128, 128, 128), Scoring(hooks=(Hook(scores.cap_softly, (30.0,)),)), "no hooks, masks, dropout"),
+        (of(128, 128, 128), Scoring(window=Window(left=3)), "no windows with an end on the left"),
+        (of(128, 128, 128), Scoring(scale=0.0), "no scale that is not positive"),
+        (of(128, 128, 160), PLAIN, "no heads of 160 and 160 columns"),
+        (of(128, 128, 32), PLAIN, "no heads of 32 and 32 columns"),
+        (of(128, 128, 100), PLAIN, "TMA takes no query of shape (4, 16, 128, 100)"),
+        (of(128, 0, 128), PLAIN, "TMA takes no key of shape (4, 16, 0, 128)"),
+    ],
+)
+def test_what_the_kernel_for_hopper_does_not_take_is_refused(
+    given: tuple[torch.Tensor, ...], scoring: Scoring, reason: str
+) -> None:
+    query, key, value = given
+    assert reason in attention.why_not_hopper(query, key, value, scoring)
+    with pytest.raises(InvalidArgumentError) as caught:
+        attention.launch(query, key, value, scoring, hopper=TWO)
+    assert caught.value.argument == "hopper"
+    assert reason in str(caught.value)
+
+
+def test_heads_that_share_memory_are_refused() -> None:
+    query, key, value = of(128, 128, 128)
+    assert "TMA takes no key" in attention.why_not_hopper(query, key[:1].expand_as(key), value)
+
+
+def test_it_is_not_interpreted_and_the_message_says_so() -> None:
+    launch = attention.launch(*of(128, 128, 64, on="cpu"), hopper=TWO)
+    with pytest.raises(DeviceError, match="attention_hopper_kernel is written in Gluon"):
+        launch.run()
+
+
+ON_HOPPER = [
+    (size, is_causal, way) for (size, is_causal), ways in instances.ON_HOPPER.items() for _, way in ways
+]
+
+
+@pytest.mark.parametrize(("size", "is_causal", "way"), ON_HOPPER)
+def test_the_kernel_for_hopper_compiles_without_spills(size: int, is_causal: bool, way: Way) -> None:
+    """Both products of every group are asynchronous matrix instructions, and nothing leaves the registers."""
+    is_ragged = size == 64
+    given = of(300, 333 if is_ragged else 384, size, key_heads=4, on="cpu")
+    launch = attention.launch(*given, Scoring(window=CAUSAL if is_causal else EVERYTHING), hopper=way)
+    (step,) = compile(launch, "sm_90")
+    assert (step.spills, step.local_bytes, step.problem) == (0, 0, "")
+    assert step.threads == 32 * {2: 12, 3: 16}[way.groups]
+    products = step.stages["ttgir"].count("ttng.warp_group_dot ")
+    loops = 2 if is_causal or is_ragged else 1
+    assert products == way.groups * (2 * loops + 2)  # of each loop two; the first scores, the last values
+    assert "ttir" not in step.stages
+
+
+@pytest.mark.parametrize(
+    ("target", "room"), [("sm_80", 163 << 10), ("sm_86", 99 << 10), ("gfx942", 64 << 10)]
+)
+@pytest.mark.parametrize("size", [128, 256])
+def test_default_tiles_fit_any_gpu(
+    size: int, target: str, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, key, value = of(300, 333, size, key_heads=4, on="cpu")
+    (step,) = compile(attention.launch(query, key, value, splits=1), target)
+    assert step.problem == ""
+    here = replace(device.current(), shared_memory_bytes=room)
+    monkeypatch.setattr(attention_backward, "current", lambda: here)
+    sums = torch.zeros(query.shape[:3])
+    back = attention_backward.launch(query, query, key, value, query, sums, one_pass=False)
+    assert [one.problem for one in compile(back, target)] == ["", "", ""]
+
+
+@pytest.mark.parametrize("size", [64, 128, 256])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_portable_instances_on_hopper_compile(
+    size: int, is_causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without spills but those that measuring found worth it: of the kernel that keeps keys."""
+    monkeypatch.setattr(device, "current", lambda: replace(H200, compute_units=10**9))  # too few programs
+    query, key, value = of(256, 256, size, batch=1, heads=1, key_heads=1, on="cpu")
+    scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)
+    chosen: dict[str, Any] = instances.forward(query, key, value, scoring)
+    back: dict[str, Any] = instances.backward(query, key, value, scoring)
+    monkeypatch.undo()
+    (step,) = compile(attention.launch(query, key, value, scoring, splits=1, **chosen), "sm_90")
+    assert (step.spills, step.problem) == (0, "")
+    sums = torch.zeros(query.shape[:3])
+    gradients = attention_backward.launch(query, query, key, value, query, sums, scoring, **back)
+    _, of_keys, of_queries = compile(gradients, "sm_90")
+    assert of_keys.problem == of_queries.problem == ""
+    assert of_queries.spills == 0

@@ -1,0 +1,121 @@
+"""Instances of attention: which kernel, tile, warps and stages one gets.
+
+Measured on an H200 (Triton 3.6, fp16, 16,384 tokens, heads of 2,048 columns in all, with and without a causal
+mask; CONTRIBUTING, "Attention", has what else was tried). Elsewhere what `kernels.attention` takes by itself,
+which nobody has measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+
+from workbench import device
+from workbench.kernels import attention
+from workbench.kernels.attention import PLAIN, Scoring
+from workbench.kernels.attention_backward import Tiling
+from workbench.kernels.attention_hopper import ROWS, Way
+
+HALVES = (torch.float16, torch.bfloat16)
+
+# By the columns of a head, rounded up: tile, warps and stages of the portable kernel, with tensor descriptors
+# and, where there can be none, without.
+DESCRIBED = {64: ((64, 128), 4, 2), 128: ((64, 64), 4, 3), 256: ((64, 64), 4, 3)}
+PLAINLY = {64: ((64, 64), 4, 3), 128: ((64, 64), 4, 3), 256: ((128, 64), 8, 2)}
+
+# Where queries of several heads are rows of one tile, which waits for keys and values; with as many splits
+# as make a program for each unit.
+PACKED = ((16, 128), 4, 3)
+
+# By columns, and whether there is a causal mask: from how many keys on the kernel for Hopper is faster than
+# the portable one, and in which way.
+ON_HOPPER: dict[tuple[int, bool], tuple[tuple[int, Way], ...]] = {
+    (64, False): ((2048, Way(3, 128, 2, turns=True, persistent=True)),),
+    (64, True): ((4096, Way(2, 128, 2, turns=False, persistent=False)),),
+    (128, False): (
+        (4096, Way(2, 128, 2, turns=False, persistent=False)),
+        (512, Way(2, 128, 2, turns=True, persistent=True)),
+    ),
+    (128, True): ((2048, Way(2, 128, 2, turns=False, persistent=False)),),
+    (256, False): ((1024, Way(2, 64, 2, turns=False, persistent=False)),),
+    (256, True): ((1024, Way(2, 64, 2, turns=False, persistent=False)),),
+}
+
+# Of the gradients, for the kernel that keeps keys: by columns and whether there is a causal mask, from how
+# many keys on. And for the one that keeps queries, by columns.
+OF_KEYS: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]] = {
+    (64, False): ((0, Tiling((32, 128), 4, 3)),),
+    (64, True): ((0, Tiling((64, 64), 4, 3)),),
+    (128, False): ((4096, Tiling((64, 128), 8, 3)), (0, Tiling((32, 64), 4, 3))),
+    (128, True): ((0, Tiling((32, 64), 4, 3)),),
+    (256, False): ((0, Tiling((64, 32), 4, 2)),),
+    (256, True): ((0, Tiling((64, 32), 4, 2)),),
+}
+OF_QUERIES = {64: Tiling((128, 64), 4, 3), 128: Tiling((128, 64), 8, 3), 256: Tiling((128, 32), 8, 3)}
+
+
+def forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
+) -> dict[str, Any]:
+    """Keyword arguments of `attention.launch`."""
+    way = _on_hopper(query, key, value, scoring)
+    return portable(query, key, value, scoring) if way is None else {"hopper": way}
+
+
+def portable(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
+) -> dict[str, Any]:
+    """The same for the portable kernel."""
+    here = device.current()
+    if not _is_measured(query):
+        return {}
+    if _is_packed(query, key, scoring):
+        tile, warps, stages = PACKED
+        programs = max(1, query.shape[0] * key.shape[1])
+        splits = max(1, min(here.compute_units // programs, triton.cdiv(key.shape[2], 2 * tile[1])))
+        return {"tile": tile, "num_warps": warps, "num_stages": stages, "splits": splits}
+    parts = attention.parts_of(max(query.shape[3], value.shape[3]))
+    found = [attention.described(tensor, ROWS.value, parts) for tensor in (query, key, value)]
+    can_describe = None not in found and scoring.starts is None
+    tile, warps, stages = (DESCRIBED if can_describe else PLAINLY)[_width(query, value)]
+    return {"tile": tile, "num_warps": warps, "num_stages": stages, "descriptors": can_describe}
+
+
+def backward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
+) -> dict[str, Any]:
+    """Keyword arguments of `attention_backward.launch`: two kernels, which are faster than the one pass."""
+    if not _is_measured(query):
+        return {"one_pass": False}
+    width = _width(query, value)
+    of_keys = OF_KEYS[width, scoring.window.right is not None]
+    tiling = next(tiling for least, tiling in of_keys if key.shape[2] >= least)
+    return {"one_pass": False, "of_keys": tiling, "of_queries": OF_QUERIES[width]}
+
+
+def _is_measured(query: torch.Tensor) -> bool:
+    return device.current().architecture == "sm_90" and query.dtype in HALVES
+
+
+def _is_packed(query: torch.Tensor, key: torch.Tensor, scoring: Scoring) -> bool:
+    """Whether the rows of all heads that share a key fill one small tile."""
+    group = query.shape[1] // max(key.shape[1], 1)
+    return scoring.mask is None and scoring.starts is None and query.shape[2] * group <= PACKED[0][0]
+
+
+def _on_hopper(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> Way | None:
+    """The way of the kernel for Hopper; None where the portable one is faster, or the only one."""
+    if not _is_measured(query) or _is_packed(query, key, scoring):
+        return None
+    programs = query.shape[0] * query.shape[1] * triton.cdiv(query.shape[2], 2 * ROWS.value)
+    if programs < device.current().compute_units:
+        return None  # smaller tiles keep more units busy
+    ways = ON_HOPPER[_width(query, value), scoring.window.right is not None]
+    way = next((way for least, way in ways if key.shape[2] >= least), None)
+    return None if attention.why_not_hopper(query, key, value, scoring) else way
+
+
+def _width(query: torch.Tensor, value: torch.Tensor) -> int:
+    return 64 if (columns := max(query.shape[3], value.shape[3])) <= 64 else 128 if columns <= 128 else 256
