@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.example import copy_line, gpu, line
-from workbench import ops, suites
+from workbench import ops, problems, suites
 from workbench.bench import baseline, data, recording
 from workbench.device import Device
 from workbench.errors import (
@@ -95,7 +95,8 @@ SUM = Suite(
 def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
-        "convolution", "rearrangement", "images", "descriptors", "tuned", "all",
+        "convolution", "rearrangement", "images", "descriptors", "attention", "attention_backward",
+        "decoding", "varlen", "tuned", "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -136,6 +137,64 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
         for memory_format in ("contiguous", "channels_last")
     }
     assert all(suite.about for suite in suites.SUITES.values())
+
+
+def test_the_attention_that_is_measured() -> None:
+    """16,384 tokens of heads of 64 and 128 columns, of 256, with shared keys; and one query of many keys."""
+    for suite in ("attention", "attention_backward"):
+        cases = suites.get(suite).cases
+        assert all({"workbench", "cuDNN", "FlashAttention-2"} <= set(one.providers) for one in cases)
+        assert {one.dtype for one in cases} == {"fp16", "bf16"}
+        found = {tuple(one.case[key] for key in ("n_q", "d", "causal")) for one in cases}
+        lengths = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+        assert found >= {(n, d, causal) for n in lengths for d in (64, 128) for causal in (False, True)}
+        assert found >= {(4096, 256, causal) for causal in (False, True)}
+        assert all(one.case["b"] * one.case["n_q"] == 16384 for one in cases if one.case["n_q"] <= 16384)
+        assert {(one.case["h"], one.case["h_kv"]) for one in cases} >= {(32, 8), (32, 32), (16, 16)}
+        with_designs = [one for one in cases if len(one.providers) > 3]
+        assert {(one.case["d"], one.case["causal"]) for one in with_designs} == {
+            (d, causal) for d in (64, 128) for causal in (False, True)
+        }
+        rung = "portable" if suite == "attention" else "one_pass"
+        wanted = {"flex_attention", f"workbench:{rung}"}
+        assert all(wanted <= set(one.providers) for one in with_designs)
+    varlen = suites.get("varlen").cases
+    assert {(one.op, one.dtype, one.case["d"], one.case["causal"]) for one in varlen} == {
+        (f"varlen_attention{suffix}", dtype, d, causal)
+        for suffix in ("", "_backward")
+        for dtype in ("fp16", "bf16")
+        for d in (64, 128)
+        for causal in (False, True)
+    }
+    decoding = suites.get("decoding").cases
+    assert {one.case["n_q"] for one in decoding} == {1}
+    assert {one.case["n_k"] for one in decoding} == {8192, 32768, 131072}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("op", [*problems.ATTENTION, *problems.VARLEN_ATTENTION])
+def test_attention_is_compared_with_all_its_scores(op: str, causal: bool) -> None:
+    """Ours and torch's agree with the reference, of shared heads too; a shifted result does not."""
+    keys = 40 if causal or op in problems.VARLEN_ATTENTION else 50
+    described = {"b": 2, "h": 4, "h_kv": 2, "n_q": 40, "n_k": keys, "d": 16, "causal": causal}
+    case = suites.Case(op, "fp32", described, ("workbench", "torch"))
+    operator = problems.OPERATORS[op]
+    inputs, options = operator.inputs("fp32", described), operator.options(described)
+    ours: Any = operator.ours or ops.scaled_dot_product_attention
+    computed = ours(*inputs, **options)
+    result = computed() if callable(computed) else computed
+    suites.check(case, inputs, result, "workbench")
+    suites.check(case, inputs, baseline.get("torch").build(op, *inputs, **options)(), "torch")
+    wrong = tuple(t.roll(1, -1) for t in result) if isinstance(result, tuple) else result.roll(1, -1)
+    with pytest.raises(KernelError):
+        suites.check(case, inputs, wrong, "wrong")
+
+
+def test_lengths_of_sequences_that_are_measured() -> None:
+    assert baseline.lengths_of(16384, 8) == (455, 910, 1365, 1821, 2275, 2731, 3186, 3641)
+    assert sum(baseline.lengths_of(1000, 7)) == 1000
+    with pytest.raises(InvalidArgumentError, match="Give 36"):
+        baseline.lengths_of(35, 8)
 
 
 def test_the_convolutions_that_are_measured() -> None:

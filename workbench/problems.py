@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -16,11 +17,15 @@ from workbench import ops
 from workbench.bench import baseline, data, recording
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import gemm, group_norm, normalization, softmax
+from workbench.kernels.attention import CAUSAL, EVERYTHING, Scoring, Starts
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Work
 
 # The name of the one dtype that is no float. Its products are int32, as those of the vendor's library.
 INT8 = "int8"
+
+ATTENTION = ("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
+VARLEN_ATTENTION = ("varlen_attention", "varlen_attention_backward")
 
 # The standard deviation of int8 inputs, which are rounded normal values: four of it fill the range.
 INT8_DEVIATION = 32
@@ -28,6 +33,8 @@ INT8_DEVIATION = 32
 # Rows of a result are checked in blocks, so that a reference in fp64 needs little memory beside the problem.
 BLOCK_ELEMENTS = 2**22
 BLOCK_ROWS = 128
+BLOCK_QUERIES = 2048
+BLOCK_ROWS_OF_SEQUENCES = 64
 
 
 class Reference(NamedTuple):
@@ -397,6 +404,182 @@ def _pool(function: Callable[..., torch.Tensor], terms: Callable[[int], int]) ->
 CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
 
+def _attention(name: str) -> Operator:
+    """Attention, or its backward."""
+    is_backward = name.endswith("_backward")
+
+    def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        of_queries = (case["b"], case["h"], case["n_q"], case["d"])
+        of_keys = (case["b"], case["h_kv"], case["n_k"], case["d"])
+        shapes = [of_queries, of_keys, of_keys, *([of_queries] if is_backward else [])]
+        return tuple(data.normal(shape, dtype, seed=seed) for seed, shape in enumerate(shapes))
+
+    def work(dtype: str, case: Mapping[str, Any]) -> Work:
+        if case["h"] % case["h_kv"]:
+            given = f"got {case['h_kv']} for {case['h']} heads"
+            raise InvalidArgumentError("h_kv", given, "Give a number that divides h.")
+        window = CAUSAL if case["causal"] else EVERYTHING
+        pairs = case["b"] * case["h"] * window.pairs(case["n_q"], case["n_k"])
+        rows = case["b"] * (case["h"] * case["n_q"] + case["h_kv"] * case["n_k"])
+        # Of two rows each: query and output; key and value. Backward besides the gradients of all of them.
+        matrices, products = (4, 5) if is_backward else (2, 2)
+        return Work(2 * products * pairs * case["d"], matrices * rows * case["d"] * itemsize_of(dtype))
+
+    def references(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+        of_rows = partial(_exact_attention, given, case["causal"])
+        if not is_backward:
+            return (Reference(partial(of_rows, 0), case["n_k"], case["n_k"] ** -0.5),)
+        terms = (case["n_k"], case["n_q"], case["n_q"])
+        return tuple(Reference(partial(of_rows, which), n) for which, n in enumerate(terms))
+
+    return Operator(
+        keys=frozenset({"b", "h", "h_kv", "n_q", "n_k", "d", "causal"}),
+        arity=3 + is_backward,
+        inputs=inputs,
+        options=lambda case: {"is_causal": case["causal"], "enable_gqa": case["h"] != case["h_kv"]},
+        work=work,
+        references=references,
+        blocks=_some_rows_of_heads,
+        ours=_our_attention_backward if is_backward else None,
+    )
+
+
+def _varlen_attention(name: str) -> Operator:
+    """The same of sequences one after another: b of them, of n_q = n_k tokens in all, see `lengths_of`.
+
+    Tensors are [tokens, heads, columns], as other libraries take them.
+    """
+    is_backward = name.endswith("_backward")
+
+    def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        shapes = [(case["n_q"], case[heads], case["d"]) for heads in ("h", "h_kv", "h_kv")]
+        shapes += shapes[:1] if is_backward else []
+        return tuple(data.normal(shape, dtype, seed=seed) for seed, shape in enumerate(shapes))
+
+    def work(dtype: str, case: Mapping[str, Any]) -> Work:
+        if case["n_q"] != case["n_k"]:
+            given = f"got {case['n_k']} for {case['n_q']} queries"
+            raise InvalidArgumentError("n_k", given, "Give as many: each sequence attends to itself.")
+        whole = _attention(ATTENTION[is_backward]).work
+        parts = [
+            whole(dtype, {**case, "b": 1, "n_q": length, "n_k": length})
+            for length in baseline.lengths_of(case["n_q"], case["b"])
+        ]
+        return Work(sum(part.flops for part in parts), sum(part.bytes for part in parts))
+
+    def references(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+        lengths = baseline.lengths_of(case["n_q"], case["b"])
+        sequences = list(pairwise([0, *accumulate(lengths)]))
+
+        def of_rows(which: int, place: tuple[slice, int]) -> torch.Tensor:
+            rows, head = place
+            parts = []
+            for begin, end in sequences:
+                first, last = max(rows.start, begin), min(rows.stop, end)
+                if first < last:
+                    own = [tensor[begin:end].transpose(0, 1)[None] for tensor in given]
+                    inside = slice(first - begin, last - begin)
+                    parts.append(_exact_attention(own, case["causal"], which, (0, head, inside)))
+            return torch.cat(parts)
+
+        terms = max(lengths)
+        if not is_backward:
+            return (Reference(partial(of_rows, 0), terms, terms**-0.5),)
+        return tuple(Reference(partial(of_rows, which), terms) for which in range(3))
+
+    def blocks(result: torch.Tensor) -> Iterator[Any]:
+        tokens, heads, _ = result.shape
+        yield slice(0, min(BLOCK_ROWS_OF_SEQUENCES, tokens)), 0
+        yield slice(max(0, tokens - BLOCK_ROWS_OF_SEQUENCES), tokens), heads - 1
+
+    return Operator(
+        keys=frozenset({"b", "h", "h_kv", "n_q", "n_k", "d", "causal"}),
+        arity=3 + is_backward,
+        inputs=inputs,
+        options=lambda case: {
+            "lengths": baseline.lengths_of(case["n_q"], case["b"]), "is_causal": case["causal"],
+        },
+        work=work,
+        references=references,
+        blocks=blocks,
+        ours=partial(_our_varlen_attention, is_backward),
+    )  # fmt: skip
+
+
+def _our_varlen_attention(
+    is_backward: bool, *given: torch.Tensor, lengths: tuple[int, ...], is_causal: bool
+) -> Callable[[], Any]:
+    ends = [0, *accumulate(lengths)]
+    starts = torch.tensor(ends, dtype=torch.int32, device=given[0].device)
+    scoring = Scoring(
+        window=CAUSAL if is_causal else EVERYTHING,
+        starts=Starts(starts, starts, max(lengths), max(lengths)),
+    )
+
+    def attend(*tensors: torch.Tensor) -> torch.Tensor:
+        query, key, value = (tensor.transpose(0, 1)[None] for tensor in tensors)
+        return ops.attention(query, key, value, scoring)[0].transpose(0, 1)
+
+    return baseline.backward_of(attend, *given) if is_backward else partial(attend, *given)
+
+
+def _our_attention_backward(
+    *given: torch.Tensor, is_causal: bool, enable_gqa: bool
+) -> Callable[[], tuple[torch.Tensor, ...]]:
+    function: Any = ops.scaled_dot_product_attention
+    return baseline.backward_of(partial(function, is_causal=is_causal, enable_gqa=enable_gqa), *given)
+
+
+def _some_rows_of_heads(result: torch.Tensor) -> Iterator[Any]:
+    """The first rows of the first head and the last of the last: places in batch, heads and rows."""
+    batch, heads, rows, _ = result.shape
+    yield 0, 0, slice(0, BLOCK_ROWS)
+    yield batch - 1, heads - 1, slice(max(0, rows - BLOCK_ROWS), rows)
+
+
+def _exact_attention(
+    given: Sequence[torch.Tensor], is_causal: bool, which: int, place: tuple[int, int, slice]
+) -> torch.Tensor:
+    """Some rows of the output, or of the gradient of query (0), key (1) or value (2), in fp64.
+
+    Those of keys and values sum over all queries of the heads that have the key, which go block by block.
+    """
+    query, key, value, *gradient = given
+    batch, head, rows = place
+    group = query.shape[1] // key.shape[1]
+    of_key = head if which else head // group
+    k, v = (tensor[batch, of_key].double() for tensor in (key, value))
+    scale = 1 / math.sqrt(query.shape[3])
+
+    def weights(of: int, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        q = query[batch, of, begin:end].double()
+        products = q @ k.t() * scale
+        if is_causal:
+            row, col = torch.arange(begin, end, device=q.device), torch.arange(len(k), device=q.device)
+            products = products.masked_fill(col > row[:, None], -math.inf)
+        return q, products.softmax(-1)
+
+    def of_products(of: int, begin: int, end: int, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        g = gradient[0][batch, of, begin:end].double()
+        of_weights = g @ v.t()
+        return g, p * (of_weights - (p * of_weights).sum(-1, keepdim=True))
+
+    begin, end, _ = rows.indices(query.shape[2])
+    if not gradient:
+        return weights(head, begin, end)[1] @ v
+    if which == 0:
+        _, p = weights(head, begin, end)
+        return of_products(head, begin, end, p)[1] @ k * scale
+    found = torch.zeros_like(k[rows])
+    for of in range(of_key * group, (of_key + 1) * group):
+        for begin in range(0, query.shape[2], BLOCK_QUERIES):
+            end = min(begin + BLOCK_QUERIES, query.shape[2])
+            q, p = weights(of, begin, end)
+            g, of_scores = of_products(of, begin, end, p)
+            found += p[:, rows].t() @ g if which == 2 else of_scores[:, rows].t() @ q * scale
+    return found
+
+
 def _convolution(name: str) -> Operator:
     """A convolution of channels_last tensors, or the gradient of its input or of its weight alone."""
 
@@ -487,6 +670,8 @@ def _our_convolution(name: str, *given: torch.Tensor, **options: Any) -> Callabl
 
 
 OPERATORS: Mapping[str, Operator] = {
+    **{name: _attention(name) for name in ATTENTION},
+    **{name: _varlen_attention(name) for name in VARLEN_ATTENTION},
     "clone": Operator(
         keys=frozenset({"shape"}),
         arity=1,

@@ -44,11 +44,14 @@ from workbench.errors import (
 from workbench.kernels import gemm, ladder
 from workbench.launch import Work
 from workbench.problems import (
+    ATTENTION,
     BLOCK_ELEMENTS,
+    BLOCK_QUERIES,
     BLOCK_ROWS,
     CONVOLUTIONS,
     INT8,
     OPERATORS,
+    VARLEN_ATTENTION,
     Operator,
     Reference,
     itemsize_of,
@@ -56,7 +59,7 @@ from workbench.problems import (
 from workbench.runtime.worker import end_with_parent
 from workbench.tune.gemm import tune_gemm
 
-WORKBENCH, COMPILER = "workbench", "torch.compile"
+WORKBENCH, COMPILER, FLEX = "workbench", "torch.compile", "flex_attention"
 TUNED = "tuned"  # is no rung
 
 # Elements of a row operator's problem that is measured live: more than a GPU is done with before a CPU has
@@ -66,6 +69,9 @@ _FEWEST_QUICK, _MOST_QUICK = 2**25 + 1, 2**26
 # Launched in a row when a launch's overhead is measured: few enough for the longest problems' queue; and how
 # often.
 _CALLS, _BATCHES = 50, 8
+
+# Of calls that take the GPU long there are fewer in a batch, which is waited for: of a millisecond 20.
+_LEAST_CALLS, _BATCH_MS = 5, 20
 
 # Kernels that are compiled ahead, at least: for fewer it takes longer to start the processes.
 _FEWEST_AHEAD = 8
@@ -299,7 +305,7 @@ def _made_quick(case: Case) -> Case:
 
     Of products of one dtype alone ours are there too: each takes a second to compile at first.
     """
-    slow = {COMPILER, TUNED}
+    slow = {COMPILER, FLEX, TUNED}
     if case.op == "matmul":
         slow |= {"torch"} if case.dtype == "fp16" else {"torch", WORKBENCH}
     slow |= {name for name in case.providers if name.startswith(f"{WORKBENCH}:") or _is_optional(name)}
@@ -527,6 +533,8 @@ def _needed_bytes(case: Case, work: Work) -> int:
         checking = 8 * (k * n + BLOCK_ROWS * (k + 4 * n))
         if itemsize_of(case.dtype) == 1:
             checking += 4 * (m * k + k * n)  # fp8 and int8 inputs are drawn in fp32
+    elif case.op in (*ATTENTION, *VARLEN_ATTENTION):
+        checking = 4 * 8 * BLOCK_QUERIES * (case.case["n_k"] + 4 * case.case["d"])
     elif case.op in CONVOLUTIONS:
         checking = 16 * work.bytes  # in fp64, and what its library takes for that
     return work.bytes + checking + ceilings.SPARE_BYTES
@@ -545,12 +553,12 @@ def _measure_case(
         if not candidates:
             return [], left_out
         config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
+        measured = time_together(candidates, work=operator.work(case.dtype, case.case), mode=case.mode)
         if case.mode == "cuda_graph":
             for name, function in candidates.items():
-                config[name]["launch_us"] = round(
-                    launch_overhead(function, calls=_CALLS, batches=_BATCHES), 3
-                )
-        measured = time_together(candidates, work=operator.work(case.dtype, case.case), mode=case.mode)
+                room = _BATCH_MS / measured[name].median_ms
+                calls = max(_LEAST_CALLS, min(_CALLS, int(room)))
+                config[name]["launch_us"] = round(launch_overhead(function, calls=calls, batches=_BATCHES), 3)
         if name_kernels:
             for name, function in candidates.items():
                 config[name]["kernels"] = list(baseline.kernels_of(function))
@@ -682,10 +690,15 @@ def _compile_ahead(cases: Sequence[Case]) -> None:
 
 
 def _compiled_ahead(case: Case) -> tuple[str, ...]:
-    """The candidates that take long to compile: torch's, and products and convolutions of ours."""
-    is_of_its_own = case.op in ("matmul", *CONVOLUTIONS)  # a kernel for each shape
+    """The candidates that take long to compile: torch's, and products, convolutions and attention of ours."""
+    is_of_its_own = case.op in (
+        "matmul",
+        *CONVOLUTIONS,
+        *ATTENTION,
+        *VARLEN_ATTENTION,
+    )  # a kernel for each shape
     ours = {WORKBENCH} if is_of_its_own and device.current().is_gpu else set()
-    return tuple(name for name in case.providers if name in {COMPILER} | ours)
+    return tuple(name for name in case.providers if name in {COMPILER, FLEX} | ours)
 
 
 def _compile(case: Case) -> None:
@@ -702,7 +715,7 @@ def _compile(case: Case) -> None:
 
 
 def _free_memory(case: Case) -> None:
-    if COMPILER in case.providers:
+    if {COMPILER, FLEX} & set(case.providers):
         torch.compiler.reset()  # it keeps what it compiled, and refuses to keep more than a few
         gc.collect()  # of what it compiled; without it, inputs are freed at once, and this takes 0.1 s
     if device.current().is_gpu:
@@ -1123,9 +1136,85 @@ _DESCRIPTORS = Suite(
     (_rungs(_conv("conv2d", 32, 72, 56, 64, 3, "fp16")),),  # no multiple of 16, which Triton would find out
     with_roofs=True,
 )
+_TOKENS = 16384
+_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+
+
+def _attended(
+    op: str, dtype: str, n_q: int, d: int, *, causal: bool = False, h: int | None = None,
+    h_kv: int | None = None, n_k: int | None = None, b: int | None = None,
+) -> Case:  # fmt: skip
+    """Attention of 16,384 tokens in all, whose heads have 2,048 columns in all, unless told otherwise."""
+    heads = 2048 // d if h is None else h
+    case = {
+        "b": max(1, _TOKENS // n_q) if b is None else b, "h": heads, "h_kv": heads if h_kv is None else h_kv,
+        "n_q": n_q, "n_k": n_q if n_k is None else n_k, "d": d, "causal": causal,
+    }  # fmt: skip
+    return Case(op, dtype, case, (WORKBENCH, "cuDNN", "FlashAttention-2"), mode="cuda_graph")
+
+
+def _designs(op: str, d: int, causal: bool) -> tuple[str, ...]:
+    if op == ATTENTION[1]:
+        return (f"{WORKBENCH}:one_pass",)
+    rungs = ["causal", "grouped_queries"] if causal else ["unfused", "online"]
+    return tuple(f"{WORKBENCH}:{rung}" for rung in [*(rungs if d == 64 else ()), "portable"])
+
+
+def _attentions(op: str) -> Iterator[Case]:
+    """Rungs and other designs are measured where others' templates are: fp16, 4,096 queries."""
+    for dtype in ("fp16", "bf16"):
+        for causal in (False, True):
+            for d in (64, 128):
+                for n in _LENGTHS:
+                    case = _attended(op, dtype, n, d, causal=causal)
+                    more = (FLEX, *_designs(op, d, causal)) if (dtype, n) == ("fp16", 4096) else ()
+                    yield replace(case, providers=(*case.providers, *more))
+            yield _attended(op, dtype, 4096, 256, causal=causal)
+            yield _attended(op, dtype, 4096, 128, causal=causal, h=32, h_kv=8)
+
+
+_ATTENTION, _ATTENTION_BACKWARD = (
+    Suite(
+        name,
+        f"{about} against cuDNN, FlashAttention-2 and flex_attention",
+        tuple(_attentions(op)),
+        with_roofs=True,
+    )
+    for name, op, about in (
+        ("attention", ATTENTION[0], "ops.scaled_dot_product_attention"),
+        ("attention_backward", ATTENTION[1], "its gradients"),
+    )
+)
+_DECODING = Suite(
+    "decoding",
+    "one query of 32 heads against thousands of keys of 8",
+    tuple(
+        replace(
+            _attended(ATTENTION[0], dtype, 1, 128, h=32, h_kv=8, n_k=n_k, b=b),
+            providers=(WORKBENCH, "torch", "cuDNN", "FlashAttention-2"),
+        )
+        for dtype in ("fp16", "bf16")
+        for n_k in (8192, 32768, 131072)
+        for b in (1, 8)
+    ),
+)  # fmt: skip
+_VARLEN = Suite(
+    "varlen",
+    "ops.attention of eight sequences of various lengths, one after another, forward and backward",
+    tuple(
+        replace(
+            _attended(op, dtype, 16384, d, causal=causal, b=8),
+            providers=(WORKBENCH, "FlashAttention-2"),
+        )
+        for op in VARLEN_ATTENTION
+        for dtype in ("fp16", "bf16")
+        for causal in (False, True)
+        for d in (64, 128)
+    ),
+)  # fmt: skip
 _PARTS = (
     _ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _REARRANGEMENT, _IMAGES, _GEMM,
-    _CONVOLUTION, _DESCRIPTORS, _CEILINGS, _MATMUL,
+    _CONVOLUTION, _ATTENTION, _ATTENTION_BACKWARD, _DECODING, _VARLEN, _DESCRIPTORS, _CEILINGS, _MATMUL,
 )  # fmt: skip
 _ALL = Suite(
     "all",

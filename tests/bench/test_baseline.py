@@ -88,11 +88,17 @@ def test_without_a_gpu_the_reason_is_said(name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "architecture", "there"),
     [
-        ("cuda", "sm_90", {"torch", "torch.compile", "cuBLAS", "cuBLASLt", "cuDNN"}),
-        ("hip", "gfx942", {"torch", "torch.compile", "rocBLAS", "hipBLASLt"}),
+        (
+            "cuda", "sm_90",
+            {
+                "torch", "torch.compile", "flex_attention", "cuBLAS", "cuBLASLt", "cuDNN",
+                "FlashAttention-2",
+            },
+        ),
+        ("hip", "gfx942", {"torch", "torch.compile", "flex_attention", "rocBLAS", "hipBLASLt"}),
         ("interpreter", "interpreter", {"torch"}),
     ],
-)
+)  # fmt: skip
 def test_each_kind_of_device_has_its_own(
     kind: str, architecture: str, there: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

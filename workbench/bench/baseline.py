@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch._functorch import config as functorch_config
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, flex_attention, sdpa_kernel
 from torch.profiler import ProfilerActivity
 
 from workbench import device
@@ -46,7 +48,8 @@ class Baseline:
         about: what it is, in a sentence.
         operators: those that it can build.
         kind: the kind of device that it needs, None for any.
-        library: torch's name for the BLAS library that it prefers; or "cudnn", in benchmark mode.
+        library: torch's name for the BLAS library that it prefers; or "cudnn", of convolutions in benchmark
+            mode; or "flash_attention".
         compiles: True where torch.compile makes the kernel.
         package: the module of a library that people install themselves to compare with; None for what comes
             with torch.
@@ -123,6 +126,16 @@ class Baseline:
             _check_dimension(self.name, operator, inputs, options)
             module, calls = _PACKAGES[self.package]
             return calls[op](import_module(module), *inputs, **options)
+        if op in _ATTENTION and self.name != "torch":
+            attend = (
+                _attend_with(_BACKENDS[self.name], **options)
+                if self.name in _BACKENDS
+                else _attend_flexibly(inputs[0], inputs[1], **options)
+            )
+            return backward_of(attend, *inputs) if operator.is_backward else partial(attend, *inputs)
+        if op in _VARLEN_ATTENTION and self.name != "torch":
+            attend = _attend_to_all(inputs[0].device, **options)
+            return backward_of(attend, *inputs) if operator.is_backward else partial(attend, *inputs)
         if self.compiles:
             # Without fullgraph, torch would fall back to eager code and not say so.
             whole = torch.compile(_with(operator.function, options), fullgraph=True, dynamic=False)
@@ -226,6 +239,94 @@ _OPERATORS |= {
 }
 _CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
+_ATTENTION = ("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
+
+
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
+) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(
+        query, key, value, is_causal=is_causal, enable_gqa=enable_gqa
+    )
+
+
+_OPERATORS["scaled_dot_product_attention"] = _Operator(_attend, 3, ("is_causal", "enable_gqa"))
+_OPERATORS["scaled_dot_product_attention_backward"] = _OPERATORS["scaled_dot_product_attention"].backward()
+
+_VARLEN_ATTENTION = ("varlen_attention", "varlen_attention_backward")
+
+
+def lengths_of(tokens: int, sequences: int) -> tuple[int, ...]:
+    """Lengths that are measured: as 1 to 2 to 3 and so on, `tokens` in all.
+
+    Raises:
+        InvalidArgumentError: there are fewer tokens than that takes.
+    """
+    shares = sequences * (sequences + 1) // 2
+    if tokens < shares:
+        raise InvalidArgumentError("tokens", f"got {tokens} for {sequences} sequences", f"Give {shares}.")
+    ends = [tokens * number * (number + 1) // 2 // shares for number in range(sequences + 1)]
+    return tuple([end - begin for begin, end in pairwise(ends)])
+
+
+def _attend_one_by_one(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: tuple[int, ...], is_causal: bool
+) -> torch.Tensor:
+    """Sequences that lie one after another, [tokens, heads, columns], one call each."""
+    is_shared = query.shape[1] != key.shape[1]
+    outputs = []
+    for parts in zip(*(tensor.split(lengths) for tensor in (query, key, value)), strict=True):
+        q, k, v = (part.transpose(0, 1)[None] for part in parts)
+        outputs.append(_attend(q, k, v, is_causal, is_shared)[0].transpose(0, 1))
+    return torch.cat(outputs)
+
+
+_OPERATORS["varlen_attention"] = _Operator(_attend_one_by_one, 3, ("lengths", "is_causal"))
+_OPERATORS["varlen_attention_backward"] = _OPERATORS["varlen_attention"].backward()
+
+
+def _attend_to_all(
+    device: torch.device, lengths: tuple[int, ...], is_causal: bool
+) -> Callable[..., torch.Tensor]:
+    """The same in one call, by the operator of torch's that FlashAttention-2 is behind."""
+    ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+    longest = max(lengths)
+
+    def function(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = torch.ops.aten._flash_attention_forward(
+            query, key, value, ends, ends, longest, longest, 0.0, is_causal, False
+        )[0]
+        return output
+
+    return function
+
+
+# torch's names for the libraries that it has for attention.
+_BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FlashAttention-2": SDPBackend.FLASH_ATTENTION}
+
+
+def _attend_with(backend: SDPBackend, **options: Any) -> Callable[..., torch.Tensor]:
+    def function(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel([backend]):
+            return _attend(query, key, value, **options)
+
+    return function
+
+
+def _attend_flexibly(
+    query: torch.Tensor, key: torch.Tensor, is_causal: bool, enable_gqa: bool
+) -> Callable[..., torch.Tensor]:
+    """flex_attention, compiled; whose causal mask is a function, from which it knows the tiles to visit."""
+    blocks = None
+    if is_causal:
+        lengths = query.shape[2], key.shape[2]
+        blocks = flex_attention.create_block_mask(
+            lambda batch, head, row, col: row >= col, None, None, *lengths, device=str(query.device)
+        )
+    attend: Any = torch.compile(flex_attention.flex_attention, fullgraph=True, dynamic=False)
+    return partial(attend, block_mask=blocks, enable_gqa=enable_gqa)
+
+
 # torch's defaults: layer norm's, and rms_norm's for every type that is computed in fp32.
 _LAYER_NORM_EPSILON, _RMS_NORM_EPSILON = 1e-5, torch.finfo(torch.float32).eps
 
@@ -325,7 +426,11 @@ BASELINES = {
         Baseline(
             "torch.compile",
             "PyTorch's compiler (Inductor)",
-            tuple(name for name in _OPERATORS if name not in ("matmul", *_CONVOLUTIONS)),
+            tuple(
+                name
+                for name in _OPERATORS
+                if name not in ("matmul", *_CONVOLUTIONS, *_ATTENTION, *_VARLEN_ATTENTION)
+            ),
             compiles=True,
         ),
         # torch calls AMD's libraries by the names of their NVIDIA counterparts.
@@ -333,10 +438,23 @@ BASELINES = {
         Baseline("cuBLASLt", "NVIDIA's BLAS, lightweight interface", ("matmul",), "cuda", "cublaslt"),
         Baseline(
             "cuDNN",
-            "NVIDIA's library, which tries its kernels and takes the fastest",
-            _CONVOLUTIONS,
+            "NVIDIA's library; of convolutions it tries its kernels and takes the fastest",
+            (*_CONVOLUTIONS, *_ATTENTION),
             "cuda",
             "cudnn",
+        ),
+        Baseline(
+            "FlashAttention-2",
+            "Tri Dao's kernels, in torch",
+            (*_ATTENTION, *_VARLEN_ATTENTION),
+            "cuda",
+            "flash_attention",
+        ),
+        Baseline(
+            "flex_attention",
+            "a template of PyTorch's compiler, for any function of a score",
+            _ATTENTION,
+            compiles=True,
         ),
         Baseline("rocBLAS", "AMD's BLAS", ("matmul",), "hip", "cublas"),
         Baseline("hipBLASLt", "AMD's BLAS, lightweight interface", ("matmul",), "hip", "cublaslt"),
