@@ -1,5 +1,18 @@
 """Figures (matplotlib) and widgets (ipywidgets). They draw plain results that others measured or traced."""
 
+from workbench.viz.attention_bytes import describe_attention_bytes, plot_attention_bytes
+from workbench.viz.attention_gradients import describe_attention_gradients, plot_attention_gradients
+from workbench.viz.attention_stepper import (
+    AttentionStepper,
+    describe_attention_steps,
+    plot_attention_steps,
+)
+from workbench.viz.attention_tiles import (
+    AttentionTiles,
+    TilesChoice,
+    describe_attention_tiles,
+    plot_attention_tiles,
+)
 from workbench.viz.bank_strips import bank_strip, describe_bank_strip
 from workbench.viz.code_text import code_figure, describe_code
 from workbench.viz.descriptor import DescriptorWidget, describe_descriptor, descriptor_figure
@@ -42,6 +55,8 @@ from workbench.viz.widget import Drawing, FigureWidget
 
 __all__ = [
     "YOUR_KERNEL",
+    "AttentionStepper",
+    "AttentionTiles",
     "DescriptorWidget",
     "Drawing",
     "ExploredTile",
@@ -60,6 +75,7 @@ __all__ = [
     "TileConfiguration",
     "TileExplorerWidget",
     "TileMapWidget",
+    "TilesChoice",
     "TraceMapWidget",
     "VectorWidth",
     "WavesWidget",
@@ -68,6 +84,10 @@ __all__ = [
     "coalescing_strip",
     "code_figure",
     "describe",
+    "describe_attention_bytes",
+    "describe_attention_gradients",
+    "describe_attention_steps",
+    "describe_attention_tiles",
     "describe_bandwidth",
     "describe_bank_strip",
     "describe_coalescing_strip",
@@ -94,6 +114,10 @@ __all__ = [
     "heat_map",
     "image_tile_figure",
     "layout_map",
+    "plot_attention_bytes",
+    "plot_attention_gradients",
+    "plot_attention_steps",
+    "plot_attention_tiles",
     "reduction_tree",
     "roofline_figure",
     "softmax_steps",
