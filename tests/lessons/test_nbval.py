@@ -20,6 +20,9 @@ from tools.lessons import LESSON_SECONDS, ROOT, Lesson, kernel_environment
 if TYPE_CHECKING:
     from tests.conftest import Machine
 
+# Lessons that take more than half a minute.
+LONG = ("06_fast_gemm", "11_flash_attention", "12_attention_backward")
+
 SANITIZE = Path(__file__).parent / "sanitize.cfg"
 
 
@@ -43,7 +46,8 @@ def seconds(scratch: Path) -> list[float]:
 @pytest.mark.parametrize("lesson", lessons.find(), ids=lambda lesson: lesson.name)
 def test_lesson(lesson: Lesson, tmp_path: Path, machine: Machine) -> None:
     took = []
-    for share in (nullcontext, machine.alone):  # again where it took long beside another test
+    # Again where it took long beside another test; those that would, at once.
+    for share in (nullcontext, machine.alone)[lesson.name in LONG :]:
         with share():
             run = nbval(lesson.notebook, tmp_path)
         assert run.returncode == 0, run.stdout + run.stderr

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,11 +19,19 @@ from tools.lessons import Lesson, fill
 from workbench import device, lens, suites, teach
 from workbench.bench import recording
 from workbench.errors import InvalidArgumentError, UnknownNameError
-from workbench.kernels import gemm, gemm_ladder
+from workbench.kernels import attention, attention_backward, gemm, gemm_ladder
+from workbench.kernels.attention_backward import Tiling
 from workbench.kernels.instances import convolution as convolution_instances
 from workbench.kernels.instances import gemm as instances
+from workbench.launch import Launch
 from workbench.lens.compile import compile
 from workbench.ops.convolution import geometry_of
+
+# Of any arguments, for the type checker.
+forward: Any = attention.launch
+backward: Any = attention_backward.launch
+
+_SMALL: dict[str, Any] = {"of_keys": Tiling((16, 16)), "of_queries": Tiling((16, 16))}
 
 # What the package ships, whatever the tests below put in its place.
 SHIPPED = recording.recordings_folder()
@@ -406,6 +415,15 @@ def test_ridge_lies_between_im2col_and_the_implicit_product_of_lesson_09(
     assert 57 < roofs.rate("fp16") / roofs.bandwidth < 563
 
 
+def test_ridge_lies_between_attention_in_three_kernels_and_in_one_as_lesson_11_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """d / 2 FLOP for each byte at most, for heads of 64 and 128, and n / 2 for 4,096 queries."""
+    monkeypatch.setattr(recording, "recordings_folder", lambda: SHIPPED)
+    roofs, _ = suites.live_or_recorded("matmul", recorded=True)
+    assert 2 * 128 / 2 < roofs.rate("fp16") / roofs.bandwidth < 4096 / 2
+
+
 @pytest.mark.parametrize(
     ("kind", "channels", "size", "features", "tile", "tiles"),
     [
@@ -421,3 +439,26 @@ def test_tiles_that_lesson_09_counts(
     problem = convolution_instances.problem_of(kind, geometry_of(2, image, weight, padding=1), 32)
     assert convolution_instances.fastest(problem, 132)["tile"][:2] == tile
     assert -(-problem.m // tile[0]) * -(-problem.n // tile[1]) == tiles
+
+
+@pytest.mark.parametrize(("columns", "fits"), [(64, True), (128, False)])
+def test_default_tiles_are_at_ease_or_at_the_edge_as_lesson_12_says(columns: int, fits: bool) -> None:
+    """Of the kernel that keeps keys, on Hopper: its registers, of 255."""
+    of_keys, _ = attention_backward.default_tilings(torch.float16, columns)
+    assert of_keys.tile == (64, 128)  # whose sums the lesson counts
+    assert of_keys.num_warps == 8
+    heads = [torch.empty(1, 1, 256, columns, dtype=torch.float16) for _ in range(5)]
+    launch = backward(*heads, torch.empty(1, 1, 256))
+    (step,) = compile(Launch(launch.steps[1:2], launch.outputs[1:]), "sm_90")
+    assert step.kernel == "gradients_of_keys_kernel"
+    assert (step.registers < 250 and step.spills == 0) == fits
+
+
+def test_backward_has_the_products_that_lesson_12_counts() -> None:
+    """Seven of tiles in two kernels, five in one; of pairs that are seen 2.5 times those of forward."""
+    given = [torch.zeros(1, 1, 16, 16) for _ in range(5)]
+    for one_pass, products in ((False, 7), (True, 5)):
+        launch = backward(*given, torch.zeros(1, 1, 16), one_pass=one_pass, **_SMALL)
+        dots = [event for step in lens.trace(launch) for event in step.events(kind="dot")]
+        assert len(dots) == products
+    assert launch.work.flops == 2.5 * forward(*given[:3]).work.flops

@@ -11,7 +11,7 @@ import pytest
 from tools import lessons
 from tools.lesson_check import code_cells
 from tools.lessons import LESSONS, Lesson
-from workbench.kernels import gemm_ladder, ladder, row_ladder
+from workbench.kernels import attention_ladder, gemm_ladder, ladder, row_ladder
 
 CLIMBED = {
     "01_tile_transfer": {"transpose_rows_kernel", "transpose_tile_kernel"},
@@ -27,6 +27,10 @@ CLIMBED = {
     "06_fast_gemm": {
         "rows_and_cols", "grouped_kernel", "split_k_kernel", "sum_of_parts_kernel", "persistent_kernel",
         "descriptors_kernel",
+    },
+    "11_flash_attention": {
+        "rows_of_head", "store_rows", "whole_rows_kernel", "attend_to_tile", "online_kernel", "attend_seen",
+        "causal_kernel", "attend_by_rules", "grouped_queries_kernel",
     },
 }  # fmt: skip
 
@@ -53,7 +57,7 @@ def test_a_kernel_with_the_name_of_a_rung_is_that_rung(lesson: Lesson) -> None:
     """Wrapping and docstring apart, since a notebook's lines are shorter."""
     rungs = {
         name: text
-        for each in (ladder, row_ladder, gemm_ladder)
+        for each in (ladder, row_ladder, gemm_ladder, attention_ladder)
         for name, text in kernels(inspect.getsource(each)).items()
     }
     built = built_by(lesson)

@@ -117,6 +117,18 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
     ("09-2", "outputs rounded up", (("- taps) // stride", "- taps + stride - 1) // stride"),)),
     ("09-2", "no padding at the end", (("- padding < size", "- padding < size + padding"),)),
     ("09-2", "no padding at the beginning", (("0 <= output", "-padding <= output"),)),
+    (
+        "11-1",
+        "the first maximum kept",
+        (("return new_maximum, total", "return tl.where(maximum > -1e30, maximum, new_maximum), total"),),
+    ),
+    ("11-2", "a visit to keys behind the last one", (("first_key >= end_key", "first_key > end_key + 16"),)),
+    (
+        "11-3",
+        "weights in fp16",
+        (("tl.exp(sums - shift)", "tl.exp(sums - shift).to(tl.float16).to(tl.float32)"),),
+    ),
+    ("11-4", "later keys are near", (("tl.abs(query + shift - key)", "tl.maximum(query + shift - key, 0)"),)),
 ]  # fmt: skip
 
 

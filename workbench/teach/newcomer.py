@@ -136,7 +136,7 @@ MISTAKES = (
     ),
     Mistake(
         "a result that is not stored",
-        r"stores nothing\.\n(.*\n)*.*(\breturn [^\n]|tl\.load)",
+        r"stores nothing\.\n(?!(.*\n)*.*tl\.store)(.*\n)*.*(\breturn [^\n]|tl\.load)",
         "only tl.store writes to memory. What a kernel returns, or assigns to a parameter, is lost.",
     ),
 )

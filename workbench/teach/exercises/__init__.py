@@ -11,6 +11,8 @@ from workbench.teach.exercises import (
     lesson_07,
     lesson_08,
     lesson_09,
+    lesson_11,
+    lesson_12,
 )
 
 ALL = (
@@ -24,4 +26,6 @@ ALL = (
     *lesson_07.EXERCISES,
     *lesson_08.EXERCISES,
     *lesson_09.EXERCISES,
+    *lesson_11.EXERCISES,
+    *lesson_12.EXERCISES,
 )

@@ -1,0 +1,678 @@
+"""Exercises of lesson 11: sums that are rescaled, tiles that are seen, merged splits, a hook for scores."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from workbench.teach.definition import Budget, Case, Mutant, normals
+from workbench.teach.exercise import Exercise
+
+# The side of all tiles, and in 11-1 and 11-2 the columns of a head.
+_SIDE = 16
+
+
+def prefixes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The attention of queries to the first 16 keys, to the first 32, and so on, in fp16; contiguous.
+
+    Args:
+        query: [queries, 16], contiguous, in fp16.
+        key, value: [keys, 16], likewise. The last tile of keys may have fewer than 16.
+
+    Returns:
+        [tiles of keys, queries, 16]: after each tile softmax(query @ key^T / 4) @ value, of the keys so far.
+    """
+    ends = [min(start + _SIDE, len(key)) for start in range(0, len(key), _SIDE)]
+    return torch.stack([torch.softmax(query @ key[:end].T / 4, 1) @ value[:end] for end in ends])
+
+
+def windowed(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, left: int, from_end: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of each query to the key at its own place and to `left` keys before.
+
+    Args:
+        query: [queries, 16], contiguous, in fp16. key, value: [keys, 16], likewise.
+        left: how many keys before its own place a query sees.
+        from_end: the last query is at the place of the last key; else the first is at that of the first.
+
+    Returns:
+        the output, [queries, 16], 0 for a query that sees nothing; and of each tile of 16 queries how many
+        tiles of 16 keys it visits, those of which some query sees some key, and how many of these it masks,
+        those of which some query does not see all: int32 [tiles, 2].
+    """
+    place = torch.arange(len(query), device=query.device)[:, None]
+    place = place + (len(key) - len(query) if from_end else 0)
+    keys = torch.arange(-(-len(key) // _SIDE) * _SIDE, device=query.device)
+    seen = (keys <= place) & (keys >= place - left) & (keys < len(key))
+    counts = []
+    for rows in seen.split(_SIDE):
+        tiles = rows.unflatten(1, (-1, _SIDE)).transpose(0, 1).flatten(1)
+        counts.append((int(tiles.any(1).sum()), int((tiles.any(1) & ~tiles.all(1)).sum())))
+    rated = (query @ key.T / 4).masked_fill(~seen[:, : len(key)], -math.inf)
+    output = torch.softmax(rated, 1).nan_to_num(0) @ value
+    return output, torch.tensor(counts, dtype=torch.int32, device=query.device)
+
+
+def merged(outputs: torch.Tensor, log_sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention to all keys, from that to each of several sets of them; in fp32, contiguous.
+
+    Args:
+        outputs: [splits, rows, size]: softmax(scores of the split's keys) @ values; 0 where it saw none.
+        log_sums: [splits, rows]: log of the sum of exp(scores); -inf where the split saw no key.
+
+    Returns:
+        the output, [rows, size], 0 where no split saw a key; and the log-sum-exp of all scores, [rows].
+    """
+    whole = log_sums.logsumexp(0)
+    shares = (log_sums - whole).exp().nan_to_num(0)
+    return (shares[..., None] * outputs).sum(0), whole
+
+
+def bent(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes: torch.Tensor, cap: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention whose scores are capped softly, and then made less by the distance; in fp16.
+
+    A score x of query i and key j becomes cap * tanh(x / cap) - slopes[head] * |i + keys - queries - j|.
+
+    Args:
+        query: [batch, heads, queries, size], in fp16.
+        key, value: [batch, key heads, keys, size], likewise; neighboring heads share one.
+        slopes: [heads], in fp32.
+        cap: a number above 0.
+
+    Returns:
+        the output, and the log-sum-exps of the scores, [batch, heads, queries] in fp32.
+    """
+    group = query.shape[1] // key.shape[1]
+    keys, values = (tensor.repeat_interleave(group, dim=1) for tensor in (key, value))
+    # Products in fp16 would overflow, and round the scores.
+    wide = torch.promote_types(query.dtype, torch.float32)
+    rated = query.to(wide) @ keys.to(wide).mT / math.sqrt(query.shape[3])
+    place = torch.arange(query.shape[2], device=query.device)[:, None] + key.shape[2] - query.shape[2]
+    distance = (place - torch.arange(key.shape[2], device=query.device)).abs()
+    rated = cap * torch.tanh(rated / cap) - slopes.to(wide)[:, None, None] * distance
+    weights = torch.softmax(rated, 3).to(value.dtype)
+    return weights @ values, rated.logsumexp(3)
+
+
+def _rows(queries: int, keys: int, *, rising: float, seed: int) -> Case:
+    """Scores that rise by about so much from the first to the last key, or fall."""
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        query, key, value = (normals(generator, rows, _SIDE) for rows in (queries, keys, keys))
+        # One column of ones in the query, and the slope in that of the keys.
+        query[:, 0] = 4
+        key[:, 0] = torch.linspace(0, rising, keys)
+        return query.half(), key.half(), value.half()
+
+    return Case(build, seed)
+
+
+def _window(queries: int, keys: int, left: int, from_end: bool, seed: int) -> Case:
+    return Case(
+        lambda generator: (
+            normals(generator, queries, _SIDE).half(), normals(generator, keys, _SIDE).half(),
+            normals(generator, keys, _SIDE).half(), left, from_end,
+        ),
+        seed,
+    )  # fmt: skip
+
+
+def _splits(
+    splits: int, rows: int, size: int, *, nothing: tuple[tuple[int, int], ...], level: float, seed: int
+) -> Case:
+    """Splits whose log-sum-exps lie around `level`; `nothing` has those (split, row) that saw no key."""
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        outputs, log_sums = normals(generator, splits, rows, size), normals(generator, splits, rows)
+        log_sums = 2 * log_sums + level
+        for split, row in nothing:
+            outputs[split, row], log_sums[split, row] = 0, -math.inf
+        return outputs, log_sums
+
+    return Case(build, seed)
+
+
+def _bent(
+    batch: int, heads: int, key_heads: int, queries: int, keys: int, size: int, *, cap: float, seed: int
+) -> Case:
+    def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
+        query = 2 * normals(generator, batch, heads, queries, size)
+        key, value = (normals(generator, batch, key_heads, keys, size) for _ in range(2))
+        slopes = normals(generator, heads).abs() / 4 + 0.1
+        return query.half(), key.half(), value.half(), slopes, cap
+
+    return Case(build, seed)
+
+
+def _tiles(length: int) -> int:
+    return -(-length // _SIDE)
+
+
+def _each_tile_once(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Budget:
+    """A tile of queries once, and for each of them all keys and values."""
+    return Budget(
+        loaded_bytes=query.nbytes + _tiles(len(query)) * (key.nbytes + value.nbytes),
+        stored_bytes=_tiles(len(key)) * query.nbytes,
+        programs=_tiles(len(query)),
+    )
+
+
+def _what_is_visited(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, left: int, from_end: bool
+) -> Budget:
+    """Of keys and values only the tiles that are visited; and a plan of four numbers a program."""
+    output, counts = windowed(query, key, value, left, from_end)
+    rows = int(counts[:, 0].sum()) * _SIDE
+    return Budget(
+        loaded_bytes=query.nbytes + 2 * rows * _SIDE * 2 + len(counts) * 16,
+        stored_bytes=output.nbytes + counts.nbytes,
+        programs=len(counts),
+    )
+
+
+def _each_split_once(outputs: torch.Tensor, log_sums: torch.Tensor) -> Budget:
+    """Outputs and log-sum-exps in, those of all keys out."""
+    return Budget(
+        loaded_bytes=outputs.nbytes + log_sums.nbytes,
+        stored_bytes=(outputs.nbytes + log_sums.nbytes) // len(outputs),
+    )
+
+
+PREFIXES = Exercise(
+    id="11-1",
+    title="an answer after every tile",
+    function="prefixes",
+    specification=prefixes,
+    cases=(
+        _rows(20, 40, rising=8, seed=1),  # later tiles weigh more
+        _rows(16, 64, rising=0, seed=2),
+        _rows(5, 49, rising=-600, seed=3),  # a tile's own maximum is far below that of all
+        _rows(33, 70, rising=600, seed=4),  # nothing subtracted, nothing left
+        _rows(1, 1, rising=0, seed=5),
+    ),
+    stub="""\
+@triton.jit
+def update(maximum, total, sums, rated, values):
+    return maximum, total, sums  # nothing seen yet: nothing is stored
+
+
+@triton.jit
+def prefixes_kernel(query, key, value, output, queries, keys, BLOCK: tl.constexpr):
+    row = tl.program_id(axis=0) * BLOCK + tl.arange(0, BLOCK)
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < queries)[:, None]
+    held = tl.load(query + row[:, None] * BLOCK + col, mask=inside, other=0.0)
+    maximum = tl.full([BLOCK], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    sums = tl.zeros([BLOCK, BLOCK], tl.float32)
+    for tile in range(tl.cdiv(keys, BLOCK)):
+        place = tile * BLOCK + tl.arange(0, BLOCK)
+        valid = (place < keys)[:, None]
+        keys_there = tl.load(key + place[:, None] * BLOCK + col, mask=valid, other=0.0)
+        values = tl.load(value + place[:, None] * BLOCK + col, mask=valid, other=0.0)
+        rated = tl.dot(held, tl.trans(keys_there)) * 0.25
+        rated = tl.where((place < keys)[None, :], rated, float("-inf"))
+        maximum, total, sums = update(maximum, total, sums, rated, values)
+        places = (tile * queries + row[:, None]) * BLOCK + col
+        known = inside & (total != 0.0)[:, None]
+        tl.store(output + places, sums / total[:, None], mask=known)
+
+
+def prefixes(query, key, value):
+    queries, keys = query.shape[0], key.shape[0]
+    tiles = triton.cdiv(keys, 16)
+    output = torch.empty(tiles, queries, 16, dtype=query.dtype, device=query.device)
+    grid = (triton.cdiv(queries, 16),)
+    arguments = (query, key, value, output, queries, keys)
+    return Launch.of(prefixes_kernel, grid, *arguments, outputs=output, BLOCK=16)
+""",
+    hints=(
+        "Total and sums were made with the old maximum in their exponents. By what has $e^{x - m}$ to be "
+        "multiplied to become $e^{x - m'}$? Does that depend on the key?",
+        "The product of weights and values can be added to something: the third argument of `tl.dot`. What "
+        "has to happen to the old sums before?",
+        "One factor for each row, [BLOCK], and sums of [BLOCK, BLOCK]: which `None` makes them fit? Which "
+        "dtype do the weights need beside values in fp16?",
+    ),
+    mutants=(
+        Mutant(
+            "the sums are not rescaled",
+            "sums * rescale[:, None])",
+            "sums)",
+            "The weighted sums are not rescaled. What was added to them has the old maximum in its "
+            "exponents, and the total the new one.",
+        ),
+        Mutant(
+            "the total is not rescaled",
+            "total * rescale + tl.sum",
+            "total + tl.sum",
+            "The total is not rescaled, only the sums are.",
+        ),
+        Mutant(
+            "rescaled the wrong way",
+            "tl.exp(maximum - new_maximum)",
+            "tl.exp(new_maximum - maximum)",
+            "The rescale is turned around: it has to make old weights smaller when the maximum grows.",
+        ),
+        Mutant(
+            "nothing is subtracted",
+            "weights = tl.exp(rated - new_maximum[:, None])",
+            "weights = tl.exp(rated)",
+            "Nothing is subtracted from the new scores, though the old sums have a maximum subtracted.",
+        ),
+        Mutant(
+            "the old maximum is subtracted",
+            "tl.exp(rated - new_maximum[:, None])",
+            "tl.exp(rated - maximum[:, None])",
+            "The new scores have the old maximum subtracted. In the first tile there is none yet.",
+        ),
+        Mutant(
+            "the maximum is not kept",
+            "return new_maximum, total, sums",
+            "return maximum, total, sums",
+            "The maximum that is returned is the old one. What will the next tile rescale by?",
+        ),
+        Mutant(
+            "the old sums are forgotten",
+            "tl.dot(weights.to(values.dtype), values, sums * rescale[:, None])",
+            "tl.dot(weights.to(values.dtype), values)",
+            "The sums are those of the last tile alone, divided by the total of all.",
+        ),
+        Mutant(
+            "the maximum of the tile alone",
+            "tl.maximum(maximum, tl.max(rated, axis=1))",
+            "tl.max(rated, axis=1)",
+            "The maximum is that of the last tile, which may be far below that of all: then the rescale "
+            "overflows.",
+        ),
+    ),
+    unproven="that a rescale in every tile is the fastest way: most of them are by 1.",
+    returns_launch=True,
+    is_contiguous=True,
+    budget=_each_tile_once,
+)
+
+WINDOWED = Exercise(
+    id="11-2",
+    title="only what is seen",
+    function="windowed",
+    specification=windowed,
+    cases=(
+        _window(50, 70, 20, True, seed=1),
+        _window(50, 70, 20, False, seed=2),
+        _window(70, 40, 100, True, seed=3),  # the first queries see nothing
+        _window(70, 40, 24, False, seed=4),  # the last ones neither
+        _window(64, 64, 0, False, seed=5),  # each query its own key
+        _window(48, 96, 47, True, seed=6),  # the window ends on tiles
+        _window(33, 65, 3, True, seed=7),  # narrower than a tile
+        _window(32, 200, 500, True, seed=8),  # causal: no end on the left
+        _window(1, 1, 0, True, seed=9),
+        _window(17, 16, 16, False, seed=10),
+        _window(20, 130, 33, False, seed=11),
+        _window(64, 64, 16, False, seed=12),
+        _window(32, 63, 500, True, seed=13),  # the first query sees whole tiles, to the last of their keys
+    ),
+    stub="""\
+def shift_of(queries, keys, from_end):
+    pass  # return the place of the first query among the keys
+
+
+@triton.jit
+def sees(query, key, shift, left):
+    return key >= 0  # everything
+
+
+def tiles_seen(first, last, keys, shift, left, tile):
+    pass  # return begin, whole, whole_end, end, all numbers of tiles
+
+
+@triton.jit
+def add_tile(
+    state, sums, held, key, value, row, start, keys, shift, left, MASKED: tl.constexpr
+):
+    place = start + tl.arange(0, 16)
+    places = place[:, None] * 16 + tl.arange(0, 16)[None, :]
+    valid = (place < keys)[:, None]
+    rated = tl.dot(held, tl.trans(tl.load(key + places, mask=valid, other=0.0))) * 0.25
+    if MASKED:
+        seen = sees(row[:, None], place[None, :], shift, left) & (place < keys)[None, :]
+        rated = tl.where(seen, rated, float("-inf"))
+    state, weights, rescale = reduce.online_softmax_update(state, rated)
+    values = tl.load(value + places, mask=valid, other=0.0)
+    return state, tl.dot(weights.to(values.dtype), values, sums * rescale[:, None])
+
+
+@triton.jit
+def windowed_kernel(query, key, value, plan, output, tiles, queries, keys, shift, left):
+    program = tl.program_id(axis=0)
+    begin, whole = tl.load(plan + 4 * program), tl.load(plan + 4 * program + 1)
+    whole_end, end = tl.load(plan + 4 * program + 2), tl.load(plan + 4 * program + 3)
+    row = program * 16 + tl.arange(0, 16)
+    places = row[:, None] * 16 + tl.arange(0, 16)[None, :]
+    inside = (row < queries)[:, None]
+    held = tl.load(query + places, mask=inside, other=0.0)
+    state = reduce.online_softmax_init(16, tl.float32)
+    sums = tl.zeros([16, 16], tl.float32)
+    visited, masked = 0, 0
+    for tile in range(begin, end):
+        if (tile >= whole) & (tile < whole_end):
+            state, sums = add_tile(
+                state, sums, held, key, value, row, tile * 16, keys, shift, left, False
+            )
+        else:
+            state, sums = add_tile(
+                state, sums, held, key, value, row, tile * 16, keys, shift, left, True
+            )
+            masked += 1
+        visited += 1
+    total = state[1]
+    share = tl.where(total == 0.0, 0.0, 1.0 / total)
+    tl.store(output + places, sums * share[:, None], mask=inside)
+    tl.store(tiles + 2 * program, visited)
+    tl.store(tiles + 2 * program + 1, masked)
+
+
+def windowed(query, key, value, left, from_end):
+    queries, keys = query.shape[0], key.shape[0]
+    shift = shift_of(queries, keys, from_end)
+    plan = [
+        tiles_seen(first, min(first + 16, queries) - 1, keys, shift, left, 16)
+        for first in range(0, queries, 16)
+    ]
+    if None in plan:
+        return None
+    of_tiles = torch.tensor(plan, dtype=torch.int32, device=query.device)
+    output = torch.empty_like(query)
+    tiles = torch.empty(len(plan), 2, dtype=torch.int32, device=query.device)
+    arguments = (query, key, value, of_tiles, output, tiles, queries, keys, shift, left)
+    return Launch.of(windowed_kernel, (len(plan),), *arguments, outputs=(output, tiles))
+""",
+    hints=(
+        "Which keys does query i see, from which to which, if the first query is at the place of the first "
+        "key? And where is the first query if the last one is at the place of the last key?",
+        "Of a tile of queries, which one sees furthest to the left, and which one furthest to the right? "
+        "From which key on do *all* of them see?",
+        "Tiles that are visited are those that the range of 'some' touches; tiles without a mask lie "
+        "wholly in the range of 'all'. Which of the four bounds are rounded up? What if a range is empty, "
+        "or begins before the first key?",
+    ),
+    mutants=(
+        Mutant(
+            "a mask off by one",
+            "key <= query + shift",
+            "key < query + shift",
+            "The mask is off by one: a query does not see the key at its own place.",
+        ),
+        Mutant(
+            "a mask off by one, on the left",
+            "key >= query + shift - left",
+            "key > query + shift - left",
+            "The mask is off by one on the left: `left` keys before its own place are seen.",
+        ),
+        Mutant(
+            "one key into the future",
+            "key <= query + shift)",
+            "key <= query + shift + 1)",
+            "A query sees the key after its own.",
+        ),
+        Mutant(
+            "aligned at the beginning, always",
+            "return keys - queries if from_end else 0",
+            "return 0",
+            "The first query is always at the place of the first key. Where is it if the *last* two are to "
+            "meet?",
+        ),
+        Mutant(
+            "aligned at the end, always",
+            "return keys - queries if from_end else 0",
+            "return keys - queries",
+            "The last query is always at the place of the last key, also where the first two are to meet.",
+        ),
+        Mutant(
+            "the shift turned around",
+            "return keys - queries if from_end else 0",
+            "return queries - keys if from_end else 0",
+            "The shift has the wrong sign: with more keys than queries, a query is further to the right.",
+        ),
+        Mutant(
+            "the diagonal without a mask",
+            "whole_end = min(first + shift + 1, keys) // tile",
+            "whole_end = min(last + shift + 1, keys) // tile",
+            "Tiles on the diagonal have no mask. It is the *first* query that must see all of a tile.",
+        ),
+        Mutant(
+            "the left edge without a mask",
+            "whole = (max(last + shift - left",
+            "whole = (max(first + shift - left",
+            "Tiles at the left edge have no mask. It is the *last* query that must see all of a tile.",
+        ),
+        Mutant(
+            "a mask on every tile",
+            "return begin, whole, whole_end, end",
+            "return begin, end, end, end",
+            "Every tile is masked, also those of which all queries see all keys.",
+        ),
+        Mutant(
+            "nothing is skipped on the left",
+            "begin, end = first_key // tile,",
+            "begin, end = 0,",
+            "The first tile is visited always. From which key on does the first query see?",
+        ),
+        Mutant(
+            "nothing is skipped on the right",
+            "(end_key + tile - 1) // tile",
+            "(keys + tile - 1) // tile",
+            "All tiles up to the last key are visited. Up to which key does the last query see?",
+        ),
+        Mutant(
+            "the last tile is not visited",
+            "(end_key + tile - 1) // tile",
+            "end_key // tile",
+            "A tile that is seen in part on the right is not visited: its number is rounded down.",
+        ),
+    ),
+    unproven="that no instruction is wasted: a tile that is masked computes scores that nobody sees.",
+    returns_launch=True,
+    is_contiguous=True,
+    budget=_what_is_visited,
+)
+
+MERGED = Exercise(
+    id="11-3",
+    title="merge the splits",
+    function="merged",
+    specification=merged,
+    cases=(
+        _splits(5, 7, 24, nothing=((1, 2), *((split, 4) for split in range(5))), level=0, seed=1),
+        _splits(4, 3, 16, nothing=(), level=300, seed=2),  # exp overflows
+        _splits(3, 5, 40, nothing=((0, 0), (2, 0)), level=-300, seed=3),  # exp is 0
+        _splits(1, 2, 16, nothing=((0, 1),), level=1, seed=4),
+        _splits(9, 1, 17, nothing=((8, 0),), level=5, seed=5),
+    ),
+    stub="""\
+@triton.jit
+def merge_splits_kernel(
+    outputs,
+    log_sums,
+    output,
+    log_sum,
+    splits,
+    rows,
+    size,
+    SPLITS: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    pass
+
+
+def merged(outputs, log_sums):
+    splits, rows, size = outputs.shape
+    output = torch.empty(rows, size, device=outputs.device)
+    log_sum = torch.empty(rows, device=outputs.device)
+    arguments = (outputs, log_sums, output, log_sum, splits, rows, size)
+    meta = {
+        "SPLITS": triton.next_power_of_2(splits),
+        "SIZE": triton.next_power_of_2(size),
+    }
+    return Launch.of(
+        merge_splits_kernel, (rows,), *arguments, outputs=(output, log_sum), **meta
+    )
+""",
+    hints=(
+        "A split has divided its sums by its own total. Which number has to multiply its output, so that the "
+        "outputs of two splits can be added?",
+        "The log-sum-exp of all scores, from those of the splits: by which formula? What has to be "
+        "subtracted before `tl.exp`, if they lie around 300?",
+        "What do your formulas make of a row of which no split saw a key? Where does $-\\infty - (-\\infty)$ "
+        "come up, and where 0 / 0?",
+    ),
+    mutants=(
+        Mutant(
+            "NaN where nothing is seen: 0 / 0",
+            "share = tl.where(total == 0.0, 0.0, weights / total)",
+            "share = weights / total",
+            "A row that no split saw is NaN: its total is 0, and 0 / 0 is no number. Its output is 0.",
+        ),
+        Mutant(
+            "NaN where nothing is seen: -inf - -inf",
+            'shift = tl.where(maximum == float("-inf"), 0.0, maximum)',
+            "shift = maximum",
+            "A row that no split saw is NaN: its maximum is $-\\infty$, and that less itself is no number.",
+        ),
+        Mutant(
+            "all splits count alike",
+            "weights = tl.exp(sums - shift)",
+            "weights = tl.where(there, 1.0, 0.0)",
+            "The mean of all splits is taken, though one may have nearly all of the weight.",
+        ),
+        Mutant(
+            "shares do not add up to 1",
+            "weights / total)",
+            "weights)",
+            "The shares are not divided by their sum.",
+        ),
+        Mutant(
+            "the largest for the sum",
+            "shift + tl.log(total)",
+            "shift",
+            "The log-sum-exp is the largest of those of the splits. The others count too.",
+        ),
+        Mutant(
+            "what was subtracted is forgotten",
+            "shift + tl.log(total)",
+            "tl.log(total)",
+            "The log-sum-exp lacks what was subtracted before `exp`.",
+        ),
+        Mutant(
+            "nothing is subtracted",
+            'shift = tl.where(maximum == float("-inf"), 0.0, maximum)',
+            "shift = 0.0",
+            "Nothing is subtracted before `exp`. It overflows above 88, and is 0 below -104.",
+        ),
+        Mutant(
+            "lanes beyond the splits count",
+            'mask=there, other=float("-inf")',
+            "mask=there, other=0.0",
+            "Lanes beyond the last split have a log-sum-exp of 0, which is a weight like any other.",
+        ),
+    ),
+    unproven="that it is fast: one program a row is little work, and where there are thousands of splits "
+    "they do not fit one tile.",
+    returns_launch=True,
+    is_contiguous=True,
+    budget=_each_split_once,
+)
+
+BENT = Exercise(
+    id="11-4",
+    title="a hook of your own",
+    function="bent",
+    specification=bent,
+    cases=(
+        _bent(1, 2, 2, 40, 50, 16, cap=3.0, seed=1),
+        _bent(2, 4, 2, 17, 33, 32, cap=5.0, seed=2),  # heads that share keys are rows of one tile
+        _bent(1, 3, 1, 70, 20, 16, cap=0.5, seed=3),  # more queries than keys
+        _bent(1, 4, 1, 1, 90, 16, cap=2.0, seed=4),  # decoding
+        _bent(1, 1, 1, 1, 1, 16, cap=1.0, seed=5),
+    ),
+    stub="""\
+@triton.jit
+def bend(scores, batch, head, query, key, extra):
+    return scores
+
+
+def bent(query, key, value, slopes, cap):
+    hook = None  # Hook(bend, ...): what does your function have to be given?
+    if hook is None:
+        return None
+    scoring = Scoring(hooks=(hook,))
+    return attention.launch(query, key, value, scoring, tile=(16, 16), splits=1)
+""",
+    hints=(
+        "The hook is given a tile of scores, and numbers of queries and keys that broadcast to it. Which "
+        "line of torch would you write for it?",
+        "What must the hook know besides? `extra` is a tuple of whatever you give it: tensors arrive as "
+        "pointers, numbers as numbers.",
+        "There is no `tl.tanh`. How does $\\tanh y$ follow from $e^{2 y}$, so that a large $y$ does no "
+        "harm? And what is the place of query 0, if the last query is beside the last key?",
+    ),
+    mutants=(
+        Mutant(
+            "the distance is capped too",
+            "return capped - tl.load(slopes + head) * distance",
+            "bent = scores - tl.load(slopes + head) * distance\n"
+            "    return cap - 2 * cap / (1 + tl.exp(2 * bent / cap))",
+            "The distance is subtracted before the cap, so that it is capped with the score.",
+        ),
+        Mutant(
+            "no cap",
+            "return capped - tl.load",
+            "return scores - tl.load",
+            "Scores are not capped.",
+        ),
+        Mutant(
+            "one slope for all heads",
+            "tl.load(slopes + head)",
+            "tl.load(slopes)",
+            "All heads have the first one's slope.",
+        ),
+        Mutant(
+            "far keys are preferred",
+            "return capped - tl.load",
+            "return capped + tl.load",
+            "The distance is added: the farther a key, the larger its score.",
+        ),
+        Mutant(
+            "aligned at the beginning",
+            "query + shift - key",
+            "query - key",
+            "The distance is measured as if the first query were at the place of the first key.",
+        ),
+        Mutant(
+            "the shift turned around",
+            "query + shift - key",
+            "query - shift - key",
+            "The shift has the wrong sign: with more keys than queries, a query is further to the right.",
+        ),
+        Mutant(
+            "tanh of another argument",
+            "tl.exp(2 * scores / cap)",
+            "tl.exp(scores / cap)",
+            "That is cap * tanh(x / (2 cap)): the exponential wants twice the argument.",
+        ),
+        Mutant(
+            "between -1 and 1",
+            "cap - 2 * cap / (1",
+            "1 - 2 / (1",
+            "The scores are capped at 1, whatever the cap: tanh has to be multiplied by it.",
+        ),
+    ),
+    unproven="that it has a gradient: that would be a second function, of lesson 12.",
+    returns_launch=True,
+)
+
+EXERCISES = (PREFIXES, WINDOWED, MERGED, BENT)

@@ -1,0 +1,624 @@
+"""Exercises of lesson 12: delta, a tile of keys, a tile of queries, the gradient of a hook."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from workbench.teach.definition import Budget, Case, Mutant, normals
+from workbench.teach.exercise import Exercise
+
+# The side of all tiles.
+_SIDE = 16
+
+# fp32 sums in another order, exponentials of differences, and log-sum-exps that were rounded to fp32.
+ROUNDING = 1e-5
+
+
+def delta(output: torch.Tensor, gradient: torch.Tensor, sum_gradient: torch.Tensor) -> torch.Tensor:
+    """What is subtracted from dP, where a loss depends on the output and on its log-sum-exps.
+
+    Args:
+        output: of attention, [rows, columns], contiguous, in fp32.
+        gradient: the loss's with respect to the output, likewise.
+        sum_gradient: the loss's with respect to the log-sum-exps, [rows].
+
+    Returns:
+        [rows]: so that the gradient of the scores is weights * (gradient @ value^T - it).
+    """
+    return (output * gradient).sum(1) - sum_gradient
+
+
+def key_value_gradients(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    gradient: torch.Tensor,
+    log_sums: torch.Tensor,
+    deltas: torch.Tensor,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of key and value, of heads that each have keys of their own.
+
+    Args:
+        query, gradient: [heads, queries, size], contiguous, in fp32; size is 16 or 32.
+        key, value: [heads, keys, size], likewise.
+        log_sums, deltas: [heads, queries]: of the scores, size^-0.5 * query @ key^T; of output * gradient.
+        causal: whether query i sees the keys up to i, or all.
+
+    Returns:
+        those of key and of value.
+    """
+    key, value = (tensor.detach().requires_grad_() for tensor in (key, value))
+    shape = query.shape[1], key.shape[1]
+    seen = torch.ones(shape, dtype=torch.bool, device=query.device)
+    output, _ = _attended(query, key, value, seen.tril() if causal else seen)
+    of_key, of_value = torch.autograd.grad(output, (key, value), gradient)
+    return of_key, of_value
+
+
+def query_gradient(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    gradient: torch.Tensor,
+    log_sums: torch.Tensor,
+    deltas: torch.Tensor,
+) -> torch.Tensor:
+    """The gradient of query with a causal mask that is aligned at the end: the last query sees all keys.
+
+    Args:
+        query, gradient: [heads, queries, size], contiguous, in fp32; size is 16 or 32.
+        key, value: [heads, keys, size], likewise. Query i sees keys up to i + keys - queries.
+        log_sums, deltas: [heads, queries]: of the scores, size^-0.5 * query @ key^T, and -inf where a query
+            sees none; of output * gradient.
+    """
+    query = query.detach().requires_grad_()
+    output, _ = _attended(query, key, value, _aligned_at_end(query.shape[1], key.shape[1], query.device))
+    return torch.autograd.grad(output, query, gradient)[0]
+
+
+def squashed_gradients(
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    output: torch.Tensor,
+    log_sums: torch.Tensor,
+    cap: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of query, key and value of attention with squashed scores, s / (1 + |s| / cap).
+
+    Args:
+        gradient: of the output.
+        query, key, value: [batch, heads, rows, size], in fp32; s is size^-0.5 * query @ key^T.
+        output, log_sums: of the forward pass, with the same scores.
+        cap: what no score exceeds.
+    """
+    of = [tensor.detach().requires_grad_() for tensor in (query, key, value)]
+    result, _ = _squashed(of[0], of[1], of[2], cap)
+    of_query, of_key, of_value = torch.autograd.grad(result, of, gradient)
+    return of_query, of_key, of_value
+
+
+def _aligned_at_end(queries: int, keys: int, device: torch.device) -> torch.Tensor:
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def _attended(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, seen: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and log-sum-exps; 0 and -inf of what sees nothing."""
+    scores = query @ key.mT / math.sqrt(query.shape[-1])
+    log_sums = scores.masked_fill(~seen, -math.inf).logsumexp(-1)
+    finite = log_sums.where(seen.any(-1), 0.0)
+    weights = torch.exp(scores - finite[..., None]).masked_fill(~seen, 0.0)
+    return weights @ value, log_sums
+
+
+def _squashed(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cap: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    scores = query @ key.mT / math.sqrt(query.shape[-1])
+    scores = scores / (1 + scores.abs() / cap)
+    return scores.softmax(-1) @ value, scores.logsumexp(-1)
+
+
+def _rows(rows: int, columns: int, seed: int) -> Case:
+    return Case(
+        lambda generator: (
+            normals(generator, rows, columns), normals(generator, rows, columns), normals(generator, rows),
+        ),
+        seed,
+    )  # fmt: skip
+
+
+def _heads(heads: int, queries: int, keys: int, size: int, seed: int, causal: bool | None = None) -> Case:
+    """What the forward pass was given and has saved; `causal` as of :func:`key_value_gradients`.
+
+    Without `causal`, for :func:`query_gradient`.
+    """
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor | bool, ...]:
+        query, gradient = normals(generator, 2, heads, queries, size).double()
+        key, value = normals(generator, 2, heads, keys, size).double()
+        seen = torch.ones(queries, keys, dtype=torch.bool)
+        if causal is None:
+            seen = seen.tril(keys - queries)
+        elif causal:
+            seen = seen.tril()
+        output, log_sums = _attended(query, key, value, seen)
+        tensors = query, key, value, gradient, log_sums, (output * gradient).sum(-1)
+        given = tuple(tensor.float().clone() for tensor in tensors)
+        return given if causal is None else (*given, causal)
+
+    return Case(build, seed)
+
+
+def _hooked(heads: int, queries: int, keys: int, cap: float, seed: int) -> Case:
+    def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
+        query, gradient = 2 * normals(generator, 2, 1, heads, queries, 16).double()
+        key, value = normals(generator, 2, 1, heads, keys, 16).double()
+        output, log_sums = _squashed(query, key, value, cap)
+        tensors = gradient, query, key, value, output, log_sums
+        return *(tensor.float().clone() for tensor in tensors), cap
+
+    return Case(build, seed)
+
+
+def _each_row_once(output: torch.Tensor, gradient: torch.Tensor, sum_gradient: torch.Tensor) -> Budget:
+    """Each element loaded once, and a number stored for each row."""
+    return Budget(output.nbytes + gradient.nbytes + sum_gradient.nbytes, sum_gradient.nbytes)
+
+
+def _queries_that_see(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    gradient: torch.Tensor,
+    log_sums: torch.Tensor,
+    deltas: torch.Tensor,
+    causal: bool,
+) -> Budget:
+    """Each tile of keys once, and for it the tiles of queries of which some see it."""
+    heads, queries, size = query.shape
+    keys = key.shape[1]
+    passing = sum(max(0, queries - first) if causal else queries for first in range(0, keys, _SIDE))
+    return Budget(
+        loaded_bytes=4 * heads * (2 * keys * size + passing * (2 * size + 2)),
+        stored_bytes=4 * heads * 2 * keys * size,
+    )
+
+
+def _keys_that_are_seen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    gradient: torch.Tensor,
+    log_sums: torch.Tensor,
+    deltas: torch.Tensor,
+) -> Budget:
+    """Each tile of queries once, and for it the tiles of keys of which some are seen."""
+    heads, queries, size = query.shape
+    keys = key.shape[1]
+    passing = 0
+    for first in range(0, queries, _SIDE):
+        seen = max(0, first + _SIDE + keys - queries)
+        passing += min(-(-seen // _SIDE) * _SIDE, keys)
+    return Budget(
+        loaded_bytes=4 * heads * (queries * (2 * size + 2) + passing * 2 * size),
+        stored_bytes=query.nbytes,
+    )
+
+
+DELTA = Exercise(
+    id="12-1",
+    title="delta of two gradients",
+    function="delta",
+    specification=delta,
+    cases=(
+        _rows(20, 40, seed=1),  # ragged in both directions
+        _rows(16, 64, seed=2),
+        _rows(17, 16, seed=3),
+        _rows(1, 1, seed=4),
+        _rows(33, 100, seed=5),
+    ),
+    stub="""\
+@triton.jit
+def delta_kernel(
+    output_pointer,
+    gradient_pointer,
+    sum_gradient_pointer,
+    delta_pointer,
+    rows,
+    columns,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    pass
+
+
+def delta(output, gradient, sum_gradient):
+    rows, columns = output.shape
+    deltas = torch.empty(rows, device=output.device)
+    return Launch.of(
+        delta_kernel,
+        (triton.cdiv(rows, 16),),
+        output,
+        gradient,
+        sum_gradient,
+        deltas,
+        rows,
+        columns,
+        outputs=deltas,
+        ROWS=16,
+        COLUMNS=triton.next_power_of_2(columns),
+    )
+""",
+    hints=(
+        "Without the second gradient, which two tensors is delta made of, and along which axis is summed?",
+        "L is the logarithm of a sum of exponentials of the scores. What is its derivative by one score, and "
+        "what do we call that number elsewhere?",
+        "The gradient of a score is then P * (dP - delta) + P * dL. What has to stand in place of delta, if "
+        "the formula is to stay as it was?",
+    ),
+    mutants=(
+        Mutant(
+            "the second gradient with the wrong sign",
+            "axis=1) - of_sum",
+            "axis=1) + of_sum",
+            "The gradient of the log-sum-exp is added. It raises dS, from which delta is subtracted.",
+        ),
+        Mutant(
+            "the second gradient is forgotten",
+            "axis=1) - of_sum",
+            "axis=1)",
+            "The gradient of the log-sum-exp does not enter.",
+        ),
+        Mutant(
+            "a mean in place of the sum",
+            "tl.sum(output * gradient, axis=1)",
+            "tl.sum(output * gradient, axis=1) / columns",
+            "The products are averaged over the columns. Their sum is asked for.",
+        ),
+        Mutant(
+            "the gradient's own square",
+            "tl.sum(output * gradient",
+            "tl.sum(gradient * gradient",
+            "The output does not enter.",
+        ),
+        Mutant(
+            "a sum over rows",
+            "tl.sum(output * gradient, axis=1) - of_sum",
+            "tl.sum(tl.sum(output * gradient, axis=1), axis=0) - of_sum",
+            "Rows are added up. Each has a delta of its own.",
+        ),
+    ),
+    unproven="that it is right where columns are many: the row of a head is one tile here.",
+    returns_launch=True,
+    budget=_each_row_once,
+    tolerance=ROUNDING,
+)
+
+KEYS = Exercise(
+    id="12-2",
+    title="a tile of keys",
+    function="key_value_gradients",
+    specification=key_value_gradients,
+    cases=(
+        _heads(2, 20, 18, 16, seed=1, causal=False),  # ragged, more queries than keys
+        _heads(1, 20, 35, 32, seed=2, causal=True),  # keys that no query sees
+        _heads(1, 33, 17, 16, seed=3, causal=True),
+        _heads(2, 16, 16, 16, seed=4, causal=True),  # one tile
+        _heads(1, 5, 17, 16, seed=5, causal=False),
+        _heads(3, 2, 3, 16, seed=6, causal=True),
+    ),
+    stub="""\
+@triton.jit
+def keys_kernel(
+    query,
+    key,
+    value,
+    gradient,
+    log_sums,
+    deltas,
+    key_gradient,
+    value_gradient,
+    queries,
+    keys,
+    scale,
+    CAUSAL: tl.constexpr,
+    TILE: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    pass
+
+
+def key_value_gradients(query, key, value, gradient, log_sums, deltas, causal):
+    heads, queries, size = query.shape
+    keys = key.shape[1]
+    outputs = torch.empty_like(key), torch.empty_like(value)
+    tensors = (query, key, value, gradient, log_sums, deltas, *outputs)
+    arguments = (*tensors, queries, keys, size**-0.5)
+    return Launch.of(
+        keys_kernel,
+        (triton.cdiv(keys, 16), heads),
+        *arguments,
+        outputs=outputs,
+        CAUSAL=causal,
+        TILE=16,
+        SIZE=size,
+    )
+""",
+    hints=(
+        "Which two tiles does a program load once, and which four things come with each tile of queries?",
+        "If a row of the tile of weights is a key, which of the two operands of K Qᵀ is transposed, and "
+        "along which axis do log-sum-exps and deltas lie?",
+        "Which is the first query that sees the tile's first key, with a causal mask? And which is it if "
+        "nobody asked for one?",
+        "dS is the gradient of the scaled scores. Which factor has dK besides, and where is it cheapest?",
+    ),
+    mutants=(
+        Mutant(
+            "right with the causal mask alone",
+            "begin = first if CAUSAL else 0",
+            "begin = first",
+            "The loop begins at the diagonal, whether a causal mask was asked for or not. Triton's own "
+            "tutorial has had such a backward; its test was causal.",
+        ),
+        Mutant(
+            "the mask is off by one",
+            "row[None, :] >= col",
+            "row[None, :] > col",
+            "No query sees the key of its own number. The causal mask lets it.",
+        ),
+        Mutant(
+            "no mask",
+            "tl.where(row[None, :] >= col, weights, 0.0)",
+            "weights",
+            "Tiles are skipped, but in the tile on the diagonal no pair is masked.",
+        ),
+        Mutant(
+            "the scale is missing in dK",
+            "of_keys * scale",
+            "of_keys",
+            "dK lacks a factor. By what are the products of queries and keys multiplied?",
+        ),
+        Mutant(
+            "the scale is missing in the weights",
+            "tl.dot(k, tl.trans(q)) * scale",
+            "tl.dot(k, tl.trans(q))",
+            "The weights are not those of the forward pass: scores are scaled there.",
+        ),
+        Mutant(
+            "no delta",
+            " - delta[None, :])",
+            ")",
+            "dP is multiplied by P, and no delta is subtracted: that is the gradient of exp, not of softmax.",
+        ),
+        Mutant(
+            "dV by the gradient of the scores",
+            "tl.dot(weights, o, of_values)",
+            "tl.dot(of_scores, o, of_values)",
+            "dV is a sum of dO with the gradients of the scores. Which numbers did the forward pass multiply "
+            "values with?",
+        ),
+        Mutant(
+            "dK by the gradient of the output",
+            "tl.dot(of_scores, q, of_keys)",
+            "tl.dot(of_scores, o, of_keys)",
+            "dK is a sum of dO. A score is a product with a query.",
+        ),
+        Mutant(
+            "only the last tile of queries",
+            "tl.dot(weights, o, of_values)",
+            "tl.dot(weights, o)",
+            "Of dV, only what the last tile of queries says is kept.",
+        ),
+    ),
+    unproven="that it is right where heads share keys, or that its sums fit the registers of a GPU: two of "
+    "them lie in each program, beside two tiles of pairs.",
+    returns_launch=True,
+    budget=_queries_that_see,
+    tolerance=ROUNDING,
+)
+
+QUERIES = Exercise(
+    id="12-3",
+    title="a tile of queries",
+    function="query_gradient",
+    specification=query_gradient,
+    cases=(
+        _heads(2, 18, 21, 16, seed=1),  # new queries and a cache of keys
+        _heads(1, 37, 20, 32, seed=2),  # the first 17 queries see nothing
+        _heads(1, 35, 35, 16, seed=3),
+        _heads(1, 16, 32, 16, seed=4),  # nothing is ragged
+        _heads(2, 1, 18, 16, seed=5),
+        _heads(1, 20, 2, 16, seed=6),  # one query sees one key, and one sees two
+    ),
+    stub="""\
+@triton.jit
+def queries_kernel(
+    query,
+    key,
+    value,
+    gradient,
+    log_sums,
+    deltas,
+    query_gradient,
+    queries,
+    keys,
+    scale,
+    TILE: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    pass
+
+
+def query_gradient(query, key, value, gradient, log_sums, deltas):
+    heads, queries, size = query.shape
+    keys = key.shape[1]
+    output = torch.empty_like(query)
+    tensors = (query, key, value, gradient, log_sums, deltas, output)
+    arguments = (*tensors, queries, keys, size**-0.5)
+    grid = (triton.cdiv(queries, 16), heads)
+    return Launch.of(
+        queries_kernel, grid, *arguments, outputs=output, TILE=16, SIZE=size
+    )
+""",
+    hints=(
+        "What is loaded once now, log-sum-exps and deltas among it, and what passes by?",
+        "Which key is the last that query 0 sees, with 20 queries and 37 keys? And which is the last for the "
+        "last query of a tile?",
+        "With 37 queries and 20 keys, what is the log-sum-exp of query 0? What comes of subtracting it from "
+        "its masked scores, and what would be a better number to subtract?",
+    ),
+    mutants=(
+        Mutant(
+            "NaN where nothing is seen",
+            '    log_sum = tl.where(log_sum == float("-inf"), 0.0, log_sum)\n',
+            "",
+            "Rows that see no key are NaN: both their scores and their log-sum-exp are -inf.",
+        ),
+        Mutant(
+            "aligned at the beginning",
+            "shift = keys - queries",
+            "shift = 0",
+            "The mask is aligned at the beginning: query i sees keys up to i. Here the last query sees the "
+            "last key.",
+        ),
+        Mutant(
+            "the mask is off by one",
+            "<= row[:, None] + shift",
+            "< row[:, None] + shift",
+            "Each query misses the last key that it sees.",
+        ),
+        Mutant(
+            "one key too many",
+            "<= row[:, None] + shift",
+            "<= row[:, None] + shift + 1",
+            "Each query sees one key too many.",
+        ),
+        Mutant(
+            "the scale is missing in dQ",
+            "of_queries * scale",
+            "of_queries",
+            "dQ lacks a factor: scores are products times the scale, so their gradient has it too.",
+        ),
+        Mutant(
+            "no delta",
+            " - delta[:, None])",
+            ")",
+            "dP is multiplied by P, and no delta is subtracted: that is the gradient of exp, not of softmax.",
+        ),
+        Mutant(
+            "the last tile is not visited",
+            "tl.minimum(first + TILE + shift, keys)",
+            "tl.minimum(first + shift, keys)",
+            "The tile that holds the diagonal is not visited.",
+        ),
+        Mutant(
+            "dQ by values",
+            "tl.dot(of_scores, k, of_queries)",
+            "tl.dot(of_scores, v, of_queries)",
+            "dQ is a sum of values. A score is a product with a key.",
+        ),
+    ),
+    unproven="that it is fast: what one program loads of keys and values, the programs of other queries of "
+    "the same head load too.",
+    returns_launch=True,
+    budget=_keys_that_are_seen,
+    tolerance=ROUNDING,
+)
+
+HOOK = Exercise(
+    id="12-4",
+    title="the gradient of a hook",
+    function="squashed_gradients",
+    specification=squashed_gradients,
+    cases=(
+        _hooked(2, 20, 35, 1.5, seed=1),
+        _hooked(1, 17, 16, 4.0, seed=2),
+        _hooked(2, 5, 40, 0.5, seed=3),
+    ),
+    stub="""\
+@triton.jit
+def squash(scores, batch, head, query, key, extra):
+    return scores / (1.0 + tl.abs(scores) / extra[0])
+
+
+@triton.jit
+def squash_gradient(gradient, scores, batch, head, query, key, extra):
+    pass  # return the gradient of `scores`, from that of what `squash` returned
+
+
+def squashed_gradients(gradient, query, key, value, output, log_sums, cap):
+    hook = Hook(squash, (cap,), None)  # put squash_gradient here
+    if hook.gradient is None:
+        return None
+    tiling = attention_backward.Tiling((16, 16))
+    return attention_backward.launch(
+        gradient,
+        query,
+        key,
+        value,
+        output,
+        log_sums,
+        Scoring(hooks=(hook,)),
+        of_keys=tiling,
+        of_queries=tiling,
+    )
+""",
+    hints=(
+        "By the chain rule, what is the gradient of what a function was given, if that of what it returned "
+        "is known?",
+        "For scores above 0, what does the quotient rule make of s / (1 + s / c)? Multiply it out: what is "
+        "left above the line?",
+        "The function is odd. What does that say of its slope at -s?",
+    ),
+    mutants=(
+        Mutant(
+            "passed on as it is",
+            "gradient / (slope * slope)",
+            "gradient",
+            "The gradient is passed on as it is: that is right of hooks that add something, and this one "
+            "bends.",
+        ),
+        Mutant(
+            "not squared",
+            "gradient / (slope * slope)",
+            "gradient / slope",
+            "The slope is the square of what the score was divided by, upside down.",
+        ),
+        Mutant(
+            "multiplied, not divided",
+            "gradient / (slope * slope)",
+            "gradient * (slope * slope)",
+            "The gradient grows with the score. Where the function is flat, it should nearly vanish.",
+        ),
+        Mutant(
+            "negative scores",
+            "slope = 1.0 + tl.abs(scores) / extra[0]",
+            "slope = 1.0 + scores / extra[0]",
+            "Scores below 0 are bent as much as those above: the function is odd, so its slope is even.",
+        ),
+        Mutant(
+            "the slope where the score has arrived",
+            "slope = 1.0 + tl.abs(scores) / extra[0]",
+            "slope = 1.0 + tl.abs(squash(scores, batch, head, query, key, extra)) / extra[0]",
+            "The slope is taken at what the hook returned. It belongs to what the hook was given.",
+        ),
+        Mutant(
+            "the function again",
+            "gradient / (slope * slope)",
+            "squash(gradient, batch, head, query, key, extra)",
+            "The gradient itself is squashed. The chain rule multiplies it with a slope.",
+        ),
+    ),
+    unproven="that the hook is smooth: its second derivative jumps at 0, which a gradient does not mind.",
+    returns_launch=True,
+    tolerance=ROUNDING,
+)
+
+EXERCISES = (DELTA, KEYS, QUERIES, HOOK)
