@@ -13,11 +13,12 @@ TEST_ARGS ?=
 GIVEN := $(filter-out file,$(origin PYTHON))
 SETUP := $(PYTHON) tools/setup_environment.py --torch $(TORCH) $(if $(GIVEN),--this-python)
 RUN := .venv/bin/python
-# Both cores of a laptop; a file of tests, and the lab or worker that it starts, stays in one process.
-PYTEST := $(RUN) -m pytest -n 2 --dist loadfile
+# Both cores of a laptop; a file of tests, and the lab or worker that it starts, stays in one process. Files begin in
+# the order of tests/conftest.py, and not those of most tests first.
+PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-fast test-matrix check format gpu clean
+.PHONY: help setup lab test test-all test-fast test-matrix check format gpu clean
 
 help: ## say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +39,9 @@ test: ## run every test: unit, lessons, browser; those for a GPU are skipped whe
 test-fast: ## run the tests that need no browser and no notebook: a few minutes
 	@$(SETUP) lab test
 	@$(PYTEST) -m "not browser and not lesson and not slow" $(TEST_ARGS)
+
+test-all: ## the same, with every lesson run in a browser and every generated wrong answer: an hour and more
+	@WORKBENCH_TEST_ALL=1 $(MAKE) test
 
 test-matrix: ## the tests of what depends on Triton's version, on the oldest and the pinned one
 	@$(SETUP) lab test

@@ -22,6 +22,13 @@ settings.register_profile("workbench", deadline=None, print_blob=True)
 settings.load_profile("workbench")
 
 
+# Files of tests that take minutes, the longest first: whoever began one of them last would be waited for.
+LONGEST = (
+    "teach/test_exercises.py", "lessons/test_nbval.py", "browser/test_lessons.py", "kernels/test_gemm.py",
+    "ops/test_gemm.py", "kernels/test_attention_instances.py", "teach/test_near_misses.py",
+)  # fmt: skip
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Decide how kernels run, before a test file imports Triton: they are compiled for `-m gpu` only."""
     if config.option.markexpr != "gpu":
@@ -46,9 +53,11 @@ def _short(value: object) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `slow.txt` lists; skip tests marked `gpu` where no kernel is compiled for one."""
+    """The longest files first; mark what `slow.txt` lists; skip what wants a GPU where there is none."""
     from workbench import device  # not above: it would be imported before the mode is set
 
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
     slow = set(Path(__file__).with_name("slow.txt").read_text().split())
     reason = device.gpu_absence() or ("run them with pytest -m gpu" if device.is_interpreter() else "")
     for item in items:

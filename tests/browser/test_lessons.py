@@ -15,6 +15,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from playwright.sync_api import Browser, Locator
 
 from tests.browser.conftest import Lab, OpenNotebook, opened
+from tests.everything import all_is_tested
 from tests.no_network.environment import attempts
 from tools import lessons
 from tools.lesson_check import WIDGET_VIEW, code_cells, pictures, tags_of
@@ -23,6 +24,9 @@ from tools.lessons import LESSON_SECONDS
 pytestmark = pytest.mark.browser
 
 NAMES = [lesson.name for lesson in lessons.find()]
+
+# Run whole in a browser; the widgets of the others have tests of their own beside this file.
+WHOLE = NAMES if all_is_tested() else ["00_start_here", "02_roofline"]
 
 # The one move of each control: how to do it, by what it is.
 CONTROLS: dict[str, Callable[[Locator], object]] = {
@@ -89,9 +93,9 @@ def unrun(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterato
         yield notebook
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=WHOLE)
 def ran(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    """Each lesson, opened and run from top to bottom, once for all tests of it."""
+    """Some lessons, opened and run from top to bottom, once for all tests of it."""
     with opened(browser, lab, f"{request.param}.ipynb") as notebook:
         notebook.run_all()
         yield notebook

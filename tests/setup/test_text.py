@@ -32,9 +32,9 @@ TEXT = {
 
 
 def is_jit(decorator: ast.expr) -> bool:
-    """Whether a decorator is `@triton.jit` or `@triton.jit(...)`."""
+    """Whether a decorator is `@triton.jit` or `@triton.jit(...)`, or those of Gluon."""
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(called) in ("triton.jit", "jit")
+    return ast.unparse(called) in ("triton.jit", "gluon.jit", "jit")
 
 
 def unannotated(tree: ast.Module) -> Iterator[str]:
