@@ -113,9 +113,9 @@ print("the same:", torch.allclose(reference(query, key, value)[0], in_one_line))
 # %%
 def unfused(query, key, value):
     scale = 1 / math.sqrt(query.shape[-1])
-    rated = product(query * scale, key.mT, tile=(64, 64, 16), splits=1)
+    rated = product(query * scale, key.mT, tile=(64, 64, 64), splits=1)
     weights = softmax.launch("softmax", *rated.outputs, dim=-1)
-    summed = product(*weights.outputs, value, tile=(64, 64, 16), splits=1)
+    summed = product(*weights.outputs, value, tile=(64, 64, 64), splits=1)
     return Launch((*rated.steps, *weights.steps, *summed.steps), summed.outputs)
 
 
@@ -246,30 +246,30 @@ print(f"bytes loaded, K and V by each program: {step.traffic(kind='load').bytes:
 #
 # But how long may the text be? All scores of a tile are in registers, in fp32.
 #
-# **Predict.** A tile of 64 queries, 128 threads, and at most 255 registers for each of them.
+# **Predict.** A tile of 128 queries, 128 threads, and at most 255 registers for each of them.
 # From which number of keys on do the scores *alone* not fit? (A power of two.)
 
 # %%
 too_long = teach.predict("Keys whose scores do not fit", guess=None, unit="keys")
 
 # %%
-for keys in (128, 256, 512, 1024):
-    print(f"{keys:5,} keys: {64 * keys // 128} registers of each thread for scores")
-too_long.reveal(512, because="64 · 512 scores over 128 threads are 256, of 255.")
+for keys in (64, 128, 256, 512):
+    print(f"{keys:5,} keys: {128 * keys // 128} registers of each thread for scores")
+too_long.reveal(256, because="128 · 256 scores over 128 threads are 256, of 255.")
 
 # %% [markdown]
 # That is the bound; weights in fp16 and sums need room too. The compiler, for an H200:
 
 # %%
-for keys in (64, 512):
+for keys in (32, 256):
     tensors = (normals(1, 1, keys, 64) for _ in range(3))
-    launch = whole_rows(*tensors, block_m=64, num_warps=4, num_stages=1)
+    launch = whole_rows(*tensors, block_m=128, num_warps=4, num_stages=1)
     (compiled,) = lens.compile(launch, "sm_90")
     print(f"{keys:3d} keys: {'spills' if compiled.spills else 'all in registers'}")
 
 # %% [markdown]
-# So this kernel is for texts of a few hundred keys. It is a good kernel for those, and no
-# use for others. A smaller tile of queries buys some length, and pays with more loads of
+# So this kernel is for texts of a few hundred keys at most. It is a good kernel for those, and
+# no use for others. A smaller tile of queries buys some length, and pays with more loads of
 # $K$ and $V$.
 #
 # ## Rung 3: keys tile by tile
@@ -1161,7 +1161,8 @@ for seed, (queries, keys, heads, key_heads, size) in enumerate(
 
 # %%
 TILE = {"tile": (128, 64), "num_warps": 8, "num_stages": 3, "splits": 1}
-shipped = attention.launch(tokens, tokens, tokens, Scoring(window=CAUSAL), **TILE)
+one_head = normals(1, 1, 256, 64)
+shipped = attention.launch(one_head, one_head, one_head, Scoring(window=CAUSAL), **TILE)
 for target in ("sm_90", "gfx942"):
     (compiled,) = lens.compile(shipped, target)
     print(
@@ -1170,9 +1171,7 @@ for target in ("sm_90", "gfx942"):
     )
 
 # %% tags=["widget"]
-one_head = normals(1, 1, 256, 64)
-small = attention.launch(one_head, one_head, one_head, Scoring(window=CAUSAL), **TILE)
-look.source_lens(small, shown=("sm_90", "gfx942"))
+look.source_lens(shipped, shown=("sm_90", "gfx942"))
 
 # %% [markdown]
 # And in numbers, which differ from one compiler to the next: with tiles of queries and keys of
