@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -67,6 +68,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
 
 
+# What `_yardstick` takes on the machine on which limits of seconds were set: two idle cores of an AMD EPYC.
+YARDSTICK_SECONDS = 0.013
+
+
+def _yardstick() -> float:
+    """Seconds of this process for a job that never changes."""
+    start = time.process_time()
+    sum(len(str(number)) for number in range(200_000))
+    return time.process_time() - start
+
+
 class Machine:
     """The machine, which pytest's processes share, or one of them has to itself.
 
@@ -104,6 +116,33 @@ class Machine:
         fcntl.flock(self._use, fcntl.LOCK_UN)
         with self._taken(fcntl.LOCK_EX):
             yield
+
+    @staticmethod
+    def slowness() -> float:
+        """How many times as long as where limits were set this machine takes now; 1 at least.
+
+        A core that others share, or a process that has run for half an hour, takes longer for all it does.
+        """
+        return max(1.0, min(_yardstick() for _ in range(3)) / YARDSTICK_SECONDS)
+
+    def least_seconds(
+        self, actions: Sequence[Callable[[], object]], clock: Callable[[], float] = time.process_time
+    ) -> float:
+        """What the quickest of them takes, one by one, where limits were set.
+
+        Args:
+            actions: what is timed, alone on the machine.
+            clock: of this process, or `time.perf_counter`, where another one has a part in it.
+        """
+        times = []
+        with self.alone():
+            slowness = self.slowness()
+            for action in actions:
+                start = clock()
+                action()
+                times.append(clock() - start)
+            slowness = max(slowness, self.slowness())
+        return min(times) / slowness
 
 
 @pytest.fixture(scope="session")

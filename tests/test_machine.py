@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Thread
@@ -18,6 +19,16 @@ def test_who_asks_for_the_machine_alone_waits_for_the_others_and_goes_first(
     with ExitStack() as opened:
         busy, timed, late = (opened.enter_context(closing(type(machine)(tmp_path))) for _ in range(3))
         assert _order_of(busy, timed, late) == ["busy", "timed", "late"]
+
+
+def test_what_is_timed_is_counted_as_where_limits_were_set(machine: Machine) -> None:
+    """The quickest counts, and what makes the whole machine slow does not."""
+    slowness = machine.slowness()
+    assert slowness >= 1
+    least = machine.least_seconds([lambda: time.sleep(0.2), lambda: time.sleep(0.05)], time.perf_counter)
+    assert 0.05 / (2 * slowness + 1) < least < 0.2
+    spent = machine.least_seconds([lambda: sum(range(10**6))])
+    assert 0 < spent < 0.1
 
 
 def _order_of(busy: Machine, timed: Machine, late: Machine) -> list[str]:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,13 +52,9 @@ def test_each_control_changes_the_picture_and_the_facts(widget: RooflineWidget, 
 
 
 def test_a_choice_answers_within_200_milliseconds(widget: RooflineWidget, machine: Machine) -> None:
-    times = []
-    with machine.alone():
-        for last in (5, 6, 7, 8, 9):
-            start = time.process_time()  # of this process alone
-            widget.sizes.index = (0, last)
-            times.append(time.process_time() - start)
-    assert min(times) < 0.2  # what else this machine does makes the others slower
+    choices = [partial(setattr, widget.sizes, "index", (0, last)) for last in (5, 6, 7, 8, 9)]
+    assert machine.least_seconds(choices) < 0.2
+    assert widget.error == ""
 
 
 def test_a_typed_kernel_is_drawn_and_judged(widget: RooflineWidget) -> None:

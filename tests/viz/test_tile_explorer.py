@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,9 @@ from workbench.viz import (
     figure_png,
     tile_explorer_figure,
 )
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 CHOICES: dict[str, Sequence[Any]] = {
     "target": ("sm_90", "gfx942"),
@@ -275,15 +278,14 @@ def test_what_takes_long_is_announced_and_then_timed(widget: TileExplorerWidget,
     assert widget.status.value == ""
 
 
-def test_a_choice_that_was_seen_answers_within_200_milliseconds(widget: TileExplorerWidget) -> None:
+def test_a_choice_that_was_seen_answers_within_200_milliseconds(
+    widget: TileExplorerWidget, machine: Machine
+) -> None:
     for block_n in (64, 192, 256):
         widget.controls["block_n"].value = block_n
-    times = []
-    for block_n in (64, 128, 192, 256, 64, 128):
-        start = time.process_time()  # of this process alone
-        widget.controls["block_n"].value = block_n
-        times.append(time.process_time() - start)
-    assert min(times) < 0.2  # what other tests do at the same time makes the others slower
+    control = widget.controls["block_n"]
+    choices = [partial(setattr, control, "value", block_n) for block_n in (64, 128, 192, 256, 64, 128)]
+    assert machine.least_seconds(choices) < 0.2
 
 
 def test_what_fails_is_shown_in_words_and_the_picture_stays(explored: ExploredTile) -> None:

@@ -75,28 +75,27 @@ def place_labels(
             color=label.color,
             fontsize=9,
             bbox=backing,
+            annotation_clip=False,  # points lie within the axes; asking takes as long as drawing the text
         )
         fit(note, _WIDEST)
         width, height = note.get_window_extent().size
         offsets = _offsets(width, height, far=label.required)
-        boxes = [np.concatenate([anchor + offset, anchor + offset + (width, height)]) for offset in offsets]
-        costs = [
-            _cost(box, anchor, frame, taken, points, lines) + _FARTHER * rank
-            for rank, box in enumerate(boxes)
-        ]
+        corners = anchor + offsets
+        places = np.concatenate([corners, corners + np.array([width, height])], axis=1)
+        costs = _costs(places, anchor, frame, taken, points, lines) + _FARTHER * np.arange(len(places))
         best = int(np.argmin(costs))
         if costs[best] >= (_LIMIT_OF_REQUIRED if label.required else _LIMIT):
             note.remove()
             left_out += 1
             continue
-        note.set_position((float(offsets[best][0]), float(offsets[best][1])))
-        taken = np.vstack([taken, boxes[best]])
+        note.set_position((float(offsets[best, 0]), float(offsets[best, 1])))
+        taken = np.vstack([taken, places[best]])
         anchors.append((label.text, anchor))
     return left_out
 
 
-def _offsets(width: float, height: float, far: bool) -> list[Pixels]:
-    """Where a text's lower left corner can be, in pixels from its point, the usual places first."""
+def _offsets(width: float, height: float, far: bool) -> Pixels:
+    """Where a text's lower left corner can be, (n, 2) in pixels from its point, the usual places first."""
     places = []
     for gap in (11.0, 20.0, 34.0) if far else (11.0, 20.0):
         right, left, middle = gap, -gap - width, -width / 2
@@ -105,38 +104,43 @@ def _offsets(width: float, height: float, far: bool) -> list[Pixels]:
             (right, level), (left, level), (middle, above), (middle, below),
             (right, above), (right, below), (left, above), (left, below),
         ]  # fmt: skip
-    return [np.array(place) for place in places]
+    return np.array(places)
 
 
-def _cost(box: Pixels, anchor: Pixels, frame: Pixels, taken: Pixels, points: Pixels, lines: Pixels) -> float:
-    outside = bool((box[:2] < frame[:2]).any() or (box[2:] > frame[2:]).any())
-    others = points[np.hypot(*(points - anchor).T) > 3]
-    nearest = _distances(others, box).min(initial=np.inf)
-    return (
+def _costs(
+    boxes: Pixels, anchor: Pixels, frame: Pixels, taken: Pixels, points: Pixels, lines: Pixels
+) -> Pixels:
+    """What it costs to write the text in each of the (n, 4) boxes."""
+    outside = ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
+    of_points = _distances(points, boxes)
+    is_another = np.hypot(*(points - anchor).T) > 3
+    nearest = of_points[:, is_another].min(axis=1, initial=np.inf)
+    costs: Pixels = (
         _OUTSIDE * outside
-        + _ON_A_LABEL * _overlaps(box, taken)
-        + _ON_A_POINT * _covers(box, points)
-        + _NEARER_ANOTHER * bool(nearest < _distances(anchor[None], box)[0])
-        + _ON_A_LINE * int((_distances(lines, box) < 1).sum())
+        + _ON_A_LABEL * _overlaps(boxes, taken)
+        + _ON_A_POINT * (of_points < 5).sum(axis=1)
+        + _NEARER_ANOTHER * (nearest < _distances(anchor[None], boxes)[:, 0])
+        + _ON_A_LINE * (_distances(lines, boxes) < 1).sum(axis=1)
     )
+    return costs
 
 
 def blocked(box: Pixels, points: Pixels, boxes: Sequence[Pixels]) -> bool:
     """Whether a text in `box` would cover one of the points or of the other boxes, all in pixels."""
-    return bool(_covers(box, points) or _overlaps(box, np.array(boxes).reshape(-1, 4)))
+    is_covering = (_distances(points, box[None]) < 5).any()
+    return bool(is_covering or _overlaps(box[None], np.array(boxes).reshape(-1, 4))[0])
 
 
-def _overlaps(box: Pixels, taken: Pixels) -> int:
-    return int(((box[:2] < taken[:, 2:]) & (taken[:, :2] < box[2:])).all(axis=1).sum())
-
-
-def _covers(box: Pixels, points: Pixels) -> int:
-    return int((_distances(points, box) < 5).sum())
-
-
-def _distances(samples: Pixels, box: Pixels) -> Pixels:
-    """How far, in pixels, each of the (n, 2) samples is from the box; 0 inside."""
-    distances: Pixels = np.linalg.norm(
-        np.maximum(np.maximum(box[:2] - samples, samples - box[2:]), 0), axis=1
+def _overlaps(boxes: Pixels, taken: Pixels) -> Pixels:
+    """How many of `taken` each box overlaps."""
+    overlaps: Pixels = (
+        ((boxes[:, None, :2] < taken[:, 2:]) & (taken[:, :2] < boxes[:, None, 2:])).all(axis=2).sum(axis=1)
     )
+    return overlaps
+
+
+def _distances(samples: Pixels, boxes: Pixels) -> Pixels:
+    """How far, in pixels, each of the (m, 2) samples is from each of the (n, 4) boxes, [n, m]; 0 inside."""
+    beyond = np.maximum(boxes[:, None, :2] - samples, samples - boxes[:, None, 2:])
+    distances: Pixels = np.hypot(*np.moveaxis(np.maximum(beyond, 0), 2, 0))
     return distances
