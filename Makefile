@@ -40,7 +40,7 @@ test-fast: ## run the tests that need no browser and no notebook: a few minutes
 	@$(SETUP) lab test
 	@$(PYTEST) -m "not browser and not lesson and not slow" $(TEST_ARGS)
 
-test-all: ## the same, with every lesson run in a browser and every generated wrong answer: an hour and more
+test-all: ## the same, with every lesson run in a browser, every generated wrong answer, more random examples: hours
 	@WORKBENCH_TEST_ALL=1 $(MAKE) test
 
 test-matrix: ## the tests of what depends on Triton's version, on the oldest and the pinned one

@@ -15,11 +15,13 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.everything import examples
+
 # Not MPLBACKEND: the lessons' kernels, which tests start, would inherit that and draw nothing.
 matplotlib.use("agg")
 
 # Triton's interpreter has no fixed speed; a failing example is printed with what it takes to run it again.
-settings.register_profile("workbench", deadline=None, print_blob=True)
+settings.register_profile("workbench", max_examples=examples(100), deadline=None, print_blob=True)
 settings.load_profile("workbench")
 
 

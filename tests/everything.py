@@ -17,3 +17,8 @@ def all_is_tested() -> bool:
 def some_of(many: Sequence[T], most: int) -> Sequence[T]:
     """Every n-th, so that there are no more than `most`; all of them where all is tested."""
     return many if all_is_tested() else many[:: -(-len(many) // most) or 1]
+
+
+def examples(most: int) -> int:
+    """How many random examples of a property are tried: two fifths on every change, fresh ones each time."""
+    return most if all_is_tested() else max(2 * most // 5, 1)

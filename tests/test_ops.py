@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import forward_ad
 
+from tests.everything import examples
 from workbench import ops
 from workbench.errors import (
     ArgumentTypeError,
@@ -240,7 +241,7 @@ def tensors(draw: st.DrawFn, shape: tuple[int, ...]) -> torch.Tensor:
     return tensor
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     data=st.data(),
     shape=st.lists(st.integers(0, 4), max_size=4).map(tuple),
@@ -687,7 +688,7 @@ def test_copies_of_odd_shapes(x: torch.Tensor) -> None:
     assert_copy_as_torch("transpose_copy", x, 0, -1)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.data(), shape=st.lists(st.integers(0, 4), max_size=5).map(tuple))
 def test_copies_of_anything(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x = data.draw(tensors(shape))

@@ -12,6 +12,7 @@ import triton.language as tl
 from hypothesis import given, settings
 
 from tests.coords.random_chains import descriptors, offset_by_the_table
+from tests.everything import examples
 from workbench import Launch, lens
 from workbench.coords import Descriptor, lower, naive, packed, symbol, transform
 from workbench.coords.transforms import (
@@ -83,7 +84,7 @@ def check_every_index(descriptor: Descriptor, **symbols: int) -> None:
                 assert offsets[row, col] == wanted
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(descriptors(smallest=0))
 def test_every_index_as_in_python(descriptor: Descriptor) -> None:
     check_every_index(two_dimensions(descriptor))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.coords.random_chains import descriptors, offset_by_the_table
+from tests.everything import examples
 from workbench.coords import Descriptor, naive, packed, symbol, transform, vector_of
 from workbench.coords.transforms import embed, indexing, merge, offset, pad, pass_through, slice, xor
 from workbench.coords.vector import Vector
@@ -56,7 +57,7 @@ def longest(descriptor: Descriptor, dim: int, most: int) -> int:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(descriptors(most_stages=4))
 def test_sound(descriptor: Descriptor) -> None:
     for dim in range(len(descriptor.top)):
@@ -66,7 +67,7 @@ def test_sound(descriptor: Descriptor) -> None:
             assert is_claim_true(descriptor, dim, claim), (dim, claim)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(descriptors(affine=True, most_stages=2))
 def test_tight_for_affine(descriptor: Descriptor) -> None:
     """Where all that is between is linear and nothing is padded, no longer run would do."""

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from triton.runtime.jit import JITFunction
 
+from tests.everything import examples
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -109,7 +110,7 @@ def tensor_of(
     return numbers((reach + 3,), dtype, seed).as_strided(shape, strides, 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     layout=layouts(smallest=0),
     dtypes=st.tuples(*[st.sampled_from(FLOATS + INTEGERS)] * 2),

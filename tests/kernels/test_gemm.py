@@ -16,6 +16,7 @@ import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -89,7 +90,7 @@ def assert_right(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_product(data: st.DataObject) -> None:
     """Integers, so that each result is exact whatever the order of summation; between guards of NaN."""
@@ -349,7 +350,7 @@ def test_rows_and_the_rest(data: st.DataObject) -> None:
     assert torch.equal(one.run()[0], 2 * want + addend)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_packed_first(data: st.DataObject) -> None:
     """The same result, of operands whose rows begin at lines, and beside K's only of 16 bits."""

@@ -13,6 +13,7 @@ import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import grouped_gemm, reference
@@ -66,7 +67,7 @@ def product(*args: Any, **options: Any) -> torch.Tensor:
     return grouped_gemm.launch(*args, **{"tile": SMALL, **options}).run()[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_division(data: st.DataObject) -> None:
     """Integers, so that each result is exact whatever the order of summation; between guards."""

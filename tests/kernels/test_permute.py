@@ -13,6 +13,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench import compat
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError
 from workbench.interpreter import Access
@@ -70,7 +71,7 @@ def tensor_of(
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data(), dtype=st.sampled_from(DTYPES))
 def test_any_layout_to_any_other(data: st.DataObject, dtype: torch.dtype) -> None:
     """What lies between and around the destination's elements stays as it was."""
@@ -229,7 +230,7 @@ def test_no_sector_is_fetched_twice(case: str, width: int) -> None:
     assert sectors == dict.fromkeys(("load", "store"), source.numel() * width // 32)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data(), itemsize=st.sampled_from([1, 2, 4, 8]))
 def test_default_tiles(data: st.DataObject, itemsize: int) -> None:
     """Powers of two, of at most three axes, no longer than needed, with long runs in both tensors."""

@@ -13,6 +13,7 @@ import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench.interpreter import Access
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch
@@ -189,7 +190,7 @@ def cuts(draw: st.DrawFn) -> tuple[tuple[int, ...], ...]:
     return sizes, strides, lengths, tuple(draw(st.permutations(range(thick))))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(cut=cuts(), data=st.data(), wide=st.booleans())
 def test_elements_of_a_tile_of_any_rank(cut: Any, data: st.DataObject, wide: bool) -> None:
     """By brute force: every index of the tile, where it lies, and whether the tensor has it."""

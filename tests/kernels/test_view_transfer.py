@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.coords.random_chains import descriptors, offset_by_the_table
+from tests.everything import examples
 from tests.kernels.compiled_for import kernels_for
 from workbench import lens
 from workbench.coords import Descriptor, naive, packed, symbol, transform
@@ -27,7 +28,7 @@ from workbench.launch import Launch
 FORMATS = [torch.contiguous_format, torch.channels_last]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(descriptors(), st.permutations(range(6)), st.data())
 def test_any_descriptor_into_any_order(descriptor: Descriptor, order: list[int], data: st.DataObject) -> None:
     """Against its meaning index by index; the output's dimensions in any order, tiles that hang over."""

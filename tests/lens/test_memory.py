@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -309,7 +310,7 @@ def naive_requests(event: Event, layout: Layout, bits: int) -> list[dict[int, li
     return requests
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_coalescing_is_that_of_single_lanes(data: st.DataObject) -> None:
     lanes, target = data.draw(st.sampled_from([(32, "sm_90"), (64, "gfx90a"), (64, "gfx942")]))
@@ -407,7 +408,7 @@ def test_site_must_be_of_the_trace() -> None:
         memory.site_coalescing((trace,), load, line_layout(), target="sm_90")  # type: ignore[arg-type]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_site_is_the_sum_of_its_events(data: st.DataObject) -> None:
     layout = data.draw(layouts())
@@ -640,7 +641,7 @@ def test_bank_conflicts_are_plain_data() -> None:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_bank_conflicts_are_those_of_single_lanes(data: st.DataObject) -> None:
     lanes, target = data.draw(
@@ -790,7 +791,7 @@ def test_step_without_accesses() -> None:
     assert (found.hit_rate, found.bytes_from_memory, dict(found.arguments)) == (0, 0, {})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_model_is_the_cache_line_by_line(data: st.DataObject) -> None:
     target = data.draw(st.sampled_from(["sm_75", "gfx90a", "gfx942"]))

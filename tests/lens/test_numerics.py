@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens import numerics
 
@@ -77,7 +78,7 @@ PLAIN: dict[str, Callable[[Scalars, torch.Tensor], torch.Tensor]] = {
 
 
 @given(rows, dtypes, st.sampled_from(numerics.ORDERS))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_every_order_is_its_plain_loop_in_the_dtypes_own_arithmetic(
     values: list[float], dtype: str, order: str
 ) -> None:

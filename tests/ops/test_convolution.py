@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
+from tests.everything import examples
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import (
@@ -97,7 +98,7 @@ def tensors_of(problem: dict[str, Any], dtype: torch.dtype) -> tuple[list[Any], 
     return tensors, {name: problem[name] for name in ("stride", "padding", "dilation", "groups")}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(problems())
 def test_whole_numbers_exactly(problem: dict[str, Any]) -> None:
     """Results, gradients, and where torch would have put them."""
@@ -360,7 +361,7 @@ def calls(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]], dict[str, Any]]:
     return "conv_transpose2d" if is_transposed else f"conv{rank}d", shapes, options
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(calls())
 def test_accepts_what_torch_accepts(call: tuple[str, list[tuple[int, ...]], dict[str, Any]]) -> None:
     """In the same shapes, and nothing else. Ours are meta tensors, which are all but free."""

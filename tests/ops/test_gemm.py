@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
+from tests.everything import examples
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
 
@@ -73,7 +74,7 @@ def assert_samples_as_torch(op: Any, device: str, dtype: torch.dtype) -> None:
     assert count
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_broadcasting(data: st.DataObject) -> None:
     """Integers, which every order of summation adds up exactly."""

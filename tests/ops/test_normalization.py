@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench import ops
 from workbench.errors import TensorMismatchError, WorkbenchError
 from workbench.kernels.normalization import launch, launch_backward
@@ -418,7 +419,7 @@ SMALL_SHAPES = st.lists(st.sampled_from([1, 2, 3, 5, 16, 17]), min_size=1, max_s
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     norm=st.sampled_from(NORMS),
     shape=SMALL_SHAPES,

@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
+from tests.everything import examples
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
@@ -94,7 +95,7 @@ def test_flip_and_roll(tensor: torch.Tensor, data: st.DataObject) -> None:
         assert torch.equal(ops.roll(tensor, shifts, twice), torch.roll(tensor, shifts, twice))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(tensors(least=1), st.sampled_from(MODES), st.data())
 def test_pad(tensor: torch.Tensor, mode: str, data: st.DataObject) -> None:
     """Whatever torch pads, to the same; whatever it refuses, is refused."""

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench import ops
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnsupportedDtypeError, WorkbenchError
 
@@ -101,21 +102,21 @@ def assert_as_torch(name: str, x: Any, *args: Any, exact: bool = False, **option
         assert off <= 2 * torchs + rounding, f"{float(off)} off, torch {float(torchs)}"
 
 
-@settings(max_examples=100, derandomize=True)  # torch's error may be 0 by luck
+@settings(max_examples=examples(100), derandomize=True)  # torch's error may be 0 by luck
 @given(calls(FLOATS))
 def test_accuracy(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
     name, x, options = call
     assert_as_torch(name, x, **options)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(calls([*INTEGERS, torch.bool, torch.float32], are_whole=True))
 def test_whole_numbers_are_exact(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
     name, x, options = call
     assert_as_torch(name, x, exact=name not in ("mean", "norm"), **options)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     x=tensors([*FLOATS[:3], torch.int32, torch.int8, torch.bool], are_whole=True),
     name=st.sampled_from(["sum", "mean", "prod"]),
@@ -161,7 +162,7 @@ def test_what_is_no_number(name: str, special: float) -> None:
     assert_as_torch(name, x, 1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     rows=st.integers(1, 4),
     cols=st.integers(1, 40),

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench import ops
 from workbench.errors import TensorMismatchError, WorkbenchError
 from workbench.kernels import softmax as templates
@@ -72,7 +73,7 @@ LAYOUTS = st.sampled_from(["dense", "transposed", "sliced", "expanded"])
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     name=st.sampled_from(sorted(TORCHS)),
     shape=st.sampled_from(SHAPES),
@@ -343,7 +344,7 @@ def test_bad_input_raises_as_torch(name: str, arguments: tuple[Any, ...]) -> Non
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     shape=st.sampled_from([(4,), (3, 5), (2, 33, 3), (2, 4, 3, 2), (5, 1)]),
     dtype=st.sampled_from(FLOATS),

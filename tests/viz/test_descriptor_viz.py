@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from tests.coords.random_chains import descriptors, offset_by_the_table
+from tests.everything import examples
 from tests.viz.drawn import drawn_texts, outside, overlaps, texts
 from workbench.coords import Descriptor, naive, transform
 from workbench.coords import transforms as each
@@ -99,7 +100,7 @@ def expected_values(descriptor: Descriptor, index: Sequence[int]) -> Counter[tup
     )
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_what_is_shown_is_what_the_descriptor_says(data: st.DataObject) -> None:
     descriptor = data.draw(descriptors())
