@@ -83,6 +83,15 @@ def test_record_names_the_nearest_suite(capsys: pytest.CaptureFixture[str]) -> N
     assert "elementwise" in capsys.readouterr().err
 
 
+def test_record_takes_some_dtypes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.jsonl"
+    assert main(["record", "reduction", "--interpreter", "--dtype", "fp8", "--output", str(path)]) == 1
+    assert "dtype: 'fp8' is not known" in capsys.readouterr().err
+    done = run_without_gpu("record", "reduction", "--interpreter", "--dtype", "fp16", "--output", str(path))
+    assert "; 6 cases: CUDA graphs need a GPU" in done.stderr
+    assert not path.exists()
+
+
 def test_record_says_why_nothing_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     done = run_without_gpu("record", "reduction", "--interpreter", "--output", str(path))

@@ -148,7 +148,10 @@ def record(options: argparse.Namespace) -> int:
     from workbench import suites
     from workbench.bench import recording
 
-    recorded = suites.record(options.suite, path=options.output, interpreter=options.interpreter)
+    suite = suites.get(options.suite)
+    if options.dtype:
+        suite = suites.of_dtypes(suite, options.dtype)
+    recorded = suites.record(suite, path=options.output, interpreter=options.interpreter)
     print(recording.table(recorded.lines))
     for cut in recorded.cut:
         print(f"not measured: {cut}")
@@ -309,6 +312,9 @@ def _parser() -> argparse.ArgumentParser:
 
     record_parser = add("record", record, "measure a suite of cases and write the recording")
     record_parser.add_argument("suite", nargs="?", default="all", help="its name; an unknown one lists them")
+    record_parser.add_argument(
+        "--dtype", nargs="+", help="only cases of these, such as fp16 bf16 (default: all of them)"
+    )
     record_parser.add_argument(
         "--output", type=Path, help="the file to append to (default: this device's recording)"
     )

@@ -213,6 +213,18 @@ def record(
     return Recorded(path, lines, cut)
 
 
+def of_dtypes(suite: Suite, dtypes: Sequence[str]) -> Suite:
+    """The cases of these dtypes: a part of a long suite, for a run of its own.
+
+    Raises:
+        UnknownNameError: one of them has no case.
+    """
+    known = sorted({case.dtype for case in suite.cases})
+    for dtype in dtypes:
+        check_name("dtype", dtype, known)
+    return replace(suite, cases=tuple([case for case in suite.cases if case.dtype in dtypes]))
+
+
 def _nothing_measured(suite: Suite, cut: Sequence[Cut], here: device.Device) -> NotMeasurableError:
     reasons = Counter(one.reason for one in cut)
     counted = (f"{count} {'case' if count == 1 else 'cases'}: {reason}" for reason, count in reasons.items())
