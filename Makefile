@@ -18,7 +18,7 @@ RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-all test-fast test-matrix check format gpu clean
+.PHONY: help setup lab test test-all test-fast test-matrix check format pictures gpu clean
 
 help: ## say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,10 @@ format: ## format the code
 	@$(SETUP) lab test dev
 	@$(RUN) -m ruff check --fix .
 	@$(RUN) -m ruff format .
+
+pictures: ## draw the README's pictures anew, from the package
+	@$(SETUP) lab
+	@TRITON_INTERPRET=1 $(RUN) -m tools.pictures
 
 gpu: ## on a machine with a GPU: its tests, the lessons, the benchmarks (which write a recording)
 ifeq ($(GIVEN),)

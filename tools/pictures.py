@@ -1,0 +1,102 @@
+"""The README's pictures, made by the package: `make pictures` writes them, and the sentences about them.
+
+Each is what a widget or a figure of the lessons shows of a real kernel, or of what was recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from workbench import attend, lens, look, suites, viz
+from workbench.kernels import attention, gemm, gemm_ladder
+from workbench.lens.gemm_reads import GemmReads
+from workbench.viz.style import Picture
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = "lessons/pictures"
+
+
+def tile_map() -> Picture:
+    """The tile map of the shipped product, halfway through its programs."""
+    square = _normals(96, 96)
+
+    def reads(order: str, group: int) -> GemmReads:
+        launch = gemm.launch(
+            square, square, tile=(16, 16, 16), launch_order=order, group=group, splits=1
+        )  # fmt: skip
+        (trace,) = lens.trace(launch)
+        return lens.gemm_reads.reads_of(trace, resident=9, cache_bytes=6144)
+
+    return viz.GemmMapWidget(reads, orders=("by_rows", "grouped"), groups=(3, 2)).picture
+
+
+def source_lens() -> Picture:
+    """The source lens on the first rung of lesson 05 with matrix units."""
+    square = _normals(128, 128)
+    launch = gemm_ladder.dot(square, square, torch.empty_like(square))
+    return look.source_lens(launch, shown=("sm_90", "gfx942")).picture
+
+
+def roofline() -> Picture:
+    """The roofline of the recorded device, with fp16 products of ours and of the vendor's library."""
+    ceilings, points = suites.live_or_recorded("gemm", recorded=True)
+    shown = [
+        point
+        for point in points
+        if point.op == "matmul" and point.dtype == "fp16" and point.provider in ("workbench", "cuBLAS")
+    ]
+    figure = viz.roofline_figure(ceilings, shown)
+    return Picture(viz.figure_png(figure), viz.describe(ceilings, shown))
+
+
+def attention_stepper() -> Picture:
+    """The stepper on a tile of the shipped attention, after the third of four tiles of keys."""
+    query, key, value = _normals(1, 1, 32, 16) * 2, _normals(1, 1, 64, 16), _normals(1, 1, 64, 16)
+    rising = (key * torch.linspace(0.5, 2, 64)[:, None]).half()
+    steps = attend.steps(attention.launch(query, rising, value, tile=(16, 16), splits=1), tile=1)
+    figure = viz.plot_attention_steps(steps, 2)
+    return Picture(viz.figure_png(figure), viz.describe_attention_steps(steps, 2))
+
+
+PICTURES: Mapping[str, Callable[[], Picture]] = {
+    make.__name__: make for make in (tile_map, source_lens, roofline, attention_stepper)
+}
+
+
+def described(readme: str, sentences: Mapping[str, str]) -> str:
+    """The README with these sentences as its pictures' alternative texts.
+
+    Raises:
+        ValueError: it does not show one of them, or shows it twice.
+    """
+    for name, sentence in sentences.items():
+        place = re.compile(rf"!\[[^\]]*\]\({FOLDER}/{name}\.png\)")
+        if len(place.findall(readme)) != 1:
+            raise ValueError(f"README.md has to show {FOLDER}/{name}.png once.")
+        before, after = place.split(readme)
+        readme = f"{before}![{sentence}]({FOLDER}/{name}.png){after}"
+    return readme
+
+
+def main() -> None:
+    """Write the pictures, and the sentences in README.md."""
+    made = {name: make() for name, make in PICTURES.items()}
+    (ROOT / FOLDER).mkdir(exist_ok=True)
+    for name, picture in made.items():
+        (ROOT / FOLDER / f"{name}.png").write_bytes(picture.png)
+    readme = ROOT / "README.md"
+    readme.write_text(described(readme.read_text(), {name: each.alt for name, each in made.items()}))
+    print(f"{len(made)} pictures in {FOLDER}")
+
+
+def _normals(*shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(len(shape))
+    return torch.randn(shape, generator=generator).half()
+
+
+if __name__ == "__main__":
+    main()
