@@ -113,20 +113,14 @@ def attention_kernel(
     if FROM_END:
         shift += keys - queries
     of_key = head // group
-    if DESCRIPTORS:
-        k, v = (key, batch, of_key), (value, batch, of_key)
-    else:
-        k = key + batch * key_strides[0] + of_key * key_strides[1], (keys, size), key_strides[2:]
-        v = (
-            value + batch * value_strides[0] + of_key * value_strides[1], (keys, value_size),
-            value_strides[2:],
-        )  # fmt: skip
+    k = gemm.of_head(key, batch, of_key, (keys, size), key_strides, DESCRIPTORS)
+    v = gemm.of_head(value, batch, of_key, (keys, value_size), value_strides, DESCRIPTORS)
     rows = row + tl.arange(0, BLOCK_M)
     valid_rows = rows < queries * packed
     first, last = row // packed, min((row + BLOCK_M - 1) // packed, queries - 1)
     query_of, head_of = (rows // packed)[:, None], head + (rows % packed)[:, None]
     if DESCRIPTORS:
-        held = gemm.load_part_of_head((query, batch, head), row, BLOCK_M, WIDTHS)
+        held = gemm.load_parts((query, batch, head), row, BLOCK_M, WIDTHS, False, False, DESCRIPTORS)
     else:
         query += batch * query_strides[0]
         places = head_of * query_strides[1] + query_of * query_strides[2]
@@ -193,10 +187,7 @@ def attend(
     """State and sums once a tile of keys was seen too."""
     batch, head, row, number = place
     keys, scale, window, extras, mask_extra, seed, probability = rules
-    if DESCRIPTORS:
-        tiles = gemm.load_part_of_head(key, start, BLOCK_N, WIDTHS)
-    else:
-        tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2])
+    tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2], DESCRIPTORS)
     products = gemm.product_of_parts(held, tiles, BLOCK_M, BLOCK_N, TYPE, PRECISION)
     factor = reduce.scalar(scale, TYPE)
     col = start + tl.arange(0, BLOCK_N)[None, :]
@@ -211,10 +202,7 @@ def attend(
     )
     if DROPS:
         weights = tl.where(scores.is_kept(seed, probability, number, row, col), weights, 0.0)
-    if DESCRIPTORS:
-        tiles = gemm.load_part_of_head(value, start, BLOCK_N, VALUE_WIDTHS)
-    else:
-        tiles = gemm.load_parts(value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3])
+    tiles = gemm.load_parts(value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3], DESCRIPTORS)
     sums = gemm.scale_rows(sums, rescale)
     return state, gemm.add_products(weights.to(tiles[0].dtype), tiles, sums, TYPE, PRECISION)
 
@@ -650,7 +638,7 @@ def launch(
         output_strides, sums_strides = written.stride(), sums.stride()[:3]
     widths, value_widths = parts_of(size), parts_of(value_size)
     sources: tuple[Any, ...] = (query, key, value)
-    if descriptors and starts is None and packed == 1 and keys:
+    if descriptors and starts is None and packed == 1:
         found = (
             described(query, block_m, widths), described(key, block_n, widths),
             described(value, block_n, value_widths),
@@ -701,7 +689,7 @@ def why_not_hopper(
         return f"it knows no heads of {size} and {value_size} columns"
     tensors = {"query": query, "key": key, "value": value}
     for name, tensor in tensors.items():
-        if tensor.numel() == 0 or described(tensor, 64, parts_of(size)) is None:
+        if described(tensor, 64, parts_of(size)) is None:
             return f"TMA takes no {name} of shape {tuple(tensor.shape)} and strides {tensor.stride()}"
     return ""
 
@@ -753,9 +741,12 @@ def run(
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         make(*tensors).run()
         return
-    # Descriptors want addresses that are multiples of 16 bytes.
-    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
-    _launches.run((scoring, choose, precision, output.device, layouts), make, *tensors)
+    _launches.run((scoring, choose, precision, output.device, layouts_of(*tensors)), make, *tensors)
+
+
+def layouts_of(*tensors: torch.Tensor) -> tuple[Any, ...]:
+    """What launches are kept by: descriptors want addresses that are multiples of 16 bytes."""
+    return tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
 
 
 def _make(
@@ -847,13 +838,18 @@ def merge_step(
 def described(tensor: torch.Tensor, rows: int, widths: tuple[int, ...]) -> TensorDescriptor | None:
     """A descriptor in blocks of so many rows and all columns; None where the hardware takes none.
 
+    It takes tensors that have elements, whose columns lie one after another, and whose other steps, and whose
+    first element, lie at multiples of 16 bytes.
+
     Args:
         tensor: (batch, heads, rows, columns).
         widths: the parts that its columns fall into; a block has one.
     """
     *outer, inner = tensor.stride()
     is_aligned = all(step > 0 and step * tensor.element_size() % ACCESS_BYTES == 0 for step in outer)
-    if len(widths) > 1 or inner != 1 or not is_aligned or tensor.data_ptr() % ACCESS_BYTES:
+    if not tensor.numel() or len(widths) > 1 or inner != 1 or not is_aligned:
+        return None
+    if tensor.data_ptr() % ACCESS_BYTES:
         return None
     block = [1, 1, rows, widths[0]]
     return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block)

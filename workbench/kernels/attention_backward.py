@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
 from workbench.device import current
@@ -30,8 +31,10 @@ from workbench.kernels.attention import (
     Choice,
     Scoring,
     check_tile,
+    described,
     extent,
     is_wide,
+    layouts_of,
     parts_of,
     visited,
     visits_launch,
@@ -74,7 +77,8 @@ def delta_kernel(
 
 @triton.jit(do_not_specialize=("queries", "keys"))
 def gradients_of_keys_kernel(
-    # pointers: of [batch, heads, rows, columns] each; log-sum-exps and deltas, [batch, heads, queries]
+    # pointers, or tensor descriptors of the first four: of [batch, heads, rows, columns] each; log-sum-exps
+    # and deltas, [batch, heads, queries]
     query, key, value, gradient, log_sums, deltas, query_gradient, key_gradient, value_gradient,
     # sizes, as of `attention.attention_kernel`
     heads, group, queries, keys, size, value_size,
@@ -83,11 +87,12 @@ def gradients_of_keys_kernel(
     query_gradient_strides, key_gradient_strides, value_gradient_strides,
     # as of `attention.attention_kernel`
     scale: "fp64", left, right, shift, extras, mask_extra, seed: "i64", probability: "fp32", starts, visits,
-    # meta-parameters: as there; what hooks' gradients are; whether dQ is added to, too
+    # meta-parameters: as there; what hooks' gradients are; whether dQ is added to, too; of the first four
+    # tensors, which are behind descriptors
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, GRADIENTS: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr,
     TYPE: tl.constexpr, PRECISION: tl.constexpr, DROPS: tl.constexpr, RAGGED: tl.constexpr,
-    VISITS: tl.constexpr, ADDS: tl.constexpr, WIDE: tl.constexpr,
+    VISITS: tl.constexpr, ADDS: tl.constexpr, DESCRIBED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of one tile of keys of one head, by all queries that see them."""
     tiles = tl.cdiv(keys, BLOCK_N)
@@ -115,10 +120,10 @@ def gradients_of_keys_kernel(
         value_gradient += first_key * value_gradient_strides[2]
     if FROM_END:
         shift += keys - queries
-    k = key + batch * key_strides[0] + of_key * key_strides[1], (keys, size), key_strides[2:]
-    v = value + batch * value_strides[0] + of_key * value_strides[1], (keys, value_size), value_strides[2:]
-    held = gemm.load_parts(k, col, BLOCK_N, WIDTHS, CHECKS[1], CHECKS[2])
-    held_values = gemm.load_parts(v, col, BLOCK_N, VALUE_WIDTHS, CHECKS[1], CHECKS[3])
+    k = gemm.of_head(key, batch, of_key, (keys, size), key_strides, DESCRIBED[1])
+    v = gemm.of_head(value, batch, of_key, (keys, value_size), value_strides, DESCRIBED[2])
+    held = gemm.load_parts(k, col, BLOCK_N, WIDTHS, CHECKS[1], CHECKS[2], DESCRIBED[1])
+    held_values = gemm.load_parts(v, col, BLOCK_N, VALUE_WIDTHS, CHECKS[1], CHECKS[3], DESCRIBED[2])
     of_keys = gemm.zeros_of_parts(BLOCK_N, WIDTHS, TYPE)
     of_values = gemm.zeros_of_parts(BLOCK_N, VALUE_WIDTHS, TYPE)
     key_of = col + tl.arange(0, BLOCK_N)[:, None]
@@ -134,11 +139,8 @@ def gradients_of_keys_kernel(
             )  # fmt: skip
             listed = visits
         place = (sequence, head, sequence * heads + head)
-        q = query + batch * query_strides[0] + head * query_strides[1], (queries, size), query_strides[2:]
-        o = (
-            gradient + batch * gradient_strides[0] + head * gradient_strides[1], (queries, value_size),
-            gradient_strides[2:],
-        )  # fmt: skip
+        q = gemm.of_head(query, batch, head, (queries, size), query_strides, DESCRIBED[0])
+        o = gemm.of_head(gradient, batch, head, (queries, value_size), gradient_strides, DESCRIBED[3])
         of_row = batch * sums_strides[0] + head * sums_strides[1]
         for phase in tl.static_range(3):
             if (
@@ -152,10 +154,10 @@ def gradients_of_keys_kernel(
                     start *= BLOCK_M
                     MASKED: tl.constexpr = phase != 1 or CHECKS[1] or (len(RULES[1]) > 0 and not VISITS)
                     tile_of_queries = gemm.load_parts(
-                        q, start, BLOCK_M, WIDTHS, phase != 1 and CHECKS[0], CHECKS[2]
+                        q, start, BLOCK_M, WIDTHS, phase != 1 and CHECKS[0], CHECKS[2], DESCRIBED[0]
                     )
                     tile_of_gradients = gemm.load_parts(
-                        o, start, BLOCK_M, VALUE_WIDTHS, phase != 1 and CHECKS[0], CHECKS[3]
+                        o, start, BLOCK_M, VALUE_WIDTHS, phase != 1 and CHECKS[0], CHECKS[3], DESCRIBED[3]
                     )
                     row = start + tl.arange(0, BLOCK_M)
                     log_sum, delta = load_sums(log_sums + of_row, deltas + of_row, row, queries)
@@ -165,9 +167,9 @@ def gradients_of_keys_kernel(
                         GRADIENTS, MASKED, TYPE, PRECISION, DROPS,
                     )  # fmt: skip
                     of_values = gemm.add_products(
-                        weights.to(value.dtype.element_ty), tile_of_gradients, of_values, TYPE, PRECISION
+                        weights.to(held_values[0].dtype), tile_of_gradients, of_values, TYPE, PRECISION
                     )
-                    of_scores = of_scores.to(key.dtype.element_ty)
+                    of_scores = of_scores.to(held[0].dtype)
                     of_keys = gemm.add_products(of_scores, tile_of_queries, of_keys, TYPE, PRECISION)
                     if ADDS:
                         added = gemm.add_products(
@@ -202,7 +204,7 @@ def gradients_of_queries_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, GRADIENTS: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr,
     TYPE: tl.constexpr, PRECISION: tl.constexpr, DROPS: tl.constexpr, RAGGED: tl.constexpr,
-    VISITS: tl.constexpr, WIDE: tl.constexpr,
+    VISITS: tl.constexpr, DESCRIBED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """dQ of one tile of queries of one head, by all keys that they see."""
     tiles = tl.cdiv(queries, BLOCK_M)
@@ -231,15 +233,12 @@ def gradients_of_queries_kernel(
     if FROM_END:
         shift += keys - queries
     of_key = head // group
-    k = key + batch * key_strides[0] + of_key * key_strides[1], (keys, size), key_strides[2:]
-    v = value + batch * value_strides[0] + of_key * value_strides[1], (keys, value_size), value_strides[2:]
-    q = query + batch * query_strides[0] + head * query_strides[1], (queries, size), query_strides[2:]
-    o = (
-        gradient + batch * gradient_strides[0] + head * gradient_strides[1], (queries, value_size),
-        gradient_strides[2:],
-    )  # fmt: skip
-    held = gemm.load_parts(q, row, BLOCK_M, WIDTHS, CHECKS[0], CHECKS[2])
-    held_gradients = gemm.load_parts(o, row, BLOCK_M, VALUE_WIDTHS, CHECKS[0], CHECKS[3])
+    k = gemm.of_head(key, batch, of_key, (keys, size), key_strides, DESCRIBED[1])
+    v = gemm.of_head(value, batch, of_key, (keys, value_size), value_strides, DESCRIBED[2])
+    q = gemm.of_head(query, batch, head, (queries, size), query_strides, DESCRIBED[0])
+    o = gemm.of_head(gradient, batch, head, (queries, value_size), gradient_strides, DESCRIBED[3])
+    held = gemm.load_parts(q, row, BLOCK_M, WIDTHS, CHECKS[0], CHECKS[2], DESCRIBED[0])
+    held_gradients = gemm.load_parts(o, row, BLOCK_M, VALUE_WIDTHS, CHECKS[0], CHECKS[3], DESCRIBED[3])
     row_of = row + tl.arange(0, BLOCK_M)
     of_row = batch * sums_strides[0] + head * sums_strides[1]
     log_sum, delta = load_sums(log_sums + of_row, deltas + of_row, row_of, queries)
@@ -263,9 +262,11 @@ def gradients_of_queries_kernel(
                     start = tl.load(listed + visit)
                 start *= BLOCK_N
                 MASKED: tl.constexpr = phase != 1 or (len(RULES[1]) > 0 and not VISITS)
-                tile_of_keys = gemm.load_parts(k, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2])
+                tile_of_keys = gemm.load_parts(
+                    k, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2], DESCRIBED[1]
+                )
                 tile_of_values = gemm.load_parts(
-                    v, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3]
+                    v, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3], DESCRIBED[2]
                 )
                 _, of_scores = gradients_of_scores(
                     held, tile_of_keys, held_gradients, tile_of_values, log_sum[:, None], delta[:, None],
@@ -273,7 +274,7 @@ def gradients_of_queries_kernel(
                     RULES, GRADIENTS, MASKED, TYPE, PRECISION, DROPS,
                 )  # fmt: skip
                 sums = gemm.add_products(
-                    of_scores.to(key.dtype.element_ty), tile_of_keys, sums, TYPE, PRECISION
+                    of_scores.to(tile_of_keys[0].dtype), tile_of_keys, sums, TYPE, PRECISION
                 )
     target = query_gradient + batch * query_gradient_strides[0] + head * query_gradient_strides[1]
     store_parts(target, row, query_gradient_strides[2:], queries, size, sums, reduce.scalar(scale, TYPE))
@@ -378,11 +379,14 @@ class Tiling(NamedTuple):
 
     Attributes:
         tile: queries and keys, powers of two of 16 or more.
+        descriptors: load by tensor descriptors (on Hopper, TMA) those tensors that `attention.described` has
+            one of, and none where sequences lie one after another.
     """
 
     tile: tuple[int, int]
     num_warps: int = 4
     num_stages: int = 2
+    descriptors: bool = False
 
 
 def is_supported(
@@ -496,8 +500,18 @@ def launch(
     spaces = [deltas]
     steps: list[Step] = []
 
-    def meta(tiling: Tiling, hooks: tuple[Any, ...]) -> dict[str, Any]:
+    def sources(tiling: Tiling) -> tuple[Any, ...]:
+        """Query, key, value and gradient, or descriptors of them in blocks of a tile."""
         block_m, block_n = check_tile(tiling.tile)
+        given = (query, key, value, gradient)
+        if not tiling.descriptors or starts is not None:
+            return given
+        blocks = ((block_m, widths), (block_n, widths), (block_n, value_widths), (block_m, value_widths))
+        found = [described(tensor, *block) for tensor, block in zip(given, blocks, strict=True)]
+        return tuple([one or tensor for one, tensor in zip(found, given, strict=True)])
+
+    def meta(tiling: Tiling, hooks: tuple[Any, ...], given: tuple[Any, ...]) -> dict[str, Any]:
+        block_m, block_n = tiling.tile
         return {
             "BLOCK_M": block_m, "BLOCK_N": block_n, "WIDTHS": widths, "VALUE_WIDTHS": value_widths,
             "RULES": scoring.rules(size), "GRADIENTS": hooks, "FROM_END": scoring.window.from_end,
@@ -506,7 +520,8 @@ def launch(
                 size != sum(widths), value_size != sum(value_widths),
             ),
             "TYPE": type_, "PRECISION": precision, "DROPS": scoring.dropout is not None,
-            "RAGGED": starts is not None, "VISITS": mask is not None, "WIDE": wide,
+            "RAGGED": starts is not None, "VISITS": mask is not None,
+            "DESCRIBED": tuple([isinstance(one, TensorDescriptor) for one in given]), "WIDE": wide,
             "num_warps": tiling.num_warps, "num_stages": tiling.num_stages,
         }  # fmt: skip
 
@@ -524,18 +539,21 @@ def launch(
         steps.append(_step_by_rows(delta_kernel, (output, gradient, deltas), {"TYPE": type_}))
     sizes = (heads, heads // max(key_heads, 1), most_queries, most_keys, size, value_size)
     strides = (query.stride(), key.stride(), value.stride(), gradient.stride(), log_sums.stride()[:2])
-    pointers = (query, key, value, gradient, log_sums, deltas)
     rules = scoring.arguments(size)
     tiles = triton.cdiv(most_keys, of_keys.tile[1])
     listed = visits(of_keys, True)
+    given = sources(of_keys)
     steps.append(
         Step(
             gradients_of_keys_kernel, (tiles * key_heads * sequences,),
             (
-                *pointers, sums, of_key, of_value, *sizes, *strides,
+                *given, log_sums, deltas, sums, of_key, of_value, *sizes, *strides,
                 sums.stride(), of_key.stride(), of_value.stride(), *rules, listed,
             ),
-            {**meta(of_keys, tuple([h.once or h.gradient for h in scoring.hooks])), "ADDS": one_pass},
+            {
+                **meta(of_keys, tuple([h.once or h.gradient for h in scoring.hooks]), given),
+                "ADDS": one_pass,
+            },
         )
     )  # fmt: skip
     if one_pass:
@@ -544,11 +562,14 @@ def launch(
     else:
         tiles = triton.cdiv(most_queries, of_queries.tile[0])
         listed = visits(of_queries, False)
+        given = sources(of_queries)
         steps.append(
             Step(
                 gradients_of_queries_kernel, (tiles * heads * sequences,),
-                (*pointers, of_query, *sizes, *strides, of_query.stride(), *rules, listed),
-                meta(of_queries, tuple([h.gradient for h in scoring.hooks])),
+                (
+                    *given, log_sums, deltas, of_query, *sizes, *strides, of_query.stride(), *rules, listed
+                ),
+                meta(of_queries, tuple([h.gradient for h in scoring.hooks]), given),
             )
         )  # fmt: skip
     return Launch(
@@ -606,8 +627,8 @@ def run(
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         make(*tensors).run()
     else:
-        layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
-        _launches.run((scoring, choose, precision, output.device, layouts), make, *tensors)
+        key_of = (scoring, choose, precision, output.device, layouts_of(*tensors))
+        _launches.run(key_of, make, *tensors)
     return gradients
 
 

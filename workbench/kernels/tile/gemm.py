@@ -194,27 +194,40 @@ def zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
 
 
 @triton.jit
-def load_parts(
-    operand, row, ROWS: tl.constexpr, WIDTHS: tl.constexpr, CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr
-):
-    """Rows from `row` on; operand and checks as of :func:`load_strided`."""
-    parts = ()
-    col = 0
-    for i in tl.static_range(len(WIDTHS)):
-        parts += (load_strided(operand, row, col, ROWS, WIDTHS[i], CHECK_ROWS, CHECK_COLS),)  # type: ignore[assignment]
-        col += WIDTHS[i]
-    return parts
+def of_head(source, batch, head, sizes, strides, DESCRIBED: tl.constexpr):
+    """The rows of one head of [batch, heads, rows, columns], as :func:`load_parts` takes them.
+
+    Args:
+        source: a pointer; where DESCRIBED, a tensor descriptor in blocks [1, 1, rows of a tile, width].
+        sizes: (rows, columns). strides: of batch, head, row and column, in elements.
+    """
+    if DESCRIBED:
+        return source, batch, head
+    else:
+        return source + batch * strides[0] + head * strides[1], sizes, strides[2:]
 
 
 @triton.jit
-def load_part_of_head(operand, row, ROWS: tl.constexpr, WIDTHS: tl.constexpr):
-    """As :func:`load_parts`, of one part: all columns, behind a descriptor, which checks by itself.
+def load_parts(
+    operand, row, ROWS: tl.constexpr, WIDTHS: tl.constexpr, CHECK_ROWS: tl.constexpr,
+    CHECK_COLS: tl.constexpr, DESCRIBED: tl.constexpr = False,
+):  # fmt: skip
+    """Rows from `row` on.
 
     Args:
-        operand: (descriptor of [batch, heads, rows, columns] in blocks [1, 1, ROWS, width], batch, head).
+        operand, checks: as of :func:`load_strided`; where DESCRIBED, (descriptor, batch, head), whose columns
+            are one part, and which checks by itself.
     """
-    place = [tl.cast(operand[1], tl.int32), tl.cast(operand[2], tl.int32), tl.cast(row, tl.int32), 0]
-    return (operand[0].load(place).reshape([ROWS, WIDTHS[0]]),)
+    parts = ()
+    if DESCRIBED:
+        place = [tl.cast(operand[1], tl.int32), tl.cast(operand[2], tl.int32), tl.cast(row, tl.int32), 0]
+        parts += (operand[0].load(place).reshape([ROWS, WIDTHS[0]]),)  # type: ignore[assignment]
+    else:
+        col = 0
+        for i in tl.static_range(len(WIDTHS)):
+            parts += (load_strided(operand, row, col, ROWS, WIDTHS[i], CHECK_ROWS, CHECK_COLS),)  # type: ignore[assignment]
+            col += WIDTHS[i]
+    return parts
 
 
 @triton.jit
