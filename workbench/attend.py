@@ -19,8 +19,8 @@ from workbench.launch import Launch
 from workbench.lens import attention as lens_attention
 from workbench.lens.attention import AttentionBytes, AttentionSteps, MaskTiles, attention_bytes
 from workbench.lens.attention_gradients import gradient_flow
-from workbench.viz.attention_stepper import AttentionStepper
-from workbench.viz.attention_tiles import AttentionTiles, TilesChoice
+from workbench.viz.attention_stepper import AttentionStepperWidget
+from workbench.viz.attention_tiles import AttentionTilesWidget, TilesChoice
 
 # What the kernels of `attention_backward.launch(...)` keep, let pass by, multiply and write.
 gradients = gradient_flow
@@ -91,20 +91,23 @@ def bytes_by_length(
 
 def map_tiles(
     first: TilesChoice | None = None, *, longest: int = 256, theme: str | None = None
-) -> AttentionTiles:
-    """The widget that chooses a mask, lengths and a tile. Arguments and errors: :class:`AttentionTiles`."""
-    return AttentionTiles(tiles_of_choice, first, longest=longest, theme=theme)
+) -> AttentionTilesWidget:
+    """The widget that chooses a mask, lengths and a tile.
+
+    Arguments and errors: :class:`AttentionTilesWidget`.
+    """
+    return AttentionTilesWidget(tiles_of_choice, first, longest=longest, theme=theme)
 
 
 def tiles_of_choice(choice: TilesChoice) -> MaskTiles:
-    """The tiles that `attention.launch` visits for what the controls of :class:`AttentionTiles` say."""
+    """The tiles that `attention.launch` visits for what the controls of :class:`AttentionTilesWidget` say."""
     query = torch.empty(1, 1, choice.queries, 16)
     key = torch.empty(1, 1, choice.keys, 16)
     return tiles(attention.launch(query, key, key, scoring_of(choice), tile=choice.tile, splits=1))
 
 
 def scoring_of(choice: TilesChoice) -> Scoring:
-    """What the controls of :class:`AttentionTiles` say, for `attention.launch`."""
+    """What the controls of :class:`AttentionTilesWidget` say, for `attention.launch`."""
     causal = CAUSAL._replace(from_end=choice.from_end)
     if choice.mask == "everything":
         return Scoring()
@@ -121,19 +124,19 @@ def scoring_of(choice: TilesChoice) -> Scoring:
 
 def step_through(
     launch: Launch, *, batch: int = 0, head: int = 0, theme: str | None = None
-) -> AttentionStepper:
+) -> AttentionStepperWidget:
     """The widget that steps through the tiles of keys of any tile of queries.
 
     Args:
         launch: of `attention.launch`, with one program a tile of queries (splits=1).
         batch, head: of which head.
-        theme: as :class:`AttentionStepper`.
+        theme: as :class:`AttentionStepperWidget`.
 
-    Raises: as :func:`steps` and :class:`AttentionStepper`.
+    Raises: as :func:`steps` and :class:`AttentionStepperWidget`.
     """
     given = attention_tiles.step_of(launch).arguments()
     count = -(-given["queries"] // given["BLOCK_M"])
-    return AttentionStepper(partial(_of_tile, launch, batch, head), count, theme=theme)
+    return AttentionStepperWidget(partial(_of_tile, launch, batch, head), count, theme=theme)
 
 
 def _of_tile(launch: Launch, batch: int, head: int, tile: int) -> AttentionSteps:

@@ -703,12 +703,8 @@ def _compile_ahead(cases: Sequence[Case]) -> None:
 
 def _compiled_ahead(case: Case) -> tuple[str, ...]:
     """The candidates that take long to compile: torch's, and products, convolutions and attention of ours."""
-    is_of_its_own = case.op in (
-        "matmul",
-        *CONVOLUTIONS,
-        *ATTENTION,
-        *VARLEN_ATTENTION,
-    )  # a kernel for each shape
+    # Of these there is a kernel for each shape.
+    is_of_its_own = case.op in ("matmul", *CONVOLUTIONS, *ATTENTION, *VARLEN_ATTENTION)
     ours = {WORKBENCH} if is_of_its_own and device.current().is_gpu else set()
     return tuple(name for name in case.providers if name in {COMPILER, FLEX} | ours)
 

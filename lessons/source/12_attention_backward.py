@@ -988,6 +988,7 @@ print(inspect.getsource(attention_backward.gradients_of_keys_kernel.fn))
 # - **parts** (`load_parts`, `WIDTHS`): heads of 192 columns are 128 and 64, since a tile's
 #   sides are powers of two. `CHECKS` says at compile time which tiles can hang over;
 # - **any strides**, and a batch: query, key and value may be slices of one tensor;
+# - **`DESCRIBED`**: tiles by TMA, lesson 06's rung 10, of those tensors that it takes;
 # - **hooks** (`unhooked`): a function of each score, such as a soft cap or a bias, has a
 #   gradient, which is called behind $P \odot (dP - \delta)$. The last exercise is about that;
 # - **windows** with a left side, **masks** of a learner with a list of the tiles to visit

@@ -26,6 +26,7 @@ from workbench.kernels.attention import (
 )
 from workbench.kernels.attention_backward import Tiling
 from workbench.kernels.tile import scores
+from workbench.launch import Launch
 
 # Of any arguments, for the type checker.
 forward: Any = attention.launch
@@ -64,6 +65,86 @@ def test_sizes_of_heads(size: int) -> None:
     check(tensors(1, 1, 1, 17, 33, size))
 
 
+def by_both(given: Tensors, scoring: Scoring, gradient: torch.Tensor, *, one_pass: bool) -> list[Launch]:
+    """The launch that loads by pointers, and that which loads by descriptors."""
+    output, log_sums = forward(*given, scoring, tile=(16, 16)).run()
+    return [
+        launch(
+            gradient, *given, output, log_sums, scoring, one_pass=one_pass,
+            of_keys=Tiling((16, 32), descriptors=descriptors),
+            of_queries=Tiling((32, 16), descriptors=descriptors),
+        )
+        for descriptors in (False, True)
+    ]  # fmt: skip
+
+
+def described(planned: Launch) -> list[Any]:
+    """Of each kernel that multiplies, which of query, key, value and gradient are behind descriptors."""
+    return [each["DESCRIBED"] for step in planned.steps if "DESCRIBED" in (each := step.arguments())]
+
+
+@pytest.mark.parametrize("one_pass", [False, True])
+@pytest.mark.parametrize("window", [EVERYTHING, CAUSAL, AT_END, Window(3, 5)], ids=str)
+def test_descriptors_bring_the_same_bits(window: Window, one_pass: bool) -> None:
+    """Heads that share keys, ragged edges, and rows of all heads together."""
+    given = tensors(2, 4, 2, 37, 44, 24, torch.float16, value_size=40)
+    query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
+    gradient = torch.randn(2, 4, 37, 40).half()
+    plainly, by_descriptors = by_both(
+        (query, key, value), Scoring(window=window), gradient, one_pass=one_pass
+    )
+    assert described(plainly) == [(False,) * 4] * (1 if one_pass else 2)
+    assert described(by_descriptors) == [(True,) * 4] * (1 if one_pass else 2)
+    for one, other in zip(plainly.run(), by_descriptors.run(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_masks_hooks_and_dropout_do_not_mind_descriptors() -> None:
+    documents = torch.tensor([[0] * 20 + [1] * 20], dtype=torch.int32)
+    scoring = Scoring(
+        mask=Mask(scores.same_document, (documents, 40), of_head=False),
+        hooks=(Hook(scores.cap_softly, (2.0,), scores.cap_softly_gradient),),
+        dropout=Dropout(0.3, 7),
+    )
+    gradient = torch.randn(1, 2, 40, 16)
+    planned = by_both(tensors(1, 2, 1, 40, 40, 16), scoring, gradient, one_pass=False)
+    assert described(planned[1]) == [(True,) * 4] * 2
+    for one, other in zip(*(each.run() for each in planned), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_what_has_no_descriptor_is_loaded_by_pointers() -> None:
+    """Each tensor for itself."""
+    given = query, key, value = tensors(1, 2, 2, 20, 20, 16, torch.float16)
+    gradient = torch.randn(1, 2, 20, 16).half()
+    shifted = torch.randn(1, 2, 20, 24).half()[..., 1:17]  # begins between multiples of 16 bytes
+    odd = torch.randn(1, 2, 20, 20).half()[..., :16]  # rows of 40 bytes
+    expanded = torch.randn(1, 2, 1, 16).half().expand(1, 2, 20, 16)
+    across = torch.randn(1, 2, 16, 20).half().transpose(2, 3)
+    for tensors_, of_output, wanted in [
+        ((shifted, key, value), gradient, (False, True, True, True)),
+        ((query, odd, value), gradient, (True, False, True, True)),
+        ((query, key, across), gradient, (True, True, False, True)),
+        (given, expanded, (True, True, True, False)),
+        (tensors(1, 1, 1, 20, 20, 160), torch.randn(1, 1, 20, 160), (False,) * 4),  # columns in two parts
+        (
+            tensors(1, 1, 1, 20, 20, 16, value_size=160),
+            torch.randn(1, 1, 20, 160),
+            (True, True, False, False),
+        ),
+    ]:
+        planned = by_both(tensors_, PLAIN, of_output, one_pass=False)
+        assert described(planned[1]) == [wanted] * 2
+        for one, other in zip(*(each.run() for each in planned), strict=True):
+            assert torch.equal(one, other)
+    starts = torch.tensor([0, 7, 20], dtype=torch.int32)
+    ragged = Scoring(starts=Starts(starts, starts, 13, 13))
+    assert described(by_both(given, ragged, gradient, one_pass=False)[1]) == [(False,) * 4] * 2
+    nothing = by_both(tensors(1, 2, 2, 4, 0, 16), PLAIN, torch.ones(1, 2, 4, 16), one_pass=False)[1]
+    assert described(nothing) == [(True, False, False, True)]
+    assert (nothing.run()[0] == 0).all()
+
+
 def test_values_of_another_size_than_keys() -> None:
     check(tensors(1, 2, 2, 17, 33, 24, value_size=72))
 
@@ -82,7 +163,8 @@ def test_any_problem(data: st.DataObject) -> None:
         given = query, key, value
     side_of_tile = st.sampled_from([16, 32])
     launched = {
-        name: Tiling((data.draw(side_of_tile), data.draw(side_of_tile))) for name in ("of_keys", "of_queries")
+        name: Tiling((data.draw(side_of_tile), data.draw(side_of_tile)), descriptors=data.draw(st.booleans()))
+        for name in ("of_keys", "of_queries")
     }
     check(given, Scoring(window=window), launched)
 
@@ -208,6 +290,28 @@ def test_what_is_compiled(size: int) -> None:
     for step in (of_keys, of_queries):
         assert step.spills <= 16
         assert "wgmma" in step.stages["ptx"]
+
+
+@pytest.mark.parametrize(
+    ("size", "tile", "warps"), [(64, (64, 128), 8), (128, (64, 64), 8), (256, (32, 32), 4)]
+)
+def test_descriptors_take_fewer_registers(size: int, tile: tuple[int, int], warps: int) -> None:
+    """What stays goes through no register, and addresses take none."""
+    query = torch.empty(2, 8, 1024, size, dtype=torch.float16)
+    log_sums = torch.empty(2, 8, 1024)
+    found = []
+    for descriptors in (False, True):
+        tiling = Tiling(tile, warps, 2, descriptors)
+        planned = launch(
+            query, query, query, query, query, log_sums, Scoring(window=CAUSAL), of_keys=tiling,
+            of_queries=tiling,
+        )  # fmt: skip
+        found.append(lens.compile(planned, "sm_90")[1:])
+    for by_pointers, by_descriptors in zip(*found, strict=True):
+        assert "cp.async.bulk.tensor" not in by_pointers.stages["ptx"]
+        assert "cp.async.bulk.tensor" in by_descriptors.stages["ptx"]
+        assert by_descriptors.spills <= by_pointers.spills
+        assert by_descriptors.registers <= by_pointers.registers
 
 
 def test_what_does_not_fit() -> None:

@@ -42,7 +42,7 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> None:
         (of(4096, 4096, 128), EVERYTHING, 2),
         (of(4096, 4096, 128), CAUSAL, 2),
         (of(4096, 4096, 64), EVERYTHING, 3),
-        (of(4096, 4096, 64), Window(right=0, from_end=True), 2),
+        (of(8192, 8192, 64), Window(right=0, from_end=True), 2),
         (of(2048, 2048, 256, dtype=torch.bfloat16), CAUSAL, 2),
         (of(4096, 4096, 96), CAUSAL, 2),
         (of(4096, 8192, 128, key_heads=4), CAUSAL, 2),
@@ -61,6 +61,7 @@ def test_the_kernel_for_hopper_is_chosen_where_it_is_faster(
     [
         (of(512, 512, 64), PLAIN, True),
         (of(1024, 1024, 128), Scoring(window=CAUSAL), True),
+        (of(4096, 4096, 64), Scoring(window=CAUSAL), True),
         (of(4096, 4096, 128, batch=1, heads=2, key_heads=2), PLAIN, True),  # too few programs
         (of(4096, 4096, 128), Scoring(window=Window(100, 0)), True),
         (of(4096, 4096, 128), Scoring(hooks=(Hook(scores.cap_softly, (30.0,)),)), True),

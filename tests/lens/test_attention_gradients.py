@@ -21,8 +21,10 @@ from workbench.runtime import interpret
 QUERIES, KEYS, SIZE, VALUE_SIZE = 48, 64, 16, 32
 
 
-def launched(scoring: Scoring = PLAIN, size: int = SIZE, **options: Any) -> Launch:
-    query, key, value = tensors(1, 2, 1, QUERIES, KEYS, size, value_size=VALUE_SIZE)
+def launched(
+    scoring: Scoring = PLAIN, size: int = SIZE, *, queries: int = QUERIES, keys: int = KEYS, **options: Any
+) -> Launch:
+    query, key, value = tensors(1, 2, 1, queries, keys, size, value_size=VALUE_SIZE)
     forward = attention.launch(query, key, value, scoring, tile=(16, 16), splits=1)
     output, log_sums = interpret(forward).outputs
     tilings = {"of_keys": Tiling((16, 32)), "of_queries": Tiling((32, 16))}
@@ -50,6 +52,26 @@ def test_one_kernel_keeps_keys_and_the_other_queries() -> None:
         "Q": ("kept", (32, 16)), "dO": ("kept", (32, 32)), "L": ("kept", (32,)), "δ": ("kept", (32,)),
         "K": ("passing", (16, 16)), "V": ("passing", (16, 32)), "dQ": ("written", (32, 16)),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("descriptors", [False, True])
+def test_tiles_that_hang_over_pass_by_like_the_others(descriptors: bool) -> None:
+    """Also where a program visits no more than one tile of either kind."""
+    tilings = {
+        "of_keys": Tiling((16, 32), descriptors=descriptors),
+        "of_queries": Tiling((32, 16), descriptors=descriptors),
+    }
+    _, *even = gradient_flow(launched()).kernels
+    for queries, keys in ((50, 70), (20, 20)):
+        _, *ragged = gradient_flow(launched(queries=queries, keys=keys, **tilings)).kernels
+        for kernel, other in zip(ragged, even, strict=True):
+            assert [(flow.name, flow.part, flow.shape) for flow in kernel.flows] == [
+                (flow.name, flow.part, flow.shape) for flow in other.flows
+            ]
+            by = {flow.name: flow for flow in kernel.flows}
+            passing, rows = ("Q", 2 * queries) if "keys" in kernel.kernel else ("K", keys)
+            assert by[passing].tiles == kernel.visits
+            assert by[passing].distinct_bytes == rows * SIZE * 4
 
 
 def test_the_products_have_the_shapes_of_their_names() -> None:

@@ -21,7 +21,7 @@ from workbench.kernels.attention import CAUSAL, Scoring, Window
 from workbench.launch import Launch
 from workbench.lens.attention import AttentionSteps
 from workbench.viz.attention_stepper import (
-    AttentionStepper,
+    AttentionStepperWidget,
     describe_attention_steps,
     plot_attention_steps,
 )
@@ -167,12 +167,12 @@ def test_the_stepper_steps_over_keys_and_to_other_queries() -> None:
 
 
 def test_the_stepper_of_one_tile_is_a_picture_too() -> None:
-    widget = AttentionStepper(made(), theme="dark")
+    widget = AttentionStepperWidget(made(), theme="dark")
     widget.at.value = 1
     data, metadata = widget._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == figure_png(plot_attention_steps(made(), 1, theme="dark"))
     assert metadata["image/png"]["alt"] == describe_attention_steps(made(), 1)
-    assert data["text/plain"] == repr(widget) == "AttentionStepper()"
+    assert data["text/plain"] == repr(widget) == "AttentionStepperWidget()"
 
 
 def test_bad_arguments_are_named() -> None:
@@ -185,9 +185,9 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(UnknownNameError, match="theme: 'blue'"):
         plot_attention_steps(made(), theme="blue")
     with pytest.raises(InvalidArgumentError, match="tiles: got 3, and `steps` are of one tile"):
-        AttentionStepper(made(), 3)
+        AttentionStepperWidget(made(), 3)
     with pytest.raises(ArgumentTypeError, match="tiles"):
-        AttentionStepper(made)
+        AttentionStepperWidget(made)
     query, key, value = tensors(1, 1, 1, 32, 32, 16)
     blind = attention.launch(
         query, key, value, Scoring(window=Window(right=0, shift=-16)), tile=(16, 16), splits=1

@@ -16,7 +16,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNam
 from workbench.lens.attention import MaskTiles
 from workbench.viz.attention_tiles import (
     MASKS,
-    AttentionTiles,
+    AttentionTilesWidget,
     TilesChoice,
     describe_attention_tiles,
     plot_attention_tiles,
@@ -122,18 +122,18 @@ def test_what_was_chosen_before_is_not_asked_again() -> None:
         asked.append(choice)
         return made(choice)
 
-    widget = AttentionTiles(make, CAUSAL)
+    widget = AttentionTilesWidget(make, CAUSAL)
     widget.keys.value = 96
     widget.keys.value = 64
     assert asked == [CAUSAL, CAUSAL._replace(keys=96)]
 
 
 def test_the_widget_is_a_picture_too() -> None:
-    widget = AttentionTiles(made, CAUSAL, theme="dark")
+    widget = AttentionTilesWidget(made, CAUSAL, theme="dark")
     data, metadata = widget._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == figure_png(plot_attention_tiles(made(CAUSAL), theme="dark"))
     assert metadata["image/png"]["alt"] == describe_attention_tiles(made(CAUSAL))
-    assert data["text/plain"] == repr(widget) == "AttentionTiles()"
+    assert data["text/plain"] == repr(widget) == "AttentionTilesWidget()"
 
 
 @pytest.mark.parametrize(
@@ -147,18 +147,18 @@ def test_the_widget_is_a_picture_too() -> None:
 )
 def test_what_the_controls_do_not_offer_is_named(first: TilesChoice, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
-        AttentionTiles(made, first)
+        AttentionTilesWidget(made, first)
 
 
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ArgumentTypeError, match=r"tiles: got 3.*lens\.attention\.tiles"):
         plot_attention_tiles(3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="make: got 3"):
-        AttentionTiles(3)  # type: ignore[arg-type]
+        AttentionTilesWidget(3)  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="masks"):
-        AttentionTiles(made, masks=("causal", "blue"))
+        AttentionTilesWidget(made, masks=("causal", "blue"))
     with pytest.raises(UnknownNameError, match=r"first\.mask"):
-        AttentionTiles(made, CAUSAL, masks=MASKS[:1])
+        AttentionTilesWidget(made, CAUSAL, masks=MASKS[:1])
     with pytest.raises(UnknownNameError, match="theme: 'blue'"):
         plot_attention_tiles(made(CAUSAL), theme="blue")
     big = MaskTiles((16, 16), np.ones((1025, 8), dtype=bool), np.ones((65, 1), dtype=np.int8))

@@ -159,12 +159,14 @@ def _kernel_flow(traced: StepTrace) -> KernelFlow:
     if dots and most < 2:
         fix = "Take smaller tiles, or more queries and keys."
         raise InvalidArgumentError("launch", f"each program of {traced.kernel} visits {most} tiles", fix)
-    flows = []
-    for sites in places.values():
-        if sites[0].kind != "dot":
-            flows.append(_tile_flow(traced, sites, counts, bool(dots)))
+    # A tile that hangs over is loaded by another line of the tile operator than those that do not.
+    ways: dict[tuple[object, ...], list[list[Site]]] = {}
+    for (kind, argument, _), sites in places.items():
+        if kind != "dot":
+            ways.setdefault((kind, argument), []).append(sites)
+    flows = tuple([_tile_flow(traced, of_one, counts, bool(dots)) for of_one in ways.values()])
     products = _products(traced.kernel, dots, counts)
-    return KernelFlow(traced.kernel, len(traced.programs), tuple(flows), products, int(visits.sum()), most)
+    return KernelFlow(traced.kernel, len(traced.programs), flows, products, int(visits.sum()), most)
 
 
 def _counts(traced: StepTrace, sites: Sequence[Site]) -> Iterator[int]:
@@ -179,24 +181,34 @@ def _counts_of_programs(traced: StepTrace, site: Site) -> np.ndarray[tuple[int],
 
 
 def _tile_flow(
-    traced: StepTrace, sites: Sequence[Site], counts: Mapping[Site, int], has_visits: bool
+    traced: StepTrace, ways: Sequence[Sequence[Site]], counts: Mapping[Site, int], has_visits: bool
 ) -> TileFlow:
-    site = sites[0]
+    """Of all places that touch a tensor in one kind: ways to do so, with the parts of a tile of each."""
+    site = ways[0][0]
     part: Part = "passing"
     if site.kind == "store":
         part = "written"
     elif site.kind == "atomic":
         part = "added"
-    elif has_visits and _counts_of_programs(traced, site).max(initial=0) <= 1:
+    elif has_visits and _most_by_a_line(traced, ways) <= 1:
         part = "kept"
-    moved = [traced.traffic(site=one) for one in sites]
-    shapes = [tuple(length for length in one.shape if length > 1) or (1,) for one in sites]
+    moved = traced.traffic(site.argument, site.kind)
+    shapes = [tuple(length for length in one.shape if length > 1) or (1,) for one in ways[0]]
     # The parts of a row that lie side by side.
     shape = shapes[0] if len(shapes[0]) < 2 else (shapes[0][0], sum(shape[-1] for shape in shapes))
     return TileFlow(
-        _NAMES.get(site.argument, site.argument), site.argument, part, shape, counts[site],
-        sum(one.bytes for one in moved), sum(one.distinct_bytes for one in moved),
+        _NAMES.get(site.argument, site.argument), site.argument, part, shape,
+        sum(counts[way[0]] for way in ways), moved.bytes, moved.distinct_bytes,
     )  # fmt: skip
+
+
+def _most_by_a_line(traced: StepTrace, ways: Sequence[Sequence[Site]]) -> int:
+    """How often a program comes to one line of the kernel, by whichever way."""
+    by_line: dict[int | None, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
+    for way in ways:
+        of_way = _counts_of_programs(traced, way[0])
+        by_line[way[0].line] = by_line.get(way[0].line, np.zeros_like(of_way)) + of_way
+    return max(int(counted.max(initial=0)) for counted in by_line.values())
 
 
 def _products(kernel: str, dots: Sequence[Sequence[Site]], counts: Mapping[Site, int]) -> tuple[Product, ...]:

@@ -3,12 +3,12 @@
 from workbench.viz.attention_bytes import describe_attention_bytes, plot_attention_bytes
 from workbench.viz.attention_gradients import describe_attention_gradients, plot_attention_gradients
 from workbench.viz.attention_stepper import (
-    AttentionStepper,
+    AttentionStepperWidget,
     describe_attention_steps,
     plot_attention_steps,
 )
 from workbench.viz.attention_tiles import (
-    AttentionTiles,
+    AttentionTilesWidget,
     TilesChoice,
     describe_attention_tiles,
     plot_attention_tiles,
@@ -55,8 +55,8 @@ from workbench.viz.widget import Drawing, FigureWidget
 
 __all__ = [
     "YOUR_KERNEL",
-    "AttentionStepper",
-    "AttentionTiles",
+    "AttentionStepperWidget",
+    "AttentionTilesWidget",
     "DescriptorWidget",
     "Drawing",
     "ExploredTile",

@@ -66,7 +66,7 @@ def describe_attention_steps(steps: AttentionSteps, at: int | None = None, *, re
     return f"{what}. {' '.join(_told(steps, at, rescaled))}"
 
 
-class AttentionStepper(FigureWidget):
+class AttentionStepperWidget(FigureWidget):
     """Steps through the tiles of keys that one program visits, with and without the rescale.
 
     Beside it stands the static figure, :func:`plot_attention_steps`.

@@ -36,7 +36,7 @@ _LINED = 5.0  # tiles of this size have lines between them
 
 
 class TilesChoice(NamedTuple):
-    """What the controls of :class:`AttentionTiles` say.
+    """What the controls of :class:`AttentionTilesWidget` say.
 
     Attributes:
         mask: a name in `MASKS`.
@@ -100,7 +100,7 @@ def describe_attention_tiles(tiles: MaskTiles) -> str:
     return f"{what}. {' '.join(_told(tiles))}"
 
 
-class AttentionTiles(FigureWidget):
+class AttentionTilesWidget(FigureWidget):
     """Chooses a mask, lengths and a tile, and shows which tiles attention visits.
 
     Beside it stands the static figure, :func:`plot_attention_tiles`.

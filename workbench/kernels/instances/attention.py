@@ -1,8 +1,9 @@
 """Instances of attention: which kernel, tile, warps and stages one gets.
 
 Measured on an H200 (Triton 3.6, fp16, 16,384 tokens, heads of 2,048 columns in all, with and without a causal
-mask; CONTRIBUTING, "Attention", has what else was tried). Elsewhere what `kernels.attention` takes by itself,
-which nobody has measured.
+mask; CONTRIBUTING, "Attention", has what else was tried), with 512, 1,024, 4,096 and 16,384 keys: a threshold
+is one of these lengths, or lies somewhere between two of them. Elsewhere what `kernels.attention` takes by
+itself, which nobody has measured.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PACKED = ((16, 128), 4, 3)
 # the portable one, and in which way.
 ON_HOPPER: dict[tuple[int, bool], tuple[tuple[int, Way], ...]] = {
     (64, False): ((2048, Way(3, 128, 2, turns=True, persistent=True)),),
-    (64, True): ((4096, Way(2, 128, 2, turns=False, persistent=False)),),
+    (64, True): ((8192, Way(2, 128, 2, turns=False, persistent=False)),),
     (128, False): (
         (4096, Way(2, 128, 2, turns=False, persistent=False)),
         (512, Way(2, 128, 2, turns=True, persistent=True)),
