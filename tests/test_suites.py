@@ -96,7 +96,7 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
         "convolution", "rearrangement", "images", "descriptors", "attention", "attention_backward",
-        "decoding", "varlen", "tuned", "all",
+        "decoding", "varlen", "reduction_levels", "tuned", "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -346,6 +346,15 @@ def test_all_is_every_case_once() -> None:
 def test_recordings_have_points_of_ours_and_of_others(name: str) -> None:
     _, points = suites.live_or_recorded(name, recorded=True)
     assert {point.provider for point in points} > {"workbench", "torch"}
+
+
+def test_each_level_sums_rows_of_every_length() -> None:
+    cases = suites.get("reduction_levels").cases
+    providers = ("workbench", "workbench:thread", "workbench:warp", "workbench:block", "torch")
+    assert {one.providers for one in cases} == {providers}
+    assert {one.case["rows"] * one.case["cols"] for one in cases} == {2**27}
+    lengths = [one.case["cols"] for one in cases if one.dtype == "fp16"]
+    assert (min(lengths), max(lengths)) == (8, 2**22)
 
 
 def test_an_unknown_suite_gets_the_nearest() -> None:

@@ -41,7 +41,7 @@ from workbench.errors import (
     check_name,
     check_type,
 )
-from workbench.kernels import gemm, ladder
+from workbench.kernels import gemm, ladder, reduction_levels
 from workbench.launch import Work
 from workbench.problems import (
     ATTENTION,
@@ -911,6 +911,26 @@ _REDUCTION = Suite(
     ),
     with_roofs=True,
 )
+# Rows from 16 bytes to 8 MiB, 256 MiB of them in fp16 in each case.
+_LEVEL_ELEMENTS = 2**27
+_REDUCTION_LEVELS = Suite(
+    "reduction_levels",
+    "a row held by a thread, a warp or a block, of 16 bytes to 8 MiB, against ops.sum and torch",
+    tuple(
+        Case(
+            "sum",
+            dtype,
+            {"rows": _LEVEL_ELEMENTS // cols, "cols": cols, "dim": -1},
+            (WORKBENCH, *(f"{WORKBENCH}:{level}" for level in reduction_levels.LEVELS), "torch"),
+            "cuda_graph",
+        )
+        for dtype, lengths in (
+            ("fp16", (8, 32, 128, 512, 1024, 4096, 65536, 2**22)),
+            ("fp32", (8, 512, 65536)),
+        )
+        for cols in lengths
+    ),
+)
 _SOFTMAX = Suite(
     "softmax",
     "ops.softmax and its backward against torch: rows of 256 to a million, and columns",
@@ -1221,8 +1241,9 @@ _VARLEN = Suite(
     ),
 )  # fmt: skip
 _PARTS = (
-    _ELEMENTWISE, _REDUCTION, _SOFTMAX, _NORMALIZATION, _TRANSFER, _REARRANGEMENT, _IMAGES, _GEMM,
-    _CONVOLUTION, _ATTENTION, _ATTENTION_BACKWARD, _DECODING, _VARLEN, _DESCRIPTORS, _CEILINGS, _MATMUL,
+    _ELEMENTWISE, _REDUCTION, _REDUCTION_LEVELS, _SOFTMAX, _NORMALIZATION, _TRANSFER, _REARRANGEMENT,
+    _IMAGES, _GEMM, _CONVOLUTION, _ATTENTION, _ATTENTION_BACKWARD, _DECODING, _VARLEN, _DESCRIPTORS,
+    _CEILINGS, _MATMUL,
 )  # fmt: skip
 _ALL = Suite(
     "all",

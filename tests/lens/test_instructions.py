@@ -324,6 +324,23 @@ def test_a_spill_by_a_buffer_instruction(access: str) -> None:
     assert (found.kind, found.text) == (f"global {access}", text)
 
 
+@pytest.mark.parametrize(
+    ("opcode", "is_shuffle"),
+    [
+        ("SHFL.BFLY", True), ("SHFL.IDX", True), ("REDUX.SUM.S32", True), ("shfl.sync.bfly.b32", True),
+        ("redux.sync.add.s32", True), ("v_add_f32_dpp", True), ("v_mov_b32_dpp", True),
+        ("ds_swizzle_b32", True), ("ds_bpermute_b32", True), ("ds_permute_b32", True),
+        ("v_permlane16_b32", True), ("v_permlanex16_b32", True), ("v_permlane32_swap_b32", True),
+        ("SHF.L.U32", False), ("RED.E.ADD", False), ("shf.l.wrap.b32", False), ("red.global.add.f32", False),
+        ("v_add_f32_e32", False), ("v_perm_b32", False), ("ds_read_b128", False), ("v_readlane_b32", False),
+        ("LDS.128", False), ("FADD", False),
+    ],
+)  # fmt: skip
+def test_shuffles(opcode: str, is_shuffle: bool) -> None:
+    found = Instruction(f"{opcode} a, b", opcode, "other", None, "k.py", 7, ())
+    assert found.is_shuffle == is_shuffle
+
+
 def test_kinds_and_repr() -> None:
     assert len(KINDS) == 9
     assert KINDS[-1] == "other"

@@ -27,7 +27,7 @@ from workbench.errors import (
     WorkerError,
 )
 from workbench.lens import layout
-from workbench.lens.layout import Layout, Place
+from workbench.lens.layout import Layout, Place, Spread
 from workbench.runtime.compiler import worker
 
 BLOCKED = (
@@ -545,6 +545,29 @@ def test_target_must_be_known_and_fit() -> None:
         layout.of(BLOCKED, (16, 64), target="sm_91")
     with pytest.raises(InvalidArgumentError, match=r"gfx942 has warps of 64 lanes .* has 32"):
         layout.of(BLOCKED, (16, 64), target="gfx942")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "shape", "down", "along"),
+    [
+        (BLOCKED, (16, 64), Spread(4, 2, 2), Spread(1, 16, 4)),
+        (mma(3, (4, 1), (16, 64, 16)), (64, 64), Spread(4, 8, 2), Spread(1, 4, 16)),
+        # Every lane has a copy of the only row.
+        (blocked((1, 1), (32, 1), (4, 1), (1, 0)), (1, 4), Spread(4, 32, 1), Spread(4, 32, 4)),
+    ],
+)
+def test_a_line_is_spread_over(attribute: str, shape: tuple[int, int], down: Spread, along: Spread) -> None:
+    found = layout.of(attribute, shape, target="sm_90")
+    assert (found.spread(0), found.spread(1)) == (down, along)
+
+
+def test_there_is_no_line_along_other_dimensions() -> None:
+    found = layout.of(BLOCKED, (16, 64), target="sm_90")
+    for dimension in (2, -1):
+        with pytest.raises(InvalidArgumentError, match=rf"dimension: got {dimension}\. Give 0 to 1"):
+            found.spread(dimension)
+    with pytest.raises(ArgumentTypeError, match=r"dimension: got 1\.0"):
+        found.spread(1.0)  # type: ignore[arg-type]
 
 
 def test_index_and_place_must_exist() -> None:

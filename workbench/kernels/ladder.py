@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError, check_power_of_two
-from workbench.kernels import attention_ladder, gemm_ladder, row_ladder, view_ladder
+from workbench.kernels import attention_ladder, gemm_ladder, reduction_levels, row_ladder, view_ladder
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.launch import Launch, Work
 
@@ -218,6 +218,8 @@ RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], Any]]]] = {
     "permute_copy": {"rows": _transposing(transpose_rows), "tiles": _transposing(transpose_tiles)},
     **attention_ladder.RUNGS,
     **row_ladder.RUNGS,
+    "sum": {**row_ladder.RUNGS["sum"], **reduction_levels.RUNGS["sum"]},
+    "amax": reduction_levels.RUNGS["amax"],
     **gemm_ladder.RUNGS,
     **view_ladder.RUNGS,
 }

@@ -49,9 +49,18 @@ class Instruction:
     line: int
     inlined: Chain
 
+    @property
+    def is_shuffle(self) -> bool:
+        """Whether lanes of a warp exchange values by it, past memory."""
+        return bool(_SHUFFLE.match(self.opcode))
+
     def __repr__(self) -> str:
         width = f", {self.bits} bits" if self.bits else ""
         return f"Instruction({self.opcode}: {self.kind}{width}, line {self.line})"
+
+
+# In the words of NVIDIA's SASS and PTX, and of AMD's assembly: DPP modifies where an operand comes from.
+_SHUFFLE = re.compile(r"(SHFL|REDUX)\b|(shfl|redux)\.sync|v_\w+_dpp\b|ds_swizzle|ds_b?permute|v_permlane")
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,15 @@ class CompiledStep:
         """The most bits that a lane moves in one instruction of a class; None where it has no width."""
         return max((each.bits for each in self.instructions if each.kind == kind and each.bits), default=None)
 
+    @property
+    def shuffles(self) -> int:
+        """How many instructions there are by which lanes of a warp exchange values, past memory.
+
+        SHFL and REDUX; on AMD what has an operand of another lane (DPP), ds_swizzle, ds_permute, v_permlane.
+        Reading one lane for all (v_readlane) is not counted: scalar registers are spilled so, too.
+        """
+        return sum(each.is_shuffle for each in self.instructions)
+
     def by_line(self) -> dict[int, tuple[Instruction, ...]]:
         """The instructions that come from each line of the kernel's own file, lines in order."""
         lines: dict[int, list[Instruction]] = {}

@@ -37,6 +37,7 @@ from workbench.errors import (
     check_type,
 )
 from workbench.lens import targets
+from workbench.lens._step import CompiledStep
 from workbench.runtime.compiler import worker
 
 Index = tuple[int, ...]
@@ -49,6 +50,9 @@ BANK_BYTES = 4
 MOST_ELEMENTS = 1 << 20
 
 _ANSWER_SECONDS = 60.0
+
+# From global memory; on AMD by a base and offsets.
+_LOADS = ("tt.load", "amdg.buffer_load")
 
 # Where bytes lie depends on the size of an element, where elements lie does not: `shared` fills it in.
 _ANY_BITS = 8
@@ -66,6 +70,14 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"warp {self.warp}, lane {self.lane}, register {self.register}"
+
+
+class Spread(NamedTuple):
+    """Over how many warps, lanes of each and registers of each a line of a tile is spread."""
+
+    warps: int
+    lanes: int
+    registers: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,6 +161,22 @@ class Layout:
             ArgumentTypeError: a part of it is no whole number.
         """
         return self._places(_linear(index, self.shape), self._linear_elements)
+
+    def spread(self, dimension: int) -> Spread:
+        """Who holds a line: the first elements of all other dimensions, and all of this one.
+
+        A row of a tile that is reduced along `dimension`, for instance: within a lane that takes no
+        exchange, between lanes a shuffle, between warps shared memory. Copies count like what they copy.
+
+        Raises:
+            InvalidArgumentError: the tile has no such dimension. ArgumentTypeError: it is no whole number.
+        """
+        _check_whole("dimension", dimension)
+        if not 0 <= dimension < len(self.shape):
+            raise InvalidArgumentError("dimension", f"got {dimension}", f"Give 0 to {len(self.shape) - 1}.")
+        others = [d for d in range(len(self.shape)) if d != dimension]
+        places = np.argwhere((self.elements[..., others] == 0).all(-1))
+        return Spread(*(len(np.unique(column)) for column in places.T))
 
     @property
     def _counts(self) -> tuple[int, int, int]:
@@ -301,6 +329,20 @@ def of(attribute: str, shape: Sequence[int], *, target: str) -> Layout:
             "Name the target that the kernel was compiled for.",
         )
     return found
+
+
+def loaded(step: CompiledStep) -> tuple[Layout, ...]:
+    """The layouts of the tiles that a compiled kernel loads into registers, each once, as they come.
+
+    Raises:
+        WorkerError: the compiler crashed on one.
+    """
+    check_type("step", step, CompiledStep, "Give a step that lens.compile returns.")
+    asked = dict.fromkeys(
+        (tensor.layout, tensor.shape) for tensor in step.layouts if tensor.operation in _LOADS
+    )
+    prepare(list(asked), target=step.target)
+    return tuple(of(attribute, shape, target=step.target) for attribute, shape in asked)
 
 
 def shared(attribute: str, shape: Sequence[int], *, target: str, dtype_bits: int) -> SharedLayout:

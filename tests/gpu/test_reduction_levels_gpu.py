@@ -1,0 +1,110 @@
+"""Rows held by a thread, a warp and a block on a GPU: right against float64, whatever lies between rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.gpu.test_ops_gpu import numbers
+from workbench import device, lens, ops
+from workbench.kernels import ladder, reduction_levels
+
+pytestmark = pytest.mark.gpu
+
+LEVELS = reduction_levels.LEVELS
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+
+# Each new kernel takes the compiler a second: tiles, and what divides a row, are few.
+SHAPES = [
+    (1, 1),
+    (4099, 3),  # rows shorter than any access
+    (5000, 8),  # one access of 16 bytes in fp16
+    (1000, 17),  # just over a tile of the thread
+    (129, 1000),  # 8 elements at once
+    (37, 1031),  # no length divides it
+    (5, 70001),  # many tiles
+    (2, 2**20),
+]
+
+
+def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same elements, NaN around them."""
+    rows, cols = x.shape
+    if layout == "strided rows":
+        around = torch.full((rows, cols + 24), float("nan"), dtype=x.dtype, device="cuda")
+        around[:, 8 : 8 + cols] = x
+        return around[:, 8 : 8 + cols]
+    if layout == "misaligned":
+        around = torch.full((rows * cols + 1,), float("nan"), dtype=x.dtype, device="cuda")
+        around[1:] = x.flatten()
+        return around[1:].view(rows, cols)
+    return x.t().contiguous().t() if layout == "transposed" else x
+
+
+def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
+    """A maximum is exact; a sum within a rounding of the result, and of the terms' sum in fp32."""
+    assert result.dtype == x.dtype
+    if reduction == "amax":
+        assert torch.equal(result, x.amax(1))
+        return
+    exact, terms = x.double().sum(1), x.double().abs().sum(1) * x.shape[1] ** 0.5
+    allowed = terms * torch.finfo(torch.float32).eps + exact.abs() * torch.finfo(x.dtype).eps
+    assert ((result.double() - exact).abs() <= allowed).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows_of_any_length(level: str, dtype: torch.dtype) -> None:
+    for shape in SHAPES:
+        x = numbers(shape, torch.float32).to(dtype)
+        for reduction in ("sum", "amax"):
+            output = torch.full(shape[:1], float("nan"), dtype=dtype, device="cuda")
+            launch = reduction_levels.launch(x, output, level=level, reduction=reduction)
+            assert_right(launch.run()[0], x, reduction)
+
+
+@pytest.mark.parametrize("layout", ["strided rows", "misaligned", "transposed"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows_that_lie_in_any_way(level: str, layout: str) -> None:
+    for dtype in (torch.float16, torch.float32):
+        for shape in ((1000, 17), (129, 1000)):
+            x = laid(numbers(shape, torch.float32).to(dtype), layout)
+            everywhere = torch.full((shape[0], 2), 7.0, dtype=dtype, device="cuda")
+            launch = reduction_levels.launch(x, everywhere[:, 0], level=level)
+            assert_right(launch.run()[0], x, "sum")
+            assert (everywhere[:, 1] == 7).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_nan_is_the_largest(level: str) -> None:
+    x = numbers((300, 700), torch.float32)
+    x[3, 650], x[4, 1], x[5], x[299, 699] = float("nan"), float("inf"), float("-inf"), float("nan")
+    result = reduction_levels.launch(x, level=level, reduction="amax").run()[0]
+    torch.testing.assert_close(result, x.amax(1), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_offsets_beyond_32_bits(level: str, many: int) -> None:
+    x = torch.ones((many // 2**20 + 3, 2**20), dtype=torch.float16, device="cuda")[:, : 2**15]
+    assert (ladder.RUNGS["sum"][level](x, dim=-1)() == 2**15).all()
+
+
+def test_all_levels_and_the_shipped_kernel_agree() -> None:
+    whole = torch.randint(-3, 4, (4097, 515), device="cuda").float()
+    expected = ops.sum(whole, -1)
+    for level in LEVELS:
+        assert torch.equal(reduction_levels.launch(whole, level=level).run()[0], expected), level
+
+
+def test_what_runs_is_what_the_lens_shows() -> None:
+    """Shared memory of the kernels that this GPU runs."""
+    x = numbers((64, 1024), torch.float32)
+    shared = {}
+    for level in LEVELS:
+        launch = reduction_levels.launch(x, level=level)
+        (step,) = launch.steps
+        compiled = step.kernel.warmup(*step.args, grid=step.grid, **step.meta)
+        (seen,) = lens.compile(launch, device.current().architecture)
+        shared[level] = compiled.metadata.shared
+        assert seen.shared_bytes == compiled.metadata.shared
+    assert shared["thread"] == shared["warp"] == 0 < shared["block"]
