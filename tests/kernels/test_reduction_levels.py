@@ -21,6 +21,7 @@ from workbench.kernels import ladder, reduction, reduction_levels
 from workbench.kernels.tile import reduce
 from workbench.launch import Launch
 from workbench.lens.layout import Spread
+from workbench.viz import describe_row_holders, row_holders_figure
 
 LEVELS, TARGETS = reduction_levels.LEVELS, ("sm_90", "gfx942")
 LANES = {"sm_90": 32, "gfx942": 64}
@@ -60,6 +61,18 @@ def test_a_row_is_spread_over_what_the_level_says(target: str) -> None:
     # Each place holds another element: nothing is loaded twice.
     for tile in (thread, warp, block):
         assert tile.warps * tile.lanes * tile.registers == tile.shape[0] * tile.shape[1]
+
+
+def test_the_levels_are_drawn_from_what_was_compiled() -> None:
+    tiles = {level: lens.layout.loaded(compiled(level, "sm_90"))[0] for level in LEVELS}
+    said = describe_row_holders(tiles)
+    assert "thread: a tile of 256 × 16, a row in 1 warp × 1 lane × 16 registers, 2 rows a lane;" in said
+    assert "warp: a tile of 4 × 1024, a row in 1 warp × 32 lanes × 32 registers, 1 row a lane;" in said
+    assert "block: a tile of 4 × 1024, a row in 4 warps × 32 lanes × 8 registers, 4 rows a lane." in said
+    numbers = [[text.get_text() for text in axes.texts] for axes in row_holders_figure(tiles).axes]
+    assert numbers == [
+        [str(row) for row in range(128)], [str(warp) for warp in range(4) for _ in range(32)], ["0"] * 128,
+    ]  # fmt: skip
 
 
 def test_a_short_row_fits_one_load_of_a_thread() -> None:

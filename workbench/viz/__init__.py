@@ -36,6 +36,7 @@ from workbench.viz.points import YOUR_KERNEL
 from workbench.viz.reduction_trees import ReductionTreeWidget, describe_reduction_tree, reduction_tree
 from workbench.viz.roofline import bandwidth_figure, describe, describe_bandwidth, roofline_figure
 from workbench.viz.roofline_widget import RooflineWidget
+from workbench.viz.row_holders import describe_row_holders, row_holders_figure
 from workbench.viz.sector_strips import coalescing_strip, describe_coalescing_strip
 from workbench.viz.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps
 from workbench.viz.source_widget import SourceLensWidget, describe_source_lens, source_lens
@@ -98,6 +99,7 @@ __all__ = [
     "describe_image_tile",
     "describe_layout_map",
     "describe_reduction_tree",
+    "describe_row_holders",
     "describe_softmax_steps",
     "describe_source_lens",
     "describe_summation_errors",
@@ -120,6 +122,7 @@ __all__ = [
     "plot_attention_tiles",
     "reduction_tree",
     "roofline_figure",
+    "row_holders_figure",
     "softmax_steps",
     "source_lens",
     "summation_errors",
