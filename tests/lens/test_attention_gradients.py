@@ -57,7 +57,7 @@ def test_one_kernel_keeps_keys_and_the_other_queries() -> None:
 @pytest.mark.parametrize("descriptors", [False, True])
 def test_tiles_that_hang_over_pass_by_like_the_others(descriptors: bool) -> None:
     """Also where a program visits no more than one tile of either kind."""
-    tilings = {
+    tilings: dict[str, Any] = {
         "of_keys": Tiling((16, 32), descriptors=descriptors),
         "of_queries": Tiling((32, 16), descriptors=descriptors),
     }

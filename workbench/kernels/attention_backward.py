@@ -542,16 +542,16 @@ def launch(
     rules = scoring.arguments(size)
     tiles = triton.cdiv(most_keys, of_keys.tile[1])
     listed = visits(of_keys, True)
-    given = sources(of_keys)
+    loaded = sources(of_keys)
     steps.append(
         Step(
             gradients_of_keys_kernel, (tiles * key_heads * sequences,),
             (
-                *given, log_sums, deltas, sums, of_key, of_value, *sizes, *strides,
+                *loaded, log_sums, deltas, sums, of_key, of_value, *sizes, *strides,
                 sums.stride(), of_key.stride(), of_value.stride(), *rules, listed,
             ),
             {
-                **meta(of_keys, tuple([h.once or h.gradient for h in scoring.hooks]), given),
+                **meta(of_keys, tuple([h.once or h.gradient for h in scoring.hooks]), loaded),
                 "ADDS": one_pass,
             },
         )
@@ -562,14 +562,14 @@ def launch(
     else:
         tiles = triton.cdiv(most_queries, of_queries.tile[0])
         listed = visits(of_queries, False)
-        given = sources(of_queries)
+        loaded = sources(of_queries)
         steps.append(
             Step(
                 gradients_of_queries_kernel, (tiles * heads * sequences,),
                 (
-                    *given, log_sums, deltas, of_query, *sizes, *strides, of_query.stride(), *rules, listed
+                    *loaded, log_sums, deltas, of_query, *sizes, *strides, of_query.stride(), *rules, listed
                 ),
-                meta(of_queries, tuple([h.gradient for h in scoring.hooks]), given),
+                meta(of_queries, tuple([h.gradient for h in scoring.hooks]), loaded),
             )
         )  # fmt: skip
     return Launch(
