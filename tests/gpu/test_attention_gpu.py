@@ -37,6 +37,7 @@ attend: Any = ops.attention
 torchs_own: Any = F.scaled_dot_product_attention
 forward: Any = attention.launch
 backward: Any = attention_backward.launch
+run_backward: Any = attention_backward.run
 
 HALVES = [torch.float16, torch.bfloat16]
 PAIRS = [
@@ -191,13 +192,32 @@ def test_fp32(window: Window, precision: str) -> None:
         (Tiling((64, 64), 4, 2), Tiling((64, 64), 4, 2)),
         (Tiling((128, 128), 8, 1), Tiling((128, 128), 8, 1)),
         (Tiling((32, 64), 4, 3), Tiling((64, 32), 4, 3)),
+        (Tiling((64, 128), 8, 2, True), Tiling((128, 64), 8, 2, True)),
+        (Tiling((64, 64), 4, 3, True), Tiling((64, 64), 4, 3, True)),
+        (Tiling((32, 64), 4, 3, True), Tiling((64, 32), 4, 3, True)),
+        (Tiling((16, 64), 8, 3, True), Tiling((64, 16), 4, 3, True)),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("size", [64, 96, 128])
 def test_tilings_of_the_backward(size: int, tilings: tuple[Tiling, Tiling], one_pass: bool) -> None:
     given = tensors(1, 4, 2, 500, 600, size, torch.float16)
-    for window in (EVERYTHING, CAUSAL):
+    judge_gradients(given, tilings, one_pass=one_pass)
+
+
+@pytest.mark.parametrize("descriptors", [False, True])
+def test_tilings_of_long_rows(descriptors: bool) -> None:
+    """Of all heads together, as models have them."""
+    query, key, value = (
+        t.transpose(1, 2).contiguous().transpose(1, 2) for t in tensors(2, 4, 2, 500, 600, 256, torch.float16)
+    )
+    tilings = Tiling((16, 64), 8, 3, descriptors), Tiling((64, 32), 4, 3, descriptors)
+    judge_gradients((query, key, value), tilings, one_pass=False)
+
+
+def judge_gradients(given: Tensors, tilings: tuple[Tiling, Tiling], *, one_pass: bool) -> None:
+    """By the rule."""
+    for window in (EVERYTHING, CAUSAL, AT_END):
         scoring = Scoring(window=window)
         output, log_sums = forward(*given, scoring).run()
         gradient = torch.randn_like(output)
@@ -211,6 +231,27 @@ def test_tilings_of_the_backward(size: int, tilings: tuple[Tiling, Tiling], one_
             plainly, _ = scores_of((again[0], again[1], again[2]), dtype, window)
             others.append(torch.autograd.grad(plainly, again, gradient.to(dtype)))
         rule(found, (others[0][0], others[0][1], others[0][2]), others[1], 3.0)
+
+
+def test_what_is_kept_ready_knows_where_descriptors_can_be() -> None:
+    """Tensors that lie alike, some of them not at multiples of 16 bytes, one call after another."""
+    given = tensors(1, 4, 4, 500, 500, 64, torch.float16)
+    output, log_sums = forward(*given).run()
+    gradient = torch.randn_like(output)
+    wanted = backward(gradient, *given, output, log_sums, **by_descriptors()).run()
+    for offset in (0, 0, 1, 1, 0, 1):
+        moved = []
+        for tensor in (gradient, *given):
+            memory = torch.zeros(tensor.numel() + offset, dtype=tensor.dtype, device="cuda")
+            moved.append(memory[offset:].view_as(tensor).copy_(tensor))
+        found = run_backward(*moved, output, log_sums, PLAIN, by_descriptors, "ieee")
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, atol=2e-3, rtol=2e-3)
+
+
+def by_descriptors(*_: object) -> dict[str, Tiling]:
+    tiling = Tiling((64, 64), 4, 2, descriptors=True)
+    return {"of_keys": tiling, "of_queries": tiling}
 
 
 @pytest.mark.parametrize("descriptors", [False, True])

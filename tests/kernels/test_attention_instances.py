@@ -12,7 +12,8 @@ from tests.kernels.test_gemm_instances import A100, H200, MI300
 from workbench import device
 from workbench.errors import DeviceError, InvalidArgumentError
 from workbench.kernels import attention, attention_backward
-from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring, Window
+from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring, Starts, Window
+from workbench.kernels.attention_backward import Tiling
 from workbench.kernels.attention_hopper import Way
 from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
@@ -95,6 +96,24 @@ def test_elsewhere_kernels_choose_for_themselves(
     monkeypatch.setattr(device, "current", lambda: here)
     assert instances.forward(*of(4096, 4096, 128)) == {}
     assert instances.backward(*of(4096, 4096, 128)) == {"one_pass": False}
+
+
+@pytest.mark.usefixtures("h200")
+def test_of_gradients_the_first_tiles_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the number of keys; by descriptors where there are some of query, key and value."""
+    described, plain = Tiling((64, 128), 8, 3, descriptors=True), Tiling((32, 64), 4, 3)
+    for name in ("OF_KEYS", "OF_QUERIES"):
+        monkeypatch.setitem(getattr(instances, name), (128, True), ((2048, described), (0, plain)))
+    causal = Scoring(window=CAUSAL)
+    starts = torch.zeros(2, dtype=torch.int32, device="meta")
+    for given, scoring, wanted in [
+        (of(4096, 4096, 128), causal, described),
+        (of(4096, 1024, 128), causal, plain),
+        (of(4096, 4096, 100), causal, plain),
+        (of(4096, 4096, 128, batch=1), replace(causal, starts=Starts(starts, starts, 4096, 4096)), plain),
+    ]:
+        found = instances.backward(*given, scoring)
+        assert (found["of_keys"], found["of_queries"]) == (wanted, wanted)
 
 
 @pytest.mark.usefixtures("h200")

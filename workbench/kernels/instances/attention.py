@@ -44,8 +44,8 @@ ON_HOPPER: dict[tuple[int, bool], tuple[tuple[int, Way], ...]] = {
     (256, True): ((1024, Way(2, 64, 2, turns=False, persistent=False)),),
 }
 
-# Of the gradients, for the kernel that keeps keys: by columns and whether there is a causal mask, from how
-# many keys on. And for the one that keeps queries, by columns.
+# Of the gradients, for the kernel that keeps keys and for the one that keeps queries: by columns and whether
+# there is a causal mask, from how many keys on; the first that fits, by descriptors where there can be some.
 OF_KEYS: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]] = {
     (64, False): ((0, Tiling((32, 128), 4, 3)),),
     (64, True): ((0, Tiling((64, 64), 4, 3)),),
@@ -54,7 +54,14 @@ OF_KEYS: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]] = {
     (256, False): ((0, Tiling((64, 32), 4, 2)),),
     (256, True): ((0, Tiling((64, 32), 4, 2)),),
 }
-OF_QUERIES = {64: Tiling((128, 64), 4, 3), 128: Tiling((128, 64), 8, 3), 256: Tiling((128, 32), 8, 3)}
+OF_QUERIES: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]] = {
+    (64, False): ((0, Tiling((128, 64), 4, 3)),),
+    (64, True): ((0, Tiling((128, 64), 4, 3)),),
+    (128, False): ((0, Tiling((128, 64), 8, 3)),),
+    (128, True): ((0, Tiling((128, 64), 8, 3)),),
+    (256, False): ((0, Tiling((128, 32), 8, 3)),),
+    (256, True): ((0, Tiling((128, 32), 8, 3)),),
+}
 
 
 def forward(
@@ -77,9 +84,7 @@ def portable(
         programs = max(1, query.shape[0] * key.shape[1])
         splits = max(1, min(here.compute_units // programs, triton.cdiv(key.shape[2], 2 * tile[1])))
         return {"tile": tile, "num_warps": warps, "num_stages": stages, "splits": splits}
-    parts = attention.parts_of(max(query.shape[3], value.shape[3]))
-    found = [attention.described(tensor, ROWS.value, parts) for tensor in (query, key, value)]
-    can_describe = None not in found and scoring.starts is None
+    can_describe = _can_describe(query, key, value, scoring)
     tile, warps, stages = (DESCRIBED if can_describe else PLAINLY)[_width(query, value)]
     return {"tile": tile, "num_warps": warps, "num_stages": stages, "descriptors": can_describe}
 
@@ -90,14 +95,28 @@ def backward(
     """Keyword arguments of `attention_backward.launch`: two kernels, which are faster than the one pass."""
     if not _is_measured(query):
         return {"one_pass": False}
-    width = _width(query, value)
-    of_keys = OF_KEYS[width, scoring.window.right is not None]
-    tiling = next(tiling for least, tiling in of_keys if key.shape[2] >= least)
-    return {"one_pass": False, "of_keys": tiling, "of_queries": OF_QUERIES[width]}
+    can_describe = _can_describe(query, key, value, scoring)
+    problem = _width(query, value), scoring.window.right is not None
+    of_keys, of_queries = (
+        next(
+            tiling
+            for least, tiling in table[problem]
+            if key.shape[2] >= least and (can_describe or not tiling.descriptors)
+        )
+        for table in (OF_KEYS, OF_QUERIES)
+    )
+    return {"one_pass": False, "of_keys": of_keys, "of_queries": of_queries}
 
 
 def _is_measured(query: torch.Tensor) -> bool:
     return device.current().architecture == "sm_90" and query.dtype in HALVES
+
+
+def _can_describe(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> bool:
+    """Whether there are tensor descriptors of all three."""
+    parts = attention.parts_of(max(query.shape[3], value.shape[3]))
+    found = [attention.described(tensor, ROWS.value, parts) for tensor in (query, key, value)]
+    return None not in found and scoring.starts is None
 
 
 def _is_packed(query: torch.Tensor, key: torch.Tensor, scoring: Scoring) -> bool:
