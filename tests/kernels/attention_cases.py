@@ -152,4 +152,5 @@ def gradients_agree(
     for one, other, terms in zip(found, exact, sizes_of_terms(given, gradient, **known), strict=True):
         assert one.shape == other.shape
         error = float((one.double() - other).abs().max()) if one.numel() else 0.0
-        assert error <= 4 * torch.finfo(dtype).eps * terms
+        # A weight has the rounding steps of its exponent, which is some times larger than 1.
+        assert error <= 8 * torch.finfo(dtype).eps * terms
