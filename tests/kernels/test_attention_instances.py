@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.kernels.test_gemm_instances import A100, H200, MI300
 from workbench import device
@@ -82,11 +85,33 @@ def test_the_portable_one_where_it_is_not(
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(
-    ("batch", "keys", "splits"), [(1, 8192, 16), (8, 8192, 2), (40, 8192, 1), (1, 200, 1)]
+    ("batch", "keys", "splits"),
+    [
+        (1, 8192, 16),  # 128 programs
+        (8, 8192, 2),  # 128 too
+        (8, 131072, 2),
+        (10, 8192, 8),  # 640 in five rounds, instead of one of 80 that are eight times as long
+        (16, 8192, 1),  # 128 by themselves
+        (40, 8192, 2),  # five rounds, instead of three that are twice as long
+        (1, 200, 1),  # two tiles
+        (1, 0, 1),
+        (0, 8192, 1),
+    ],
 )
-def test_decoding_has_a_program_for_each_unit(batch: int, keys: int, splits: int) -> None:
+def test_decoding_has_programs_for_all_units(batch: int, keys: int, splits: int) -> None:
     found = instances.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8))
     assert (found["tile"], found["splits"]) == ((16, 128), splits)
+
+
+@given(st.integers(1, 2000), st.integers(1, 1024), st.integers(1, 200))
+def test_splits_leave_no_unit_much_more_than_its_share(programs: int, tiles: int, units: int) -> None:
+    """Of tiles, and never more than it has without splits."""
+    splits = instances.even_splits(programs, tiles, units)
+    most = triton.cdiv(programs * splits, units) * triton.cdiv(tiles, splits)
+    assert 1 <= splits <= max(1, min(tiles // 2, attention.MOST_SPLITS))
+    assert most <= triton.cdiv(programs, units) * tiles
+    if splits < min(tiles // 2, attention.MOST_SPLITS):
+        assert most <= 1.25 * programs * tiles / units + 12
 
 
 @pytest.mark.parametrize("here", [A100, MI300, device.current()], ids=lambda here: here.name)
@@ -106,13 +131,13 @@ def test_of_gradients_the_first_tiles_that_fit(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setitem(getattr(instances, name), (128, True), ((2048, described), (0, plain)))
     causal = Scoring(window=CAUSAL)
     starts = torch.zeros(2, dtype=torch.int32, device="meta")
-    for given, scoring, wanted in [
+    for tensors, scoring, wanted in [
         (of(4096, 4096, 128), causal, described),
         (of(4096, 1024, 128), causal, plain),
         (of(4096, 4096, 100), causal, plain),
         (of(4096, 4096, 128, batch=1), replace(causal, starts=Starts(starts, starts, 4096, 4096)), plain),
     ]:
-        found = instances.backward(*given, scoring)
+        found = instances.backward(*tensors, scoring)
         assert (found["of_keys"], found["of_queries"]) == (wanted, wanted)
 
 

@@ -8,6 +8,7 @@ itself, which nobody has measured.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -27,8 +28,11 @@ DESCRIBED = {64: ((64, 128), 4, 2), 128: ((64, 64), 4, 3), 256: ((64, 64), 4, 3)
 PLAINLY = {64: ((64, 64), 4, 3), 128: ((64, 64), 4, 3), 256: ((128, 64), 8, 2)}
 
 # Where queries of several heads are rows of one tile, which waits for keys and values; with as many splits
-# as make a program for each unit.
+# as keep the units busy.
 PACKED = ((16, 128), 4, 3)
+
+# What a program's start takes, and the merging of splits, in tiles of keys: both are estimates.
+START_IN_TILES, MERGE_IN_TILES = 1, 2
 
 # By columns, and whether there is a causal mask: from how many keys on the kernel for Hopper is faster than
 # the portable one, and in which way.
@@ -81,12 +85,31 @@ def portable(
         return {}
     if _is_packed(query, key, scoring):
         tile, warps, stages = PACKED
-        programs = max(1, query.shape[0] * key.shape[1])
-        splits = max(1, min(here.compute_units // programs, triton.cdiv(key.shape[2], 2 * tile[1])))
+        programs, tiles = query.shape[0] * key.shape[1], triton.cdiv(key.shape[2], tile[1])
+        splits = even_splits(programs, tiles, here.compute_units)
         return {"tile": tile, "num_warps": warps, "num_stages": stages, "splits": splits}
     can_describe = _can_describe(query, key, value, scoring)
     tile, warps, stages = (DESCRIBED if can_describe else PLAINLY)[_width(query, value)]
     return {"tile": tile, "num_warps": warps, "num_stages": stages, "descriptors": can_describe}
+
+
+@lru_cache(maxsize=4096)
+def even_splits(programs: int, tiles: int, units: int) -> int:
+    """By how many programs the keys of a head are shared so that units are busy to the end.
+
+    Units take programs in rounds, one each; what is left to the last round may be fewer than there are units,
+    which shorter programs make up for. The splits whose rounds take least, the fewest of those that tie.
+
+    Args:
+        programs: without splits. tiles: of keys, that each of them goes over. units: of the device.
+    """
+
+    def taken(splits: int) -> int:
+        rounds: int = triton.cdiv(programs * splits, units)
+        each: int = triton.cdiv(tiles, splits)
+        return rounds * (each + START_IN_TILES) + (MERGE_IN_TILES if splits > 1 else 0)
+
+    return min(range(1, max(1, min(tiles // 2, attention.MOST_SPLITS)) + 1), key=taken)
 
 
 def backward(
