@@ -47,6 +47,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "address": ROOMS,
     "attend": ROOMS,
     "explore": ROOMS | {"problems"},
+    "landscape": ROOMS | {"tune"},
     "__main__": ROOMS | {"tune", "suites", "look"},
 }
 

@@ -26,6 +26,7 @@ class Resources:
         serialized_wgmma: whether products of warp groups wait for one another in one of them.
         shared_bytes: shared memory of a block.
         blocks: that an SM holds at a time; of several kernels, the least.
+        limited_by: what stops more of these blocks, see `lens.targets.Occupancy`.
     """
 
     registers: int
@@ -33,16 +34,19 @@ class Resources:
     serialized_wgmma: bool
     shared_bytes: int
     blocks: int
+    limited_by: tuple[str, ...]
 
     @classmethod
     def of(cls, steps: Sequence[CompiledStep]) -> Resources:
         """Those of a launch with one step or more."""
+        fewest = min((step.occupancy for step in steps), key=lambda fit: fit.blocks)
         return cls(
             registers=max(step.registers for step in steps),
             spills=max(step.spills for step in steps),
             serialized_wgmma=any(step.serialized_wgmma for step in steps),
             shared_bytes=max(step.shared_bytes for step in steps),
-            blocks=min(step.occupancy.blocks for step in steps),
+            blocks=fewest.blocks,
+            limited_by=fewest.limited_by,
         )
 
 

@@ -24,6 +24,12 @@ from workbench.viz.image_tile import (
     describe_image_tile,
     image_tile_figure,
 )
+from workbench.viz.instance_landscape import (
+    InstanceLandscapeWidget,
+    LandscapeInstance,
+    describe_instance_landscape,
+    instance_landscape_figure,
+)
 from workbench.viz.layout_maps import LayoutWidget, describe_layout_map, layout_map
 from workbench.viz.numerics import (
     NumericsWidget,
@@ -66,6 +72,8 @@ __all__ = [
     "HeatMapWidget",
     "ImageTile",
     "ImageTileWidget",
+    "InstanceLandscapeWidget",
+    "LandscapeInstance",
     "LayoutWidget",
     "NumericsWidget",
     "Picture",
@@ -97,6 +105,7 @@ __all__ = [
     "describe_gemm_map",
     "describe_heat_map",
     "describe_image_tile",
+    "describe_instance_landscape",
     "describe_layout_map",
     "describe_reduction_tree",
     "describe_row_holders",
@@ -115,6 +124,7 @@ __all__ = [
     "gemm_map_figure",
     "heat_map",
     "image_tile_figure",
+    "instance_landscape_figure",
     "layout_map",
     "plot_attention_bytes",
     "plot_attention_gradients",

@@ -1,0 +1,198 @@
+"""The landscape of instances: a cell for each tile, a bar for each instance, the color of what limits it."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.test_style import contrast
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
+from workbench.viz.instance_landscape import (
+    ALL,
+    InstanceLandscapeWidget,
+    LandscapeInstance,
+    describe_instance_landscape,
+    instance_landscape_figure,
+)
+from workbench.viz.style import PALETTES, THEMES, Theme
+
+
+def instance(name: str, tile: tuple[int, ...], warps: int = 4, **more: Any) -> LandscapeInstance:
+    return LandscapeInstance(name, tile, warps, **{"stages": 3, **more})
+
+
+FAST = instance(
+    "fast", (128, 256, 64), 8, stages=4, ms=0.5, limited_by="registers", registers=168, shared_bytes=196608
+)
+SLOW = instance("slow", (128, 256, 32), ms=2.0, limited_by="shared memory", registers=84, shared_bytes=98304)
+SMALL = instance("small", (64, 64, 64), ms=1.0, limited_by="blocks", registers=42, shared_bytes=49152)
+UNTIMED = instance("untimed", (64, 64, 128), limited_by="blocks", registers=40, shared_bytes=0)
+LARGE = instance("large", (256, 256, 64), unsupported="large_kernel spills 70 registers", registers=255)
+LARGER = instance("larger", (256, 256, 128), unsupported="large_kernel spills 72 registers", registers=255)
+REFUSED = instance("refused", (64, 64, 16), unsupported="the tile is too shallow")
+CASE = [SLOW, FAST, SMALL, UNTIMED, LARGE, LARGER, REFUSED]
+ABOUT = "matmul fp16 4096^3 for sm_90"
+CELL = 74.0
+
+
+def bars(figure: Figure) -> list[tuple[str, float]]:
+    """Color, or that it is hollow, and height of each bar; cells' own frames are left out."""
+    found = [p for p in figure.axes[0].patches if isinstance(p, Rectangle) and p.get_width() <= 16]
+    return [
+        ("hollow" if p.get_facecolor()[3] == 0 else to_hex(p.get_facecolor()), p.get_height() / CELL)
+        for p in found
+    ]
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_bars_are_speeds_in_the_colors_of_limits(theme: Theme) -> None:
+    registers, shared, _, blocks, *_ = PALETTES[theme].series
+    drawn = bars(instance_landscape_figure(CASE, ABOUT, theme=theme))
+    # 64 x 64, then 128 x 256: the fastest first. Of 256 x 256 there is no time, and no bar.
+    assert drawn == [
+        (blocks, 0.5), ("hollow", pytest.approx(0.06)), (registers, 1.0), (shared, 0.25),
+    ]  # fmt: skip
+    for color in (registers, shared, blocks):
+        assert contrast(color, PALETTES[theme].background) >= 3
+
+
+def test_bars_are_registers_or_shared_memory_where_these_are_asked_for() -> None:
+    of_registers = bars(instance_landscape_figure(CASE, height="registers"))
+    most = 255
+    heights = [42 / most, 40 / most, 168 / most, 84 / most, 1.0, 1.0]
+    assert [height for _, height in of_registers] == pytest.approx(heights)
+    of_shared = bars(instance_landscape_figure(CASE, height="shared memory"))
+    assert [height for _, height in of_shared] == pytest.approx([0.25, 0.06, 1.0, 0.5])
+
+
+def test_what_was_not_timed_shows_registers() -> None:
+    untimed = [replace(one, ms=None) for one in CASE]
+    said = texts(instance_landscape_figure(untimed, ABOUT))
+    assert "7 instances of matmul fp16 4096^3 for sm_90 by tile: registers" in said
+    assert {"up to 42", "up to 168", "none runs well", "ruled out"} <= said
+    assert "fastest" not in said
+    assert "not timed" in texts(instance_landscape_figure(untimed, height="speed"))
+
+
+def test_cells_say_what_their_best_is() -> None:
+    said = texts(instance_landscape_figure(CASE, ABOUT))
+    assert {"100 %: 0.5 ms", "50 %: 1 ms", "none runs well", "256 columns", "64 rows"} <= said
+    assert {"limited by registers", "limited by shared memory", "limited by blocks"} <= said
+    assert {"not timed", "ruled out", "fastest"} <= said
+
+
+def test_what_is_wrong_is_never_the_fastest() -> None:
+    wrong = instance("wrong", (64, 64), ms=0.01, unsupported="its result is wrong")
+    said = describe_instance_landscape([FAST, SLOW, wrong])
+    assert "Fastest is fast: tile 128 × 256 × 64, 8 warps, 4 stages, 0.5 ms, limited by registers" in said
+    assert max(height for _, height in bars(instance_landscape_figure([FAST, SLOW, wrong]))) == 1
+
+
+def test_the_description_counts() -> None:
+    said = describe_instance_landscape(CASE, ABOUT, chosen="refused")
+    assert (
+        "7 instances of matmul fp16 4096^3 for sm_90 in 3 sizes of tiles: 3 timed, 1 not timed, 3 ruled"
+        in said
+    )
+    assert "What limits those that run: blocks 2, shared memory 1, registers 1." in said
+    assert "Ruled out, 2, such as: large_kernel spills 70 registers." in said
+    assert "Ruled out, 1: the tile is too shallow." in said
+    assert said.endswith("refused: tile 64 × 64 × 16, 4 warps, 3 stages, ruled out: the tile is too shallow.")
+
+
+def many(limits: int) -> list[LandscapeInstance]:
+    """Ten sides by ten, with so many limits."""
+    return [
+        instance(f"{m} x {n}", (16 * m, 16 * n), ms=0.001 * (m + n), limited_by=f"limit {(m + n) % limits}")
+        for m in range(1, 11)
+        for n in range(1, 11)
+    ]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [CASE, [FAST], [LARGE], many(7), [replace(FAST, name=f"{i}") for i in range(300)]],
+    ids=["case", "one", "none runs", "seven limits", "one tile"],
+)
+def test_texts_neither_overlap_nor_leave_the_figure(case: list[LandscapeInstance]) -> None:
+    figure = instance_landscape_figure(case, ABOUT, chosen=case[0].name)
+    assert overlaps(figure) == []
+    assert outside(figure) == []
+
+
+def test_more_limits_than_colors_are_one() -> None:
+    two, seven = (texts(instance_landscape_figure(many(limits))) for limits in (2, 7))
+    assert {"limited by limit 0", "limited by limit 1"} <= two
+    assert "another limit" in seven
+    assert sum(text.startswith("limited by") for text in seven) == 1
+
+
+@pytest.mark.parametrize(
+    ("case", "error", "said"),
+    [
+        ([], InvalidArgumentError, "instances: got 0. Give 1 to 500"),
+        ([3], ArgumentTypeError, r"instances\[0\]: got 3"),
+        ([FAST, FAST], InvalidArgumentError, "several are called 'fast'"),
+        ([replace(FAST, tile=(64,))], InvalidArgumentError, r"instances\[0\]\.tile: got \(64,\)"),
+        ([replace(FAST, tile=(64, 0))], InvalidArgumentError, r"instances\[0\]\.tile: got 0"),
+        ([replace(FAST, ms=0.0)], InvalidArgumentError, r"instances\[0\]\.ms: got 0\.0"),
+        ([instance(str(n), (16 * n, 16)) for n in range(1, 12)], InvalidArgumentError, "11 numbers of rows"),
+    ],
+)
+def test_bad_instances_are_named(case: Any, error: type[Exception], said: str) -> None:
+    for function in (instance_landscape_figure, describe_instance_landscape, InstanceLandscapeWidget):
+        with pytest.raises(error, match=said):
+            function(case)
+
+
+def test_unknown_names_get_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"height: 'sped' is not known\. Did you mean 'speed'"):
+        instance_landscape_figure(CASE, height="sped")
+    with pytest.raises(UnknownNameError, match=r"chosen: 'smal' is not known\. Did you mean 'small'"):
+        instance_landscape_figure(CASE, chosen="smal")
+    with pytest.raises(UnknownNameError, match="theme: 'blue'"):
+        instance_landscape_figure(CASE, theme="blue")
+
+
+def test_the_widget_follows_its_controls() -> None:
+    widget = InstanceLandscapeWidget(CASE, ABOUT)
+    assert widget.facts[0].endswith("3 timed, 1 not timed, 3 ruled out.")
+    before = widget.picture
+    widget.warps.value = 8
+    assert widget.shown == [FAST]
+    assert widget.picture.png != before.png
+    widget.instance.value = "slow"
+    assert widget.facts[-1] == "slow has other warps or stages."
+    widget.warps.value = ALL
+    assert widget.facts[-1] == (
+        "slow: tile 128 × 256 × 32, 4 warps, 3 stages, 2 ms, limited by shared memory, 84 registers, "
+        "96 KiB shared."
+    )
+    widget.height.value = "registers"
+    assert "as high as its registers" in widget.picture.alt
+
+
+def test_a_pair_that_no_instance_has_is_told_and_the_picture_stays() -> None:
+    widget = InstanceLandscapeWidget(CASE)
+    widget.stages.value = 4
+    before = widget.picture
+    widget.warps.value = 4
+    assert widget.error == "warps, stages: no instance has 4 and 4. Choose another pair."
+    assert widget.picture.png == before.png
+    widget.stages.value = ALL
+    assert widget.error == ""
+
+
+def test_an_unopened_notebook_shows_the_picture() -> None:
+    widget = InstanceLandscapeWidget(CASE, theme="dark")
+    data, metadata = widget._repr_mimebundle_()
+    assert base64.b64decode(data["image/png"]) == widget.picture.png
+    assert metadata["image/png"]["alt"] == widget.picture.alt
+    assert data["text/plain"] == "InstanceLandscapeWidget()"
