@@ -45,9 +45,10 @@ CELL = 74.0
 def bars(figure: Figure) -> list[tuple[str, float]]:
     """Color, or that it is hollow, and height of each bar; cells' own frames are left out."""
     found = [p for p in figure.axes[0].patches if isinstance(p, Rectangle) and p.get_width() <= 16]
+    colors = [to_hex(p.get_facecolor(), keep_alpha=True) for p in found]
     return [
-        ("hollow" if p.get_facecolor()[3] == 0 else to_hex(p.get_facecolor()), p.get_height() / CELL)
-        for p in found
+        ("hollow" if color[7:] == "00" else color[:7], p.get_height() / CELL)
+        for color, p in zip(colors, found, strict=True)
     ]
 
 
@@ -75,7 +76,7 @@ def test_bars_are_registers_or_shared_memory_where_these_are_asked_for() -> None
 def test_what_was_not_timed_shows_registers() -> None:
     untimed = [replace(one, ms=None) for one in CASE]
     said = texts(instance_landscape_figure(untimed, ABOUT))
-    assert "7 instances of matmul fp16 4096^3 for sm_90 by tile: registers" in said
+    assert "7 instances of matmul fp16 4096^3 for sm_90 by tile: registers, in the color of its limit" in said
     assert {"up to 42", "up to 168", "none runs well", "ruled out"} <= said
     assert "fastest" not in said
     assert "not timed" in texts(instance_landscape_figure(untimed, height="speed"))
@@ -84,7 +85,7 @@ def test_what_was_not_timed_shows_registers() -> None:
 def test_cells_say_what_their_best_is() -> None:
     said = texts(instance_landscape_figure(CASE, ABOUT))
     assert {"100 %: 0.5 ms", "50 %: 1 ms", "none runs well", "256 columns", "64 rows"} <= said
-    assert {"limited by registers", "limited by shared memory", "limited by blocks"} <= said
+    assert {"registers", "shared memory", "blocks"} <= said
     assert {"not timed", "ruled out", "fastest"} <= said
 
 
@@ -116,10 +117,20 @@ def many(limits: int) -> list[LandscapeInstance]:
     ]
 
 
+# As many labels as the legend can have, with texts of any length.
+EVERY_LIMIT = [
+    *CASE,
+    *(
+        replace(UNTIMED, name=f"no. {name}", limited_by=name)
+        for name in ("", "warps", "registers and warps", "the L2 " * 9)
+    ),
+]
+
+
 @pytest.mark.parametrize(
     "case",
-    [CASE, [FAST], [LARGE], many(7), [replace(FAST, name=f"{i}") for i in range(300)]],
-    ids=["case", "one", "none runs", "seven limits", "one tile"],
+    [CASE, [FAST], [LARGE], EVERY_LIMIT, many(7), [replace(FAST, name=f"{i}") for i in range(300)]],
+    ids=["case", "one", "none runs", "every limit", "seven limits", "one tile"],
 )
 def test_texts_neither_overlap_nor_leave_the_figure(case: list[LandscapeInstance]) -> None:
     figure = instance_landscape_figure(case, ABOUT, chosen=case[0].name)
@@ -129,9 +140,9 @@ def test_texts_neither_overlap_nor_leave_the_figure(case: list[LandscapeInstance
 
 def test_more_limits_than_colors_are_one() -> None:
     two, seven = (texts(instance_landscape_figure(many(limits))) for limits in (2, 7))
-    assert {"limited by limit 0", "limited by limit 1"} <= two
+    assert {"limit 0", "limit 1"} <= two
     assert "another limit" in seven
-    assert sum(text.startswith("limited by") for text in seven) == 1
+    assert sum(text.startswith("limit ") for text in seven) == 1
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ _UNKNOWN, _UNLABELED, _OTHER = "not known", "limit not known", "another limit"
 # All in pixels: around everything; the heading and the legend; names of sides; a cell, and between cells.
 _MARGIN, _HEADING, _SIDES, _LEFT = 18.0, 84.0, 30.0, 92.0
 _CELL, _CAPTION, _GAP = (300.0, 74.0), 19.0, 10.0
+_LABEL = 180.0  # of the legend, at most
 _NARROW = 112.0  # of a cell: too little for all of its texts
 _BAR, _STUB = 16.0, 0.06  # a bar's most width; of a height that is not known
 _MOST_REASONS = 3
@@ -268,7 +269,8 @@ class _Landscape:
     def title(self) -> str:
         """The heading."""
         of = f" of {self.about}" if self.about else ""
-        return f"{counted(len(self.instances), 'instance')}{of} by tile: {self.height}"
+        many = counted(len(self.instances), "instance")
+        return f"{many}{of} by tile: {self.height}, in the color of its limit"
 
     @cached_property
     def best(self) -> LandscapeInstance | None:
@@ -370,7 +372,8 @@ class _Landscape:
         for number, name in enumerate(others):
             is_shared = len(others) > len(left) and number >= len(left) - 1
             colors[name] = left[-1 if is_shared else number]
-        return colors | ({_UNKNOWN: palette.muted} if _UNKNOWN in there else {})
+        pale = mixed(palette.background, palette.muted, 0.55)
+        return colors | ({_UNKNOWN: pale} if _UNKNOWN in there else {})
 
 
 def _draw_legend(figure: Figure, land: _Landscape, palette: Palette) -> None:
@@ -381,8 +384,8 @@ def _draw_legend(figure: Figure, land: _Landscape, palette: Palette) -> None:
             of_color.setdefault(color, []).append(name)
     handles: list[Any] = []
     for color, names in of_color.items():
-        label = f"limited by {names[0]}" if len(names) == 1 else _OTHER
-        handles.append(Patch(color=color, label=_UNLABELED if names == [_UNKNOWN] else drawable(label)))
+        label = _UNLABELED if names == [_UNKNOWN] else names[0] if len(names) == 1 else _OTHER
+        handles.append(Patch(color=color, label=drawable(label)))
     if any(land.share(one) is None and not one.unsupported for one in land.instances):
         label = "not timed" if land.height == "speed" else f"{land.height} not known"
         handles.append(Patch(facecolor="none", edgecolor=palette.ink, label=label))
@@ -393,10 +396,12 @@ def _draw_legend(figure: Figure, land: _Landscape, palette: Palette) -> None:
         frame = {"facecolor": "none", "edgecolor": palette.ink, "linewidth": 2.0}
         handles.append(Patch(**frame, label="fastest"))  # type: ignore[arg-type]
     width, height = figure.bbox.size
-    figure.legend(
+    legend = figure.legend(
         handles=handles, loc="center left", bbox_to_anchor=((_MARGIN - 4) / width, 1 - 58 / height),
-        ncols=4, borderaxespad=0, borderpad=0.3, handlelength=1.2, columnspacing=1.4, labelspacing=0.4,
+        ncols=5, borderaxespad=0, borderpad=0.3, handlelength=1.2, columnspacing=1.4, labelspacing=0.4,
     )  # fmt: skip
+    for text in legend.get_texts():
+        fit(text, _LABEL)
 
 
 def _draw_cell(
