@@ -18,7 +18,7 @@ from workbench import lens
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
-from workbench.kernels import convolution, gemm, implicit_gemm
+from workbench.kernels import convolution, epilogues, gemm, implicit_gemm
 from workbench.kernels.convolution import Geometry, phases_of
 from workbench.kernels.instances import convolution as instances
 from workbench.kernels.views import View, affine, of_a_batch
@@ -76,7 +76,7 @@ def test_a_view_that_is_no_matrix(options: dict[str, Any]) -> None:
     assert view.strides is None
     bias = random(8, seed=2)
     implicit_gemm.launch(
-        view, matrix(b), View(output, blocks, {}), bias=bias, tile=(16, 16, 16), **options
+        view, matrix(b), View(output, blocks, {}), epilogue=epilogues.bias(bias), tile=(16, 16, 16), **options
     ).run()
     unfolded = torch.nn.functional.pad(row, (3, 3)).unfold(0, 5, 1)
     wanted = (unfolded @ b + bias).view(8, 4, 2, 4).transpose(1, 2)
@@ -365,7 +365,7 @@ def test_what_does_not_fit() -> None:
     with pytest.raises(TensorMismatchError, match=r"a is torch.float32, b is torch.float16"):
         implicit_gemm.launch(views[0], matrix(b.half()), views[2])
     with pytest.raises(TensorMismatchError, match="bias: shape"):
-        implicit_gemm.launch(*views, bias=torch.zeros(7))
+        implicit_gemm.launch(*views, epilogue=epilogues.bias(torch.zeros(7)))
     with pytest.raises(UnknownNameError, match="template"):
         implicit_gemm.launch(*views, template="stream-k")
     with pytest.raises(InvalidArgumentError, match="programs"):

@@ -33,8 +33,10 @@ from workbench.coords.transforms import (
     right_pad,
 )
 from workbench.coords.transforms import slice as slice_of
-from workbench.errors import check_name
+from workbench.errors import InvalidArgumentError, check_name
 from workbench.kernels import implicit_gemm, view_transfer
+from workbench.kernels.epilogues import Epilogue, ImageFrame
+from workbench.kernels.gemm import with_epilogue
 from workbench.kernels.layout import ACCESS_BYTES
 from workbench.kernels.view_transfer import IMAGES, IMAGES_NAME
 from workbench.kernels.views import View
@@ -540,9 +542,9 @@ def launch(
     first: torch.Tensor,
     second: torch.Tensor,
     output: torch.Tensor,
-    bias: torch.Tensor | None = None,
     *,
     geometry: Geometry,
+    epilogue: Epilogue | None = None,
     **chosen: Any,
 ) -> Launch:
     """The products of a convolution, or of a gradient of it, behind the copies that they need.
@@ -550,20 +552,29 @@ def launch(
     Args:
         kind: a name in `KINDS`.
         first, second, output: what its function is given.
-        bias: (features,), which forward adds.
         geometry: of all of them.
+        epilogue: what is done to the result of "forward" before it is stored, of an image (n, features,
+            outputs...), to which its tensors broadcast; None for nothing.
         chosen: tile and the rest, as `implicit_gemm.launch` takes them.
     """
     check_name("kind", kind, KINDS)
+    if epilogue is not None and kind != "forward":
+        raise InvalidArgumentError("epilogue", f"given for {kind}", 'Give it to "forward" alone.')
+    frame = None if epilogue is None else ImageFrame(tuple(output.shape), geometry.groups)
     work = geometry.work(first.shape[0], first.element_size())
     products = KINDS[kind](first, second, output, geometry=geometry)
     copies = [image.launch for image in products[0].images if image.launch is not None]
     parts = [
-        implicit_gemm.launch(one.a, one.b, one.output, bias=bias, work=work, **chosen) for one in products
+        implicit_gemm.launch(
+            one.a, one.b, one.output, epilogue=epilogue, frame=frame, work=work, **chosen
+        )
+        for one in products
     ]
     steps = [step for part in (*copies, *parts) for step in part.steps]
     spaces = [space for copy in copies for space in copy.outputs]
     spaces += [space for part in parts for space in part.workspaces]
+    if epilogue is not None:
+        work = with_epilogue(work, epilogue, output.numel())
     return Launch(tuple(steps), (output,), work=work, workspaces=tuple(spaces))
 
 
@@ -577,6 +588,7 @@ def run(
     precision: str,
     geometry: Geometry,
     *tensors: torch.Tensor,
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`launch(kind, *tensors, geometry=geometry, ...).run()`, kept ready for tensors that lie alike.
 
@@ -585,10 +597,13 @@ def run(
         numbers: of images, one for each answer that `choose` has: what they need is compiled together with
             what this call needs, so that another number of images compiles nothing.
         precision: of fp32 operands, "tf32" or "ieee".
+        epilogue: as of :func:`launch`.
     """
+    chain = Epilogue() if epilogue is None else epilogue
+    tensors += chain.tensors
     places = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
-    key = (kind, geometry, places, tensors[0].device, precision)
-    _launches.run(key, partial(_make, kind, choose, numbers, precision, geometry), *tensors)
+    key = (kind, geometry, places, tensors[0].device, precision, chain.key)
+    _launches.run(key, partial(_make, kind, choose, numbers, precision, geometry, chain), *tensors)
 
 
 def _make(
@@ -597,19 +612,34 @@ def _make(
     numbers: Sequence[int],
     precision: str,
     geometry: Geometry,
-    *tensors: torch.Tensor,
+    chain: Epilogue,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    output: torch.Tensor,
+    *of_chain: torch.Tensor,
 ) -> Launch:
-    first = tensors[0]
     images = first.shape[0]
-    given = partial(launch, kind, geometry=geometry, precision=precision)
+    rank = output.dim()
+
+    def given(number: int, **options: Any) -> Launch:
+        """The launch of the first images, or of all."""
+        has_images = (True, kind == "backward_weight", kind != "backward_weight")
+        tensors = [
+            t[:number] if some and number < images else t
+            for t, some in zip((first, second, output), has_images, strict=True)
+        ]
+        beside = [t[:number] if number < images and t.dim() == rank else t for t in of_chain]
+        epilogue = chain.with_tensors(beside) if chain.functors else None
+        return launch(
+            kind, *tensors, geometry=geometry, epilogue=epilogue, precision=precision, **options
+        )  # fmt: skip
+
     options = choose(kind, geometry, images, first.dtype)
     if not device.is_interpreter():
-        has_images = (True, kind == "backward_weight", kind != "backward_weight", False)
         for number in numbers:
             others = choose(kind, geometry, number, first.dtype)
             if others != options:
                 # Of no more images than that, or what splits leave would need much memory for nothing.
-                fewer = [t[:number] if some else t for t, some in zip(tensors, has_images, strict=False)]
-                for step in given(*fewer, **others).steps:
+                for step in given(number, **others).steps:
                     step.compile()
-    return given(*tensors, **options)
+    return given(images, **options)

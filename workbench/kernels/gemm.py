@@ -29,12 +29,15 @@ from workbench.errors import (
     check_power_of_two,
     check_type,
 )
+from workbench.kernels import epilogues
+from workbench.kernels.epilogues import Bound, Epilogue, Frame, Permuted, Placed, expanded, lowered
 from workbench.kernels.layout import (
     ACCESS_BYTES,
     MOST_OFFSETS_IN_32_BITS,
     collapse,
     distinct_elements,
     may_share,
+    merged,
 )
 from workbench.kernels.tile import epilogue, gemm, order, overlap, transfer
 from workbench.launch import Launch, Step, Work
@@ -56,7 +59,7 @@ PRECISIONS = ("tf32", "ieee")
 def gemm_kernel(
     # pointers, or of A, B and the output tensor descriptors, of B and the output one for each of WIDTHS; the
     # epilogue's own arguments
-    a, b, b_beside, output, output_beside, extra, alpha: "fp64", beta: "fp64",
+    a, b, b_beside, output, output_beside, extra,
     # sizes: of each product; the first row to be made; sizes of the batch's dimensions
     m, n, k, first_row, batch_sizes,
     # strides in elements, of A, B and the output: of rows and columns; of the batch's dimensions; of splits
@@ -76,17 +79,17 @@ def gemm_kernel(
     overlap.begin(OVERLAP)
     one_tile(
         tl.program_id(0), a, of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS), extra,
-        alpha, beta, (m, n, k), first_row, batch_sizes, strides, batch_strides, split_stride, BLOCK_M,
-        BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION, LOAD_A,
-        LOAD_B, PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+        (m, n, k), first_row, batch_sizes, strides, batch_strides, split_stride, BLOCK_M, BLOCK_N, BLOCK_K,
+        WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, PLACE,
+        DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["m", "n", "k", "tiles"])
 def gemm_persistent_kernel(
     # as in gemm_kernel, and how many tiles there are
-    a, b, b_beside, output, output_beside, extra, alpha: "fp64", beta: "fp64", m, n, k, batch_sizes, strides,
-    batch_strides, split_stride, tiles,
+    a, b, b_beside, output, output_beside, extra, m, n, k, batch_sizes, strides, batch_strides, split_stride,
+    tiles,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
@@ -103,9 +106,9 @@ def gemm_persistent_kernel(
         tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE
     ):
         one_tile(
-            number, a, bs, outputs, extra, alpha, beta, (m, n, k), 0, batch_sizes, strides, batch_strides,
-            split_stride, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE,
-            ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+            number, a, bs, outputs, extra, (m, n, k), 0, batch_sizes, strides, batch_strides, split_stride,
+            BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, SPLITS, ATOMIC, EPILOGUE, ACCUMULATOR, PRECISION,
+            LOAD_A, LOAD_B, PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
 
 
@@ -113,8 +116,8 @@ def gemm_persistent_kernel(
 def gemm_stream_kernel(
     # as in gemm_kernel; where programs leave what they have of a tile, [programs, 2, BLOCK_M, BLOCK_N]; how
     # many tiles there are, and how many of them, the first ones, a program makes by itself
-    a, b, b_beside, output, output_beside, parts, extra, alpha: "fp64", beta: "fp64", m, n, k, batch_sizes,
-    strides, batch_strides, tiles, alone,
+    a, b, b_beside, output, output_beside, parts, extra, m, n, k, batch_sizes, strides, batch_strides, tiles,
+    alone,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr,
     PRECISION: tl.constexpr, LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, PLACE: tl.constexpr,
@@ -133,9 +136,9 @@ def gemm_stream_kernel(
     program, programs = tl.program_id(0), tl.num_programs(0)
     for number in range(program, alone, programs):
         one_tile(
-            number, a, bs, outputs, extra, alpha, beta, sizes, 0, batch_sizes, strides, batch_strides,
-            0, BLOCK_M, BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, 1, False, EPILOGUE, ACCUMULATOR,
-            PRECISION, LOAD_A, LOAD_B, PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+            number, a, bs, outputs, extra, sizes, 0, batch_sizes, strides, batch_strides, 0, BLOCK_M,
+            BLOCK_N, BLOCK_K, WIDTHS, ORDER, GROUP, 1, False, EPILOGUE, ACCUMULATOR, PRECISION, LOAD_A,
+            LOAD_B, PLACE, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
     steps = tl.cdiv(sizes[2], BLOCK_K)
     share = tl.cdiv((tiles - alone) * steps, programs)
@@ -150,8 +153,8 @@ def gemm_stream_kernel(
         )  # fmt: skip
         if last - first == steps:
             finish(
-                tiles_of_it, batch, row, col, outputs, 0, extra, alpha, beta, sizes, batch_sizes, strides,
-                batch_strides, EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
+                tiles_of_it, batch, row, col, outputs, 0, extra, sizes, batch_sizes, strides, batch_strides,
+                EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
             )  # fmt: skip
         else:
             slot = tl.cast(program * 2 + tl.where(first == 0, 1, 0), tl.int64) * (BLOCK_M * BLOCK_N)
@@ -164,8 +167,7 @@ def gemm_stream_kernel(
 @triton.jit
 def sum_of_stream_kernel(
     # as in gemm_stream_kernel, and how many programs that was
-    output, parts, extra, alpha: "fp64", beta: "fp64", m, n, k, batch_sizes, strides, batch_strides,
-    tiles, alone, programs,
+    output, parts, extra, m, n, k, batch_sizes, strides, batch_strides, tiles, alone, programs,
     # as in gemm_stream_kernel; rows of a tile's that a program of this kernel adds up
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ROWS: tl.constexpr, ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
@@ -193,8 +195,8 @@ def sum_of_stream_kernel(
             totals += (total,)
             begin += WIDTHS[i]
         finish(
-            totals, batch, row + within, col, outputs, 0, extra, alpha, beta, sizes, batch_sizes, strides,
-            batch_strides, EPILOGUE, PLACE, (False, False, False), DIVISORS,
+            totals, batch, row + within, col, outputs, 0, extra, sizes, batch_sizes, strides, batch_strides,
+            EPILOGUE, PLACE, (False, False, False), DIVISORS,
         )  # fmt: skip
 
 
@@ -216,8 +218,7 @@ def inside_of_tile(first, ROWS: tl.constexpr, COLS: tl.constexpr, PITCH: tl.cons
 @triton.jit
 def one_tile(
     # its number, split and batch included; and as in gemm_kernel
-    number, a, bs, outputs, extra, alpha, beta, sizes, first_row, batch_sizes, strides, batch_strides,
-    split_stride,
+    number, a, bs, outputs, extra, sizes, first_row, batch_sizes, strides, batch_strides, split_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
@@ -243,13 +244,15 @@ def one_tile(
     if ATOMIC:
         shift += place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 2)
         for i in tl.static_range(len(WIDTHS)):
-            offsets, valid, _, _ = places(row, col, sizes, strides, PLACE, DIVISORS, BLOCK_M, WIDTHS[i])
+            offsets, valid, _, _, _, _ = places(
+                row, col, sizes, strides, PLACE, DIVISORS, BLOCK_M, WIDTHS[i]
+            )
             tl.atomic_add(outputs[i] + shift + offsets, accumulators[i], mask=valid, sem="relaxed")
             col += WIDTHS[i]
     else:
         finish(
-            accumulators, batch, row, col, outputs, shift, extra, alpha, beta, sizes, batch_sizes, strides,
-            batch_strides, EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
+            accumulators, batch, row, col, outputs, shift, extra, sizes, batch_sizes, strides, batch_strides,
+            EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
         )  # fmt: skip
 
 
@@ -310,28 +313,30 @@ def places(
     row, col, sizes, strides, PLACE: tl.constexpr, DIVISORS: tl.constexpr, ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):  # fmt: skip
-    """Offsets in the output of a tile from [row, col] on; which there are; its rows and columns."""
+    """Offsets in the output of a tile from [row, col] on, and which there are; its rows and columns, likewise."""
     OF_SIZES: tl.constexpr = DIVISORS[0]
     OF_OUTPUT: tl.constexpr = DIVISORS[3]
     m, n, _ = transfer.multiples_of(sizes, OF_SIZES)
     rows, cols = row + tl.arange(0, ROWS)[:, None], col + tl.arange(0, COLS)[None, :]
-    offsets, valid = PLACE(rows, cols, transfer.multiples_of(strides[2], OF_OUTPUT))
-    return offsets, (rows < m) & (cols < n) & valid, rows, cols
+    layout = strides[2]
+    if len(OF_OUTPUT) > 0:
+        layout = transfer.multiples_of(layout, OF_OUTPUT)
+    offsets, valid = PLACE(rows, cols, layout)
+    return offsets, (rows < m) & (cols < n) & valid, rows, cols, rows < m, cols < n
 
 
 @triton.jit
 def finish(
-    accumulators, batch, row, col, outputs, shift, extra, alpha, beta, sizes, batch_sizes, strides,
-    batch_strides, EPILOGUE: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    DIVISORS: tl.constexpr,
+    accumulators, batch, row, col, outputs, shift, extra, sizes, batch_sizes, strides, batch_strides,
+    EPILOGUE: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
     """Store what the epilogue makes of a tile's parts; `shift` elements behind where outputs begin."""
     for i in tl.static_range(len(accumulators)):
         part = accumulators[i]
-        offsets, valid, rows, cols = places(
+        offsets, valid, rows, cols, in_rows, in_cols = places(
             row, col, sizes, strides, PLACE, DIVISORS, part.shape[0], part.shape[1]
         )
-        tile = EPILOGUE(part, batch, rows, cols, valid, alpha, beta, extra)
+        tile = epilogue.applied(part, batch, rows, cols, in_rows, in_cols, extra, EPILOGUE)
         if DESCRIPTORS[2]:
             place = [tl.cast(row, tl.int32), tl.cast(col, tl.int32)]
             outputs[i].store(place, tile.to(outputs[i].dtype))
@@ -344,7 +349,7 @@ def finish(
 @triton.jit(do_not_specialize=["m"])
 def sum_of_splits_kernel(
     # pointers: of SPLITS products; of the output; the epilogue's own arguments
-    parts_pointer, output_pointer, extra, alpha: "fp64", beta: "fp64",
+    parts_pointer, output_pointer, extra,
     # sizes; strides of row and column, of the batch's dimensions, from split to split
     m, n, batch_sizes, parts_strides, output_strides, parts_batch, output_batch, split_stride,
     # meta-parameters: elements of a tile
@@ -361,14 +366,15 @@ def sum_of_splits_kernel(
     if WIDE:
         row, col, batch = tl.cast(row, tl.int64), tl.cast(col, tl.int64), tl.cast(batch, tl.int64)
         split_stride = tl.cast(split_stride, tl.int64)
-    valid = (row < m) & (col < n)
+    in_rows, in_cols = row < m, col < n
+    valid = in_rows & in_cols
     parts_pointer += transfer.place(batch, batch_sizes, parts_batch)[0]
     offsets = row * parts_strides[0] + col * parts_strides[1]
     total = transfer.load(parts_pointer, offsets, valid)
     for split in tl.static_range(1, SPLITS):
         total += transfer.load(parts_pointer, offsets + split * split_stride, valid)
     output_pointer += transfer.place(batch, batch_sizes, output_batch)[0]
-    tile = EPILOGUE(total, batch, row, col, valid, alpha, beta, extra)
+    tile = epilogue.applied(total, batch, row, col, in_rows, in_cols, extra, EPILOGUE)
     offsets, is_there = PLACE(row, col, output_strides)
     transfer.store(output_pointer, offsets, tile, valid & is_there)
 
@@ -537,6 +543,7 @@ def launch(
     addend: torch.Tensor | None = None,
     alpha: float = 1.0,
     beta: float = 1.0,
+    epilogue: Epilogue | None = None,
     tile: Sequence[int] | None = None,
     launch_order: str = "grouped",
     group: int = 8,
@@ -555,19 +562,23 @@ def launch(
     num_stages: int = 3,
     compute_units: int | None = None,
 ) -> Launch:
-    """output = a @ b, or alpha * (a @ b) + beta * addend.
+    """output = a @ b, or alpha * (a @ b) + beta * addend; and what an epilogue makes of that.
 
-    Products are accumulated in fp32, of fp64 in fp64, of int8 in int32.
+    Products are accumulated in fp32, of fp64 in fp64, of int8 in int32, which is what the epilogue computes
+    in, of whole numbers that it makes floats in fp32; once, of the whole sum, whoever adds it up.
 
-    FLOPs: 2 m n k for each product. Least bytes: operands read once, the output written once.
+    FLOPs: 2 m n k for each product, and those of the epilogue. Least bytes: operands read once, the output
+    written once, the epilogue's tensors read once.
 
     Args:
         a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED` (of two for fp8), any strides; batches
             broadcast.
-        output: [..., m, n] of any floating dtype (of int8, int8 or int32) and any strides in which no two
-            elements share memory; None for a new tensor of :func:`result_dtype`.
+        output: [..., m, n] of any floating dtype (of int8, int8 or int32; with an epilogue any of them) and
+            any strides in which no two elements share memory; None for a new tensor of :func:`result_dtype`,
+            or of what the epilogue makes of that. Where the epilogue permutes, of its shape.
         addend: what `beta` multiplies, of the output's shape after broadcasting; None for the product alone.
-        alpha, beta: of the epilogue, where there is an addend.
+        alpha, beta: numbers, where there is an addend.
+        epilogue: a chain of functors (`epilogues`), whose tensors broadcast to the product; None for none.
         tile: m, n and k of a tile, powers of two of 16 or more, n also the sum of two of 64 or more; None
             for :func:`default_tile`.
         launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
@@ -613,21 +624,26 @@ def launch(
     if programs is not None and template == "simple":
         raise InvalidArgumentError("programs", f"got {programs}", "Give another template, or None.")
     shape = (*batch_shape(a, b), a.shape[-2], b.shape[-1])
+    chain = _chain(addend, alpha, beta, epilogue, is_whole=a.dtype == torch.int8)
+    stored = _stored_shape(chain, shape)
     if output is None:
-        output = torch.empty(shape, dtype=result_dtype(a.dtype), device=a.device)
-    _check_output(output, shape, a)
-    first_row, end_row = _checked_rows(rows, output, template, splits)
-    made = (a, b, output) if rows is None else (a[first_row:end_row], b, output[first_row:end_row])
-    work = Work(2 * made[2].numel() * a.shape[-1], sum(distinct_elements(t) * t.element_size() for t in made))
-    expanded = _checked_addend(addend, output, alpha, beta)
+        output = torch.empty(stored, dtype=chain.result_dtype(result_dtype(a.dtype)), device=a.device)
+    _check_output(output, stored, a, chain)
+    frame = Frame(shape)
+    views = expanded(chain, frame, a.device)
+    first_row, end_row = _checked_rows(rows, shape, template, splits)
+    made = math.prod((*shape[:-2], end_row - first_row, shape[-1]))
+    given = (a if rows is None else a[first_row:end_row], b)
+    size = sum(distinct_elements(t) * t.element_size() for t in given) + made * output.element_size()
+    work = with_epilogue(Work(2 * made * a.shape[-1], size), chain, made)
     _check_pack_and_rest(pack, rest)
     if output.numel() == 0:
         return Launch((), (output,), work=work)
     if pack and (a.dim(), b.dim()) != (2, 2):
         raise InvalidArgumentError("pack", f"got {pack} for a batch", "Give two matrices, or pack=False.")
     alike: dict[str, Any] = {
-        "output": output, "addend": addend, "alpha": alpha, "beta": beta, "launch_order": launch_order,
-        "group": group, "atomic": atomic, "precision": precision, "descriptors": descriptors,
+        "output": output, "epilogue": chain, "launch_order": launch_order, "group": group,
+        "atomic": atomic, "precision": precision, "descriptors": descriptors,
         "compute_units": compute_units,
     }  # fmt: skip
     chosen_here: dict[str, Any] = {
@@ -643,19 +659,19 @@ def launch(
             workspaces=(*copies.values(), *product.workspaces),
         )  # fmt: skip
     if rest is not None:
-        if end_row == output.shape[-2]:
-            given = f"got {dict(rest)}, and rows {rows}"
-            raise InvalidArgumentError("rest", given, "Leave rows of a matrix for it, or give None.")
+        if end_row == shape[-2]:
+            rejected = f"got {dict(rest)}, and rows {rows}"
+            raise InvalidArgumentError("rest", rejected, "Leave rows of a matrix for it, or give None.")
         above = launch(a, b, **alike, **chosen_here)
-        below = launch(a, b, **alike, **{**chosen_here, **rest, "rows": (end_row, output.shape[-2])})
+        below = launch(a, b, **alike, **{**chosen_here, **rest, "rows": (end_row, shape[-2])})
         return Launch(overlapping(work, *above.steps, *below.steps), (output,), work=work)
-    m, n, k = end_row, output.shape[-1], a.shape[-1]
+    m, n, k = end_row, shape[-1], a.shape[-1]
     units = (
         device.current().compute_units
         if compute_units is None
         else check_positive("compute_units", compute_units)
     )
-    batch, height = output.numel() // (output.shape[-2] * n), m - first_row
+    batch, height = output.numel() // (shape[-2] * n), m - first_row
     chosen_tile = (
         default_tile(height, n, batch, a.element_size(), units) if tile is None else checked_tile(tile)
     )
@@ -677,13 +693,24 @@ def launch(
         started = min(started, tiles * splits)
     kept = 0 if splits == 1 else 1 if atomic else splits
     parts = torch.empty((kept, *shape), dtype=kept_as, device=a.device)
-    others = ([] if expanded is None else [expanded]) + ([parts[0]] if kept else [])
-    problem = problem_of(a, b, output, *others)._replace(m=m)
+    others = [*views, *([parts[0]] if kept else [])]
+    # Where a permuted output's elements lie, its own access function says.
+    logical = output if chain.permuted is None else torch.empty(shape, dtype=output.dtype, device="meta")
+    problem = problem_of(a, b, logical, *others)._replace(m=m)
     of_a, of_b, of_output, *of_others = problem.matrices
-    chosen: tuple[Any, tuple[Any, ...]] = (epilogue.keep, ())
-    if addend is not None:
-        extra = (addend, of_others[0].strides, problem.batch_sizes, of_others[0].batch)
-        chosen = (epilogue.add_scaled, extra)
+    bound = lowered(
+        chain,
+        [
+            Placed(((m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
+            for one in of_others[: len(views)]
+        ],
+        kept_as,
+    )
+    place, place_params = (
+        (transfer.affine, of_output.strides)
+        if chain.permuted is None
+        else (transfer.strided, _rows_and_columns(chain.permuted, output, shape))
+    )
     target, of_target = (parts, of_others[-1]) if kept else (output, of_output)
     widths = powers_of_two(block_n)
     blocks = ([(block_m, block_k)], [(block_k, w) for w in widths], [(block_m, w) for w in widths])
@@ -693,8 +720,8 @@ def launch(
     ]
     if found[0] and found[0][0].is_transposed and first_row * a.element_size() % ACCESS_BYTES:
         found[0] = None  # in a row of its transpose, a block has to begin at an access too
-    hangs_over_rest = m < output.shape[-2] and height % block_m
-    if kept or hangs_over_rest or (found[2] and found[2][0].is_transposed):
+    hangs_over_rest = m < shape[-2] and height % block_m
+    if kept or chain.permuted is not None or hangs_over_rest or (found[2] and found[2][0].is_transposed):
         found[2] = None
     of_a_alone, of_parts_of_b, of_parts_of_output = (
         [one.descriptor for one in many] if many else [tensor] * len(shapes)
@@ -702,21 +729,24 @@ def launch(
     )
     none = [None] * (2 - len(widths))
     sources = (*of_a_alone, *of_parts_of_b, *none, *of_parts_of_output, *none)
-    numbers = (float(alpha), float(beta), m, n, k, problem.batch_sizes)
-    strides = (of_a.strides, of_b.strides, of_target.strides)
+    numbers = (m, n, k, problem.batch_sizes)
+    strides = (of_a.strides, of_b.strides, of_target.strides if kept else place_params)
     batch_strides = (of_a.batch, of_b.batch, of_target.batch)
     split_stride = parts.stride(0) if kept > 1 else 0
-    is_wide = _is_wide(problem, (block_m, block_n, block_k), kept)
+    is_wide = _is_wide(problem, (block_m, block_n, block_k), kept, output)
+    known = problem.divisors(a.element_size(), of_target, target.element_size())
+    if chain.permuted is not None and not kept:
+        known = (*known[:3], (), *known[4:])
     numbering = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
         "ORDER": order.ORDERS[launch_order], "GROUP": check_positive("group", group, most=order.MOST_GROUP),
-        "DIVISORS": problem.divisors(a.element_size(), of_target, target.element_size()),
-        "WIDE": is_wide, "OVERLAP": False,
+        "DIVISORS": known, "WIDE": is_wide, "OVERLAP": False,
     }  # fmt: skip
     meta = numbering | {
-        "EPILOGUE": epilogue.keep if kept else chosen[0],
+        "EPILOGUE": () if kept else bound.functors,
         "ACCUMULATOR": accumulator, "PRECISION": precision,
-        "LOAD_A": loader_of(found[0]), "LOAD_B": loader_of(found[1]), "PLACE": transfer.affine,
+        "LOAD_A": loader_of(found[0]), "LOAD_B": loader_of(found[1]),
+        "PLACE": transfer.affine if kept else place,
         "DESCRIPTORS": tuple([bool(many) for many in found]),
         # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
         "CHECKS": (
@@ -729,16 +759,16 @@ def launch(
     }  # fmt: skip
     if template == "stream-k":
         return _stream(
-            sources, output, chosen, numbers, strides, batch_strides, tiles, started, kept_as, meta,
+            sources, output, bound, numbers, strides, batch_strides, tiles, started, kept_as, meta,
             numbering, work,
         )  # fmt: skip
     meta |= {"SPLITS": splits, "ATOMIC": bool(kept and atomic)}
-    arguments = (*sources, () if kept else chosen[1], *numbers, strides, batch_strides, split_stride)
+    arguments = (*sources, () if kept else bound.extras, *numbers, strides, batch_strides, split_stride)
     if template == "persistent":
         meta |= {"FLATTEN": len(widths) == 1 if flatten is None else flatten, "SPECIALIZE": specialize}
         first = Step(gemm_persistent_kernel, (started,), (*arguments, tiles * splits), meta)
     else:
-        before = len(sources) + 6  # with the epilogue's, alpha, beta and sizes
+        before = len(sources) + 4  # with the epilogue's and sizes
         from_row = (*arguments[:before], first_row, *arguments[before:])
         first = Step(gemm_kernel, (started,), from_row, meta)
     if not kept:
@@ -749,10 +779,10 @@ def launch(
     second = Step(
         sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch,),
         (
-            parts, output, chosen[1], float(alpha), float(beta), m, n, problem.batch_sizes,
-            of_target.strides, of_output.strides, of_target.batch, of_output.batch, split_stride,
+            parts, output, bound.extras, m, n, problem.batch_sizes, of_target.strides, place_params,
+            of_target.batch, of_output.batch, split_stride,
         ),
-        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": chosen[0], "PLACE": transfer.affine,
+        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": kept, "EPILOGUE": bound.functors, "PLACE": place,
          "WIDE": is_wide, "OVERLAP": False},
     )  # fmt: skip
     return Launch(
@@ -807,20 +837,20 @@ def _check_pack_and_rest(pack: bool | Sequence[str], rest: Mapping[str, Any] | N
 
 
 def _checked_rows(
-    rows: tuple[int, int] | None, output: torch.Tensor, template: str, splits: int | None
+    rows: tuple[int, int] | None, shape: tuple[int, ...], template: str, splits: int | None
 ) -> tuple[int, int]:
     """The first row that is made, and the one behind the last."""
     if rows is None:
-        return 0, output.shape[-2]
-    if output.dim() != 2 or template != "simple" or splits not in (None, 1):
+        return 0, shape[-2]
+    if len(shape) != 2 or template != "simple" or splits not in (None, 1):
         raise InvalidArgumentError(
-            "rows", f"got {rows} for {output.dim()} dimensions, {template}, splits {splits}",
+            "rows", f"got {rows} for {len(shape)} dimensions, {template}, splits {splits}",
             "Give two matrices, template 'simple' and one split; or None.",
         )  # fmt: skip
     if not (isinstance(rows, tuple) and len(rows) == 2 and all(type(row) is int for row in rows)):
         raise ArgumentTypeError("rows", f"got {rows!r}", "Give two integers, such as (0, 128).")
-    if not 0 <= rows[0] < rows[1] <= output.shape[0]:
-        raise InvalidArgumentError("rows", f"got {rows}", f"Give a range within (0, {output.shape[0]}).")
+    if not 0 <= rows[0] < rows[1] <= shape[0]:
+        raise InvalidArgumentError("rows", f"got {rows}", f"Give a range within (0, {shape[0]}).")
     return rows
 
 
@@ -876,7 +906,7 @@ def overlapping(work: Work, *steps: Step) -> tuple[Step, ...]:
 def _stream(
     sources: Sequence[Any],
     output: torch.Tensor,
-    chosen: tuple[Any, tuple[Any, ...]],
+    bound: Bound,
     numbers: tuple[Any, ...],
     strides: tuple[Any, ...],
     batch_strides: tuple[Any, ...],
@@ -892,7 +922,7 @@ def _stream(
     alone = tiles if tiles % programs == 0 else max(waves - 1, 0) * programs
     rows, cols = numbering["BLOCK_M"], numbering["BLOCK_N"]
     parts = torch.empty((programs, 2, rows, cols), dtype=kept_as, device=output.device)
-    arguments = (chosen[1], *numbers, strides, batch_strides, tiles, alone)
+    arguments = (bound.extras, *numbers, strides, batch_strides, tiles, alone)
     first = Step(gemm_stream_kernel, (programs,), (*sources, parts, *arguments), meta)
     if alone == tiles:
         return Launch((first,), (output,), work=work, workspaces=(parts,))
@@ -900,7 +930,7 @@ def _stream(
     second = Step(
         sum_of_stream_kernel, ((tiles - alone) * (rows // together),),
         (output, parts, *arguments, programs),
-        numbering | {"ROWS": together, "EPILOGUE": chosen[0], "PLACE": transfer.affine},
+        numbering | {"ROWS": together, "EPILOGUE": bound.functors, "PLACE": meta["PLACE"]},
     )  # fmt: skip
     return Launch(overlapping(work, first, second), (output,), work=work, workspaces=(parts,))
 
@@ -1030,12 +1060,85 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
     return m, n, k
 
 
-def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor) -> None:
+def _chain(
+    addend: torch.Tensor | None, alpha: float, beta: float, epilogue: Epilogue | None, *, is_whole: bool
+) -> Epilogue:
+    """The epilogue, behind the addend's if there is one.
+
+    Args:
+        is_whole: whether products are whole numbers, of which alpha and beta have no fractions.
+    """
+    check_type("addend", addend, torch.Tensor | None, "Give a torch.Tensor, or None.")
+    check_type("epilogue", epilogue, Epilogue | None, "Give an epilogue, such as relu(), or None.")
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ArgumentTypeError(name, f"got {value!r}", "Give a number.")
+    chain = Epilogue() if epilogue is None else epilogue
+    if addend is not None:
+        numbers = (int(alpha), int(beta)) if is_whole else (float(alpha), float(beta))
+        return epilogues.add_scaled(addend, *numbers) | chain
+    if alpha != 1:
+        raise InvalidArgumentError("alpha", f"got {alpha}, without an addend", "Give an addend, or 1.")
+    return chain
+
+
+def with_epilogue(work: Work, chain: Epilogue, elements: int) -> Work:
+    """What is to be done, with an epilogue of so many elements."""
+    more = chain.work(elements)
+    return Work(work.flops + more.flops, work.bytes + more.bytes)
+
+
+def check_epilogue(chain: Epilogue, dtype: torch.dtype) -> None:
+    """Raise where what an epilogue makes is not for an output of this dtype."""
+    wanted = next((one.dtype for one in chain.functors if one.dtype is not None), dtype)
+    if dtype != wanted:
+        raise TensorMismatchError("output", f"{dtype}, cast to {wanted}", f"Give an output of {wanted}.")
+    if chain.permuted is not None:
+        raise InvalidArgumentError("epilogue", "it permutes", "Give it to gemm.launch, or describe the output.")
+
+
+def _stored_shape(chain: Epilogue, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the output; where it is permuted, after checking that a matrix [m, n] can be."""
+    if chain.permuted is None:
+        return shape
+    if len(shape) != 2:
+        given = f"{len(shape)} dimensions of the product"
+        raise TensorMismatchError("epilogue, permuted", given, "Permute the product of two matrices.")
+    lengths = chain.permuted.shape
+    splits = [(math.prod(lengths[:d]), math.prod(lengths[d:])) for d in range(len(lengths) + 1)]
+    if shape not in splits:
+        raise TensorMismatchError(
+            "epilogue, permuted", f"shape {lengths}",
+            f"Give lengths of which the first ones multiply to {shape[0]}, the others to {shape[1]}.",
+        )  # fmt: skip
+    return chain.permuted.stored
+
+
+def _rows_and_columns(permuted: Permuted, output: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """What `transfer.strided` is given to find a matrix's elements in an output with other dimensions."""
+    lengths = permuted.shape
+    steps = [output.stride(permuted.dims.index(d)) for d in range(len(lengths))]
+    d = next(
+        d
+        for d in range(len(lengths) + 1)
+        if (math.prod(lengths[:d]), math.prod(lengths[d:])) == shape
+    )
+    found = []
+    for dims in (range(d), range(d, len(lengths))):
+        sizes, (strides,) = merged(lengths, [steps], dims)
+        found += [sizes or (1,), strides or (0,)]
+    return tuple(found)
+
+
+def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor, chain: Epilogue) -> None:
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     if tuple(output.shape) != shape or output.device != a.device:
         given = f"shape {tuple(output.shape)} on {output.device}"
         raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
-    if output.dtype not in output_dtypes(a.dtype):
+    if chain.functors:
+        if output.dtype not in (*SUPPORTED, torch.int32):
+            raise TensorMismatchError("output", f"{output.dtype}", "Give int8, int32 or a floating dtype.")
+    elif output.dtype not in output_dtypes(a.dtype):
         raise TensorMismatchError(
             "output", f"{output.dtype} of {a.dtype}", "Give int8 or int32 of int8, else a floating dtype."
         )
@@ -1045,33 +1148,13 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor)
         )
 
 
-def _checked_addend(
-    addend: torch.Tensor | None, output: torch.Tensor, alpha: float, beta: float
-) -> torch.Tensor | None:
-    """`addend` with the output's shape."""
-    check_type("addend", addend, torch.Tensor | None, "Give a torch.Tensor, or None.")
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ArgumentTypeError(name, f"got {value!r}", "Give a number.")
-    if addend is None:
-        if alpha != 1:
-            raise InvalidArgumentError("alpha", f"got {alpha}, without an addend", "Give an addend, or 1.")
-        return None
-    if addend.device != output.device or addend.layout != torch.strided or addend.is_neg():
-        raise TensorMismatchError("addend", f"on {addend.device}", f"Give a plain tensor on {output.device}.")
-    try:
-        return addend.expand(output.shape)
-    except RuntimeError:
-        raise TensorMismatchError(
-            "addend", f"shape {tuple(addend.shape)}", f"Give one that broadcasts to {tuple(output.shape)}."
-        ) from None
-
-
-def _is_wide(problem: Problem, tile: tuple[int, int, int], parts: int) -> bool:
+def _is_wide(
+    problem: Problem, tile: tuple[int, int, int], parts: int, output: torch.Tensor
+) -> bool:
     """Whether an offset, a padded length or the number of a part's element needs 64 bits."""
     m, n, k = (size + length for size, length in zip(problem[:3], tile, strict=True))
     shapes = ((m, k), (k, n), *((m, n) for _ in problem.matrices[2:]))
-    reach = parts * problem.batch * m * n
+    reach = max(parts * problem.batch * m * n, epilogues.reach_of(output))
     for (rows, cols), (strides, batch) in zip(shapes, problem.matrices, strict=True):
         across = sum(size * step for size, step in zip(problem.batch_sizes, batch, strict=True))
         reach = max(reach, rows * strides[0] + cols * strides[1] + across)
@@ -1090,6 +1173,7 @@ def run(
     alpha: float = 1.0,
     beta: float = 1.0,
     precision: str = "ieee",
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`launch(a, b, output=output, ...).run()`, kept ready for tensors that lie alike.
 
@@ -1097,11 +1181,17 @@ def run(
         choose: what gives tile, template and all that is to be chosen, from a, b, the output and `precision`.
         others: as of :func:`launch`.
     """
-    tensors = (a, b, output) if addend is None else (a, b, output, addend)
+    tensors: tuple[torch.Tensor, ...] = (a, b, output) if addend is None else (a, b, output, addend)
+    if epilogue is not None:
+        tensors += epilogue.tensors
     # Descriptors want addresses that are multiples of 16 bytes.
     layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
-    key = (layouts, output.device, alpha, beta, precision)
-    _launches.run(key, partial(_make, choose, alpha, beta, precision), *tensors)
+    key = (
+        layouts, output.device, alpha, beta, precision, addend is None,
+        None if epilogue is None else epilogue.key,
+    )  # fmt: skip
+    make = partial(_make, choose, alpha, beta, precision, addend is not None, epilogue)
+    _launches.run(key, make, *tensors)
 
 
 def _make(
@@ -1109,12 +1199,15 @@ def _make(
     alpha: float,
     beta: float,
     precision: str,
+    has_addend: bool,
+    epilogue: Epilogue | None,
     a: torch.Tensor,
     b: torch.Tensor,
     output: torch.Tensor,
-    addend: torch.Tensor | None = None,
+    *others: torch.Tensor,
 ) -> Launch:
     return launch(
-        a, b, output=output, addend=addend, alpha=alpha, beta=beta, precision=precision,
-        **choose(a, b, output, precision),
+        a, b, output=output, addend=others[0] if has_addend else None, alpha=alpha, beta=beta,
+        epilogue=None if epilogue is None else epilogue.with_tensors(others[has_addend:]),
+        precision=precision, **choose(a, b, output, precision),
     )  # fmt: skip

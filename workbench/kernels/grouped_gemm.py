@@ -22,9 +22,10 @@ from workbench.errors import (
     check_power_of_two,
     check_type,
 )
-from workbench.kernels.gemm import PRECISIONS
+from workbench.kernels.epilogues import NARROW, Epilogue, Frame, bind
+from workbench.kernels.gemm import PRECISIONS, check_epilogue, with_epilogue
 from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements, may_share
-from workbench.kernels.tile import gemm, order, transfer
+from workbench.kernels.tile import epilogue, gemm, order, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
 
@@ -33,8 +34,8 @@ SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 @triton.jit
 def grouped_gemm_kernel(
-    # pointers: of A, B and the output; of where each group ends
-    a_pointer, b_pointer, output_pointer, offsets_pointer,
+    # pointers: of A, B and the output; of where each group ends; the epilogue's own arguments
+    a_pointer, b_pointer, output_pointer, offsets_pointer, extra,
     # sizes (m, n, k), of all groups together where they are divided; groups
     sizes, groups,
     # strides in elements: of A, B and the output, from group to group, of rows and of columns; of the offsets
@@ -42,13 +43,13 @@ def grouped_gemm_kernel(
     # meta-parameters: the tile; rows of tiles that go together; a power of two above the number of groups
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TOGETHER: tl.constexpr,
     GROUPS: tl.constexpr,
-    # which of m, n and k is divided; what products are added up in, and how fp32 is multiplied
-    AXIS: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    # which of m, n and k is divided; what products become, are added up in, and how fp32 is multiplied
+    AXIS: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     # whether tiles can hang over along m, n and k; what divides sizes and strides; whether offsets need 64
     # bits
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """output of each group = A of the group @ B of the group; 0 behind the last one.
+    """output of each group = EPILOGUE(A of the group @ B of the group); 0 behind the last one.
 
     Tiles are numbered group by group. Which group a tile belongs to is the number of groups that end before.
     """
@@ -62,9 +63,9 @@ def grouped_gemm_kernel(
         group = tl.sum((ends <= number).to(tl.int32), 0)
         first = tl.max(tl.where(ends <= number, ends, 0), 0)
         one_tile(
-            number - first, group, a_pointer, b_pointer, output_pointer, offsets_pointer, sizes, groups,
-            strides, offsets_stride, BLOCK_M, BLOCK_N, BLOCK_K, TOGETHER, AXIS, ACCUMULATOR, PRECISION,
-            CHECKS, DIVISORS, WIDE,
+            number - first, group, a_pointer, b_pointer, output_pointer, offsets_pointer, extra, sizes,
+            groups, strides, offsets_stride, BLOCK_M, BLOCK_N, BLOCK_K, TOGETHER, AXIS, EPILOGUE, ACCUMULATOR,
+            PRECISION, CHECKS, DIVISORS, WIDE,
         )  # fmt: skip
 
 
@@ -99,10 +100,10 @@ def tiles_of(length, sizes, AXIS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: 
 @triton.jit
 def one_tile(
     # its number within the group; the group's; and as in grouped_gemm_kernel
-    number, group, a, b, output, offsets_pointer, sizes, groups, strides, offsets_stride,
+    number, group, a, b, output, offsets_pointer, extra, sizes, groups, strides, offsets_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TOGETHER: tl.constexpr,
-    AXIS: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr, CHECKS: tl.constexpr,
-    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    AXIS: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One tile of a group's product."""
     m, n, k = transfer.multiples_of(sizes, DIVISORS)
@@ -131,15 +132,21 @@ def one_tile(
         a += begin * a_strides[2]
         b += begin * b_strides[1]
         k = end - begin
+    of_rows, of_cols = row + tl.arange(0, BLOCK_M)[:, None], col + tl.arange(0, BLOCK_N)[None, :]
     if group < groups:
-        (tile,) = gemm.mainloop(
+        (product,) = gemm.mainloop(
             (a, (m, k), (a_strides[1], a_strides[2])), ((b, (k, n), (b_strides[1], b_strides[2])),),
             row, col, 0, tl.cdiv(k, BLOCK_K), k, BLOCK_M, (BLOCK_N,), BLOCK_K, gemm.load_strided,
             gemm.load_strided, CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
         )  # fmt: skip
+        # Its rows and columns in the whole output.
+        rows_there = of_rows + (begin if AXIS == 0 else 0)
+        cols_there = of_cols + (begin if AXIS == 1 else 0)
+        tile = epilogue.applied(
+            product, group, rows_there, cols_there, of_rows < m, of_cols < n, extra, EPILOGUE
+        ).to(output.dtype.element_ty)  # fmt: skip
     else:
-        tile = gemm.zeros(BLOCK_M, BLOCK_N, ACCUMULATOR)
-    of_rows, of_cols = row + tl.arange(0, BLOCK_M)[:, None], col + tl.arange(0, BLOCK_N)[None, :]
+        tile = gemm.zeros(BLOCK_M, BLOCK_N, ACCUMULATOR).to(output.dtype.element_ty)
     offsets = of_rows * output_strides[1] + of_cols * output_strides[2]
     transfer.store(output, offsets, tile, (of_rows < m) & (of_cols < n))
 
@@ -218,6 +225,7 @@ def launch(
     offs: torch.Tensor,
     *,
     output: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
     tile: Sequence[int] | None = None,
     precision: str = "ieee",
     programs: int | None = None,
@@ -242,14 +250,18 @@ def launch(
 
     Products are accumulated in fp32, of fp64 in fp64, each by one program, always in the same order.
 
-    FLOPs: 2 m n k of all groups together. Least bytes: operands read once, the output written once. Both as
-    where groups leave nothing over and none is empty, which is not known here.
+    FLOPs: 2 m n k of all groups together, and those of the epilogue. Least bytes: operands and the epilogue's
+    tensors read once, the output written once. Both as where groups leave nothing over and none is empty,
+    which is not known here.
 
     Args:
         a, b: as above, of one dtype in `SUPPORTED`, any strides.
         offs: int32 [groups], where a and b are.
         output: as above, of any dtype in `SUPPORTED` and any strides in which no two elements share memory;
-            None for a new tensor of the operands' dtype.
+            None for a new tensor of the operands' dtype, or of what the epilogue casts to.
+        epilogue: a chain of functors (`epilogues`) of each group's product, whose tensors broadcast to
+            [groups, m, n], rows and columns as the output has them: (groups, n) is a bias for each group; None
+            for none.
         tile: m, n and k of a tile, powers of two of 16 or more; None for :func:`default_tile`.
         precision: of fp32 operands, "tf32" or "ieee".
         programs: how many take tile by tile; None for one for each tile that there could be.
@@ -265,11 +277,17 @@ def launch(
         raise TensorMismatchError("a, b, offs", reason, "Give operands as the table of this function has.")
     check_name("precision", precision, PRECISIONS)
     problem = problem_of(a, b, offs)
+    chain = Epilogue() if epilogue is None else epilogue
+    check_type("epilogue", chain, Epilogue, "Give an epilogue, such as relu(), or None.")
     if output is None:
-        output = torch.empty(problem.shape, dtype=a.dtype, device=a.device)
+        output = torch.empty(problem.shape, dtype=chain.result_dtype(a.dtype), device=a.device)
     _check_output(output, problem.shape, a)
+    check_epilogue(chain, output.dtype)
     m, n, k = problem.sizes
     work = Work(2 * m * n * k, sum(distinct_elements(t) * t.element_size() for t in (a, b, offs, output)))
+    work = with_epilogue(work, chain, output.numel())
+    accumulator = torch.float64 if a.dtype == torch.float64 else torch.float32
+    bound = bind(chain, Frame((problem.groups, m, n)), accumulator, a.device)
     if output.numel() == 0:
         return Launch((), (output,), work=work)
     blocks = default_tile(problem, a.element_size()) if tile is None else _checked_tile(tile)
@@ -282,14 +300,15 @@ def launch(
     step = Step(
         grouped_gemm_kernel,
         (most if programs is None else min(check_positive("programs", programs), most),),
-        (a, b, output, offs, problem.sizes, problem.groups, strides, offs.stride(0)),
+        (a, b, output, offs, bound.extras, problem.sizes, problem.groups, strides, offs.stride(0)),
         {
             "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "TOGETHER": TOGETHER,
             "GROUPS": triton.next_power_of_2(problem.groups + 1), "AXIS": problem.axis,
+            "EPILOGUE": bound.functors,
             "ACCUMULATOR": tl.float64 if a.dtype == torch.float64 else tl.float32, "PRECISION": precision,
             "CHECKS": tuple(checks),
             "DIVISORS": _divisors(problem, strides, a.element_size(), output.element_size()),
-            "WIDE": _is_wide(problem, strides, blocks),
+            "WIDE": _is_wide(problem, strides, blocks) or bound.reach > MOST_OFFSETS_IN_32_BITS,
             "num_warps": check_power_of_two(
                 "num_warps", default_warps(blocks, a.element_size()) if num_warps is None else num_warps
             ),
@@ -340,8 +359,8 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor)
     if tuple(output.shape) != shape or output.device != a.device:
         given = f"shape {tuple(output.shape)} on {output.device}"
         raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
-    if output.dtype not in SUPPORTED:
-        names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
+    if output.dtype not in (*SUPPORTED, *NARROW):
+        names = ", ".join(str(dtype)[6:] for dtype in (*SUPPORTED, *NARROW))
         raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
     if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
         raise TensorMismatchError(
@@ -377,15 +396,28 @@ _launches = LaunchCache()
 
 
 def run(
-    a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor, output: torch.Tensor, precision: str = "ieee"
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor,
+    output: torch.Tensor,
+    precision: str = "ieee",
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`launch(a, b, offs, output=output, ...).run()`, kept ready for tensors that lie alike."""
-    tensors = (a, b, offs, output)
+    chain = Epilogue() if epilogue is None else epilogue
+    tensors = (a, b, offs, output, *chain.tensors)
     layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
-    _launches.run((layouts, output.device, precision), partial(_make, precision), *tensors)
+    _launches.run((layouts, output.device, precision, chain.key), partial(_make, precision, chain), *tensors)
 
 
 def _make(
-    precision: str, a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor, output: torch.Tensor
+    precision: str,
+    chain: Epilogue,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor,
+    output: torch.Tensor,
+    *of_chain: torch.Tensor,
 ) -> Launch:
-    return launch(a, b, offs, output=output, precision=precision)
+    epilogue = chain.with_tensors(of_chain)
+    return launch(a, b, offs, output=output, epilogue=epilogue, precision=precision)

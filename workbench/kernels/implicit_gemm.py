@@ -24,9 +24,10 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels import gemm
-from workbench.kernels.gemm import ACCUMULATORS, PRECISIONS
+from workbench.kernels.epilogues import Epilogue, Frame, bind
+from workbench.kernels.gemm import ACCUMULATORS, PRECISIONS, check_epilogue, with_epilogue
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
-from workbench.kernels.tile import epilogue, order, transfer
+from workbench.kernels.tile import order, transfer
 from workbench.kernels.views import View, access_of, loader_of, of_a_batch
 from workbench.launch import Launch, Step, Work
 
@@ -85,7 +86,8 @@ def launch(
     b: View,
     output: View,
     *,
-    bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
+    frame: Frame | None = None,
     work: Work | None = None,
     tile: tuple[int, int, int] | None = None,
     splits: int = 1,
@@ -100,7 +102,7 @@ def launch(
     num_stages: int = 3,
     compute_units: int | None = None,
 ) -> Launch:
-    """output = a @ b + bias, of matrices that descriptors describe.
+    """output = a @ b, or what an epilogue makes of it, of matrices that descriptors describe.
 
     Products are accumulated as by `gemm.launch`, whose kernel does the work.
 
@@ -108,8 +110,9 @@ def launch(
         a, b, output: views of [m, k], [k, n] and [m, n]; or of [batch, m, k] and so on, where from one of the
             batch to the next is a constant step in memory. What is invalid in a or b counts as 0; of the
             output, it is not stored.
-        bias: [batch * n], of each of the batch what is added to its rows.
-        work: what is to be done, if not 2 m n k FLOPs for each of the batch and each tensor's memory once.
+        epilogue: what is done to the product before it is stored; its result fits the output's dtype.
+        frame: how the epilogue's operands go with the matrices; None where they broadcast to [batch, m, n].
+        work: of the product, if not 2 m n k FLOPs for each of the batch and each tensor's memory once.
         splits: programs that share K; their parts are added up in a second step, in a fixed order.
         template: "simple" or "persistent". Others: as of `gemm.launch`.
         aligned: tell the compiler what divides the step from one to the next of a batch, so that it loads as
@@ -129,10 +132,13 @@ def launch(
     *_, m, k = a.lengths
     *batches, _, n = output.lengths
     batch = batches[0] if batches else 1
-    _check_bias(bias, output, batch, n)
+    chain = Epilogue() if epilogue is None else epilogue
+    check_epilogue(chain, output.tensor.dtype)
+    frame = Frame((*batches, m, n)) if frame is None else frame
     if work is None:
         tensors = (a.tensor, b.tensor, output.tensor)
         work = Work(2 * batch * m * n * k, sum(t.numel() * t.element_size() for t in tensors))
+    work = with_epilogue(work, chain, batch * m * n)
     if output.tensor.numel() == 0 or 0 in (batch, m, n):
         return Launch((), (output.tensor,), work=work)
     units = device.current().compute_units if compute_units is None else compute_units
@@ -162,16 +168,14 @@ def launch(
     # From one to the next of a batch: of a single group of 72 channels a stride of 72 would hide from the
     # compiler that addresses are multiples of 16 bytes.
     batch_strides = [(each.batch_stride if batch > 1 else 0,) for each in (of_a, of_b, target)]
-    is_wide = max(_reach(view) for view in (a, b, output)) + parts.numel() > MOST_OFFSETS_IN_32_BITS
-    extra = () if bias is None else (bias, (0, 1), (batch,), (n,))
-    ending: tuple[Any, tuple[Any, ...]] = (
-        (epilogue.keep, ()) if bias is None else (epilogue.add_scaled, extra)
-    )
+    bound = bind(chain, frame, kept_as, a.tensor.device)
+    reach = max(*(_reach(view) for view in (a, b, output)), bound.reach) + parts.numel()
+    is_wide = reach > MOST_OFFSETS_IN_32_BITS
     meta = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
         "ORDER": order.ORDERS[launch_order], "SPLITS": splits,
         "GROUP": check_positive("group", group, most=order.MOST_GROUP),
-        "ATOMIC": False, "EPILOGUE": epilogue.keep if splits > 1 else ending[0],
+        "ATOMIC": False, "EPILOGUE": () if splits > 1 else bound.functors,
         "ACCUMULATOR": accumulator, "PRECISION": precision,
         "LOAD_A": of_a.place, "LOAD_B": of_b.place, "PLACE": target.place,
         "DESCRIPTORS": (of_a.is_described, of_b.is_described, False),
@@ -198,7 +202,7 @@ def launch(
     strides = (of_a.strides, of_b.strides, target.strides)
     sources = (
         *of_a.sources, *_each(of_b.sources, widths), *none, *_each(target.sources, widths), *none,
-        () if splits > 1 else ending[1], 1.0, 1.0, m, n, k,
+        () if splits > 1 else bound.extras, m, n, k,
     )  # fmt: skip
     rest = ((batch,), strides, tuple(batch_strides), parts.stride(0) if splits > 1 else 0)
     tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * batch * splits
@@ -218,10 +222,10 @@ def launch(
     second = Step(
         gemm.sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch,),
         (
-            parts, *of_output.sources, ending[1], 1.0, 1.0, m, n, (batch,), target.strides,
-            of_output.strides, batch_strides[2], (of_output.batch_stride,), parts.stride(0),
+            parts, *of_output.sources, bound.extras, m, n, (batch,), target.strides, of_output.strides,
+            batch_strides[2], (of_output.batch_stride,), parts.stride(0),
         ),
-        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": splits, "EPILOGUE": ending[0],
+        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": splits, "EPILOGUE": bound.functors,
          "PLACE": of_output.place, "WIDE": is_wide, "OVERLAP": False},
     )  # fmt: skip
     # Whatever the work, where lengths come with the call: else another number of images would compile anew.
@@ -271,13 +275,3 @@ def _reach(view: View) -> int:
     """Elements of the memory that offsets go through, tiles that hang over included, roughly."""
     reach = view.descriptor.bind(**view.symbols).reach
     return 2 * max(abs(reach.low or 0), abs(reach.high or 0))
-
-
-def _check_bias(bias: torch.Tensor | None, output: View, batch: int, n: int) -> None:
-    check_type("bias", bias, torch.Tensor | None, "Give a torch.Tensor, or None.")
-    if bias is None:
-        return
-    if tuple(bias.shape) != (batch * n,) or not bias.is_contiguous():
-        raise TensorMismatchError("bias", f"shape {tuple(bias.shape)}", f"Give ({batch * n},), contiguous.")
-    if bias.device != output.tensor.device:
-        raise TensorMismatchError("bias", f"on {bias.device}", f"Give one on {output.tensor.device}.")

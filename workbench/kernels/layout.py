@@ -37,8 +37,8 @@ def collapse(
         key=lambda i: (strides[-1][i], shape[i]),
         reverse=True,
     )
-    sizes, merged = _merged(shape, strides, order)
-    return (sizes, merged) if sizes else ((1,), [(1,)] * len(strides))
+    sizes, along = merged(shape, strides, order)
+    return (sizes, along) if sizes else ((1,), [(1,)] * len(strides))
 
 
 class Rows(NamedTuple):
@@ -116,8 +116,8 @@ def rows_of(
     reduced = sorted(dims)
     if not in_order:
         reduced.sort(key=lambda d: (strides[-1][d], shape[d]), reverse=True)
-    row_sizes, row_strides = _one_or_more(*_merged(shape, strides, kept))
-    col_sizes, col_strides = _one_or_more(*_merged(shape, strides, reduced))
+    row_sizes, row_strides = _one_or_more(*merged(shape, strides, kept))
+    col_sizes, col_strides = _one_or_more(*merged(shape, strides, reduced))
     return tuple(
         Rows(
             row_sizes, along_rows, col_sizes, along_cols,
@@ -127,25 +127,26 @@ def rows_of(
     )  # fmt: skip
 
 
-def _merged(
-    shape: Sequence[int], strides: Sequence[Sequence[int]], dims: Sequence[int]
+def merged(
+    shape: Sequence[int], strides: Sequence[Sequence[int]], dims: Sequence[int], *, drop: bool = True
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """Sizes of `dims` and each tensor's strides, outermost first.
 
-    Dimensions of one element are dropped, and those that follow one another in every tensor are merged.
+    Dimensions that follow one another in every tensor are merged.
+
+    Args:
+        drop: leave dimensions of one element out.
     """
-    merged: list[tuple[int, tuple[int, ...]]] = []
+    found: list[tuple[int, tuple[int, ...]]] = []
     for d in dims:
         size, steps = shape[d], tuple(each[d] for each in strides)
-        if size == 1:
+        if drop and size == 1:
             continue
-        if merged and all(outer == size * inner for outer, inner in zip(merged[-1][1], steps, strict=True)):
-            merged[-1] = (merged[-1][0] * size, steps)
+        if found and all(outer == size * inner for outer, inner in zip(found[-1][1], steps, strict=True)):
+            found[-1] = (found[-1][0] * size, steps)
         else:
-            merged.append((size, steps))
-    return tuple(size for size, _ in merged), [
-        tuple(steps[t] for _, steps in merged) for t in range(len(strides))
-    ]
+            found.append((size, steps))
+    return tuple(size for size, _ in found), [tuple(steps[t] for _, steps in found) for t in range(len(strides))]
 
 
 def _one_or_more(

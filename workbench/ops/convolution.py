@@ -17,8 +17,9 @@ from workbench.errors import (
     check_type,
     in_brief,
 )
-from workbench.kernels import convolution
+from workbench.kernels import convolution, epilogues
 from workbench.kernels.convolution import Geometry
+from workbench.kernels.epilogues import Epilogue, ImageFrame
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.ops.arguments import check_operand, is_followed
 from workbench.ops.reduction import sum as sum_of
@@ -156,7 +157,7 @@ def _convolved(
     if is_followed(batch, weight, *(() if bias is None else (bias,))):
         result = _Convolution.apply(geometry, batch, weight, bias)  # type: ignore[no-untyped-call]  # torch's
     else:
-        result = _run("forward", geometry, batch, weight, bias)
+        result = _run("forward", geometry, batch, weight, None if bias is None else epilogues.bias(bias))
     return result.squeeze(0) if is_single else result
 
 
@@ -375,9 +376,14 @@ def _run(
     geometry: Geometry,
     first: torch.Tensor,
     second: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    epilogue: Epilogue | None = None,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """One of `convolution.KINDS`, into a new tensor."""
+    """One of `convolution.KINDS`, and what an epilogue makes of it, into a new tensor.
+
+    Args:
+        dtype: of the result; None for that of the first.
+    """
     format = _format_of(first, second)
     images = first.shape[0]
     shape = {
@@ -385,16 +391,21 @@ def _run(
         "backward_data": (images, geometry.channels, *geometry.sizes),
         "backward_weight": (geometry.features, geometry.group_channels, *geometry.taps),
     }[kind]
-    output = torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=format)
+    dtype = first.dtype if dtype is None else dtype
+    output = torch.empty(shape, dtype=dtype, device=first.device, memory_format=format)
     if output.is_meta or not output.numel():
         return output
     if not first.numel() or not second.numel():
         output.zero_()
-        return output if bias is None else output.add_(bias.view(-1, *(1,) * geometry.rank))
+        if epilogue is None:
+            return output
+        product = output.to(torch.float64 if first.dtype == torch.float64 else torch.float32)
+        return output.copy_(epilogue.meaning(product, ImageFrame(shape, geometry.groups)))
     operands = [t.resolve_neg() for t in (first, second)]
-    beside = () if bias is None else (bias.contiguous(),)
     precision = "tf32" if _is_tf32(first) else "ieee"
-    convolution.run(kind, chosen, (FEW_IMAGES, MANY_IMAGES), precision, geometry, *operands, output, *beside)
+    convolution.run(
+        kind, chosen, (FEW_IMAGES, MANY_IMAGES), precision, geometry, *operands, output, epilogue=epilogue
+    )
     return output
 
 
@@ -467,7 +478,7 @@ class _Convolution(torch.autograd.Function):
     def forward(
         geometry: Geometry, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        return _run("forward", geometry, input, weight, bias)
+        return _run("forward", geometry, input, weight, None if bias is None else epilogues.bias(bias))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -1,33 +1,240 @@
 """Epilogues: what is done to a tile of a product before it is stored, while it is still in registers.
 
-An epilogue is a jit function `(accumulator, batch, row, col, valid, alpha, beta, extra) -> tile`. `batch`,
-`row` [rows, 1] and `col` [1, cols] number the tile's elements in the output, `valid` says which there are;
-`alpha` and `beta` are two numbers in fp64, and `extra` is a tuple of whatever else the epilogue needs. The
-result is rounded to the output's type when it is stored.
+An epilogue is a chain of functors, each a jit function `(tile, operands, place) -> tile`. `tile` is what the
+one before it made, at first the product in its accumulator's type. `operands` are the functor's own tensors
+and numbers, in order: of a tensor the elements that belong to the tile, or a row, a column or one of them,
+[1, cols], [rows, 1] or [1, 1]; numbers as [1, 1]. Floats come in the type of the arithmetic, which is the
+tile's, or fp32 where that has whole numbers; whole numbers come as they are. `place` is (batch, row, col): the
+numbers of the tile's elements in the output, rows [rows, 1] and columns [1, cols]. What the last functor made
+is rounded to the output's type when it is stored.
+
+A template is given a chain as constants, EPILOGUE, of each functor its function and four numbers for each of
+its operands, and as `extras`, of each functor a tuple of its operands, both as :func:`operand` takes them. Of
+no functors both are empty, and nothing is done.
 """
+
+import math
 
 import triton
 import triton.language as tl
 
-from workbench.kernels.tile import reduce, transfer
+from workbench.kernels.tile import scores, transfer
+
+# What an operand is.
+TENSOR, FLOAT, BITS, WHOLE = (tl.constexpr(kind) for kind in range(4))
+
+ROOT_HALF = tl.constexpr(math.sqrt(0.5))
+# Of gelu's approximation: 2 * sqrt(2 / pi), and the share of the cube.
+TWICE_ROOT = tl.constexpr(2 * math.sqrt(2 / math.pi))
+OF_CUBE = tl.constexpr(0.044715)
+
+# Added to a number near 0 and subtracted again, they leave it rounded to a whole one, to even where two are
+# as near: beyond them, fp32 and fp64 have whole numbers alone.
+WHOLE_FROM_32 = tl.constexpr(1.5 * 2**23)
+WHOLE_FROM_64 = tl.constexpr(1.5 * 2**52)
 
 
 @triton.jit
-def keep(accumulator, batch, row, col, valid, alpha, beta, extra):
-    """The product."""
-    return accumulator
-
-
-@triton.jit
-def add_scaled(accumulator, batch, row, col, valid, alpha, beta, extra):
-    """alpha * product + beta * addend, in the type of the accumulator
+def applied(tile, batch, row, col, in_rows, in_cols, extras, EPILOGUE: tl.constexpr):
+    """What a chain makes of a tile.
 
     Args:
-        extra: (addend pointer, (row_stride, col_stride), batch sizes, batch strides).
+        batch, row, col: as a functor's `place`.
+        in_rows, in_cols: bool [rows, 1] and [1, cols], which rows and columns the output has.
     """
-    pointer, strides, batch_sizes, batch_strides = extra
-    pointer += transfer.place(batch, batch_sizes, batch_strides)[0]
+    for i in tl.static_range(len(EPILOGUE)):
+        tile = of_functor(tile, batch, row, col, in_rows, in_cols, extras[i], EPILOGUE, i)
+    return tile
+
+
+@triton.jit
+def of_functor(
+    tile, batch, row, col, in_rows, in_cols, extra, EPILOGUE: tl.constexpr, NUMBER: tl.constexpr
+):  # fmt: skip
+    """What functor number NUMBER makes of a tile."""
+    FUNCTOR: tl.constexpr = EPILOGUE[NUMBER]
+    FUNCTION: tl.constexpr = FUNCTOR[0]
+    TYPE: tl.constexpr = tile.dtype if tile.dtype.is_floating() else tl.float32
+    operands = extra[:0]
+    for i in tl.static_range(len(extra)):
+        operands += (
+            operand(
+                extra[i], batch, row, col, in_rows, in_cols, TYPE, FUNCTOR[4 * i + 1], FUNCTOR[4 * i + 2],
+                FUNCTOR[4 * i + 3], FUNCTOR[4 * i + 4],
+            ),
+        )  # fmt: skip
+    return FUNCTION(tile, operands, (batch, row, col))
+
+
+@triton.jit
+def floats(tile):
+    """The tile, of whole numbers as floats."""
+    TYPE: tl.constexpr = tile.dtype if tile.dtype.is_floating() else tl.float32
+    return tile.to(TYPE)
+
+
+@triton.jit
+def operand(
+    given, batch, row, col, in_rows, in_cols, TYPE: tl.constexpr, KIND: tl.constexpr, OF_ROWS: tl.constexpr,
+    OF_COLS: tl.constexpr, OF_BATCH: tl.constexpr,
+):  # fmt: skip
+    """A functor's operand.
+
+    Args:
+        given: of a tensor (pointer, row sizes, row strides, column stride, batch sizes, batch strides); of a
+            number that. Rows are of one dimension or of several, counted row by row, and so are batches.
+        TYPE: of floats.
+        KIND: `TENSOR`, `FLOAT`; `BITS`, a float of 64 bits as a whole number, since Triton rounds what tuples
+            hold; `WHOLE`.
+        OF_ROWS, OF_COLS, OF_BATCH: of a tensor, what divides its strides along rows, columns and batches; 0
+            where it has the same elements for all of them.
+    """
+    if KIND == TENSOR:
+        return of_tensor(given, batch, row, col, in_rows, in_cols, TYPE, OF_ROWS, OF_COLS, OF_BATCH)
+    elif KIND == FLOAT:
+        return tl.full([1, 1], given, TYPE)
+    elif KIND == BITS:
+        return tl.full([1, 1], given, tl.int64).to(tl.float64, bitcast=True).to(TYPE)
+    else:
+        return given
+
+
+@triton.jit
+def of_tensor(
+    given, batch, row, col, in_rows, in_cols, TYPE: tl.constexpr, OF_ROWS: tl.constexpr,
+    OF_COLS: tl.constexpr, OF_BATCH: tl.constexpr,
+):  # fmt: skip
+    """The elements of a tensor that belong to a tile, each loaded once."""
+    pointer, row_sizes, row_strides, col_stride, batch_sizes, batch_strides = given
+    if OF_BATCH:
+        pointer += transfer.place(batch, batch_sizes, multiples(batch_strides, OF_BATCH))[0]
     zero: tl.constexpr = 0 if pointer.dtype.element_ty.is_int() else 0.0  # no integer becomes an fp8
-    addend = transfer.load(pointer, row * strides[0] + col * strides[1], valid, zero)
-    scaled = accumulator * reduce.scalar(alpha, accumulator.dtype)
-    return scaled + tl.cast(addend, accumulator.dtype) * reduce.scalar(beta, accumulator.dtype)
+    if OF_ROWS:
+        offsets = transfer.place(row, row_sizes, multiples(row_strides, OF_ROWS))[0]
+        if OF_COLS:
+            offsets += col * multiples(col_stride, OF_COLS)[0]
+            found = transfer.load(pointer, offsets, in_rows & in_cols, zero)
+        else:
+            found = transfer.load(pointer, offsets, in_rows, zero)
+    elif OF_COLS:
+        offsets = col * multiples(col_stride, OF_COLS)[0]
+        found = transfer.load(pointer, offsets, in_cols, zero)
+    else:
+        found = tl.load(pointer + tl.zeros([1, 1], tl.int32))
+    if pointer.dtype.element_ty.is_floating():
+        return found.to(TYPE)
+    else:
+        return found
+
+
+@triton.jit
+def multiples(strides, DIVISOR: tl.constexpr):
+    """`strides`, of which the compiler sees that DIVISOR divides them; see :func:`transfer.multiples_of`."""
+    if DIVISOR == 1:
+        return strides
+    else:
+        known = strides[:0]
+        for d in tl.static_range(len(strides)):
+            known += (strides[d] // DIVISOR * DIVISOR,)
+        return known
+
+
+# Functors.
+
+
+@triton.jit
+def add(tile, operands, place):
+    """tile + operands[0]"""
+    return tile + operands[0]
+
+
+@triton.jit
+def multiply(tile, operands, place):
+    """tile * operands[0]"""
+    return tile * operands[0]
+
+
+@triton.jit
+def add_scaled(tile, operands, place):
+    """tile * operands[1] + operands[0] * operands[2]"""
+    return tile * operands[1] + operands[0] * operands[2]
+
+
+@triton.jit
+def relu(tile, operands, place):
+    """max(tile, 0)"""
+    return tl.where(tile < 0, 0, tile)
+
+
+@triton.jit
+def gelu(tile, operands, place):
+    """tile * (1 + erf(tile / sqrt(2))) / 2"""
+    x = floats(tile)
+    return 0.5 * x * (1.0 + tl.erf(x * ROOT_HALF))
+
+
+@triton.jit
+def fast_gelu(tile, operands, place):
+    """tile * (1 + tanh(sqrt(2 / pi) * (tile + 0.044715 * tile^3))) / 2
+
+    As tile / (1 + exp(-2 u)), where u is what tanh is taken of.
+    """
+    x = floats(tile)
+    return x / (1.0 + tl.exp(-(TWICE_ROOT * x) * (1.0 + OF_CUBE * x * x)))
+
+
+@triton.jit
+def silu(tile, operands, place):
+    """tile / (1 + exp(-tile))"""
+    x = floats(tile)
+    return x / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def sigmoid(tile, operands, place):
+    """1 / (1 + exp(-tile))"""
+    return 1.0 / (1.0 + tl.exp(-floats(tile)))
+
+
+@triton.jit
+def at_least(tile, operands, place):
+    """max(tile, operands[0]); what is no number stays so"""
+    return tl.where(tile < operands[0], operands[0], tile)
+
+
+@triton.jit
+def at_most(tile, operands, place):
+    """min(tile, operands[0]); what is no number stays so"""
+    return tl.where(tile > operands[0], operands[0], tile)
+
+
+@triton.jit
+def clamp(tile, operands, place):
+    """min(max(tile, operands[0]), operands[1]); what is no number stays so"""
+    return at_most(at_least(tile, (operands[0],), place), (operands[1],), place)
+
+
+@triton.jit
+def dropout(tile, operands, place):
+    """0 with probability operands[1], else tile * operands[2]; which, follows from operands[0] and the place
+
+    By attention's generator, :func:`scores.is_kept`, of which a matrix is a head.
+    """
+    batch, row, col = place
+    kept = scores.is_kept(
+        operands[0], operands[1], tl.cast(batch, tl.int32), tl.cast(row, tl.int32), tl.cast(col, tl.int32)
+    )
+    return tl.where(kept, floats(tile) * operands[2], 0.0)
+
+
+@triton.jit
+def to_whole(tile, operands, place):
+    """The nearest whole number from operands[0] to operands[1], to even if two are; 0 for what is no number"""
+    if tile.dtype.is_floating():
+        within = clamp(tl.where(tile == tile, tile, 0.0), operands, place)
+        if tile.dtype == tl.float64:
+            return (within + WHOLE_FROM_64) - WHOLE_FROM_64
+        else:
+            return (within + WHOLE_FROM_32) - WHOLE_FROM_32
+    else:
+        return clamp(tile, operands, place)

@@ -1,0 +1,687 @@
+"""Epilogues as plain data: chains of functors, put together by `|`, and what templates are given of them.
+
+A functor is a jit function of `tile.epilogue`, or a learner's own, with its tensors and numbers, and its
+meaning in torch, from which gradients follow. (Composable Kernel's element-wise operators with their D
+tensors; a chain is one operator there, too.)
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    check_type,
+    in_brief,
+)
+from workbench.kernels.layout import ACCESS_BYTES, distinct_elements, merged
+from workbench.kernels.tile import epilogue
+from workbench.launch import Work
+
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+# What a functor's tensor may hold.
+SUPPORTED = (
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, *FP8,
+    torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool,
+)  # fmt: skip
+
+# What :func:`cast` makes of a result: dtypes with less range than what is computed in.
+NARROW = (*FP8, torch.int8)
+
+TENSOR, FLOAT, BITS, WHOLE = (
+    kind.value for kind in (epilogue.TENSOR, epilogue.FLOAT, epilogue.BITS, epilogue.WHOLE)
+)
+
+Place = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Meaning = Callable[[torch.Tensor, Sequence[Any], Place], torch.Tensor]
+
+
+class Operand(NamedTuple):
+    """A functor's tensor or number.
+
+    Attributes:
+        value: a tensor, or a number.
+        along: of a tensor, "all" where it broadcasts to the output; "columns" where its last dimension is
+            the output's columns, of a convolution its features, and "rows" likewise.
+    """
+
+    value: Any
+    along: str = "all"
+
+
+@dataclass(frozen=True, eq=False)
+class Functor:
+    """One link of a chain.
+
+    Attributes:
+        name: for messages.
+        function: `(tile, operands, place) -> tile`; see `tile.epilogue`.
+        operands: what it is given.
+        meaning: the same of torch's tensors: of the output, of operands that broadcast to it, and of the
+            numbers (batch, row, col) of its elements; None where none is known, and so no gradient.
+        flops: floating-point operations for each element; an exponential or an error function counts as one.
+        makes_floats: whether it does of whole numbers.
+        dtype: what the result is stored as, where the functor decides.
+    """
+
+    name: str
+    function: Any
+    operands: tuple[Operand, ...] = ()
+    meaning: Meaning | None = None
+    flops: int = 1
+    makes_floats: bool = False
+    dtype: torch.dtype | None = None
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """A matrix that is stored as a tensor with its dimensions exchanged: as `permuted` of `epilogues` says."""
+
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The shape of what is stored."""
+        return tuple(self.shape[d] for d in self.dims)
+
+
+@dataclass(frozen=True, eq=False)
+class Epilogue:
+    """A chain of functors; `first | second` does what `first` does, then what `second` does.
+
+    Attributes:
+        functors: in order.
+        permuted: how the result is stored, if not as a matrix.
+    """
+
+    functors: tuple[Functor, ...] = ()
+    permuted: Permuted | None = None
+
+    def __or__(self, other: Epilogue) -> Epilogue:
+        check_type("epilogue", other, Epilogue, "Give epilogues on both sides of |.")
+        if self.permuted is not None or any(one.dtype is not None for one in self.functors):
+            wanted = "Give cast last, or before permuted alone."
+            if other.functors or self.permuted is not None:
+                raise InvalidArgumentError("epilogue", f"{other!r} behind {self!r}", wanted)
+        return Epilogue(self.functors + other.functors, other.permuted)
+
+    def __repr__(self) -> str:
+        names = [f"{one.name}({', '.join(map(_in_words, one.operands))})" for one in self.functors]
+        if self.permuted is not None:
+            names.append(f"permuted({self.permuted.shape}, {self.permuted.dims})")
+        return " | ".join(names) or "Epilogue()"
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All operands that are tensors, in order."""
+        return tuple([each.value for each in self._operands() if isinstance(each.value, torch.Tensor)])
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What a launch depends on besides its tensors: functions and numbers."""
+        return (
+            tuple(
+                [
+                    (
+                        one.name, one.function,
+                        tuple([
+                            (each.along, None if isinstance(each.value, torch.Tensor) else repr(each.value))
+                            for each in one.operands
+                        ]),
+                    )
+                    for one in self.functors
+                ]
+            ),
+            self.permuted,
+        )  # fmt: skip
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Epilogue:
+        """The same chain with others in the places of :attr:`tensors`."""
+        left = list(tensors)
+        functors = [
+            replace(
+                one,
+                operands=tuple(
+                    [
+                        each._replace(value=left.pop(0)) if isinstance(each.value, torch.Tensor) else each
+                        for each in one.operands
+                    ]
+                ),
+            )
+            for one in self.functors
+        ]
+        return Epilogue(tuple(functors), self.permuted)
+
+    def result_dtype(self, product: torch.dtype) -> torch.dtype:
+        """What is stored, where nobody says it: what a cast says; of whole numbers made floats, fp32."""
+        found = [one.dtype for one in self.functors if one.dtype is not None]
+        if found:
+            return found[-1]
+        is_made = any(one.makes_floats or any(map(_is_float, one.operands)) for one in self.functors)
+        return torch.float32 if is_made and not product.is_floating_point else product
+
+    def meaning(self, product: torch.Tensor, frame: Frame | None = None) -> torch.Tensor:
+        """The chain in torch, in the dtype of `product`, which :class:`Frame` says how operands go with.
+
+        Raises:
+            InvalidArgumentError: a functor has no meaning in torch.
+        """
+        frame = Frame(tuple(product.shape)) if frame is None else frame
+        place = frame.place(product.device)
+        result = product
+        for i, one in enumerate(self.functors):
+            if one.meaning is None:
+                given = f"{one.name} has none"
+                raise InvalidArgumentError(
+                    f"epilogue[{i}].meaning", given, "Give own(..., meaning=...), for gradients too."
+                )
+            result = one.meaning(result, [frame.beside(result, each) for each in one.operands], place)
+        if self.permuted is not None:
+            result = result.reshape(self.permuted.shape).permute(self.permuted.dims)
+        return result
+
+    def work(self, elements: int) -> Work:
+        """FLOPs of an output of so many elements, and the bytes of the tensors, each read once."""
+        size = sum(distinct_elements(each) * each.element_size() for each in self.tensors)
+        return Work(elements * sum(one.flops for one in self.functors), size)
+
+    def _operands(self) -> list[Operand]:
+        return [each for one in self.functors for each in one.operands]
+
+
+def _in_words(operand: Operand) -> str:
+    value = operand.value
+    return f"{str(value.dtype)[6:]} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _is_float(operand: Operand) -> bool:
+    value = operand.value
+    return value.is_floating_point() if isinstance(value, torch.Tensor) else isinstance(value, float)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How the elements of an output are numbered by the matrices that a template makes, batches of them.
+
+    Attributes:
+        shape: of the output, (..., m, n).
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of the dimensions that :meth:`dims` counts."""
+        return self.shape
+
+    @property
+    def dims(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Those that number batches, those that number rows, and the one that numbers columns."""
+        last = len(self.shape)
+        return tuple(range(last - 2)), (last - 2,), last - 1
+
+    def spread(self, operand: Operand) -> torch.Tensor:
+        """A tensor whose dimensions are aligned with the output's."""
+        value: torch.Tensor = operand.value
+        if operand.along == "rows":
+            return value.unsqueeze(-1)
+        return value.unsqueeze(-2) if operand.along == "columns" and value.dim() > 1 else value
+
+    def beside(self, result: torch.Tensor, operand: Operand) -> Any:
+        """An operand as its functor's meaning is given it: floats of the type that is computed in."""
+        if not isinstance(operand.value, torch.Tensor):
+            return operand.value
+        found = self.spread(operand)
+        wanted = result.dtype if result.is_floating_point() else torch.float32
+        return found.to(wanted) if found.is_floating_point() else found
+
+    def split(self, strides: Sequence[int]) -> tuple[int, ...]:
+        """Strides of the dimensions of :attr:`sizes`, from those of a tensor of the output's shape."""
+        return tuple(strides)
+
+    def place(self, device: torch.device) -> Place:
+        """The numbers of the output's batches, rows and columns, which broadcast to it."""
+        batch, rows, col = self.dims
+        return (
+            self._numbers(batch, device), self._numbers(rows, device), self._numbers((col,), device)
+        )  # fmt: skip
+
+    def _numbers(self, dims: tuple[int, ...], device: torch.device) -> torch.Tensor:
+        sizes = [n if d in dims else 1 for d, n in enumerate(self.sizes)]
+        return torch.arange(math.prod(sizes), device=device).view(sizes)
+
+
+@dataclass(frozen=True)
+class ImageFrame(Frame):
+    """As :class:`Frame`, of images (n, features, sizes...) by a product for each group of features.
+
+    Rows are pixels, of one image after the other.
+
+    Attributes:
+        groups: of features.
+    """
+
+    groups: int = 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        n, features, *pixels = self.shape
+        return (n, self.groups, features // self.groups, *pixels)
+
+    @property
+    def dims(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        return (1,), (0, *range(3, len(self.shape) + 1)), 2
+
+    def spread(self, operand: Operand) -> torch.Tensor:
+        value: torch.Tensor = operand.value
+        if operand.along == "rows":
+            raise TensorMismatchError(
+                "epilogue", "row_scale of a convolution", "Its rows are pixels: give multiply() an image."
+            )
+        return value.view(-1, *(1,) * (len(self.shape) - 2)) if operand.along == "columns" else value
+
+    def split(self, strides: Sequence[int]) -> tuple[int, ...]:
+        n, feature, *pixels = strides
+        return (n, feature * (self.shape[1] // self.groups), feature, *pixels)
+
+    def _numbers(self, dims: tuple[int, ...], device: torch.device) -> torch.Tensor:
+        found = super()._numbers(dims, device)
+        return found.expand(-1, self.groups, self.shape[1] // self.groups, *found.shape[3:]).flatten(1, 2)
+
+
+class Placed(NamedTuple):
+    """Where the elements of a tensor lie that belong to a template's matrices: sizes, and strides."""
+
+    rows: tuple[tuple[int, ...], tuple[int, ...]]
+    col: int
+    batch: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class Bound(NamedTuple):
+    """A chain as a template takes it.
+
+    Attributes:
+        functors: the constants, EPILOGUE of `tile.epilogue`.
+        extras: the arguments.
+        reach: one more than the largest offset of an element of a tensor, or more.
+    """
+
+    functors: tuple[Any, ...] = ()
+    extras: tuple[Any, ...] = ()
+    reach: int = 0
+
+
+def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.Tensor]:
+    """Views of the chain's tensors, in order, of the output's shape.
+
+    Raises:
+        TensorMismatchError: one does not broadcast, is elsewhere, or is no plain strided tensor.
+        UnsupportedDtypeError: no functor takes its dtype.
+    """
+    found = []
+    for i, one in enumerate(chain.functors):
+        for each in one.operands:
+            tensor = each.value
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            name = f"epilogue[{i}], {one.name}"
+            if tensor.dtype not in SUPPORTED:
+                names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
+                raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"Epilogues take {names}.")
+            if tensor.layout != torch.strided or tensor.is_neg() or tensor.device != device:
+                given = f"{tensor.layout} on {tensor.device}"
+                raise TensorMismatchError(name, given, f"Give a plain strided tensor on {device}.")
+            try:
+                found.append(frame.spread(each).expand(frame.shape))
+            except RuntimeError:
+                wanted = f"Give what broadcasts to {frame.shape}."
+                if each.along != "all":
+                    wanted = f"Give the {each.along} of {frame.shape}."
+                raise TensorMismatchError(name, f"shape {tuple(tensor.shape)}", wanted) from None
+    return found
+
+
+def placed(frame: Frame, view: torch.Tensor) -> Placed:
+    """Where a tensor of the output's shape lies, its batches and rows counted row by row."""
+    strides = frame.split(view.stride())
+    batch, rows, col = frame.dims
+
+    def along(dims: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        # Lengths of 1 stay, so that another number of images compiles nothing.
+        sizes, (steps,) = merged(frame.sizes, [strides], dims, drop=False)
+        return (sizes, steps) if sizes else ((1,), (0,))
+
+    return Placed(along(rows), strides[col], along(batch))
+
+
+def bind(chain: Epilogue, frame: Frame, accumulator: torch.dtype, device: torch.device) -> Bound:
+    """A chain as a template takes it whose batches and rows are numbered row by row.
+
+    Args:
+        accumulator: what products are added up in: float32, float64 or int32.
+
+    Raises:
+        as :func:`expanded`.
+    """
+    views = expanded(chain, frame, device)
+    return lowered(chain, [placed(frame, view) for view in views], accumulator)
+
+
+def lowered(chain: Epilogue, places: Sequence[Placed], accumulator: torch.dtype) -> Bound:
+    """As :func:`bind`, of tensors of which is known where they lie."""
+    left = list(places)
+    functors, extras, reach = [], [], 0
+    for one in chain.functors:
+        constants: list[Any] = [one.function]
+        given: list[Any] = []
+        for each in one.operands:
+            value = each.value
+            if isinstance(value, torch.Tensor):
+                where = left.pop(0)
+                constants += (TENSOR, *_divisors(value, where))
+                given.append((value, *where.rows, (where.col,), *where.batch))
+                reach += reach_of(value)
+            elif isinstance(value, float) and accumulator == torch.float64:
+                constants += (BITS, 0, 0, 0)
+                given.append(struct.unpack("<q", struct.pack("<d", value))[0])
+            else:
+                constants += (FLOAT if isinstance(value, float) else WHOLE, 0, 0, 0)
+                given.append(value)
+        functors.append(tuple(constants))
+        extras.append(tuple(given))
+    return Bound(tuple(functors), tuple(extras), reach)
+
+
+def _divisors(tensor: torch.Tensor, where: Placed) -> list[int]:
+    """What divides its strides along rows, columns and batches; 0 where all of them are 0."""
+    found = []
+    for steps in (where.rows[1], (where.col,), where.batch[1]):
+        # Triton sees by itself what is a multiple of 16.
+        is_seen = all(step % 16 == 0 for step in steps)
+        widest = ACCESS_BYTES // tensor.element_size()
+        found.append((1 if is_seen else math.gcd(*steps, widest)) if any(steps) else 0)
+    return found
+
+
+def reach_of(tensor: torch.Tensor) -> int:
+    """One more than the largest offset of a tensor's elements."""
+    return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+# Constructors.
+
+
+def bias(vector: torch.Tensor) -> Epilogue:
+    """product + vector, of [n]: one for each column, of a convolution for each feature.
+
+    Of a batch also [batch, n]; of grouped products [groups, n], a vector for each.
+    """
+    return _of(Functor("bias", epilogue.add, (_tensor("vector", vector, "columns"),), _add))
+
+
+def add(other: torch.Tensor | float) -> Epilogue:
+    """product + other, which broadcasts to the output."""
+    return _of(Functor("add", epilogue.add, (_operand("other", other),), _add))
+
+
+def residual(other: torch.Tensor) -> Epilogue:
+    """product + other: what a block of a network adds to what went in, of the output's shape."""
+    return _of(Functor("residual", epilogue.add, (_tensor("other", other),), _add))
+
+
+def multiply(other: torch.Tensor | float) -> Epilogue:
+    """product * other, which broadcasts to the output."""
+    return _of(Functor("multiply", epilogue.multiply, (_operand("other", other),), _multiply))
+
+
+def scale(factor: float) -> Epilogue:
+    """product * factor"""
+    return _of(Functor("scale", epilogue.multiply, (_number("factor", factor),), _multiply))
+
+
+def add_scaled(addend: torch.Tensor, alpha: float = 1.0, beta: float = 1.0) -> Epilogue:
+    """alpha * product + beta * addend, which broadcasts to the output."""
+    operands = (_tensor("addend", addend), _number("alpha", alpha), _number("beta", beta))
+    return _of(Functor("add_scaled", epilogue.add_scaled, operands, _add_scaled, flops=3))
+
+
+def row_scale(vector: torch.Tensor) -> Epilogue:
+    """product * vector[row], of [m], or of a batch [batch, m]: what rows of A were quantized by."""
+    return _of(Functor("row_scale", epilogue.multiply, (_tensor("vector", vector, "rows"),), _multiply))
+
+
+def column_scale(vector: torch.Tensor) -> Epilogue:
+    """product * vector[column], of [n] as :func:`bias` has it: what columns of B were quantized by."""
+    return _of(Functor("column_scale", epilogue.multiply, (_tensor("vector", vector, "columns"),), _multiply))
+
+
+def relu() -> Epilogue:
+    """max(product, 0)"""
+    return _of(Functor("relu", epilogue.relu, (), lambda x, operands, place: functional.relu(x)))
+
+
+def gelu() -> Epilogue:
+    """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016)"""
+    return _of(Functor("gelu", epilogue.gelu, (), _gelu, flops=5, makes_floats=True))
+
+
+def fast_gelu() -> Epilogue:
+    """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2, which is gelu within 0.0005"""
+    return _of(Functor("fast_gelu", epilogue.fast_gelu, (), _fast_gelu, flops=8, makes_floats=True))
+
+
+def silu() -> Epilogue:
+    """x * sigmoid(x)"""
+    return _of(Functor("silu", epilogue.silu, (), _silu, flops=4, makes_floats=True))
+
+
+def sigmoid() -> Epilogue:
+    """1 / (1 + exp(-x))"""
+    return _of(Functor("sigmoid", epilogue.sigmoid, (), _sigmoid, flops=4, makes_floats=True))
+
+
+def clamp(min: float | None = None, max: float | None = None) -> Epilogue:
+    """min(max(x, `min`), `max`), as `torch.clamp`; None for no bound on that side, but not on both."""
+    bounds = [
+        _number(name, bound) for name, bound in (("min", min), ("max", max)) if bound is not None
+    ]
+    if not bounds:
+        raise InvalidArgumentError("min, max", "got None for both", "Give one of them, or both.")
+    function = epilogue.clamp if len(bounds) == 2 else epilogue.at_least if max is None else epilogue.at_most
+
+    def meaning(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+        return torch.clamp(x, min, max)
+
+    return _of(Functor("clamp", function, tuple(bounds), meaning, flops=len(bounds)))
+
+
+def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
+    """0 with `probability`, else x / (1 - probability).
+
+    Which elements are dropped follows from the seed and their place alone, whatever the tiles, by attention's
+    generator (`tile.scores.is_kept`), of which a matrix of the batch is a head.
+
+    Args:
+        probability: of 0 or more, below 1.
+        seed: of 0 or more, below 2^63; or an int64 tensor of one element on the device, which a CUDA graph
+            can change and of which another value does not make another launch.
+    """
+    share = _number("probability", probability).value
+    if not 0 <= share < 1:
+        raise InvalidArgumentError("probability", f"got {probability}", "Give 0 or more, below 1.")
+    check_type("seed", seed, int | torch.Tensor, "Give a whole number, or an int64 tensor.")
+    if isinstance(seed, torch.Tensor):
+        if seed.dtype != torch.int64 or seed.numel() != 1:
+            raise TensorMismatchError(
+                "seed", f"{seed.dtype} of {seed.numel()} elements", "Give one element of int64."
+            )
+    elif not 0 <= seed < 2**63:
+        raise InvalidArgumentError("seed", f"got {seed}", "Give 0 or more, below 2^63.")
+    operands = (Operand(seed), Operand(float(share)), Operand(1 / (1 - share)))
+    return _of(Functor("dropout", epilogue.dropout, operands, _dropout, flops=2, makes_floats=True))
+
+
+def cast(dtype: torch.dtype) -> Epilogue:
+    """What is stored is of this dtype: the nearest number that it has, the largest for what is larger.
+
+    To whole numbers to even where two are as near; what is no number becomes 0 there.
+
+    Args:
+        dtype: one in `NARROW`.
+    """
+    if dtype not in NARROW:
+        names = ", ".join(str(each)[6:] for each in NARROW)
+        raise UnsupportedDtypeError("dtype", in_brief(dtype), f"Give one of {names}, or out_dtype=.")
+    if dtype.is_floating_point:
+        most = torch.finfo(dtype).max
+        operands = (Operand(-most), Operand(most))
+        return _of(Functor("cast", epilogue.clamp, operands, _saturate, flops=2, dtype=dtype))
+    info = torch.iinfo(dtype)
+    operands = (Operand(info.min), Operand(info.max))
+    return _of(Functor("cast", epilogue.to_whole, operands, _to_whole, flops=5, dtype=dtype))
+
+
+def permuted(shape: Sequence[int], dims: Sequence[int]) -> Epilogue:
+    """The product, [m, n], seen as `shape` and stored with its dimension dims[d] as dimension d, contiguous.
+
+    So a product of tokens and heads, [b * s, h * d], is stored as [b, h, s, d] by `permuted((b, s, h, d), (0, 2,
+    1, 3))`. Comes last.
+
+    Args:
+        shape: some of whose first lengths multiply to m.
+        dims: a permutation of their numbers.
+    """
+    for name, values in (("shape", shape), ("dims", dims)):
+        if not isinstance(values, Sequence) or any(type(n) is not int or n < 0 for n in values):
+            raise ArgumentTypeError(name, f"got {in_brief(values)}", "Give numbers of 0 or more.")
+    if sorted(dims) != list(range(len(shape))):
+        given = f"got {tuple(dims)} for {len(shape)} dimensions"
+        raise InvalidArgumentError("dims", given, "Give each dimension's number once.")
+    return Epilogue(permuted=Permuted(tuple(shape), tuple(dims)))
+
+
+def own(
+    function: Any, *operands: torch.Tensor | float, meaning: Meaning | None = None, flops: int = 1
+) -> Epilogue:
+    """A functor of one's own.
+
+    Args:
+        function: a jit function `(tile, operands, place) -> tile`; see `tile.epilogue`.
+        operands: its tensors, which broadcast to the output, and numbers.
+        meaning: the same of torch's tensors, `(x, operands, place) -> x`, for gradients; None for none.
+        flops: floating-point operations for each element.
+    """
+    if not callable(getattr(function, "fn", None)):
+        raise ArgumentTypeError("function", f"got {in_brief(function)}", "Give a @triton.jit function.")
+    given = tuple(_operand(f"operands[{i}]", each) for i, each in enumerate(operands))
+    return _of(Functor(function.fn.__name__, function, given, meaning, flops))
+
+
+def _of(functor: Functor) -> Epilogue:
+    return Epilogue((functor,))
+
+
+def _tensor(name: str, value: object, along: str = "all") -> Operand:
+    check_type(name, value, torch.Tensor, "Give a torch.Tensor.")
+    found = Operand(value, along)
+    if along != "all" and not found.value.dim():
+        raise TensorMismatchError(name, "no dimensions", f"Give a vector of the output's {along}.")
+    return found
+
+
+def _number(name: str, value: object) -> Operand:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ArgumentTypeError(name, f"got {in_brief(value)}", "Give a number.")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InvalidArgumentError(name, f"got {value}", "Give less than 2^63, or a float.")
+    return Operand(value)
+
+
+def _operand(name: str, value: object) -> Operand:
+    return _tensor(name, value) if isinstance(value, torch.Tensor) else _number(name, value)
+
+
+# Meanings.
+
+
+def _add(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    return x + operands[0]
+
+
+def _multiply(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    return x * operands[0]
+
+
+def _add_scaled(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    return x * operands[1] + operands[0] * operands[2]
+
+
+def _gelu(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    return functional.gelu(_floats(x))
+
+
+def _fast_gelu(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    return functional.gelu(_floats(x), approximate="tanh")
+
+
+def _silu(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    return functional.silu(_floats(x))
+
+
+def _sigmoid(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    return torch.sigmoid(_floats(x))
+
+
+def _dropout(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    seed, probability, factor = operands
+    x = _floats(x)
+    return torch.where(is_kept(seed, torch.tensor(probability).to(x), place), x * factor, 0)
+
+
+def _saturate(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    return torch.clamp(x, *operands)
+
+
+def _to_whole(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+    if not x.is_floating_point():
+        return torch.clamp(x, *operands)
+    return torch.clamp(torch.round(torch.where(x.isnan(), 0, x)), *operands)
+
+
+def _floats(x: torch.Tensor) -> torch.Tensor:
+    return x if x.is_floating_point() else x.float()
+
+
+def is_kept(seed: int | torch.Tensor, probability: torch.Tensor, place: Place) -> torch.Tensor:
+    """Whether dropout keeps elements: `tile.scores.is_kept` in torch, of a head, a query and a key.
+
+    The first of the four words that Philox makes in ten rounds (Salmon and others, 2011, section 4.3).
+    """
+    head, query, key = place
+    low = 2**32 - 1
+
+    def times(x: torch.Tensor, y: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The upper and the lower word of a product, of words whose product int64 does not hold."""
+        upper, lower = x * (y >> 16), x * (y & 0xFFFF)
+        return (upper + (lower >> 16)) >> 16, (((upper & 0xFFFF) << 16) + lower) & low
+
+    words = [key, query, head, torch.zeros_like(key)]
+    keys = [seed & low, (seed >> 32) & low]
+    for _ in range(10):
+        upper, lower = times(words[0], 0xD2511F53)
+        other_upper, other_lower = times(words[2], 0xCD9E8D57)
+        words = [other_upper ^ words[1] ^ keys[0], other_lower, upper ^ words[3] ^ keys[1], lower]
+        keys = [(keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low]
+    return (words[0] >> 8).to(torch.float32) * 2.0**-24 >= probability
