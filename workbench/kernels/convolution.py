@@ -565,9 +565,7 @@ def launch(
     products = KINDS[kind](first, second, output, geometry=geometry)
     copies = [image.launch for image in products[0].images if image.launch is not None]
     parts = [
-        implicit_gemm.launch(
-            one.a, one.b, one.output, epilogue=epilogue, frame=frame, work=work, **chosen
-        )
+        implicit_gemm.launch(one.a, one.b, one.output, epilogue=epilogue, frame=frame, work=work, **chosen)
         for one in products
     ]
     steps = [step for part in (*copies, *parts) for step in part.steps]

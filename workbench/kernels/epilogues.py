@@ -72,6 +72,7 @@ class Functor:
             numbers (batch, row, col) of its elements; None where none is known, and so no gradient.
         flops: floating-point operations for each element; an exponential or an error function counts as one.
         makes_floats: whether it does of whole numbers.
+        uses_place: whether the numbers of its elements matter.
         dtype: what the result is stored as, where the functor decides.
     """
 
@@ -81,6 +82,7 @@ class Functor:
     meaning: Meaning | None = None
     flops: int = 1
     makes_floats: bool = False
+    uses_place: bool = False
     dtype: torch.dtype | None = None
 
 
@@ -192,6 +194,37 @@ class Epilogue:
             result = result.reshape(self.permuted.shape).permute(self.permuted.dims)
         return result
 
+    def as_rows(self, shape: tuple[int, ...]) -> Epilogue | None:
+        """The chain of a batch of matrices (..., m, n) for all their rows as one; None where there is none.
+
+        There is none without copies, nor where a functor knows which batch it is in.
+        """
+        if any(one.uses_place for one in self.functors) or self.permuted is not None:
+            return None
+        tensors = []
+        for each in self._operands():
+            value = each.value
+            if isinstance(value, torch.Tensor) and (value.dim() > 1 or each.along == "rows"):
+                whole = shape[:-1] if each.along == "rows" else shape
+                spread = value.unsqueeze(-2) if each.along == "columns" else value
+                try:
+                    value = spread.expand(whole).view(-1, *shape[len(whole) - (each.along != "rows") :])
+                except RuntimeError:
+                    return None
+            if isinstance(value, torch.Tensor):
+                tensors.append(value)
+        chain = self.with_tensors(tensors)
+        functors = [
+            replace(
+                one,
+                operands=tuple(
+                    [each._replace(along="all") if each.along == "columns" else each for each in one.operands]
+                ),
+            )
+            for one in chain.functors
+        ]
+        return Epilogue(tuple(functors))
+
     def work(self, elements: int) -> Work:
         """FLOPs of an output of so many elements, and the bytes of the tensors, each read once."""
         size = sum(distinct_elements(each) * each.element_size() for each in self.tensors)
@@ -299,6 +332,45 @@ class ImageFrame(Frame):
     def _numbers(self, dims: tuple[int, ...], device: torch.device) -> torch.Tensor:
         found = super()._numbers(dims, device)
         return found.expand(-1, self.groups, self.shape[1] // self.groups, *found.shape[3:]).flatten(1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedFrame(Frame):
+    """As :class:`Frame`, of grouped products whose rows (or columns) are divided: a group is a batch.
+
+    Attributes:
+        axis: of which the output is divided, 0 or 1; 2 where it is not.
+        offs: int32 [groups], where each group ends.
+    """
+
+    axis: int
+    offs: torch.Tensor
+
+    def beside(self, result: torch.Tensor, operand: Operand) -> Any:
+        found = super().beside(result, operand)
+        if self.axis == 2 or not isinstance(found, torch.Tensor) or found.dim() < 3:
+            return found
+        if found.shape[0] == 1:
+            return found[0]
+        of_each = found[self._groups(found.device).clamp(max=len(self.offs) - 1)]
+        return of_each.squeeze(1) if self.axis == 0 else of_each.squeeze(2).T
+
+    def place(self, device: torch.device) -> Place:
+        batch, row, col = super().place(device)
+        return (batch if self.axis == 2 else self._along(self._groups(device))), row, col
+
+    def within_groups(self, result: torch.Tensor) -> torch.Tensor:
+        """The result, with 0 behind the last group."""
+        if self.axis == 2:
+            return result
+        return torch.where(self._along(self._groups(result.device)) < len(self.offs), result, 0)
+
+    def _groups(self, device: torch.device) -> torch.Tensor:
+        """The number of each row's group, or of each column's."""
+        return torch.searchsorted(self.offs, torch.arange(self.shape[self.axis], device=device), right=True)
+
+    def _along(self, numbers: torch.Tensor) -> torch.Tensor:
+        return numbers[:, None] if self.axis == 0 else numbers
 
 
 class Placed(NamedTuple):
@@ -494,9 +566,7 @@ def sigmoid() -> Epilogue:
 
 def clamp(min: float | None = None, max: float | None = None) -> Epilogue:
     """min(max(x, `min`), `max`), as `torch.clamp`; None for no bound on that side, but not on both."""
-    bounds = [
-        _number(name, bound) for name, bound in (("min", min), ("max", max)) if bound is not None
-    ]
+    bounds = [_number(name, bound) for name, bound in (("min", min), ("max", max)) if bound is not None]
     if not bounds:
         raise InvalidArgumentError("min, max", "got None for both", "Give one of them, or both.")
     function = epilogue.clamp if len(bounds) == 2 else epilogue.at_least if max is None else epilogue.at_most
@@ -530,7 +600,9 @@ def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
     elif not 0 <= seed < 2**63:
         raise InvalidArgumentError("seed", f"got {seed}", "Give 0 or more, below 2^63.")
     operands = (Operand(seed), Operand(float(share)), Operand(1 / (1 - share)))
-    return _of(Functor("dropout", epilogue.dropout, operands, _dropout, flops=2, makes_floats=True))
+    return _of(
+        Functor("dropout", epilogue.dropout, operands, _dropout, flops=2, makes_floats=True, uses_place=True)
+    )
 
 
 def cast(dtype: torch.dtype) -> Epilogue:
@@ -586,7 +658,7 @@ def own(
     if not callable(getattr(function, "fn", None)):
         raise ArgumentTypeError("function", f"got {in_brief(function)}", "Give a @triton.jit function.")
     given = tuple(_operand(f"operands[{i}]", each) for i, each in enumerate(operands))
-    return _of(Functor(function.fn.__name__, function, given, meaning, flops))
+    return _of(Functor(function.fn.__name__, function, given, meaning, flops, uses_place=True))
 
 
 def _of(functor: Functor) -> Epilogue:

@@ -244,9 +244,7 @@ def one_tile(
     if ATOMIC:
         shift += place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 2)
         for i in tl.static_range(len(WIDTHS)):
-            offsets, valid, _, _, _, _ = places(
-                row, col, sizes, strides, PLACE, DIVISORS, BLOCK_M, WIDTHS[i]
-            )
+            offsets, valid, _, _, _, _ = places(row, col, sizes, strides, PLACE, DIVISORS, BLOCK_M, WIDTHS[i])
             tl.atomic_add(outputs[i] + shift + offsets, accumulators[i], mask=valid, sem="relaxed")
             col += WIDTHS[i]
     else:
@@ -625,7 +623,7 @@ def launch(
         raise InvalidArgumentError("programs", f"got {programs}", "Give another template, or None.")
     shape = (*batch_shape(a, b), a.shape[-2], b.shape[-1])
     chain = _chain(addend, alpha, beta, epilogue, is_whole=a.dtype == torch.int8)
-    stored = _stored_shape(chain, shape)
+    stored = stored_shape(chain, shape)
     if output is None:
         output = torch.empty(stored, dtype=chain.result_dtype(result_dtype(a.dtype)), device=a.device)
     _check_output(output, stored, a, chain)
@@ -1094,11 +1092,17 @@ def check_epilogue(chain: Epilogue, dtype: torch.dtype) -> None:
     if dtype != wanted:
         raise TensorMismatchError("output", f"{dtype}, cast to {wanted}", f"Give an output of {wanted}.")
     if chain.permuted is not None:
-        raise InvalidArgumentError("epilogue", "it permutes", "Give it to gemm.launch, or describe the output.")
+        raise InvalidArgumentError(
+            "epilogue", "it permutes", "Give it to gemm.launch, or describe the output."
+        )
 
 
-def _stored_shape(chain: Epilogue, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of the output; where it is permuted, after checking that a matrix [m, n] can be."""
+def stored_shape(chain: Epilogue, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the output of a product of this shape, which a chain may permute.
+
+    Raises:
+        TensorMismatchError: it cannot.
+    """
     if chain.permuted is None:
         return shape
     if len(shape) != 2:
@@ -1118,11 +1122,7 @@ def _rows_and_columns(permuted: Permuted, output: torch.Tensor, shape: tuple[int
     """What `transfer.strided` is given to find a matrix's elements in an output with other dimensions."""
     lengths = permuted.shape
     steps = [output.stride(permuted.dims.index(d)) for d in range(len(lengths))]
-    d = next(
-        d
-        for d in range(len(lengths) + 1)
-        if (math.prod(lengths[:d]), math.prod(lengths[d:])) == shape
-    )
+    d = next(d for d in range(len(lengths) + 1) if (math.prod(lengths[:d]), math.prod(lengths[d:])) == shape)
     found = []
     for dims in (range(d), range(d, len(lengths))):
         sizes, (strides,) = merged(lengths, [steps], dims)
@@ -1148,9 +1148,7 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor,
         )
 
 
-def _is_wide(
-    problem: Problem, tile: tuple[int, int, int], parts: int, output: torch.Tensor
-) -> bool:
+def _is_wide(problem: Problem, tile: tuple[int, int, int], parts: int, output: torch.Tensor) -> bool:
     """Whether an offset, a padded length or the number of a part's element needs 64 bits."""
     m, n, k = (size + length for size, length in zip(problem[:3], tile, strict=True))
     shapes = ((m, k), (k, n), *((m, n) for _ in problem.matrices[2:]))
@@ -1206,8 +1204,11 @@ def _make(
     output: torch.Tensor,
     *others: torch.Tensor,
 ) -> Launch:
+    asked = output
+    if epilogue is not None and epilogue.permuted is not None:
+        asked = torch.empty((a.shape[-2], b.shape[-1]), dtype=output.dtype, device="meta")
     return launch(
         a, b, output=output, addend=others[0] if has_addend else None, alpha=alpha, beta=beta,
         epilogue=None if epilogue is None else epilogue.with_tensors(others[has_addend:]),
-        precision=precision, **choose(a, b, output, precision),
+        precision=precision, **choose(a, b, asked, precision),
     )  # fmt: skip

@@ -22,7 +22,7 @@ from workbench.errors import (
     check_power_of_two,
     check_type,
 )
-from workbench.kernels.epilogues import NARROW, Epilogue, Frame, bind
+from workbench.kernels.epilogues import Epilogue, Frame, bind
 from workbench.kernels.gemm import PRECISIONS, check_epilogue, with_epilogue
 from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements, may_share
 from workbench.kernels.tile import epilogue, gemm, order, transfer
@@ -281,8 +281,9 @@ def launch(
     check_type("epilogue", chain, Epilogue, "Give an epilogue, such as relu(), or None.")
     if output is None:
         output = torch.empty(problem.shape, dtype=chain.result_dtype(a.dtype), device=a.device)
-    _check_output(output, problem.shape, a)
+    check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     check_epilogue(chain, output.dtype)
+    _check_output(output, problem.shape, a, (*SUPPORTED, *(one.dtype for one in chain.functors)))
     m, n, k = problem.sizes
     work = Work(2 * m * n * k, sum(distinct_elements(t) * t.element_size() for t in (a, b, offs, output)))
     work = with_epilogue(work, chain, output.numel())
@@ -354,13 +355,14 @@ def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
     return tile[0], tile[1], tile[2]
 
 
-def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor) -> None:
-    check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
+def _check_output(
+    output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor, dtypes: Sequence[torch.dtype | None]
+) -> None:
     if tuple(output.shape) != shape or output.device != a.device:
         given = f"shape {tuple(output.shape)} on {output.device}"
         raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
-    if output.dtype not in (*SUPPORTED, *NARROW):
-        names = ", ".join(str(dtype)[6:] for dtype in (*SUPPORTED, *NARROW))
+    if output.dtype not in dtypes:
+        names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
         raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
     if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
         raise TensorMismatchError(

@@ -146,7 +146,9 @@ def merged(
             found[-1] = (found[-1][0] * size, steps)
         else:
             found.append((size, steps))
-    return tuple(size for size, _ in found), [tuple(steps[t] for _, steps in found) for t in range(len(strides))]
+    return tuple(size for size, _ in found), [
+        tuple(steps[t] for _, steps in found) for t in range(len(strides))
+    ]
 
 
 def _one_or_more(

@@ -7,6 +7,7 @@ strides and errors; autograd where torch has it. One file a family of operators.
 from workbench.ops.attention import attention, scaled_dot_product_attention
 from workbench.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from workbench.ops.elementwise import add
+from workbench.ops.fused import fused_conv2d, fused_grouped_mm, fused_matmul
 from workbench.ops.gemm import addmm, baddbmm, bmm, linear, matmul, mm
 from workbench.ops.grouped_gemm import grouped_mm
 from workbench.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
@@ -50,6 +51,9 @@ __all__ = [
     "conv_transpose2d",
     "cross_entropy",
     "flip",
+    "fused_conv2d",
+    "fused_grouped_mm",
+    "fused_matmul",
     "group_norm",
     "grouped_mm",
     "layer_norm",

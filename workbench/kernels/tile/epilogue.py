@@ -180,7 +180,7 @@ def fast_gelu(tile, operands, place):
     As tile / (1 + exp(-2 u)), where u is what tanh is taken of.
     """
     x = floats(tile)
-    return x / (1.0 + tl.exp(-(TWICE_ROOT * x) * (1.0 + OF_CUBE * x * x)))
+    return x / (1.0 + tl.exp(-(x * TWICE_ROOT) * (1.0 + x * x * OF_CUBE)))
 
 
 @triton.jit

@@ -1,0 +1,357 @@
+"""Products with an epilogue: what would be kernels of their own behind them is done before they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+
+from workbench.errors import InvalidArgumentError, TensorMismatchError, UnsupportedDtypeError, check_type
+from workbench.kernels import epilogues, gemm, grouped_gemm
+from workbench.kernels.convolution import Geometry
+from workbench.kernels.epilogues import Epilogue, Frame, GroupedFrame, ImageFrame
+from workbench.kernels.instances import gemm as instances
+from workbench.kernels.layout import ACCESS_BYTES
+from workbench.ops import convolution
+from workbench.ops import gemm as products
+from workbench.ops import grouped_gemm as grouped_products
+from workbench.ops.arguments import is_followed
+from workbench.ops.gradients import once
+
+
+def fused_matmul(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    *,
+    epilogue: Epilogue,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """What an epilogue makes of `input @ other`, in one kernel: `epilogue=add(d) | fast_gelu()`.
+
+    The epilogue computes in what products are added up in, fp32, of fp64 in fp64, of int8 in int32, or fp32
+    from where it makes floats of them; its result is rounded once, when it is stored. Gradients compute the
+    product anew instead of keeping it, in the type that it is added up in; they have no gradients themselves.
+
+    Args:
+        input, other: [..., m, k] and [..., k, n] of one dtype: fp16, bf16, fp32, fp64, int8 or fp8; batches
+            broadcast. As of :func:`matmul` for autocast and tf32.
+        epilogue: of functors in `workbench.kernels.epilogues`, whose tensors broadcast to [..., m, n].
+        out_dtype: of the result, a floating dtype, int8 or int32; None for what the epilogue casts to, or for
+            the operands', of fp8 bf16, of int8 int32, or fp32 where the epilogue makes floats.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
+        of that dtype. TensorMismatchError: shapes, dtypes or devices do not fit, or there is no gradient.
+    """
+    input, other = products._operands("fused_matmul", {"input": input, "other": other})
+    for name, tensor in (("input", input), ("other", other)):
+        if tensor.dim() < 2:
+            raise TensorMismatchError(
+                name, f"{tensor.dim()} dimensions", "Give a matrix, or a batch of them."
+            )
+    products._result_shape(torch.matmul, input, other)
+    shape = (*gemm.batch_shape(input, other), input.shape[-2], other.shape[-1])
+    chain = _checked(epilogue, input, Frame(shape))
+    dtype = _result_dtype(chain, gemm.result_dtype(input.dtype), out_dtype)
+    gemm.stored_shape(chain, shape)
+    if is_followed(input, other, *chain.tensors):
+        _check_gradient(chain, dtype)
+        return _Product.apply(chain, dtype, input, other, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _matmul(chain, dtype, input, other)
+
+
+def fused_grouped_mm(
+    mat_a: torch.Tensor,
+    mat_b: torch.Tensor,
+    *,
+    offs: torch.Tensor,
+    epilogue: Epilogue,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """What an epilogue makes of the products of uneven groups, as of :func:`grouped_mm`; 0 behind the last.
+
+    Args:
+        mat_a, mat_b, offs: as of :func:`grouped_mm`.
+        epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, or to [groups, m, n], rows and
+            columns as the output has them: `bias` of (groups, n) is a vector for each expert.
+        out_dtype: None for what the epilogue casts to, or for the operands'.
+
+    Raises:
+        as :func:`grouped_mm`.
+    """
+    for name, tensor in (("mat_a", mat_a), ("mat_b", mat_b), ("offs", offs)):
+        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+    if mat_a.dtype not in grouped_gemm.SUPPORTED:
+        supported = ", ".join(str(each)[6:] for each in grouped_gemm.SUPPORTED)
+        raise UnsupportedDtypeError("mat_a", f"{mat_a.dtype}", f"fused_grouped_mm takes {supported}.")
+    mat_a, mat_b = mat_a.resolve_neg(), mat_b.resolve_neg()
+    if reason := grouped_gemm.is_supported(mat_a, mat_b, offs):
+        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give what torch's grouped_mm takes.")
+    problem = grouped_gemm.problem_of(mat_a, mat_b, offs)
+    chain = _checked(epilogue, mat_a, Frame((problem.groups, *problem.sizes[:2])))
+    _check_divided(chain, problem)
+    dtype = _result_dtype(chain, mat_a.dtype, out_dtype)
+    if is_followed(mat_a, mat_b, *chain.tensors):
+        _check_gradient(chain, dtype)
+        return _GroupedProduct.apply(chain, dtype, offs, mat_a, mat_b, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _grouped(chain, dtype, offs, mat_a, mat_b)
+
+
+def fused_conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+    *,
+    epilogue: Epilogue,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """What an epilogue makes of a convolution, and of its bias, as of :func:`conv2d`.
+
+    Args:
+        epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, (n, features, height, width),
+            and `bias` and `column_scale` have one number for each feature. Dropout counts a group of features as
+            a matrix, with a row for each pixel.
+        out_dtype: None for what the epilogue casts to, or for the operands'.
+        others: as of :func:`conv2d`.
+
+    Raises:
+        as :func:`conv2d`.
+    """
+    input, weight, bias = convolution._operands("fused_conv2d", 2, input, weight, bias)
+    batch = input.unsqueeze(0) if input.dim() == 3 else input
+    geometry = convolution.geometry_of(
+        2, batch, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
+    )
+    shape = (batch.shape[0], geometry.features, *geometry.outputs)
+    chain = _checked(epilogue, batch, ImageFrame(shape, geometry.groups))
+    if chain.permuted is not None:
+        raise TensorMismatchError("epilogue", "it permutes an image", "Permute the result: it stays a view.")
+    if bias is not None:
+        chain = epilogues.bias(bias) | chain
+    dtype = _result_dtype(chain, batch.dtype, out_dtype)
+    if is_followed(batch, weight, *chain.tensors):
+        _check_gradient(chain, dtype)
+        result = _Convolution.apply(chain, dtype, geometry, batch, weight, *chain.tensors)  # type: ignore[no-untyped-call]  # torch does not type it
+    else:
+        result = _convolve(chain, dtype, geometry, batch, weight)
+    found: torch.Tensor = result.squeeze(0) if input.dim() == 3 else result
+    return found
+
+
+def _checked(epilogue: object, operand: torch.Tensor, frame: Frame) -> Epilogue:
+    """The epilogue without pending negations, if its tensors fit an output where the operand is."""
+    check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as add(d) | relu().")
+    assert isinstance(epilogue, Epilogue)
+    chain = epilogue
+    if any(each.is_neg() for each in chain.tensors):
+        chain = chain.with_tensors([each.resolve_neg() for each in chain.tensors])
+    epilogues.expanded(chain, frame, operand.device)
+    return chain
+
+
+def _result_dtype(chain: Epilogue, product: torch.dtype, asked: torch.dtype | None) -> torch.dtype:
+    check_type("out_dtype", asked, torch.dtype | None, "Give a torch.dtype, or None.")
+    found = chain.result_dtype(product)
+    if asked is None:
+        return found
+    if asked not in (*gemm.SUPPORTED, torch.int32):
+        raise UnsupportedDtypeError("out_dtype", f"{asked}", "Give a floating dtype, int8 or int32.")
+    if asked != found and any(one.dtype is not None for one in chain.functors):
+        raise TensorMismatchError("out_dtype", f"{asked}, cast to {found}", f"Give {found}, or None.")
+    return asked
+
+
+def _check_gradient(chain: Epilogue, dtype: torch.dtype) -> None:
+    """Raise where gradients are wanted and there are none."""
+    if not dtype.is_floating_point or dtype in gemm.FP8:
+        fix = "Use torch.no_grad(), or cast what is differentiated."
+        raise TensorMismatchError("epilogue, out_dtype", f"{dtype} of what requires grad", fix)
+    for i, one in enumerate(chain.functors):
+        if one.meaning is None:
+            raise InvalidArgumentError(
+                f"epilogue[{i}].meaning",
+                f"{one.name} has none",
+                "Give own(..., meaning=...), or no gradient.",
+            )
+
+
+def _check_divided(chain: Epilogue, problem: grouped_gemm.Problem) -> None:
+    """Raise where a tensor has elements for each group and each of what is divided, or the chain permutes."""
+    if chain.permuted is not None:
+        raise TensorMismatchError("epilogue", "it permutes groups", "Permute the result: it stays a view.")
+    if problem.axis == 2:
+        return
+    frame = Frame((problem.groups, *problem.sizes[:2]))
+    for one in chain.functors:
+        for each in one.operands:
+            if not isinstance(each.value, torch.Tensor):
+                continue
+            spread = frame.spread(each)
+            if spread.dim() == 3 and spread.shape[0] > 1 and spread.shape[1 + problem.axis] > 1:
+                raise TensorMismatchError(
+                    f"epilogue, {one.name}", f"shape {tuple(each.value.shape)}",
+                    f"Give what is the same for each of a group's {('rows', 'columns')[problem.axis]}.",
+                )  # fmt: skip
+
+
+def _matmul(chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
+    output = torch.empty(gemm.stored_shape(chain, shape), dtype=dtype, device=a.device)
+    if output.is_meta or not output.numel():
+        return output
+    a, b = a.resolve_neg(), b.resolve_neg()
+    rows = output
+    if b.dim() == 2 and a.dim() > 2 and (flat := chain.as_rows(shape)) is not None:
+        chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
+    gemm.run(instances.chosen, a, b, rows, precision=products._precision(a), epilogue=chain)
+    return output
+
+
+def _grouped(
+    chain: Epilogue, dtype: torch.dtype, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor
+) -> torch.Tensor:
+    shape = grouped_gemm.problem_of(a, b, offs).shape
+    itemsize = dtype.itemsize
+    pitch = triton.cdiv(shape[-1] * itemsize, ACCESS_BYTES) * ACCESS_BYTES // itemsize
+    strides = (*(shape[-2] * pitch for _ in shape[:-2]), pitch, 1)
+    output = torch.empty_strided(shape, strides, dtype=dtype, device=a.device)
+    if not output.is_meta and output.numel():
+        grouped_gemm.run(a, b, offs, output, products._precision(a), chain)
+    return output
+
+
+def _convolve(
+    chain: Epilogue, dtype: torch.dtype, geometry: Geometry, input: torch.Tensor, weight: torch.Tensor
+) -> torch.Tensor:
+    return convolution._run("forward", geometry, input, weight, chain, dtype)
+
+
+def _accumulated(dtype: torch.dtype) -> torch.dtype:
+    """What products of floats are added up in."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _through(
+    chain: Epilogue,
+    frame: Frame,
+    product: torch.Tensor,
+    grad: torch.Tensor,
+    finished: Callable[[torch.Tensor], torch.Tensor] = lambda result: result,
+) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+    """The gradients of a product and of a chain's tensors, from that of what the chain makes of it.
+
+    Args:
+        product: in the type that the chain computes in.
+        finished: what is done to the chain's result.
+    """
+    with torch.enable_grad():
+        product = product.detach().requires_grad_()
+        leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in chain.tensors]
+        result = finished(chain.with_tensors(leaves).meaning(product, frame))
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        of_product, *found = torch.autograd.grad(
+            result, (product, *wanted), grad.to(result.dtype), allow_unused=True, materialize_grads=True
+        )
+    left = iter(found)
+    return of_product, [next(left) if leaf.requires_grad else None for leaf in leaves]
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor
+    ) -> torch.Tensor:
+        return _matmul(chain.with_tensors(tensors), dtype, a, b)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.chain, _, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        def compute(grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor) -> Any:
+            product = _matmul(Epilogue(), _accumulated(a.dtype), a, b)
+            chain = ctx.chain.with_tensors(tensors)
+            of_product, of_tensors = _through(chain, Frame(tuple(product.shape)), product, grad)
+            of_product = of_product.to(a.dtype)
+            of_a = products._product(of_product, b.mT).sum_to_size(a.shape)
+            if b.dim() == 2:  # one product, which adds up over the batch too
+                a = products._as_rows(a.expand(*of_product.shape[:-1], a.shape[-1]))
+                of_product = products._as_rows(of_product)
+            of_b = products._product(a.mT, of_product).sum_to_size(b.shape)
+            return (of_a, of_b, *of_tensors)
+
+        return None, None, *once(compute, *grads, *ctx.saved_tensors)
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        chain: Epilogue,
+        dtype: torch.dtype,
+        geometry: Geometry,
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        *tensors: torch.Tensor,
+    ) -> torch.Tensor:
+        return _convolve(chain.with_tensors(tensors), dtype, geometry, input, weight)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.chain, _, ctx.geometry, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        def compute(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *tensors: torch.Tensor) -> Any:
+            geometry = ctx.geometry
+            product = _convolve(Epilogue(), _accumulated(x.dtype), geometry, x, w)
+            chain = ctx.chain.with_tensors(tensors)
+            frame = ImageFrame(tuple(product.shape), geometry.groups)
+            of_product, of_tensors = _through(chain, frame, product, grad)
+            of_input, of_weight = convolution._gradients("forward", geometry, x, w, of_product.to(x.dtype))
+            return (of_input(), of_weight(), *of_tensors)
+
+        return None, None, None, *once(compute, *grads, *ctx.saved_tensors)
+
+
+class _GroupedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        chain: Epilogue,
+        dtype: torch.dtype,
+        offs: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        *tensors: torch.Tensor,
+    ) -> torch.Tensor:
+        return _grouped(chain.with_tensors(tensors), dtype, offs, a, b)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.chain, _, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        def compute(
+            grad: torch.Tensor, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor
+        ) -> Any:
+            problem = grouped_gemm.problem_of(a, b, offs)
+            product = _grouped(Epilogue(), _accumulated(a.dtype), offs, a, b)
+            frame = GroupedFrame(tuple(product.shape), problem.axis, offs)
+            chain = ctx.chain.with_tensors(tensors)
+            of_product, of_tensors = _through(chain, frame, product, grad, frame.within_groups)
+            of_product = of_product.to(a.dtype)
+            of_a = grouped_products._product(of_product, b.mT, offs)
+            of_b = grouped_products._product(a.mT, of_product, offs)
+            return (None, of_a, of_b, *of_tensors)
+
+        return None, None, *once(compute, *grads, *ctx.saved_tensors)
