@@ -10,6 +10,7 @@ import torch
 from workbench import ops
 from workbench.kernels import reference
 from workbench.kernels.attention import Scoring, Window
+from workbench.kernels.epilogues import add, gelu, multiply, relu, silu
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -40,7 +41,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "addmm": (Y[0], X, Y),
     "baddbmm": (BATCH[:, :, :3], BATCH, BATCH.mT),
     "linear": (X, Y.t(), Y[0]),
-    "grouped_mm": (X, numbers(2, 7, 4, seed=5)),
+    **dict.fromkeys(("grouped_mm", "fused_grouped_mm"), (X, numbers(2, 7, 4, seed=5))),
+    "fused_matmul": (BATCH, numbers(5, 2, seed=4)),
+    "fused_conv2d": (numbers(2, 4, 6, 6, seed=6), numbers(6, 2, 2, 2, seed=7), Y[0, :1].expand(6)),
     **{
         f"conv{rank}d": (
             numbers(2, 4, *(6,) * rank, seed=6),
@@ -61,6 +64,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "grouped_mm": {"offs": torch.tensor([2, 4], dtype=torch.int32)},
+    "fused_grouped_mm": {"offs": torch.tensor([2, 5], dtype=torch.int32), "epilogue": add(Y[:5]) | silu()},
+    "fused_matmul": {"epilogue": multiply(Y[0, :2]) | gelu()},
+    "fused_conv2d": {"stride": 2, "groups": 2, "epilogue": add(numbers(6, 1, 3, seed=9)) | relu()},
     **{f"conv{rank}d": {"stride": 2, "padding": 1, "dilation": 2, "groups": 2} for rank in (1, 2, 3)},
     "conv_transpose2d": {"stride": 2, "padding": 1},
     "unfold": {"dilation": 2, "padding": 1, "stride": 2},

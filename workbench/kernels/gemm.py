@@ -53,6 +53,11 @@ ACCUMULATORS = {torch.int8: (tl.int32, torch.int32), torch.float64: (tl.float64,
 PRECISIONS = ("tf32", "ieee")
 
 
+# Elements of a part of a tile that an epilogue takes at once. What it loads goes through shared memory to the
+# lanes that hold the product, in which there are the stages of the next tile too, and through registers.
+MOST_AT_ONCE = tl.constexpr(64 * 128)
+
+
 # Sizes are not specialized: where they come with the call, another batch would compile the kernel anew. They
 # come one by one, since Triton specializes whatever a tuple holds.
 @triton.jit(do_not_specialize=["m", "n", "k"])
@@ -331,17 +336,40 @@ def finish(
     """Store what the epilogue makes of a tile's parts; `shift` elements behind where outputs begin."""
     for i in tl.static_range(len(accumulators)):
         part = accumulators[i]
-        offsets, valid, rows, cols, in_rows, in_cols = places(
-            row, col, sizes, strides, PLACE, DIVISORS, part.shape[0], part.shape[1]
-        )
-        tile = epilogue.applied(part, batch, rows, cols, in_rows, in_cols, extra, EPILOGUE)
-        if DESCRIPTORS[2]:
-            place = [tl.cast(row, tl.int32), tl.cast(col, tl.int32)]
-            outputs[i].store(place, tile.to(outputs[i].dtype))
+        if len(EPILOGUE) > 0 and part.shape[0] * part.shape[1] > MOST_AT_ONCE:
+            left, right = transfer.halves(part)
+            finish_part(
+                left, batch, row, col, outputs[i], shift, extra, sizes, batch_sizes, strides, batch_strides,
+                EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
+            )  # fmt: skip
+            finish_part(
+                right, batch, row, col + left.shape[1], outputs[i], shift, extra, sizes, batch_sizes, strides,
+                batch_strides, EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
+            )  # fmt: skip
         else:
-            start = outputs[i] + shift + place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 2)
-            transfer.store(start, offsets, tile, valid)
+            finish_part(
+                part, batch, row, col, outputs[i], shift, extra, sizes, batch_sizes, strides, batch_strides,
+                EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
+            )  # fmt: skip
         col += part.shape[1]
+
+
+@triton.jit
+def finish_part(
+    part, batch, row, col, output, shift, extra, sizes, batch_sizes, strides, batch_strides,
+    EPILOGUE: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
+):  # fmt: skip
+    """Store what the epilogue makes of a part of a tile, or of a half of one."""
+    offsets, valid, rows, cols, in_rows, in_cols = places(
+        row, col, sizes, strides, PLACE, DIVISORS, part.shape[0], part.shape[1]
+    )
+    tile = epilogue.applied(part, batch, rows, cols, in_rows, in_cols, extra, EPILOGUE)
+    if DESCRIPTORS[2]:
+        place = [tl.cast(row, tl.int32), tl.cast(col, tl.int32)]
+        output.store(place, tile.to(output.dtype))
+    else:
+        start = output + shift + place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 2)
+        transfer.store(start, offsets, tile, valid)
 
 
 @triton.jit(do_not_specialize=["m"])
@@ -711,7 +739,9 @@ def launch(
     )
     target, of_target = (parts, of_others[-1]) if kept else (output, of_output)
     widths = powers_of_two(block_n)
-    blocks = ([(block_m, block_k)], [(block_k, w) for w in widths], [(block_m, w) for w in widths])
+    is_halved = [bool(bound.functors) and block_m * w > MOST_AT_ONCE.value for w in widths]
+    stored_widths = [w // 2 if halved else w for w, halved in zip(widths, is_halved, strict=True)]
+    blocks = ([(block_m, block_k)], [(block_k, w) for w in widths], [(block_m, w) for w in stored_widths])
     found = [
         descriptors_of(tensor, shapes) if descriptors and batch == 1 else None
         for tensor, shapes in zip((a, b, output), blocks, strict=True)
@@ -1205,8 +1235,13 @@ def _make(
     *others: torch.Tensor,
 ) -> Launch:
     asked = output
-    if epilogue is not None and epilogue.permuted is not None:
-        asked = torch.empty((a.shape[-2], b.shape[-1]), dtype=output.dtype, device="meta")
+    if epilogue is not None:
+        # What an epilogue loads passes through shared memory as what is stored does.
+        matrices = [output.dtype, *(each.dtype for each in others if each.dim() > 1)]
+        widest = max(matrices, key=lambda dtype: dtype.itemsize)
+        if epilogue.permuted is not None or widest.itemsize > output.element_size():
+            shape = (*batch_shape(a, b), a.shape[-2], b.shape[-1])
+            asked = torch.empty(shape, dtype=widest, device="meta")
     return launch(
         a, b, output=output, addend=others[0] if has_addend else None, alpha=alpha, beta=beta,
         epilogue=None if epilogue is None else epilogue.with_tensors(others[has_addend:]),

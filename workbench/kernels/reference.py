@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.nn import functional
@@ -246,6 +246,36 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) 
         else:
             output[:, part] = mat_a[group] @ mat_b[:, part]
     return output
+
+
+class Chain(Protocol):
+    """What an epilogue is here: what it makes of a tensor, to which its own ones broadcast."""
+
+    def meaning(self, product: torch.Tensor) -> torch.Tensor: ...
+
+
+def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Chain) -> torch.Tensor:
+    """What an epilogue makes of `input @ other`."""
+    return epilogue.meaning(torch.matmul(input, other))
+
+
+def fused_grouped_mm(
+    mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Chain
+) -> torch.Tensor:
+    """What an epilogue makes of :func:`grouped_mm`, whose last group ends where its output does."""
+    return epilogue.meaning(grouped_mm(mat_a, mat_b, offs=offs))
+
+
+def fused_conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    epilogue: Chain,
+    **options: Any,
+) -> torch.Tensor:
+    """What an epilogue makes of :func:`conv2d`."""
+    return epilogue.meaning(convolve(input, weight, bias, **options))
 
 
 def conv1d(

@@ -88,6 +88,14 @@ def permute(tile, AXES: tl.constexpr):
 
 
 @triton.jit
+def halves(tile):
+    """The left and the right half of a tile of two axes, whose lanes keep what they hold if they can."""
+    rows: tl.constexpr = tile.shape[0]
+    cols: tl.constexpr = tile.shape[1] // 2
+    return tl.split(tl.permute(tl.reshape(tile, [rows, 2, cols]), 0, 2, 1))
+
+
+@triton.jit
 def reverse_runs(tile, ROWS: tl.constexpr, COLS: tl.constexpr, RUN: tl.constexpr):
     """Every RUN neighbors in reverse: tile[row, first + RUN - 1 - i], where first + i is the column.
 
