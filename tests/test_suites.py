@@ -49,8 +49,12 @@ TINY = Suite(
         Case("matmul", "tf32", {"m": 16, "n": 16, "k": 16, "layout": "nn"}, ("cuBLAS", "torch")),
         Case("matmul", "fp32", {"m": 16, "n": 16, "k": 16, "layout": "nn"}, ("cuBLAS", "rocBLAS")),
         Case("clone", "fp32", {"shape": [2**28]}, ("torch",)),
+        Case(
+            "fused_matmul", "fp16", {"m": 40, "n": 32, "k": 24, "layout": "nn"},
+            ("workbench", "workbench:bare", "torch", "cuBLAS"),
+        ),
     ),
-)
+)  # fmt: skip
 
 
 def case(op: str, dtype: str = "fp32", providers: tuple[str, ...] = ("torch",), **problem: Any) -> Case:
@@ -96,7 +100,7 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
         "convolution", "rearrangement", "images", "descriptors", "attention", "attention_backward",
-        "decoding", "varlen", "reduction_levels", "tuned", "all",
+        "decoding", "varlen", "reduction_levels", "fused", "tuned", "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -137,6 +141,31 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
         for memory_format in ("contiguous", "channels_last")
     }
     assert all(suite.about for suite in suites.SUITES.values())
+
+
+def test_the_fused_products_that_are_measured() -> None:
+    """Those of Composable Kernel's example first; each beside the product alone, ours and the vendor's."""
+    measured = suites.get("fused").cases
+    sizes = [tuple(one.case[key] for key in "mnk") for one in measured]
+    assert sizes[:4] == [(4096, 4096, 4096), (2048, 3072, 768), (8192, 16384, 4096), (256, 128, 64)]
+    assert len({*sizes}) == 10
+    assert {(one.op, one.dtype, one.mode) for one in measured} == {("fused_matmul", "fp16", "cuda_graph")}
+    wanted = {"workbench", "workbench:bare", "torch", "torch.compile max-autotune", "cuBLAS"}
+    assert all(wanted <= {*one.providers} for one in measured)
+
+
+def test_what_is_timed_beside_a_fused_product_is_checked_as_the_product() -> None:
+    problem = {"m": 40, "n": 32, "k": 24, "layout": "nn"}
+    fused = Case("fused_matmul", "fp16", problem, ("workbench",))
+    inputs = OPERATORS["fused_matmul"].inputs("fp16", problem)
+    a, b, first, second = inputs
+    product = a @ b
+    whole = torch.nn.functional.gelu(product.float() + first + second, approximate="tanh").half()
+    suites.check(fused, inputs, whole, "workbench")
+    suites.check(fused, inputs, product, "workbench:bare")
+    for wrong, provider in ((product, "workbench"), (whole, "workbench:bare"), (whole, "cuBLAS")):
+        with pytest.raises(KernelError, match="wrong result"):
+            suites.check(fused, inputs, wrong, provider)
 
 
 def test_the_attention_that_is_measured() -> None:
@@ -510,6 +539,7 @@ def test_every_candidate_that_can_run_has_a_line(recorded: suites.Recorded) -> N
         ("sum", "bf16", "8 x 32", "torch"),
         ("clone", "fp32", "2^6", "torch"),
         ("matmul", "fp16", "200 x 16 x 24, nt", "torch"),
+        *(("fused_matmul", "fp16", "40 x 32 x 24", name) for name in ("workbench", "workbench:bare", "torch")),
     }
     assert [str(one) for one in recorded.cut] == [
         "add fp32 100 in a CUDA graph: CUDA graphs need a GPU",

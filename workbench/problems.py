@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from torch.nn import grad as gradients
 from workbench import ops
 from workbench.bench import baseline, data, recording
 from workbench.errors import InvalidArgumentError
-from workbench.kernels import gemm, group_norm, normalization, softmax
+from workbench.kernels import epilogues, gemm, group_norm, normalization, softmax
 from workbench.kernels.attention import CAUSAL, EVERYTHING, Scoring, Starts
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Work
@@ -69,6 +69,8 @@ class Operator:
         is_permutation: whether `dims` of a problem names each dimension; else some.
         whole: whether int8 is measured too.
         ours: what calls `ops` with inputs and options; None for `ops.<op>` itself.
+        beside: providers that are timed beside it and do another operator of its first inputs, by that one's
+            name: of a fused operator, what is fused with.
     """
 
     keys: frozenset[str]
@@ -84,6 +86,7 @@ class Operator:
     is_permutation: bool = True
     whole: bool = False
     ours: Callable[..., Callable[[], Any]] | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 def itemsize_of(dtype: str) -> int:
@@ -279,6 +282,40 @@ def _whole_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     output = torch.empty((a.shape[0], b.shape[1]), dtype=torch.int32, device=a.device)
     gemm.run(instances.chosen, a, b, output)
     return output
+
+
+def _fused_inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    shape = (case["m"], case["n"])
+    addends = (data.normal(shape, dtype, seed=seed) for seed in (3, 4))
+    return *_matmul_inputs(dtype, case), *addends
+
+
+def _fused_work(dtype: str, case: Mapping[str, Any]) -> Work:
+    product, size = _matmul_work(dtype, case), case["m"] * case["n"]
+    return Work(product.flops + _FUSED_FLOPS * size, product.bytes + 2 * size * itemsize_of(dtype))
+
+
+def _fused_references(inputs: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+    a, b, *addends = inputs
+
+    def exact(rows: slice) -> torch.Tensor:
+        product = a[rows].double() @ b.double()
+        return functional.gelu(product + addends[0][rows] + addends[1][rows], approximate="tanh")
+
+    terms = case["k"]
+    return (Reference(exact, terms, math.sqrt(terms)),)
+
+
+def _our_fused_product(
+    a: torch.Tensor, b: torch.Tensor, *addends: torch.Tensor
+) -> Callable[[], torch.Tensor]:
+    first, second = addends
+    chain = epilogues.add(first) | epilogues.add(second) | epilogues.fast_gelu()
+    return partial(ops.fused_matmul, a, b, epilogue=chain)
+
+
+# Of two additions and gelu's approximation.
+_FUSED_FLOPS = 10
 
 
 def _rearrangement(
@@ -739,6 +776,17 @@ OPERATORS: Mapping[str, Operator] = {
         blocks=some_rows,
         whole=True,
         ours=_our_product,
+    ),
+    "fused_matmul": Operator(
+        keys=frozenset({"m", "n", "k", "layout"}),
+        arity=4,
+        inputs=_fused_inputs,
+        options=lambda case: {},
+        work=_fused_work,
+        references=_fused_references,
+        blocks=some_rows,
+        ours=_our_fused_product,
+        beside=dict.fromkeys(("workbench:bare", "cuBLAS", "rocBLAS"), "matmul"),
     ),
     **{name: _convolution(name) for name in CONVOLUTIONS},
 }

@@ -60,6 +60,7 @@ from workbench.runtime.worker import end_with_parent
 from workbench.tune.gemm import tune_gemm
 
 WORKBENCH, COMPILER, FLEX = "workbench", "torch.compile", "flex_attention"
+AUTOTUNED = "torch.compile max-autotune"
 TUNED = "tuned"  # is no rung
 
 # Elements of a row operator's problem that is measured live: more than a GPU is done with before a CPU has
@@ -75,6 +76,9 @@ _LEAST_CALLS, _BATCH_MS = 5, 20
 
 # Kernels that are compiled ahead, at least: for fewer it takes longer to start the processes.
 _FEWEST_AHEAD = 8
+
+# Operators that are a matrix product, with more or less behind it.
+_PRODUCT_OPERATORS = ("matmul", "fused_matmul")
 
 # Where kernels are interpreted, more would take minutes: a product of 512^3, three vectors of 2^18 elements.
 _MOST_INTERPRETED = Work(flops=2 * 512**3, bytes=2**22)
@@ -317,7 +321,7 @@ def _made_quick(case: Case) -> Case:
 
     Of products of one dtype alone ours are there too: each takes a second to compile at first.
     """
-    slow = {COMPILER, FLEX, TUNED}
+    slow = {COMPILER, AUTOTUNED, FLEX, TUNED}
     if case.op == "matmul":
         slow |= {"torch"} if case.dtype == "fp16" else {"torch", WORKBENCH}
     slow |= {name for name in case.providers if name.startswith(f"{WORKBENCH}:") or _is_optional(name)}
@@ -431,7 +435,7 @@ def check(
         case: the problem.
         inputs: what the candidate was given, as `Operator.inputs` makes it.
         result: what it returned: a tensor, or in a backward those of all inputs.
-        provider: its name, for the message.
+        provider: its name, for the message, and where it does a part of the operator (`Operator.beside`).
 
     Raises:
         KernelError: the largest error is more than that.
@@ -446,12 +450,22 @@ def check(
         raise InvalidArgumentError(
             "inputs", f"got {len(inputs)} tensors", f"The operator {case.op} takes {operator.arity}."
         )
+    case, inputs = _part_of(case, provider, inputs)
+    operator = OPERATORS[case.op]
     results = result if isinstance(result, tuple) else (result,)
     references = operator.references(inputs, case.case)
     if len(results) != len(references):
         raise _wrong(case, provider, f"{len(results)} results")
     for each, reference in zip(results, references, strict=True):
         _check_result(case, operator, each, reference, provider)
+
+
+def _part_of(
+    case: Case, provider: str, inputs: Sequence[torch.Tensor]
+) -> tuple[Case, Sequence[torch.Tensor]]:
+    """What a provider does of a case, and of which of its inputs: all, if it is not timed beside it."""
+    op = OPERATORS[case.op].beside.get(provider)
+    return (case, inputs) if op is None else (replace(case, op=op), inputs[: OPERATORS[op].arity])
 
 
 def _check_result(
@@ -520,7 +534,7 @@ def _wrong(case: Case, provider: str, how: str) -> KernelError:
 def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_bytes: int) -> str:
     """Why a case cannot run, in words; empty when it can."""
     work = OPERATORS[case.op].work(case.dtype, case.case)
-    is_float_product = case.op == "matmul" and case.dtype != INT8
+    is_float_product = case.op in _PRODUCT_OPERATORS and case.dtype != INT8
     if is_float_product and (absence := data.product_absence(case.dtype, here)):
         return absence
     if not providers:
@@ -540,7 +554,7 @@ def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_
 def _needed_bytes(case: Case, work: Work) -> int:
     """Inputs and one result; what the check needs beside them; what libraries and cache flushes need."""
     checking = 4 * 8 * BLOCK_ELEMENTS
-    if case.op == "matmul":
+    if case.op in _PRODUCT_OPERATORS:
         m, n, k = (case.case[key] for key in "mnk")
         checking = 8 * (k * n + BLOCK_ROWS * (k + 4 * n))
         if itemsize_of(case.dtype) == 1:
@@ -575,6 +589,9 @@ def _measure_case(
             for name, function in candidates.items():
                 config[name]["kernels"] = list(baseline.kernels_of(function))
     when = datetime.now(UTC).isoformat(timespec="seconds")
+    done = {
+        name: OPERATORS[_part_of(case, name, inputs)[0].op].work(case.dtype, case.case) for name in measured
+    }
     lines = [
         Line(
             **provenance,
@@ -589,8 +606,8 @@ def _measure_case(
             median_ms=round(result.median_ms, 6),
             p20_ms=round(result.p20_ms, 6),
             p80_ms=round(result.p80_ms, 6),
-            flops=result.flops,
-            bytes=result.bytes,
+            flops=done[name].flops,
+            bytes=done[name].bytes,
         )
         for name, result in measured.items()
     ]
@@ -640,6 +657,10 @@ def _precision(case: Case) -> AbstractContextManager[None]:
 def _candidate(
     provider: str, case: Case, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
 ) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
+    if provider in OPERATORS[case.op].beside:
+        part, some = _part_of(case, provider, inputs)
+        whose = WORKBENCH if _is_ours(provider) else provider
+        return _candidate(whose, part, some, OPERATORS[part.op].options(part.case))
     op = case.op
     if provider == TUNED:
         return _tuned(case, inputs)
@@ -704,7 +725,7 @@ def _compile_ahead(cases: Sequence[Case]) -> None:
 def _compiled_ahead(case: Case) -> tuple[str, ...]:
     """The candidates that take long to compile: torch's, and products, convolutions and attention of ours."""
     # Of these there is a kernel for each shape.
-    is_of_its_own = case.op in ("matmul", *CONVOLUTIONS, *ATTENTION, *VARLEN_ATTENTION)
+    is_of_its_own = case.op in (*_PRODUCT_OPERATORS, *CONVOLUTIONS, *ATTENTION, *VARLEN_ATTENTION)
     ours = {WORKBENCH} if is_of_its_own and device.current().is_gpu else set()
     return tuple(name for name in case.providers if name in {COMPILER, FLEX} | ours)
 
@@ -723,7 +744,7 @@ def _compile(case: Case) -> None:
 
 
 def _free_memory(case: Case) -> None:
-    if {COMPILER, FLEX} & set(case.providers):
+    if {COMPILER, AUTOTUNED, FLEX} & set(case.providers):
         torch.compiler.reset()  # it keeps what it compiled, and refuses to keep more than a few
         gc.collect()  # of what it compiled; without it, inputs are freed at once, and this takes 0.1 s
     if device.current().is_gpu:
@@ -1022,6 +1043,25 @@ _GEMM = Suite(
     ),
     with_roofs=True,
 )
+# M, N and K of a product with two addends and gelu behind it: Composable Kernel's example and what is like it,
+# a transformer's, a decoder's, and ones that are hard for tiles.
+_FUSED_SIZES = (
+    *((4096, 4096, 4096), (2048, 3072, 768), (8192, 16384, 4096), (256, 128, 64)),
+    *((2048, 2048, 2048), (16384, 4096, 4096), (4096, 11008, 4096), (4096, 4096, 512)),
+    *((16, 4096, 4096), (1000, 1000, 1000)),
+)
+_FUSED = Suite(
+    "fused",
+    "a product + addend + addend, and gelu of that, in one kernel, against torch's compiler and bare products",
+    tuple(
+        Case(
+            "fused_matmul", "fp16", {"m": m, "n": n, "k": k, "layout": "nn"},
+            (WORKBENCH, f"{WORKBENCH}:bare", "torch", AUTOTUNED, "cuBLAS", "rocBLAS"), "cuda_graph",
+        )
+        for m, n, k in _FUSED_SIZES
+    ),
+    with_roofs=True,
+)  # fmt: skip
 # Not among all: it takes a minute of tuning a product. (Record it before `gemm`: lessons show the latest run
 # of our products.)
 _TUNED = Suite(
@@ -1242,8 +1282,8 @@ _VARLEN = Suite(
 )  # fmt: skip
 _PARTS = (
     _ELEMENTWISE, _REDUCTION, _REDUCTION_LEVELS, _SOFTMAX, _NORMALIZATION, _TRANSFER, _REARRANGEMENT,
-    _IMAGES, _GEMM, _CONVOLUTION, _ATTENTION, _ATTENTION_BACKWARD, _DECODING, _VARLEN, _DESCRIPTORS,
-    _CEILINGS, _MATMUL,
+    _IMAGES, _GEMM, _FUSED, _CONVOLUTION, _ATTENTION, _ATTENTION_BACKWARD, _DECODING, _VARLEN,
+    _DESCRIPTORS, _CEILINGS, _MATMUL,
 )  # fmt: skip
 _ALL = Suite(
     "all",

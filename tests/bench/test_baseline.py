@@ -91,11 +91,17 @@ def test_without_a_gpu_the_reason_is_said(name: str) -> None:
         (
             "cuda", "sm_90",
             {
-                "torch", "torch.compile", "flex_attention", "cuBLAS", "cuBLASLt", "cuDNN",
-                "FlashAttention-2",
+                "torch", "torch.compile", "torch.compile max-autotune", "flex_attention", "cuBLAS",
+                "cuBLASLt", "cuDNN", "FlashAttention-2",
             },
         ),
-        ("hip", "gfx942", {"torch", "torch.compile", "flex_attention", "rocBLAS", "hipBLASLt"}),
+        (
+            "hip", "gfx942",
+            {
+                "torch", "torch.compile", "torch.compile max-autotune", "flex_attention", "rocBLAS",
+                "hipBLASLt",
+            },
+        ),
         ("interpreter", "interpreter", {"torch"}),
     ],
 )  # fmt: skip

@@ -51,6 +51,7 @@ class Baseline:
         library: torch's name for the BLAS library that it prefers; or "cudnn", of convolutions in benchmark
             mode; or "flash_attention".
         compiles: True where torch.compile makes the kernel.
+        mode: of torch.compile; None for its default.
         package: the module of a library that people install themselves to compare with; None for what comes
             with torch.
         install: what pip is given to install it.
@@ -62,6 +63,7 @@ class Baseline:
     kind: device.Kind | None = None
     library: str | None = None
     compiles: bool = False
+    mode: str | None = None
     package: str | None = None
     install: str = ""
 
@@ -138,7 +140,8 @@ class Baseline:
             return backward_of(attend, *inputs) if operator.is_backward else partial(attend, *inputs)
         if self.compiles:
             # Without fullgraph, torch would fall back to eager code and not say so.
-            whole = torch.compile(_with(operator.function, options), fullgraph=True, dynamic=False)
+            function = _with(operator.function, options)
+            whole = torch.compile(function, fullgraph=True, dynamic=False, mode=self.mode)
             return backward_of(whole, *inputs) if operator.is_backward else partial(whole, *inputs)
         if operator.is_backward:
             return backward_of(_with(operator.function, options), *inputs)
@@ -238,6 +241,15 @@ _OPERATORS |= {
     "conv2d_backward_weight": _Operator(partial(_convolution_backward, 1), 3, _CONVOLUTION),
 }
 _CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
+
+
+def _add_add_gelu(
+    input: torch.Tensor, other: torch.Tensor, first: torch.Tensor, second: torch.Tensor
+) -> torch.Tensor:
+    return functional.gelu(input @ other + first + second, approximate="tanh")
+
+
+_OPERATORS["fused_matmul"] = _Operator(_add_add_gelu, 4)
 
 _ATTENTION = ("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
 
@@ -429,9 +441,17 @@ BASELINES = {
             tuple(
                 name
                 for name in _OPERATORS
-                if name not in ("matmul", *_CONVOLUTIONS, *_ATTENTION, *_VARLEN_ATTENTION)
+                if name not in ("matmul", "fused_matmul", *_CONVOLUTIONS, *_ATTENTION, *_VARLEN_ATTENTION)
             ),
             compiles=True,
+        ),
+        # Without CUDA graphs, since the graph that times it is ours.
+        Baseline(
+            "torch.compile max-autotune",
+            "PyTorch's compiler, which tries templates and libraries and takes the fastest",
+            ("fused_matmul",),
+            compiles=True,
+            mode="max-autotune-no-cudagraphs",
         ),
         # torch calls AMD's libraries by the names of their NVIDIA counterparts.
         Baseline("cuBLAS", "NVIDIA's BLAS, classic interface", ("matmul",), "cuda", "cublas"),
