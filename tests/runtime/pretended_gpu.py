@@ -17,6 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from workbench import device, ops
+from workbench.kernels.epilogues import add, bias, fast_gelu
 from workbench.launch import Step
 
 OFFSETS = (0, 0, 0, 1, 1, 1, 0)  # in elements of two bytes: aligned to 16 bytes, or not
@@ -91,6 +92,9 @@ OPERATORS: dict[str, Callable[[torch.Tensor], object]] = {
     "cross_entropy": lambda x: ops.cross_entropy(x, torch.zeros(ROWS, dtype=torch.int64)),
     "layer_norm": lambda x: ops.layer_norm(x, (COLS,)),
     "layer_norm_backward": layer_norm_backward,
+    "fused_matmul": lambda x: ops.fused_matmul(
+        x, x.t(), epilogue=bias(x[0, :ROWS]) | add(x[:, :ROWS]) | add(x[:, :ROWS]) | fast_gelu()
+    ),
 }
 
 if __name__ == "__main__":
