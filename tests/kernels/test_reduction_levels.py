@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import torch
 import triton.language as tl
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from workbench import compat, lens
-from workbench.errors import DeviceError, TensorMismatchError, UnknownNameError
+from workbench.errors import ArgumentTypeError, DeviceError, TensorMismatchError, UnknownNameError
 from workbench.kernels import ladder, reduction, reduction_levels
 from workbench.kernels.tile import reduce
 from workbench.launch import Launch
@@ -162,6 +164,21 @@ def test_the_arithmetic_is_right_for_any_rows(
         assert_right(run_in_triton(in_triton, launch, name), x, name)
 
 
+@settings(max_examples=20)
+@given(
+    level=st.sampled_from(LEVELS),
+    rows=st.integers(1, 600),
+    cols=st.integers(1, 1100),
+    apart=st.integers(1, 3),
+)
+def test_whole_numbers_are_summed_exactly(
+    in_triton: Any, level: str, rows: int, cols: int, apart: int
+) -> None:
+    x = torch.arange(rows * cols * apart).remainder(7).sub(3).float().view(rows, cols, apart)[..., 0]
+    result = run_in_triton(in_triton, reduction_levels.launch(x, level=level), "sum")
+    assert torch.equal(result, x.sum(1))
+
+
 def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
     """A maximum is exact; a sum within one rounding of the result and some of its terms' sum in fp32."""
     assert result.dtype == x.dtype
@@ -238,5 +255,8 @@ def test_bad_arguments_are_named() -> None:
         reduction_levels.launch(x, level="wrap")
     with pytest.raises(UnknownNameError, match="reduction: 'max'"):
         reduction_levels.launch(x, reduction="max")
-    with pytest.raises(TensorMismatchError, match=r"output: shape \(8,\) of torch.float32"):
-        reduction_levels.launch(x, torch.empty(8))
+    for output in (torch.empty(8), torch.empty(4, dtype=torch.float16), torch.empty(1).expand(4)):
+        with pytest.raises(TensorMismatchError, match=r"output: shape .* Give 4 elements of torch.float32"):
+            reduction_levels.launch(x, output)
+    with pytest.raises(ArgumentTypeError, match=r"output: got 3"):
+        reduction_levels.launch(x, 3)  # type: ignore[arg-type]

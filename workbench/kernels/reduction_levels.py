@@ -22,7 +22,7 @@ import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from workbench.errors import TensorMismatchError, check_name
+from workbench.errors import TensorMismatchError, check_name, check_type
 from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, rows_of
 from workbench.kernels.tile import levels
 from workbench.launch import Launch, Work
@@ -117,7 +117,7 @@ def launch(
 
     Args:
         x: [rows, cols], of fp16, bf16 or fp32 and of any strides, with elements.
-        output: [rows], of the dtype of x and of any stride; None for a new tensor.
+        output: [rows], of the dtype of x and of any stride but 0; None for a new tensor.
         level: who holds a row of a tile: "thread", "warp" or "block".
         reduction: "sum" or "amax"; of NaN the maximum is NaN, as in torch.
 
@@ -131,9 +131,8 @@ def launch(
     rows, cols = x.shape
     if output is None:
         output = torch.empty(rows, dtype=x.dtype, device=x.device)
-    elif (output.shape, output.dtype, output.device) != ((rows,), x.dtype, x.device):
-        given = f"shape {tuple(output.shape)} of {output.dtype} on {output.device}"
-        raise TensorMismatchError("output", given, f"Give {rows} elements of {x.dtype} on {x.device}.")
+    else:
+        _check_output(output, x)
     tile = tile_of(level, cols)
     combine, across, neutral = REDUCTIONS[reduction]
     distinct = rows_of(x.shape, (x.stride(),), frozenset((1,)))[0].distinct
@@ -151,6 +150,15 @@ def tile_of(level: str, cols: int) -> tuple[int, int]:
     fewest, most = COLS[level]
     taken = min(max(triton.next_power_of_2(cols), fewest), most)
     return TILE_ELEMENTS // taken, taken
+
+
+def _check_output(output: torch.Tensor, x: torch.Tensor) -> None:
+    check_type("output", output, torch.Tensor, "Give a tensor, or None for a new one.")
+    fits = (output.shape, output.dtype, output.device) == (x.shape[:1], x.dtype, x.device)
+    if not fits or (len(x) > 1 and output.stride(0) == 0):
+        given = f"shape {tuple(output.shape)}, strides {output.stride()}, {output.dtype} on {output.device}"
+        fix = f"Give {len(x)} elements of {x.dtype} on {x.device}, each in a place of its own."
+        raise TensorMismatchError("output", given, fix)
 
 
 def _reducing(level: str, reduction: str, input: torch.Tensor, dim: int) -> Callable[[], torch.Tensor]:
