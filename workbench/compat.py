@@ -10,8 +10,9 @@ import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
+from triton import knobs
 from triton.runtime import cache as cache_of_triton
-from triton.runtime import interpreter
+from triton.runtime import driver, interpreter
 from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
 
 VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
@@ -87,6 +89,118 @@ def launch_options() -> frozenset[str]:
 
     names = {field.name for options in (CUDAOptions, HIPOptions) for field in dataclasses.fields(options)}
     return frozenset(names) - {"arch", "backend_name", "extern_libs"}
+
+
+@dataclass(frozen=True)
+class Starter:
+    """What starts a compiled kernel.
+
+    Attributes:
+        start: of the grid's three axes, a stream and all of the kernel's arguments, constants too, of
+            whatever value. A pointer is a tensor or an integer; for an integer the driver is not asked.
+        expanded: from the number of a tensor descriptor among the kernel's, and the descriptor, to what
+            `start` takes in its place: the map that the hardware reads, and integers, right for as long as
+            the tensor's address is the same. None where `start` takes descriptors themselves.
+    """
+
+    start: Callable[[int, int, int, int, Sequence[Any]], None]
+    expanded: Callable[[int, Any], list[Any]] | None
+
+
+def starter(compiled: Any) -> Starter:
+    """The cheapest way to start a kernel that Triton compiled.
+
+    `compiled[grid](...)`, Triton's own, asks for device and stream, makes a dictionary for hooks and calls
+    them, which are empty chains in most processes, and makes the map of each tensor descriptor anew (3.6,
+    3.7). On NVIDIA GPUs this calls what that calls in the end, a function in C, with hooks only where there
+    are some, such as a profiler's. Elsewhere, and where the kernel wants scratch memory, it is Triton's.
+
+    Args:
+        compiled: what `kernel.warmup(...)` returned, on the device that it is to run on.
+    """
+    from triton.backends.nvidia import driver as nvidia
+
+    run, metadata = compiled.run, compiled.metadata  # the first loads the kernel
+    has_own = getattr(getattr(compiled.src, "fn", None), "launch_metadata", None) is not None
+    is_direct = VERSION in ((3, 6), (3, 7)) and isinstance(run, nvidia.CudaLauncher) and not has_own
+    if not is_direct or run.global_scratch_size or run.profile_scratch_size:
+        return Starter(partial(_start_through_triton, compiled), None)
+
+    # Around what it calls in C, Triton has a function that makes maps of descriptors.
+    wraps = inspect.isfunction(run.launch)
+    launch = inspect.getclosurevars(run.launch).nonlocals["launcher"] if wraps else run.launch
+    function, packed, settings = compiled.function, compiled.packed_metadata, knobs.runtime
+    flags = run.launch_cooperative_grid, run.launch_pdl
+    maps = getattr(metadata, "tensordesc_meta", None)
+
+    def expanded(which: int, descriptor: Any) -> list[Any]:
+        parts = nvidia.make_tensordesc_arg(descriptor, maps[which] if maps else None)
+        return [part.data_ptr() if isinstance(part, torch.Tensor) else part for part in parts]
+
+    def hooks(x: int, y: int, z: int, stream: int, arguments: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """What the launcher is given for them: their dictionary, and those before and after."""
+        enter, leave = settings.launch_enter_hook, settings.launch_exit_hook
+        if not (getattr(enter, "calls", enter) or getattr(leave, "calls", leave)):
+            return _NO_HOOKS
+        return compiled.launch_metadata((x, y, z), stream, *arguments), enter, leave
+
+    if VERSION == (3, 6):
+        before = (function, *flags, None, None, packed)
+
+        def start(x: int, y: int, z: int, stream: int, arguments: Sequence[Any]) -> None:
+            called = hooks(x, y, z, stream, arguments)
+            launch(x, y, z, stream, *before, *called, *arguments)
+    else:
+        before = (function, *flags, packed)
+        after = (None, None, run.arg_annotations, run.kernel_signature)
+
+        def start(x: int, y: int, z: int, stream: int, arguments: Sequence[Any]) -> None:
+            called = hooks(x, y, z, stream, arguments)
+            launch(x, y, z, stream, *before, *called, *after, arguments)
+
+    return Starter(start, expanded)
+
+
+_NO_HOOKS = (None, None, None)
+
+
+def _start_through_triton(
+    compiled: Any, x: int, y: int, z: int, stream: int, arguments: Sequence[Any]
+) -> None:
+    compiled[x, y, z](*arguments, stream=stream)
+
+
+def stream_getter() -> Callable[[int], int]:
+    """A function from the number of a device to the handle of the stream that is current there."""
+    getter: Callable[[int], int] = driver.active.get_current_stream
+    return getter
+
+
+def current_device() -> int:
+    """The number of the device that Triton compiles for."""
+    number: int = driver.active.get_current_device()
+    return number
+
+
+# As `torch.cuda.current_device()` asks, once CUDA is initialized; torch for the CPU does not have it.
+current_cuda_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
+
+
+@lru_cache(maxsize=512)
+def constants_of(kernel: Any) -> tuple[bool, ...]:
+    """Of each parameter of a kernel that is compiled, whether it is a constant (`tl.constexpr`)."""
+    return tuple([parameter.is_constexpr for parameter in kernel.params])
+
+
+def compiled_for(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """The kernel as Triton compiles it for such arguments on the current device; nothing is started.
+
+    Args:
+        kernel: a `@triton.jit` function, not interpreted.
+        arguments: all of them, constants too.
+        options: of the launch, such as `num_warps`.
+    """
+    return kernel.warmup(*arguments, grid=(1, 1, 1), **options)
 
 
 def compiler_tells_shared_layouts() -> bool:

@@ -6,13 +6,11 @@ Every room takes a :class:`Launch`: what is run, traced, compiled and measured i
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import linecache
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from operator import itemgetter
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -404,46 +402,15 @@ class Launch:
             as :meth:`check`; TensorMismatchError where tensors lie on a device that kernels here cannot
             reach; KernelError where a kernel fails to compile or to run.
         """
-        _ = self._checked, self._placed
+        self.check_ready()
         self.reset()
         for step in self.steps:
             step.run()
         return self.outputs
 
-    def replay(self, *tensors: torch.Tensor) -> Callable[..., None]:
-        """A function that starts the steps again, with other tensors in the places of these.
-
-        It takes as many tensors, which the caller knows to lie as these do: in shape, strides, dtype and
-        device. Workspaces are made anew at each call. Nothing is checked and these tensors are not kept
-        alive, so that a call costs what starting kernels costs.
-
-        Raises:
-            InvalidArgumentError: a tensor is given twice, or the steps have others besides workspaces: which
-                one another stands for is then not known.
-        """
-        known = (*tensors, *self.workspaces)
-        places = {id(tensor): place for place, tensor in enumerate(known)}
-        held = [tensor for step in self.steps for tensor in step.tensors()]
-        if len(places) < len(known) or not {id(t) for t in (*held, *self.accumulators)} <= places.keys():
-            raise InvalidArgumentError(
-                "tensors",
-                f"{len(tensors)} of them",
-                "Give all that the steps are given, each once, no views.",
-            )
-        spaces = [(t.shape, t.stride(), t.dtype, t.device) for t in self.workspaces]
-        starts = [_Replay(step, places) for step in self.steps]
-        cleared = [places[id(tensor)] for tensor in self.accumulators]
-
-        def again(*others: torch.Tensor) -> None:
-            others += tuple([torch.empty_strided(n, by, dtype=d, device=on) for n, by, d, on in spaces])
-            with _device_of(others):
-                for place in cleared:
-                    others[place].zero_()
-                addresses = _kinds_of_addresses(others)
-                for start in starts:
-                    start(addresses, others)
-
-        return again
+    def check_ready(self) -> None:
+        """Raise what :meth:`run` would before it runs anything; once, since a launch does not change."""
+        _ = self._checked, self._placed
 
     @cached_property
     def _checked(self) -> bool:
@@ -473,76 +440,6 @@ def _in_short(value: Any) -> str:
         return f"{type(value).__name__}({_in_short(base)})"
     name = getattr(value, "__name__", None)  # of a function: its repr has an address
     return name if isinstance(name, str) else str(value)
-
-
-class _Replay:
-    """One step, started again with other tensors.
-
-    For each kind of address that Triton tells apart, it finds the compiled kernel once, and that is started
-    from then on: looking it up takes several times as long as starting it.
-    """
-
-    def __init__(self, step: Step, places: Mapping[int, int]) -> None:
-        given = step.arguments()
-        fills = [_filled(value, places) for value in given.values()]
-        self._fills = [(i, fill) for i, fill in enumerate(fills) if fill]
-        # Where tensors go nothing is held, so that these ones are not kept alive.
-        self._arguments = [None if fill else v for fill, v in zip(fills, given.values(), strict=True)]
-        self._kernel, self._axes = step.kernel[step.grid], step.axes
-        self._options = {name: value for name, value in step.meta.items() if name not in given}
-        self._compiled: dict[Hashable, Callable[..., None]] = {}
-
-    def __call__(self, addresses: Hashable, tensors: tuple[torch.Tensor, ...]) -> None:
-        arguments = self._arguments.copy()
-        for i, fill in self._fills:
-            arguments[i] = fill(tensors)
-        if (start := self._compiled.get(addresses)) is not None:
-            start(*arguments)
-            return
-        compiled = self._kernel(*arguments, **self._options)
-        if compiled is not None:  # as in the interpreter
-            self._compiled[addresses] = compiled[self._axes]
-
-
-def _kinds_of_addresses(tensors: tuple[torch.Tensor, ...]) -> tuple[bool, ...]:
-    """What of the tensors' addresses Triton compiles a kernel anew for, their dtypes being equal.
-
-    Whether they are multiples of 16 bytes; for AMD GPUs also whether less than 2 GiB were allocated.
-    """
-    are_aligned = tuple([tensor.data_ptr() % 16 == 0 for tensor in tensors])
-    if device.current().kind != "hip":
-        return are_aligned
-    return are_aligned + tuple([tensor.untyped_storage().nbytes() < 2**31 for tensor in tensors])
-
-
-def _filled(argument: Any, places: Mapping[int, int]) -> Callable[[tuple[torch.Tensor, ...]], Any] | None:
-    """What makes the argument of other tensors; None where it holds none."""
-    if isinstance(argument, torch.Tensor):
-        return itemgetter(places[id(argument)])
-    if isinstance(getattr(argument, "base", None), torch.Tensor):  # a tensor descriptor
-        place = places[id(argument.base)]
-        others = {f.name: getattr(argument, f.name) for f in dataclasses.fields(argument) if f.name != "base"}
-        return partial(_descriptor, type(argument), place, others)
-    if not isinstance(argument, tuple) or not any(True for _ in _tensors_in(argument)):
-        return None
-    if type(argument) is tuple and all(isinstance(part, torch.Tensor) for part in argument):
-        first, *rest = [places[id(part)] for part in argument]
-        return itemgetter(first, *rest) if rest else itemgetter(slice(first, first + 1))
-    fills = [_filled(part, places) for part in argument]
-    fixed = compat.tuple_like(
-        argument, [None if fill else p for fill, p in zip(fills, argument, strict=True)]
-    )
-    return partial(_tuple, fixed, fills)
-
-
-def _descriptor(kind: Any, place: int, others: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> Any:
-    return kind(base=tensors[place], **others)
-
-
-def _tuple(
-    fixed: tuple[Any, ...], fills: Sequence[Callable[..., Any] | None], tensors: Sequence[torch.Tensor]
-) -> tuple[Any, ...]:
-    return compat.tuple_like(fixed, [f(tensors) if f else v for f, v in zip(fills, fixed, strict=True)])
 
 
 def _tuple_of(argument: str, tensors: Sequence[torch.Tensor] | torch.Tensor) -> tuple[torch.Tensor, ...]:

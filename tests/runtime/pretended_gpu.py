@@ -1,7 +1,8 @@
 """Operators on a GPU that is not there: kernels are compiled for it, and what would be started is recorded.
 
-Run as a script, where kernels are to be compiled; prints for each operator what Triton's launcher was given,
-call by call, for tensors at addresses of two kinds.
+Triton's own launcher for NVIDIA GPUs is used, but for the function in C that it calls in the end. Run as a
+script, where kernels are to be compiled, it prints for each operator what that function was given, call by
+call, for tensors at addresses of two kinds: once as Triton starts kernels, and as launches that are kept do.
 """
 
 from __future__ import annotations
@@ -9,40 +10,66 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver as nvidia
 from triton.runtime import driver
 
-from workbench import device, ops
+from workbench import compat, device, ops
 from workbench.kernels.epilogues import add, bias, fast_gelu
-from workbench.launch import Step
+from workbench.launch import Launch, Step
+from workbench.runtime.cache import BucketCache, LaunchCache
 
 OFFSETS = (0, 0, 0, 1, 1, 1, 0)  # in elements of two bytes: aligned to 16 bytes, or not
-FUNCTION = 5  # where in what was started the compiled function is
+FUNCTION = 3  # where in what was started the compiled function is
 ROWS, COLS = 40, 1000
 
+# An address is more than any size, stride or constant here.
+FIRST_ADDRESS = 2**32
+
 started: list[list[Any]] = []
+compiled: list[str] = []
+stream = 7  # the current one
 
 
-class Launcher:
-    """What Triton calls to start a compiled kernel, once for each."""
+class Launcher(nvidia.CudaLauncher):
+    """What Triton calls to start a compiled kernel, one for each; what it calls itself is recorded."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
-        self._name = source.fn.__name__
+        compiled.append(source.fn.__name__)
+        record = partial(self.record, source.fn.__name__)
+        nvidia.compile_module_from_src = lambda **_: SimpleNamespace(launch=record)  # type: ignore[attr-defined]
+        driver.active.utils.launch = record
+        super().__init__(source, metadata)
 
-    def __call__(self, *given: Any) -> None:
-        started.append([self._name, *map(in_short, given)])
+    @staticmethod
+    def record(name: str, x: int, y: int, z: int, on: int, function: int, *given: Any) -> None:
+        """Of both versions alike: flags, packed metadata, scratch memory and arguments, hooks left out."""
+        if compat.VERSION == (3, 6):
+            *flags, first, second, packed, _, _, _ = given[:8]
+            arguments = given[8:]
+        else:
+            *flags, packed, _, _, _, first, second, _, _, arguments = given
+        started.append([name, [x, y, z], on, function, flags, packed, first, second, *map(in_short, arguments)])
+
+
+memory = torch.zeros(2 * ROWS * COLS + 64, dtype=torch.float16)
 
 
 def in_short(value: Any) -> Any:
-    """What can be compared: of a tensor how it lies, and whether it is aligned."""
+    """What can be compared: an address as its distance in `memory`, or whether it is aligned elsewhere."""
     if isinstance(value, torch.Tensor):
-        return [str(value.dtype), list(value.shape), list(value.stride()), value.data_ptr() % 16 == 0]
-    if isinstance(value, tuple):
+        value = value.data_ptr()
+    if isinstance(value, tuple | list):
         return [type(value).__name__, *map(in_short, value)]
+    if isinstance(value, int) and value >= FIRST_ADDRESS:
+        inside = value - memory.data_ptr()
+        return f"memory + {inside}" if 0 <= inside < memory.nbytes else f"elsewhere + {value % 16}"
     if isinstance(value, int | float | str | None):
         return value
     return getattr(value, "__name__", type(value).__name__)
@@ -55,21 +82,31 @@ def pretend() -> None:
         memory_bytes=140 << 30, l2_bytes=50 << 20, warp_size=32, driver="none",
     )  # fmt: skip
     limits = {"max_shared_mem": here.shared_memory_bytes}
+    map_of = lambda *parts: ("map", *parts)  # noqa: E731
     driver.set_active(
         SimpleNamespace(
             launcher_cls=Launcher,
             utils=SimpleNamespace(
                 load_binary=lambda name, kernel, shared, index: (1, zlib.crc32(kernel), 32, 0, 1024),
                 get_device_properties=lambda index: limits,
+                build_signature_metadata=tuple,
+                fill_tma_descriptor=map_of,
+                fill_tma_descriptor_tiled=map_of,
             ),
             get_current_device=lambda: 0,
-            get_current_stream=lambda index: 0,
+            get_current_stream=lambda index: stream,
             get_current_target=lambda: GPUTarget("cuda", 90, 32),
             get_active_torch_device=lambda: torch.device("cpu"),
         )
     )
+    nvidia.PyKernelArg = lambda **annotation: annotation
     device.current = lambda: here  # type: ignore[assignment]
     Step.check_place = lambda self: None  # type: ignore[method-assign]
+
+
+def matrix(rows: int, cols: int, offset: int = 0) -> torch.Tensor:
+    """A view of `memory`, so many elements behind its beginning."""
+    return memory.as_strided((rows, cols), (cols, 1), offset)
 
 
 def layer_norm_backward(x: torch.Tensor) -> None:
@@ -81,6 +118,8 @@ def layer_norm_backward(x: torch.Tensor) -> None:
 
 OPERATORS: dict[str, Callable[[torch.Tensor], object]] = {
     "add": lambda x: ops.add(x, x),
+    "axpy": lambda x: ops.add(x, x, alpha=0.5),
+    "add of columns": lambda x: ops.add(x.t(), x.t()),
     "clone": ops.clone,
     "permute_copy": lambda x: ops.permute_copy(x, (1, 0)),
     "sum of rows": lambda x: ops.sum(x, 1),
@@ -95,15 +134,29 @@ OPERATORS: dict[str, Callable[[torch.Tensor], object]] = {
     "fused_matmul": lambda x: ops.fused_matmul(
         x, x.t(), epilogue=bias(x[0, :ROWS]) | add(x[:, :ROWS]) | add(x[:, :ROWS]) | fast_gelu()
     ),
+    "matmul": lambda x: ops.matmul(x, x.t()),  # of tensor descriptors, where they are aligned
+    "addmm": lambda x: ops.addmm(x[:, :ROWS], x, x.t(), beta=0.5),
 }
+
+
+def calls_of(operator: Callable[[torch.Tensor], object]) -> list[list[list[Any]]]:
+    """What is started by each call, of tensors at each offset."""
+    calls = []
+    for offset in OFFSETS:
+        started.clear()
+        operator(matrix(ROWS, COLS, offset))
+        calls.append(started.copy())
+    return calls
+
+
+def run_whole(self: LaunchCache, key: object, make: Callable[..., Launch], *tensors: torch.Tensor) -> None:
+    """As a cache that keeps nothing: Triton starts each step."""
+    make(*[tensor.detach() for tensor in tensors]).run()
+
 
 if __name__ == "__main__":
     pretend()
-    memory = torch.zeros(ROWS * COLS + 16, dtype=torch.float16)
+    with patch.object(LaunchCache, "run", run_whole), patch.object(BucketCache, "make", lambda *_: None):
+        by_triton = {name: calls_of(operator) for name, operator in OPERATORS.items()}
     for name, operator in OPERATORS.items():
-        calls = []
-        for offset in OFFSETS:
-            started.clear()
-            operator(memory.as_strided((ROWS, COLS), (COLS, 1), offset))
-            calls.append(started.copy())
-        print(json.dumps({"operator": name, "calls": calls}))
+        print(json.dumps({"operator": name, "by_triton": by_triton[name], "kept": calls_of(operator)}))

@@ -16,12 +16,11 @@ from tests.runtime import pretended_gpu
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-@cache
-def started() -> dict[str, list[Any]]:
-    """By operator: for each call, what was started."""
+def lines_of(module: str) -> list[dict[str, Any]]:
+    """What a script prints that is run where kernels are compiled: a line of JSON for each case."""
     paths = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, "-m", pretended_gpu.__name__],
+        [sys.executable, "-m", module],
         env={**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": paths},
         cwd=ROOT,
         capture_output=True,
@@ -29,17 +28,21 @@ def started() -> dict[str, list[Any]]:
         check=True,
         timeout=240,
     )
-    lines = map(json.loads, done.stdout.splitlines())
-    return {line["operator"]: line["calls"] for line in lines}
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@cache
+def started() -> dict[str, dict[str, Any]]:
+    """By operator: for each call, what was started."""
+    return {line["operator"]: line for line in lines_of(pretended_gpu.__name__)}
 
 
 @pytest.mark.parametrize("operator", pretended_gpu.OPERATORS)
 def test_the_compiled_kernel_is_given_the_same(operator: str) -> None:
-    """The first call goes through Triton, as does the second, which keeps the compiled kernel it found."""
-    calls = started()[operator]
-    assert all(len(call) >= 1 for call in calls)
-    by_address: dict[int, Any] = {}
-    for offset, call in zip(pretended_gpu.OFFSETS, calls, strict=True):
-        assert call == by_address.setdefault(offset, call)
-    aligned, other = (by_address[offset][0][pretended_gpu.FUNCTION] for offset in (0, 1))
+    """Twice for each kind of address, and again later: grid, stream, function, flags, all arguments."""
+    found = started()[operator]
+    assert all(len(call) >= 1 for call in found["kept"])
+    assert found["kept"] == found["by_triton"]
+    by_offset = dict(zip(pretended_gpu.OFFSETS, found["kept"], strict=True))
+    aligned, other = (by_offset[offset][0][pretended_gpu.FUNCTION] for offset in (0, 1))
     assert aligned != other  # code of its own for 16 bytes at a time

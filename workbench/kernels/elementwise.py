@@ -17,7 +17,7 @@ from workbench.errors import TensorMismatchError, UnknownNameError, check_power_
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, collapse, may_share
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Work
-from workbench.runtime.cache import LaunchCache
+from workbench.runtime.cache import BucketCache, LaunchCache
 
 MOST_WHOLE_IN_A_DOUBLE = 2**53
 TILE_BYTES = 4096
@@ -172,7 +172,7 @@ def launch(
     if output is None:
         output = torch.empty(x.shape, dtype=torch.result_type(x, y), device=x.device)
     alpha = _scalar_for(output.dtype, alpha)
-    tile = check_power_of_two("tile", TILE_BYTES // output.element_size() if tile is None else tile)
+    tile = check_power_of_two("tile", _TILES[output.dtype] if tile is None else tile)
     check_power_of_two("num_warps", num_warps)
 
     length = output.numel()
@@ -198,7 +198,36 @@ def launch(
     )  # fmt: skip
 
 
-_launches = LaunchCache()
+_launches, _flat = LaunchCache(), BucketCache(leading=5)
+
+# Elements of which no offset, of any tile, needs 64 bits.
+_MOST_FLAT = 2**30
+
+
+def run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float) -> None:
+    """:func:`run` of tensors of one shape, dtype and device that are contiguous, which the caller has seen.
+
+    Where all begin at multiples of 16 bytes, no size is part of what is kept: the compiled kernel depends on
+    whether 16 divides the number of elements, and a grid and that number are all that is computed.
+
+    Args:
+        alpha: 1, or, for floating dtypes, any.
+    """
+    length = output.numel()
+    addresses = x.data_ptr(), y.data_ptr(), output.data_ptr()
+    first, second, third = addresses
+    if (first | second | third) & 15 or not 1 < length <= _MOST_FLAT:
+        run(x, y, output, operation, alpha)
+        return
+    dtype = output.dtype
+    key = (operation, dtype, output.get_device(), length & 15 == 0)
+    bucket = _flat.get(key)
+    if bucket is None:
+        bucket = _flat.make(key, partial(launch, x, y, output, operation=operation, alpha=alpha))
+        if bucket is None:
+            run(x, y, output, operation, alpha)
+            return
+    bucket(-(-length // _TILES[dtype]), *addresses, length, alpha)
 
 
 def run(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float = 1) -> None:
@@ -233,6 +262,10 @@ _COMPUTE_TYPES = {
     torch.uint8: tl.uint8,
     torch.bool: tl.int1,
 }
+
+
+# Elements a program, of each dtype.
+_TILES = {dtype: TILE_BYTES // dtype.itemsize for dtype in _COMPUTE_TYPES}
 
 
 class _Layout(NamedTuple):

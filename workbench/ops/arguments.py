@@ -92,10 +92,22 @@ def is_followed(*tensors: torch.Tensor) -> bool:
     """Whether autograd, forward mode or a transform of torch.func wants to know what becomes of these."""
     if torch._C._are_functorch_transforms_active():
         return True
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return True
+    for tensor in tensors:  # not any(...), which takes longer than all else here
+        if tensor.requires_grad and torch.is_grad_enabled():
+            return True
     is_forward = forward_ad._current_level >= 0
     return is_forward and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def is_dense(tensor: object) -> bool:
+    """Whether it is a tensor like most: no subclass, strided, with memory that holds its very values."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.is_neg()
+        and not tensor.is_meta
+    )
 
 
 def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:

@@ -2,39 +2,108 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 
 from workbench import device
+from workbench.errors import ArgumentTypeError
 from workbench.launch import Launch
+from workbench.runtime.replay import Bucket, Replay, is_only_prepared, only_prepared
 
 MOST_KEPT = 4096
 
 
 class LaunchCache:
-    """Launches by all that they depend on except where their tensors lie."""
+    """Launches by all that they depend on except where their tensors lie; any thread may use it."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, Callable[..., None]] = {}
+        self._kept: dict[Hashable, Replay] = {}
+        self._making = threading.RLock()
 
-    def run(self, key: Hashable, make: Callable[..., Launch], *tensors: torch.Tensor) -> None:
+    def run(self, key: Hashable, make: Callable[..., Launch], *tensors: torch.Tensor) -> Replay | None:
         """`make(*tensors).run()`; from the second time on with a key, its kernels are only started.
 
         Args:
             key: shapes, strides, dtypes and device of the tensors, and whatever else `make` depends on.
             make: makes the launch of these tensors; its steps are given each of them, and no others.
             tensors: what it is to run on.
+
+        Returns:
+            what starts it again; None where kernels are interpreted.
         """
-        if (again := self._kept.get(key)) is not None:
-            again(*tensors)
-            return
-        if len(set(map(id, tensors))) < len(tensors):
-            # Another object in each place, so that the launch tells them apart.
-            tensors = tuple(tensor.detach() for tensor in tensors)
-        launch = make(*tensors)
-        launch.run()
-        if not device.is_interpreter():  # where each run is watched, which takes a whole launch
-            if len(self._kept) >= MOST_KEPT:
-                self._kept.clear()
-            self._kept[key] = launch.replay(*tensors)
+        again = self._kept.get(key)
+        if again is None:
+            if len(set(map(id, tensors))) < len(tensors):
+                # Another object in each place, so that the launch tells them apart.
+                tensors = tuple(tensor.detach() for tensor in tensors)
+            if device.is_interpreter():  # where each run is watched, which takes a whole launch
+                launch = make(*tensors)
+                if not is_only_prepared():
+                    launch.run()
+                return None
+            with self._making:
+                if (again := self._kept.get(key)) is None:
+                    again = Replay(make(*tensors), *tensors)
+                    if len(self._kept) >= MOST_KEPT:
+                        self._kept.clear()
+                    self._kept[key] = again
+        again(*tensors)
+        return again
+
+
+class BucketCache:
+    """Compiled kernels by the kinds of their arguments, for launches of one step of which a size changes no
+    more than the grid and a number; any thread may use it."""
+
+    def __init__(self, leading: int) -> None:
+        """Args: leading: how many of the kernel's arguments each call gives, as of :class:`Bucket`."""
+        self._leading = leading
+        self._kept: dict[Hashable, Bucket] = {}
+        self._making = threading.RLock()
+        self.get = self._kept.get
+
+    def make(self, key: Hashable, launch: Callable[[], Launch]) -> Bucket | None:
+        """The bucket of such a launch and all alike, kept from now on; None where kernels are interpreted."""
+        if device.is_interpreter():
+            return None
+        with self._making:
+            if (found := self._kept.get(key)) is None:
+                made = launch()
+                made.check_ready()
+                (step,) = made.steps
+                found = self._kept[key] = Bucket(step, self._leading)
+        return found
+
+
+def warmup(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Compile and keep ready all that `operator(*args, **kwargs)` would start, and start nothing.
+
+    The next call of that kind, from any thread, then only starts kernels: `warmup(ops.matmul, a, b)`, before
+    a CUDA graph is captured, or a request served. What torch does in the operator besides our kernels, such
+    as to fill a tensor with zeros, is done. Of gradients, warm up the function that asks for them. Where
+    kernels are interpreted, arguments are checked and that is all.
+
+    Args:
+        operator: a function of `ops`, or one that calls several.
+        args, kwargs: its arguments. A tensor on the meta device stands for one of its shape, strides and
+            dtype on this process's device, aligned to 16 bytes: `torch.empty(4096, 64, device="meta")`.
+
+    Raises:
+        ArgumentTypeError: `operator` cannot be called. KernelError: a kernel fails to compile; and what the
+        operator raises.
+    """
+    if not callable(operator):
+        raise ArgumentTypeError("operator", f"got a {type(operator).__name__}", "Give a function of ops.")
+    with only_prepared():
+        operator(*map(_real, args), **{name: _real(value) for name, value in kwargs.items()})
+
+
+def _real(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_meta:
+        return value
+    place = device.current().torch_device
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=place)
+    return made.requires_grad_(value.requires_grad)

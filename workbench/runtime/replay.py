@@ -1,0 +1,384 @@
+"""Launches started again: what a warm call does, and nothing besides.
+
+Triton's `kernel[grid](...)` finds out on each call what kind of arguments it was given, which of the kernels
+that it compiled is theirs, and what hooks there are; on the CPU that takes longer than the start itself. Here
+it is asked once for each kind of arguments, and the kernel that it compiled is started from then on.
+
+What a kernel is compiled for is not a size. So there are two levels. A :class:`Replay` belongs to one
+combination of shapes and strides, from which its launch chose tiles and made strides and grids; to make
+another takes checks and choosing, but no compiling: kernels are kept by the kinds of their arguments
+(:func:`starter_of`), whatever launch they are of. And where all that a size changes are a grid and a number,
+a :class:`Bucket` serves every size of a kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any
+
+import torch
+
+from workbench import compat, device
+from workbench.errors import InvalidArgumentError
+from workbench.launch import Launch, Step, kernel_error
+
+MOST_COMPILED, MOST_MAPS = 4096, 256
+
+Fill = Callable[[Sequence[Any]], Any]
+
+_compiled: dict[Hashable, compat.Starter] = {}
+_compiling = threading.RLock()
+_preparing: set[int] = set()  # threads
+
+
+@contextmanager
+def only_prepared() -> Iterator[None]:
+    """Within it, in this thread, kernels are compiled and kept, and none is started."""
+    thread = threading.get_ident()
+    is_outermost = thread not in _preparing
+    _preparing.add(thread)
+    try:
+        yield
+    finally:
+        if is_outermost:
+            _preparing.discard(thread)
+
+
+def is_only_prepared() -> bool:
+    """Whether this thread is within :func:`only_prepared`."""
+    return bool(_preparing) and threading.get_ident() in _preparing
+
+
+def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> compat.Starter:
+    """What starts a kernel with arguments of these kinds on the current device; compiled if it has to be.
+
+    The key is what Triton compiles a kernel anew for, or finer: dtypes, whether addresses and integers are
+    multiples of 16, whether an integer is 1 or needs 64 bits, constants, options, and the device. One thread
+    compiles at a time, so that no kernel is compiled twice.
+
+    Args:
+        kernel: a `@triton.jit` function, not interpreted.
+        arguments: all of them, defaults and constants too.
+        options: of the launch, such as `num_warps`.
+
+    Raises:
+        KernelError: it failed to compile, or takes more than a program has there.
+    """
+    constants = compat.constants_of(kernel)
+    key = (
+        _Same(kernel), compat.current_device(), tuple(sorted(options.items())),
+        tuple([_constant(v) if c else _kind(v) for v, c in zip(arguments, constants, strict=True)]),
+    )  # fmt: skip
+    if (found := _compiled.get(key)) is not None:
+        return found
+    with _compiling:
+        if (found := _compiled.get(key)) is not None:
+            return found
+        try:
+            found = compat.starter(compat.compiled_for(kernel, arguments, options))
+        except Exception as error:
+            raise kernel_error(kernel, error) from None
+        if len(_compiled) >= MOST_COMPILED:
+            _compiled.clear()
+        _compiled[key] = found
+    return found
+
+
+class Replay:
+    """A launch that is started again, with other tensors in the places of those that it was made of.
+
+    Called with as many tensors, which the caller knows to lie as the first ones did: in shape, strides, dtype
+    and device. Workspaces are made anew at each call. Nothing is checked, so that a call costs what starting
+    kernels costs; those first tensors are not kept alive. Kernels run on the stream that is current at the
+    call, on the tensors' own device, and can be captured in a CUDA graph. Any thread may call.
+
+    Args:
+        launch: a launch, which is checked.
+        tensors: all that its steps are given, each once, but workspaces.
+
+    Raises:
+        InvalidArgumentError: a tensor is given twice, or the steps have others besides workspaces: which one
+            another stands for is then not known. What `launch.run()` raises without running.
+    """
+
+    def __init__(self, launch: Launch, *tensors: torch.Tensor) -> None:
+        known = (*tensors, *launch.workspaces)
+        places = {id(tensor): place for place, tensor in enumerate(known)}
+        held = [tensor for step in launch.steps for tensor in step.tensors()]
+        if len(places) < len(known) or not {id(t) for t in (*held, *launch.accumulators)} <= places.keys():
+            raise InvalidArgumentError(
+                "tensors",
+                f"{len(tensors)} of them",
+                "Give all that the steps are given, each once, no views.",
+            )
+        launch.check_ready()
+        self._spaces = [(t.shape, t.stride(), t.dtype, t.device) for t in launch.workspaces]
+        self._cleared = [places[id(tensor)] for tensor in launch.accumulators]
+        self._device = known[0].get_device() if known else -1
+        self._asks_for_sizes = device.current().kind == "hip"
+        of_step = _Interpreted if device.is_interpreter() else _Started
+        self._stream_of = (lambda index: 0) if device.is_interpreter() else compat.stream_getter()
+        self._steps = [of_step(step, places) for step in launch.steps]
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        if self._device >= 0 and compat.current_cuda_device() != self._device:
+            with torch.cuda.device(self._device):
+                self(*tensors)
+            return
+        if self._spaces:
+            made = [torch.empty_strided(n, by, dtype=d, device=on) for n, by, d, on in self._spaces]
+            tensors = (*tensors, *made)
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        kinds: Hashable = None  # all are multiples of 16 bytes
+        together = 0
+        for address in addresses:
+            together |= address
+        if together & 15 or self._asks_for_sizes:
+            kinds = tuple([address & 15 == 0 for address in addresses])
+            if self._asks_for_sizes:
+                kinds += tuple([tensor.untyped_storage().nbytes() < 2**31 for tensor in tensors])
+        if _preparing and is_only_prepared():
+            for step in self._steps:
+                step.prepare(kinds, tensors)
+            return
+        for place in self._cleared:
+            tensors[place].zero_()
+        stream = self._stream_of(self._device)
+        for step in self._steps:
+            step(kinds, tensors, addresses, stream)
+
+
+class Bucket:
+    """One compiled kernel for all sizes of a kind: each call gives the grid, and the arguments that differ.
+
+    Called with the number of programs, along one axis, and the kernel's first arguments. The caller answers
+    for their kinds: addresses that are multiples of 16 bytes or not, integers likewise and neither 1 nor of
+    64 bits, all as in the step that it was made of. Streams, graphs and threads as of a :class:`Replay`.
+
+    Args:
+        step: of the kernel, with arguments of these kinds.
+        leading: how many arguments each call gives, addresses for tensors; the others stay as they are.
+    """
+
+    def __init__(self, step: Step, leading: int) -> None:
+        given = step.arguments()
+        options = {name: value for name, value in step.meta.items() if name not in given}
+        arguments = [*given.values()]
+        self._device = next((t.get_device() for t in step.tensors()), -1)
+        with _on(self._device):
+            self._start = starter_of(step.kernel, arguments, options).start
+        self._rest = tuple(arguments[leading:])
+        self._stream_of = compat.stream_getter()
+
+    def __call__(self, programs: int, *leading: Any) -> None:
+        if self._device >= 0 and compat.current_cuda_device() != self._device:
+            with torch.cuda.device(self._device):
+                self(programs, *leading)
+        elif not _preparing or not is_only_prepared():
+            self._start(programs, 1, 1, self._stream_of(self._device), leading + self._rest)
+
+
+class _Interpreted:
+    """A step that the interpreter runs again, with other tensors."""
+
+    def __init__(self, step: Step, places: Mapping[int, int]) -> None:
+        given = step.arguments()
+        self._fills = [_fill_of(value, places) for value in given.values()]
+        self._arguments = [None if f else v for f, v in zip(self._fills, given.values(), strict=True)]
+        self._options = {name: value for name, value in step.meta.items() if name not in given}
+        self._kernel, self._grid = step.kernel, step.axes
+
+    def prepare(self, kinds: Hashable, tensors: Sequence[torch.Tensor]) -> None:
+        """Nothing is compiled."""
+
+    def __call__(self, kinds: Hashable, tensors: Sequence[Any], addresses: Sequence[int], stream: int) -> None:
+        arguments = self._filled(tensors)
+        self._kernel[self._grid](*arguments, **self._options)
+
+    def _filled(self, tensors: Sequence[Any]) -> list[Any]:
+        pairs = zip(self._fills, self._arguments, strict=True)
+        return [value if fill is None else fill(tensors) for fill, value in pairs]
+
+
+class _Started(_Interpreted):
+    """A step whose compiled kernel is started again; found once for each kind of address.
+
+    Where tensors go nothing is held, so that those of the step are not kept alive.
+    """
+
+    def __init__(self, step: Step, places: Mapping[int, int]) -> None:
+        super().__init__(step, places)
+        self._of_kinds: dict[Hashable, Callable[[Sequence[Any], Sequence[int], int], None]] = {}
+
+    def prepare(self, kinds: Hashable, tensors: Sequence[torch.Tensor]) -> None:
+        """Compile the kernel for such addresses, unless it is."""
+        if kinds not in self._of_kinds:
+            self._of_kinds[kinds] = self._bound(tensors)
+
+    def __call__(self, kinds: Hashable, tensors: Sequence[Any], addresses: Sequence[int], stream: int) -> None:
+        start = self._of_kinds.get(kinds)
+        if start is None:
+            start = self._of_kinds[kinds] = self._bound(tensors)
+        start(tensors, addresses, stream)
+
+    def _bound(
+        self, tensors: Sequence[torch.Tensor]
+    ) -> Callable[[Sequence[torch.Tensor], Sequence[int], int], None]:
+        starter = starter_of(self._kernel, self._filled(tensors), self._options)
+        begin, expanded, (x, y, z) = starter.start, starter.expanded, self._grid
+        template: list[Any] = []
+        plain: list[tuple[int, int]] = []
+        others: list[tuple[int, Fill]] = []
+        whole: list[tuple[int, Fill]] = []
+        maps: list[tuple[int, _Maps]] = []
+        for fill, value in zip(self._fills, self._arguments, strict=True):
+            here = len(template)
+            if isinstance(fill, _Place):
+                plain.append((here, fill.number))
+            elif isinstance(fill, _Descriptor) and expanded is not None:
+                kept = _Maps(fill, len(maps), expanded)
+                maps.append((here, kept))
+                template += [None, *expanded(len(maps) - 1, fill(tensors))[1:]]
+                continue
+            elif isinstance(fill, _Descriptor):
+                whole.append((here, fill))
+            elif fill is not None:
+                others.append((here, fill))
+            template.append(value)
+
+        def start(tensors: Sequence[torch.Tensor], addresses: Sequence[int], stream: int) -> None:
+            arguments = template.copy()
+            for i, place in plain:
+                arguments[i] = addresses[place]
+            for i, kept in maps:
+                address = addresses[kept.place]
+                found = kept.of_address.get(address)
+                arguments[i] = kept.made(address, tensors) if found is None else found
+            for i, fill in others:
+                arguments[i] = fill(addresses)
+            for i, fill in whole:
+                arguments[i] = fill(tensors)
+            begin(x, y, z, stream, arguments)
+
+        return start
+
+
+class _Maps:
+    """What stands for one tensor descriptor of a kernel, by the tensor's address: all else is the same."""
+
+    def __init__(
+        self, fill: _Descriptor, which: int, expanded: Callable[[int, Any], list[Any]]
+    ) -> None:
+        self.place = fill.place
+        self.of_address: dict[int, Any] = {}
+        self._fill, self._which, self._expanded = fill, which, expanded
+
+    def made(self, address: int, tensors: Sequence[torch.Tensor]) -> Any:
+        """That of an address that is new."""
+        if len(self.of_address) >= MOST_MAPS:
+            self.of_address.clear()
+        made = self.of_address[address] = self._expanded(self._which, self._fill(tensors))[0]
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """The argument is the tensor of that number."""
+
+    number: int
+
+    def __call__(self, tensors: Sequence[Any]) -> Any:
+        return tensors[self.number]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Descriptor:
+    """The argument is a descriptor of the tensor of that number."""
+
+    kind: Any
+    place: int
+    others: Mapping[str, Any]
+
+    def __call__(self, tensors: Sequence[Any]) -> Any:
+        return self.kind(base=tensors[self.place], **self.others)
+
+
+def _fill_of(argument: Any, places: Mapping[int, int]) -> Fill | None:
+    """What makes the argument of other tensors, or of their addresses; None where it holds none."""
+    if isinstance(argument, torch.Tensor):
+        return _Place(places[id(argument)])
+    if isinstance(getattr(argument, "base", None), torch.Tensor):
+        others = {f.name: getattr(argument, f.name) for f in dataclasses.fields(argument) if f.name != "base"}
+        return _Descriptor(type(argument), places[id(argument.base)], others)
+    if not isinstance(argument, tuple):
+        return None
+    fills = [_fill_of(part, places) for part in argument]
+    if not any(fills):
+        return None
+    if type(argument) is tuple and len(fills) > 1 and all(isinstance(fill, _Place) for fill in fills):
+        return itemgetter(*[fill.number for fill in fills if isinstance(fill, _Place)])
+    fixed = compat.tuple_like(
+        argument, [None if fill else p for fill, p in zip(fills, argument, strict=True)]
+    )
+
+    def of_parts(tensors: Sequence[Any]) -> tuple[Any, ...]:
+        parts = [fill(tensors) if fill else value for fill, value in zip(fills, fixed, strict=True)]
+        return compat.tuple_like(fixed, parts)
+
+    return of_parts
+
+
+class _Same:
+    """A key that only the very same object equals, which it keeps alive."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _constant(value: Any) -> Hashable:
+    """A constant, as a key: 1 is not True, nor is 0.0 -0.0."""
+    if isinstance(value, tuple):
+        return type(value), tuple(map(_constant, value))
+    if isinstance(value, float):
+        return float, repr(value)
+    return (type(value), value) if isinstance(value, int | str | None) else _Same(value)
+
+
+def _kind(argument: Any) -> Hashable:
+    """What of an argument Triton compiles a kernel anew for (3.6, 3.7), or finer."""
+    if isinstance(argument, torch.Tensor):
+        is_small = device.current().kind != "hip" or argument.untyped_storage().nbytes() < 2**31
+        return argument.dtype, argument.data_ptr() % 16 == 0, is_small
+    if isinstance(argument, bool | float):
+        return type(argument)
+    if isinstance(argument, int):
+        return argument == 1, argument % 16 == 0, -(2**31) <= argument < 2**31, argument < 2**63
+    if isinstance(argument, tuple):
+        return type(argument), tuple(map(_kind, argument))
+    if isinstance(base := getattr(argument, "base", None), torch.Tensor):
+        others = (f.name for f in dataclasses.fields(argument) if f.name not in ("base", "shape", "strides"))
+        rank = len(argument.shape)
+        return type(argument), base.dtype, rank, tuple([repr(getattr(argument, name)) for name in others])
+    return _constant(argument)
+
+
+@contextmanager
+def _on(index: int) -> Iterator[None]:
+    """Within it the GPU of that number is current; -1 for no change."""
+    if index < 0:
+        yield
+    else:
+        with torch.cuda.device(index):
+            yield
