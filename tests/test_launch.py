@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import gc
 import inspect
 import linecache
 import math
 import re
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -753,98 +751,3 @@ def test_launch_can_be_copied() -> None:
     launch = Launch.of(scale_kernel, 1, x, output, 8, outputs=output)
     again = copy.copy(launch)
     assert torch.equal(again.run()[0], 2 * x)
-
-
-def test_a_replay_runs_on_other_tensors() -> None:
-    x, output = tensors(20)
-    launch = Launch.of(scale_kernel, 3, x, output, 20, 3.0, outputs=output)
-    again = launch.replay(x, output)
-    other, others_output = torch.randn(20), torch.zeros(20)
-    again(other, others_output)
-    assert torch.equal(others_output, 3 * other)
-    assert output.isnan().all()  # the first ones are left alone
-
-
-def test_a_replay_clears_what_it_adds_into() -> None:
-    x, total = torch.ones(8), torch.zeros(1)
-    launch = Launch.of(add_into_kernel, 1, x, total, outputs=total, accumulators=(total,), BLOCK_SIZE=8)
-    again, other = launch.replay(x, total), torch.full((1,), 100.0)
-    again(2 * x, other)
-    assert other.item() == 16.0
-
-
-def test_a_replay_has_workspaces_of_its_own() -> None:
-    x, output = tensors(20)
-    space = torch.empty(20)
-    steps = (
-        Step(scale_kernel, (3,), (x, space, 20, 3.0)),
-        Step(scale_kernel, (3,), (space, output, 20, 2.0)),
-    )
-    with pytest.raises(InvalidArgumentError, match="tensors: "):
-        Launch(steps, (output,)).replay(x, output)
-    again = Launch(steps, (output,), workspaces=(space,)).replay(x, output)
-    space.fill_(7.0)
-    other, others_output = torch.randn(20), torch.zeros(20)
-    again(other, others_output)
-    assert torch.equal(others_output, 6 * other)
-    assert torch.equal(space, torch.full((20,), 7.0))
-
-
-def test_a_replay_fills_tuples_and_descriptors_and_keeps_no_tensor() -> None:
-    kernel, (x, output) = CompiledKernel(), tensors(20)
-    matrix = torch.zeros(4, 16)
-    descriptor = TensorDescriptor(matrix, [4, 16], [16, 1], [4, 8])
-    given = (Pair(x, 3), (x, (output,), descriptor), (5, None))
-    again = Launch((Step(kernel, (3,), given),), (output,)).replay(x, output, matrix)
-    gone = [weakref.ref(tensor) for tensor in (x, output, matrix)]
-    del x, output, matrix, descriptor, given
-    gc.collect()
-    assert all(tensor() is None for tensor in gone)
-    others = (*tensors(20), torch.ones(4, 16))
-    again(*others)
-    _, pair, (first, (second,), filled), constant, *_ = kernel.through_triton[0]
-    assert isinstance(pair, Pair)
-    assert list(map(id, (pair.whole, first, second, filled.base))) == [id(others[i]) for i in (0, 0, 1, 2)]
-    assert (pair.rest, constant, filled.shape, filled.block_shape) == (3, (5, None), [4, 16], [4, 8])
-
-
-class CompiledKernel:
-    """As a compiled kernel on a GPU: what it is called with, through Triton and once it is at hand."""
-
-    def __init__(self) -> None:
-        self.fn = scale_kernel.fn
-        self.through_triton: list[tuple[Any, ...]] = []
-        self.at_hand: list[tuple[Any, ...]] = []
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
-        def start(*args: Any, **options: Any) -> Any:
-            self.through_triton.append((grid, *args, options))
-            number = len(self.through_triton)
-            return {(3, 1, 1): lambda *given: self.at_hand.append((number, *given))}
-
-        return start
-
-
-def test_a_replay_looks_the_compiled_kernel_up_once_for_each_kind_of_address() -> None:
-    kernel, (x, output) = CompiledKernel(), tensors(20)
-    step = Step(kernel, (3,), (x, output, 20), {"num_warps": 2, "BLOCK_SIZE": 8, "factor": 3.0})
-    again = Launch((step,), (output,)).replay(x, output)
-    beside = torch.randn(21)[1:]  # 4 bytes further: Triton compiles anew, for shorter loads
-    for given in ((x, output), (output, x), (beside, output), (x, output), (beside, output)):
-        again(*given)
-    first, second = kernel.through_triton
-    assert list(map(id, (*first[1:3], second[1]))) == [id(x), id(output), id(beside)]
-    assert (first[0], *first[3:]) == ((3,), 20, 3.0, 8, {"num_warps": 2})
-    assert [(number, *map(id, given[:2]), *given[2:]) for number, *given in kernel.at_hand] == [
-        (1, id(output), id(x), 20, 3.0, 8),
-        (1, id(x), id(output), 20, 3.0, 8),
-        (2, id(beside), id(output), 20, 3.0, 8),
-    ]
-
-
-@pytest.mark.parametrize("given", [[], [0], [1], [0, 0, 1], [0, 1, 1]], ids=str)
-def test_a_replay_wants_each_tensor_once(given: list[int]) -> None:
-    pair = tensors(20)
-    launch = Launch.of(scale_kernel, 3, *pair, 20, outputs=pair[1])
-    with pytest.raises(InvalidArgumentError, match="tensors: "):
-        launch.replay(*(pair[i] for i in given))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -137,31 +137,31 @@ def starter(compiled: Any) -> Starter:
         parts = nvidia.make_tensordesc_arg(descriptor, maps[which] if maps else None)
         return [part.data_ptr() if isinstance(part, torch.Tensor) else part for part in parts]
 
-    def hooks(x: int, y: int, z: int, stream: int, arguments: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """What the launcher is given for them: their dictionary, and those before and after."""
-        enter, leave = settings.launch_enter_hook, settings.launch_exit_hook
-        if not (getattr(enter, "calls", enter) or getattr(leave, "calls", leave)):
-            return _NO_HOOKS
-        return compiled.launch_metadata((x, y, z), stream, *arguments), enter, leave
-
+    # One chain of hooks each, or, set by somebody, a function or None.
     if VERSION == (3, 6):
-        before = (function, *flags, None, None, packed)
+        flags_36 = (function, *flags, None, None, packed)
+        without_hooks = (*flags_36, None, None, None)
 
         def start(x: int, y: int, z: int, stream: int, arguments: Sequence[Any]) -> None:
-            called = hooks(x, y, z, stream, arguments)
-            launch(x, y, z, stream, *before, *called, *arguments)
+            enter, leave = settings.launch_enter_hook, settings.launch_exit_hook
+            if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+                told = compiled.launch_metadata((x, y, z), stream, *arguments)
+                launch(x, y, z, stream, *flags_36, told, enter, leave, *arguments)
+            else:
+                launch(x, y, z, stream, *without_hooks, *arguments)
     else:
-        before = (function, *flags, packed)
-        after = (None, None, run.arg_annotations, run.kernel_signature)
+        flags_37, after = (function, *flags, packed), (None, None, run.arg_annotations, run.kernel_signature)
+        without_hooks = (*flags_37, None, None, None, *after)
 
         def start(x: int, y: int, z: int, stream: int, arguments: Sequence[Any]) -> None:
-            called = hooks(x, y, z, stream, arguments)
-            launch(x, y, z, stream, *before, *called, *after, arguments)
+            enter, leave = settings.launch_enter_hook, settings.launch_exit_hook
+            if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+                told = compiled.launch_metadata((x, y, z), stream, *arguments)
+                launch(x, y, z, stream, *flags_37, told, enter, leave, *after, arguments)
+            else:
+                launch(x, y, z, stream, *without_hooks, arguments)
 
     return Starter(start, expanded)
-
-
-_NO_HOOKS = (None, None, None)
 
 
 def _start_through_triton(
@@ -187,9 +187,18 @@ current_cuda_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", la
 
 
 @lru_cache(maxsize=512)
-def constants_of(kernel: Any) -> tuple[bool, ...]:
-    """Of each parameter of a kernel that is compiled, whether it is a constant (`tl.constexpr`)."""
-    return tuple([parameter.is_constexpr for parameter in kernel.params])
+def specialized(kernel: Any) -> tuple[Literal["constant", "width", "value"], ...]:
+    """What Triton compiles a kernel for of each parameter that is an integer.
+
+    Of a constant (`tl.constexpr`) its value, of one that is not specialized its width, else also whether it
+    is 1, and a multiple of 16.
+    """
+    return tuple(
+        [
+            "constant" if one.is_constexpr else "width" if one.do_not_specialize else "value"
+            for one in kernel.params
+        ]
+    )
 
 
 def compiled_for(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:

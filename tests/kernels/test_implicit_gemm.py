@@ -23,6 +23,7 @@ from workbench.kernels.convolution import Geometry, phases_of
 from workbench.kernels.instances import convolution as instances
 from workbench.kernels.views import View, affine, of_a_batch
 from workbench.ops.convolution import geometry_of
+from workbench.runtime.replay import Replay
 
 SIZES = (35, 50, 41)
 
@@ -287,7 +288,7 @@ def test_channels_that_are_added_hold_zeros(
     image.tensor.fill_(1)
     image.launch.run()
     again = torch.ones_like(image.tensor)
-    image.launch.replay(source, image.tensor)(source, again)
+    Replay(image.launch, source, image.tensor)(source, again)
     for copy in (image.tensor, again):
         assert torch.equal(copy[:, 0, ..., :channels], source.permute(0, 2, 3, 1))
         assert not copy[..., channels:].any()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +34,12 @@ FIRST_ADDRESS = 2**32
 
 started: list[list[Any]] = []
 compiled: list[str] = []
+maps: list[int] = []  # addresses that the driver was asked for a tensor's map of
 stream = 7  # the current one
+
+
+# By name, kernels that are computed too, of the types and values of their arguments.
+computed: dict[str, Callable[[list[str], Sequence[Any]], None]] = {}
 
 
 class Launcher(nvidia.CudaLauncher):
@@ -42,19 +47,24 @@ class Launcher(nvidia.CudaLauncher):
 
     def __init__(self, source: Any, metadata: Any) -> None:
         compiled.append(source.fn.__name__)
-        record = partial(self.record, source.fn.__name__)
+        record = partial(self.record, source)
         nvidia.compile_module_from_src = lambda **_: SimpleNamespace(launch=record)  # type: ignore[attr-defined]
         driver.active.utils.launch = record
         super().__init__(source, metadata)
 
     @staticmethod
-    def record(name: str, x: int, y: int, z: int, on: int, function: int, *given: Any) -> None:
+    def record(source: Any, x: int, y: int, z: int, on: int, function: int, *given: Any) -> None:
         """Of both versions alike: flags, packed metadata, scratch memory and arguments, hooks left out."""
         if compat.VERSION == (3, 6):
-            *flags, first, second, packed, _, _, _ = given[:8]
+            *flags, first, second, packed, told, enter, _ = given[:8]
             arguments = given[8:]
         else:
-            *flags, packed, _, _, _, first, second, _, _, arguments = given
+            *flags, packed, told, enter, _, first, second, _, _, arguments = given
+        name = source.fn.__name__
+        if enter is not None:
+            enter(told)
+        if name in computed:
+            computed[name](list(source.signature.values()), arguments)
         started.append([name, [x, y, z], on, function, flags, packed, first, second, *map(in_short, arguments)])
 
 
@@ -82,7 +92,11 @@ def pretend() -> None:
         memory_bytes=140 << 30, l2_bytes=50 << 20, warp_size=32, driver="none",
     )  # fmt: skip
     limits = {"max_shared_mem": here.shared_memory_bytes}
-    map_of = lambda *parts: ("map", *parts)  # noqa: E731
+
+    def map_of(address: int, *parts: Any) -> tuple[Any, ...]:
+        maps.append(address)
+        return "map", address, *parts
+
     driver.set_active(
         SimpleNamespace(
             launcher_cls=Launcher,

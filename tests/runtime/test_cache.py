@@ -12,13 +12,14 @@ import torch
 from workbench import Launch, ops
 from workbench.kernels import elementwise, transfer
 from workbench.runtime import cache
-from workbench.runtime.cache import LaunchCache
+from workbench.runtime.cache import BucketCache, LaunchCache
 
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept where kernels are interpreted: each run is watched."""
     monkeypatch.setattr(cache, "device", SimpleNamespace(is_interpreter=lambda: False))
+    monkeypatch.setattr(BucketCache, "make", lambda *_: None)
 
 
 class Making:

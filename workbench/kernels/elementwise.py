@@ -200,8 +200,8 @@ def launch(
 
 _launches, _flat = LaunchCache(), BucketCache(leading=5)
 
-# Elements of which no offset, of any tile, needs 64 bits.
-_MOST_FLAT = 2**30
+# Elements of less than 2 GiB: up to there neither offsets nor, for AMD GPUs, addresses are compiled anew.
+_MOST_FLAT = 2**27
 
 
 def run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float) -> None:

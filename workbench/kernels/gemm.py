@@ -42,6 +42,7 @@ from workbench.kernels.layout import (
 from workbench.kernels.tile import epilogue, gemm, order, overlap, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, *FP8)
@@ -535,6 +536,8 @@ def batch_shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
     Raises:
         ValueError: they do not broadcast.
     """
+    if a.shape[:-2] == b.shape[:-2]:
+        return a.shape[:-2]
     # Not torch's, whose first call imports a computer algebra system and takes most of a second.
     return np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
 
@@ -1202,12 +1205,16 @@ def run(
     beta: float = 1.0,
     precision: str = "ieee",
     epilogue: Epilogue | None = None,
-) -> None:
+) -> Replay | None:
     """`launch(a, b, output=output, ...).run()`, kept ready for tensors that lie alike.
 
     Args:
         choose: what gives tile, template and all that is to be chosen, from a, b, the output and `precision`.
         others: as of :func:`launch`.
+
+    Returns:
+        what starts it again, of a, b, the output, the addend and the tensors of the epilogue; None where
+        kernels are interpreted.
     """
     tensors: tuple[torch.Tensor, ...] = (a, b, output) if addend is None else (a, b, output, addend)
     if epilogue is not None:
@@ -1219,7 +1226,7 @@ def run(
         None if epilogue is None else epilogue.key,
     )  # fmt: skip
     make = partial(_make, choose, alpha, beta, precision, addend is not None, epilogue)
-    _launches.run(key, make, *tensors)
+    return _launches.run(key, make, *tensors)
 
 
 def _make(

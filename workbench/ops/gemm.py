@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -18,10 +18,16 @@ from workbench.ops.arguments import (
     check_out,
     copy_out,
     in_words,
+    is_dense,
     is_followed,
     kind_of,
 )
 from workbench.ops.gradients import batches, one_of
+from workbench.runtime.cache import MOST_KEPT
+from workbench.runtime.replay import Replay
+
+# Of functions whose operands have so many dimensions, mostly or always.
+_RANKS: dict[Callable[..., torch.Tensor], int] = {torch.matmul: 2, torch.mm: 2, torch.bmm: 3}
 
 # What torch takes for a scalar of any floating dtype; of float64 more.
 _LARGEST = torch.finfo(torch.float32).max
@@ -45,6 +51,8 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
         UnsupportedDtypeError: the kernels have no product of that dtype.
         TensorMismatchError: shapes, dtypes or devices do not fit; fp8 requires grad.
     """
+    if out is None and (product := _kept_product(input, other)) is not None:
+        return product
     input, other = _operands("matmul", {"input": input, "other": other}, out)
     shape = _result_shape(torch.matmul, input, other)
     if input.dim() == 1 and other.dim() > 2:  # a vector from the right, so that the batch becomes more rows
@@ -56,6 +64,8 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
 
 def mm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """The product of two matrices, as `torch.mm`. Raises as :func:`matmul`."""
+    if out is None and (product := _kept_product(input, mat2)) is not None:
+        return product
     input, mat2 = _operands("mm", {"input": input, "mat2": mat2}, out)
     _result_shape(torch.mm, input, mat2)
     return _finished(_product(input, mat2), out)
@@ -254,6 +264,10 @@ def _expanded(name: str, addend: torch.Tensor, shape: torch.Size) -> torch.Tenso
 
 def _result_shape(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Size:
     """The shape of a product by torch's own rules; what torch refuses, in its words."""
+    if tensors[0].dim() == tensors[1].dim() == _RANKS.get(function):  # most calls; asking torch takes longer
+        (*batch, m, k), (*others, rows, n) = (tensor.shape for tensor in tensors)
+        if batch == others and k == rows:
+            return torch.Size((*batch, m, n))
     # In the result's dtype: torch has no product of fp8.
     likes = [torch.empty_strided(t.shape, t.stride(), dtype=_result_dtype(t), device="meta") for t in tensors]
     try:
@@ -317,6 +331,34 @@ def _product_of_batches(
     return _product(a, b, addend, alpha, beta)
 
 
+# By :func:`_key_of`: what starts the product of two matrices, and the result's shape and dtype.
+_kept: dict[Hashable, tuple[Replay, tuple[int, ...], torch.dtype]] = {}
+
+
+def _kept_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+    """a @ b of matrices that lie like ones before; None where all is to be asked that a product can be."""
+    if not (is_dense(a) and is_dense(b)) or is_followed(a, b):
+        return None
+    is_batched = torch._C._functorch.is_legacy_batchedtensor
+    if torch._C._is_any_autocast_enabled() or is_batched(a) or is_batched(b):
+        return None
+    if (kept := _kept.get(_key_of(a, b))) is None:
+        return None
+    again, shape, dtype = kept
+    output = a.new_empty(shape, dtype=dtype)
+    again(a, b, output)
+    return output
+
+
+def _key_of(a: torch.Tensor, b: torch.Tensor) -> Hashable:
+    """What a product of two depends on but their values: descriptors want multiples of 16 bytes."""
+    dtype = a.dtype
+    return (
+        a.shape, b.shape, a.stride(), b.stride(), dtype, b.dtype, a.device, b.device,
+        a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0, _precision(a) if dtype is torch.float32 else "ieee",
+    )  # fmt: skip
+
+
 def _run(
     a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None, alpha: float, beta: float
 ) -> torch.Tensor:
@@ -340,7 +382,11 @@ def _run(
             addend = _as_rows(addend.expand(shape))
         gemm.run(instances.chosen, a, b, _as_rows(output), addend, alpha, beta, _precision(a))
     else:
-        gemm.run(instances.chosen, a, b, output, addend, alpha, beta, _precision(a))
+        again = gemm.run(instances.chosen, a, b, output, addend, alpha, beta, _precision(a))
+        if again is not None and addend is None and a.dim() == b.dim() == 2:
+            if len(_kept) >= MOST_KEPT:
+                _kept.clear()
+            _kept[_key_of(a, b)] = again, shape, dtype
     return output
 
 

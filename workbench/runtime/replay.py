@@ -68,10 +68,10 @@ def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]
     Raises:
         KernelError: it failed to compile, or takes more than a program has there.
     """
-    constants = compat.constants_of(kernel)
+    pairs = zip(arguments, compat.specialized(kernel), strict=True)
     key = (
         _Same(kernel), compat.current_device(), tuple(sorted(options.items())),
-        tuple([_constant(v) if c else _kind(v) for v, c in zip(arguments, constants, strict=True)]),
+        tuple([_constant(value) if by == "constant" else _kind(value, by == "value") for value, by in pairs]),
     )  # fmt: skip
     if (found := _compiled.get(key)) is not None:
         return found
@@ -356,15 +356,20 @@ def _constant(value: Any) -> Hashable:
     return (type(value), value) if isinstance(value, int | str | None) else _Same(value)
 
 
-def _kind(argument: Any) -> Hashable:
-    """What of an argument Triton compiles a kernel anew for (3.6, 3.7), or finer."""
+def _kind(argument: Any, of_value: bool = True) -> Hashable:
+    """What of an argument Triton compiles a kernel anew for (3.6, 3.7), or finer.
+
+    Args:
+        of_value: whether of an integer more than its width is.
+    """
     if isinstance(argument, torch.Tensor):
         is_small = device.current().kind != "hip" or argument.untyped_storage().nbytes() < 2**31
         return argument.dtype, argument.data_ptr() % 16 == 0, is_small
     if isinstance(argument, bool | float):
         return type(argument)
     if isinstance(argument, int):
-        return argument == 1, argument % 16 == 0, -(2**31) <= argument < 2**31, argument < 2**63
+        width = -(2**31) <= argument < 2**31, argument < 2**63
+        return (argument == 1, argument % 16 == 0, *width) if of_value else width
     if isinstance(argument, tuple):
         return type(argument), tuple(map(_kind, argument))
     if isinstance(base := getattr(argument, "base", None), torch.Tensor):

@@ -1,0 +1,21 @@
+"""What a warm call does, and does not do, seen on a GPU that is not there."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.runtime import warm_calls
+from tests.runtime.test_kept_on_a_gpu import lines_of
+
+
+@cache
+def wrong() -> dict[str, str]:
+    """By case: what went wrong in it, or nothing."""
+    return {line["case"]: line["wrong"] for line in lines_of(warm_calls.__name__)}
+
+
+@pytest.mark.parametrize("case", [case.__name__ for case in warm_calls.CASES])
+def test_warm_calls(case: str) -> None:
+    assert wrong()[case] == "", wrong()[case]

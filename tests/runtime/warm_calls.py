@@ -1,0 +1,419 @@
+"""Warm calls on a GPU that is not there: what is compiled, what is started, and by which way.
+
+Run as a script, where kernels are to be compiled; prints for each case what went wrong, or nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.autograd import forward_ad
+from triton import knobs
+from triton.runtime.jit import JITFunction
+
+from tests.runtime import pretended_gpu as gpu
+from workbench import device, ops
+from workbench.errors import DeviceError
+from workbench.kernels import elementwise, gemm
+from workbench.runtime import cache, replay
+from workbench.runtime.cache import warmup
+
+DTYPES = {
+    "*fp16": torch.float16, "*bf16": torch.bfloat16, "*fp32": torch.float32, "*fp64": torch.float64,
+    "*i32": torch.int32, "*i64": torch.int64, "*i16": torch.int16,
+}  # fmt: skip
+
+
+def memory_at(address: int | torch.Tensor, kind: str, reach: int) -> torch.Tensor:
+    """The elements from an address on."""
+    address = address.data_ptr() if isinstance(address, torch.Tensor) else address
+    size = reach * DTYPES[kind].itemsize
+    return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=DTYPES[kind])
+
+
+def binary(kinds: list[str], given: Sequence[Any]) -> None:
+    """What `binary_kernel` computes."""
+    x, y, output = (memory_at(*pair, given[3]) for pair in zip(given[:3], kinds, strict=False))
+    output.copy_(torch.add(y, x, alpha=given[4] if given[5] is elementwise.axpy else 1))
+
+
+def binary_strided(kinds: list[str], given: Sequence[Any]) -> None:
+    """What `binary_strided_kernel` computes."""
+    sizes = given[4]
+    x, y, output = (
+        memory_at(
+            pointer, kind, 1 + sum((n - 1) * by for n, by in zip(sizes, strides, strict=True))
+        ).as_strided(sizes, strides)
+        for pointer, kind, strides in zip(given[:3], kinds, given[5:8], strict=False)
+    )
+    output.copy_(torch.add(y, x, alpha=given[8] if given[9] is elementwise.axpy else 1))
+
+
+class Decorators:
+    """Counts calls that go through `@triton.jit`."""
+
+    def __init__(self) -> None:
+        self.calls, self._run = 0, JITFunction.run
+
+    def __enter__(self) -> Decorators:
+        def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return self._run(kernel, *args, **kwargs)
+
+        JITFunction.run = run
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        JITFunction.run = self._run
+
+
+def both(length: int, dtype: torch.dtype = torch.float32, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole numbers, of which every sum here is exact."""
+    x, y = (torch.randint(-9, 9, (length + offset,)).to(dtype)[offset:] for _ in range(2))
+    return x, y
+
+
+def sizes_of_sums() -> None:
+    """Of one dtype there are two kinds of sizes: 16 divides them, or does not."""
+    with Decorators() as through:
+        for length, compiled in ((32, 1), (48, 1), (4096, 1), (33, 2), (160, 2), (7, 2), (100_000, 2)):
+            x, y = both(length)
+            assert torch.equal(ops.add(x, y), x + y), length
+            assert torch.equal(ops.add(x.view(1, -1, 1), y.view(1, -1, 1)).view(-1), x + y), length
+            assert (through.calls, len(gpu.compiled)) == (compiled, compiled), length
+        one = both(1)
+        assert torch.equal(ops.add(*one), sum(one))
+        x, y = both(32)
+        assert torch.equal(ops.add(x.half(), y.half()), (x + y).half())
+        assert through.calls == 4
+    for x, y in (both(64, offset=1), both(48, offset=1), both(80, offset=3)):
+        before = len(gpu.compiled)
+        assert torch.equal(ops.add(x, y), x + y)
+    assert len(gpu.compiled) == before  # unaligned, and of another length: nothing anew
+
+
+def sizes_of_strided_sums() -> None:
+    """Each new shape makes a launch, and none of a kind compiles."""
+    with Decorators() as through:
+        for rows, cols in ((32, 48), (64, 16), (16, 160)):
+            x, y = both(rows * cols)
+            x, y = x.view(rows, cols).t(), y.view(cols, rows)
+            assert torch.equal(ops.add(x, y), x + y)
+    assert (through.calls, len(gpu.compiled)) == (1, 1)
+
+
+def sizes_of_products() -> None:
+    """What tile a product gets depends on its size; of one tile, the sizes compile nothing."""
+    choose = lambda *_: {"tile": (64, 64, 64), "splits": 1}  # noqa: E731
+    with Decorators() as through:
+        for m, n, k in ((128, 128, 128), (192, 64, 256), (64, 320, 1024)):
+            a, b = torch.zeros(m, k), torch.zeros(k, n)
+            gemm.run(choose, a, b, torch.zeros(m, n))
+    counts = through.calls, len(gpu.compiled), len(gpu.started)
+    assert counts == (1, 1, 3), counts
+    assert len({json.dumps(call) for call in gpu.started}) == 3  # with sizes and grids of their own
+
+
+def values_of_sums() -> None:
+    """The shortest way and all others: whatever torch can be given."""
+    x, y = both(48)
+    for alpha in (1, 1.0, 2, -0.5, 0.0, -0.0, float("nan"), float("inf")):
+        torch.testing.assert_close(ops.add(x, y, alpha=alpha), torch.add(x, y, alpha=alpha), equal_nan=True)
+    x[3] = float("nan")
+    y[7] = float("inf")
+    special = {
+        "NaN": (x, y),
+        "itself": (x, x),
+        "overlapping": (x[:32], x[16:]),
+        "negative bit": (torch._neg_view(y), x),
+        "negative bit of the second": (x, torch._neg_view(y)),
+        "both": (torch._neg_view(x), torch._neg_view(y)),
+        "unaligned": (x[1:], y[1:]),
+        "parameter": (torch.nn.Parameter(x), y),
+        "strided": (x[::2], y[::2]),
+        "expanded": (x[:1].expand(48), y),
+        "broadcast": (x.view(6, 8), y[:8]),
+        "transposed": (x.view(6, 8).t(), y.view(8, 6)),
+        "number": (x, 3),
+        "promoted": (x, y.half()),
+        "integers": both(48, torch.int64),
+        "halves": both(48, torch.float16),
+        "narrow integers": both(48, torch.int16),
+        "of no dimensions": (x[4], y[4]),
+        "empty": (x[:0], y[:0]),
+        "in three dimensions": (x.view(2, 4, 6), y.view(2, 4, 6)),
+    }
+    for name, (left, right) in special.items():
+        for _ in range(2):
+            result, wanted = ops.add(left, right), torch.add(left, right)
+            torch.testing.assert_close(result, wanted, rtol=0, atol=0, equal_nan=True, msg=name)
+            assert (type(result), result.requires_grad) == (torch.Tensor, wanted.requires_grad), name
+        with torch.no_grad():
+            assert not ops.add(left, right).requires_grad, name
+    out = torch.full((48,), float("nan"))
+    assert ops.add(x, y, out=out) is out
+    torch.testing.assert_close(out, x + y, equal_nan=True)
+    shell = ops.add(torch.empty(16, device="meta"), torch.empty(16, device="meta"))
+    assert shell.is_meta
+    with torch.inference_mode():
+        inner = both(48)
+        assert torch.equal(ops.add(*inner), sum(inner))
+    assert torch.equal(ops.add(*inner), sum(inner))
+
+
+def transforms_of_sums() -> None:
+    """Autograd, forward mode and transforms of torch.func follow sums that have been started before."""
+    x, y = both(48)
+    ops.add(x, y)
+    x.requires_grad_()
+    result = ops.add(x, y, alpha=2)
+    (of_x,) = torch.autograd.grad(result.sum(), x)
+    assert torch.equal(of_x, torch.ones(48))
+    x = x.detach()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.full((48,), 5.0))
+        assert torch.equal(forward_ad.unpack_dual(ops.add(dual, y)).tangent, torch.full((48,), 5.0))
+    rows = torch.stack((x, y))
+    assert torch.equal(torch.func.vmap(lambda row: ops.add(row, y))(rows), rows + y)
+    assert torch.equal(torch.func.grad(lambda row: ops.add(row, y).sum())(x), torch.ones(48))
+    torch.use_deterministic_algorithms(True)  # new memory is filled with NaN
+    try:
+        assert torch.equal(ops.add(x, y), x + y)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def which_products_are_kept() -> None:
+    """The shortest way is for plain matrices; whatever asks for more goes the long one."""
+    kept = ops.gemm._kept_product if hasattr(ops, "gemm") else None
+    assert kept is not None
+    a, b = torch.zeros(64, 32), torch.zeros(32, 48)
+    assert kept(a, b) is None  # never asked for
+    ops.matmul(a, b)
+    before = len(gpu.started)
+    result = kept(a, b)
+    assert result is not None
+    assert (result.shape, result.dtype, len(gpu.started)) == ((64, 48), torch.float32, before + 1)
+    follows, unaligned = a.clone().requires_grad_(), torch.zeros(64 * 32 + 1)[1:].view(64, 32)
+    others = {
+        "another shape": (a[:32], b),
+        "other strides": (torch.zeros(32, 64).t(), b),
+        "another dtype": (a.half(), b.half()),
+        "unaligned": (unaligned, b),
+        "negative bit": (torch._neg_view(a), b),
+        "parameter": (torch.nn.Parameter(a, requires_grad=False), b),
+        "requires grad": (follows, b),
+        "meta": (a.to("meta"), b.to("meta")),
+        "no tensor": (a, 3),
+        "sparse": (a.to_sparse(), b),
+        "nested": (torch.nested.nested_tensor([a, a]), b),
+    }
+    for name, (left, right) in others.items():
+        assert kept(left, right) is None, name
+    assert ops.matmul(follows, b).requires_grad
+    with torch.no_grad():
+        assert kept(follows, b) is not None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert kept(a, b) is None
+        assert ops.matmul(a, b).dtype == torch.bfloat16
+    with forward_ad.dual_level():
+        assert kept(forward_ad.make_dual(a, a), b) is None
+
+    def row(matrix: torch.Tensor) -> torch.Tensor:
+        assert kept(matrix, b) is None
+        return matrix
+
+    torch.func.vmap(row)(torch.stack((a, a)))
+    torch._vmap_internals._vmap(row)(torch.stack((a, a)))  # the older one, of batched gradients
+    with patch.object(ops.gemm, "_precision", lambda a: "tf32"):
+        assert kept(a, b) is None
+
+
+def current_stream() -> None:
+    """The stream that is current at the call, whichever was at the first."""
+    x, y = both(32)
+    a, b = torch.zeros(64, 64), torch.zeros(64, 64)
+    for gpu.stream in (3, 4, 3, 0):
+        gpu.started.clear()
+        ops.add(x, y)
+        ops.clone(x[::2])
+        ops.matmul(a, b)
+        assert {call[2] for call in gpu.started} == {gpu.stream}
+
+
+def maps_of_descriptors() -> None:
+    """Made once for each address."""
+    a, b, c = (torch.zeros(256, 256, dtype=torch.float16) for _ in range(3))
+    outputs = [ops.matmul(a, b)]  # kept alive, so that each has an address of its own
+    assert [call[0] for call in gpu.started] == ["gemm_kernel"]
+    assert {a.data_ptr(), b.data_ptr()} <= set(gpu.maps)
+    gpu.maps.clear()
+    outputs.append(ops.matmul(a, b))
+    assert not {a.data_ptr(), b.data_ptr()} & set(gpu.maps)
+    gpu.maps.clear()
+    outputs.append(ops.matmul(c, b))
+    assert gpu.maps.count(c.data_ptr()) == 1
+    assert json.dumps(gpu.started[-1]).count('"map"') == json.dumps(gpu.started[0]).count('"map"') > 0
+    with patch.object(replay, "MOST_MAPS", 1):
+        for left in (a, c, a, c):
+            ops.matmul(left, b)
+
+
+def hooks_are_called() -> None:
+    """A profiler's, at warm calls too, for as long as there are any."""
+    x, y = both(32)
+    a, b = torch.zeros(64, 64), torch.zeros(64, 64)
+    ops.add(x, y)
+    ops.matmul(a, b)
+    told: list[str] = []
+    hook = lambda metadata: told.append(metadata.get()["name"])  # noqa: E731
+    knobs.runtime.launch_enter_hook.add(hook)
+    try:
+        ops.add(x, y)
+        ops.matmul(a, b)
+    finally:
+        knobs.runtime.launch_enter_hook.remove(hook)
+    ops.add(x, y)
+    assert told == ["binary_kernel", "gemm_kernel"]
+
+
+def warming_up() -> None:
+    """Everything is compiled and kept, nothing started; for tensors, and for shapes alone."""
+    x, y = both(64)
+    a, b = torch.zeros(64, 96), torch.zeros(96, 32)
+    shapes = [torch.empty(t.shape, device="meta") for t in (a, b)]
+    for operator, given in (
+        (ops.add, (x, y)), (ops.matmul, (a, b)), (ops.softmax, (a, 1)), (ops.sum, (a,)),
+    ):  # fmt: skip
+        before = len(gpu.compiled)
+        warmup(operator, *given)
+        assert len(gpu.compiled) > before, operator
+        assert not gpu.started, operator
+        with Decorators() as through:
+            operator(*given)
+        assert (through.calls, len(gpu.started) > 0) == (0, True), operator
+        warmup(operator, *given)  # where all is kept, nothing is started either
+        started = len(gpu.started)
+        warmup(operator, *given)
+        assert len(gpu.started) == started
+        gpu.started.clear()
+    with patch.object(device, "current", lambda: type("Cpu", (), {"torch_device": "cpu"})()):
+        cache._real(shapes[0])
+    before = len(gpu.compiled)
+    with patch.object(cache, "_real", lambda t: torch.zeros_like(t, device="cpu").half()):
+        warmup(ops.matmul, *shapes)
+    assert len(gpu.compiled) > before
+    assert not gpu.started
+    before = len(gpu.compiled)
+    ops.matmul(a.half(), b.half())
+    assert len(gpu.compiled) == before
+    try:
+        warmup(3)  # type: ignore[arg-type]
+    except TypeError as error:
+        assert "operator: got a int" in str(error)
+    else:
+        raise AssertionError("3 is no operator")
+
+
+def other_threads_are_not_warming_up() -> None:
+    """While one thread prepares, another's calls start kernels."""
+    x, y = both(64)
+    results: list[torch.Tensor] = []
+
+    def inside() -> None:
+        thread = threading.Thread(target=lambda: results.append(ops.add(x, y)))
+        thread.start()
+        thread.join()
+
+    warmup(inside)
+    assert torch.equal(results[0], x + y)
+
+
+def in_threads(count: int, call: Callable[[int], None]) -> None:
+    """All at once; what one raises is raised."""
+    barrier, failed = threading.Barrier(count), []
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            call(number)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def concurrent_first_calls() -> None:
+    """Of several threads that ask for a kernel first, one compiles it, and each gets its own result."""
+    pairs = [both(64) for _ in range(8)]
+
+    def call(number: int) -> None:
+        x, y = pairs[number]
+        assert torch.equal(ops.add(x, y), x + y)
+        assert torch.equal(ops.add(x[::2], y[::2]), (x + y)[::2])
+        ops.matmul(torch.zeros(64, 64), torch.zeros(64, 64))
+
+    in_threads(8, call)
+    names = [name for name in gpu.compiled if name != "sum_of_splits_kernel"]
+    assert sorted(names) == sorted(set(names)) or len(names) == 3, names
+    assert len(gpu.started) >= 24
+
+
+def concurrent_clearing() -> None:
+    """While caches are cleared over and over."""
+    with patch.object(cache, "MOST_KEPT", 2), patch.object(replay, "MOST_COMPILED", 2):
+
+        def call(number: int) -> None:
+            for length in range(2, 40):
+                x, y = both(length * (number + 1))
+                assert torch.equal(ops.add(x, y), x + y)
+                assert torch.equal(ops.add(x[::2], y[::2], alpha=0.5), torch.add(x, y, alpha=0.5)[::2])
+
+        in_threads(4, call)
+
+
+CASES = (
+    sizes_of_sums, sizes_of_strided_sums, sizes_of_products, values_of_sums, transforms_of_sums,
+    which_products_are_kept, current_stream, maps_of_descriptors, hooks_are_called, warming_up,
+    other_threads_are_not_warming_up, concurrent_first_calls, concurrent_clearing,
+)  # fmt: skip
+
+
+def forget() -> None:
+    """As in a process that has called nothing."""
+    for kept in (elementwise._flat._kept, elementwise._launches._kept, gemm._launches._kept, ops.gemm._kept):
+        kept.clear()
+    replay._compiled.clear()
+    for kernel in (elementwise.binary_kernel, elementwise.binary_strided_kernel, gemm.gemm_kernel):
+        kernel.device_caches.clear()
+    for seen in (gpu.compiled, gpu.started, gpu.maps):
+        seen.clear()
+    gpu.stream = 7
+
+
+if __name__ == "__main__":
+    gpu.pretend()
+    gpu.computed.update(binary_kernel=binary, binary_strided_kernel=binary_strided)
+    warnings.simplefilter("ignore")
+    for case in CASES:
+        forget()
+        wrong = ""
+        try:
+            case()
+        except Exception:
+            wrong = traceback.format_exc()
+        print(json.dumps({"case": case.__name__, "wrong": wrong}))
