@@ -48,7 +48,9 @@ class Launcher(nvidia.CudaLauncher):
     def __init__(self, source: Any, metadata: Any) -> None:
         compiled.append(source.fn.__name__)
         record = partial(self.record, source)
-        nvidia.compile_module_from_src = lambda **_: SimpleNamespace(launch=record)  # type: ignore[attr-defined]
+        # On 3.6 it has C written and compiled, which wants a driver.
+        nvidia.library_dirs = list
+        nvidia.compile_module_from_src = lambda **_: SimpleNamespace(launch=record)
         driver.active.utils.launch = record
         super().__init__(source, metadata)
 
