@@ -140,7 +140,7 @@ def starter(compiled: Any) -> Starter:
     # One chain of hooks each, or, set by somebody, a function or None.
     if VERSION == (3, 6):
         flags_36 = (function, *flags, None, None, packed)
-        without_hooks = (*flags_36, None, None, None)
+        without_hooks: tuple[Any, ...] = (*flags_36, None, None, None)
 
         def start(x: int, y: int, z: int, stream: int, arguments: Sequence[Any]) -> None:
             enter, leave = settings.launch_enter_hook, settings.launch_exit_hook

@@ -128,20 +128,24 @@ class Suite:
     Attributes:
         with_roofs: whether :func:`record` measures the device's roofs in the same run, so that a roofline of
             it needs no other.
+        with_kernels: whether the device kernels that ran are recorded too: the profiler that tells them can
+            make launches slower for as long as the process lives.
 
     Raises:
-        ArgumentTypeError: name or sentence is no text, the cases are no Cases, or `with_roofs` is no bool.
+        ArgumentTypeError: name or sentence is no text, the cases are no Cases, or a flag is no bool.
     """
 
     name: str
     about: str
     cases: tuple[Case, ...]
     with_roofs: bool = False
+    with_kernels: bool = True
 
     def __post_init__(self) -> None:
         check_type("name", self.name, str, "Give a text.")
         check_type("about", self.about, str, "Give a text.")
-        check_type("with_roofs", self.with_roofs, bool, "Give True or False.")
+        for name in ("with_roofs", "with_kernels"):
+            check_type(name, getattr(self, name), bool, "Give True or False.")
         cases = check_each("cases", self.cases, Case, "Give a tuple of Case.")
         object.__setattr__(self, "cases", tuple(cases))
 
@@ -404,6 +408,7 @@ def run(
     time_together = partial(
         measure_together, interpreter=interpreter, rounds=rounds, warmup_ms=warmup_ms, rep_ms=rep_ms
     )
+    name_kernels = name_kernels and suite.with_kernels
     cases, cut = plan(suite)
     _compile_ahead(cases)
     provenance = _provenance(here)
@@ -1062,6 +1067,19 @@ _FUSED = Suite(
     ),
     with_roofs=True,
 )  # fmt: skip
+_LAUNCHED = (WORKBENCH, "torch", "Triton", "Triton autotuned")
+_LAUNCH = Suite(
+    "launch",
+    "what a call costs the CPU (launch us): ops.add of 16 elements, small products, and kernels by hand",
+    (
+        Case("add", "fp32", {"shape": [16]}, _LAUNCHED, "cuda_graph"),
+        *(
+            Case("matmul", "fp16", {"m": n, "n": n, "k": n, "layout": "nn"}, _LAUNCHED, "cuda_graph")
+            for n in (128, 512)
+        ),
+    ),
+    with_kernels=False,
+)
 # Not among all: it takes a minute of tuning a product. (Record it before `gemm`: lessons show the latest run
 # of our products.)
 _TUNED = Suite(
@@ -1281,9 +1299,9 @@ _VARLEN = Suite(
     ),
 )  # fmt: skip
 _PARTS = (
-    _ELEMENTWISE, _REDUCTION, _REDUCTION_LEVELS, _SOFTMAX, _NORMALIZATION, _TRANSFER, _REARRANGEMENT,
-    _IMAGES, _GEMM, _FUSED, _CONVOLUTION, _ATTENTION, _ATTENTION_BACKWARD, _DECODING, _VARLEN,
-    _DESCRIPTORS, _CEILINGS, _MATMUL,
+    _LAUNCH, _ELEMENTWISE, _REDUCTION, _REDUCTION_LEVELS, _SOFTMAX, _NORMALIZATION, _TRANSFER,
+    _REARRANGEMENT, _IMAGES, _GEMM, _FUSED, _CONVOLUTION, _ATTENTION, _ATTENTION_BACKWARD, _DECODING,
+    _VARLEN, _DESCRIPTORS, _CEILINGS, _MATMUL,
 )  # fmt: skip
 _ALL = Suite(
     "all",

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from tests.bench.example import gpu
-from workbench.bench import baseline
+from workbench.bench import baseline, plain_triton
 from workbench.device import Device
 from workbench.errors import (
     ArgumentTypeError,
@@ -76,7 +76,10 @@ def test_an_unknown_name_gets_the_nearest(name: str, near: str) -> None:
     assert near in caught.value.nearest
 
 
-@pytest.mark.parametrize("name", ["cuBLAS", "cuBLASLt", "rocBLAS", "hipBLASLt", "torch.compile", *PACKAGES])
+@pytest.mark.parametrize(
+    "name",
+    ["cuBLAS", "cuBLASLt", "rocBLAS", "hipBLASLt", "torch.compile", "Triton", "Triton autotuned", *PACKAGES],
+)
 def test_without_a_gpu_the_reason_is_said(name: str) -> None:
     one = baseline.get(name)
     assert not one.available()
@@ -92,13 +95,14 @@ def test_without_a_gpu_the_reason_is_said(name: str) -> None:
             "cuda", "sm_90",
             {
                 "torch", "torch.compile", "torch.compile max-autotune", "flex_attention", "cuBLAS",
-                "cuBLASLt", "cuDNN", "FlashAttention-2",
+                "cuBLASLt", "cuDNN", "FlashAttention-2", "Triton", "Triton autotuned",
             },
         ),
         (
             "hip", "gfx942",
             {
-                "torch", "torch.compile", "torch.compile max-autotune", "flex_attention", "rocBLAS",
+                "torch", "torch.compile", "torch.compile max-autotune", "Triton", "Triton autotuned",
+                "flex_attention", "rocBLAS",
                 "hipBLASLt",
             },
         ),
@@ -115,6 +119,27 @@ def test_each_kind_of_device_has_its_own(
         installed(monkeypatch, package)
     optional = set(PACKAGES) if here.is_gpu else set()
     assert {name for name, one in baseline.BASELINES.items() if not one.absence(here)} == there | optional
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 64, 64), (65, 17, 70)], ids=str)
+def test_kernels_by_hand_are_right(sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    x, y = torch.randn(m * n), torch.randn(m * n)
+    assert torch.equal(plain_triton.JITTED["add"](x, y), x + y)
+    a, b = torch.randn(m, k), torch.randn(n, k).t()
+    torch.testing.assert_close(plain_triton.JITTED["matmul"](a, b), a @ b)
+    assert plain_triton.AUTOTUNED.keys() == plain_triton.JITTED.keys()
+
+
+def test_kernels_by_hand_take_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = GpuWithoutMemory(**asdict(gpu()))
+    monkeypatch.setattr("workbench.device.current", lambda: here)
+    x = torch.ones(8)
+    assert torch.equal(baseline.get("Triton").build("add", x, x)(), 2 * x)
+    with pytest.raises(InvalidArgumentError, match="options: got alpha"):
+        baseline.get("Triton autotuned").build("add", x, x, alpha=2)
+    with pytest.raises(UnknownNameError, match="operator of Triton: 'sum'"):
+        baseline.get("Triton").build("sum", x)
 
 
 def test_how_to_install_an_optional_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

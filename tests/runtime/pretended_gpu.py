@@ -42,7 +42,7 @@ stream = 7  # the current one
 computed: dict[str, Callable[[list[str], Sequence[Any]], None]] = {}
 
 
-class Launcher(nvidia.CudaLauncher):
+class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not type it
     """What Triton calls to start a compiled kernel, one for each; what it calls itself is recorded."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
@@ -67,7 +67,9 @@ class Launcher(nvidia.CudaLauncher):
             enter(told)
         if name in computed:
             computed[name](list(source.signature.values()), arguments)
-        started.append([name, [x, y, z], on, function, flags, packed, first, second, *map(in_short, arguments)])
+        started.append(
+            [name, [x, y, z], on, function, flags, packed, first, second, *map(in_short, arguments)]
+        )
 
 
 memory = torch.zeros(2 * ROWS * COLS + 64, dtype=torch.float16)

@@ -239,13 +239,11 @@ def test_within_a_preparation_nothing_is_started(compiler: Compiler) -> None:
     ]
 
 
-def test_what_does_not_compile_names_the_kernel(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_compile_names_the_kernel(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ValueError("no such layout")
 
     monkeypatch.setattr(compat, "compiled_for", fail)
     launch, x, output = sized(20)
-    with pytest.raises(KernelError, match="scale_kernel.*no such layout"):
+    with pytest.raises(KernelError, match=r"scale_kernel.*no such layout"):
         Replay(launch, x, output)(x, output)

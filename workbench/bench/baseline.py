@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, flex_attention, sdpa_kernel
 from torch.profiler import ProfilerActivity
 
 from workbench import device
+from workbench.bench import plain_triton
 from workbench.bench.recording import FLOATS
 from workbench.bench.timing import Subject, callable_of
 from workbench.errors import (
@@ -52,6 +53,7 @@ class Baseline:
             mode; or "flash_attention".
         compiles: True where torch.compile makes the kernel.
         mode: of torch.compile; None for its default.
+        by_hand: by operator, functions that start a kernel of Triton's tutorials; None for other baselines.
         package: the module of a library that people install themselves to compare with; None for what comes
             with torch.
         install: what pip is given to install it.
@@ -64,6 +66,7 @@ class Baseline:
     library: str | None = None
     compiles: bool = False
     mode: str | None = None
+    by_hand: Mapping[str, Callable[..., torch.Tensor]] | None = None
     package: str | None = None
     install: str = ""
 
@@ -86,7 +89,7 @@ class Baseline:
         if self.kind is not None and here.kind != self.kind:
             vendor = {"cuda": "NVIDIA", "hip": "AMD"}[self.kind]
             return f"{self.name} is {vendor}'s, and kernels run on {here.name} here"
-        if (self.compiles or self.is_optional) and not here.is_gpu:
+        if (self.compiles or self.by_hand or self.is_optional) and not here.is_gpu:
             return f"{self.name} is measured on GPUs only"
         if self.package is not None and find_spec(self.package) is None:
             return f"{self.name} is not installed: pip install {self.install}"
@@ -124,6 +127,9 @@ class Baseline:
                 "inputs", f"{inputs[0].dtype}", f"{self.name} multiplies no fp8: take the Lt library."
             )
         _check_place(inputs)
+        if self.by_hand is not None:
+            _check_no_options(self.name, options)
+            return partial(self.by_hand[op], *inputs)
         if self.package is not None:
             _check_dimension(self.name, operator, inputs, options)
             module, calls = _PACKAGES[self.package]
@@ -453,6 +459,18 @@ BASELINES = {
             compiles=True,
             mode="max-autotune-no-cudagraphs",
         ),
+        Baseline(
+            "Triton",
+            "kernels of Triton's tutorials, started as there",
+            tuple(plain_triton.JITTED),
+            by_hand=plain_triton.JITTED,
+        ),
+        Baseline(
+            "Triton autotuned",
+            "the same behind @triton.autotune",
+            tuple(plain_triton.AUTOTUNED),
+            by_hand=plain_triton.AUTOTUNED,
+        ),
         # torch calls AMD's libraries by the names of their NVIDIA counterparts.
         Baseline("cuBLAS", "NVIDIA's BLAS, classic interface", ("matmul",), "cuda", "cublas"),
         Baseline("cuBLASLt", "NVIDIA's BLAS, lightweight interface", ("matmul",), "cuda", "cublaslt"),
@@ -651,6 +669,13 @@ def _check_call(
         )
     for name in options:
         check_name(f"option of {op}", name, operator.options)
+
+
+def _check_no_options(name: str, options: Mapping[str, object]) -> None:
+    if options:
+        raise InvalidArgumentError(
+            "options", f"got {', '.join(options)}", f"{name} has none: take another baseline."
+        )
 
 
 def _check_dimension(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import UnionType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -99,7 +99,7 @@ def is_followed(*tensors: torch.Tensor) -> bool:
     return is_forward and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
-def is_dense(tensor: object) -> bool:
+def is_dense(tensor: object) -> TypeGuard[torch.Tensor]:
     """Whether it is a tensor like most: no subclass, strided, with memory that holds its very values."""
     return (
         type(tensor) is torch.Tensor

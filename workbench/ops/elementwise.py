@@ -43,12 +43,18 @@ def add(
             UnsupportedDtypeError where torch has no sum of that dtype, NumberRangeError where a number is
             too large for all.
     """
-    if out is None and is_dense(input) and is_dense(other) and not is_followed(input, other):  # most calls
-        assert isinstance(other, torch.Tensor)
-        if _is_plain(input, other, alpha) and (alpha == 1 or input.is_floating_point()):
-            result = torch.empty_like(input)
-            elementwise.run_alike(other, input, result, "add" if alpha == 1 else "axpy", alpha)
-            return result
+    if (  # most calls; of integers, another alpha is looked at below
+        out is None
+        and is_dense(input)
+        and is_dense(other)
+        and not is_followed(input, other)
+        and _is_plain(input, other, alpha)
+        and (alpha == 1 or input.is_floating_point())
+    ):
+        result = torch.empty_like(input)
+        operation = "add" if alpha == 1 else "axpy"
+        elementwise.run_alike(other, input, result, operation, alpha)  # type: ignore[arg-type]  # not complex
+        return result
     other = other.item() if isinstance(other, np.generic) else other
     alpha = alpha.item() if isinstance(alpha, np.generic) else alpha
     check_operand("input", input, torch.Tensor, "a torch.Tensor")

@@ -55,11 +55,15 @@ class LaunchCache:
 
 
 class BucketCache:
-    """Compiled kernels by the kinds of their arguments, for launches of one step of which a size changes no
-    more than the grid and a number; any thread may use it."""
+    """Compiled kernels by the kinds of their arguments, for launches of one step; any thread may use it.
+
+    A size changes no more of such a launch than the grid and a number.
+
+    Args:
+        leading: how many of the kernel's arguments each call gives, as of :class:`Bucket`.
+    """
 
     def __init__(self, leading: int) -> None:
-        """Args: leading: how many of the kernel's arguments each call gives, as of :class:`Bucket`."""
         self._leading = leading
         self._kept: dict[Hashable, Bucket] = {}
         self._making = threading.RLock()

@@ -125,6 +125,7 @@ class Replay:
         self._steps = [of_step(step, places) for step in launch.steps]
 
     def __call__(self, *tensors: torch.Tensor) -> None:
+        """Start the kernels on these."""
         if self._device >= 0 and compat.current_cuda_device() != self._device:
             with torch.cuda.device(self._device):
                 self(*tensors)
@@ -175,6 +176,7 @@ class Bucket:
         self._stream_of = compat.stream_getter()
 
     def __call__(self, programs: int, *leading: Any) -> None:
+        """Start so many programs with these."""
         if self._device >= 0 and compat.current_cuda_device() != self._device:
             with torch.cuda.device(self._device):
                 self(programs, *leading)
@@ -195,7 +197,9 @@ class _Interpreted:
     def prepare(self, kinds: Hashable, tensors: Sequence[torch.Tensor]) -> None:
         """Nothing is compiled."""
 
-    def __call__(self, kinds: Hashable, tensors: Sequence[Any], addresses: Sequence[int], stream: int) -> None:
+    def __call__(
+        self, kinds: Hashable, tensors: Sequence[Any], addresses: Sequence[int], stream: int
+    ) -> None:
         arguments = self._filled(tensors)
         self._kernel[self._grid](*arguments, **self._options)
 
@@ -219,7 +223,9 @@ class _Started(_Interpreted):
         if kinds not in self._of_kinds:
             self._of_kinds[kinds] = self._bound(tensors)
 
-    def __call__(self, kinds: Hashable, tensors: Sequence[Any], addresses: Sequence[int], stream: int) -> None:
+    def __call__(
+        self, kinds: Hashable, tensors: Sequence[Any], addresses: Sequence[int], stream: int
+    ) -> None:
         start = self._of_kinds.get(kinds)
         if start is None:
             start = self._of_kinds[kinds] = self._bound(tensors)
@@ -270,9 +276,7 @@ class _Started(_Interpreted):
 class _Maps:
     """What stands for one tensor descriptor of a kernel, by the tensor's address: all else is the same."""
 
-    def __init__(
-        self, fill: _Descriptor, which: int, expanded: Callable[[int, Any], list[Any]]
-    ) -> None:
+    def __init__(self, fill: _Descriptor, which: int, expanded: Callable[[int, Any], list[Any]]) -> None:
         self.place = fill.place
         self.of_address: dict[int, Any] = {}
         self._fill, self._which, self._expanded = fill, which, expanded
@@ -366,7 +370,7 @@ def _kind(argument: Any, of_value: bool = True) -> Hashable:
         is_small = device.current().kind != "hip" or argument.untyped_storage().nbytes() < 2**31
         return argument.dtype, argument.data_ptr() % 16 == 0, is_small
     if isinstance(argument, bool | float):
-        return type(argument)
+        return type(argument).__name__
     if isinstance(argument, int):
         width = -(2**31) <= argument < 2**31, argument < 2**63
         return (argument == 1, argument % 16 == 0, *width) if of_value else width
