@@ -545,7 +545,10 @@ def test_every_candidate_that_can_run_has_a_line(recorded: suites.Recorded) -> N
         ("sum", "bf16", "8 x 32", "torch"),
         ("clone", "fp32", "2^6", "torch"),
         ("matmul", "fp16", "200 x 16 x 24, nt", "torch"),
-        *(("fused_matmul", "fp16", "40 x 32 x 24", name) for name in ("workbench", "workbench:bare", "torch")),
+        *(
+            ("fused_matmul", "fp16", "40 x 32 x 24", name)
+            for name in ("workbench", "workbench:bare", "torch")
+        ),
     }
     assert [str(one) for one in recorded.cut] == [
         "add fp32 100 in a CUDA graph: CUDA graphs need a GPU",
