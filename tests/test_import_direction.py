@@ -46,6 +46,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "look": ROOMS,
     "address": ROOMS,
     "attend": ROOMS,
+    "fuse": ROOMS,
     "explore": ROOMS | {"problems"},
     "landscape": ROOMS | {"tune"},
     "__main__": ROOMS | {"tune", "suites", "look"},

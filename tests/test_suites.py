@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -100,7 +101,7 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
         "convolution", "rearrangement", "images", "descriptors", "attention", "attention_backward",
-        "decoding", "varlen", "reduction_levels", "fused", "launch", "tuned", "all",
+        "decoding", "varlen", "reduction_levels", "fused", "fused_templates", "launch", "tuned", "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -222,6 +223,32 @@ def test_attention_is_compared_with_all_its_scores(op: str, causal: bool) -> Non
     wrong = tuple(t.roll(1, -1) for t in result) if isinstance(result, tuple) else result.roll(1, -1)
     with pytest.raises(KernelError):
         suites.check(case, inputs, wrong, "wrong")
+
+
+@pytest.mark.parametrize("op", problems.FUSED)
+def test_fused_products_are_compared_with_float64(op: str) -> None:
+    """Ours and torch's agree with the reference, also of a B that lies along K; a shifted result does not."""
+    described: dict[str, Any] = {"m": 20, "n": 40, "k": 24, "layout": "nt"}
+    described |= {"l": 30} if op == "matmul_matmul" else {}
+    case = suites.Case(op, "fp32", described, ("workbench", "torch"))
+    operator = problems.OPERATORS[op]
+    inputs = operator.inputs("fp32", described)
+    ours = partial(getattr(ops, op), *inputs) if operator.ours is None else operator.ours(*inputs)
+    result = ours()
+    suites.check(case, inputs, result, "workbench")
+    suites.check(case, inputs, baseline.get("torch").build(op, *inputs)(), "torch")
+    moved = sum(t.numel() * t.element_size() for t in (*inputs, result))
+    assert operator.work("fp32", described).bytes == moved
+    with pytest.raises(KernelError):
+        suites.check(case, inputs, result.roll(1, -1), "wrong")
+
+
+def test_the_fused_templates_that_are_measured() -> None:
+    cases = suites.get("fused_templates").cases
+    assert {one.op for one in cases} == set(problems.FUSED)
+    assert all({"workbench", "torch", suites.AUTOTUNED} <= set(one.providers) for one in cases)
+    kept, cut = suites.plan(suites.get("fused_templates"), gpu(), free_bytes=140 * 10**9)
+    assert (len(kept), cut) == (len(cases), [])
 
 
 def test_lengths_of_sequences_that_are_measured() -> None:
@@ -372,7 +399,9 @@ def test_int8_inputs_fill_the_range() -> None:
 def test_all_is_every_case_once() -> None:
     everything = suites.get("all").cases
     assert len({str(one) for one in everything}) == len(everything)
-    parts = [suite for suite in suites.SUITES.values() if suite.name not in ("all", "tuned")]
+    parts = [
+        suite for suite in suites.SUITES.values() if suite.name not in ("all", "tuned", "fused_templates")
+    ]
     assert {str(one) for one in everything} == {str(one) for suite in parts for one in suite.cases}
 
 

@@ -316,6 +316,85 @@ def _our_fused_product(
 
 # Of two additions and gelu's approximation.
 _FUSED_FLOPS = 10
+# Products and what follows them: how many tensors by column each takes, or what it makes of the product.
+_COLUMNS_OF_PRODUCT = {"matmul_layer_norm": 2, "matmul_rms_norm": 1}
+_OF_PRODUCT: dict[str, Callable[..., torch.Tensor]] = {
+    "matmul_layer_norm": lambda x, *columns: _normalized("layer_norm", x)[0] * columns[0] + columns[1],
+    "matmul_rms_norm": lambda x, weight: _normalized("rms_norm", x)[0] * weight,
+    "matmul_softmax": lambda x: torch.softmax(x, 1),
+    "matmul_amax": lambda x: x.amax(1),
+    "matmul_logsumexp": lambda x: x.logsumexp(1),
+}
+_GATES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "swiglu": functional.silu, "geglu": functional.gelu,
+}  # fmt: skip
+FUSED = (*_OF_PRODUCT, "matmul_matmul", *_GATES)
+
+# FLOPs an element of the product; of a gate, of both.
+_FLOPS_OF_PRODUCT = {
+    "matmul_layer_norm": normalization.FLOPS["layer_norm"],
+    "matmul_rms_norm": normalization.FLOPS["rms_norm"],
+    "matmul_softmax": softmax.FLOPS["softmax"],
+    "swiglu": 2, "geglu": 2,
+}  # fmt: skip
+
+
+def _fused(name: str) -> Operator:
+    """A product of normal values and what follows it; products are standard normal too, by their scale."""
+    is_pair, is_gated = name == "matmul_matmul", name in _GATES
+
+    def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        m, n, k = case["m"], case["n"], case["k"]
+        inner = case["l"] if is_pair else n
+        a, b = data.matrices(m, inner, k, dtype, case["layout"])
+        if is_pair or is_gated:
+            depth = inner if is_pair else k
+            shape = (depth, n) if case["layout"][1] == "n" else (n, depth)
+            other = data.normal(shape, dtype, seed=2).mul_(depth**-0.5)
+            others = [other if case["layout"][1] == "n" else other.t()]
+        else:
+            columns = _COLUMNS_OF_PRODUCT.get(name, 0)
+            others = [data.normal((n,), dtype, seed=2 + i) for i in range(columns)]
+        return a, b.mul_(k**-0.5), *others
+
+    def work(dtype: str, case: Mapping[str, Any]) -> Work:
+        m, n, k = case["m"], case["n"], case["k"]
+        inner = case["l"] if is_pair else n
+        results = m if name in ("matmul_amax", "matmul_logsumexp") else m * n
+        weights = k * inner * (1 + is_gated) + (inner * n if is_pair else 0)
+        vectors = _COLUMNS_OF_PRODUCT.get(name, 0) * n
+        flops = 2 * m * k * inner * (1 + is_gated) + (m * inner * (2 * n + 1) if is_pair else 0)
+        flops += 0 if is_pair else _FLOPS_OF_PRODUCT.get(name, 1) * m * n
+        return Work(flops, (m * k + weights + vectors + results) * itemsize_of(dtype))
+
+    def references(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
+        a, b, *others = given
+
+        def rows_of(rows: slice) -> torch.Tensor:
+            x = a[rows].double() @ b.double()
+            if is_pair:
+                return torch.relu(x) @ others[0].double()
+            if is_gated:
+                return _GATES[name](x) * (a[rows].double() @ others[0].double())
+            return _OF_PRODUCT[name](x, *(t.double() for t in others))
+
+        return (Reference(rows_of, case["k"]),)
+
+    return Operator(
+        keys=frozenset({"m", "n", "k", "layout", *(("l",) if is_pair else ())}),
+        arity=3 if is_pair or is_gated else 2 + _COLUMNS_OF_PRODUCT.get(name, 0),
+        inputs=inputs,
+        options=lambda case: {},
+        work=work,
+        references=references,
+        blocks=some_rows,
+        ours=partial(_our_pair, "relu") if is_pair else None,
+    )
+
+
+def _our_pair(activation: str, *given: torch.Tensor) -> Callable[[], torch.Tensor]:
+    a, b0, b1 = given
+    return partial(ops.matmul_matmul, a, b0, b1, activation)
 
 
 def _rearrangement(
@@ -788,5 +867,6 @@ OPERATORS: Mapping[str, Operator] = {
         ours=_our_fused_product,
         beside=dict.fromkeys(("workbench:bare", "cuBLAS", "rocBLAS"), "matmul"),
     ),
+    **{name: _fused(name) for name in FUSED},
     **{name: _convolution(name) for name in CONVOLUTIONS},
 }

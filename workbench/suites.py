@@ -49,6 +49,7 @@ from workbench.problems import (
     BLOCK_QUERIES,
     BLOCK_ROWS,
     CONVOLUTIONS,
+    FUSED,
     INT8,
     OPERATORS,
     VARLEN_ATTENTION,
@@ -539,7 +540,7 @@ def _wrong(case: Case, provider: str, how: str) -> KernelError:
 def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_bytes: int) -> str:
     """Why a case cannot run, in words; empty when it can."""
     work = OPERATORS[case.op].work(case.dtype, case.case)
-    is_float_product = case.op in _PRODUCT_OPERATORS and case.dtype != INT8
+    is_float_product = "layout" in case.case and case.dtype != INT8
     if is_float_product and (absence := data.product_absence(case.dtype, here)):
         return absence
     if not providers:
@@ -559,9 +560,10 @@ def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_
 def _needed_bytes(case: Case, work: Work) -> int:
     """Inputs and one result; what the check needs beside them; what libraries and cache flushes need."""
     checking = 4 * 8 * BLOCK_ELEMENTS
-    if case.op in _PRODUCT_OPERATORS:
+    if "layout" in case.case:
         m, n, k = (case.case[key] for key in "mnk")
-        checking = 8 * (k * n + BLOCK_ROWS * (k + 4 * n))
+        inner = case.case.get("l", 0)
+        checking = 8 * (2 * k * n + inner * (k + n) + BLOCK_ROWS * (k + inner + 4 * n))
         if itemsize_of(case.dtype) == 1:
             checking += 4 * (m * k + k * n)  # fp8 and int8 inputs are drawn in fp32
     elif case.op in (*ATTENTION, *VARLEN_ATTENTION):
@@ -728,9 +730,13 @@ def _compile_ahead(cases: Sequence[Case]) -> None:
 
 
 def _compiled_ahead(case: Case) -> tuple[str, ...]:
-    """The candidates that take long to compile: torch's, and products, convolutions and attention of ours."""
+    """The candidates that take long to compile: torch's, and products, convolutions and attention of ours.
+
+    Not what tunes itself, which would measure beside others.
+    """
     # Of these there is a kernel for each shape.
-    is_of_its_own = case.op in (*_PRODUCT_OPERATORS, *CONVOLUTIONS, *ATTENTION, *VARLEN_ATTENTION)
+    products = (*_PRODUCT_OPERATORS, *FUSED)
+    is_of_its_own = case.op in (*products, *CONVOLUTIONS, *ATTENTION, *VARLEN_ATTENTION)
     ours = {WORKBENCH} if is_of_its_own and device.current().is_gpu else set()
     return tuple(name for name in case.providers if name in {COMPILER, FLEX} | ours)
 
@@ -1298,6 +1304,51 @@ _VARLEN = Suite(
         for d in (64, 128)
     ),
 )  # fmt: skip
+
+
+def _followed(op: str, m: int, n: int, k: int, dtype: str, **case: int) -> Case:
+    """A product and what follows it, against the same by torch and by its compiler, tuned for it."""
+    problem = {"m": m, "n": n, "k": k, "layout": "nn", **case}
+    return Case(op, dtype, problem, (WORKBENCH, "torch", AUTOTUNED), "cuda_graph")
+
+
+# m, n and k: products that take longer to store than to make; and ones that no tile has whole rows of, so
+# that they are in memory all the same.
+_SHORT_ROWS = ((131072, 64, 64), (65536, 128, 128), (65536, 256, 256), (32768, 512, 512))
+_LONG_ROWS = ((8192, 1024, 1024), (4096, 4096, 4096))
+# Not among all: torch's compiler takes half a minute to tune each.
+_FUSED_TEMPLATES = Suite(
+    "fused_templates",
+    "products with norms, softmax, reductions, gates and second products: where fusion pays and where not",
+    tuple(
+        case
+        for dtype in ("fp16", "bf16")
+        for case in (
+            *(
+                _followed(op, *sizes, dtype)
+                for op in ("matmul_layer_norm", "matmul_rms_norm", "matmul_softmax")
+                for sizes in (*_SHORT_ROWS, *_LONG_ROWS)
+            ),
+            *(
+                _followed(op, *sizes, dtype)
+                for op in ("matmul_amax", "matmul_logsumexp")
+                for sizes in ((65536, 256, 256), (8192, 32768, 512), (4096, 4096, 4096))
+            ),
+            *(
+                _followed("matmul_matmul", m, n, k, dtype, l=inner)
+                for m, n, k, inner in (
+                    (131072, 64, 64, 64), (65536, 128, 128, 128), (65536, 128, 128, 512),
+                    (32768, 256, 256, 256), (4096, 4096, 4096, 4096),
+                )
+            ),
+            *(
+                _followed(op, *sizes, dtype)
+                for op in ("swiglu", "geglu")
+                for sizes in ((65536, 256, 256), (32768, 1024, 512), (8192, 8192, 1024), (4096, 11008, 4096))
+            ),
+        )
+    ),
+)  # fmt: skip
 _PARTS = (
     _LAUNCH, _ELEMENTWISE, _REDUCTION, _REDUCTION_LEVELS, _SOFTMAX, _NORMALIZATION, _TRANSFER,
     _REARRANGEMENT, _IMAGES, _GEMM, _FUSED, _CONVOLUTION, _ATTENTION, _ATTENTION_BACKWARD, _DECODING,
@@ -1309,4 +1360,4 @@ _ALL = Suite(
     _once(case for suite in _PARTS for case in suite.cases),
 )
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_PARTS, _ALL, _TUNED)}
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_PARTS, _ALL, _TUNED, _FUSED_TEMPLATES)}

@@ -44,6 +44,16 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("grouped_mm", "fused_grouped_mm"), (X, numbers(2, 7, 4, seed=5))),
     "fused_matmul": (BATCH, numbers(5, 2, seed=4)),
     "fused_conv2d": (numbers(2, 4, 6, 6, seed=6), numbers(6, 2, 2, 2, seed=7), Y[0, :1].expand(6)),
+    **dict.fromkeys(
+        [f"matmul_{name}" for name in ("softmax", "log_softmax", "sum", "mean", "norm", "amax", "amin")],
+        (BATCH, numbers(5, 40, seed=4)),
+    ),
+    **dict.fromkeys(("matmul_argmax", "matmul_logsumexp"), (BATCH, numbers(5, 40, seed=4), True)),
+    "matmul_layer_norm": (BATCH, numbers(5, 40, seed=4), numbers(40, seed=9), numbers(40, seed=10)),
+    "matmul_rms_norm": (BATCH, numbers(5, 40, seed=4), numbers(40, seed=9)),
+    "matmul_matmul": (BATCH, numbers(5, 6, seed=4), numbers(6, 3, seed=9), "gelu"),
+    "swiglu": (BATCH, numbers(5, 6, seed=4), numbers(5, 6, seed=9)),
+    "geglu": (BATCH, numbers(5, 6, seed=4), numbers(5, 6, seed=9), "tanh"),
     **{
         f"conv{rank}d": (
             numbers(2, 4, *(6,) * rank, seed=6),

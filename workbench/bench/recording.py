@@ -47,7 +47,8 @@ MEMORY_FORMATS = ("contiguous", "channels_last")
 
 # The keys that describe a problem, by family of operators: those it must have, and those it may have.
 CASE_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
-    "matrix product": (frozenset({"m", "n", "k", "layout"}), frozenset({"batch"})),
+    # l: columns of the first of two products, back to back
+    "matrix product": (frozenset({"m", "n", "k", "layout"}), frozenset({"batch", "l"})),
     "row operator": (frozenset({"rows", "cols", "dim"}), frozenset()),
     "attention": (frozenset({"b", "h", "h_kv", "n_q", "n_k", "d", "causal"}), frozenset({"window"})),
     "convolution": (
@@ -397,6 +398,7 @@ def in_short(case: Mapping[str, Any]) -> str:
         m, n, k = case["m"], case["n"], case["k"]
         text = f"{m}^3" if m == n == k else f"{m} x {n} x {k}"
         text = f"{case['batch']} x {text}" if "batch" in case else text
+        text = f"{text}, l {case['l']}" if "l" in case else text
         return text if case["layout"] == "nn" else f"{text}, {case['layout']}"
     if "rows" in case:
         text = f"{case['rows']} x {case['cols']}"

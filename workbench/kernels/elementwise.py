@@ -15,7 +15,7 @@ import triton.language as tl
 
 from workbench.errors import TensorMismatchError, UnknownNameError, check_power_of_two
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, collapse, may_share
-from workbench.kernels.tile import transfer
+from workbench.kernels.tile import activation, transfer
 from workbench.launch import Launch, Work
 from workbench.runtime.cache import BucketCache, LaunchCache
 
@@ -53,9 +53,44 @@ def minimum(x, y, alpha):
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
 
+@triton.jit
+def relu_gated(x, y, alpha):
+    """relu(x) * y"""
+    return activation.relu(x) * y
+
+
+@triton.jit
+def sigmoid_gated(x, y, alpha):
+    """sigmoid(x) * y"""
+    return activation.sigmoid(x) * y
+
+
+@triton.jit
+def silu_gated(x, y, alpha):
+    """silu(x) * y"""
+    return activation.silu(x) * y
+
+
+@triton.jit
+def gelu_gated(x, y, alpha):
+    """gelu(x) * y"""
+    return activation.gelu(x) * y
+
+
+@triton.jit
+def gelu_tanh_gated(x, y, alpha):
+    """gelu_tanh(x) * y"""
+    return activation.gelu_tanh(x) * y
+
+
 OPERATIONS = {
     "add": add, "axpy": axpy, "logical_or": logical_or, "maximum": maximum, "minimum": minimum,
+    "relu_gated": relu_gated, "sigmoid_gated": sigmoid_gated, "silu_gated": silu_gated,
+    "gelu_gated": gelu_gated, "gelu_tanh_gated": gelu_tanh_gated,
 }  # fmt: skip
+
+# An activation of x times y: of floats.
+GATED = tuple(name for name in OPERATIONS if name.endswith("_gated"))
 
 
 @triton.jit
@@ -145,10 +180,10 @@ def launch(
 ) -> Launch:
     """output = operation(x, y): "add" is x + y, "axpy" is alpha * x + y, "logical_or" is x | y.
 
-    "maximum" and "minimum" give NaN where either is NaN.
+    "maximum" and "minimum" give NaN where either is NaN. "silu_gated" and its like are silu(x) * y.
 
-    FLOPs: 1 an element, 2 for axpy. Least bytes: x and y read once (what is broadcast counts once), output
-    written once.
+    FLOPs: 1 an element, 2 for axpy and with an activation, counted as one. Least bytes: x and y read once
+    (what is broadcast counts once), output written once.
 
     Args:
         x, y: tensors of one shape, any strides (expanded ones too), on one device.
@@ -171,12 +206,14 @@ def launch(
         raise TensorMismatchError("x, y, output", reason, "Bring them to one shape and a supported dtype.")
     if output is None:
         output = torch.empty(x.shape, dtype=torch.result_type(x, y), device=x.device)
+    if operation in GATED and not output.is_floating_point():
+        raise TensorMismatchError("output", f"{output.dtype}, of {operation}", "Give floats.")
     alpha = _scalar_for(output.dtype, alpha)
     tile = check_power_of_two("tile", _TILES[output.dtype] if tile is None else tile)
     check_power_of_two("num_warps", num_warps)
 
     length = output.numel()
-    flops = length * (2 if operation == "axpy" else 1)
+    flops = length * (2 if operation in ("axpy", *GATED) else 1)
     layout = _layout(output.shape, (x.stride(), y.stride(), output.stride()))
     moved = zip(layout.distinct, (x, y, output), strict=True)
     work = Work(flops=flops, bytes=sum(n * tensor.element_size() for n, tensor in moved))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -451,3 +452,95 @@ def attention(
     return functional.scaled_dot_product_attention(
         query, key, value, seen, scale=scoring.scale, enable_gqa=True
     )
+
+
+def matmul_layer_norm(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """layer_norm(input @ other)"""
+    return layer_norm(input @ other, other.shape[-1:], weight, bias, eps)
+
+
+def matmul_rms_norm(
+    input: torch.Tensor, other: torch.Tensor, weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    """rms_norm(input @ other)"""
+    return rms_norm(input @ other, other.shape[-1:], weight, eps)
+
+
+def matmul_softmax(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """softmax(input @ other)"""
+    return softmax(input @ other, -1)
+
+
+def matmul_log_softmax(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """log_softmax(input @ other)"""
+    return log_softmax(input @ other, -1)
+
+
+def matmul_sum(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """The sum of each row of input @ other."""
+    return sum(input @ other, -1, keepdim)
+
+
+def matmul_mean(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """The mean of each row of input @ other."""
+    return mean(input @ other, -1, keepdim)
+
+
+def matmul_norm(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """The square root of the sum of squares of each row of input @ other."""
+    return norm(input @ other, 2, -1, keepdim)
+
+
+def matmul_amax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """The largest element of each row of input @ other."""
+    return amax(input @ other, -1, keepdim)
+
+
+def matmul_amin(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """The smallest element of each row of input @ other."""
+    return amin(input @ other, -1, keepdim)
+
+
+def matmul_argmax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """Where the largest element of each row of input @ other is first."""
+    return argmax(input @ other, -1, keepdim)
+
+
+def matmul_logsumexp(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """log of the sum of exp of each row of input @ other"""
+    return logsumexp(input @ other, -1, keepdim)
+
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "identity": lambda x: x,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+}
+
+
+def matmul_matmul(
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
+) -> torch.Tensor:
+    """activation(input @ mat1) @ mat2"""
+    return ACTIVATIONS[activation](input @ mat1) @ mat2
+
+
+def swiglu(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """silu(input @ gate) * (input @ up)"""
+    return functional.silu(input @ gate) * (input @ up)
+
+
+def geglu(
+    input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, approximate: str = "none"
+) -> torch.Tensor:
+    """gelu(input @ gate) * (input @ up)"""
+    return functional.gelu(input @ gate, approximate=approximate) * (input @ up)

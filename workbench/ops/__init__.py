@@ -8,6 +8,22 @@ from workbench.ops.attention import attention, scaled_dot_product_attention
 from workbench.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from workbench.ops.elementwise import add
 from workbench.ops.fused import fused_conv2d, fused_grouped_mm, fused_matmul
+from workbench.ops.fused_templates import (
+    geglu,
+    matmul_amax,
+    matmul_amin,
+    matmul_argmax,
+    matmul_layer_norm,
+    matmul_log_softmax,
+    matmul_logsumexp,
+    matmul_matmul,
+    matmul_mean,
+    matmul_norm,
+    matmul_rms_norm,
+    matmul_softmax,
+    matmul_sum,
+    swiglu,
+)
 from workbench.ops.gemm import addmm, baddbmm, bmm, linear, matmul, mm
 from workbench.ops.grouped_gemm import grouped_mm
 from workbench.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
@@ -54,6 +70,7 @@ __all__ = [
     "fused_conv2d",
     "fused_grouped_mm",
     "fused_matmul",
+    "geglu",
     "group_norm",
     "grouped_mm",
     "layer_norm",
@@ -61,6 +78,18 @@ __all__ = [
     "log_softmax",
     "logsumexp",
     "matmul",
+    "matmul_amax",
+    "matmul_amin",
+    "matmul_argmax",
+    "matmul_layer_norm",
+    "matmul_log_softmax",
+    "matmul_logsumexp",
+    "matmul_matmul",
+    "matmul_mean",
+    "matmul_norm",
+    "matmul_rms_norm",
+    "matmul_softmax",
+    "matmul_sum",
     "max",
     "max_pool2d",
     "mean",
@@ -77,6 +106,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "softmax",
     "sum",
+    "swiglu",
     "transpose_copy",
     "unfold",
 ]

@@ -121,6 +121,13 @@ def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:
     return on_cpu and input.is_cpu and torch.is_autocast_enabled("cpu")
 
 
+def precision_of(operand: torch.Tensor) -> str:
+    """How fp32 matrices are multiplied, by torch's own switch: "tf32" or "ieee"."""
+    switch = torch.backends.cuda.matmul.fp32_precision
+    is_tf32 = operand.dtype == torch.float32 and operand.is_cuda and switch == "tf32"
+    return "tf32" if is_tf32 else "ieee"
+
+
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:
     """What `torch.autocast` makes of a tensor for such an operator: floats narrower than that are widened."""
     return tensor.float() if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor

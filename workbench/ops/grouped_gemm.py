@@ -10,7 +10,7 @@ import triton
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import grouped_gemm
 from workbench.kernels.layout import ACCESS_BYTES
-from workbench.ops.arguments import check_operand, is_followed
+from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import bmm
 from workbench.ops.gradients import batches, one_of
 
@@ -105,10 +105,7 @@ def _run(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
     strides = (*(shape[-2] * pitch for _ in shape[:-2]), pitch, 1)
     output = torch.empty_strided(shape, strides, dtype=a.dtype, device=a.device)
     if not output.is_meta and output.numel():
-        is_tf32 = (
-            a.dtype == torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
-        )
-        grouped_gemm.run(a, b, offs, output, "tf32" if is_tf32 else "ieee")
+        grouped_gemm.run(a, b, offs, output, precision_of(a))
     return output
 
 

@@ -265,6 +265,24 @@ def across_first_larger_last_nan(state):
     return tl.reduce(state, 1, first_larger_last_nan)
 
 
+@triton.jit
+def across_numbers(state):
+    """Welford's state of each row: the merge of those of its lanes, all at once; of no numbers (0, 0, 0).
+
+    mean = sum of count * mean / count; m2 = sum of m2 + count * (mean of the lane - mean)^2
+    """
+    count = tl.sum(state[0], 1)
+    mean = tl.sum(state[0] * state[1], 1) / tl.maximum(count, 1.0)
+    difference = state[1] - mean[:, None]
+    return count, mean, tl.sum(state[2] + state[0] * difference * difference, 1)
+
+
+@triton.jit
+def across_scores(state):
+    """The online softmax state of each row from those of its lanes."""
+    return online_softmax_settle(state)
+
+
 # A row's state becomes its results, a tuple.
 
 
@@ -309,6 +327,13 @@ def finish_root(state, parameter):
 def finish_index(state, parameter):
     """The index, without the value."""
     return (state[1],)
+
+
+@triton.jit
+def finish_log_sum(state, parameter):
+    """maximum + log(total); infinite where the maximum is."""
+    maximum, total = state
+    return (tl.where(tl.abs(maximum) == float("inf"), maximum, maximum + tl.log(total)),)
 
 
 @triton.jit

@@ -1,0 +1,147 @@
+"""Instances of the fused templates: what is chosen fits, and compiles without spills."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.everything import some_of
+from tests.kernels.test_gemm_instances import A100, H200, MI300
+from workbench import device
+from workbench.kernels import gemm_gated, gemm_pair, gemm_rows
+from workbench.kernels.instances import fused_templates as instances
+from workbench.kernels.instances.fused_templates import Instance
+from workbench.launch import Launch
+from workbench.lens.compile import compile
+
+DEVICES = {"sm_90": H200, "sm_80": A100, "gfx942": MI300}
+ITEMSIZES = {torch.float16: 2, torch.float32: 4, torch.float64: 8}
+
+
+def on_meta(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_problem_gets_one_that_fits(data: st.DataObject) -> None:
+    """Operands of all stages within the shared memory of a program, accumulators within its registers."""
+    m, n, k, inner = (data.draw(st.integers(1, 20000), label=name) for name in "mnkl")
+    here = data.draw(st.sampled_from([*DEVICES.values()]), label="device")
+    dtype = data.draw(st.sampled_from([*ITEMSIZES]), label="dtype")
+    precision = data.draw(st.sampled_from(["ieee", "tf32"]), label="precision")
+    a, b, c = (on_meta(*shape, dtype=dtype) for shape in ((m, k), (k, n), (m, n)))
+    ways = {
+        "rows": instances.rows("softmax", a, b, c, precision, here),
+        "reduced": instances.reduced("amax", a, b, c[:, 0], precision, here),
+        "gated": instances.gated(a, b, b, c, precision, here),
+    }
+    b0, b1 = on_meta(k, inner, dtype=dtype), on_meta(inner, n, dtype=dtype)
+    if instances.is_pair_fused(a, b0, b1, here):
+        ways["pair"] = instances.pair(a, b0, b1, c, precision, here)
+    for name, way in ways.items():
+        rows, cols, depth = way["tile"][:3]
+        parts = 2 if name == "gated" else 1
+        kept = way["num_stages"] - (here.kind == "hip")  # there one stage is in registers
+        stages = kept * (rows + parts * cols) * depth * ITEMSIZES[dtype]
+        assert stages <= here.shared_memory_bytes
+        lanes = way["num_warps"] * (64 if here.kind == "hip" else 32)
+        words = max(ITEMSIZES[dtype], 4) // 4
+        assert parts * rows * cols * words <= 128 * lanes
+        assert all(length & (length - 1) == 0 and length >= 16 for length in way["tile"])
+        if name == "rows" and n <= 512 and dtype == torch.float16:
+            assert cols >= n
+
+
+def test_what_is_chosen_is_taken() -> None:
+    """On this device, in the interpreter: narrow problems, and ones that are wider than any tile."""
+    for n in (1, 300, 600):
+        a, b, c = torch.randn(3, 4), torch.randn(4, n), torch.randn(n, 2)
+        row = gemm_rows.launch("softmax", a, b, **instances.rows("softmax", a, b, a @ b))
+        torch.testing.assert_close(row.run()[0], (a @ b).softmax(-1))
+        assert len(row.steps) == (1 if n <= 512 else 2)
+        if instances.is_pair_fused(a, b, c):
+            way = instances.pair(a, b, c, a @ b @ c)
+            torch.testing.assert_close(gemm_pair.launch(a, b, c, **way).run()[0], a @ b @ c)
+
+
+def test_long_pairs_are_not_fused() -> None:
+    short, long = on_meta(4096, 256), on_meta(4096, 4096)
+    assert instances.is_pair_fused(long, short, on_meta(256, 256), H200)
+    assert not instances.is_pair_fused(long, long, short, H200)
+    assert not instances.is_pair_fused(long, short, on_meta(256, 4096), H200)
+
+
+def test_a_device_that_is_not_listed_is_given_what_is_alike() -> None:
+    a, b = on_meta(4096, 1024), on_meta(1024, 4096)
+    for like, architecture in ((A100, "sm_89"), (MI300, "gfx90a")):
+        other = dataclasses.replace(like, architecture=architecture)
+        assert instances.gated(a, b, b, b, here=other) == instances.gated(a, b, b, b, here=like)
+
+
+M, K = 4096, 1024
+
+
+def empty(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=torch.float16)
+
+
+def options(instance: Instance, here: device.Device) -> dict[str, Any]:
+    return {
+        "tile": (instance.rows, instance.cols, instance.row_bytes // 2),
+        "num_warps": instance.num_warps,
+        "num_stages": instance.num_stages,
+        "descriptors": here.architecture == "sm_90",
+    }
+
+
+def launched(table: str, instance: Instance, here: device.Device) -> Launch:
+    """A launch by an instance, of the most that its table is for."""
+    chosen, cols = options(instance, here), instance.cols
+    if table == "WHOLE_ROWS":
+        vectors = empty(cols), empty(cols)
+        return gemm_rows.launch("layer_norm", empty(M, K), empty(K, cols), *vectors, **chosen)
+    if table == "STATES":
+        return gemm_rows.launch("softmax", empty(M, K), empty(K, 4096), **chosen, compute_units=132)
+    if table == "GATED":
+        return gemm_gated.launch(empty(M, K), empty(K, M), empty(K, M), activation="gelu", **chosen)
+    chosen["tile"] += (instance.between,)
+    return gemm_pair.launch(empty(M, K), empty(K, 256), empty(256, cols), activation="gelu", **chosen)
+
+
+ALL = [
+    (table, architecture, instance)
+    for table in ("WHOLE_ROWS", "STATES", "GATED", "PAIRS")
+    for architecture, many in getattr(instances, table).items()
+    for instance in many
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "architecture", "instance"),
+    [pytest.param(*each, id=f"{each[1]} {each[2].name}") for each in some_of(ALL, 9)],
+)
+def test_each_compiles_without_spills_and_fits(table: str, architecture: str, instance: Instance) -> None:
+    here = DEVICES[architecture]
+    steps = compile(launched(table, instance, here), architecture)
+    for step in steps:
+        assert not step.problem
+        assert step.spills == 0
+        assert step.shared_bytes <= here.shared_memory_bytes
+    assert any(each.kind == "matrix" for each in steps[0].instructions)
+
+
+def test_a_pair_that_keeps_a_loads_it_once() -> None:
+    """Outside of the loop over columns of the first product."""
+    for depth, loops in ((64, 1), (1024, 2)):
+        (step,) = compile(
+            gemm_pair.launch(empty(M, depth), empty(depth, 256), empty(256, 64), tile=(64, 64, 64, 64)),
+            "sm_80",
+        )
+        assert step.spills == 0
+        assert step.stages["ttir"].count("scf.for") == loops

@@ -1,0 +1,310 @@
+"""Fused templates: any shapes, strides and batches give what their parts give one after the other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
+from workbench.kernels import gemm_gated, gemm_pair, gemm_rows, reference
+from workbench.kernels.products import SUPPORTED
+from workbench.launch import Launch, Work
+from workbench.lens.compile import compile
+from workbench.runtime import interpret
+
+SIZES = [1, 15, 16, 17, 33]
+NOTHING = -77.0
+
+ROWS: dict[str, Callable[..., torch.Tensor]] = {
+    "layer_norm": lambda x, w, b: reference.layer_norm(x, x.shape[-1:], w, b),
+    "rms_norm": lambda x, w: reference.rms_norm(x, x.shape[-1:], w, 1e-5),
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+}
+COLUMNS = {"layer_norm": 2, "rms_norm": 1, "softmax": 0, "log_softmax": 0}
+REDUCED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda x: x.sum(-1),
+    "mean": lambda x: x.mean(-1),
+    "norm": lambda x: x.square().sum(-1).sqrt(),
+    "amax": lambda x: x.amax(-1),
+    "amin": lambda x: x.amin(-1),
+    "argmax": lambda x: x.argmax(-1),
+    "logsumexp": lambda x: x.logsumexp(-1),
+}
+operators = pytest.mark.parametrize("operator", ROWS)
+reductions = pytest.mark.parametrize("reduction", REDUCED)
+
+
+def near(got: torch.Tensor, want: torch.Tensor, roundings: float = 8) -> None:
+    """Within some rounding steps of the largest value, in the result's type."""
+    assert got.shape == want.shape
+    if got.dtype == torch.int64:
+        assert torch.equal(got, want)
+    elif got.numel():
+        error = (got.double() - want).abs().max().item()
+        assert error <= roundings * torch.finfo(got.dtype).eps * max(want.abs().max().item(), 1.0)
+
+
+def drawn(
+    data: st.DataObject, shapes: Sequence[tuple[str, str]]
+) -> tuple[dict[str, int], list[torch.Tensor]]:
+    """Sizes by name; a tensor of small integers of each shape, some with batches, lying in any way."""
+    names = sorted(set("".join(rows + cols for rows, cols in shapes)))
+    sizes = {name: data.draw(st.sampled_from(SIZES), label=name) for name in names}
+    batch = data.draw(st.sampled_from([(), (2,), (2, 3)]), label="batch")
+    dtype = data.draw(st.sampled_from(SUPPORTED), label="dtype")
+    tensors = []
+    for i, (rows, cols) in enumerate(shapes):
+        has_batch = i == 0 or data.draw(st.booleans(), label="has a batch")
+        shape = (*(batch if has_batch else ()), sizes[rows], sizes[cols])
+        layout = data.draw(st.sampled_from(["dense", "transposed", "sliced"]), label="layout")
+        tensors.append(laid(whole(*shape, dtype=dtype, seed=i).clamp_(-2, 2), layout))
+    return sizes, tensors
+
+
+def guarded(shape: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Room for a result in the middle of memory that nobody may touch; and all of it."""
+    *batch, m, n = shape
+    memory = torch.full((*batch, m + 4, n + 6), NOTHING, dtype=dtype)
+    return memory[..., 2:-2, 3:-3], memory
+
+
+def assert_untouched(memory: torch.Tensor, output: torch.Tensor) -> None:
+    output.fill_(NOTHING)
+    assert (memory == NOTHING).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_any_dual_product(data: st.DataObject) -> None:
+    _, (a, gate, up) = drawn(data, [("m", "k"), ("k", "n"), ("k", "n")])
+    up = up.expand_as(gate) if gate.dim() > up.dim() else up
+    gate = gate.expand_as(up)
+    name = data.draw(st.sampled_from(list(gemm_gated.ACTIVATIONS)), label="activation")
+    want = reference.ACTIVATIONS[name](a.double() @ gate.double()) * (a.double() @ up.double())
+    output, memory = guarded(want.shape, torch.float64 if a.dtype == torch.float64 else torch.float32)
+    gemm_gated.launch(a, gate, up, activation=name, output=output, tile=(16, 32, 16)).run()
+    near(output, want)
+    assert_untouched(memory, output)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_any_pair(data: st.DataObject) -> None:
+    """The first product is rounded, as where it is in memory."""
+    _, (a, b0, b1) = drawn(data, [("m", "k"), ("k", "l"), ("l", "n")])
+    name = data.draw(st.sampled_from(["identity", "relu"]), label="activation")
+    tile = data.draw(st.sampled_from([(16, 32, 16, 16), (16, 16, 64, 32)]), label="tile")
+    first = reference.ACTIVATIONS[name](a.double() @ b0.double()).to(a.dtype)
+    want = first.double() @ b1.double()
+    output, memory = guarded(want.shape, torch.float64 if a.dtype == torch.float64 else torch.float32)
+    gemm_pair.launch(a, b0, b1, activation=name, output=output, tile=tile).run()
+    assert torch.equal(output.double(), want)
+    assert_untouched(memory, output)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_rows(data: st.DataObject) -> None:
+    """In one kernel, in one of two parts, in two; where the product is in memory it is rounded."""
+    sizes, (a, b) = drawn(data, [("m", "k"), ("k", "n")])
+    operator = data.draw(st.sampled_from(list(ROWS)), label="operator")
+    tile = data.draw(st.sampled_from([(16, 64, 16), (16, 16, 16), (16, 192, 16)]), label="tile")
+    columns = [whole(sizes["n"], seed=5 + i).clamp_(-2, 2) for i in range(COLUMNS[operator])]
+    product = a.double() @ b.double()
+    output, memory = guarded(product.shape, torch.float64 if a.dtype == torch.float64 else torch.float32)
+    one = gemm_rows.launch(operator, a, b, *columns, epsilon=1e-5, output=output, tile=tile)
+    assert len(one.steps) == (1 if tile[1] >= sizes["n"] else 2)
+    one.run()
+    near(output, ROWS[operator](product, *[t.double() for t in columns]), 32)
+    assert_untouched(memory, output)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_reduction(data: st.DataObject) -> None:
+    sizes, (a, b) = drawn(data, [("m", "k"), ("k", "n")])
+    reduction = data.draw(st.sampled_from(list(REDUCED)), label="reduction")
+    tile = data.draw(st.sampled_from([(16, 64, 16), (16, 16, 16)]), label="tile")
+    want = REDUCED[reduction](a.double() @ b.double())
+    dtype = torch.float64 if a.dtype == torch.float64 else torch.float32
+    output = torch.empty_like(want) if reduction == "argmax" else torch.full_like(want, NOTHING, dtype=dtype)
+    one = gemm_rows.launch_reduction(reduction, a, b, output=output, tile=tile)
+    assert len(one.steps) == (1 if tile[1] >= sizes["n"] else 2)
+    near(one.run()[0], want)
+
+
+@operators
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("cols", [64, 16])
+def test_rows_of_normal_numbers(operator: str, dtype: torch.dtype, cols: int) -> None:
+    """In one kernel as near as a rounding; in two that of the product comes first."""
+    a, b = numbers(20, 24, dtype=dtype), numbers(24, 50, dtype=dtype, seed=1)
+    columns = [numbers(50, dtype=dtype, seed=5 + i) for i in range(COLUMNS[operator])]
+    product = a.double() @ b.double()
+    if cols < 50:
+        product = (a.float() @ b.float()).to(dtype).double() if dtype != torch.float64 else product
+    one = gemm_rows.launch(operator, a, b, *columns, epsilon=1e-5, tile=(16, cols, 16))
+    # Sums in another order can round a product the other way, which exp makes more of.
+    near(one.run()[0], ROWS[operator](product, *[t.double() for t in columns]), 8 if cols > 50 else 24)
+
+
+def test_moments_keep_their_digits_where_the_mean_is_large() -> None:
+    """1000 + noise, where a difference of squares would have no digit left."""
+    a = torch.cat([numbers(16, 8), torch.full((16, 1), 1.0)], 1)
+    b = torch.cat([numbers(8, 70, seed=1), torch.full((1, 70), 1e4)])
+    want = reference.layer_norm((a @ b).double(), (70,))
+    for cols in (128, 32):
+        got = gemm_rows.launch("layer_norm", a, b, epsilon=1e-5, tile=(16, cols, 16)).run()[0]
+        assert (got - want).abs().max() < 5e-3
+
+
+@reductions
+def test_what_is_infinite_or_no_number(reduction: str) -> None:
+    a = torch.eye(16)[:5]
+    b = whole(16, 40).clamp_(-3, 3)
+    b[0, 3], b[1, 30], b[2, 3], b[3] = float("inf"), float("-inf"), float("nan"), float("-inf")
+    a = a.clone()
+    # 0 times infinity is no number: rows of one element of their own.
+    for cols in (64, 16):
+        for row in range(5):
+            one = a[row : row + 1, row : row + 1], b[row : row + 1]
+            got = gemm_rows.launch_reduction(reduction, *one, tile=(16, cols, 16)).run()[0]
+            torch.testing.assert_close(got, REDUCED[reduction](one[0] @ one[1]), equal_nan=True)
+
+
+@pytest.mark.parametrize("cols", [16, 64])
+def test_of_equals_argmax_finds_the_first(cols: int) -> None:
+    a, b = torch.ones(3, 2), torch.ones(2, 50)
+    b[:, [7, 20, 33]] = 2
+    assert gemm_rows.launch_reduction("argmax", a, b, tile=(16, cols, 16)).run()[0].tolist() == [7] * 3
+
+
+def every_template(m: int = 40, n: int = 50, k: int = 24, **options: Any) -> list[Launch]:
+    a, b, c = numbers(m, k), numbers(k, n, seed=1), numbers(n, 20, seed=2)
+    w = numbers(n, seed=3)
+    return [
+        gemm_gated.launch(a, b, b.flip(1), tile=(16, 32, 16), **options),
+        gemm_pair.launch(a, b, c, tile=(16, 32, 16, 16), **options),
+        gemm_rows.launch("layer_norm", a, b, w, w, epsilon=1e-5, tile=(16, 64, 16), **options),
+        gemm_rows.launch("softmax", a, b, tile=(16, 16, 16), **options),
+        gemm_rows.launch_reduction("logsumexp", a, b, tile=(16, 16, 16), **options),
+    ]
+
+
+def test_results_are_the_same_bits_in_any_order_of_programs() -> None:
+    seed = random.randrange(2**32)
+    for one in every_template():
+        (want,) = one.run()
+        (got,) = interpret(one, poison=True, seed=seed).outputs
+        assert torch.equal(got, want), f"shuffled by seed {seed}: {one}"
+
+
+def test_by_descriptors_the_same_bits() -> None:
+    for size in (32, 40):
+        for plain, described in zip(
+            every_template(32, size, size), every_template(32, size, size, descriptors=True), strict=True
+        ):
+            assert all(described.steps[0].meta["DESCRIPTORS"])
+            assert torch.equal(plain.run()[0], described.run()[0])
+    a, gate = numbers(32, 32).half(), numbers(32, 32, seed=1).half().mT  # contiguous along k
+    pairs = [
+        gemm_gated.launch(a, gate, gate, tile=(16, 16, 16), descriptors=on).run()[0] for on in (True, False)
+    ]
+    assert torch.equal(*pairs)
+
+
+def test_nothing_along_k_and_no_elements() -> None:
+    a, b = torch.empty(3, 0), torch.empty(0, 5)
+    assert torch.equal(gemm_gated.launch(a, b, b).run()[0], torch.zeros(3, 5))
+    assert torch.equal(gemm_pair.launch(a, b, torch.ones(5, 4)).run()[0], torch.zeros(3, 4))
+    assert torch.equal(gemm_pair.launch(torch.ones(3, 4), torch.ones(4, 0), b).run()[0], torch.zeros(3, 5))
+    assert torch.equal(gemm_rows.launch("softmax", a, b).run()[0], torch.full((3, 5), 0.2))
+    assert torch.equal(gemm_rows.launch_reduction("argmax", a, b).run()[0], torch.zeros(3).long())
+    none = torch.empty(0, 4)
+    for one in (
+        gemm_gated.launch(none, torch.ones(4, 2), torch.ones(4, 2)),
+        gemm_pair.launch(none, torch.ones(4, 2), torch.ones(2, 3)),
+        gemm_rows.launch("softmax", none, torch.ones(4, 2)),
+        gemm_rows.launch_reduction("sum", none, torch.ones(4, 2)),
+    ):
+        assert one.steps == ()
+        assert one.run()[0].numel() == 0
+
+
+def test_offsets_of_64_bits() -> None:
+    """A second row would be what there is not."""
+    far = 2**31
+    a, b = whole(1, 20).as_strided((1, 20), (far, 1)), whole(20, 30, seed=1)
+    for one, want in (
+        (gemm_gated.launch(a, b, b, activation="relu", tile=(16, 16, 16)), torch.relu(a @ b) * (a @ b)),
+        (gemm_pair.launch(a, b, b.mT, tile=(16, 16, 16, 16)), a @ b @ b.mT),
+        (gemm_rows.launch_reduction("sum", a, b, tile=(16, 16, 16)), (a @ b).sum(-1)),
+    ):
+        assert one.steps[0].meta["WIDE"]
+        assert torch.equal(one.run()[0], want)
+        assert not any(step.problem for step in compile(one, "sm_90"))
+
+
+def test_work() -> None:
+    a, b, c = (torch.empty(*shape, dtype=torch.float16) for shape in ((8, 4), (4, 6), (6, 2)))
+    assert gemm_gated.launch(a, b, b).work == Work(2 * 2 * 8 * 4 * 6 + 2 * 48, 2 * (32 + 2 * 24 + 48))
+    assert gemm_pair.launch(a, b, c).work == Work(2 * 8 * 6 * (4 + 2), 2 * (32 + 24 + 12 + 16))
+    assert gemm_rows.launch("softmax", a, b).work == Work((2 * 4 + 5) * 48, 2 * (32 + 24 + 48))
+    assert gemm_rows.launch_reduction("argmax", a, b).work == Work((2 * 4 + 1) * 48, 2 * (32 + 24) + 8 * 8)
+
+
+A, B, C, V = whole(8, 4), whole(4, 6), whole(6, 3), torch.ones(6)
+NO_TENSOR: Any = [3, 8]
+REFUSED: list[tuple[Callable[..., Launch], tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
+    (gemm_gated.launch, (A, B, B[:, :5]), {}, TensorMismatchError, "up"),
+    (gemm_gated.launch, (A, C, C), {}, TensorMismatchError, "4 and 6 along K"),
+    (gemm_gated.launch, (A, B, NO_TENSOR), {}, ArgumentTypeError, "up: got"),
+    (gemm_gated.launch, (A, B, B), {"activation": "swish"}, UnknownNameError, "silu"),
+    (gemm_gated.launch, (A, B, B), {"tile": (16, 48, 16)}, InvalidArgumentError, r"tile\[1\]: got 48"),
+    (gemm_gated.launch, (A, B, B), {"tile": (16, 16)}, InvalidArgumentError, "tile: got"),
+    (gemm_gated.launch, (A, B, B), {"output": torch.empty(8, 5)}, TensorMismatchError, "output: shape"),
+    (gemm_gated.launch, (A, B, B), {"output": torch.empty(8, 6).int()}, TensorMismatchError, "int32"),
+    (gemm_gated.launch, (A, B.half(), B), {}, TensorMismatchError, "gate is torch.float16"),
+    (gemm_gated.launch, (A.int(), B.int(), B.int()), {}, TensorMismatchError, "int32; supported"),
+    (gemm_pair.launch, (A, B, B), {}, TensorMismatchError, "6 columns, b1 4 rows"),
+    (gemm_pair.launch, (A, B, C), {"tile": (16, 16, 16)}, InvalidArgumentError, "tile: got"),
+    (gemm_pair.launch, (A, B, C.to("meta")), {}, TensorMismatchError, "b1 is meta"),
+    (gemm_rows.launch, ("layernorm", A, B), {}, UnknownNameError, "layer_norm"),
+    (gemm_rows.launch, ("softmax", A, B, V), {}, TensorMismatchError, "softmax has no weight"),
+    (gemm_rows.launch, ("rms_norm", A, B, V, V), {}, TensorMismatchError, "rms_norm has no bias"),
+    (gemm_rows.launch, ("layer_norm", A, B, None, V), {}, TensorMismatchError, "without a weight"),
+    (gemm_rows.launch, ("layer_norm", A, B, V[:5]), {}, TensorMismatchError, "6 columns"),
+    (gemm_rows.launch, ("layer_norm", A, B, V.to("meta")), {}, TensorMismatchError, "weight is on meta"),
+    (gemm_rows.launch, ("softmax", A, B), {"epsilon": "0"}, ArgumentTypeError, "epsilon"),
+    (
+        gemm_rows.launch, ("softmax", A, whole(4, 200)), {"tile": (16, 192, 16)}, InvalidArgumentError,
+        "power of two, or all columns",
+    ),
+    (gemm_rows.launch_reduction, ("max", A, B), {}, UnknownNameError, "amax"),
+    (gemm_rows.launch_reduction, ("sum", A, B[:, :0]), {}, TensorMismatchError, "nothing to reduce"),
+    (
+        gemm_rows.launch_reduction, ("argmax", A, B), {"output": torch.empty(8)}, TensorMismatchError, "int64"
+    ),
+    (gemm_rows.launch_reduction, ("sum", A, B), {"output": torch.empty(7)}, TensorMismatchError, "output"),
+    (gemm_rows.launch_reduction, ("sum", A, B), {"precision": "tf64"}, UnknownNameError, "tf32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("launch", "args", "options", "error", "says"), REFUSED)
+def test_what_does_not_fit_is_refused(
+    launch: Callable[..., Launch],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    error: type[Exception],
+    says: str,
+) -> None:
+    with pytest.raises(error, match=says):
+        launch(*args, **options)

@@ -1,0 +1,179 @@
+"""Fused operators mean what their parts do, in any dtype and with batches; gradients as torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.ops.test_gemm import assert_near, numbers
+from workbench import ops
+from workbench.errors import (
+    ArgumentTypeError,
+    DimensionError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnknownNameError,
+    UnsupportedDtypeError,
+)
+from workbench.kernels import reference
+
+REDUCTIONS = [f"matmul_{name}" for name in ("sum", "mean", "norm", "amax", "amin", "logsumexp")]
+# The shapes that each takes besides the first operand's (..., m, k).
+SHAPES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "matmul_layer_norm": (("k", "n"), ("n",), ("n",)),
+    "matmul_rms_norm": (("k", "n"), ("n",)),
+    "matmul_softmax": (("k", "n"),),
+    "matmul_log_softmax": (("k", "n"),),
+    **dict.fromkeys(REDUCTIONS, (("k", "n"),)),
+    "matmul_matmul": (("k", "n"), ("n", "l")),
+    "swiglu": (("k", "n"), ("k", "n")),
+    "geglu": (("k", "n"), ("k", "n")),
+}
+names = pytest.mark.parametrize("name", SHAPES)
+
+
+def given(name: str, *rows: int, dtype: torch.dtype = torch.float64, **sizes: int) -> list[torch.Tensor]:
+    """Its tensors, the first with `rows` and k columns."""
+    sizes = {"k": 6, "n": 9, "l": 4} | sizes
+    shapes = [(*rows, sizes["k"]), *[tuple(sizes[each] for each in shape) for shape in SHAPES[name]]]
+    return [numbers(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
+
+
+@names
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_as_torchs_composition(name: str, dtype: torch.dtype) -> None:
+    tensors = given(name, 20, dtype=dtype, n=40)
+    got, torchs = (getattr(module, name)(*tensors) for module in (ops, reference))
+    assert_near(got, torchs, getattr(reference, name)(*[t.double() for t in tensors]))
+
+
+@names
+def test_long_rows(name: str) -> None:
+    """More columns than any tile has."""
+    tensors = given(name, 3, dtype=torch.float32, n=700)
+    got, want = (getattr(module, name)(*tensors) for module in (ops, reference))
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+
+
+@names
+@pytest.mark.parametrize("batch", [(2,), (2, 1, 3), (0,)], ids=str)
+def test_batches(name: str, batch: tuple[int, ...]) -> None:
+    first, *others = given(name, *batch, 5)
+    expanded = [t.expand(batch[-1], *t.shape) if t.dim() == 2 else t for t in others]
+    for each in ([first, *others], [first.mT.contiguous().mT, *expanded]):
+        got, want = (getattr(module, name)(*each) for module in (ops, reference))
+        torch.testing.assert_close(got, want)
+
+
+@names
+def test_gradients(name: str) -> None:
+    tensors = [t.requires_grad_() for t in given(name, 2, 3)]
+    assert_gradients(name, tensors)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("geglu", "tanh"), *(("matmul_matmul", each) for each in ("relu", "silu", "gelu_tanh", "sigmoid"))],
+)
+def test_gradients_with_options(name: str, option: str) -> None:
+    assert_gradients(name, [t.requires_grad_() for t in given(name, 3)], option)
+
+
+def assert_gradients(name: str, tensors: list[torch.Tensor], *options: str) -> None:
+    pairs = []
+    for module in (ops, reference):
+        result = getattr(module, name)(*tensors, *options)
+        pairs.append(torch.autograd.grad(result, tensors, numbers(*result.shape, seed=9)))
+    torch.testing.assert_close(*pairs)
+
+
+@pytest.mark.parametrize("name", ["matmul_layer_norm", "matmul_rms_norm", "swiglu", "geglu"])
+def test_gradients_by_differences(name: str) -> None:
+    tensors = [t.requires_grad_() for t in given(name, 2, k=2, n=3)]
+    assert torch.autograd.gradcheck(getattr(ops, name), tensors, fast_mode=True)
+
+
+def test_only_what_wants_a_gradient_gets_one() -> None:
+    a, b, weight, bias = given("matmul_layer_norm", 3)
+    ops.matmul_layer_norm(a, b.requires_grad_(), None, bias.requires_grad_()).sum().backward()
+    assert a.grad is None
+    assert weight.grad is None
+    torch.testing.assert_close(bias.grad, torch.full_like(bias, 3))
+
+
+def test_a_second_derivative_is_refused() -> None:
+    tensors = [t.requires_grad_() for t in given("swiglu", 3)]
+    (first,) = torch.autograd.grad(ops.swiglu(*tensors).sum(), tensors[:1], create_graph=True)
+    with pytest.raises(TensorMismatchError, match="second derivative"):
+        first.sum().backward()
+
+
+def test_argmax_has_no_gradient_and_keepdim_keeps() -> None:
+    a, b = given("matmul_sum", 3)
+    got = ops.matmul_argmax(a.requires_grad_(), b, True)
+    assert torch.equal(got, (a @ b).argmax(-1, True))
+    assert not got.requires_grad
+    assert ops.matmul_amax(a, b, keepdim=True).shape == (3, 1)
+
+
+def test_halves_of_one_weight() -> None:
+    x, weight = numbers(5, 6), numbers(6, 14, seed=1)
+    gate, up = weight.chunk(2, -1)
+    torch.testing.assert_close(ops.swiglu(x, gate, up), reference.swiglu(x, gate, up))
+    linear = numbers(14, 6, seed=2)
+    gate, up = linear[:7].t(), linear[7:].t()
+    torch.testing.assert_close(ops.geglu(x, gate, up), reference.geglu(x, gate, up))
+
+
+def test_long_pairs_are_made_one_by_one() -> None:
+    tensors = given("matmul_matmul", 2, dtype=torch.float32, k=300, n=300, l=20)
+    got, want = (module.matmul_matmul(*tensors, "relu") for module in (ops, reference))
+    torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
+
+
+def test_negated_views_and_meta() -> None:
+    a, b = given("matmul_softmax", 4)
+    torch.testing.assert_close(ops.matmul_softmax(torch._neg_view(a), b), (-a @ b).softmax(-1))
+    assert ops.matmul_softmax(a.to("meta"), b.to("meta")).shape == (4, 9)
+    assert ops.swiglu(*[t.to("meta") for t in given("swiglu", 4)]).shape == (4, 9)
+
+
+def test_autocast() -> None:
+    tensors = given("swiglu", 4, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = ops.swiglu(*tensors)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.float(), reference.swiglu(*tensors), atol=0.1, rtol=0.05)
+
+
+A, B = numbers(4, 6), numbers(6, 9)
+NO_TENSOR: Any = [1.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "error", "says"),
+    [
+        (ops.matmul_softmax, (A, NO_TENSOR), ArgumentTypeError, "other"),
+        (ops.matmul_softmax, (A.int(), B.int()), UnsupportedDtypeError, "input"),
+        (ops.matmul_softmax, (A, B.float()), TensorMismatchError, "float32"),
+        (ops.matmul_softmax, (A, B.t()), TensorMismatchError, "6 and 9 along K"),
+        (ops.matmul_softmax, (A[0], B), DimensionError, "1 dimensions"),
+        (ops.matmul_layer_norm, (A, B, A[0]), TensorMismatchError, "9 columns"),
+        (ops.matmul_layer_norm, (A, B, NO_TENSOR), ArgumentTypeError, "weight"),
+        (ops.matmul_layer_norm, (A, B, None, None, "x"), ArgumentTypeError, "eps"),
+        (ops.matmul_sum, (A, B[:, :0]), TensorMismatchError, "nothing to reduce"),
+        (ops.matmul_sum, (A, B, 1), ArgumentTypeError, "keepdim"),
+        (ops.matmul_matmul, (A, B, B), TensorMismatchError, "9 columns, b1 6 rows"),
+        (ops.matmul_matmul, (A, B, B.t(), "swish"), UnknownNameError, "silu"),
+        (ops.swiglu, (A, B, B[:, :3]), TensorMismatchError, "up"),
+        (ops.geglu, (A, B, B, "erf"), InvalidArgumentError, "approximate"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    function: Callable[..., Any], args: tuple[Any, ...], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        function(*args)

@@ -1,0 +1,278 @@
+"""Instances of the fused templates: which tile, warps and stages one gets.
+
+None was measured. They follow from what fits: accumulators of 128 registers a lane at most, and a pipeline
+within the shared memory of one program on a unit. tests/kernels/test_fused_instances.py compiles each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from workbench import device
+from workbench.device import Device
+from workbench.kernels import gemm
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A configuration of a fused template.
+
+    Attributes:
+        name: says its tile.
+        rows, cols: of the output's tile.
+        row_bytes: of a tile of A along K.
+        num_warps, num_stages: as the templates' `launch` takes them.
+        between: of back-to-back products, columns of the first one that are made at a time.
+    """
+
+    name: str
+    rows: int
+    cols: int
+    row_bytes: int
+    num_warps: int
+    num_stages: int
+    between: int = 0
+
+
+# Whole rows in a tile, by architecture, the narrowest first: a product of so many columns at most.
+WHOLE_ROWS: Mapping[str, Sequence[Instance]] = {
+    "sm_90": (
+        Instance("rows_128x64", 128, 64, 128, 4, 4),
+        Instance("rows_128x128", 128, 128, 128, 8, 4),
+        Instance("rows_128x256", 128, 256, 128, 8, 3),
+        Instance("rows_64x512", 64, 512, 128, 8, 2),
+    ),
+    "sm_80": (
+        Instance("rows_128x64", 128, 64, 64, 4, 4),
+        Instance("rows_128x128", 128, 128, 64, 8, 4),
+        Instance("rows_64x256", 64, 256, 64, 8, 3),
+        Instance("rows_32x512", 32, 512, 64, 8, 3),
+    ),
+    "gfx942": (
+        Instance("rows_128x64", 128, 64, 128, 4, 2),
+        Instance("rows_128x128", 128, 128, 64, 4, 2),
+        Instance("rows_64x256", 64, 256, 64, 8, 2),
+        Instance("rows_32x512", 32, 512, 64, 8, 2),
+    ),
+}
+
+# Tiles that leave states of their rows, the largest first.
+STATES: Mapping[str, Sequence[Instance]] = {
+    "sm_90": (
+        Instance("states_128x256", 128, 256, 128, 8, 3),
+        Instance("states_128x128", 128, 128, 128, 8, 4),
+        Instance("states_64x128", 64, 128, 128, 4, 4),
+        Instance("states_64x64", 64, 64, 128, 4, 4),
+    ),
+    "sm_80": (
+        Instance("states_128x128", 128, 128, 64, 8, 4),
+        Instance("states_64x64", 64, 64, 128, 4, 3),
+    ),
+    "gfx942": (
+        Instance("states_128x128", 128, 128, 64, 4, 2),
+        Instance("states_64x64", 64, 64, 128, 4, 2),
+    ),
+}
+
+# Dual products, the largest first: two accumulators of this tile.
+GATED: Mapping[str, Sequence[Instance]] = {
+    "sm_90": (
+        Instance("gated_128x128", 128, 128, 128, 8, 4),
+        Instance("gated_128x64", 128, 64, 128, 4, 4),
+        Instance("gated_64x64", 64, 64, 128, 4, 4),
+    ),
+    "sm_80": (
+        Instance("gated_128x64", 128, 64, 64, 8, 4),
+        Instance("gated_64x64", 64, 64, 64, 4, 4),
+    ),
+    "gfx942": (
+        Instance("gated_128x128", 128, 128, 64, 8, 2),
+        Instance("gated_64x64", 64, 64, 128, 4, 2),
+    ),
+}
+
+# Back-to-back products, the narrowest first: of so many columns of the output at most.
+PAIRS: Mapping[str, Sequence[Instance]] = {
+    "sm_90": (
+        Instance("pair_128x64", 128, 64, 128, 4, 3, 64),
+        Instance("pair_128x128", 128, 128, 128, 8, 3, 64),
+        Instance("pair_128x256", 128, 256, 128, 8, 3, 64),
+    ),
+    "sm_80": (
+        Instance("pair_128x64", 128, 64, 64, 8, 3, 64),
+        Instance("pair_128x128", 128, 128, 64, 8, 3, 64),
+        Instance("pair_64x256", 64, 256, 64, 8, 3, 64),
+    ),
+    "gfx942": (
+        Instance("pair_128x64", 128, 64, 64, 4, 2, 64),
+        Instance("pair_128x128", 128, 128, 64, 8, 2, 64),
+        Instance("pair_64x256", 64, 256, 64, 8, 2, 64),
+    ),
+}
+
+# Back-to-back products are made in one kernel where the first one's depth, or its columns, are no more than
+# that: A is read for each tile of those columns, which costs more than it saves where both are long.
+SHORT = 256
+
+# Columns along K of a tile that has all of them, so that A is loaded once.
+WHOLE_K = 128
+
+# Elements of a tile where no matrix units multiply, of fp32 and fp64: products are added twice.
+MOST_WITHOUT_UNITS = {4: gemm.MOST_WITHOUT_UNITS, 8: gemm.MOST_WITHOUT_UNITS // 2}
+
+
+def rows(
+    operator: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    precision: str = "ieee",
+    here: Device | None = None,
+) -> dict[str, Any]:
+    """Keyword arguments of `gemm_rows.launch`: whole rows where an instance has them, else tiles.
+
+    Args:
+        operator: its name. a, b, output, precision: as the template takes them.
+        here: the device to choose for; None for this one.
+    """
+    del operator
+    here = device.current() if here is None else here
+    n, height = b.shape[-1], max(output.numel() // max(output.shape[-1], 1), 1)
+    uses_units = _uses_units(a, precision)
+    for each in _of(WHOLE_ROWS, here):
+        if n <= each.cols and _fits(16, _rounded(n), a, uses_units=uses_units):
+            way = _keywords(each, (height, n), a, here, uses_units=uses_units, keep_cols=True)
+            while way["tile"][0] > 16 and triton.cdiv(height, way["tile"][0]) < here.compute_units:
+                way["tile"] = (way["tile"][0] // 2, *way["tile"][1:])
+            return way
+    return _largest(STATES, (height, n), a, here, uses_units=uses_units)
+
+
+def reduced(
+    operator: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    precision: str = "ieee",
+    here: Device | None = None,
+) -> dict[str, Any]:
+    """Keyword arguments of `gemm_rows.launch_reduction`; arguments as those of :func:`rows`."""
+    del operator
+    here = device.current() if here is None else here
+    sizes = max(output.numel(), 1), b.shape[-1]
+    return _largest(STATES, sizes, a, here, uses_units=_uses_units(a, precision))
+
+
+def gated(
+    a: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    output: torch.Tensor,
+    precision: str = "ieee",
+    here: Device | None = None,
+) -> dict[str, Any]:
+    """Keyword arguments of `gemm_gated.launch`; arguments as the template takes them, and as :func:`rows`."""
+    del up
+    here = device.current() if here is None else here
+    n = gate.shape[-1]
+    sizes = max(output.numel() // max(n, 1), 1), n
+    return _largest(GATED, sizes, a, here, uses_units=_uses_units(a, precision), parts=2)
+
+
+def is_pair_fused(a: torch.Tensor, b0: torch.Tensor, b1: torch.Tensor, here: Device | None = None) -> bool:
+    """Whether an instance of `gemm_pair.launch` is to make these products; else they are made one by one."""
+    here = device.current() if here is None else here
+    widest = _of(PAIRS, here)[-1].cols
+    return b1.shape[-1] <= widest and min(b0.shape[-2], b0.shape[-1]) <= SHORT
+
+
+def pair(
+    a: torch.Tensor,
+    b0: torch.Tensor,
+    b1: torch.Tensor,
+    output: torch.Tensor,
+    precision: str = "ieee",
+    here: Device | None = None,
+) -> dict[str, Any]:
+    """Keyword arguments of `gemm_pair.launch`, of what :func:`is_pair_fused`."""
+    here = device.current() if here is None else here
+    n, inner, k = b1.shape[-1], b0.shape[-1], b0.shape[-2]
+    many = _of(PAIRS, here)
+    each = next((one for one in many if n <= one.cols), many[-1])
+    height = max(output.numel() // max(n, 1), 1)
+    way = _keywords(each, (height, n), a, here, uses_units=_uses_units(a, precision))
+    block_m, block_n, block_k = way["tile"]
+    while block_m > 16 and triton.cdiv(height, block_m) < here.compute_units:
+        block_m //= 2
+    if k * a.element_size() <= WHOLE_K * 2:
+        block_k = _rounded(k)
+    way["tile"] = (block_m, block_n, block_k, min(each.between, _rounded(inner)))
+    return way
+
+
+def _of(table: Mapping[str, Sequence[Instance]], here: Device) -> Sequence[Instance]:
+    """The instances of an architecture, or of one like it."""
+    return table.get(here.architecture, table["gfx942" if here.kind == "hip" else "sm_80"])
+
+
+def _uses_units(a: torch.Tensor, precision: str) -> bool:
+    return a.element_size() == 2 or (a.dtype == torch.float32 and precision == "tf32")
+
+
+def _fits(block_m: int, block_n: int, a: torch.Tensor, *, uses_units: bool) -> bool:
+    return uses_units or block_m * block_n <= MOST_WITHOUT_UNITS[a.element_size()]
+
+
+def _rounded(size: int) -> int:
+    """To a power of two, of 16 at least."""
+    return max(int(triton.next_power_of_2(size)), 16)
+
+
+def _keywords(
+    instance: Instance,
+    sizes: tuple[int, int],
+    a: torch.Tensor,
+    here: Device,
+    *,
+    uses_units: bool,
+    parts: int = 1,
+    keep_cols: bool = False,
+) -> dict[str, Any]:
+    """The instance, its tile no larger than the product and than what registers hold."""
+    block_m, block_n = (
+        min(length, _rounded(size))
+        for length, size in zip((instance.rows, instance.cols), sizes, strict=True)
+    )
+    while block_m > 16 and not _fits(block_m * parts, block_n, a, uses_units=uses_units):
+        block_m //= 2
+    while block_n > 16 and not keep_cols and not _fits(block_m * parts, block_n, a, uses_units=uses_units):
+        block_n //= 2
+    return {
+        "tile": (block_m, block_n, max(instance.row_bytes // a.element_size(), 16)),
+        "num_warps": instance.num_warps,
+        "num_stages": instance.num_stages,
+        "descriptors": here.architecture == "sm_90",
+    }
+
+
+def _largest(
+    table: Mapping[str, Sequence[Instance]],
+    sizes: tuple[int, int],
+    a: torch.Tensor,
+    here: Device,
+    *,
+    uses_units: bool,
+    parts: int = 1,
+) -> dict[str, Any]:
+    """The largest tile of which there is one for each compute unit, or the smallest."""
+    many = _of(table, here)
+    for each in many:
+        tiles = triton.cdiv(sizes[0], each.rows) * triton.cdiv(sizes[1], each.cols)
+        if tiles >= here.compute_units or each is many[-1]:
+            break
+    return _keywords(each, sizes, a, here, uses_units=uses_units, parts=parts)

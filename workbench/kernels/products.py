@@ -1,0 +1,209 @@
+"""What templates of several products, or of a product and more, have in common: operands, checks, a store."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_name,
+    check_positive,
+    check_power_of_two,
+    check_type,
+)
+from workbench.kernels import gemm
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, may_share
+from workbench.kernels.tile import gemm as tile_gemm
+from workbench.kernels.tile import transfer
+
+SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+# Kernels are given `matrices`, of each strides of row and column and of the batch's dimensions; and DIVISORS:
+# what divides the sizes, and for each matrix what divides both, one after the other.
+
+
+@triton.jit
+def operand_of(
+    source, sizes, matrices, batch, batch_sizes,
+    DIVISORS: tl.constexpr, WHICH: tl.constexpr, IS_DESCRIPTOR: tl.constexpr,
+):  # fmt: skip
+    """What loaders take of matrix number `batch`.
+
+    Args:
+        source: a tensor descriptor, or where matrix 0 begins. sizes: rows and columns.
+        WHICH: of `matrices`.
+    """
+    start = place_of(matrices, batch, batch_sizes, DIVISORS, WHICH)
+    return tile_gemm.operand(source, sizes, strides_of(matrices, DIVISORS, WHICH), start, IS_DESCRIPTOR)
+
+
+@triton.jit
+def strides_of(matrices, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
+    """Strides of row and column."""
+    OF_STRIDES: tl.constexpr = DIVISORS[1 + 2 * WHICH]
+    return transfer.multiples_of(matrices[WHICH][0], OF_STRIDES)
+
+
+@triton.jit
+def place_of(matrices, batch, batch_sizes, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
+    """Where matrix number `batch` begins, in elements."""
+    OF_BATCH: tl.constexpr = DIVISORS[2 + 2 * WHICH]
+    return transfer.place(batch, batch_sizes, transfer.multiples_of(matrices[WHICH][1], OF_BATCH))[0]
+
+
+@triton.jit
+def store(
+    output, tile, row, col, sizes, matrices, batch, batch_sizes, DIVISORS: tl.constexpr, WHICH: tl.constexpr
+):
+    """output[batch, row + i, col + j] = tile[i, j], where there is such an element."""
+    strides = strides_of(matrices, DIVISORS, WHICH)
+    rows, cols = row + tl.arange(0, tile.shape[0])[:, None], col + tl.arange(0, tile.shape[1])[None, :]
+    start = output + place_of(matrices, batch, batch_sizes, DIVISORS, WHICH)
+    valid = (rows < sizes[0]) & (cols < sizes[1])
+    transfer.store(start, rows * strides[0] + cols * strides[1], tile, valid)
+
+
+class Side(NamedTuple):
+    """How a kernel finds a matrix.
+
+    Attributes:
+        source: the tensor, or a descriptor of it. loader: what loads its tiles.
+        is_descriptor: which of both it is.
+    """
+
+    source: Any
+    loader: Any
+    is_descriptor: bool
+
+
+def side_of(tensor: torch.Tensor, block: tuple[int, int], descriptors: bool) -> Side:
+    """The tensor; if `descriptors` and it is a matrix that has one in such blocks, its tensor descriptor."""
+    found = gemm.descriptors_of(tensor, [block]) if descriptors and tensor.dim() == 2 else None
+    return Side(tensor if found is None else found[0].descriptor, gemm.loader_of(found), bool(found))
+
+
+def matrices_of(*matrices: gemm.Matrix) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Strides of rows and columns and of the batch's dimensions of each, as kernels take them."""
+    return tuple([(matrix.strides, matrix.batch) for matrix in matrices])
+
+
+def divisors_of(
+    sizes: Sequence[int], matrices: Sequence[gemm.Matrix], itemsizes: Sequence[int]
+) -> tuple[Any, ...]:
+    """What divides the sizes, and each matrix's strides, as far as it widens an access."""
+    each = [
+        gemm.divisors(values, itemsize)
+        for matrix, itemsize in zip(matrices, itemsizes, strict=True)
+        for values in (matrix.strides, matrix.batch)
+    ]
+    return (gemm.divisors(sizes, itemsizes[0], is_seen=False), *each)
+
+
+def is_wide(
+    batch_sizes: Sequence[int],
+    shapes: Sequence[tuple[int, int]],
+    matrices: Sequence[gemm.Matrix],
+) -> bool:
+    """Whether an offset into a matrix, or the number of an element, needs 64 bits.
+
+    Args:
+        shapes: rows and columns of each, rounded up to tiles.
+    """
+    reach = 0
+    for (rows, cols), (strides, batch) in zip(shapes, matrices, strict=True):
+        across = sum(size * step for size, step in zip(batch_sizes, batch, strict=True))
+        reach = max(reach, rows * strides[0] + cols * strides[1] + across, rows * cols)
+    return reach > MOST_OFFSETS_IN_32_BITS
+
+
+def why_not(**matrices: torch.Tensor) -> str:
+    """Why the templates cannot take these as matrices, or batches of them, in words; empty if they can."""
+    first = next(iter(matrices))
+    for name, tensor in matrices.items():
+        if tensor.dtype not in SUPPORTED:
+            return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
+        if tensor.layout != torch.strided or tensor.is_neg():
+            return f"{name} is no plain strided tensor"
+        if tensor.dim() < 2:
+            return f"{name} has {tensor.dim()} dimensions, not a matrix's two"
+        for what in ("dtype", "device"):
+            if getattr(tensor, what) != getattr(matrices[first], what):
+                return f"{first} is {getattr(matrices[first], what)}, {name} is {getattr(tensor, what)}"
+    return ""
+
+
+def check_tensors(reason: Any, fix: str, **tensors: torch.Tensor) -> None:
+    """Raise where an argument is no tensor, or `reason`, called with all of them, gives one.
+
+    Raises:
+        ArgumentTypeError, TensorMismatchError: as above.
+    """
+    for name, tensor in tensors.items():
+        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+    if words := reason(*tensors.values()):
+        raise TensorMismatchError(", ".join(tensors), words, fix)
+
+
+def checked_output(output: torch.Tensor | None, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """Where a result of this shape goes: a new tensor of the dtype of `like` for None.
+
+    Raises:
+        TensorMismatchError, ArgumentTypeError: `output` does not fit.
+    """
+    if output is None:
+        return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
+    check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
+    if tuple(output.shape) != tuple(shape) or output.device != like.device:
+        given = f"shape {tuple(output.shape)} on {output.device}"
+        raise TensorMismatchError("output", given, f"Give {tuple(shape)} on {like.device}.")
+    if output.dtype not in SUPPORTED:
+        names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
+        raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
+    if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
+        raise TensorMismatchError(
+            "output", f"strides {output.stride()}", "Give a plain tensor, each element in its own place."
+        )
+    return output
+
+
+def checked_tile(tile: Sequence[int], lengths: str) -> tuple[int, ...]:
+    """The tile: a power of two of 16 or more for each of `lengths`, such as "mnk".
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: it is something else.
+    """
+    fix = f"Give {', '.join(lengths[:-1])} and {lengths[-1]} of a tile, powers of two of 16 or more."
+    if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != len(lengths):
+        raise InvalidArgumentError("tile", f"got {tile!r}", fix)
+    for i, length in enumerate(tile):
+        if check_power_of_two(f"tile[{i}]", length) < 16:
+            raise InvalidArgumentError(f"tile[{i}]", f"got {length}", fix)
+    sides = sorted(tile)
+    if sides[-1] * sides[-2] > tl.TRITON_MAX_TENSOR_NUMEL:
+        most = f"Two of them may be {tl.TRITON_MAX_TENSOR_NUMEL:,} elements at most, which is Triton's limit."
+        raise InvalidArgumentError("tile", f"got {tuple(tile)}", most)
+    return tuple(tile)
+
+
+def accumulator_of(dtype: torch.dtype) -> tuple[tl.dtype, torch.dtype]:
+    """What products are accumulated in, Triton's name and torch's: fp32, of fp64 fp64."""
+    return gemm.ACCUMULATORS.get(dtype, (tl.float32, torch.float32))
+
+
+def options_of(precision: str, num_warps: int, num_stages: int) -> dict[str, Any]:
+    """Meta-parameters that every template has.
+
+    Raises:
+        UnknownNameError: `precision`. InvalidArgumentError, ArgumentTypeError: warps or stages.
+    """
+    check_name("precision", precision, gemm.PRECISIONS)
+    return {
+        "PRECISION": precision,
+        "num_warps": check_power_of_two("num_warps", num_warps),
+        "num_stages": check_positive("num_stages", num_stages),
+    }

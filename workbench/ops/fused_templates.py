@@ -1,0 +1,400 @@
+"""Products and what follows them, in one operator: norms, softmax and reductions of rows; two products.
+
+torch has these as compositions, with which they share meaning and broadcasting; none of them is a function of
+torch's own. Gradients recompute: the backward pass makes the composition of the other operators of this
+package, and differentiates that, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from workbench.errors import (
+    DimensionError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    check_name,
+)
+from workbench.kernels import gemm_gated, gemm_pair, gemm_rows, products
+from workbench.kernels.instances import fused_templates as instances
+from workbench.kernels.reference import ACTIVATIONS
+from workbench.ops import normalization, softmax
+from workbench.ops import reduction as reductions
+from workbench.ops.arguments import check_operand, is_followed, precision_of
+from workbench.ops.gemm import matmul
+from workbench.ops.gradients import once
+
+
+def matmul_layer_norm(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """layer_norm(input @ other) over the last dimension, with weight and bias.
+
+    One kernel where an instance has whole rows in a tile; else two, between which the product is in memory.
+    fp32 is rounded to tf32 where torch's own switch allows it. Under `torch.autocast` the product's operands
+    are in the lower precision, and so is the result. It can be differentiated once, by recomputing the
+    product.
+
+    Args:
+        input: (..., m, k). other: (..., k, n). Of one dtype: fp16, bf16, fp32 or fp64; batches broadcast.
+        weight, bias: (n,), each None for none, fp16, bf16, fp32 or fp64.
+        eps: added to the variance.
+
+    Raises:
+        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
+        of that dtype. TensorMismatchError: shapes, dtypes or devices do not fit.
+    """
+    if bias is not None and weight is None:
+        weight = torch.ones_like(bias)
+    return _rows("layer_norm", input, other, (weight, bias), eps)
+
+
+def matmul_rms_norm(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """rms_norm(input @ other) over the last dimension, with a weight.
+
+    Arguments, and what it raises, as of :func:`matmul_layer_norm`; `eps` None is the smallest step of the
+    arithmetic at 1, as of `ops.rms_norm`.
+    """
+    if eps is None and isinstance(input, torch.Tensor):
+        eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
+    return _rows("rms_norm", input, other, (weight,), eps)
+
+
+def matmul_softmax(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """softmax(input @ other) over the last dimension. Arguments as of :func:`matmul_layer_norm`."""
+    return _rows("softmax", input, other)
+
+
+def matmul_log_softmax(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """log_softmax(input @ other) over the last dimension. Arguments as of :func:`matmul_layer_norm`."""
+    return _rows("log_softmax", input, other)
+
+
+def matmul_sum(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """(input @ other).sum(-1), of a product that is never in memory.
+
+    It adds up the product's own elements: `matmul(input, other.sum(-1))` needs 1 / n of the multiplications,
+    in another order of rounding. The other reductions have no such way around the product.
+
+    Args:
+        input: (..., m, k). other: (..., k, n), n of 1 or more. As of :func:`matmul_layer_norm`.
+        keepdim: whether the result has a last dimension, of 1.
+
+    Raises:
+        as :func:`matmul_layer_norm`.
+    """
+    return _reduced("sum", input, other, keepdim)
+
+
+def matmul_mean(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """(input @ other).mean(-1). Arguments as of :func:`matmul_sum`."""
+    return _reduced("mean", input, other, keepdim)
+
+
+def matmul_norm(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """The Euclidean norm of each row of input @ other. Arguments as of :func:`matmul_sum`."""
+    return _reduced("norm", input, other, keepdim)
+
+
+def matmul_amax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """(input @ other).amax(-1). Arguments as of :func:`matmul_sum`."""
+    return _reduced("amax", input, other, keepdim)
+
+
+def matmul_amin(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """(input @ other).amin(-1). Arguments as of :func:`matmul_sum`."""
+    return _reduced("amin", input, other, keepdim)
+
+
+def matmul_argmax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """(input @ other).argmax(-1): where the largest element of each row is first, int64, without gradients.
+
+    Of elements as the product has them before it is rounded. Arguments as of :func:`matmul_sum`.
+    """
+    return _reduced("argmax", input, other, keepdim)
+
+
+def matmul_logsumexp(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    """(input @ other).logsumexp(-1): what cross entropy needs of all logits.
+
+    Arguments as of :func:`matmul_sum`.
+    """
+    return _reduced("logsumexp", input, other, keepdim)
+
+
+def matmul_matmul(
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
+) -> torch.Tensor:
+    """activation(input @ mat1) @ mat2, in one kernel where its tile has all columns of the result.
+
+    Where it has not, or where both k and l are long, in the composition: product, activation, product.
+
+    Args:
+        input: (..., m, k). mat1: (..., k, l). mat2: (..., l, n). As of :func:`matmul_layer_norm`.
+        activation: "identity", "relu", "sigmoid", "silu", "gelu" or "gelu_tanh".
+
+    Raises:
+        as :func:`matmul_layer_norm`; UnknownNameError: `activation`.
+    """
+    tensors = _operands("matmul_matmul", input=input, mat1=mat1, mat2=mat2)
+    _refuse("input, mat1, mat2", gemm_pair.is_supported(*tensors))
+    check_name("activation", activation, ACTIVATIONS)
+    return _followed(partial(_run_pair, activation), partial(_pair, ACTIVATIONS[activation]), *tensors)
+
+
+def swiglu(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """silu(input @ gate) * (input @ up), in one kernel, which loads `input` once.
+
+    Args:
+        input: (..., m, k). gate, up: (..., k, n), such as the transposed weights of two linear layers, or two
+            halves of one. As of :func:`matmul_layer_norm`.
+
+    Raises:
+        as :func:`matmul_layer_norm`.
+    """
+    return _gated("silu", input, gate, up)
+
+
+def geglu(
+    input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, approximate: str = "none"
+) -> torch.Tensor:
+    """gelu(input @ gate) * (input @ up), in one kernel, which loads `input` once.
+
+    Args:
+        input, gate, up: as of :func:`swiglu`.
+        approximate: "none", or "tanh", as of `torch.nn.functional.gelu`.
+
+    Raises:
+        as :func:`matmul_layer_norm`; InvalidArgumentError: `approximate`.
+    """
+    if approximate not in ("none", "tanh"):
+        raise InvalidArgumentError("approximate", f"got {approximate!r}", "Give 'none' or 'tanh'.")
+    return _gated("gelu" if approximate == "none" else "gelu_tanh", input, gate, up)
+
+
+def _gated(activation: str, *given: torch.Tensor) -> torch.Tensor:
+    """activation(input @ gate) * (input @ up)."""
+    tensors = _operands("swiglu", **dict(zip(("input", "gate", "up"), given, strict=True)))
+    _refuse("input, gate, up", gemm_gated.is_supported(*tensors))
+    plain = partial(_gated_plainly, ACTIVATIONS[activation])
+    return _followed(partial(_run_gated, activation), plain, *tensors)
+
+
+def _run_gated(activation: str, input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    a, output = _rows_and_output(input, gate, up)
+    if output.numel() and not output.is_meta:
+        into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
+        gemm_gated.run(instances.gated, a, gate, up, into, activation, precision_of(a))
+    return output
+
+
+def _gated_plainly(
+    activation: Callable[[torch.Tensor], torch.Tensor],
+    input: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+) -> torch.Tensor:
+    return activation(matmul(input, gate)) * matmul(input, up)
+
+
+def _run_pair(activation: str, input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    if not instances.is_pair_fused(input, mat1, mat2):
+        return _pair(ACTIVATIONS[activation], input, mat1, mat2)
+    a, output = _rows_and_output(input, mat1, mat2, cols=mat2.shape[-1])
+    if output.numel() and not output.is_meta:
+        into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
+        gemm_pair.run(instances.pair, a, mat1, mat2, into, activation, precision_of(a))
+    return output
+
+
+def _pair(
+    activation: Callable[[torch.Tensor], torch.Tensor],
+    input: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+) -> torch.Tensor:
+    return matmul(activation(matmul(input, mat1)), mat2)
+
+
+def _rows(
+    operator: str,
+    input: torch.Tensor,
+    other: torch.Tensor,
+    vectors: tuple[torch.Tensor | None, ...] = (),
+    eps: float | None = 0.0,
+) -> torch.Tensor:
+    """A norm or softmax of the product's rows."""
+    a, b = _operands(f"matmul_{operator}", input=input, other=other)
+    check_operand("eps", eps, float | int, "a number")
+    for name, vector in zip(("weight", "bias"), vectors, strict=False):
+        check_operand(name, vector, torch.Tensor | None, "a torch.Tensor, or None")
+    columns = [None if t is None else t.resolve_neg().contiguous() for t in vectors]
+    _refuse("input, other, weight, bias", gemm_rows.is_supported(operator, a, b, *columns))
+    epsilon = float(eps or 0.0)
+    run, plain = (partial(f, operator, epsilon) for f in (_run_rows, _rows_plainly))
+    return _followed(run, plain, a, b, *columns)
+
+
+def _run_rows(
+    operator: str,
+    epsilon: float,
+    input: torch.Tensor,
+    other: torch.Tensor,
+    *vectors: torch.Tensor | None,
+) -> torch.Tensor:
+    a, output = _rows_and_output(input, other)
+    if output.numel() and not output.is_meta:
+        into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
+        columns = [t for t in vectors if t is not None]
+        gemm_rows.run(instances.rows, operator, a, other, columns, into, epsilon, precision_of(a))
+    return output
+
+
+def _rows_plainly(
+    operator: str,
+    epsilon: float,
+    input: torch.Tensor,
+    other: torch.Tensor,
+    *vectors: torch.Tensor | None,
+) -> torch.Tensor:
+    product = matmul(input, other)
+    if operator in ("softmax", "log_softmax"):
+        function: Callable[..., torch.Tensor] = getattr(softmax, operator)
+        return function(product, -1)
+    norm: Callable[..., torch.Tensor] = getattr(normalization, operator)
+    return norm(product, product.shape[-1:], *vectors, eps=epsilon)
+
+
+def _reduced(operator: str, input: torch.Tensor, other: torch.Tensor, keepdim: bool) -> torch.Tensor:
+    """A reduction of the product's rows."""
+    a, b = _operands(f"matmul_{operator}", input=input, other=other)
+    check_operand("keepdim", keepdim, bool, "True or False")
+    _refuse("input, other", gemm_rows.is_supported(operator, a, b))
+    run, plain = (partial(f, operator) for f in (_run_reduced, _reduced_plainly))
+    if operator == "argmax":
+        a, b = a.detach(), b.detach()
+    result = _followed(run, plain, a, b)
+    return result.unsqueeze(-1) if keepdim else result
+
+
+def _run_reduced(operator: str, input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    a = _as_rows(input, other)
+    dtype = torch.int64 if operator == "argmax" else a.dtype
+    shape = (*torch.broadcast_shapes(input.shape[:-2], other.shape[:-2]), input.shape[-2])
+    output = torch.empty(shape, dtype=dtype, device=a.device)
+    if output.numel() and not output.is_meta:
+        into = output.view(-1) if a.dim() < input.dim() else output
+        gemm_rows.run(instances.reduced, operator, a, other, (), into, 0.0, precision_of(a))
+    return output
+
+
+def _reduced_plainly(operator: str, input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    product = matmul(input, other)
+    if operator == "logsumexp":
+        return softmax.logsumexp(product, -1)
+    if operator == "norm":
+        return reductions.norm(product, 2, -1)
+    function: Callable[..., torch.Tensor] = getattr(reductions, operator)
+    return function(product, -1)
+
+
+def _as_rows(input: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    """All rows of a batch as one matrix, where all else are matrices."""
+    if input.dim() > 2 and all(each.dim() == 2 for each in others):
+        return input.reshape(input.shape[:-1].numel(), input.shape[-1])
+    return input
+
+
+def _rows_and_output(
+    input: torch.Tensor, *others: torch.Tensor, cols: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`input` as the kernels are to be given it, and where the result goes."""
+    batch = torch.broadcast_shapes(*(t.shape[:-2] for t in (input, *others)))
+    shape = (*batch, input.shape[-2], others[0].shape[-1] if cols is None else cols)
+    return _as_rows(input, *others), torch.empty(shape, dtype=input.dtype, device=input.device)
+
+
+def _operands(function: str, **given: torch.Tensor) -> list[torch.Tensor]:
+    """The matrices, without pending negations, in autocast's dtype where that is on."""
+    for name, tensor in given.items():
+        check_operand(name, tensor, torch.Tensor, "a torch.Tensor")
+    tensors = [*given.values()]
+    kind = tensors[0].device.type
+    if kind in ("cuda", "cpu") and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        tensors = [t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in tensors]
+    for name, tensor in zip(given, tensors, strict=True):
+        if tensor.dtype not in products.SUPPORTED:
+            supported = ", ".join(str(each)[6:] for each in products.SUPPORTED)
+            raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"{function} takes {supported}.")
+        if tensor.dim() < 2:
+            raise DimensionError(name, f"{tensor.dim()} dimensions", "Give a matrix, or a batch of them.")
+    return [tensor.resolve_neg() for tensor in tensors]
+
+
+def _refuse(arguments: str, reason: str) -> None:
+    if reason:
+        raise TensorMismatchError(arguments, reason, "Give tensors that fit.")
+
+
+def _followed(
+    run: Callable[..., torch.Tensor], plain: Callable[..., torch.Tensor], *tensors: torch.Tensor | None
+) -> torch.Tensor:
+    """`run(*tensors)`, followed by autograd where that wants to know."""
+    if is_followed(*(t for t in tensors if t is not None)):
+        return _Recomputed.apply(run, plain, *tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return run(*tensors)
+
+
+class _Recomputed(torch.autograd.Function):
+    """An operator whose gradients are those of a composition, which the backward pass makes anew."""
+
+    @staticmethod
+    def forward(
+        run: Callable[..., torch.Tensor],
+        plain: Callable[..., torch.Tensor],
+        *tensors: torch.Tensor | None,
+    ) -> torch.Tensor:
+        return run(*tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        _, ctx.plain, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        found = once(partial(_gradients, ctx.plain, ctx.needs_input_grad[2:]), *grads, *ctx.saved_tensors)
+        wanted = iter(found)
+        return None, None, *[next(wanted) if needed else None for needed in ctx.needs_input_grad[2:]]
+
+
+def _gradients(
+    plain: Callable[..., torch.Tensor],
+    needed: tuple[bool, ...],
+    grad: torch.Tensor,
+    *tensors: torch.Tensor | None,
+) -> tuple[torch.Tensor, ...]:
+    """Of `plain(*tensors)`, for those tensors that need one."""
+    with torch.enable_grad():
+        leaves = [
+            None if t is None else t.detach().requires_grad_(wanted)
+            for t, wanted in zip(tensors, needed, strict=True)
+        ]
+        result = plain(*leaves)
+    wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+    return torch.autograd.grad(result, wanted, grad)
