@@ -534,7 +534,7 @@ def test_unknown_names_in_a_suite_are_named(wrong: Case, said: str) -> None:
 def test_a_part_of_a_suite_has_the_cases_of_some_dtypes() -> None:
     part = suites.of_dtypes(TINY, ("fp16", "bf16"))
     assert [(case.op, case.dtype) for case in part.cases] == [
-        ("add", "fp16"), ("sum", "bf16"), ("matmul", "fp16")
+        ("add", "fp16"), ("sum", "bf16"), ("matmul", "fp16"), ("fused_matmul", "fp16")
     ]  # fmt: skip
     with pytest.raises(UnknownNameError, match=r"dtype: 'fp61' is not known. Did you mean 'fp16'"):
         suites.of_dtypes(TINY, ("bf16", "fp61"))
