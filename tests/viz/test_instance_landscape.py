@@ -6,10 +6,11 @@ import base64
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from tests.viz.drawn import outside, overlaps, texts
 from tests.viz.test_style import contrast
@@ -43,12 +44,14 @@ CELL = 74.0
 
 
 def bars(figure: Figure) -> list[tuple[str, float]]:
-    """Color, or that it is hollow, and height of each bar; cells' own frames are left out."""
-    found = [p for p in figure.axes[0].patches if isinstance(p, Rectangle) and p.get_width() <= 16]
-    colors = [to_hex(p.get_facecolor(), keep_alpha=True) for p in found]
+    """Color, or that it is hollow, and height of each bar."""
+    _, drawn = figure.axes[0].collections
+    assert isinstance(drawn, PolyCollection)
+    colors = [to_hex(color, keep_alpha=True) for color in np.asarray(drawn.get_facecolor())]
+    heights = [float(np.ptp(path.vertices, axis=0)[1]) / CELL for path in drawn.get_paths()]
     return [
-        ("hollow" if color[7:] == "00" else color[:7], p.get_height() / CELL)
-        for color, p in zip(colors, found, strict=True)
+        ("hollow" if color[7:] == "00" else color[:7], height)
+        for color, height in zip(colors, heights, strict=True)
     ]
 
 
@@ -76,7 +79,7 @@ def test_bars_are_registers_or_shared_memory_where_these_are_asked_for() -> None
 def test_what_was_not_timed_shows_registers() -> None:
     untimed = [replace(one, ms=None) for one in CASE]
     said = texts(instance_landscape_figure(untimed, ABOUT))
-    assert "7 instances of matmul fp16 4096^3 for sm_90 by tile: registers, in the color of its limit" in said
+    assert "7 instances of matmul fp16 4096^3 for sm_90: registers, colored by limit" in said
     assert {"up to 42", "up to 168", "none runs well", "ruled out"} <= said
     assert "fastest" not in said
     assert "not timed" in texts(instance_landscape_figure(untimed, height="speed"))

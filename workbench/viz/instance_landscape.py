@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 
 from workbench.errors import InvalidArgumentError, check_each, check_name, check_positive, check_type
 from workbench.viz.panel_figure import mixed
@@ -31,10 +32,13 @@ _UNKNOWN, _UNLABELED, _OTHER = "not known", "limit not known", "another limit"
 # All in pixels: around everything; the heading and the legend; names of sides; a cell, and between cells.
 _MARGIN, _HEADING, _SIDES, _LEFT = 18.0, 84.0, 30.0, 92.0
 _CELL, _CAPTION, _GAP = (300.0, 74.0), 19.0, 10.0
-_LABEL = 180.0  # of the legend, at most
+_LABEL = 210.0  # of the legend, at most
 _NARROW = 112.0  # of a cell: too little for all of its texts
 _BAR, _STUB = 16.0, 0.06  # a bar's most width; of a height that is not known
 _MOST_REASONS = 3
+
+
+_Corners = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ def instance_landscape_figure(
         fit(axes.text(_MARGIN, 22, drawable(land.title), va="center", fontsize=12, fontweight="bold"),
             width - 2 * _MARGIN)  # fmt: skip
         _draw_legend(figure, land, palette)
+        bars = _Bars(land, land.colors(palette), palette)
         for column, cols in enumerate(land.columns):
             middle = _LEFT + column * (across + _GAP) + across / 2
             text = f"{cols} columns" if across >= _NARROW else str(cols)
@@ -122,7 +127,8 @@ def instance_landscape_figure(
             fit(label, _LEFT - 16)
             for column, cols in enumerate(land.columns):
                 place = (_LEFT + column * (across + _GAP), top, across)
-                _draw_cell(axes, land, land.cell(rows, cols), place, palette)
+                bars.add_cell(axes, land.cell(rows, cols), place)
+        bars.draw(axes)
     return figure
 
 
@@ -270,7 +276,7 @@ class _Landscape:
         """The heading."""
         of = f" of {self.about}" if self.about else ""
         many = counted(len(self.instances), "instance")
-        return f"{many}{of} by tile: {self.height}, in the color of its limit"
+        return f"{many}{of}: {self.height}, colored by limit"
 
     @cached_property
     def best(self) -> LandscapeInstance | None:
@@ -359,10 +365,6 @@ class _Landscape:
         facts += [f"ruled out: {one.unsupported}"] if one.unsupported else []
         return ", ".join(facts)
 
-    def has_bar(self, one: LandscapeInstance) -> bool:
-        """Whether there is one, be it hollow; of what is ruled out only where its number is known."""
-        return self.share(one) is not None or not one.unsupported
-
     def colors(self, palette: Palette) -> dict[str, str]:
         """The color of each limit, in the order of the legend; where they are too many, some share one."""
         there = Counter(one.limit for one in self.instances)
@@ -377,7 +379,8 @@ class _Landscape:
 
 
 def _draw_legend(figure: Figure, land: _Landscape, palette: Palette) -> None:
-    drawn = {one.limit for one in land.instances if land.has_bar(one)}
+    # Of what is ruled out there is only a cross, where its number is not known.
+    drawn = {one.limit for one in land.instances if land.share(one) is not None or not one.unsupported}
     of_color: dict[str, list[str]] = {}
     for name, color in land.colors(palette).items():
         if name in drawn:
@@ -404,53 +407,66 @@ def _draw_legend(figure: Figure, land: _Landscape, palette: Palette) -> None:
         fit(text, _LABEL)
 
 
-def _draw_cell(
-    axes: Axes,
-    land: _Landscape,
-    cell: Sequence[LandscapeInstance],
-    place: tuple[float, float, float],
-    palette: Palette,
-) -> None:
-    """The bars of one tile; `place` is left, top and width."""
-    left, top, width = place
-    ground = top + _CAPTION + _CELL[1]
-    frame = Rectangle((left, top + _CAPTION), width, _CELL[1])
-    frame.set(facecolor=mixed(palette.background, palette.grid, 0.45), linewidth=0)
-    axes.add_patch(frame)
-    if not cell:
-        return
-    text = axes.text(left, top + _CAPTION / 2, land.caption(cell, width < _NARROW), va="center", fontsize=8.5)
-    text.set_color(palette.muted)
-    fit(text, width)
-    pitch = min(width / len(cell), _BAR)
-    for number, one in enumerate(cell):
-        _draw_bar(axes, land, one, (left + number * pitch, ground, pitch), palette)
+@dataclass(frozen=True)
+class _Bars:
+    """What is drawn in cells, all at once in the end: a hundred patches of their own would take a second."""
+
+    land: _Landscape
+    colors: Mapping[str, str]
+    palette: Palette
+    cells: list[_Corners] = field(default_factory=list)
+    bars: list[tuple[_Corners, str, str, float]] = field(default_factory=list)  # fill, edge, width of that
+    crosses: list[tuple[float, float]] = field(default_factory=list)
+    arrows: list[tuple[float, float]] = field(default_factory=list)
+
+    def add_cell(
+        self, axes: Axes, cell: Sequence[LandscapeInstance], place: tuple[float, float, float]
+    ) -> None:
+        """The bars of one tile, and what stands above them; `place` is left, top and width."""
+        left, top, width = place
+        ground = top + _CAPTION + _CELL[1]
+        self.cells.append(_corners(left, ground, width, _CELL[1]))
+        if not cell:
+            return
+        caption = self.land.caption(cell, is_short=width < _NARROW)
+        middle = top + _CAPTION / 2
+        fit(axes.text(left, middle, caption, va="center", fontsize=8.5, color=self.palette.muted), width)
+        pitch = min(width / len(cell), _BAR)
+        for number, one in enumerate(cell):
+            self._add_bar(one, left + number * pitch, ground, pitch)
+
+    def _add_bar(self, one: LandscapeInstance, left: float, ground: float, pitch: float) -> None:
+        """One instance, in the room from one bar to the next."""
+        between = 2 if pitch > 6 else 0.5
+        share, color = self.land.share(one), self.colors[one.limit]
+        tall = _CELL[1] * max(share if share is not None else 0.0, _STUB)
+        corners = _corners(left + between / 2, ground, pitch - between, tall)
+        if one == self.land.best:
+            self.bars.append((corners, "none" if share is None else color, self.palette.ink, 2.0))
+        elif share is not None:
+            fill = mixed(self.palette.background, color, 0.35) if one.unsupported else color
+            self.bars.append((corners, fill, "none", 0.0))
+        elif not one.unsupported:
+            self.bars.append((corners, "none", color, 1.2))
+        middle = left + pitch / 2
+        if one.unsupported:
+            self.crosses.append((middle, ground - 5))
+        if one.name == self.land.chosen:
+            self.arrows.append((middle, ground + 4))
+
+    def draw(self, axes: Axes) -> None:
+        """All of it."""
+        ground = mixed(self.palette.background, self.palette.grid, 0.45)
+        axes.add_collection(PolyCollection(self.cells, facecolors=ground, linewidths=0), autolim=False)
+        if self.bars:
+            corners, fills, edges, widths = zip(*self.bars, strict=True)
+            bars = PolyCollection(corners, facecolors=fills, edgecolors=edges, linewidths=widths)
+            axes.add_collection(bars, autolim=False)
+        for marks, marker, size in ((self.crosses, "x", 5), (self.arrows, "^", 7)):
+            if marks:
+                axes.plot(*zip(*marks, strict=True), marker, color=self.palette.ink, ms=size, mew=1.2)
 
 
-def _draw_bar(
-    axes: Axes,
-    land: _Landscape,
-    one: LandscapeInstance,
-    place: tuple[float, float, float],
-    palette: Palette,
-) -> None:
-    """One instance; `place` is left, ground and room."""
-    left, ground, pitch = place
-    between = 2 if pitch > 6 else 0.5
-    share, color = land.share(one), land.colors(palette)[one.limit]
-    tall = _CELL[1] * max(share if share is not None else 0.0, _STUB)
-    bar = Rectangle((left + between / 2, ground - tall), pitch - between, tall)
-    if share is not None:
-        faint = mixed(palette.background, color, 0.35)
-        bar.set(facecolor=faint if one.unsupported else color, linewidth=0)
-    else:
-        bar.set(facecolor="none", edgecolor=color, linewidth=1.2)
-    if land.has_bar(one):
-        axes.add_patch(bar)
-    middle = left + pitch / 2
-    if one.unsupported:
-        axes.plot([middle], [ground - 5], "x", color=palette.ink, markersize=min(5, pitch), mew=1.2)
-    if one == land.best:
-        bar.set(edgecolor=palette.ink, linewidth=2.0, zorder=4)
-    if one.name == land.chosen:
-        axes.plot([middle], [ground + 4], "^", color=palette.ink, markersize=7, zorder=5)
+def _corners(left: float, ground: float, width: float, tall: float) -> _Corners:
+    top, right = ground - tall, left + width
+    return ((left, ground), (left, top), (right, top), (right, ground))
