@@ -13,7 +13,7 @@ from triton.runtime.jit import JITFunction
 
 from workbench import ops
 from workbench.kernels import gemm
-from workbench.runtime.cache import warmup
+from workbench.runtime import warmup
 
 pytestmark = pytest.mark.gpu
 

@@ -24,8 +24,7 @@ from tests.runtime import pretended_gpu as gpu
 from workbench import device, ops
 from workbench.errors import ArgumentTypeError
 from workbench.kernels import elementwise, gemm
-from workbench.runtime import cache, replay
-from workbench.runtime.cache import warmup
+from workbench.runtime import cache, replay, warmup
 
 DTYPES = {
     "*fp16": torch.float16, "*bf16": torch.bfloat16, "*fp32": torch.float32, "*fp64": torch.float64,
