@@ -20,6 +20,9 @@ LAUNCHES = FOUNDATION | {"launch"}
 KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.reference"}
 ROOMS = LAUNCHES | KERNELS | {"runtime", "coords", "ops", "lens", "bench", "viz", "teach"}
 
+# The four layers, by their folders: each may import those before it, and itself.
+LAYERS = ("kernels/tile", "kernels", "kernels/instances", "ops")
+
 # For each room, those that it may import besides itself. The longest name that fits a module is its room.
 MAY_IMPORT: Mapping[str, set[str]] = {
     "errors": set(),
@@ -33,7 +36,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "kernels.tile": LAUNCHES,
     "kernels.reference": FOUNDATION,
     "kernels": LAUNCHES | {"runtime", "coords", "kernels.tile"},
-    "kernels.instances": LAUNCHES | {"kernels"},
+    "kernels.instances": LAUNCHES | {"kernels", "kernels.reference"},
     "ops": LAUNCHES | KERNELS | {"runtime", "coords"},
     "lens": LAUNCHES | {"runtime", "coords"},
     "bench": LAUNCHES | {"runtime"},
@@ -41,6 +44,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "teach": LAUNCHES | {"runtime", "coords", "lens", "ops", "kernels.reference"},
     "teach.solutions": LAUNCHES | KERNELS | {"runtime", "coords", "lens", "ops"},  # as a learner's cell
     "tune": ROOMS,
+    "profiler": LAUNCHES | KERNELS | {"runtime", "lens", "bench", "tune"},
     "problems": ROOMS - {"viz", "teach", "lens"},
     "suites": ROOMS | {"problems", "tune"},
     "look": ROOMS,
@@ -49,8 +53,11 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "fuse": ROOMS,
     "explore": ROOMS | {"problems"},
     "landscape": ROOMS | {"tune"},
-    "__main__": ROOMS | {"tune", "suites", "look"},
+    "__main__": ROOMS | {"tune", "profiler", "suites", "look"},
 }
+
+# What a room may import inside a function alone, as who calls that asked for it by name.
+LATE = {("ops", "profiler")}
 
 # Viz draws plain results: of these rooms it may import classes, and the roofline's arithmetic.
 DRAWN = {"bench", "lens", "coords", "interpreter"}
@@ -79,6 +86,7 @@ class Import:
     line: int
     target: str
     name: str
+    is_late: bool = False  # inside a function
 
     def __str__(self) -> str:
         return f"{self.module}, line {self.line}: imports {'.'.join(filter(None, (self.target, self.name)))}"
@@ -92,6 +100,12 @@ def modules(package: Path) -> dict[str, ast.Module]:
         name = ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
         found[name] = ast.parse(path.read_text())
     return found
+
+
+def late_lines(tree: ast.Module) -> set[int]:
+    """The lines inside functions."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {line for node in functions for line in range(node.lineno, (node.end_lineno or 0) + 1)}
 
 
 def imported_names(module: str, tree: ast.Module, is_package: bool) -> Iterator[tuple[int, str]]:
@@ -117,6 +131,7 @@ def imports(trees: Mapping[str, ast.Module]) -> list[Import]:
     found = []
     for module, tree in trees.items():
         is_package = any(other.startswith(f"{module}.") for other in trees) or module == "__init__"
+        late = late_lines(tree)
         for line, name in imported_names(module, tree, is_package):
             top, _, rest = name.partition(".")
             if top in {"tests", "tools", "lessons"}:
@@ -126,7 +141,8 @@ def imports(trees: Mapping[str, ast.Module]) -> list[Import]:
             parts = rest.split(".") if rest else []
             ends = [end for end in range(len(parts), 0, -1) if ".".join(parts[:end]) in trees]
             end = ends[0] if ends else 0
-            found.append(Import(module, line, ".".join(parts[:end]) or "__init__", ".".join(parts[end:])))
+            target = ".".join(parts[:end]) or "__init__"
+            found.append(Import(module, line, target, ".".join(parts[end:]), line in late))
     return found
 
 
@@ -145,6 +161,8 @@ def wrong_directions(trees: Mapping[str, ast.Module]) -> list[str]:
     for one in imports(trees):
         room, other = room_of(one.module), room_of(one.target)
         if other == room or other in MAY_IMPORT.get(room, set()):
+            continue
+        if one.is_late and (room, other) in LATE:
             continue
         if room == "viz" and other in DRAWN and (one.target == ARITHMETIC or one.name[:1].isupper()):
             continue
@@ -184,6 +202,24 @@ def test_imports_point_one_way() -> None:
     trees = modules(WORKBENCH)
     assert len(imports(trees)) > 10
     assert wrong_directions(trees) == []
+
+
+def layer_of(module: str) -> int | None:
+    """The place of a module's folder among the layers; None where it is in none."""
+    parts = module.split(".")
+    folders = ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
+    return next((LAYERS.index(folder) for folder in folders if folder in LAYERS), None)
+
+
+def test_a_layer_imports_those_below_it() -> None:
+    trees = modules(WORKBENCH)
+    assert {layer_of(module) for module in trees} == {None, 0, 1, 2, 3}
+    upwards = []
+    for one in imports(trees):
+        layer, other = layer_of(one.module), layer_of(one.target)
+        if layer is not None and other is not None and other > layer:
+            upwards.append(str(one))
+    assert upwards == []
 
 
 def test_no_module_imports_itself_in_a_ring() -> None:
@@ -242,6 +278,8 @@ def tree(texts: Mapping[str, str]) -> dict[str, ast.Module]:
         ("viz.roofline", "from workbench import bench", "viz.roofline, line 1: imports bench"),
         ("teach.check", "from workbench.viz import style", "teach.check, line 1: imports viz.style"),
         ("bench.timing", "from workbench import Launch", "bench.timing, line 1: imports __init__.Launch"),
+        ("ops", "from workbench import profiler", "ops, line 1: imports profiler"),  # late alone
+        ("kernels.gemm", "def f():\n    from workbench import profiler", "imports profiler"),
         ("ops", "from tools import lessons", "ops, line 1: imports tools.lessons"),
         ("ops", "import tests.conftest", "ops, line 1: imports tests.conftest"),
         ("ops", "importlib.import_module('workbench.tune')", "ops, line 1: imports tune"),
@@ -261,6 +299,7 @@ def test_wrong_direction_is_found(module: str, text: str, said: str) -> None:
         ("ops", "from workbench.kernels import gemm\nfrom workbench import errors"),
         ("teach.check", "from workbench.lens import trace\nfrom . import progress"),
         ("__main__", "from workbench import tune, viz, teach"),
+        ("ops", "def f():\n    from workbench import profiler"),
     ],
 )
 def test_right_direction_is_free(module: str, text: str) -> None:

@@ -70,6 +70,67 @@ def test_lab_names_the_nearest_lesson(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Did you mean '02_roofline'" in capsys.readouterr().err
 
 
+def test_profile_verifies_where_no_gpu_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "softmax", "--rows", "2", "--cols", "33", "--init", "integer"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("softmax: rows=2, cols=33, fp16, integer")
+    assert "5 candidates of softmax on Triton interpreter (CPU): 5 verified" in printed
+    assert "2x64_4_warps" in printed
+    assert (
+        "Nothing was timed: kernels run on Triton interpreter (CPU) here, and a time needs a GPU." in printed
+    )
+
+
+def test_profile_can_leave_out_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "clone", "--no-verify"]) == 0
+    printed = capsys.readouterr().out
+    assert "verified" not in printed
+    assert "6 left" in printed
+
+
+def test_profile_lists_operators_and_their_switches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("grouped_mm", "conv2d_backward_data", "unfold"))
+    with pytest.raises(SystemExit) as stopped:
+        main(["profile", "conv2d", "--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert all(f"--{name}" in printed for name in ("stride", "groups", "verify", "init", "layout", "dtype"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["matmull"], "Did you mean 'matmul'"),
+        (["matmul", "--m", "0"], "--m: got 0. Give a whole number of 1 or more."),
+        (["matmul", "--dtype", "fp4"], "--dtype: matmul is not made for 'fp4'. Give one of fp16, bf16,"),
+        (["matmul", "--layout", "nx"], "--layout: 'nx' is not known"),
+        (["add", "--init", "ones"], "--init: 'ones' is not known"),
+        (["conv2d", "--groups", "3"], "--groups: got 3 for 4 and 8 channels. Give a divisor."),
+        (["conv2d", "--r", "9"], "--r: got 9 taps for 8 pixels. Give fewer."),
+        (["scaled_dot_product_attention", "--h_kv", "3"], "--h_kv: got 3 for 2 heads. Give a divisor."),
+        (["unfold", "--window", "30"], "kernel_size: got 30. No window fits into [5, 6]."),
+        (["add", "--target", "sm_1"], "target: 'sm_1' is not known"),
+    ],
+)
+def test_profile_says_what_is_asked_wrongly(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", *arguments]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("switch", [["--m", "many"], ["--q", "3"], ["--layout"]])
+def test_profile_names_a_switch_that_it_cannot_read(
+    switch: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["profile", "matmul", *switch])
+    assert stopped.value.code == 2
+    assert switch[0] in capsys.readouterr().err
+
+
 def test_record_refuses_interpreter_time(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     done = run_without_gpu("record", "elementwise", "--output", str(path))

@@ -1,4 +1,4 @@
-"""The command line: `python -m workbench doctor | lab | record | tune | roofline | access | progress`."""
+"""The command line: `python -m workbench doctor | lab | record | tune | profile | roofline | ...`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
-    if command is lab:
-        options.rest = rest  # what this command does not know is JupyterLab's
+    if command in (lab, profile):
+        options.rest = rest  # what they do not know is JupyterLab's, or the operator's
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
@@ -190,6 +190,64 @@ def tune(options: argparse.Namespace) -> int:
     return 0
 
 
+def profile(options: argparse.Namespace) -> int:
+    """List the instances of an operator for a problem, verify them, time them on a GPU, and keep the best."""
+    from workbench import profiler
+    from workbench.kernels.instances.operation import operations
+
+    if options.operator is None:
+        print(f"operators: {', '.join(operations())}")
+        print("Their sizes are switches: python -m workbench profile matmul --help")
+        return 0
+    chosen = _switches_of(options.operator).parse_args(options.rest)
+    sizes = profiler.default_sizes(profiler.named(options.operator))
+    sizes |= {name: value for name in sizes if (value := getattr(chosen, name)) is not None}
+    arguments = profiler.arguments_of(
+        options.operator, sizes, dtype=chosen.dtype, init=chosen.init, layout=chosen.layout
+    )
+    said = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    print(f"{options.operator}: {said}, {chosen.dtype}, {chosen.init}")
+    found = profiler.profile(
+        options.operator, arguments, verify=chosen.verify, target=chosen.target, mode=chosen.mode
+    )
+    print(found)
+    return 1 if any(trial.fate == "wrong" for trial in found.trials) else 0
+
+
+def _switches_of(operator: str) -> argparse.ArgumentParser:
+    """What `profile` takes behind an operator's name: ckProfiler's switches, and the operator's sizes."""
+    from workbench import profiler
+    from workbench.bench import data
+
+    operation = profiler.named(operator)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m workbench profile {operator}", description=profile.__doc__, allow_abbrev=False
+    )
+    for name, size in profiler.default_sizes(operation).items():
+        parser.add_argument(f"--{name}", type=int, metavar="SIZE", help=f"default: {size}")
+    parser.add_argument(
+        "--verify", action=argparse.BooleanOptionalAction, default=True,
+        help="compare results with plain torch in float64 (default: yes)",
+    )  # fmt: skip
+    parser.add_argument("--init", default="normal", help=f"{', '.join(data.INITS)} (default: normal)")
+    parser.add_argument(
+        "--dtype", default=operation.dtypes[0], help=f"{', '.join(operation.dtypes)} (default: the first)"
+    )
+    if operation.layouts:
+        parser.add_argument(
+            "--layout",
+            default=operation.layouts[0],
+            help=f"{', '.join(operation.layouts)} (default: the first)",
+        )
+    else:
+        parser.set_defaults(layout=None)
+    parser.add_argument("--target", help="compile for it, such as sm_90 (default: this GPU)")
+    parser.add_argument(
+        "--mode", choices=("events", "cuda_graph"), default="events", help="how they are timed"
+    )
+    return parser
+
+
 def roofline(options: argparse.Namespace) -> int:
     """Write the roofline as a PNG, from a live run or from the recordings."""
     from workbench import suites, viz
@@ -342,6 +400,13 @@ def _parser() -> argparse.ArgumentParser:
         "--target",
         help=f"what candidates are compiled for (default: this GPU, else {RECORDED_TARGET})",
     )
+
+    profile_parser = commands.add_parser(
+        "profile", help="verify and time the instances of any operator, and keep the best",
+        add_help=False, allow_abbrev=False,  # what follows the operator has its own
+    )  # fmt: skip
+    profile_parser.set_defaults(command=profile)
+    profile_parser.add_argument("operator", nargs="?")
 
     roofline_parser = add("roofline", roofline, "write the roofline as a PNG")
     roofline_parser.add_argument("--output", default="roofline.png", help="the file to write, a .png")

@@ -21,14 +21,11 @@ from workbench.kernels.attention import CAUSAL, EVERYTHING, Scoring, Starts
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Work
 
-# The name of the one dtype that is no float. Its products are int32, as those of the vendor's library.
-INT8 = "int8"
+# Its products are int32, as those of the vendor's library.
+INT8 = data.INT8
 
 ATTENTION = ("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
 VARLEN_ATTENTION = ("varlen_attention", "varlen_attention_backward")
-
-# The standard deviation of int8 inputs, which are rounded normal values: four of it fill the range.
-INT8_DEVIATION = 32
 
 # Rows of a result are checked in blocks, so that a reference in fp64 needs little memory beside the problem.
 BLOCK_ELEMENTS = 2**22
@@ -221,15 +218,16 @@ def _forward_of_rows(op: str, inputs: Sequence[torch.Tensor], rows: slice) -> to
     x, *columns = inputs[0][rows].double(), *(t.double() for t in inputs[1:])
     if op == "softmax":
         return torch.softmax(x, 1)
-    return _normalized(op, x)[0] * columns[0] + (columns[1] if op == "layer_norm" else 0)
+    return _normalized(op, x, inputs[0].dtype)[0] * columns[0] + (columns[1] if op == "layer_norm" else 0)
 
 
-def _normalized(op: str, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """x with mean 0 (layer norm) and mean square 1, and what it was multiplied with."""
+def _normalized(op: str, x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """x with mean 0 (layer norm) and mean square 1, and what it was multiplied with, of what had `dtype`."""
     is_layer = op == "layer_norm"
     centered = x - x.mean(1, keepdim=True) if is_layer else x
     # torch's defaults: layer norm's; of rms_norm the type of the arithmetic's eps.
-    epsilon = 1e-5 if is_layer else torch.finfo(torch.float32).eps
+    wide = torch.promote_types(dtype, torch.float32)
+    epsilon = 1e-5 if is_layer else torch.finfo(wide).eps
     scale = (centered.square().mean(1, keepdim=True) + epsilon).rsqrt()
     return centered * scale, scale
 
@@ -240,7 +238,7 @@ def _backward_of_rows(op: str, inputs: Sequence[torch.Tensor], rows: slice) -> t
     if op == "softmax":
         y = torch.softmax(x, 1)
         return (y * (gradient - (y * gradient).sum(1, keepdim=True)),)
-    n, scale = _normalized(op, x)
+    n, scale = _normalized(op, x, inputs[0].dtype)
     g = gradient * inputs[1].double()
     mean = g.mean(1, keepdim=True) if op == "layer_norm" else 0
     of_x = scale * (g - mean - n * (g * n).mean(1, keepdim=True))
@@ -260,11 +258,7 @@ def _matmul_inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, .
     sizes, layout = (case["m"], case["n"], case["k"]), case["layout"]
     if dtype != INT8:
         return data.matrices(*sizes, dtype, layout)
-    least, most = -128, 127
-    return tuple(
-        matrix.mul_(INT8_DEVIATION).round_().clamp_(least, most).to(torch.int8)
-        for matrix in data.matrices(*sizes, "fp32", layout)
-    )
+    return tuple(data.whole(matrix) for matrix in data.matrices(*sizes, "fp32", layout))
 
 
 def _matmul_references(inputs: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:

@@ -28,6 +28,7 @@ from tqdm.auto import tqdm
 
 from workbench import device, ops
 from workbench.bench import baseline, ceilings, data, recording
+from workbench.bench.accuracy import allowed_error
 from workbench.bench.recording import Line
 from workbench.bench.roofline import Ceilings, Point
 from workbench.bench.timing import Measurement, launch_overhead, measure_together, refuse_interpreter_time
@@ -484,13 +485,12 @@ def _check_result(
     if case.case.get("dim") == 0 and result.dim() == 2:
         result = result.t()
     eps = 2**-10 if case.dtype == "tf32" else 0 if is_whole else torch.finfo(result.dtype).eps
-    relative = 4 * eps + math.sqrt(reference.terms) * 2**-23 if reference.terms else 0.0
     for rows in operator.blocks(result):
         wanted = reference.rows(rows)
         if result[rows].shape != wanted.shape:
             raise _wrong(case, provider, f"shape {tuple(result.shape)}")
         error = (result[rows].double() - wanted).abs().max().item()
-        allowed = relative * max(wanted.abs().max().item(), reference.least)
+        allowed = allowed_error(wanted, eps, reference.terms, reference.least)
         if not error <= allowed:  # NaN is an error too
             raise _wrong(case, provider, f"the largest error is {error:.3g}, allowed is {allowed:.3g}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -120,11 +121,11 @@ def test_nothing_around_the_loss_is_written() -> None:
 def test_more_classes_than_a_tile_holds(smoothing: float) -> None:
     x, target = numbers(3, 20000, dtype=torch.float32), targets(3, 20000)
     leaves = [t.requires_grad_() for t in (x.clone(), x.clone(), x.double())]
+    functions: list[Callable[..., torch.Tensor]] = [ops.cross_entropy]
+    functions += [torch.nn.functional.cross_entropy] * 2
     got, want, exact = (
         function(leaf, target, label_smoothing=smoothing)
-        for function, leaf in zip(
-            (ops.cross_entropy, *[torch.nn.functional.cross_entropy] * 2), leaves, strict=True
-        )
+        for function, leaf in zip(functions, leaves, strict=True)
     )
     grads = [torch.autograd.grad(y, leaf)[0] for y, leaf in zip((got, want, exact), leaves, strict=True)]
     for ours, theirs, reference in ((got, want, exact), grads):

@@ -20,6 +20,14 @@ from workbench.errors import (
     check_type,
 )
 
+# The name of the one dtype that is no float, and the standard deviation of its values, which are rounded
+# normal ones: four of it fill the range.
+INT8, INT8_DEVIATION = "int8", 32
+
+# How inputs are made, by ckProfiler's words, and the largest of whole numbers.
+INITS = ("normal", "integer", "one-hot")
+LARGEST_INTEGER = 5
+
 # Lengths and seeds fit into 64 bits, as in torch.
 _MOST = 2**63 - 1
 
@@ -95,6 +103,45 @@ def normal(shape: Sequence[int], dtype: str, *, seed: int = 0) -> torch.Tensor:
     if kind.itemsize == 1:  # torch draws no fp8
         return torch.randn(tuple(shape), generator=generator, device=place).to(kind)
     return torch.randn(tuple(shape), generator=generator, device=place, dtype=kind)
+
+
+def whole(normal: torch.Tensor) -> torch.Tensor:
+    """Normal values, in place, as int8's."""
+    return normal.mul_(INT8_DEVIATION).round_().clamp_(-128, 127).to(torch.int8)
+
+
+def drawn(shape: Sequence[int], dtype: str, init: str = "normal", *, seed: int = 0) -> torch.Tensor:
+    """A contiguous tensor on this device, by one of `INITS`, the same for the same seed.
+
+    "normal": as :func:`normal`, of int8 rounded. "integer": whole numbers from -5 to 5, whose sums are exact,
+    so that a result that is off is a wrong one. "one-hot": in each row a 1, in the next one a place further,
+    and 0 elsewhere, so that a result shows which elements it was made of.
+
+    Args:
+        shape: its lengths, of 0 or more.
+        dtype: a name of a floating-point dtype, or "int8".
+        seed: a whole number of 0 or more; of "one-hot" the place of the first row's 1.
+
+    Raises:
+        UnknownNameError: `init` or `dtype`. Others as :func:`normal`.
+    """
+    check_name("init", init, INITS)
+    kind = torch.int8 if dtype == INT8 else torch_dtype(dtype)
+    if init == "normal":
+        return whole(normal(shape, "fp32", seed=seed)) if dtype == INT8 else normal(shape, dtype, seed=seed)
+    _check_shape(shape, kind)
+    _check_whole("seed", seed)
+    place = device.current().torch_device
+    if init == "integer":
+        generator = torch.Generator(device=place).manual_seed(seed)
+        least, most = -LARGEST_INTEGER, LARGEST_INTEGER + 1
+        return torch.randint(least, most, tuple(shape), generator=generator, device=place).to(kind)
+    cols = shape[-1] if shape else 1
+    rows = math.prod(shape[:-1])
+    hot = torch.zeros((rows, cols), device=place)
+    if cols:
+        hot[torch.arange(rows, device=place), (torch.arange(rows, device=place) + seed) % cols] = 1
+    return hot.to(kind).view(tuple(shape))
 
 
 def _check_shape(shape: Sequence[int], dtype: torch.dtype) -> None:

@@ -216,6 +216,16 @@ def merged(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
+def chosen_tile(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
+    """:func:`default_tile` of these tensors."""
+    _check(source, destination)
+    words = [in_words(tensor) for tensor in (source, destination)]
+    layout = _layout(words[0].shape, *[each.stride() for each in words])
+    return default_tile(
+        layout.sizes, layout.source_strides, layout.destination_strides, words[0].element_size()
+    )
+
+
 def default_tile(
     sizes: tuple[int, ...],
     source_strides: tuple[int, ...],

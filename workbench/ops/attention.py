@@ -21,10 +21,12 @@ from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
 from workbench.ops.arguments import check_operand, is_followed
 from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.profiled import profiled
 
 MOST_SEEDS = 2**62
 
 
+@profiled
 def scaled_dot_product_attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -90,6 +92,7 @@ def scaled_dot_product_attention(
     return _attended(q, k, v, bias, scoring).reshape(shape)
 
 
+@profiled
 def attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> torch.Tensor:

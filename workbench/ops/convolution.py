@@ -22,6 +22,7 @@ from workbench.kernels.convolution import Geometry
 from workbench.kernels.epilogues import Epilogue, ImageFrame
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.ops.arguments import check_operand, is_followed
+from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum as sum_of
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -32,6 +33,7 @@ _MOST_ELEMENTS = 2**60 - 1
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
+@profiled
 def conv1d(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -45,6 +47,7 @@ def conv1d(
     return _convolved(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+@profiled
 def conv2d(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -78,6 +81,7 @@ def conv2d(
     return _convolved(2, input, weight, bias, stride, padding, dilation, groups)
 
 
+@profiled
 def conv3d(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -91,6 +95,7 @@ def conv3d(
     return _convolved(3, input, weight, bias, stride, padding, dilation, groups)
 
 
+@profiled
 def conv_transpose2d(
     input: torch.Tensor,
     weight: torch.Tensor,

@@ -20,12 +20,14 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
+from workbench.ops.profiled import profiled
 
 _PLAIN_DTYPES = frozenset(
     (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
 )
 
 
+@profiled
 def add(
     input: torch.Tensor, other: torch.Tensor | Number, *, alpha: Number = 1, out: torch.Tensor | None = None
 ) -> torch.Tensor:

@@ -19,8 +19,10 @@ from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
 from workbench.ops.arguments import is_followed
 from workbench.ops.gradients import once
+from workbench.ops.profiled import profiled
 
 
+@profiled
 def fused_matmul(
     input: torch.Tensor,
     other: torch.Tensor,
@@ -62,6 +64,7 @@ def fused_matmul(
     return _matmul(chain, dtype, input, other)
 
 
+@profiled
 def fused_grouped_mm(
     mat_a: torch.Tensor,
     mat_b: torch.Tensor,
@@ -99,6 +102,7 @@ def fused_grouped_mm(
     return _grouped(chain, dtype, offs, mat_a, mat_b)
 
 
+@profiled
 def fused_conv2d(
     input: torch.Tensor,
     weight: torch.Tensor,

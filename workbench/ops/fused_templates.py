@@ -28,8 +28,10 @@ from workbench.ops import reduction as reductions
 from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import matmul
 from workbench.ops.gradients import once
+from workbench.ops.profiled import profiled
 
 
+@profiled
 def matmul_layer_norm(
     input: torch.Tensor,
     other: torch.Tensor,
@@ -58,6 +60,7 @@ def matmul_layer_norm(
     return _rows("layer_norm", input, other, (weight, bias), eps)
 
 
+@profiled
 def matmul_rms_norm(
     input: torch.Tensor,
     other: torch.Tensor,
@@ -74,16 +77,19 @@ def matmul_rms_norm(
     return _rows("rms_norm", input, other, (weight,), eps)
 
 
+@profiled
 def matmul_softmax(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """softmax(input @ other) over the last dimension. Arguments as of :func:`matmul_layer_norm`."""
     return _rows("softmax", input, other)
 
 
+@profiled
 def matmul_log_softmax(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """log_softmax(input @ other) over the last dimension. Arguments as of :func:`matmul_layer_norm`."""
     return _rows("log_softmax", input, other)
 
 
+@profiled
 def matmul_sum(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
     """(input @ other).sum(-1), of a product that is never in memory.
 
@@ -100,26 +106,31 @@ def matmul_sum(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) 
     return _reduced("sum", input, other, keepdim)
 
 
+@profiled
 def matmul_mean(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
     """(input @ other).mean(-1). Arguments as of :func:`matmul_sum`."""
     return _reduced("mean", input, other, keepdim)
 
 
+@profiled
 def matmul_norm(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
     """The Euclidean norm of each row of input @ other. Arguments as of :func:`matmul_sum`."""
     return _reduced("norm", input, other, keepdim)
 
 
+@profiled
 def matmul_amax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
     """(input @ other).amax(-1). Arguments as of :func:`matmul_sum`."""
     return _reduced("amax", input, other, keepdim)
 
 
+@profiled
 def matmul_amin(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
     """(input @ other).amin(-1). Arguments as of :func:`matmul_sum`."""
     return _reduced("amin", input, other, keepdim)
 
 
+@profiled
 def matmul_argmax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
     """(input @ other).argmax(-1): where the largest element of each row is first, int64, without gradients.
 
@@ -128,6 +139,7 @@ def matmul_argmax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = Fals
     return _reduced("argmax", input, other, keepdim)
 
 
+@profiled
 def matmul_logsumexp(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
     """(input @ other).logsumexp(-1): what cross entropy needs of all logits.
 
@@ -136,6 +148,7 @@ def matmul_logsumexp(input: torch.Tensor, other: torch.Tensor, keepdim: bool = F
     return _reduced("logsumexp", input, other, keepdim)
 
 
+@profiled
 def matmul_matmul(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
 ) -> torch.Tensor:
@@ -156,6 +169,7 @@ def matmul_matmul(
     return _followed(partial(_run_pair, activation), partial(_pair, ACTIVATIONS[activation]), *tensors)
 
 
+@profiled
 def swiglu(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """silu(input @ gate) * (input @ up), in one kernel, which loads `input` once.
 
@@ -169,6 +183,7 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.T
     return _gated("silu", input, gate, up)
 
 
+@profiled
 def geglu(
     input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, approximate: str = "none"
 ) -> torch.Tensor:

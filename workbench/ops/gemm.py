@@ -23,6 +23,7 @@ from workbench.ops.arguments import (
     kind_of,
 )
 from workbench.ops.gradients import batches, one_of
+from workbench.ops.profiled import profiled
 from workbench.runtime.cache import MOST_KEPT
 from workbench.runtime.replay import Replay
 
@@ -33,6 +34,7 @@ _RANKS: dict[Callable[..., torch.Tensor], int] = {torch.matmul: 2, torch.mm: 2, 
 _LARGEST = torch.finfo(torch.float32).max
 
 
+@profiled
 def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """The product of two matrices, vectors, or batches of matrices, as `torch.matmul`.
 
@@ -62,6 +64,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
     return _finished(_product(a, b).view(shape), out)
 
 
+@profiled
 def mm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """The product of two matrices, as `torch.mm`. Raises as :func:`matmul`."""
     if out is None and (product := _kept_product(input, mat2)) is not None:
@@ -71,6 +74,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = No
     return _finished(_product(input, mat2), out)
 
 
+@profiled
 def bmm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """The products of two batches of matrices, as `torch.bmm`. Raises as :func:`matmul`."""
     input, mat2 = _operands("bmm", {"input": input, "mat2": mat2}, out)
@@ -78,6 +82,7 @@ def bmm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = N
     return _finished(_product(input, mat2), out)
 
 
+@profiled
 def addmm(
     input: torch.Tensor,
     mat1: torch.Tensor,
@@ -103,6 +108,7 @@ def addmm(
     return _added(torch.addmm, torch.mm, {"input": input, "mat1": mat1, "mat2": mat2}, beta, alpha, out)
 
 
+@profiled
 def baddbmm(
     input: torch.Tensor,
     batch1: torch.Tensor,
@@ -120,6 +126,7 @@ def baddbmm(
     return _added(torch.baddbmm, torch.bmm, given, beta, alpha, out)
 
 
+@profiled
 def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """input @ weight.T + bias, as `torch.nn.functional.linear`.
 

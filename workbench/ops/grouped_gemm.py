@@ -13,8 +13,10 @@ from workbench.kernels.layout import ACCESS_BYTES
 from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import bmm
 from workbench.ops.gradients import batches, one_of
+from workbench.ops.profiled import profiled
 
 
+@profiled
 def grouped_mm(
     mat_a: torch.Tensor,
     mat_b: torch.Tensor,

@@ -23,8 +23,10 @@ from workbench.kernels import group_norm as by_group
 from workbench.kernels import normalization
 from workbench.ops.arguments import check_operand, check_plain, in_float32, is_autocast, is_followed
 from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.profiled import profiled
 
 
+@profiled
 def layer_norm(
     input: torch.Tensor,
     normalized_shape: Sequence[int],
@@ -61,6 +63,7 @@ def layer_norm(
     return _normalized("layer_norm", input, weight, bias, rank, _as_float("eps", eps))
 
 
+@profiled
 def rms_norm(
     input: torch.Tensor,
     normalized_shape: Sequence[int],
@@ -90,6 +93,7 @@ def rms_norm(
     return _normalized("rms_norm", input, weight, None, rank, _as_float("eps", eps))
 
 
+@profiled
 def group_norm(
     input: torch.Tensor,
     num_groups: int,
@@ -141,6 +145,7 @@ def group_norm(
     return _GroupNorm.apply(input, weight, bias, num_groups, epsilon)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
 
 
+@profiled
 def batch_norm(
     input: torch.Tensor,
     running_mean: torch.Tensor | None,

@@ -13,6 +13,7 @@ from workbench.kernels import pooling, reduction
 from workbench.kernels.pooling import Pool
 from workbench.ops.arguments import TORCHS_ERRORS, check_plain, in_words, is_followed, kind_of
 from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.profiled import profiled
 
 Pair = int | tuple[int, ...]
 
@@ -30,6 +31,7 @@ _AVERAGES = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad
 _MAXIMA = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
+@profiled
 def avg_pool2d(
     input: torch.Tensor,
     kernel_size: Pair,
@@ -92,6 +94,7 @@ def max_pool2d(
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 
+@profiled
 def max_pool2d(
     input: torch.Tensor,
     kernel_size: Pair,

@@ -23,6 +23,7 @@ from workbench.kernels.rearrangement import Flattened, How, Windows
 from workbench.kernels.view_transfer import bits_of
 from workbench.ops.arguments import TORCHS_ERRORS, Number, as_number, check_plain, is_followed, kind_of
 from workbench.ops.gradients import batches, one_of
+from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum as sum_of
 
 # Of these a fill can be told to fit by its range.
@@ -32,6 +33,7 @@ _INTEGERS = (
 )  # fmt: skip
 
 
+@profiled
 def flip(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """output[..., i, ...] = input[..., length - 1 - i, ...] along each of `dims`, as `torch.flip`.
 
@@ -49,6 +51,7 @@ def flip(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     return _moved(_Flip(_places(dims, input.dim())), input)
 
 
+@profiled
 def roll(
     input: torch.Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> torch.Tensor:
@@ -73,6 +76,7 @@ def roll(
     return _moved(_Roll(far, _places(along, input.dim()) or None), input)
 
 
+@profiled
 def pad(
     input: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None
 ) -> torch.Tensor:
@@ -107,6 +111,7 @@ def pad(
     return _moved(_Pad(around, mode, _fill_of(number, input.dtype) if is_filled else 0), input)
 
 
+@profiled
 def unfold(
     input: torch.Tensor,
     kernel_size: int | Sequence[int],

@@ -31,6 +31,7 @@ from workbench.ops.arguments import (
 )
 from workbench.ops.elementwise import on_one_device
 from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.profiled import profiled
 
 Dims = int | Sequence[int] | None
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -89,6 +90,7 @@ def _read(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @_with_torchs_keywords
+@profiled
 def sum(
     input: torch.Tensor,
     dim: Dims = None,
@@ -117,6 +119,7 @@ def sum(
 
 
 @_with_torchs_keywords
+@profiled
 def mean(
     input: torch.Tensor,
     dim: Dims = None,
@@ -133,6 +136,7 @@ def mean(
 
 
 @_with_torchs_keywords
+@profiled
 def prod(
     input: torch.Tensor,
     dim: int | None = None,
@@ -155,6 +159,7 @@ def prod(
 
 
 @_with_torchs_keywords
+@profiled
 def amax(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -166,6 +171,7 @@ def amax(
 
 
 @_with_torchs_keywords
+@profiled
 def amin(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -177,6 +183,7 @@ def amin(
 
 
 @_with_torchs_keywords
+@profiled
 def max(
     input: torch.Tensor,
     dim: int | torch.Tensor | None = None,
@@ -206,6 +213,7 @@ def max(
 
 
 @_with_torchs_keywords
+@profiled
 def min(
     input: torch.Tensor,
     dim: int | torch.Tensor | None = None,
@@ -219,6 +227,7 @@ def min(
 
 
 @_with_torchs_keywords
+@profiled
 def norm(
     input: torch.Tensor,
     p: float | str | None = "fro",
@@ -265,6 +274,7 @@ def _norm(
 
 
 @_with_torchs_keywords
+@profiled
 def any(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -276,6 +286,7 @@ def any(
 
 
 @_with_torchs_keywords
+@profiled
 def all(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -287,6 +298,7 @@ def all(
 
 
 @_with_torchs_keywords
+@profiled
 def argmax(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -299,6 +311,7 @@ def argmax(
 
 
 @_with_torchs_keywords
+@profiled
 def argmin(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:

@@ -32,6 +32,7 @@ from workbench.ops.arguments import (
     kind_of,
 )
 from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.profiled import profiled
 
 _SUPPORTED = frozenset(rows.SUPPORTED)
 _HALVES = (torch.float16, torch.bfloat16)
@@ -39,6 +40,7 @@ _NUMBER = float | int | np.floating | np.integer
 _REDUCTIONS = ("none", "mean", "sum")
 
 
+@profiled
 def softmax(
     input: torch.Tensor,
     dim: int,
@@ -67,6 +69,7 @@ def softmax(
     return _along("softmax", input, dim, dtype, out)
 
 
+@profiled
 def log_softmax(
     input: torch.Tensor,
     dim: int,
@@ -135,6 +138,7 @@ class _Along(torch.autograd.Function):
         return once(ctx.compute, output, grads[0].resolve_neg()), None, None, None
 
 
+@profiled
 def logsumexp(
     input: torch.Tensor,
     dim: int | Sequence[int],
@@ -215,6 +219,7 @@ class _LogSumExp(torch.autograd.Function):
         return once(ctx.compute, *ctx.saved_tensors, grads[0]), None
 
 
+@profiled
 def cross_entropy(
     input: torch.Tensor,
     target: torch.Tensor,

@@ -20,8 +20,10 @@ from workbench.ops.arguments import (
     kind_of,
     view_of,
 )
+from workbench.ops.profiled import profiled
 
 
+@profiled
 def clone(
     input: torch.Tensor, *, memory_format: torch.memory_format | None = torch.preserve_format
 ) -> torch.Tensor:
@@ -42,6 +44,7 @@ def clone(
     return _materialized(input, memory_format)
 
 
+@profiled
 def transpose_copy(
     input: torch.Tensor, dim0: int, dim1: int, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -63,6 +66,7 @@ def transpose_copy(
     return _contiguous(view, out)
 
 
+@profiled
 def permute_copy(
     input: torch.Tensor, dims: Sequence[int], *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -85,6 +89,7 @@ def permute_copy(
     return _contiguous(view_of(torch.permute, input, {"dims": dims}), out)
 
 
+@profiled
 def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
     """Depth to space: output[..., c, h r + i, w r + j] = input[..., (c r + i) r + j, h, w].
 
@@ -102,6 +107,7 @@ def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
     return _rearranged(torch.nn.functional.pixel_shuffle, input, "upscale_factor", upscale_factor)
 
 
+@profiled
 def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
     """Space to depth: output[..., (c r + i) r + j, h, w] = input[..., c, h r + i, w r + j].
 

@@ -12,6 +12,9 @@ from workbench.tune.entrants import Entrants
 
 Reference = Callable[[], torch.Tensor | Sequence[torch.Tensor]]
 
+# From what a launch gave to what is wrong with it, in words; empty where nothing is.
+Judge = Callable[[tuple[torch.Tensor, ...]], str]
+
 
 def check_all(
     entrants: Entrants, reference: Reference | None, tolerance: float | None, progress: bool
@@ -26,6 +29,27 @@ def check_all(
     """
     expected = None if reference is None else _copies(_tensors(reference()))
     wrong = 0
+
+    def judge(got: tuple[torch.Tensor, ...]) -> str:
+        nonlocal expected, wrong
+        reason = difference(got, got if expected is None else expected, tolerance)
+        if reason:
+            wrong += expected is not None
+        elif expected is None:
+            expected = _copies(got)
+        return reason
+
+    judge_each(entrants, judge, progress)
+    if reference is None and wrong and wrong >= len(entrants.launches):
+        raise InvalidArgumentError(
+            "reference",
+            f"None, and {wrong} of {wrong + len(entrants.launches)} candidates differ from the first",
+            "Give a function that returns what is right, such as lambda: a @ b, or a larger tolerance.",
+        )
+
+
+def judge_each(entrants: Entrants, judge: Judge, progress: bool) -> None:
+    """Run what is left, each once into poisoned outputs, and drop what fails or is judged wrong."""
     left = list(entrants.launches.items())
     for index, launch in tqdm(left, desc="checking", unit="candidate", disable=not progress):
         _poison(launch.outputs)
@@ -34,18 +58,8 @@ def check_all(
         except KernelError as error:
             entrants.drop(index, "failed", error.reason)
             continue
-        reason = difference(got, got if expected is None else expected, tolerance)
-        if reason:
-            wrong += expected is not None
+        if reason := judge(got):
             entrants.drop(index, "wrong", reason)
-        elif expected is None:
-            expected = _copies(got)
-    if reference is None and wrong and wrong >= len(entrants.launches):
-        raise InvalidArgumentError(
-            "reference",
-            f"None, and {wrong} of {wrong + len(entrants.launches)} candidates differ from the first",
-            "Give a function that returns what is right, such as lambda: a @ b, or a larger tolerance.",
-        )
 
 
 def difference(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], tolerance: float | None) -> str:

@@ -81,8 +81,32 @@ def here_or(target: str | None) -> targets.Target:
     return targets.target(here.architecture)
 
 
-def compile_left(entrants: Entrants, on: targets.Target, progress: bool, fault: Fault | None = None) -> None:
-    """Compile what is left, and drop what cannot be good."""
+def no_room(steps: Sequence[CompiledStep]) -> str:
+    """Why a device cannot run compiled kernels, in words; empty when it can."""
+    return next((step.problem for step in steps if step.problem), "")
+
+
+def not_good(steps: Sequence[CompiledStep]) -> str:
+    """Why compiled kernels cannot be good, or cannot run at all."""
+    for step in steps:
+        if step.problem:
+            return step.problem
+        if step.spills:
+            return f"{step.kernel} spills {step.spills} registers"
+        if step.serialization:
+            return f"{step.kernel}: {step.serialization}"
+    return ""
+
+
+def compile_left(
+    entrants: Entrants,
+    on: targets.Target,
+    progress: bool,
+    fault: Fault | None = None,
+    *,
+    against: Callable[[Sequence[CompiledStep]], str] = not_good,
+) -> None:
+    """Compile what is left, and drop what something speaks `against`, or `fault` does."""
     left = dict(entrants.launches)
     with tqdm(total=len(left), desc="compiling", unit="candidate", disable=not progress) as bar:
         outcomes = compile_all(list(left.values()), on.name, progress=bar.update)
@@ -92,21 +116,9 @@ def compile_left(entrants: Entrants, on: targets.Target, progress: bool, fault: 
             continue
         if outcome:
             entrants.note(index, resources=Resources.of(outcome))
-        if reason := _fault(outcome) or (fault(entrants.trials[index]) if fault else ""):
+        if reason := against(outcome) or (fault(entrants.trials[index]) if fault else ""):
             entrants.drop(index, "pruned", reason)
 
 
 def _reason(error: WorkbenchError) -> str:
     return error.reason if isinstance(error, KernelError) else str(error)
-
-
-def _fault(steps: Sequence[CompiledStep]) -> str:
-    """Why compiled kernels cannot be good, in words; empty when they can."""
-    for step in steps:
-        if step.problem:
-            return step.problem
-        if step.spills:
-            return f"{step.kernel} spills {step.spills} registers"
-        if step.serialization:
-            return f"{step.kernel}: {step.serialization}"
-    return ""

@@ -12,7 +12,7 @@ from workbench.bench.timing import Measurement
 from workbench.lens.compile import CompiledStep
 
 # In the order of a table's rows.
-Fate = Literal["won", "slower", "left", "wrong", "failed", "pruned", "refused"]
+Fate = Literal["won", "slower", "verified", "left", "wrong", "failed", "pruned", "refused"]
 _FATES = get_args(Fate)
 
 
@@ -58,8 +58,9 @@ class Trial:
         candidate: its keywords.
         fate: "refused": the invoker makes no such launch. "pruned": the compile lens says that it cannot be
             good, or it is the same launch as another. "left": neither, and it was not timed. "failed": it did
-            not run. "wrong": its result is. "slower": it was timed. "won".
-        reason: why, in words; empty for "left" and "won".
+            not run. "wrong": its result is. "verified": it is right, and not timed. "slower": it was timed.
+            "won".
+        reason: why, in words; empty for "verified", "left" and "won".
         resources: what its kernels take; None where they were not compiled for a target.
         round: the last round of the race that it was in, from 1; None for none.
         measurement: of that round.
@@ -93,7 +94,9 @@ class Trials:
     @property
     def left(self) -> list[Mapping[str, Any]]:
         """The candidates that nothing speaks against, the winner among them."""
-        return [trial.candidate for trial in self.trials if trial.fate in ("left", "slower", "won")]
+        return [
+            trial.candidate for trial in self.trials if trial.fate in ("left", "verified", "slower", "won")
+        ]
 
     @property
     def summary(self) -> str:
@@ -177,6 +180,10 @@ def _rate(measurement: Measurement) -> str:
     return "" if measurement.mode == "interpreter" or not measurement.tflops else f"{measurement.tflops:.3g}"
 
 
+def _bandwidth(measurement: Measurement) -> str:
+    return "" if measurement.mode == "interpreter" or not measurement.bytes else f"{measurement.gb_per_s:.4g}"
+
+
 _COLUMNS: dict[str, Callable[[Trial], str]] = {
     "registers": _resource("registers"),
     "spills": _resource("spills"),
@@ -188,6 +195,7 @@ _COLUMNS: dict[str, Callable[[Trial], str]] = {
     "ms": _time(lambda measured: f"{measured.median_ms:.4g}"),
     "p20 to p80": _time(lambda measured: f"{measured.p20_ms:.4g} to {measured.p80_ms:.4g}"),
     "TFLOP/s": _time(_rate),
+    "GB/s": _time(_bandwidth),
     "mode": _time(lambda m: "interpreter, no measurement" if m.mode == "interpreter" else m.mode),
     "reason": lambda trial: trial.reason,
 }

@@ -83,9 +83,9 @@ def tune(
         compile_left(entrants, on, progress, fault)
     check_all(entrants, reference, tolerance, progress)
     _check_left(entrants)
-    winner = _race(entrants, mode, interpreter, progress)
+    winner = race_left(entrants, mode, interpreter, progress)
     if key is not None:
-        notes.append(_keep(key, entrants, winner))
+        notes.append(keep_winner(key, entrants, winner))
     return Tuning(tuple(entrants.trials), f"on {here.name}", tuple(filter(None, notes)))
 
 
@@ -128,7 +128,7 @@ def _check_left(entrants: Entrants) -> None:
     )
 
 
-def _race(
+def race_left(
     entrants: Entrants, mode: Literal["events", "cuda_graph"], interpreter: bool, progress: bool
 ) -> int:
     """Time what is left, and write down how each did; the winner's place."""
@@ -148,7 +148,8 @@ def _race(
     return next(int(name) for name, lap in laps.items() if not lap.reason)
 
 
-def _keep(key: cache.Key, entrants: Entrants, winner: int) -> str:
+def keep_winner(key: cache.Key, entrants: Entrants, winner: int) -> str:
+    """Keep the one that won on disk; returns where, or why not."""
     trial = entrants.trials[winner]
     assert trial.measurement is not None
     return cache.keep(key, trial.candidate, cache.Kept(winner, trial.measurement, cache.today()))

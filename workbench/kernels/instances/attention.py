@@ -8,17 +8,20 @@ itself, which nobody has measured.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 import triton
 
 from workbench import device
-from workbench.kernels import attention
-from workbench.kernels.attention import PLAIN, Scoring
+from workbench.errors import InvalidArgumentError, TensorMismatchError
+from workbench.kernels import attention, attention_backward, reference
+from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Scoring
 from workbench.kernels.attention_backward import Tiling
 from workbench.kernels.attention_hopper import ROWS, Way
+from workbench.kernels.instances import operation
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -162,3 +165,151 @@ def _on_hopper(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scor
 
 def _width(query: torch.Tensor, value: torch.Tensor) -> int:
     return 64 if (columns := max(query.shape[3], value.shape[3])) <= 64 else 128 if columns <= 128 else 256
+
+
+# What is listed of the portable kernel: tile, warps, stages; splits of the keys where there are few queries.
+PORTABLE = (
+    ((16, 64), 4, 3), ((16, 128), 4, 3), ((32, 64), 4, 3), ((64, 64), 4, 3), ((64, 128), 4, 2),
+    ((128, 64), 8, 2), ((128, 128), 8, 2),
+)  # fmt: skip
+SPLITS = (2, 8)
+TILINGS = (
+    Tiling((32, 64), 4, 3), Tiling((64, 32), 4, 2), Tiling((64, 64), 4, 3), Tiling((64, 128), 8, 3),
+    Tiling((128, 64), 8, 3),
+)  # fmt: skip
+
+
+def _forward_instances(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring | None = None
+) -> list[operation.Instance]:
+    """The configurations of `ops.attention`."""
+    how = PLAIN if scoring is None else scoring
+    if reason := attention.is_supported(query, key, value, how):
+        raise TensorMismatchError("query, key, value", reason, "Give (batch, heads, tokens, columns).")
+    shape = (*query.shape[:3], value.shape[3])
+    output = torch.empty(shape, dtype=attention.output_dtype(query.dtype), device=query.device)
+    kept_as = torch.float64 if query.dtype == torch.float64 else torch.float32
+    log_sums = torch.empty(shape[:3], dtype=kept_as, device=query.device)
+    make = partial(
+        attention.launch, query, key, value, how, output=output, log_sums=log_sums,
+        precision=_precision(query),
+    )  # fmt: skip
+    return operation.instances_of(make, forward(query, key, value, how), _configurations(query, key))
+
+
+def _configurations(query: torch.Tensor, key: torch.Tensor) -> Iterator[dict[str, Any]]:
+    has_descriptors = device.current().architecture in ("sm_90", "sm_100", "sm_103")
+    longest = max(16, triton.next_power_of_2(query.shape[2] * query.shape[1] // max(key.shape[1], 1)))
+    for tile, warps, stages in PORTABLE:
+        if tile[0] <= longest:
+            portable = {"tile": tile, "num_warps": warps, "num_stages": stages}
+            for descriptors in (False, True)[: 1 + has_descriptors]:
+                yield {**portable, "descriptors": descriptors, "splits": 1}
+            if tile[0] == PORTABLE[0][0][0]:
+                yield from ({**portable, "splits": splits} for splits in SPLITS)
+    if device.current().architecture == "sm_90":
+        ways = {way: None for ways in ON_HOPPER.values() for _, way in ways}
+        yield from ({"hopper": way} for way in ways)
+
+
+def _scaled(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> list[operation.Instance]:
+    """The configurations of `ops.scaled_dot_product_attention`, without masks and dropout."""
+    if attn_mask is not None or dropout_p:
+        raise InvalidArgumentError(
+            "attn_mask, dropout_p", "given", "Instances are listed for attention without them."
+        )
+    return _forward_instances(query, key, value, _scoring(is_causal, scale))
+
+
+def _scoring(is_causal: bool, scale: float | None = None) -> Scoring:
+    return Scoring(scale=scale, window=CAUSAL if is_causal else EVERYTHING)
+
+
+def _backward_instances(
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    is_causal: bool = False,
+    enable_gqa: bool = False,
+) -> list[operation.Instance]:
+    """The configurations of the gradients of query, key and value."""
+    scoring, precision = _scoring(is_causal), _precision(query)
+    output, log_sums = attention.launch(query, key, value, scoring, precision=precision).run()
+    make = partial(
+        attention_backward.launch, gradient, query, key, value, output, log_sums, scoring,
+        gradients=attention_backward.new_gradients(query, key, value), precision=precision,
+    )  # fmt: skip
+    others = [
+        {"one_pass": one_pass, "of_keys": tiling, "of_queries": tiling}
+        for tiling in TILINGS
+        for one_pass in (False, True)
+    ]
+    return operation.instances_of(make, backward(query, key, value, scoring), others)
+
+
+def _precision(tensor: torch.Tensor) -> str:
+    is_tf32 = tensor.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return "tf32" if is_tf32 and tensor.dtype == torch.float32 else "ieee"
+
+
+def _arguments(is_backward: bool, by_scoring: bool = False) -> Callable[..., operation.Arguments]:
+    def arguments(
+        draw: operation.Draw, b: int, h: int, h_kv: int, n_q: int, n_k: int, d: int, causal: int
+    ) -> operation.Arguments:
+        if h % h_kv:
+            raise InvalidArgumentError("--h_kv", f"got {h_kv} for {h} heads", "Give a divisor.")
+        if causal not in (0, 1):
+            raise InvalidArgumentError("--causal", f"got {causal}", "Give 0 or 1.")
+        query, key, value = draw(b, h, n_q, d), draw(b, h_kv, n_k, d), draw(b, h_kv, n_k, d)
+        if by_scoring:
+            return operation.given(query, key, value, _scoring(bool(causal)))
+        gradient = [draw(b, h, n_q, d)] if is_backward else []
+        return operation.given(*gradient, query, key, value, is_causal=bool(causal), enable_gqa=h != h_kv)
+
+    return arguments
+
+
+def _accuracy(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **how: Any
+) -> tuple[operation.Accuracy]:
+    return (operation.Accuracy(key.shape[2], key.shape[2] ** -0.5),)
+
+
+def _accuracy_of_gradients(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **how: Any
+) -> tuple[operation.Accuracy, ...]:
+    return tuple(operation.Accuracy(terms) for terms in (key.shape[2], query.shape[2], query.shape[2]))
+
+
+_SIZES = {
+    "b": (1, 2), "h": (2, 16), "h_kv": (1, 16), "n_q": (20, 1024), "n_k": (70, 1024), "d": (16, 128),
+    "causal": (0, 0),
+}  # fmt: skip
+_CAUSAL = frozenset({"causal"})
+
+OPERATIONS = {
+    "scaled_dot_product_attention": operation.Operation(
+        _SIZES, _arguments(is_backward=False), _scaled, reference.scaled_dot_product_attention, _accuracy,
+        may_be_zero=_CAUSAL,
+    ),
+    "attention": operation.Operation(
+        _SIZES, _arguments(is_backward=False, by_scoring=True), _forward_instances, reference.attention,
+        _accuracy, may_be_zero=_CAUSAL,
+    ),
+    "scaled_dot_product_attention_backward": operation.Operation(
+        _SIZES, _arguments(is_backward=True), _backward_instances,
+        operation.gradients_of(reference.scaled_dot_product_attention, (0, 1, 2)), _accuracy_of_gradients,
+        may_be_zero=_CAUSAL,
+    ),
+}  # fmt: skip

@@ -9,14 +9,19 @@ configurations, on average. Elsewhere, and for other numbers, a rule that nobody
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import triton
 
 from workbench import device
-from workbench.kernels import gemm
+from workbench.errors import InvalidArgumentError, TensorMismatchError
+from workbench.kernels import convolution, epilogues, gemm, reference
 from workbench.kernels.convolution import Geometry
+from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.instances import operation
 
 # Not a number of images, but few or many of them choose an instance, so that another number compiles nothing:
 # both instances are compiled when a geometry is first seen. As many as these stand for each.
@@ -262,3 +267,265 @@ def _by_rule(problem: Problem, dtype: torch.dtype, units: int) -> dict[str, Any]
             break
     splits = max(min(units // tiles, shares, MOST_SPLITS), 1) if is_summed else 1
     return {"tile": (rows, cols, block_k), "splits": splits, "num_warps": num_warps, "num_stages": NUM_STAGES}
+
+
+Numbers = int | tuple[int, ...]
+NHWC, NCHW = LAYOUTS = ("nhwc", "nchw")
+
+
+def geometry_of(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    stride: Numbers,
+    padding: Numbers,
+    dilation: Numbers,
+    groups: int,
+) -> Geometry:
+    """What a convolution of these shapes brings together.
+
+    Raises:
+        TensorMismatchError: they do not fit together.
+    """
+    rank = input.dim() - 2
+    steps, around, apart = (
+        (each,) * rank if isinstance(each, int) else tuple(each) for each in (stride, padding, dilation)
+    )
+    sizes, taps = tuple(input.shape[2:]), tuple(weight.shape[2:])
+    channels, features = input.shape[1], weight.shape[0]
+    if weight.dim() != input.dim() or channels != weight.shape[1] * groups or features % groups:
+        shapes = f"shapes {tuple(input.shape)} and {tuple(weight.shape)}, {groups} groups"
+        raise TensorMismatchError("input, weight", shapes, "Give (n, c, ...) and (k, c / groups, ...).")
+    outputs = tuple(
+        (n + 2 * p - d * (r - 1) - 1) // s + 1
+        for n, p, d, r, s in zip(sizes, around, apart, taps, steps, strict=True)
+    )
+    if min(outputs) < 1:
+        given = f"{taps} taps for {sizes} pixels with a padding of {around}"
+        raise TensorMismatchError("weight", given, "Give fewer taps, less dilation or more padding.")
+    sides = tuple((p, p) for p in around)
+    return Geometry(sizes, outputs, taps, steps, sides, apart, channels, features, groups)
+
+
+def _instances(
+    kind: str,
+    geometry: Geometry,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    shape: Sequence[int],
+    epilogue: Epilogue | None = None,
+) -> list[operation.Instance]:
+    """The configurations of one of `convolution.KINDS`, into channels_last where its operands are."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    is_last = first.dim() in formats and first.is_contiguous(memory_format=formats[first.dim()])
+    format = formats[first.dim()] if is_last else torch.contiguous_format
+    output = torch.empty(tuple(shape), dtype=first.dtype, device=first.device, memory_format=format)
+    is_tf32 = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]  # torch does not type it
+    make = partial(
+        convolution.launch, kind, first, second, output, geometry=geometry, epilogue=epilogue,
+        precision="tf32" if first.is_cuda and first.dtype == torch.float32 and is_tf32 else "ieee",
+    )  # fmt: skip
+    shipped = chosen(kind, geometry, first.shape[0], first.dtype)
+    return operation.instances_of(make, shipped, _configurations(kind, geometry, first, shipped))
+
+
+def _configurations(
+    kind: str, geometry: Geometry, first: torch.Tensor, shipped: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Those that were measured, in tiles no longer than the product, and those where nothing was."""
+    problem = problem_of(kind, geometry, first.shape[0])
+    longest = [max(triton.next_power_of_2(size), 16) for size in (problem.m, problem.n)]
+    itemsize, units = first.element_size(), device.current().compute_units
+    measured = OF_WEIGHT if kind == "backward_weight" else OF_PIXELS
+    for one in measured:
+        (rows, cols), depth = map(min, one.tile[:2], longest), max(one.tile[2] * 2 // itemsize, 16)
+        for splits in _splits(one, problem, units):
+            yield {
+                "tile": (rows, cols, depth),
+                "num_warps": one.num_warps,
+                "num_stages": one.num_stages,
+                "template": one.template,
+                "splits": splits,
+                "descriptors": shipped["descriptors"],
+            }
+
+
+def _forward(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+) -> list[operation.Instance]:
+    geometry = geometry_of(input, weight, stride, padding, dilation, groups)
+    shape = (input.shape[0], geometry.features, *geometry.outputs)
+    chain = None if bias is None else epilogues.bias(bias)
+    return _instances("forward", geometry, input, weight, shape, chain)
+
+
+def _fused(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+    *,
+    epilogue: Epilogue,
+) -> list[operation.Instance]:
+    """Of `ops.fused_conv2d`; the epilogue casts nothing."""
+    if epilogue.permuted or epilogue.result_dtype(input.dtype) != input.dtype:
+        fix = "Cast the result: instances are the same ones."
+        raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
+    geometry = geometry_of(input, weight, stride, padding, dilation, groups)
+    shape = (input.shape[0], geometry.features, *geometry.outputs)
+    chain = epilogue if bias is None else epilogues.bias(bias) | epilogue
+    return _instances("forward", geometry, input, weight, shape, chain)
+
+
+def _backward_data(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+) -> list[operation.Instance]:
+    geometry = geometry_of(input, weight, stride, padding, dilation, groups)
+    return _instances("backward_data", geometry, gradient, weight, input.shape)
+
+
+def _backward_weight(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+) -> list[operation.Instance]:
+    geometry = geometry_of(input, weight, stride, padding, dilation, groups)
+    return _instances("backward_weight", geometry, gradient, input, weight.shape)
+
+
+def _transposed(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+) -> list[operation.Instance]:
+    """Of the kernel of `ops.conv_transpose2d`, behind which a bias is added."""
+    if bias is not None:
+        raise TensorMismatchError("bias", "given", "Leave it out: it is added behind the product.")
+    sizes = [
+        (n - 1) * stride - 2 * padding + r for n, r in zip(input.shape[2:], weight.shape[2:], strict=True)
+    ]
+    shape = (input.shape[0], weight.shape[1], *sizes)
+    like = torch.empty(shape, device="meta")
+    geometry = geometry_of(like, weight, stride, padding, 1, 1)
+    return _instances("backward_data", geometry, input, weight, shape)
+
+
+def _laid(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    """It, channels_last where that is asked for."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    is_last = layout == NHWC and tensor.dim() in formats
+    return tensor.contiguous(memory_format=formats[tensor.dim()]) if is_last else tensor
+
+
+def _arguments(rank: int, kind: str) -> Callable[..., operation.Arguments]:
+    """Of images of equal sides; c and k are all channels and features."""
+
+    def arguments(
+        draw: operation.Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int, groups: int
+    ) -> operation.Arguments:
+        if c % groups or k % groups:
+            raise InvalidArgumentError(
+                "--groups", f"got {groups} for {c} and {k} channels", "Give a divisor."
+            )
+        if (reach := h + 2 * pad) < r:
+            raise InvalidArgumentError("--r", f"got {r} taps for {reach} pixels", "Give fewer.")
+        x, weight = draw(n, c, *(h,) * rank), draw(k, c // groups, *(r,) * rank)
+        out = (h + 2 * pad - r) // stride + 1
+        gradient = [draw(n, k, *(out,) * rank)] if kind != "forward" else []
+        tensors = (_laid(each, draw.layout) for each in (*gradient, x, weight))
+        return operation.given(*tensors, stride=stride, padding=pad, groups=groups)
+
+    return arguments
+
+
+def _with_a_residual(
+    draw: operation.Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int, groups: int
+) -> operation.Arguments:
+    """Convolution, bias, residual and ReLU, as a block of ResNet has them."""
+    args, keywords = _arguments(2, "forward")(draw, n, c, h, k, r, stride, pad, groups)
+    out = (h + 2 * pad - r) // stride + 1
+    chain = epilogues.residual(_laid(draw(n, k, out, out), draw.layout)) | epilogues.relu()
+    return operation.given(*args, draw(k), **keywords, epilogue=chain)
+
+
+def _transposed_arguments(
+    draw: operation.Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int
+) -> operation.Arguments:
+    if (h - 1) * stride + r <= 2 * pad:
+        raise InvalidArgumentError("--pad", f"got {pad}", "Give less, or a larger image.")
+    tensors = (_laid(each, draw.layout) for each in (draw(n, c, h, h), draw(c, k, r, r)))
+    return operation.given(*tensors, stride=stride, padding=pad)
+
+
+def _of_taps(
+    input: torch.Tensor, weight: torch.Tensor, *args: Any, **how: Any
+) -> Sequence[operation.Accuracy]:
+    return (operation.sum_of(weight[0].numel() + 2),)
+
+
+def _of_data(
+    gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, **how: Any
+) -> Sequence[operation.Accuracy]:
+    return (operation.sum_of(max(weight.numel() // weight.shape[1] // how.get("groups", 1), 1)),)
+
+
+def _of_weights(
+    gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, **how: Any
+) -> Sequence[operation.Accuracy]:
+    return (operation.sum_of(gradient.numel() // gradient.shape[1]),)
+
+
+_SIZES = {
+    "n": (2, 32), "c": (4, 64), "h": (6, 56), "k": (8, 64), "r": (3, 3), "stride": (1, 1), "pad": (1, 1),
+}  # fmt: skip
+_GROUPED = {**_SIZES, "groups": (1, 1)}
+_PADDED = frozenset({"pad"})
+
+OPERATIONS = {
+    **{
+        f"conv{rank}d": operation.Operation(
+            {**_GROUPED, "n": (1, 8), "h": (4, 16)} if rank == 3 else _GROUPED,
+            _arguments(rank, "forward"), _forward, meaning, _of_taps, layouts=LAYOUTS, may_be_zero=_PADDED,
+        )
+        for rank, meaning in ((1, reference.conv1d), (2, reference.conv2d), (3, reference.conv3d))
+    },
+    "fused_conv2d": operation.Operation(
+        _GROUPED, _with_a_residual, _fused, reference.fused_conv2d, _of_taps, layouts=LAYOUTS,
+        may_be_zero=_PADDED,
+    ),
+    "conv2d_backward_data": operation.Operation(
+        _GROUPED, _arguments(2, "backward_data"), _backward_data,
+        operation.gradients_of(partial(reference.conv2d, bias=None), (0,)), _of_data, layouts=LAYOUTS,
+        may_be_zero=_PADDED,
+    ),
+    "conv2d_backward_weight": operation.Operation(
+        _GROUPED, _arguments(2, "backward_weight"), _backward_weight,
+        operation.gradients_of(partial(reference.conv2d, bias=None), (1,)), _of_weights, layouts=LAYOUTS,
+        may_be_zero=_PADDED,
+    ),
+    "conv_transpose2d": operation.Operation(
+        _SIZES, _transposed_arguments, _transposed, reference.conv_transpose2d,
+        lambda input, weight, **how: (operation.sum_of(weight.numel() // weight.shape[1]),),
+        layouts=LAYOUTS, may_be_zero=_PADDED,
+    ),
+}  # fmt: skip

@@ -6,8 +6,10 @@ within the shared memory of one program on a unit. tests/kernels/test_fused_inst
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +17,9 @@ import triton
 
 from workbench import device
 from workbench.device import Device
-from workbench.kernels import gemm
+from workbench.errors import TensorMismatchError
+from workbench.kernels import gemm, gemm_gated, gemm_pair, gemm_rows, reference
+from workbench.kernels.instances import operation
 
 
 @dataclass(frozen=True)
@@ -276,3 +280,195 @@ def _largest(
         if tiles >= here.compute_units or each is many[-1]:
             break
     return _keywords(each, sizes, a, here, uses_units=uses_units, parts=parts)
+
+
+def _listed(
+    tables: Sequence[Mapping[str, Sequence[Instance]]],
+    make: Callable[..., Any],
+    shipped: Mapping[str, Any],
+    sizes: tuple[int, int],
+    a: torch.Tensor,
+    precision: str,
+    *,
+    parts: int = 1,
+    between: int = 0,
+) -> list[operation.Instance]:
+    """The configurations of these tables for this device, be they too small for the product."""
+    here, uses_units = device.current(), _uses_units(a, precision)
+    ways = []
+    for each in (one for table in tables for one in _of(table, here)):
+        way = _keywords(each, sizes, a, here, uses_units=uses_units, parts=parts)
+        if between:
+            way["tile"] = (*way["tile"], min(each.between, _rounded(between)))
+        ways.append(way)
+    return operation.instances_of(make, shipped, ways)
+
+
+def _output_of(a: torch.Tensor, b: torch.Tensor, *cols: int) -> torch.Tensor:
+    if reason := gemm.is_supported(a, b):
+        raise TensorMismatchError("input, other", reason, "Give what can be multiplied.")
+    shape = (*gemm.batch_shape(a, b), a.shape[-2], *cols)
+    return torch.empty(shape, dtype=a.dtype, device=a.device)
+
+
+def _precision(a: torch.Tensor) -> str:
+    is_tf32 = a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return "tf32" if is_tf32 and a.dtype == torch.float32 else "ieee"
+
+
+def _of_rows(
+    operator: str, a: torch.Tensor, b: torch.Tensor, *vectors: torch.Tensor | None, epsilon: float = 0.0
+) -> list[operation.Instance]:
+    output, precision = _output_of(a, b, b.shape[-1]), _precision(a)
+    make = partial(
+        gemm_rows.launch, operator, a, b, *vectors, epsilon=epsilon, output=output, precision=precision
+    )
+    sizes = (output.numel() // max(b.shape[-1], 1), b.shape[-1])
+    return _listed((WHOLE_ROWS, STATES), make, rows(operator, a, b, output, precision), sizes, a, precision)
+
+
+def _layer_norm(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> list[operation.Instance]:
+    return _of_rows("layer_norm", input, other, weight, bias, epsilon=eps)
+
+
+def _rms_norm(
+    input: torch.Tensor, other: torch.Tensor, weight: torch.Tensor | None = None, eps: float | None = None
+) -> list[operation.Instance]:
+    """`eps` is fp32's where it is None, in fp64 too."""
+    epsilon = torch.finfo(torch.float32).eps if eps is None else eps
+    return _of_rows("rms_norm", input, other, weight, epsilon=epsilon)
+
+
+def _softmax(operator: str) -> Callable[..., list[operation.Instance]]:
+    def instances(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
+        return _of_rows(operator, input, other)
+
+    return instances
+
+
+def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
+    def instances(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
+        output, precision = _output_of(input, other), _precision(input)
+        if operator == "argmax":
+            output = output.to(torch.int64)
+        make = partial(gemm_rows.launch_reduction, operator, input, other, output=output, precision=precision)
+        shipped = reduced(operator, input, other, output, precision)
+        return _listed((STATES,), make, shipped, (output.numel(), other.shape[-1]), input, precision)
+
+    return instances
+
+
+def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
+    def instances(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> list[operation.Instance]:
+        output, precision = _output_of(input, gate, gate.shape[-1]), _precision(input)
+        make = partial(
+            gemm_gated.launch, input, gate, up, activation=activation, output=output, precision=precision
+        )
+        shipped = gated(input, gate, up, output, precision)
+        sizes = (output.numel() // max(gate.shape[-1], 1), gate.shape[-1])
+        return _listed((GATED,), make, shipped, sizes, input, precision, parts=2)
+
+    return instances
+
+
+def _of_pairs(
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
+) -> list[operation.Instance]:
+    """In one kernel, of what :func:`is_pair_fused`; `ops.matmul_matmul` makes others one by one."""
+    output, precision = _output_of(input, mat1, mat2.shape[-1]), _precision(input)
+    make = partial(
+        gemm_pair.launch, input, mat1, mat2, activation=activation, output=output, precision=precision
+    )
+    shipped = pair(input, mat1, mat2, output, precision)
+    sizes = (output.numel() // max(mat2.shape[-1], 1), mat2.shape[-1])
+    return _listed((PAIRS,), make, shipped, sizes, input, precision, between=mat1.shape[-1])
+
+
+def _product(vectors: int = 0, operands: int = 1) -> Callable[..., operation.Arguments]:
+    """A, as many matrices of the other side, and vectors of a number for each column."""
+
+    def arguments(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
+        others = [draw(k, n) for _ in range(operands)]
+        return operation.given(draw(m, k), *others, *(draw(n) for _ in range(vectors)))
+
+    return arguments
+
+
+def _with_epsilon(vectors: int) -> Callable[..., operation.Arguments]:
+    def arguments(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
+        args, _ = _product(vectors)(draw, m, n, k)
+        return operation.given(*args, eps=1e-5)
+
+    return arguments
+
+
+def _accuracy(
+    terms: Callable[[int, int], int], least: Callable[[int, int], float]
+) -> Callable[..., Sequence[operation.Accuracy]]:
+    """Of terms along K and columns."""
+
+    def accuracy(
+        input: torch.Tensor, other: torch.Tensor, *args: Any, **keywords: Any
+    ) -> Sequence[operation.Accuracy]:
+        k, n = other.shape[-2:]
+        return (operation.Accuracy(terms(k, n), least(k, n)),)
+
+    return accuracy
+
+
+# Of exp(x), the error of x, which is k steps of its largest term, is one of the result's own size.
+_OF_POWERS = _accuracy(lambda k, n: k * k + n, lambda k, n: 1.0)
+_OF_NORMS = _accuracy(lambda k, n: k + n, lambda k, n: 1.0)
+_OF_PARTS = _accuracy(lambda k, n: k + n, lambda k, n: math.sqrt(k))
+_SIZES = {"m": (70, 8192), "n": (50, 256), "k": (40, 1024)}
+
+_ROWS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Any]] = {
+    "matmul_layer_norm": (_with_epsilon(2), _layer_norm, reference.matmul_layer_norm, _OF_NORMS),
+    "matmul_rms_norm": (_with_epsilon(1), _rms_norm, reference.matmul_rms_norm, _OF_NORMS),
+    "matmul_softmax": (_product(), _softmax("softmax"), reference.matmul_softmax, _OF_POWERS),
+    "matmul_log_softmax": (_product(), _softmax("log_softmax"), reference.matmul_log_softmax, _OF_POWERS),
+    "matmul_sum": (
+        _product(), _reduction("sum"), reference.matmul_sum,
+        _accuracy(lambda k, n: k * n, lambda k, n: math.sqrt(k * n)),
+    ),
+    "matmul_mean": (
+        _product(), _reduction("mean"), reference.matmul_mean,
+        _accuracy(lambda k, n: k * n, lambda k, n: math.sqrt(k / n)),
+    ),
+    "matmul_norm": (_product(), _reduction("norm"), reference.matmul_norm, _OF_PARTS),
+    "matmul_amax": (_product(), _reduction("amax"), reference.matmul_amax, _OF_PARTS),
+    "matmul_amin": (_product(), _reduction("amin"), reference.matmul_amin, _OF_PARTS),
+    "matmul_argmax": (
+        _product(), _reduction("argmax"), reference.matmul_argmax,
+        lambda *args: (operation.EXACT,),
+    ),
+    "matmul_logsumexp": (_product(), _reduction("logsumexp"), reference.matmul_logsumexp, _OF_PARTS),
+    "swiglu": (_product(operands=2), _of_gates("silu"), reference.swiglu, _OF_PARTS),
+    "geglu": (_product(operands=2), _of_gates("gelu"), reference.geglu, _OF_PARTS),
+}  # fmt: skip
+
+
+def _pair_arguments(draw: operation.Draw, m: int, n: int, k: int, l: int) -> operation.Arguments:  # noqa: E741  # torch's letter
+    return operation.given(draw(m, k), draw(k, l), draw(l, n))
+
+
+def _pair_accuracy(
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
+) -> Sequence[operation.Accuracy]:
+    k, between = mat1.shape[-2:]
+    return (operation.Accuracy(k + between, math.sqrt(k * between)),)
+
+
+OPERATIONS = {
+    **{name: operation.Operation(_SIZES, *of_it) for name, of_it in _ROWS.items()},
+    "matmul_matmul": operation.Operation(
+        {"m": (40, 8192), "n": (24, 128), "k": (20, 128), "l": (50, 1024)}, _pair_arguments, _of_pairs,
+        reference.matmul_matmul, _pair_accuracy,
+    ),
+}  # fmt: skip

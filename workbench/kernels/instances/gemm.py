@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -18,8 +19,10 @@ import triton
 
 from workbench import device
 from workbench.device import Device
-from workbench.errors import InvalidArgumentError
-from workbench.kernels import gemm
+from workbench.errors import InvalidArgumentError, TensorMismatchError
+from workbench.kernels import epilogues, gemm, reference
+from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.instances import operation
 
 # Bytes of a line of the L2 cache, which is also what TMA's widest swizzle spans.
 LINE_BYTES = 128
@@ -403,3 +406,160 @@ def _by_size(instances: Sequence[Instance], asked: Asked) -> dict[str, Any]:
     return _keywords(
         smallest, asked, max(min(asked.compute_units // _tiles(smallest, asked), MOST_SPLITS, steps), 1)
     )
+
+
+# Layouts of A and B: "n" as the shape says, "t" transposed in memory.
+LAYOUTS = ("nn", "nt", "tn", "tt")
+DTYPES = (*operation.FLOATS, "fp8_e4m3", "int8")
+
+
+def instances_for(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    addend: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    epilogue: Epilogue | None = None,
+) -> list[operation.Instance]:
+    """The configurations of alpha * (a @ b) + beta * addend on this device: all, be they too large for it.
+
+    Or of what an epilogue makes of that; it casts and permutes nothing.
+
+    Where kernels are interpreted, those of Hopper, which has most. Products of int8 go into int32, as the
+    vendor's library has them.
+    """
+    if a.dim() < 2 or b.dim() < 2:
+        shapes = f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
+        raise TensorMismatchError("input, other", shapes, "Give matrices: a vector is one of one row.")
+    if b.dim() == 2 < a.dim():
+        a = a.flatten(0, -2)
+        if addend is not None and addend.dim() > 1:
+            addend = addend.expand(*addend.shape[:-1], b.shape[1]).flatten(0, -2)
+    if reason := gemm.is_supported(a, b):
+        raise TensorMismatchError("input, other", reason, "Give what can be multiplied.")
+    dtype = torch.int32 if a.dtype == torch.int8 else torch.bfloat16 if a.dtype in gemm.FP8 else a.dtype
+    if epilogue is not None and (epilogue.permuted or epilogue.result_dtype(dtype) != dtype):
+        fix = "Cast and permute the result: instances are the same ones."
+        raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
+    output = torch.empty((*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1]), dtype=dtype, device=a.device)
+    is_tf32 = a.dtype == torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    precision = "tf32" if is_tf32 else "ieee"
+    make = partial(
+        gemm.launch, a, b, output=output, addend=addend, alpha=alpha, beta=beta, epilogue=epilogue,
+        precision=precision,
+    )  # fmt: skip
+    asked = asked_of(a, b, output, precision)
+    is_hopper = asked.architecture == "sm_90" or device.is_interpreter()
+    known = HOPPER if is_hopper else OTHERS.get(asked.architecture, OTHERS["sm_80"])
+    others = [
+        _keywords(each, asked, splits)
+        for each in _for_units(known, asked)
+        for splits in sorted(_splits_worth_a_try(each, asked))
+    ]
+    return operation.instances_of(make, choose(asked), others)
+
+
+def _addmm(
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> list[operation.Instance]:
+    return instances_for(mat1, mat2, input, float(alpha), float(beta))
+
+
+def _linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> list[operation.Instance]:
+    return instances_for(input, weight.t(), bias)
+
+
+def _product(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
+    return instances_for(input, other)
+
+
+def _fused(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> list[operation.Instance]:
+    return instances_for(input, other, epilogue=epilogue)
+
+
+def _operands(
+    draw: operation.Draw, m: int, n: int, k: int, batch: tuple[int, ...] = ()
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A and B in the layout that is asked for."""
+    a = draw(*batch, m, k) if draw.layout[0] == "n" else draw(*batch, k, m).mT
+    return a, draw(*batch, k, n) if draw.layout[1] == "n" else draw(*batch, n, k).mT
+
+
+def _of_matrices(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
+    return operation.given(*_operands(draw, m, n, k))
+
+
+def _with_two_addends(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
+    """Composable Kernel's example: two addends, one of them a row, and FastGELU."""
+    chain = epilogues.add(draw(m, n)) | epilogues.add(draw(n)) | epilogues.fast_gelu()
+    return operation.given(*_operands(draw, m, n, k), epilogue=chain)
+
+
+def _of_batches(draw: operation.Draw, batch: int, m: int, n: int, k: int) -> operation.Arguments:
+    return operation.given(*_operands(draw, m, n, k, (batch,)))
+
+
+def _with_a_row(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
+    return operation.given(draw(n), *_operands(draw, m, n, k))
+
+
+def _with_matrices(draw: operation.Draw, batch: int, m: int, n: int, k: int) -> operation.Arguments:
+    return operation.given(draw(batch, m, n), *_operands(draw, m, n, k, (batch,)))
+
+
+def _with_weight(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
+    return operation.given(draw(m, k), draw(n, k), draw(n))
+
+
+def _accuracy(input: torch.Tensor, other: torch.Tensor) -> tuple[operation.Accuracy]:
+    return (operation.sum_of(input.shape[-1]) if input.is_floating_point() else operation.EXACT,)
+
+
+def _accuracy_of_sum(
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, **factors: float
+) -> tuple[operation.Accuracy]:
+    return (operation.sum_of(mat1.shape[-1] + 1),)
+
+
+def _accuracy_of_fused(
+    input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue
+) -> tuple[operation.Accuracy]:
+    return (operation.sum_of(input.shape[-1] + len(epilogue.functors)),)
+
+
+def _accuracy_of_linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> tuple[operation.Accuracy]:
+    return (operation.sum_of(input.shape[-1] + 1),)
+
+
+_SIZES = {"m": (70, 4096), "n": (50, 4096), "k": (90, 4096)}
+_BATCH = {"batch": (2, 16), "m": (40, 1024), "n": (50, 1024), "k": (60, 1024)}
+
+OPERATIONS = {
+    "matmul": operation.Operation(
+        _SIZES, _of_matrices, _product, reference.matmul, _accuracy, DTYPES, LAYOUTS
+    ),
+    "mm": operation.Operation(_SIZES, _of_matrices, _product, reference.mm, _accuracy, DTYPES, LAYOUTS),
+    "bmm": operation.Operation(_BATCH, _of_batches, _product, reference.bmm, _accuracy, DTYPES, LAYOUTS),
+    "addmm": operation.Operation(
+        _SIZES, _with_a_row, _addmm, reference.addmm, _accuracy_of_sum, operation.FLOATS, LAYOUTS
+    ),
+    "baddbmm": operation.Operation(
+        _BATCH, _with_matrices, _addmm, reference.baddbmm, _accuracy_of_sum, operation.FLOATS, LAYOUTS
+    ),
+    "fused_matmul": operation.Operation(
+        _SIZES,
+        _with_two_addends,
+        _fused,
+        reference.fused_matmul,
+        _accuracy_of_fused,
+        operation.FLOATS,
+        LAYOUTS,
+    ),
+    "linear": operation.Operation(
+        _SIZES, _with_weight, _linear, reference.linear, _accuracy_of_linear, operation.FLOATS
+    ),
+}

@@ -1,0 +1,66 @@
+"""What only a GPU shows of the profiler: real times, and a best instance that is kept and found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.profiler.test_profiler import FAMILIES
+from workbench import device, ops, profiler
+from workbench.__main__ import main
+from workbench.kernels.instances.operation import given, operations
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+
+
+def matrices(n: int = 1024) -> list[torch.Tensor]:
+    return [torch.randn(n, n, device=device.current().torch_device, dtype=torch.float16) for _ in range(2)]
+
+
+def test_the_best_product_is_timed_kept_and_found_again() -> None:
+    arguments = given(*matrices())
+    found = profiler.profile("matmul", arguments, progress=False)
+    timed = [trial for trial in found.trials if trial.measurement is not None]
+    assert len(timed) >= 4
+    assert {trial.fate for trial in timed} == {"won", "slower"}
+    assert not [trial for trial in found.trials if trial.fate in ("wrong", "failed")]
+    shipped = next(trial for trial in timed if trial.candidate["instance"] == "shipped")
+    assert found.trials[0].measurement is not None
+    assert shipped.measurement is not None
+    assert shipped.measurement.median_ms >= found.trials[0].measurement.median_ms * 0.98
+    assert any("Kept in" in note for note in found.notes)
+    assert "GB/s" in str(found)
+
+    again = profiler.profile("matmul", arguments, again=False, progress=False)
+    assert again.is_kept
+    assert found.best is not None
+    assert again.best is not None
+    assert again.best.name == found.best.name
+    best = ops.matmul.best(*arguments.args)
+    assert best.name == found.best.name
+    a, b = arguments.args
+    torch.testing.assert_close(best.launch().run()[0], a @ b, rtol=1e-2, atol=1e-1)
+    assert not profiler.profile("matmul", given(*matrices(1040)), again=False, progress=False).is_kept
+
+
+@pytest.mark.parametrize(("name", "sizes", "how"), FAMILIES)
+def test_every_instance_is_right_or_refused(name: str, sizes: dict[str, int], how: dict[str, Any]) -> None:
+    small = {size: least for size, (least, _) in operations()[name].sizes.items()}
+    found = profiler.profile(name, profiler.arguments_of(name, small | sizes, **how), progress=False)
+    assert [trial for trial in found.trials if trial.fate in ("wrong", "failed")] == []
+    assert found.best is not None
+
+
+def test_the_command_prints_times(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "softmax", "--rows", "1024", "--cols", "1024"]) == 0
+    printed = capsys.readouterr().out
+    assert "won" in printed
+    assert " ms " in printed

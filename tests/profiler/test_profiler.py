@@ -1,0 +1,354 @@
+"""The profiler: what it lists of every operator, what it finds right, and an operator of one's own."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench import kernels, ops, profiler
+from workbench.__main__ import main
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, NotMeasurableError, UnknownNameError
+from workbench.kernels import gemm, instances, reference, tile
+from workbench.kernels.instances.operation import (
+    Accuracy,
+    Arguments,
+    Instance,
+    Operation,
+    instances_of,
+    listed,
+    operations,
+)
+from workbench.kernels.instances.operation import given as called_with
+from workbench.ops.profiled import profiled
+from workbench.profiler.verifying import judge_of
+
+OPERATIONS = operations()
+FUNCTIONS = {name: getattr(ops, name) for name in ops.__all__}
+
+# One of each family, and each gradient; how its operands are made, and numbers that show what they are for.
+FAMILIES: list[tuple[str, dict[str, int], dict[str, str]]] = [
+    ("add", {"rows": 3, "cols": 1}, {"dtype": "bf16"}),
+    ("permute_copy", {}, {"init": "integer"}),
+    ("pixel_unshuffle", {"c": 1, "h": 2, "w": 5, "factor": 3}, {}),
+    ("flip", {}, {"init": "integer"}),
+    ("unfold", {"h": 5, "w": 6, "pad": 0}, {"init": "integer", "dtype": "fp32"}),
+    ("sum", {"rows": 1}, {"dtype": "fp32"}),
+    ("max", {"rows": 2}, {"init": "integer"}),  # many elements are the largest
+    ("softmax", {}, {"init": "one-hot"}),
+    ("log_softmax_backward", {}, {"dtype": "fp64"}),
+    ("cross_entropy", {}, {"init": "integer"}),
+    ("layer_norm", {"cols": 17}, {"dtype": "bf16"}),
+    ("layer_norm_backward", {"cols": 130}, {}),
+    ("rms_norm_backward", {"cols": 130}, {"dtype": "fp32"}),
+    ("group_norm", {}, {"layout": "nhwc"}),
+    ("batch_norm", {"n": 1}, {"init": "integer"}),
+    ("matmul", {"m": 17, "n": 33, "k": 1}, {"layout": "tt", "init": "integer"}),
+    ("matmul", {"m": 16, "n": 31, "k": 70}, {"dtype": "int8"}),
+    ("baddbmm", {"batch": 2, "m": 15, "n": 17, "k": 16}, {"dtype": "fp32"}),
+    ("matmul_softmax", {"m": 17, "n": 33, "k": 20}, {"init": "integer"}),
+    ("matmul_matmul", {"m": 17, "n": 16, "k": 16, "l": 33}, {"init": "one-hot"}),
+    ("swiglu", {"m": 17, "n": 33, "k": 20}, {"dtype": "fp32"}),
+    ("fused_matmul", {"m": 17, "n": 33, "k": 20}, {"layout": "nt"}),
+    ("fused_grouped_mm", {"groups": 2, "m": 17, "n": 24, "k": 16}, {}),
+    ("fused_conv2d", {}, {"dtype": "bf16"}),
+    ("grouped_mm", {"groups": 2, "m": 17, "n": 24, "k": 16}, {"init": "one-hot"}),
+    ("conv2d", {"groups": 2}, {"layout": "nchw"}),
+    ("conv2d_backward_data", {"stride": 2}, {}),
+    ("conv2d_backward_weight", {}, {"init": "integer"}),
+    ("conv_transpose2d", {"stride": 2}, {}),
+    ("avg_pool2d", {"h": 5, "w": 6}, {"layout": "nhwc"}),
+    ("scaled_dot_product_attention", {"n_q": 17, "n_k": 33, "causal": 1}, {}),
+    ("attention", {"n_q": 1, "n_k": 65}, {"dtype": "bf16"}),  # decoding
+    ("scaled_dot_product_attention_backward", {"h": 1, "n_q": 17, "n_k": 20}, {"dtype": "fp32"}),
+]
+
+
+def test_every_function_of_the_client_api_is_an_operator() -> None:
+    assert set(ops.__all__) <= set(OPERATIONS)
+    assert {name for name in OPERATIONS if name not in ops.__all__} == {
+        "conv2d_backward_data", "conv2d_backward_weight", "layer_norm_backward", "log_softmax_backward",
+        "rms_norm_backward", "scaled_dot_product_attention_backward", "softmax_backward",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_the_shipped_instance_does_what_a_call_does(name: str) -> None:
+    arguments = profiler.arguments_of(name)
+    each = FUNCTIONS[name].instances(*arguments.args, **arguments.keywords)
+    assert [one.is_shipped for one in each] == [True] + [False] * (len(each) - 1)
+    assert len({one.name for one in each}) == len(each) > 1
+    options = {"reduction": "none"} if name == "cross_entropy" else {}  # the kernel's part of it
+    called = FUNCTIONS[name](*arguments.args, **arguments.keywords, **options)
+    for result, wanted in zip(each[0].launch().run(), _tensors(called), strict=False):
+        assert torch.equal(result.reshape(wanted.shape), wanted)
+
+
+def _tensors(results: Any) -> tuple[torch.Tensor, ...]:
+    return (results,) if isinstance(results, torch.Tensor) else tuple(results)
+
+
+@pytest.mark.parametrize(("name", "sizes", "how"), FAMILIES)
+def test_every_instance_is_right(name: str, sizes: dict[str, int], how: dict[str, Any]) -> None:
+    found = profiler.profile(name, profiler.arguments_of(name, sizes, **how), progress=False)
+    same = "the same launch as"
+    assert [
+        trial
+        for trial in found.trials
+        if trial.fate != "verified" and same not in trial.reason and trial.fate != "refused"
+    ] == []
+    assert found.trials[0].fate == "verified"
+    assert found.best is None
+    assert "a time needs a GPU" in str(found)
+
+
+def test_functions_stay_the_functions_that_are_called() -> None:
+    def matmul(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    assert profiled(matmul) is matmul  # nothing is around it
+    assert all(inspect.isfunction(function) for function in FUNCTIONS.values())
+    assert all(callable(function.best) for function in FUNCTIONS.values())
+    a, b = torch.ones(17, 16), torch.ones(16, 15)
+    first, *others = ops.matmul.instances(a, b)
+    assert (first.name, first.is_supported) == ("shipped", True)
+    assert torch.equal(others[0].launch().run()[0], a @ b)
+
+
+def test_calling_loads_neither_bench_nor_tuner() -> None:
+    code = (
+        "import sys, torch; from workbench import ops; x = torch.ones(16, 16); ops.matmul.instances(x, x);"
+        "print([m for m in sys.modules if m.startswith(('workbench.bench', 'workbench.tune',"
+        "'workbench.lens', 'workbench.profiler'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_an_instance_says_why_the_invoker_refuses_it() -> None:
+    refused = [each for each in ops.sum.instances(torch.ones(3, 2000).half(), 1) if not each.is_supported]
+    assert {each.keywords["atomic"] for each in refused} == {True}
+    assert all("4 bytes or more" in each.why_not for each in refused)
+    assert not [each for each in ops.sum.instances(torch.ones(3, 2000), 1) if each.why_not]
+
+
+def test_what_a_device_has_no_room_for_is_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = {"tile": (128, 256, 64), "num_stages": 5, "num_warps": 8}  # 196,608 bytes of 166,912
+
+    def of_two(input: torch.Tensor, other: torch.Tensor) -> list[Instance]:
+        small = {"tile": (64, 64, 32), "num_warps": 4}
+        return instances_of(lambda **chosen: gemm.launch(input, other, **chosen), small, [large])
+
+    _register(monkeypatch, "two_products", of_two, reference.matmul)
+    arguments = called_with(*(torch.ones(256, 256).half() for _ in range(2)))
+    found = profiler.profile("two_products", arguments, target="sm_80", verify=False, progress=False)
+    left, pruned = found.trials
+    assert (left.fate, pruned.fate) == ("left", "pruned")
+    assert "shared memory" in pruned.reason
+    assert left.resources is not None
+    assert left.resources.registers > 0
+    assert "compiled for sm_80" in str(found)
+
+
+def test_a_wrong_instance_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_two(input: torch.Tensor, other: torch.Tensor) -> list[Instance]:
+        nothing = torch.zeros(())
+        make = partial(gemm.launch, input, other, addend=nothing)
+        return instances_of(make, {"alpha": 1.0}, [{"alpha": 1.01}])
+
+    _register(monkeypatch, "almost", of_two, reference.matmul)
+    arguments = called_with(torch.ones(16, 16), torch.ones(16, 16))
+    found = profiler.profile("almost", arguments, progress=False)
+    assert {trial.candidate["instance"]: trial.fate for trial in found.trials} == {
+        "shipped": "verified",
+        "1.01_alpha": "wrong",
+    }
+    assert "the largest error is 0.16, allowed is" in found.trials[-1].reason
+
+
+def _register(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    list_instances: Callable[..., list[Instance]],
+    meaning: Callable[..., torch.Tensor],
+) -> None:
+    operation = Operation(
+        sizes={"n": (16, 16)},
+        arguments=lambda draw, n: called_with(draw(n, n), draw(n, n)),
+        instances=list_instances,
+        reference=meaning,
+        accuracy=lambda input, other: (Accuracy(16, 4),),
+    )
+    monkeypatch.setattr("workbench.profiler.problem.operations", lambda: {name: operation})
+
+
+@given(st.integers(0, 11), st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.data())
+@settings(max_examples=50)
+def test_a_result_is_right_to_its_rounding_and_no_further(
+    place: int, dtype: torch.dtype, data: st.DataObject
+) -> None:
+    exact = torch.randn(3, 4, generator=torch.Generator().manual_seed(place)).double()
+    operation = Operation({}, called_with, list, lambda: exact, lambda: (Accuracy(1),))
+    judge = judge_of(operation, Arguments((), {}))
+    right = exact.to(dtype)
+    assert judge((right.flatten(),)) == ""
+    wrong = right.clone()
+    by = data.draw(st.sampled_from([10 * torch.finfo(dtype).eps, 1e3, torch.inf, torch.nan]))
+    wrong.view(-1)[place] += by * max(exact.abs().max().item(), 1)
+    assert "the largest error is" in judge((wrong,))
+    assert "shape" in judge((right[:2],))
+    assert judge(()) == "0 results, expected 1"
+
+
+def test_what_16_bits_cannot_hold_is_an_infinity_or_0() -> None:
+    operation = Operation(
+        {}, called_with, list, lambda: torch.tensor([1e6, 1e-30]).double(), lambda: (Accuracy(4),)
+    )
+    judge = judge_of(operation, Arguments((), {}))
+    assert judge((torch.tensor([torch.inf, 0.0]).half(),)) == ""
+    assert judge((torch.tensor([-torch.inf, 0.0]).half(),)) != ""
+    assert judge((torch.tensor([65504.0, 0.0]).half(),)) != ""
+    exact = Operation({}, called_with, list, lambda: torch.tensor([3]), lambda: (Accuracy(0),))
+    assert judge_of(exact, Arguments((), {}))((torch.tensor([4]),)) != ""
+
+
+def test_what_is_asked_wrongly_is_said() -> None:
+    a = torch.ones(4, 4)
+    with pytest.raises(NotMeasurableError, match="only a GPU tells"):
+        ops.matmul.best(a, a)
+    with pytest.raises(ArgumentTypeError, match=r"out.*listed for input, other"):
+        ops.matmul.instances(a, a, out=a)
+    with pytest.raises(ArgumentTypeError, match="other: got 3"):
+        ops.matmul.instances(a, 3)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(InvalidArgumentError, match="without them"):
+        ops.scaled_dot_product_attention.instances(a, a, a, dropout_p=0.5)
+    with pytest.raises(UnknownNameError, match="matmul"):
+        profiler.profile("matmull", Arguments((a, a), {}))
+    with pytest.raises(UnknownNameError, match="size"):
+        profiler.arguments_of("matmul", {"q": 3})
+    with pytest.raises(InvalidArgumentError, match="--m: got 0"):
+        profiler.arguments_of("matmul", {"m": 0})
+    with pytest.raises(
+        InvalidArgumentError, match=r"--dtype: softmax is not made for 'int8'. Give one of fp16"
+    ):
+        profiler.arguments_of("softmax", dtype="int8")
+    with pytest.raises(InvalidArgumentError, match=r"--layout: .*leave it out"):
+        profiler.arguments_of("softmax", layout="nt")
+    with pytest.raises(UnknownNameError, match=r"--layout: .*Known: nn"):
+        profiler.arguments_of("matmul", layout="xx")
+
+
+# An operator of its own: a file in each of the four layers, and nothing that names it elsewhere.
+FILES = {
+    "kernels/tile/doubling.py": '''
+import triton
+import triton.language as tl
+
+@triton.jit
+def doubled(tile):
+    """2 x"""
+    return tile * 2
+''',
+    "kernels/twice.py": '''
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import InvalidArgumentError
+from workbench.kernels.tile.doubling import doubled
+from workbench.launch import Launch, Work
+
+@triton.jit
+def twice_kernel(x_pointer, output_pointer, length, BLOCK: tl.constexpr):
+    """output = 2 x"""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tile = tl.load(x_pointer + offsets, mask=offsets < length)
+    tl.store(output_pointer + offsets, doubled(tile), mask=offsets < length)
+
+def launch(x, *, tile=64):
+    """output = 2 x, contiguous."""
+    if tile > 256:
+        raise InvalidArgumentError("tile", f"got {tile}", "Give 256 or less.")
+    output = torch.empty_like(x)
+    return Launch.of(
+        twice_kernel, (triton.cdiv(x.numel(), tile),), x, output, x.numel(), outputs=output,
+        work=Work(x.numel(), 2 * x.numel() * x.element_size()), BLOCK=tile,
+    )
+''',
+    "kernels/instances/twice.py": """
+from functools import partial
+
+import torch
+
+from workbench.kernels import twice as template
+from workbench.kernels.instances.operation import Accuracy, Operation, given, instances_of
+
+def twice(input: torch.Tensor):
+    return instances_of(partial(template.launch, input), {}, ({"tile": n} for n in (32, 128, 512)))
+
+OPERATIONS = {
+    "twice": Operation(
+        sizes={"n": (100, 2**24)},
+        arguments=lambda draw, n: given(draw(n)),
+        instances=twice,
+        reference=lambda input: 2 * input,
+        accuracy=lambda input: (Accuracy(1),),
+    )
+}
+""",
+    "ops/twice.py": '''
+import torch
+
+from workbench.kernels import twice as template
+from workbench.ops.profiled import profiled
+
+@profiled
+def twice(input: torch.Tensor) -> torch.Tensor:
+    """2 input"""
+    return template.launch(input).run()[0]
+''',
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package with one more operator, which lies in a folder of its own."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for room, folder in (
+        (tile, "kernels/tile"), (kernels, "kernels"), (instances, "kernels/instances"), (ops, "ops"),
+    ):  # fmt: skip
+        monkeypatch.setattr(room, "__path__", [*room.__path__, str(tmp_path / folder)])
+    yield
+    for room, name in ((tile, "doubling"), (kernels, "twice"), (instances, "twice"), (ops, "twice")):
+        sys.modules.pop(f"{room.__name__}.{name}", None)
+        room.__dict__.pop(name, None)
+
+
+def test_an_operator_of_ones_own_is_a_file_in_each_layer(
+    package: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twice = importlib.import_module("workbench.ops.twice").twice
+    x = torch.arange(100.0)
+    assert torch.equal(twice(x), 2 * x)
+    assert [each.name for each in twice.instances(x)] == ["shipped", "32", "128", "512"]
+    assert [each.is_supported for each in twice.instances(x)] == [True, True, True, False]
+    assert listed("twice", operations()["twice"], called_with(x))[2].launch().run()[0][99] == 198
+    assert main(["profile", "twice", "--n", "70", "--init", "integer", "--dtype", "bf16"]) == 0
+    printed = capsys.readouterr().out
+    assert "twice: n=70, bf16, integer" in printed
+    assert "4 candidates of twice on Triton interpreter (CPU): 3 verified, 1 refused" in printed
+    assert "got 512. Give 256 or less." in printed

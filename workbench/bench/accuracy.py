@@ -1,0 +1,29 @@
+"""How near is right: the error that is allowed of what a kernel returns, against arithmetic in fp64."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+# What a sum of n terms is allowed beside the rounding of its result: sqrt(n) of these, for their order. Sums
+# are in fp32, of fp64 in fp64, where torch's own order differs by as much from another one.
+OF_ORDER, OF_ORDER_IN_FP64 = 2**-23, 2**-50
+
+
+def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0.0) -> float:
+    """The largest error that elements may have.
+
+    (4 eps + sqrt(terms) * 2^-23) times the largest element wanted, or `least`, where that is more; 0 for what
+    sums nothing.
+
+    Args:
+        wanted: the result in fp64, with elements.
+        eps: of the result's dtype; 0 for whole numbers.
+        terms: how many are summed for an element, 0 where it must be exact.
+        least: of a sum of normal values sqrt(terms), its deviation: it cannot be held to its own size.
+    """
+    if not terms:
+        return 0.0
+    order = OF_ORDER_IN_FP64 if 0 < eps < OF_ORDER else OF_ORDER
+    return (4 * eps + math.sqrt(terms) * order) * max(wanted.abs().max().item(), least)

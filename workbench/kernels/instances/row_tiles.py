@@ -1,0 +1,32 @@
+"""Tiles of row operators: reductions, softmax, norms, which share one template (`kernels/rowwise.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import triton
+
+# Columns of a tile; elements of one that takes several rows.
+COLUMNS, ELEMENTS = (1024, 4096, 16384), 4096
+WARPS = (4, 8)
+
+# Programs that share a row of several tiles.
+SPLITS = (2, 8)
+
+
+def row_tiles(rows: int, cols: int) -> Iterator[dict[str, Any]]:
+    """Keywords of a row operator's `launch` for so many rows and columns.
+
+    A row, or a part of it, a program; as many short rows as make :data:`ELEMENTS`; and long rows shared.
+    """
+    whole = triton.next_power_of_2(cols)
+    most_rows = triton.next_power_of_2(rows)
+    widths = sorted({min(whole, columns) for columns in COLUMNS})
+    for width in widths:
+        for height in sorted({1, min(most_rows, max(ELEMENTS // width, 1))}):
+            for warps in WARPS:
+                yield {"tile": (height, width), "num_warps": warps, "splits": 1}
+    if widths[0] < cols:
+        for splits in SPLITS:
+            yield {"tile": (1, widths[0]), "num_warps": WARPS[0], "splits": splits}

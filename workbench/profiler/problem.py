@@ -1,0 +1,81 @@
+"""Problems by the switches of ckProfiler: an operator's arguments from sizes, dtype, layout and init."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from workbench import device
+from workbench.bench import data
+from workbench.errors import InvalidArgumentError, check_name, check_positive
+from workbench.kernels.instances.operation import Arguments, Operation, operations
+
+
+def named(name: str) -> Operation:
+    """The operation of that name; raises UnknownNameError, which lists them."""
+    known = operations()
+    check_name("operator", name, known)
+    return known[name]
+
+
+def default_sizes(operation: Operation) -> dict[str, int]:
+    """Each size that is not given: small where kernels are interpreted."""
+    is_gpu = device.current().is_gpu
+    return {name: sizes[is_gpu] for name, sizes in operation.sizes.items()}
+
+
+def arguments_of(
+    name: str,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    dtype: str | None = None,
+    init: str = "normal",
+    layout: str | None = None,
+) -> Arguments:
+    """What the operator is called with for such a problem.
+
+    Args:
+        name: of the operator.
+        sizes: by their names; those left out are :func:`default_sizes`.
+        dtype: one of the operator's; None for its first. layout: likewise.
+        init: a name in `data.INITS`.
+
+    Raises:
+        UnknownNameError: `name`, a size's name, `init` or `layout`. InvalidArgumentError, ArgumentTypeError:
+        a size, or a dtype that the operator does not have; errors name the switch of the command line.
+    """
+    operation = named(name)
+    chosen = default_sizes(operation) | dict(sizes or {})
+    for size, value in chosen.items():
+        check_name("size", size, operation.sizes)
+        if not (size in operation.may_be_zero and type(value) is int and value == 0):
+            check_positive(f"--{size}", value)
+    dtype = operation.dtypes[0] if dtype is None else dtype
+    if dtype not in operation.dtypes:
+        has = ", ".join(operation.dtypes)
+        raise InvalidArgumentError("--dtype", f"{name} is not made for {dtype!r}", f"Give one of {has}.")
+    if layout is not None and not operation.layouts:
+        raise InvalidArgumentError("--layout", f"got {layout!r}", f"{name} has one layout: leave it out.")
+    if layout is None:
+        layout = operation.layouts[0] if operation.layouts else ""
+    else:
+        check_name("--layout", layout, operation.layouts)
+    check_name("--init", init, data.INITS)
+    return operation.arguments(_Drawn(dtype, init, layout, device.current().torch_device), **chosen)
+
+
+@dataclass
+class _Drawn:
+    """A `Draw`: each tensor by another seed."""
+
+    dtype: str
+    init: str
+    layout: str
+    device: str
+    count: int = 0
+
+    def __call__(self, *shape: int) -> torch.Tensor:
+        self.count += 1
+        return data.drawn(shape, self.dtype, self.init, seed=self.count - 1)

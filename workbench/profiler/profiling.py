@@ -1,0 +1,151 @@
+"""From an operator's instances to a table of them, and to the best one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import triton
+
+from workbench import device
+from workbench.errors import InvalidArgumentError, NotMeasurableError, check_name, check_type
+from workbench.kernels.instances.operation import Arguments, Instance, listed
+from workbench.lens.targets import Target
+from workbench.profiler.problem import named
+from workbench.profiler.verifying import judge_of
+from workbench.tune import cache
+from workbench.tune.checking import judge_each
+from workbench.tune.entrants import Entrants, enter
+from workbench.tune.pruning import compile_left, here_or, no_room
+from workbench.tune.result import Trial, Trials, in_words
+from workbench.tune.tuner import keep_winner, race_left
+
+Mode = Literal["events", "cuda_graph"]
+
+
+@dataclass(frozen=True, repr=False)
+class Profile(Trials):
+    """Every instance with its fate, best first.
+
+    Attributes:
+        instances: all of them, the shipped one first.
+        is_kept: whether an earlier profile found the best one, which then is the only trial.
+    """
+
+    instances: tuple[Instance, ...] = ()
+    is_kept: bool = False
+
+    @property
+    def best(self) -> Instance | None:
+        """The fastest one; None where nothing was timed."""
+        first = self.trials[0]
+        if first.fate != "won":
+            return None
+        return next(each for each in self.instances if each.name == first.candidate["instance"])
+
+
+def profile(
+    name: str,
+    arguments: Arguments,
+    *,
+    verify: bool = True,
+    target: str | None = None,
+    mode: Mode = "events",
+    again: bool = True,
+    progress: bool = True,
+) -> Profile:
+    """List the instances of an operator for its arguments, compile, verify and time them; keep the best.
+
+    Where kernels are interpreted they are verified only, and compiled where a target is named: a time needs a
+    GPU. An instance is refused by its invoker; pruned where it does not compile, where a block asks for more
+    than the target has, or where another one makes the same launch; and wrong by `bench.accuracy`.
+
+    Args:
+        name: of the operator.
+        arguments: what it is called with, such as :func:`arguments_of` makes.
+        verify: whether results are compared with `kernels.reference`, in float64.
+        target: a name in `lens.targets.TARGETS` to compile for; None for this GPU, if there is one.
+        mode: as `bench.measure`.
+        again: time them even where the best one is kept from before.
+        progress: show progress bars.
+
+    Raises:
+        UnknownNameError: the operator, target or mode. InvalidArgumentError: the reference needs too much
+        memory. ArgumentTypeError, TensorMismatchError: the arguments.
+    """
+    for word, flag in (("verify", verify), ("again", again), ("progress", progress)):
+        check_type(word, flag, bool, "Give True or False.")
+    check_name("mode", mode, ("events", "cuda_graph"))
+    operation, here = named(name), device.current()
+    instances = listed(name, operation, arguments)
+    by_name = {each.name: each for each in instances}
+    entrants = enter(lambda instance: by_name[instance].launch(), [{"instance": each} for each in by_name])
+    on = here_or(target) if here.is_gpu or target is not None else None
+    key = _key(name, arguments, instances, entrants, mode) if here.is_gpu else None
+    notes = [_shipped(instances[0])]
+    if key is not None and not again:
+        kept, note = cache.recall(key)
+        if kept is not None and kept.index in entrants.launches:
+            won = Trial(entrants.trials[kept.index].candidate, "won", measurement=kept.measurement)
+            words = f"Found on {kept.when[:10]}, and kept: nothing was timed."
+            return Profile((won,), f"of {name} on {here.name}", (words,), tuple(instances), is_kept=True)
+        notes.append(note)
+    if on is not None:
+        compile_left(entrants, on, progress, against=no_room)
+    if verify:
+        judge_each(entrants, judge_of(operation, arguments), progress)
+    about = _about(name, here.name, on)
+    if key is None:
+        for index in entrants.launches if verify else ():
+            entrants.note(index, fate="verified")
+        notes.append(f"Nothing was timed: kernels run on {here.name} here, and a time needs a GPU.")
+    elif entrants.launches:
+        notes.append(keep_winner(key, entrants, race_left(entrants, mode, False, progress)))
+    return Profile(tuple(entrants.trials), about, tuple(filter(None, notes)), tuple(instances))
+
+
+def best(name: str, arguments: Arguments, *, mode: Mode = "events", progress: bool = True) -> Instance:
+    """The fastest instance for these arguments, found once on a device and then kept.
+
+    Raises:
+        NotMeasurableError: kernels are interpreted here. InvalidArgumentError: no instance is right, or as
+        :func:`profile`, like others.
+    """
+    if not device.current().is_gpu:
+        raise NotMeasurableError(
+            "Which instance is the fastest, only a GPU tells. `instances` lists them, the shipped one first."
+        )
+    found = profile(name, arguments, mode=mode, again=False, progress=progress)
+    if found.best is None:
+        first = found.trials[0]
+        raise InvalidArgumentError(
+            name, f"no instance can be timed; {first.candidate['instance']} is {first.fate}: {first.reason}",
+            "`profiler.profile` says of each why.",
+        )  # fmt: skip
+    return found.best
+
+
+def _key(
+    name: str, arguments: Arguments, instances: list[Instance], entrants: Entrants, mode: str
+) -> cache.Key:
+    candidates = [{"instance": each.name, "keywords": in_words(each.keywords)} for each in instances]
+    sources = cache.digest(candidates, entrants.launches.values())
+    given = [*map(_described, arguments.args)]
+    given += [f"{word}={_described(value)}" for word, value in arguments.keywords.items()]
+    problem = f"{name}({', '.join(given)})"
+    return cache.Key(device.current().name, triton.__version__, problem, mode, sources)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype)[6:]} {tuple(value.shape)} strides {value.stride()}"
+    return repr(value)
+
+
+def _shipped(instance: Instance) -> str:
+    return f"{instance.name}: {in_words(instance.keywords) if instance.keywords else 'what launch chooses'}"
+
+
+def _about(name: str, here: str, on: Target | None) -> str:
+    return f"of {name} on {here}" + (f", compiled for {on.name}" if on is not None else "")
