@@ -310,14 +310,16 @@ def _our_fused_product(
 
 # Of two additions and gelu's approximation.
 _FUSED_FLOPS = 10
-# Products and what follows them: how many tensors by column each takes, or what it makes of the product.
+# Products and what follows them: how many tensors by column each takes; what it makes of a product of a dtype.
 _COLUMNS_OF_PRODUCT = {"matmul_layer_norm": 2, "matmul_rms_norm": 1}
 _OF_PRODUCT: dict[str, Callable[..., torch.Tensor]] = {
-    "matmul_layer_norm": lambda x, *columns: _normalized("layer_norm", x)[0] * columns[0] + columns[1],
-    "matmul_rms_norm": lambda x, weight: _normalized("rms_norm", x)[0] * weight,
-    "matmul_softmax": lambda x: torch.softmax(x, 1),
-    "matmul_amax": lambda x: x.amax(1),
-    "matmul_logsumexp": lambda x: x.logsumexp(1),
+    "matmul_layer_norm": lambda dtype, x, weight, bias: (
+        _normalized("layer_norm", x, dtype)[0] * weight + bias
+    ),
+    "matmul_rms_norm": lambda dtype, x, weight: _normalized("rms_norm", x, dtype)[0] * weight,
+    "matmul_softmax": lambda dtype, x: torch.softmax(x, 1),
+    "matmul_amax": lambda dtype, x: x.amax(1),
+    "matmul_logsumexp": lambda dtype, x: x.logsumexp(1),
 }
 _GATES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "swiglu": functional.silu, "geglu": functional.gelu,
@@ -370,7 +372,7 @@ def _fused(name: str) -> Operator:
                 return torch.relu(x) @ others[0].double()
             if is_gated:
                 return _GATES[name](x) * (a[rows].double() @ others[0].double())
-            return _OF_PRODUCT[name](x, *(t.double() for t in others))
+            return _OF_PRODUCT[name](a.dtype, x, *(t.double() for t in others))
 
         return (Reference(rows_of, case["k"]),)
 
