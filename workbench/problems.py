@@ -310,7 +310,7 @@ def _our_fused_product(
 
 # Of two additions and gelu's approximation.
 _FUSED_FLOPS = 10
-# Products and what follows them: how many tensors by column each takes; what it makes of a product of a dtype.
+# Products and what follows them: how many tensors by column each takes; what it makes of a product.
 _COLUMNS_OF_PRODUCT = {"matmul_layer_norm": 2, "matmul_rms_norm": 1}
 _OF_PRODUCT: dict[str, Callable[..., torch.Tensor]] = {
     "matmul_layer_norm": lambda dtype, x, weight, bias: (
