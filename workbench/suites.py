@@ -1054,8 +1054,8 @@ _GEMM = Suite(
     ),
     with_roofs=True,
 )
-# M, N and K of a product with two addends and gelu behind it: Composable Kernel's example and what is like it,
-# a transformer's, a decoder's, and ones that are hard for tiles.
+# M, N and K of a product with two addends and gelu behind it: Composable Kernel's example and what is like
+# it, a transformer's, a decoder's, and ones that are hard for tiles.
 _FUSED_SIZES = (
     *((4096, 4096, 4096), (2048, 3072, 768), (8192, 16384, 4096), (256, 128, 64)),
     *((2048, 2048, 2048), (16384, 4096, 4096), (4096, 11008, 4096), (4096, 4096, 512)),
@@ -1063,7 +1063,7 @@ _FUSED_SIZES = (
 )
 _FUSED = Suite(
     "fused",
-    "a product + addend + addend, and gelu of that, in one kernel, against torch's compiler and bare products",
+    "gelu(a @ b + addend + addend) in one kernel, against torch's compiler and bare products",
     tuple(
         Case(
             "fused_matmul", "fp16", {"m": m, "n": n, "k": k, "layout": "nn"},

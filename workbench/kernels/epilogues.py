@@ -88,7 +88,7 @@ class Functor:
 
 @dataclass(frozen=True)
 class Permuted:
-    """A matrix that is stored as a tensor with its dimensions exchanged: as `permuted` of `epilogues` says."""
+    """A matrix that is stored as a tensor with its dimensions exchanged; see :func:`permuted`."""
 
     shape: tuple[int, ...]
     dims: tuple[int, ...]
@@ -205,10 +205,11 @@ class Epilogue:
         for each in self._operands():
             value = each.value
             if isinstance(value, torch.Tensor) and (value.dim() > 1 or each.along == "rows"):
-                whole = shape[:-1] if each.along == "rows" else shape
                 spread = value.unsqueeze(-2) if each.along == "columns" else value
+                is_vector = each.along == "rows"
                 try:
-                    value = spread.expand(whole).view(-1, *shape[len(whole) - (each.along != "rows") :])
+                    whole = spread.expand(shape[:-1] if is_vector else shape)
+                    value = whole.view(-1) if is_vector else whole.view(-1, shape[-1])
                 except RuntimeError:
                     return None
             if isinstance(value, torch.Tensor):
@@ -310,14 +311,21 @@ class ImageFrame(Frame):
 
     @property
     def sizes(self) -> tuple[int, ...]:
+        """Of images, groups, features of a group, and pixels."""
         n, features, *pixels = self.shape
         return (n, self.groups, features // self.groups, *pixels)
 
     @property
     def dims(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Groups; images and pixels; features of a group."""
         return (1,), (0, *range(3, len(self.shape) + 1)), 2
 
     def spread(self, operand: Operand) -> torch.Tensor:
+        """As of a :class:`Frame`; what lies along columns has a number for each feature.
+
+        Raises:
+            TensorMismatchError: it lies along rows.
+        """
         value: torch.Tensor = operand.value
         if operand.along == "rows":
             raise TensorMismatchError(
@@ -326,6 +334,7 @@ class ImageFrame(Frame):
         return value.view(-1, *(1,) * (len(self.shape) - 2)) if operand.along == "columns" else value
 
     def split(self, strides: Sequence[int]) -> tuple[int, ...]:
+        """Those of features are those of groups and of their features."""
         n, feature, *pixels = strides
         return (n, feature * (self.shape[1] // self.groups), feature, *pixels)
 
@@ -347,6 +356,7 @@ class GroupedFrame(Frame):
     offs: torch.Tensor
 
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:
+        """As of a :class:`Frame`; of a tensor of groups, that of each row's or column's."""
         found = super().beside(result, operand)
         if self.axis == 2 or not isinstance(found, torch.Tensor) or found.dim() < 3:
             return found
@@ -356,6 +366,7 @@ class GroupedFrame(Frame):
         return of_each.squeeze(1) if self.axis == 0 else of_each.squeeze(2).T
 
     def place(self, device: torch.device) -> Place:
+        """As of a :class:`Frame`, with the number of the group."""
         batch, row, col = super().place(device)
         return (batch if self.axis == 2 else self._along(self._groups(device))), row, col
 
@@ -628,8 +639,8 @@ def cast(dtype: torch.dtype) -> Epilogue:
 def permuted(shape: Sequence[int], dims: Sequence[int]) -> Epilogue:
     """The product, [m, n], seen as `shape` and stored with its dimension dims[d] as dimension d, contiguous.
 
-    So a product of tokens and heads, [b * s, h * d], is stored as [b, h, s, d] by `permuted((b, s, h, d), (0, 2,
-    1, 3))`. Comes last.
+    So a product of tokens and heads, [b * s, h * d], is stored as [b, h, s, d] by
+    `permuted((b, s, h, d), (0, 2, 1, 3))`. Comes last.
 
     Args:
         shape: some of whose first lengths multiply to m.
@@ -689,15 +700,18 @@ def _operand(name: str, value: object) -> Operand:
 
 
 def _add(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
-    return x + operands[0]
+    other: torch.Tensor | float = operands[0]
+    return x + other
 
 
 def _multiply(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
-    return x * operands[0]
+    other: torch.Tensor | float = operands[0]
+    return x * other
 
 
 def _add_scaled(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
-    return x * operands[1] + operands[0] * operands[2]
+    addend: torch.Tensor = operands[0]
+    return torch.add(x * operands[1], addend * operands[2])
 
 
 def _gelu(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:

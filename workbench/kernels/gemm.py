@@ -317,7 +317,7 @@ def places(
     row, col, sizes, strides, PLACE: tl.constexpr, DIVISORS: tl.constexpr, ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):  # fmt: skip
-    """Offsets in the output of a tile from [row, col] on, and which there are; its rows and columns, likewise."""
+    """Offsets in the output of a tile from [row, col] on, and which there are; then rows and columns."""
     OF_SIZES: tl.constexpr = DIVISORS[0]
     OF_OUTPUT: tl.constexpr = DIVISORS[3]
     m, n, _ = transfer.multiples_of(sizes, OF_SIZES)
@@ -1119,11 +1119,16 @@ def with_epilogue(work: Work, chain: Epilogue, elements: int) -> Work:
     return Work(work.flops + more.flops, work.bytes + more.bytes)
 
 
-def check_epilogue(chain: Epilogue, dtype: torch.dtype) -> None:
-    """Raise where what an epilogue makes is not for an output of this dtype."""
+def check_cast(chain: Epilogue, dtype: torch.dtype) -> None:
+    """Raise where an epilogue casts to another dtype than the output's."""
     wanted = next((one.dtype for one in chain.functors if one.dtype is not None), dtype)
     if dtype != wanted:
         raise TensorMismatchError("output", f"{dtype}, cast to {wanted}", f"Give an output of {wanted}.")
+
+
+def check_epilogue(chain: Epilogue, dtype: torch.dtype) -> None:
+    """Raise where what an epilogue makes is not for an output of this dtype that lies as its matrix does."""
+    check_cast(chain, dtype)
     if chain.permuted is not None:
         raise InvalidArgumentError(
             "epilogue", "it permutes", "Give it to gemm.launch, or describe the output."
@@ -1168,6 +1173,7 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor,
     if tuple(output.shape) != shape or output.device != a.device:
         given = f"shape {tuple(output.shape)} on {output.device}"
         raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
+    check_cast(chain, output.dtype)
     if chain.functors:
         if output.dtype not in (*SUPPORTED, torch.int32):
             raise TensorMismatchError("output", f"{output.dtype}", "Give int8, int32 or a floating dtype.")

@@ -260,8 +260,8 @@ def launch(
         output: as above, of any dtype in `SUPPORTED` and any strides in which no two elements share memory;
             None for a new tensor of the operands' dtype, or of what the epilogue casts to.
         epilogue: a chain of functors (`epilogues`) of each group's product, whose tensors broadcast to
-            [groups, m, n], rows and columns as the output has them: (groups, n) is a bias for each group; None
-            for none.
+            [groups, m, n], rows and columns as the output has them: (groups, n) is a bias for each group;
+            None for none.
         tile: m, n and k of a tile, powers of two of 16 or more; None for :func:`default_tile`.
         precision: of fp32 operands, "tf32" or "ieee".
         programs: how many take tile by tile; None for one for each tile that there could be.

@@ -252,7 +252,8 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) 
 class Chain(Protocol):
     """What an epilogue is here: what it makes of a tensor, to which its own ones broadcast."""
 
-    def meaning(self, product: torch.Tensor) -> torch.Tensor: ...
+    def meaning(self, product: torch.Tensor) -> torch.Tensor:
+        """The result."""
 
 
 def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Chain) -> torch.Tensor:

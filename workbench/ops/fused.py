@@ -1,4 +1,4 @@
-"""Products with an epilogue: what would be kernels of their own behind them is done before they are stored."""
+"""Products with an epilogue: what would be kernels behind them is done before they are stored."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def fused_grouped_mm(
 
     Args:
         mat_a, mat_b, offs: as of :func:`grouped_mm`.
-        epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, or to [groups, m, n], rows and
-            columns as the output has them: `bias` of (groups, n) is a vector for each expert.
+        epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, or to [groups, m, n], rows
+            and columns as the output has them: `bias` of (groups, n) is a vector for each expert.
         out_dtype: None for what the epilogue casts to, or for the operands'.
 
     Raises:
@@ -118,9 +118,9 @@ def fused_conv2d(
     """What an epilogue makes of a convolution, and of its bias, as of :func:`conv2d`.
 
     Args:
-        epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, (n, features, height, width),
-            and `bias` and `column_scale` have one number for each feature. Dropout counts a group of features as
-            a matrix, with a row for each pixel.
+        epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, (n, features, height,
+            width), and `bias` and `column_scale` have one number for each feature. Dropout counts a group of
+            features as a matrix, with a row for each pixel.
         out_dtype: None for what the epilogue casts to, or for the operands'.
         others: as of :func:`conv2d`.
 

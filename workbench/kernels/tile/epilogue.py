@@ -2,11 +2,11 @@
 
 An epilogue is a chain of functors, each a jit function `(tile, operands, place) -> tile`. `tile` is what the
 one before it made, at first the product in its accumulator's type. `operands` are the functor's own tensors
-and numbers, in order: of a tensor the elements that belong to the tile, or a row, a column or one of them,
+and numbers, in order: of a tensor the elements that belong to the tile, or a row, a column or one of them:
 [1, cols], [rows, 1] or [1, 1]; numbers as [1, 1]. Floats come in the type of the arithmetic, which is the
-tile's, or fp32 where that has whole numbers; whole numbers come as they are. `place` is (batch, row, col): the
-numbers of the tile's elements in the output, rows [rows, 1] and columns [1, cols]. What the last functor made
-is rounded to the output's type when it is stored.
+tile's, or fp32 where that has whole numbers; whole numbers come as they are. `place` is (batch, row, col):
+the numbers of the tile's elements in the output, rows [rows, 1] and columns [1, cols]. What the last functor
+made is rounded to the output's type when it is stored.
 
 A template is given a chain as constants, EPILOGUE, of each functor its function and four numbers for each of
 its operands, and as `extras`, of each functor a tuple of its operands, both as :func:`operand` takes them. Of
@@ -229,7 +229,7 @@ def dropout(tile, operands, place):
 
 @triton.jit
 def to_whole(tile, operands, place):
-    """The nearest whole number from operands[0] to operands[1], to even if two are; 0 for what is no number"""
+    """The nearest whole number from operands[0] to operands[1], to even if two are; 0 of what is none"""
     if tile.dtype.is_floating():
         within = clamp(tl.where(tile == tile, tile, 0.0), operands, place)
         if tile.dtype == tl.float64:

@@ -1,0 +1,399 @@
+"""Epilogues of products: any chain of functors is the chain of torch's, however the product is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from tests.kernels.compiled_for import kernels_for
+from workbench import lens
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    WorkbenchError,
+)
+from workbench.kernels import epilogues, gemm
+from workbench.kernels.epilogues import Epilogue, Frame
+from workbench.launch import Launch
+
+M, N, K = 35, 50, 33
+TILE = (32, 32, 16)
+WAYS: dict[str, dict[str, Any]] = {
+    "tiles": {},
+    "halves": {"tile": (64, 256, 16)},
+    "two parts": {"tile": (16, 192, 16)},
+    "splits": {"splits": 2},
+    "atomic": {"splits": 2, "atomic": True},
+    "persistent": {"template": "persistent", "programs": 2},
+    "stream-k": {"template": "stream-k", "programs": 3},
+    "packed": {"pack": True},
+    "rest": {"rows": (0, 32), "rest": {"tile": (16, 32, 16)}},
+}
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def whole(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Small integers: their products and sums are exact."""
+    return torch.randint(-4, 5, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def fused(a: torch.Tensor, b: torch.Tensor, chain: Epilogue, **options: Any) -> torch.Tensor:
+    return gemm.launch(a, b, epilogue=chain, **{"tile": TILE, **options}).run()[0]
+
+
+VECTOR, COLUMN, MATRIX = numbers(N, seed=2), numbers(M, seed=3), numbers(M, N, seed=4)
+
+# Of each functor torch's own, of the product and of its tensors in fp64.
+FUNCTORS: dict[str, tuple[Callable[..., Epilogue], tuple[torch.Tensor, ...], Callable[..., torch.Tensor]]] = {
+    "bias": (epilogues.bias, (VECTOR,), lambda x, v: x + v),
+    "add": (epilogues.add, (MATRIX,), lambda x, d: x + d),
+    "add column": (lambda c: epilogues.add(c[:, None]), (COLUMN,), lambda x, c: x + c[:, None]),
+    "add scalar": (epilogues.add, (VECTOR[3],), lambda x, s: x + s),
+    "add number": (lambda: epilogues.add(0.3), (), lambda x: x + 0.3),
+    "residual": (epilogues.residual, (MATRIX,), lambda x, d: x + d),
+    "multiply": (epilogues.multiply, (MATRIX,), lambda x, d: x * d),
+    "scale": (lambda: epilogues.scale(0.3), (), lambda x: x * 0.3),
+    "add_scaled": (lambda d: epilogues.add_scaled(d, 0.3, -2), (MATRIX,), lambda x, d: 0.3 * x - 2 * d),
+    "row_scale": (epilogues.row_scale, (COLUMN,), lambda x, c: x * c[:, None]),
+    "column_scale": (epilogues.column_scale, (VECTOR,), lambda x, v: x * v),
+    "relu": (epilogues.relu, (), torch.relu),
+    "gelu": (epilogues.gelu, (), functional.gelu),
+    "fast_gelu": (epilogues.fast_gelu, (), lambda x: functional.gelu(x, approximate="tanh")),
+    "silu": (epilogues.silu, (), functional.silu),
+    "sigmoid": (epilogues.sigmoid, (), torch.sigmoid),
+    "clamp": (lambda: epilogues.clamp(-0.5, 1), (), lambda x: x.clamp(-0.5, 1)),
+    "clamp from below": (lambda: epilogues.clamp(min=-1), (), lambda x: x.clamp(min=-1)),
+    "clamp from above": (lambda: epilogues.clamp(max=0.3), (), lambda x: x.clamp(max=0.3)),
+}
+
+
+def assert_near(
+    got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, largest: float | None = None
+) -> None:
+    """At most twice as far from float64 as torch, and one rounding of the largest value.
+
+    Args:
+        largest: of what was computed on the way, of which a result that is not narrower than the arithmetic
+            may be a few roundings off; None for the largest value.
+    """
+    assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
+    assert torch.equal(got.isnan(), exact.isnan())
+    finite = exact.isfinite() & torchs.isfinite()
+    assert torch.equal(got[exact.isinf()].double(), exact[exact.isinf()])
+    if not finite.any():
+        return
+    off, theirs = ((t[finite].double() - exact[finite]).abs().max().item() for t in (got, torchs))
+    size = exact[finite].abs().max().item()
+    rounding = 8 * max(size, largest or 0) if got.element_size() >= 4 else size
+    assert off <= 2 * theirs + rounding * torch.finfo(got.dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", FUNCTORS)
+def test_each_functor(name: str, dtype: torch.dtype) -> None:
+    make, tensors, torchs = FUNCTORS[name]
+    a, b = numbers(M, K, dtype=dtype), numbers(K, N, dtype=dtype, seed=1)
+    tensors = tuple(each.to(dtype) for each in tensors)
+    product = a.double() @ b.double()
+    exact = torchs(product, *(each.double() for each in tensors))
+    chain = make(*tensors)
+    largest = product.abs().max().item()
+    assert_near(fused(a, b, chain), torchs(a @ b, *tensors).to(dtype), exact, largest)
+    assert_near(chain.meaning(product), exact, exact, largest)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_once_after_the_sum_however_the_product_is_made(way: dict[str, Any]) -> None:
+    """Whole numbers: exact in any order. Squares tell the sum's from the sum of squares."""
+    a, b, d = whole(M, K), whole(K, N, seed=1), whole(M, N, seed=2)
+    v, c = whole(N, seed=3), whole(M, seed=4)
+    want = ((a @ b + v) * c[:, None] + d).clamp(-40, 300)
+    chain = epilogues.bias(v) | epilogues.row_scale(c) | epilogues.add(d) | epilogues.own(square)
+    output = torch.full((M, N), math.nan)
+    fused(a, b, chain | epilogues.clamp(0, 250), output=output, **way)
+    want = ((a @ b + v) * c[:, None] + d).square().clamp(0, 250)
+    assert torch.equal(output, want)
+
+
+@triton.jit
+def square(tile, operands, place):
+    return tile * tile
+
+
+@triton.jit
+def gated(tile, operands, place):
+    return tile * tl.sigmoid(operands[0])
+
+
+def test_a_functor_of_ones_own_is_three_lines() -> None:
+    a, b, gate = numbers(M, K), numbers(K, N, seed=1), numbers(M, N, seed=2)
+    got = fused(a, b, epilogues.relu() | epilogues.own(gated, gate))
+    exact = (a.double() @ b.double()).relu() * torch.sigmoid(gate.double())
+    assert_near(got, (a @ b).relu() * torch.sigmoid(gate), exact)
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dense": lambda t: t,
+    "transposed": lambda t: t.mT.contiguous().mT,
+    "sliced": lambda t: torch.stack([t, t + 1], -1).flatten(-2)[..., ::2],
+    "padded": lambda t: functional.pad(t, (3, 8))[..., 3:-8],
+    "expanded": lambda t: t[..., :1, :].expand_as(t),
+}
+UNARY = {
+    "relu": (epilogues.relu, torch.relu),
+    "gelu": (epilogues.gelu, functional.gelu),
+    "fast_gelu": (epilogues.fast_gelu, lambda x: functional.gelu(x, approximate="tanh")),
+    "silu": (epilogues.silu, functional.silu),
+    "sigmoid": (epilogues.sigmoid, torch.sigmoid),
+    "clamp": (lambda: epilogues.clamp(-2, 1.5), lambda x: x.clamp(-2, 1.5)),
+    "scale": (lambda: epilogues.scale(-0.7), lambda x: x * -0.7),
+}
+WITH_TENSOR = {
+    "add": (epilogues.add, torch.add),
+    "multiply": (epilogues.multiply, torch.mul),
+    "residual": (epilogues.residual, torch.add),
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_chain_is_the_chain_of_torchs(data: st.DataObject) -> None:
+    """Of any dtypes, broadcasts, layouts and shapes; between guards of NaN; of infinities too."""
+    m, n = (data.draw(st.sampled_from([1, 15, 16, 17, 33]), label=name) for name in "mn")
+    k = data.draw(st.sampled_from([0, 1, 17]), label="k")
+    batch = data.draw(st.sampled_from([(), (2,), (2, 1)]), label="batch")
+    dtype = data.draw(st.sampled_from(FLOATS), label="dtype")
+    a, b = numbers(*batch, m, k, dtype=dtype), numbers(*batch, k, n, dtype=dtype, seed=1)
+    if k and data.draw(st.booleans(), label="infinite"):
+        a[..., 0, 0] = math.inf
+    chain, steps = Epilogue(), []
+    for i in range(data.draw(st.integers(1, 4), label="functors")):
+        if data.draw(st.booleans(), label="unary"):
+            make, function = UNARY[data.draw(st.sampled_from(sorted(UNARY)), label="functor")]
+            chain |= make()
+            steps.append((function, ()))
+            continue
+        make, function = WITH_TENSOR[data.draw(st.sampled_from(sorted(WITH_TENSOR)), label="functor")]
+        kept = data.draw(st.tuples(*[st.booleans()] * len((*batch, m, n))), label="broadcast")
+        shape = [size if keep else 1 for size, keep in zip((*batch, m, n), kept, strict=True)]
+        given_dtype = data.draw(st.sampled_from([dtype, torch.float32]), label="operand")
+        tensor = numbers(*shape, dtype=given_dtype, seed=2 + i)
+        tensor = LAYOUTS[data.draw(st.sampled_from(sorted(LAYOUTS)), label="layout")](tensor)
+        chain |= make(tensor)
+        steps.append((function, (tensor,)))
+
+    largest = 0.0
+
+    def of_torch(product: torch.Tensor) -> torch.Tensor:
+        """In the dtype of the product, as the kernel has its accumulators'."""
+        nonlocal largest
+        for function, tensors in steps:
+            largest = max(largest, *product[product.isfinite()].abs().tolist(), 0)
+            product = function(product, *(each.to(product.dtype) for each in tensors))
+        return product
+
+    way = data.draw(st.sampled_from([{}, {"splits": 2}, {"template": "persistent", "programs": 2}]))
+    memory = torch.full((*batch, m + 4, n + 6), math.nan, dtype=dtype)
+    output = memory[..., 2 : m + 2, 3 : n + 3]
+    fused(a, b, chain, output=output, tile=(16, 32, 16), **way)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    exact = of_torch(a.double() @ b.double())
+    assert_near(output, of_torch(a.to(wide) @ b.to(wide)).to(dtype), exact, largest)
+    output.fill_(math.nan)
+    assert memory.isnan().all()
+
+
+@pytest.mark.parametrize("out", [torch.float16, torch.float32], ids=str)
+def test_quantized_operands(out: torch.dtype) -> None:
+    """int8 products, whose rows and columns have scales; what is whole is exact until it is made a float."""
+    a, b = whole(M, K, dtype=torch.int8), whole(K, N, dtype=torch.int8, seed=1)
+    chain = epilogues.add(7) | epilogues.row_scale(COLUMN) | epilogues.column_scale(VECTOR)
+    output = torch.full((M, N), math.nan, dtype=out)
+    got = fused(a, b, chain, output=output)
+    exact = (a.double() @ b.double() + 7) * COLUMN[:, None].double() * VECTOR.double()
+    assert_near(got, exact.float().to(out), exact)
+    assert chain.result_dtype(torch.int32) == torch.float32
+    assert (epilogues.relu() | epilogues.clamp(0, 9)).result_dtype(torch.int32) == torch.int32
+    whole_chain = epilogues.add(whole(M, N, dtype=torch.int32)) | epilogues.relu() | epilogues.clamp(1, 9)
+    assert torch.equal(
+        fused(a, b, whole_chain), (a.int() @ b.int() + whole(M, N, dtype=torch.int32)).relu().clamp(1, 9)
+    )
+
+
+def test_casts_saturate() -> None:
+    """To the nearest whole number, to even if two are; 0 for what is none; fp8 keeps it, and no infinity."""
+    row = torch.tensor([0.5, 1.5, 2.5, -0.5, -3.5, 126.6, 127.6, -200, math.inf, -math.inf, math.nan, 400])
+    identity = torch.eye(len(row))
+    a = row.nan_to_num(0, 0, 0)[None]
+    chain = epilogues.add(torch.where(row.isfinite(), 0, row))
+    got = fused(a, identity, chain | epilogues.cast(torch.int8))
+    assert got.tolist() == [[0, 2, 2, 0, -4, 127, 127, -128, 127, -128, 0, 127]]
+    for dtype in epilogues.FP8:
+        got = fused(a, identity, chain | epilogues.scale(100.0) | epilogues.cast(dtype))
+        most = torch.finfo(dtype).max
+        assert torch.equal(
+            got.float().nan_to_num(-1), (row * 100).clamp(-most, most)[None].to(dtype).float().nan_to_num(-1)
+        )
+        assert got.dtype == dtype
+
+
+@pytest.mark.parametrize("way", [{}, {"splits": 2}, {"rows": (0, 16), "rest": {"num_warps": 2}}], ids=str)
+def test_what_is_stored_may_be_permuted(way: dict[str, Any]) -> None:
+    """Tokens of a batch and columns of heads, stored by heads."""
+    a, b, v = whole(2 * 15, K), whole(K, 3 * 12, seed=1), whole(36, seed=2)
+    chain = epilogues.bias(v) | epilogues.permuted((2, 15, 3, 12), (2, 0, 1, 3))
+    (got,) = gemm.launch(a, b, epilogue=chain, tile=(16, 32, 16), **way).run()
+    assert got.is_contiguous()
+    assert torch.equal(got, (a @ b + v).view(2, 15, 3, 12).permute(2, 0, 1, 3))
+
+
+def test_dropout_follows_from_seed_and_place() -> None:
+    a, b = torch.ones(70, 8), torch.ones(8, 90)
+    chain = epilogues.dropout(0.3, seed=2**40 + 5)
+    got = fused(a, b, chain)
+    assert torch.equal(got, fused(a, b, chain, tile=(16, 64, 16), splits=1, template="persistent"))
+    assert torch.equal(got, fused(a, b, epilogues.dropout(0.3, torch.tensor([2**40 + 5]))))
+    assert torch.equal(got, chain.meaning(a @ b))
+    assert not torch.equal(got, fused(a, b, epilogues.dropout(0.3, seed=1)))
+    assert got.unique().tolist() == [0, pytest.approx(8 / 0.7)]
+    assert (got == 0).float().mean().item() == pytest.approx(0.3, abs=0.03)
+    batches = fused(a.expand(2, 70, 8), b, chain)
+    assert torch.equal(batches[0], got)
+    assert not torch.equal(batches[1], got)
+
+
+def test_work_has_the_functors_and_their_tensors() -> None:
+    a, b, d = (torch.empty(*shape, dtype=torch.float16) for shape in ((M, K), (K, N), (M, N)))
+    bare, whole_chain = (
+        gemm.launch(a, b, epilogue=chain).work
+        for chain in (None, epilogues.add(d) | epilogues.bias(d[0]) | epilogues.fast_gelu())
+    )
+    assert bare is not None
+    assert whole_chain is not None
+    assert whole_chain.flops - bare.flops == 10 * M * N
+    assert whole_chain.bytes - bare.bytes == 2 * (M * N + N)
+    expanded = gemm.launch(a, b, epilogue=epilogues.add(d[:1].expand(M, N))).work
+    assert expanded is not None
+    assert expanded.bytes - bare.bytes == 2 * N
+
+
+def with_addend(*shape: int, chain: Callable[[torch.Tensor], Epilogue], **options: Any) -> Launch:
+    m, n, k = shape
+    a, b, d = (torch.empty(*size, dtype=torch.float16) for size in ((m, k), (k, n), (m, n)))
+    return gemm.launch(a, b, epilogue=chain(d), **{"tile": (64, 64, 32), "splits": 1, **options})
+
+
+def test_addends_are_loaded_as_wide_as_they_lie_and_rows_once() -> None:
+    """Rows of 72 elements, of which Triton sees no divisor; with masks.
+
+    Of a vector a lane loads what its own columns of the product need, two by two.
+    """
+    (matrix,), (vector,) = (
+        lens.compile(with_addend(200, 72, 64, chain=chain), "sm_80")
+        for chain in (epilogues.add, lambda d: epilogues.bias(d[0]))
+    )
+    assert matrix.count("global load", bits=128) == matrix.count("global load") > 0
+    assert vector.count("global load", bits=32) == vector.count("global load") > 0
+
+
+def test_large_tiles_leave_room_for_the_next_ones_stages() -> None:
+    """What shared memory two addends pass through, on Hopper, in the instance of large products."""
+    launch = with_addend(
+        1024, 1024, 256, chain=lambda d: epilogues.add(d) | epilogues.add(d) | epilogues.fast_gelu(),
+        tile=(128, 256, 64), template="persistent", programs=8, descriptors=True, num_warps=8,
+    )  # fmt: skip
+    (step,) = lens.compile(launch, "sm_90")
+    assert step.problem == ""
+    assert step.spills == 0
+
+
+def test_other_numbers_compile_nothing() -> None:
+    kernels = [
+        kernels_for(with_addend(64, 64, 64, chain=chain))
+        for chain in (
+            lambda d: epilogues.add_scaled(d, 0.5, 3.0) | epilogues.scale(1.0),
+            lambda d: epilogues.add_scaled(d, 1.0, 0.1) | epilogues.scale(16.0),
+        )
+    ]
+    assert kernels[0] == kernels[1]
+
+
+A, B = torch.ones(8, 4), torch.ones(4, 6)
+WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
+    "no tensor": (lambda: epilogues.bias(3), ArgumentTypeError, "vector"),  # type: ignore[arg-type]
+    "no vector": (lambda: epilogues.bias(torch.tensor(1.0)), TensorMismatchError, "vector"),
+    "no operand": (lambda: epilogues.add("1"), ArgumentTypeError, "other"),  # type: ignore[arg-type]
+    "a flag": (lambda: epilogues.scale(True), ArgumentTypeError, "factor"),
+    "a huge number": (lambda: epilogues.scale(2**63), InvalidArgumentError, "factor"),
+    "no bound": (epilogues.clamp, InvalidArgumentError, "min, max"),
+    "certain": (lambda: epilogues.dropout(1.0, 0), InvalidArgumentError, "probability"),
+    "a negative seed": (lambda: epilogues.dropout(0.1, -1), InvalidArgumentError, "seed"),
+    "a seed of floats": (lambda: epilogues.dropout(0.1, torch.ones(1)), TensorMismatchError, "seed"),
+    "many seeds": (lambda: epilogues.dropout(0.1, torch.ones(2).long()), TensorMismatchError, "seed"),
+    "no narrow dtype": (lambda: epilogues.cast(torch.float16), UnsupportedDtypeError, "dtype"),
+    "no permutation": (lambda: epilogues.permuted((8, 6), (0, 0)), InvalidArgumentError, "dims"),
+    "no lengths": (lambda: epilogues.permuted((8, 6.0), (0, 1)), ArgumentTypeError, "shape"),  # type: ignore[arg-type]
+    "no jit function": (lambda: epilogues.own(len), ArgumentTypeError, "function"),
+    "no chain": (lambda: epilogues.relu() | 3, ArgumentTypeError, "epilogue"),  # type: ignore[operator]
+    "behind a cast": (lambda: epilogues.cast(torch.int8) | epilogues.relu(), InvalidArgumentError, "cast"),
+    "no epilogue": (lambda: fused(A, B, epilogues.relu), ArgumentTypeError, "epilogue"),  # type: ignore[arg-type]
+    "another shape": (lambda: fused(A, B, epilogues.add(torch.ones(7))), TensorMismatchError, r"\[0\], add"),
+    "another vector": (lambda: fused(A, B, epilogues.row_scale(B[0])), TensorMismatchError, "rows of"),
+    "complex": (
+        lambda: fused(A, B, epilogues.add(torch.ones(6).cfloat())), UnsupportedDtypeError, "complex64",
+    ),
+    "elsewhere": (
+        lambda: fused(A, B, epilogues.add(torch.ones(6, device="meta"))), TensorMismatchError, "on cpu",
+    ),
+    "another output": (
+        lambda: fused(A, B, epilogues.cast(torch.int8), output=A @ B), TensorMismatchError, "cast to",
+    ),
+    "a whole output": (
+        lambda: fused(A, B, epilogues.relu(), output=torch.empty(8, 6).long()), TensorMismatchError, "int64",
+    ),
+    "other lengths": (
+        lambda: fused(A, B, epilogues.permuted((4, 12), (1, 0))), TensorMismatchError, "multiply to 8",
+    ),
+    "a batch": (
+        lambda: fused(A[None], B, epilogues.permuted((8, 6), (1, 0))), TensorMismatchError, "two matrices",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_named(call: tuple[Callable[[], object], type[WorkbenchError], str]) -> None:
+    function, error, words = call
+    with pytest.raises(error, match=words):
+        function()
+
+
+def test_what_has_no_meaning_in_torch_says_so() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"epilogue\[1\]\.meaning"):
+        (epilogues.relu() | epilogues.own(square)).meaning(A)
+
+
+def test_a_chain_in_words() -> None:
+    chain = epilogues.add(A) | epilogues.scale(2.0) | epilogues.permuted((8, 4), (1, 0))
+    assert repr(chain) == "add(float32 (8, 4)) | scale(2.0) | permuted((8, 4), (1, 0))"
+    assert repr(Epilogue()) == "Epilogue()"
+
+
+def test_a_frame_numbers_rows_and_columns() -> None:
+    batch, row, col = Frame((2, 3, 4)).place(torch.device("cpu"))
+    assert (batch + 10 * row + 100 * col)[1, 2, 3] == 321

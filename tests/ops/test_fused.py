@@ -1,0 +1,290 @@
+"""Fused products: what torch makes of each step, in one kernel; gradients, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import triton
+from torch.nn import functional
+
+from tests.ops.test_gemm import assert_near, numbers
+from workbench import ops
+from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
+from workbench.kernels import reference
+from workbench.kernels.epilogues import (
+    Epilogue,
+    ImageFrame,
+    add,
+    bias,
+    cast,
+    clamp,
+    column_scale,
+    dropout,
+    fast_gelu,
+    gelu,
+    multiply,
+    own,
+    permuted,
+    relu,
+    residual,
+    row_scale,
+    scale,
+    sigmoid,
+    silu,
+)
+
+OFFS = torch.tensor([3, 3, 12], dtype=torch.int32)
+GROUP = torch.tensor([0] * 3 + [2] * 9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("left", "right"), [((33, 20), (20, 18)), ((3, 17, 20), (20, 18)), ((2, 1, 5, 20), (3, 20, 18))], ids=str
+)
+def test_add_add_fast_gelu(left: tuple[int, ...], right: tuple[int, ...], dtype: torch.dtype) -> None:
+    a, b = numbers(*left, dtype=dtype), numbers(*right, dtype=dtype, seed=1)
+    product = a.double() @ b.double()
+    first, second = numbers(*product.shape, dtype=dtype, seed=2), numbers(18, dtype=dtype, seed=3)
+    chain = add(first) | bias(second) | fast_gelu()
+    torchs = functional.gelu(a @ b + first + second, approximate="tanh")
+    exact = functional.gelu(product + first + second, approximate="tanh")
+    assert_near(ops.fused_matmul(a, b, epilogue=chain), torchs, exact)
+    assert_near(reference.fused_matmul(a.double(), b.double(), epilogue=chain), exact, exact)
+
+
+def test_all_rows_of_a_batch_are_one_matrix_where_the_chain_allows_it() -> None:
+    """By strides alone; what it does not allow is a batch, with the same result."""
+    a, b, d = numbers(2, 9, 20), numbers(20, 18, seed=1), numbers(2, 9, 18, seed=2)
+    for chain, want in (
+        (row_scale(d[..., 0]) | add(d) | bias(d[0, 0]), a @ b * d[..., :1] + d + d[0, 0]),
+        (row_scale(d[..., 0]) | bias(d[:, 0]), a @ b * d[..., :1] + d[:, :1]),
+        (row_scale(d[0, :, 0]) | multiply(d.mT.contiguous().mT), a @ b * d[0, :, :1] * d),
+        (add(d[:, :1]) | dropout(0.0, 3), a @ b + d[:, :1]),
+        (column_scale(d[0, 0]) | scale(2), a @ b * d[0, 0] * 2),
+    ):
+        torch.testing.assert_close(ops.fused_matmul(a, b, epilogue=chain), want)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "chain", "out_dtype", "result"),
+    [
+        (torch.float16, relu(), None, torch.float16),
+        (torch.float16, relu(), torch.float32, torch.float32),
+        (torch.float32, cast(torch.int8), None, torch.int8),
+        (torch.float32, cast(torch.float8_e5m2), None, torch.float8_e5m2),
+        (torch.int8, relu(), None, torch.int32),
+        (torch.int8, scale(0.5), None, torch.float32),
+        (torch.int8, scale(0.5), torch.bfloat16, torch.bfloat16),
+        (torch.float8_e4m3fn, scale(0.5), None, torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_dtypes_of_results(dtype: Any, chain: Epilogue, out_dtype: Any, result: Any) -> None:
+    """Small whole numbers, which all of them have."""
+    a, b = torch.eye(8), torch.arange(64).view(8, 8) % 7 * 2 - 6.0
+    got = ops.fused_matmul(a.to(dtype), b.to(dtype), epilogue=chain, out_dtype=out_dtype)
+    assert got.dtype == result
+    assert torch.equal(got.float(), chain.meaning(b).float())
+
+
+def test_groups_each_with_a_bias() -> None:
+    a, w, v, d = (numbers(*shape, seed=i) for i, shape in enumerate([(15, 8), (3, 8, 10), (3, 10), (15, 10)]))
+    got = ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=bias(v) | silu() | residual(d))
+    product = torch.bmm(a[:12, None], w[GROUP])[:, 0]
+    torch.testing.assert_close(got[:12], functional.silu(product + v[GROUP]) + d[:12])
+    assert (got[12:] == 0).all()
+    assert ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=cast(torch.int8)).dtype == torch.int8
+
+
+def test_groups_of_columns_and_of_what_is_summed() -> None:
+    a, w, v = numbers(3, 6, 8), numbers(8, 15, seed=1), numbers(3, 6, seed=2)
+    got = ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=row_scale(v) | relu())
+    product = (a[GROUP] @ w.T[:12, :, None])[..., 0].T
+    torch.testing.assert_close(got[:, :12], (product * v[GROUP].T).relu())
+    a, w, v = numbers(6, 12), numbers(12, 8, seed=1), numbers(3, 8, seed=2)
+    got = ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=bias(v) | sigmoid())
+    torch.testing.assert_close(got, torch.sigmoid(reference.grouped_mm(a, w, offs=OFFS) + v[:, None]))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("images", [0, 1, 2])
+def test_a_convolution_its_bias_an_addend_and_relu(images: int, memory_format: torch.memory_format) -> None:
+    x, w = numbers(images, 4, 7, 6), numbers(6, 2, 3, 3, seed=1)
+    v, d = numbers(6, seed=2), numbers(images, 6, 4, 3, seed=3)
+    x, d = (t.contiguous(memory_format=memory_format) for t in (x, d))
+    options: dict[str, Any] = {"stride": 2, "padding": 1, "groups": 2}
+    chain = add(d) | column_scale(v) | multiply(d[:, :1, 1:2]) | relu()
+    got = ops.fused_conv2d(x, w, v, **options, epilogue=chain)
+    plain = functional.conv2d(x, w, v, **options)
+    torch.testing.assert_close(got, ((plain + d) * v.view(-1, 1, 1) * d[:, :1, 1:2]).relu())
+    assert got.stride() == ops.conv2d(x, w, v, **options).stride()
+    if images:
+        (one,) = ops.fused_conv2d(x[:1], w, v, **options, epilogue=chain_of(d[0]))
+        torch.testing.assert_close(ops.fused_conv2d(x[0], w, v, **options, epilogue=chain_of(d[0])), one)
+
+
+def chain_of(image: torch.Tensor) -> Epilogue:
+    return add(image) | gelu()
+
+
+def test_dropout_of_images_and_of_groups_is_the_meaning_of_their_places() -> None:
+    drop = dropout(0.4, 7)
+    x, w = numbers(2, 4, 5, 5), numbers(6, 2, 3, 3, seed=1)
+    got = ops.fused_conv2d(x, w, groups=2, epilogue=drop)
+    want = drop.meaning(functional.conv2d(x, w, groups=2), ImageFrame((2, 6, 3, 3), 2))
+    torch.testing.assert_close(got, want)
+    assert 0.2 < (got == 0).float().mean() < 0.6
+
+
+LEAVES: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]] = {
+    "matrices": (
+        lambda a, b, v, d, e: ops.fused_matmul(
+            a, b,
+            epilogue=bias(v) | gelu() | add(d) | multiply(e) | silu() | dropout(0.3, 2) | clamp(-0.8, 1.5)
+            | scale(0.7),
+        ),
+        ((3, 2), (2, 3), (3,), (3, 1), (3, 3)),
+    ),
+    "a batch, permuted rows": (
+        lambda a, b, v: ops.fused_matmul(a, b, epilogue=row_scale(v) | fast_gelu() | sigmoid()),
+        ((2, 2, 2), (2, 2), (2,)),
+    ),
+    "stored otherwise": (
+        lambda a, b: ops.fused_matmul(a, b, epilogue=relu() | permuted((3, 2, 2), (1, 0, 2))), ((3, 2), (2, 4)),
+    ),
+    "groups": (
+        lambda a, b, v: ops.fused_grouped_mm(
+            a, b, offs=torch.tensor([1, 3], dtype=torch.int32), epilogue=bias(v) | silu() | dropout(0.2, 3)
+        ),
+        ((4, 2), (2, 2, 2), (2, 2)),
+    ),
+    "images": (
+        lambda x, w, v, d: ops.fused_conv2d(x, w, v, groups=2, epilogue=residual(d) | gelu()),
+        ((1, 2, 3, 2), (2, 1, 2, 2), (2,), (1, 2, 2, 1)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LEAVES.values(), ids=LEAVES)
+def test_gradients(case: tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]) -> None:
+    function, shapes = case
+    leaves = [numbers(*shape, seed=i).requires_grad_() for i, shape in enumerate(shapes)]
+    assert torch.autograd.gradcheck(function, leaves, fast_mode=True)
+
+
+def test_gradients_of_half_precision_as_torchs() -> None:
+    a, b, v = (
+        numbers(*shape, dtype=torch.float16, seed=i) for i, shape in enumerate([(20, 30), (30, 10), (10,)])
+    )
+    found = []
+    for make, dtype in (
+        (lambda a, b, v: ops.fused_matmul(a, b, epilogue=bias(v) | fast_gelu()), torch.float16),
+        (lambda a, b, v: functional.gelu(a @ b + v, approximate="tanh"), torch.float16),
+        (lambda a, b, v: functional.gelu(a @ b + v, approximate="tanh"), torch.float64),
+    ):
+        leaves = [t.to(dtype).requires_grad_() for t in (a, b, v)]
+        found.append(torch.autograd.grad(make(*leaves).sum(), leaves))
+    for got, torchs, exact in zip(*found, strict=True):
+        assert_near(got, torchs, exact)
+
+
+def test_a_second_derivative_says_that_there_is_none() -> None:
+    a = numbers(3, 3).requires_grad_()
+    (first,) = torch.autograd.grad(
+        ops.fused_matmul(a, a, epilogue=silu()).sum(), a, create_graph=True
+    )  # fmt: skip
+    with pytest.raises(TensorMismatchError, match="second derivative"):
+        first.sum().backward()
+
+
+def test_nothing_and_what_is_no_number() -> None:
+    a, b = numbers(4, 0, dtype=torch.float32), numbers(0, 5, dtype=torch.float32)
+    v = torch.tensor([0, 1, -1, math.inf, math.nan])
+    assert torch.equal(
+        ops.fused_matmul(a, b, epilogue=bias(v) | relu()).nan_to_num(-7), v.relu().nan_to_num(-7).expand(4, 5)
+    )
+    assert ops.fused_matmul(a[:0], b, epilogue=gelu()).shape == (0, 5)
+    assert ops.fused_grouped_mm(
+        torch.ones(0, 4), torch.ones(2, 4, 3), offs=torch.zeros(2, dtype=torch.int32), epilogue=relu()
+    ).shape == (0, 3)
+
+
+def test_autocast_and_pending_negations() -> None:
+    a, b = numbers(4, 8, dtype=torch.float32), numbers(8, 4, dtype=torch.float32, seed=1)
+    negated = torch.complex(a, a).conj().imag[:, :4]
+    assert negated.is_neg()
+    torch.testing.assert_close(ops.fused_matmul(a, b, epilogue=add(negated)), a @ b - a[:, :4])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ops.fused_matmul(a, b, epilogue=relu()).dtype == torch.bfloat16
+
+
+@triton.jit
+def doubled(tile, operands, place):
+    return tile * 2
+
+
+A, B, W = torch.ones(4, 8), torch.ones(8, 6), torch.ones(3, 8, 6)
+ENDS = torch.tensor([1, 2, 3], dtype=torch.int32)
+X, TAPS = torch.ones(1, 2, 4, 4), torch.ones(6, 2, 3, 3)
+WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
+    "no epilogue": (
+        lambda: ops.fused_matmul(A, B, epilogue=relu), ArgumentTypeError, "epilogue",  # type: ignore[arg-type]
+    ),
+    "a vector": (lambda: ops.fused_matmul(A[0], B, epilogue=relu()), TensorMismatchError, "input: 1 dim"),
+    "other lengths": (lambda: ops.fused_matmul(A, A, epilogue=relu()), TensorMismatchError, "torch.matmul says"),
+    "no product": (lambda: ops.fused_matmul(A.int(), B.int(), epilogue=relu()), UnsupportedDtypeError, "int32"),
+    "an addend": (lambda: ops.fused_matmul(A, B, epilogue=add(A)), TensorMismatchError, r"epilogue\[0\], add"),
+    "no dtype": (
+        lambda: ops.fused_matmul(A, B, epilogue=relu(), out_dtype="fp16"), ArgumentTypeError, "out_dtype",  # type: ignore[arg-type]
+    ),
+    "a result": (
+        lambda: ops.fused_matmul(A, B, epilogue=relu(), out_dtype=torch.int64), UnsupportedDtypeError, "int64",
+    ),
+    "two dtypes": (
+        lambda: ops.fused_matmul(A, B, epilogue=cast(torch.int8), out_dtype=torch.float16),
+        TensorMismatchError, "cast to",
+    ),
+    "whole gradients": (
+        lambda: ops.fused_matmul(A.clone().requires_grad_(), B, epilogue=cast(torch.int8)),
+        TensorMismatchError, "requires grad",
+    ),
+    "no meaning": (
+        lambda: ops.fused_matmul(A.clone().requires_grad_(), B, epilogue=own(doubled)),
+        WorkbenchError, r"epilogue\[0\]\.meaning",
+    ),
+    "no tensor": (
+        lambda: ops.fused_grouped_mm(A, W, offs=3, epilogue=relu()), ArgumentTypeError, "offs",  # type: ignore[arg-type]
+    ),
+    "groups' dtype": (
+        lambda: ops.fused_grouped_mm(A.char(), W.char(), offs=ENDS, epilogue=relu()), UnsupportedDtypeError, "int8",
+    ),
+    "groups' lengths": (
+        lambda: ops.fused_grouped_mm(A, W.mT, offs=ENDS, epilogue=relu()), TensorMismatchError, "along K",
+    ),
+    "groups' rows": (
+        lambda: ops.fused_grouped_mm(A, W, offs=ENDS, epilogue=add(torch.ones(3, 4, 6))),
+        TensorMismatchError, "same for each of a group's rows",
+    ),
+    "groups permuted": (
+        lambda: ops.fused_grouped_mm(A, W, offs=ENDS, epilogue=permuted((4, 6), (1, 0))),
+        TensorMismatchError, "permutes",
+    ),
+    "images permuted": (
+        lambda: ops.fused_conv2d(X, TAPS, epilogue=permuted((4, 6), (1, 0))), TensorMismatchError, "permutes",
+    ),
+    "rows of pixels": (
+        lambda: ops.fused_conv2d(X, TAPS, epilogue=row_scale(A[0])), TensorMismatchError, "row_scale",
+    ),
+    "features": (lambda: ops.fused_conv2d(X, TAPS, epilogue=bias(A[0])), TensorMismatchError, "columns of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_named(call: tuple[Callable[[], object], type[WorkbenchError], str]) -> None:
+    function, error, words = call
+    with pytest.raises(error, match=words):
+        function()
