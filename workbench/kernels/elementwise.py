@@ -250,21 +250,17 @@ def run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation:
     Args:
         alpha: 1, or, for floating dtypes, any.
     """
-    length = output.numel()
-    addresses = x.data_ptr(), y.data_ptr(), output.data_ptr()
-    first, second, third = addresses
-    if (first | second | third) & 15 or not 1 < length <= _MOST_FLAT:
-        run(x, y, output, operation, alpha)
-        return
-    dtype = output.dtype
-    key = (operation, dtype, output.get_device(), length & 15 == 0)
-    bucket = _flat.get(key)
-    if bucket is None:
-        bucket = _flat.make(key, partial(launch, x, y, output, operation=operation, alpha=alpha))
+    length, dtype = output.numel(), output.dtype
+    first, second, third = x.data_ptr(), y.data_ptr(), output.data_ptr()
+    if not (first | second | third) & 15 and 1 < length <= _MOST_FLAT:
+        key = (operation, dtype, output.get_device(), length & 15 == 0)
+        bucket = _flat.get(key)
         if bucket is None:
-            run(x, y, output, operation, alpha)
+            bucket = _flat.make(key, partial(launch, x, y, output, operation=operation, alpha=alpha))
+        if bucket is not None:
+            bucket(-(-length // _TILES[dtype]), first, second, third, length, alpha)
             return
-    bucket(-(-length // _TILES[dtype]), *addresses, length, alpha)
+    run(x, y, output, operation, alpha)
 
 
 def run(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float = 1) -> None:

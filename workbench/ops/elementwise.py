@@ -175,7 +175,7 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
 def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:
     """Whether the result is plainly another `x`, as in most calls, so that torch need not be asked."""
     return (
-        x.dtype == y.dtype
+        x.dtype is y.dtype
         and x.dtype in _PLAIN_DTYPES
         and x.shape == y.shape
         and x.device == y.device

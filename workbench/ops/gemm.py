@@ -338,8 +338,8 @@ def _product_of_batches(
     return _product(a, b, addend, alpha, beta)
 
 
-# By :func:`_key_of`: what starts the product of two matrices, and the result's shape and dtype.
-_kept: dict[Hashable, tuple[Replay, tuple[int, ...], torch.dtype]] = {}
+# By :func:`_key_of`: what starts the product of two matrices, and the result's shape, strides and dtype.
+_kept: dict[Hashable, tuple[Replay, tuple[int, ...], tuple[int, ...], torch.dtype]] = {}
 
 
 def _kept_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
@@ -351,8 +351,8 @@ def _kept_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
         return None
     if (kept := _kept.get(_key_of(a, b))) is None:
         return None
-    again, shape, dtype = kept
-    output = a.new_empty(shape, dtype=dtype)
+    again, shape, strides, dtype = kept
+    output = torch.empty_strided(shape, strides, dtype=dtype, device=a.device)
     again(a, b, output)
     return output
 
@@ -393,7 +393,7 @@ def _run(
         if again is not None and addend is None and a.dim() == b.dim() == 2:
             if len(_kept) >= MOST_KEPT:
                 _kept.clear()
-            _kept[_key_of(a, b)] = again, shape, dtype
+            _kept[_key_of(a, b)] = again, shape, output.stride(), dtype
     return output
 
 
