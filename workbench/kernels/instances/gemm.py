@@ -314,8 +314,9 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
     step = max(instance.step_ns, lines * LINE_NS) * (ONE_BY_ONE if asked.is_one_by_one else 1)
     step *= 1 if asked.suits_units else OTHERWISE
     room = asked.shared_memory_bytes // 2
-    if _shared_bytes(instance, replace(asked, output_itemsize=2)) <= room < _shared_bytes(instance, asked):
-        step *= ALONE
+    is_wide = asked.output_itemsize > 2
+    if is_wide and _shared_bytes(instance, replace(asked, output_itemsize=2)) <= room:
+        step *= ALONE if room < _shared_bytes(instance, asked) else 1
     next_ns = instance.next_ns * (asked.output_itemsize / 2 if instance.template == "simple" else 1)
     time = rounds * -(-steps // splits) * step + instance.first_ns + (rounds - 1) * next_ns
     work = 2 * asked.batch * asked.m * asked.n * asked.k * (asked.itemsize / 2)
@@ -326,7 +327,8 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
 
 
 def _tiles(instance: Instance, asked: Asked) -> int:
-    return int(triton.cdiv(asked.m, instance.rows) * triton.cdiv(asked.n, instance.cols)) * asked.batch
+    # Not triton.cdiv, which takes as long as all else here.
+    return -(-asked.m // instance.rows) * -(-asked.n // instance.cols) * asked.batch
 
 
 def _steps(instance: Instance, asked: Asked) -> int:
