@@ -75,7 +75,7 @@ STATES: Mapping[str, Sequence[Instance]] = {
     ),
     "sm_80": (
         Instance("states_128x128", 128, 128, 64, 8, 4),
-        Instance("states_64x64", 64, 64, 128, 4, 3),
+        Instance("states_64x64", 64, 64, 64, 4, 4),
     ),
     "gfx942": (
         Instance("states_128x128", 128, 128, 64, 4, 2),
