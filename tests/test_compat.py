@@ -388,3 +388,27 @@ def test_triton_itself_reads_all_its_files_to_tell_compilers_apart(monkeypatch: 
     begin = time.process_time()
     compat.tell_compilers_apart_quickly()
     assert time.process_time() - begin < reads / 4
+
+
+class OfAnotherVendor:
+    """A compiled kernel whose launcher is not NVIDIA's, started as Triton documents it."""
+
+    src = metadata = None
+    function, packed_metadata = 1, (4, 1, 0)
+
+    def __init__(self) -> None:
+        self.started: list[Any] = []
+
+    def run(self, *given: object) -> None:
+        raise AssertionError("its arguments are Triton's own business")
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
+        return lambda *given, stream: self.started.append((grid, stream, given))
+
+
+def test_other_launchers_are_left_to_triton() -> None:
+    compiled = OfAnotherVendor()
+    starter = compat.starter(compiled)
+    starter.start(3, 2, 1, 7, [16, "x", None])
+    assert compiled.started == [((3, 2, 1), 7, (16, "x", None))]
+    assert starter.expanded is None

@@ -595,8 +595,9 @@ def test_a_suite_is_recorded_with_the_roofs_that_its_roofline_needs(tmp_path: Pa
     left_out = [str(one.case) for one in recorded.cut]
     assert left_out.count("clone fp32 2^28") == 1  # a roof's own case, once
     assert {"clone fp32 2^26", "clone fp32 2^29", "matmul fp16 8192^3"} <= set(left_out)
-    with pytest.raises(ArgumentTypeError, match="with_roofs"):
-        Suite("mine", "", cases, with_roofs="yes")  # type: ignore[arg-type]
+    for name in ("with_roofs", "with_kernels"):
+        with pytest.raises(ArgumentTypeError, match=name):
+            Suite("mine", "", cases, **{name: "yes"})  # type: ignore[arg-type]
 
 
 def test_lines_are_labeled_as_the_interpreters(recorded: suites.Recorded) -> None:

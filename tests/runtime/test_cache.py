@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import weakref
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from workbench import Launch, ops
+from workbench.errors import ArgumentTypeError, TensorMismatchError
 from workbench.kernels import elementwise, transfer
-from workbench.runtime import cache
+from workbench.runtime import cache, warmup
 from workbench.runtime.cache import BucketCache, LaunchCache
 
 
@@ -104,6 +106,41 @@ def test_layouts_and_dtypes_are_part_of_what_is_alike() -> None:
             assert torch.equal(ops.clone(x), x)
             assert torch.equal(ops.permute_copy(x, (1, 0)), x.t())
             assert torch.equal(ops.add(x, x.clone()), x + x)
+
+
+def test_warming_up_leaves_memory_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where kernels are interpreted too: by launches that are kept, and by one that is not."""
+    monkeypatch.undo()
+    results = []
+
+    def call() -> None:
+        x = torch.ones(2, 3, 16, 16)
+        results.append(ops.add(x, x))
+        results.append(ops.scaled_dot_product_attention(x, x, x, dropout_p=0.5))
+        elementwise.run(x, x, output, "add")
+
+    output = torch.full((2, 3, 16, 16), float("nan"))
+    warmup(call)
+    assert output.isnan().all()
+    assert [result.shape for result in results] == [output.shape] * 2
+    call()
+    assert torch.equal(output, torch.full_like(output, 2))
+    with pytest.raises(TensorMismatchError, match="input, other"):
+        warmup(ops.add, torch.ones(2), torch.ones(3))
+    with pytest.raises(ArgumentTypeError, match="operator: got a int"):
+        warmup(3)  # type: ignore[arg-type]
+
+
+def test_a_shape_stands_for_a_tensor_when_warming_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    given: list[Any] = []
+    shape = torch.empty_strided((3, 4), (1, 3), dtype=torch.int16, device="meta")
+    warmup(lambda *args, **kwargs: given.extend((*args, *kwargs.values())), shape, 5, last=shape)
+    first, number, last = given
+    for tensor in (first, last):
+        assert (tensor.shape, tensor.stride(), tensor.dtype) == (shape.shape, shape.stride(), shape.dtype)
+        assert not tensor.is_meta
+    assert number == 5
 
 
 def test_run_does_what_launch_does() -> None:

@@ -49,6 +49,7 @@ from workbench.kernels.layout import (
 from workbench.kernels.tile import gemm, reduce, scores, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import run_once
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, *FP8)
 
@@ -739,7 +740,7 @@ def run(
     make = partial(_make, scoring, choose, precision)
     tensors = (query, key, value, output, log_sums)
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
-        make(*tensors).run()
+        run_once(make(*tensors))
         return
     _launches.run((scoring, choose, precision, output.device, layouts_of(*tensors)), make, *tensors)
 

@@ -45,6 +45,7 @@ from workbench.kernels.layout import may_share
 from workbench.kernels.tile import gemm, reduce, scores, transfer
 from workbench.launch import Launch, Step
 from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import run_once
 
 # Of shared memory, in bytes; what has less (consumer GPUs of NVIDIA, AMD's) gets smaller tiles.
 ROOM_OF_LARGE_TILES = 128 << 10
@@ -625,7 +626,7 @@ def run(
     gradients = new_gradients(query, key, value)
     tensors = (gradient, query, key, value, output, log_sums, *gradients)
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
-        make(*tensors).run()
+        run_once(make(*tensors))
     else:
         key_of = (scoring, choose, precision, output.device, layouts_of(*tensors))
         _launches.run(key_of, make, *tensors)

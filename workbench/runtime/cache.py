@@ -11,7 +11,7 @@ import torch
 from workbench import device
 from workbench.errors import ArgumentTypeError
 from workbench.launch import Launch
-from workbench.runtime.replay import Bucket, Replay, is_only_prepared, only_prepared
+from workbench.runtime.replay import Bucket, Replay, only_prepared, run_once
 
 MOST_KEPT = 4096
 
@@ -40,9 +40,7 @@ class LaunchCache:
                 # Another object in each place, so that the launch tells them apart.
                 tensors = tuple(tensor.detach() for tensor in tensors)
             if device.is_interpreter():  # where each run is watched, which takes a whole launch
-                launch = make(*tensors)
-                if not is_only_prepared():
-                    launch.run()
+                run_once(make(*tensors))
                 return None
             with self._making:
                 if (again := self._kept.get(key)) is None:

@@ -53,6 +53,16 @@ def is_only_prepared() -> bool:
     return bool(_preparing) and threading.get_ident() in _preparing
 
 
+def run_once(launch: Launch) -> None:
+    """`launch.run()` of one that is not kept; within :func:`only_prepared`, its kernels are compiled."""
+    if not is_only_prepared():
+        launch.run()
+        return
+    launch.check_ready()
+    for step in launch.steps:
+        step.compile()
+
+
 def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> compat.Starter:
     """What starts a kernel with arguments of these kinds on the current device; compiled if it has to be.
 
