@@ -155,7 +155,7 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "padded": lambda t: functional.pad(t, (3, 8))[..., 3:-8],
     "expanded": lambda t: t[..., :1, :].expand_as(t),
 }
-UNARY = {
+UNARY: dict[str, tuple[Callable[[], Epilogue], Callable[..., torch.Tensor]]] = {
     "relu": (epilogues.relu, torch.relu),
     "gelu": (epilogues.gelu, functional.gelu),
     "fast_gelu": (epilogues.fast_gelu, lambda x: functional.gelu(x, approximate="tanh")),
@@ -164,7 +164,7 @@ UNARY = {
     "clamp": (lambda: epilogues.clamp(-2, 1.5), lambda x: x.clamp(-2, 1.5)),
     "scale": (lambda: epilogues.scale(-0.7), lambda x: x * -0.7),
 }
-WITH_TENSOR = {
+WITH_TENSOR: dict[str, tuple[Callable[[torch.Tensor], Epilogue], Callable[..., torch.Tensor]]] = {
     "add": (epilogues.add, torch.add),
     "multiply": (epilogues.multiply, torch.mul),
     "residual": (epilogues.residual, torch.add),
@@ -182,11 +182,12 @@ def test_any_chain_is_the_chain_of_torchs(data: st.DataObject) -> None:
     a, b = numbers(*batch, m, k, dtype=dtype), numbers(*batch, k, n, dtype=dtype, seed=1)
     if k and data.draw(st.booleans(), label="infinite"):
         a[..., 0, 0] = math.inf
-    chain, steps = Epilogue(), []
+    chain = Epilogue()
+    steps: list[tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] = []
     for i in range(data.draw(st.integers(1, 4), label="functors")):
         if data.draw(st.booleans(), label="unary"):
-            make, function = UNARY[data.draw(st.sampled_from(sorted(UNARY)), label="functor")]
-            chain |= make()
+            of_nothing, function = UNARY[data.draw(st.sampled_from(sorted(UNARY)), label="functor")]
+            chain |= of_nothing()
             steps.append((function, ()))
             continue
         make, function = WITH_TENSOR[data.draw(st.sampled_from(sorted(WITH_TENSOR)), label="functor")]
@@ -208,7 +209,8 @@ def test_any_chain_is_the_chain_of_torchs(data: st.DataObject) -> None:
             product = function(product, *(each.to(product.dtype) for each in tensors))
         return product
 
-    way = data.draw(st.sampled_from([{}, {"splits": 2}, {"template": "persistent", "programs": 2}]))
+    ways: list[dict[str, Any]] = [{}, {"splits": 2}, {"template": "persistent", "programs": 2}]
+    way = data.draw(st.sampled_from(ways), label="way")
     memory = torch.full((*batch, m + 4, n + 6), math.nan, dtype=dtype)
     output = memory[..., 2 : m + 2, 3 : n + 3]
     fused(a, b, chain, output=output, tile=(16, 32, 16), **way)
@@ -356,7 +358,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     "another shape": (lambda: fused(A, B, epilogues.add(torch.ones(7))), TensorMismatchError, r"\[0\], add"),
     "another vector": (lambda: fused(A, B, epilogues.row_scale(B[0])), TensorMismatchError, "rows of"),
     "complex": (
-        lambda: fused(A, B, epilogues.add(torch.ones(6).cfloat())), UnsupportedDtypeError, "complex64",
+        lambda: fused(A, B, epilogues.add(B.to(torch.complex64))), UnsupportedDtypeError, "complex64",
     ),
     "elsewhere": (
         lambda: fused(A, B, epilogues.add(torch.ones(6, device="meta"))), TensorMismatchError, "on cpu",

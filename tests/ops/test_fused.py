@@ -154,7 +154,8 @@ LEAVES: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]
         ((2, 2, 2), (2, 2), (2,)),
     ),
     "stored otherwise": (
-        lambda a, b: ops.fused_matmul(a, b, epilogue=relu() | permuted((3, 2, 2), (1, 0, 2))), ((3, 2), (2, 4)),
+        lambda a, b: ops.fused_matmul(a, b, epilogue=relu() | permuted((3, 2, 2), (1, 0, 2))),
+        ((3, 2), (2, 4)),
     ),
     "groups": (
         lambda a, b, v: ops.fused_grouped_mm(
@@ -235,14 +236,15 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
         lambda: ops.fused_matmul(A, B, epilogue=relu), ArgumentTypeError, "epilogue",  # type: ignore[arg-type]
     ),
     "a vector": (lambda: ops.fused_matmul(A[0], B, epilogue=relu()), TensorMismatchError, "input: 1 dim"),
-    "other lengths": (lambda: ops.fused_matmul(A, A, epilogue=relu()), TensorMismatchError, "torch.matmul says"),
-    "no product": (lambda: ops.fused_matmul(A.int(), B.int(), epilogue=relu()), UnsupportedDtypeError, "int32"),
-    "an addend": (lambda: ops.fused_matmul(A, B, epilogue=add(A)), TensorMismatchError, r"epilogue\[0\], add"),
+    "other lengths": (lambda: ops.fused_matmul(A, A, epilogue=relu()), TensorMismatchError, "torch.matmul"),
+    "no product": (lambda: ops.fused_matmul(A.int(), B.int(), epilogue=relu()), UnsupportedDtypeError, "int"),
+    "an addend": (lambda: ops.fused_matmul(A, B, epilogue=add(A)), TensorMismatchError, r"\[0\], add"),
     "no dtype": (
         lambda: ops.fused_matmul(A, B, epilogue=relu(), out_dtype="fp16"), ArgumentTypeError, "out_dtype",  # type: ignore[arg-type]
     ),
     "a result": (
-        lambda: ops.fused_matmul(A, B, epilogue=relu(), out_dtype=torch.int64), UnsupportedDtypeError, "int64",
+        lambda: ops.fused_matmul(A, B, epilogue=relu(), out_dtype=torch.int64), UnsupportedDtypeError,
+        "int64",
     ),
     "two dtypes": (
         lambda: ops.fused_matmul(A, B, epilogue=cast(torch.int8), out_dtype=torch.float16),
@@ -260,7 +262,8 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
         lambda: ops.fused_grouped_mm(A, W, offs=3, epilogue=relu()), ArgumentTypeError, "offs",  # type: ignore[arg-type]
     ),
     "groups' dtype": (
-        lambda: ops.fused_grouped_mm(A.char(), W.char(), offs=ENDS, epilogue=relu()), UnsupportedDtypeError, "int8",
+        lambda: ops.fused_grouped_mm(A.char(), W.char(), offs=ENDS, epilogue=relu()),
+        UnsupportedDtypeError, "int8",
     ),
     "groups' lengths": (
         lambda: ops.fused_grouped_mm(A, W.mT, offs=ENDS, epilogue=relu()), TensorMismatchError, "along K",

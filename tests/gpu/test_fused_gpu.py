@@ -1,0 +1,151 @@
+"""Fused products on a GPU: the instances that large products get, narrow results, graphs with other seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+from workbench import ops, suites
+from workbench.kernels.epilogues import (
+    Epilogue,
+    add,
+    bias,
+    cast,
+    column_scale,
+    dropout,
+    fast_gelu,
+    gelu,
+    permuted,
+    relu,
+    residual,
+    row_scale,
+    scale,
+    silu,
+)
+
+pytestmark = pytest.mark.gpu
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randn(shape, generator=generator, device="cuda").to(dtype)
+
+
+def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
+    """At most twice as far from float64 as torch, and one rounding of the largest value."""
+    assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
+    off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
+    assert off <= 2 * theirs + exact.abs().max().item() * torch.finfo(got.dtype).eps
+
+
+@pytest.mark.parametrize("case", suites.get("fused").cases, ids=str)
+def test_the_products_that_are_measured(case: suites.Case) -> None:
+    """All of the suite, whatever template and tile they get; addends of fp16 and of fp32."""
+    m, n, k = (case.case[key] for key in "mnk")
+    a, b, v = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=4)
+    rows = slice(0, min(m, 256))
+    for dtype in (torch.float16, torch.float32):
+        first, second = numbers(m, n, dtype=dtype, seed=2), numbers(m, n, dtype=dtype, seed=3)
+        got = ops.fused_matmul(a, b, epilogue=add(first) | add(second) | bias(v) | fast_gelu())
+        exact = a[rows].double() @ b.double() + first[rows] + second[rows] + v
+        exact = functional.gelu(exact, approximate="tanh")
+        torchs = functional.gelu(
+            (a[rows] @ b).to(dtype) + first[rows] + second[rows] + v, approximate="tanh"
+        ).half()
+        assert_near(got[rows], torchs, exact)
+
+
+CHAINS: dict[str, tuple[Callable[..., Epilogue], Callable[..., torch.Tensor]]] = {
+    "erf": (lambda d, v: residual(d) | gelu(), lambda x, d, v: functional.gelu(x + d)),
+    "vectors": (lambda d, v: row_scale(d[:, 0]) | column_scale(v), lambda x, d, v: x * d[:, :1] * v),
+    "numbers": (lambda d, v: scale(0.3) | silu(), lambda x, d, v: functional.silu(x * 0.3)),
+    "permuted": (
+        lambda d, v: bias(v) | permuted((16, 64, 16, 64), (0, 2, 1, 3)),
+        lambda x, d, v: (x + v).view(16, 64, 16, 64).transpose(1, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_chains(
+    chain: tuple[Callable[..., Epilogue], Callable[..., torch.Tensor]], dtype: torch.dtype
+) -> None:
+    make, meaning = chain
+    a, b, d = (numbers(1024, 1024, dtype=dtype, seed=seed) for seed in range(3))
+    v = numbers(1024, dtype=dtype, seed=3)
+    exact = meaning(a.double() @ b.double(), d.double(), v.double())
+    got = ops.fused_matmul(a, b, epilogue=make(d, v))
+    size = exact.abs().max().item()
+    roundings = 64 if dtype in (torch.float32, torch.float64) else 1
+    torchs = meaning(a @ b, d, v)
+    off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
+    assert off <= 2 * theirs + roundings * size * torch.finfo(dtype).eps
+    again = ops.fused_matmul(a.clone(), b.clone(), epilogue=make(d.clone(), v.clone()))  # kept
+    assert torch.equal(got, again)
+
+
+def test_int8_with_scales_into_int8_and_fp8_into_fp8() -> None:
+    a, b = (numbers(512, 512, seed=seed).mul(20).round().clamp(-127, 127).to(torch.int8) for seed in (0, 1))
+    rows, cols = (numbers(512, dtype=torch.float32, seed=seed).abs() for seed in (2, 3))
+    got = ops.fused_matmul(
+        a, b.t(), epilogue=row_scale(rows) | column_scale(cols) | scale(1e-3) | cast(torch.int8)
+    )
+    exact = (a.double() @ b.double().t() * rows[:, None] * cols * 1e-3).round().clamp(-128, 127)
+    assert (got.double() - exact).abs().max().item() <= 1
+    assert (got.double() != exact).double().mean().item() < 1e-3
+    a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+    got = ops.fused_matmul(a, b.t(), epilogue=scale(0.01) | relu() | cast(torch.float8_e4m3fn))
+    exact = (a.double() @ b.double().t() * 0.01).relu().clamp(max=448)
+    torch.testing.assert_close(got.double(), exact, rtol=2**-3, atol=2**-6)
+
+
+def test_dropout_in_a_graph_takes_another_seed_and_is_the_meaning() -> None:
+    a, b = numbers(640, 256), numbers(256, 512, seed=1)
+    seed = torch.tensor([5], device="cuda")
+    chain = dropout(0.25, seed)
+    ops.fused_matmul(a, b, epilogue=chain)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = ops.fused_matmul(a, b, epilogue=chain)
+    dropped = []
+    for value in (5, 6):
+        seed.fill_(value)
+        graph.replay()
+        want = dropout(0.25, value).meaning(torch.ones(640, 512, device="cuda"))
+        assert torch.equal(result == 0, want == 0)
+        dropped.append(result == 0)
+    assert not torch.equal(*dropped)
+
+
+def test_groups_and_images() -> None:
+    a, w, v = numbers(300, 128), numbers(4, 128, 256, seed=1), numbers(4, 256, seed=2)
+    offs = torch.tensor([100, 100, 230, 300], dtype=torch.int32, device="cuda")
+    group = torch.searchsorted(offs, torch.arange(300, device="cuda"), right=True)
+    got = ops.fused_grouped_mm(a, w, offs=offs, epilogue=bias(v) | silu())
+    exact = functional.silu(torch.bmm(a[:, None].double(), w[group].double())[:, 0] + v[group])
+    assert_near(got, exact.half(), exact)
+    x, taps, d = numbers(8, 64, 28, 28), numbers(64, 64, 3, 3, seed=1), numbers(8, 64, 28, 28, seed=2)
+    x, taps, d = (t.contiguous(memory_format=torch.channels_last) for t in (x, taps, d))
+    got = ops.fused_conv2d(x, taps, v[0, :64], padding=1, epilogue=add(d) | relu())
+    plain = functional.conv2d(x.double(), taps.double(), v[0, :64].double(), padding=1)
+    exact = (plain + d).relu()
+    assert_near(got, (functional.conv2d(x, taps, v[0, :64], padding=1) + d).relu(), exact)
+
+
+def test_gradients_as_torchs() -> None:
+    a, b, v = numbers(300, 200), numbers(200, 120, seed=1), numbers(120, seed=2)
+    found = []
+    for make, dtype in (
+        (lambda a, b, v: ops.fused_matmul(a, b, epilogue=bias(v) | fast_gelu()), torch.float16),
+        (lambda a, b, v: functional.gelu(a @ b + v, approximate="tanh"), torch.float16),
+        (lambda a, b, v: functional.gelu(a @ b + v, approximate="tanh"), torch.float64),
+    ):
+        leaves = [t.to(dtype).requires_grad_() for t in (a, b, v)]
+        result = make(*leaves)
+        found.append(torch.autograd.grad(result, leaves, numbers(300, 120, seed=3).to(dtype)))
+    for got, torchs, exact in zip(*found, strict=True):
+        assert_near(got, torchs, exact)
