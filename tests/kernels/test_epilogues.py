@@ -336,6 +336,15 @@ def test_other_numbers_compile_nothing() -> None:
     assert kernels[0] == kernels[1]
 
 
+def test_another_number_of_rows_compiles_nothing() -> None:
+    """Of which 16 divides one."""
+    kernels = [
+        kernels_for(with_addend(m, 64, 64, chain=lambda d: epilogues.add(d) | epilogues.bias(d[0])))
+        for m in (264, 336)
+    ]
+    assert kernels[0] == kernels[1]
+
+
 A, B = torch.ones(8, 4), torch.ones(4, 6)
 WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     "no tensor": (lambda: epilogues.bias(3), ArgumentTypeError, "vector"),  # type: ignore[arg-type]

@@ -474,7 +474,9 @@ def lowered(chain: Epilogue, places: Sequence[Placed], accumulator: torch.dtype)
             if isinstance(value, torch.Tensor):
                 where = left.pop(0)
                 constants += (TENSOR, *_divisors(value, where))
-                given.append((value, *where.rows, (where.col,), *where.batch))
+                (rows, of_rows), (batch, of_batch) = where.rows, where.batch
+                # The outermost length is not needed, and would have another batch compile the kernel anew.
+                given.append((value, (0, *rows[1:]), of_rows, (where.col,), (0, *batch[1:]), of_batch))
                 reach += reach_of(value)
             elif isinstance(value, float) and accumulator == torch.float64:
                 constants += (BITS, 0, 0, 0)

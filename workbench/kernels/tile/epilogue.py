@@ -82,7 +82,8 @@ def operand(
 
     Args:
         given: of a tensor (pointer, row sizes, row strides, column stride, batch sizes, batch strides); of a
-            number that. Rows are of one dimension or of several, counted row by row, and so are batches.
+            number that. Rows are of one dimension or of several, counted row by row, and so are batches; the
+            first size of each does not matter.
         TYPE: of floats.
         KIND: `TENSOR`, `FLOAT`; `BITS`, a float of 64 bits as a whole number, since Triton rounds what tuples
             hold; `WHOLE`.
