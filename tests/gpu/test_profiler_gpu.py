@@ -35,7 +35,7 @@ def test_the_best_product_is_timed_kept_and_found_again() -> None:
     shipped = next(trial for trial in timed if trial.candidate["instance"] == "shipped")
     assert found.trials[0].measurement is not None
     assert shipped.measurement is not None
-    assert shipped.measurement.median_ms >= found.trials[0].measurement.median_ms * 0.98
+    assert shipped.measurement.median_ms >= found.trials[0].measurement.median_ms * 0.9
     assert any("Kept in" in note for note in found.notes)
     assert "GB/s" in str(found)
 
@@ -57,6 +57,16 @@ def test_every_instance_is_right_or_refused(name: str, sizes: dict[str, int], ho
     found = profiler.profile(name, profiler.arguments_of(name, small | sizes, **how), progress=False)
     assert [trial for trial in found.trials if trial.fate in ("wrong", "failed")] == []
     assert found.best is not None
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv2d"])
+def test_fp32_is_held_to_what_torchs_switch_makes_of_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in (torch.backends.cuda.matmul, torch.backends.cudnn.conv):  # type: ignore[attr-defined]
+        monkeypatch.setattr(room, "fp32_precision", "tf32")
+    sizes = {"c": 64} if name == "conv2d" else {"m": 256, "n": 256, "k": 256}
+    found = profiler.profile(name, profiler.arguments_of(name, sizes, dtype="fp32"), progress=False)
+    assert found.best is not None
+    assert [trial for trial in found.trials if trial.fate == "wrong"] == []
 
 
 def test_the_command_prints_times(capsys: pytest.CaptureFixture[str]) -> None:

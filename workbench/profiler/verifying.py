@@ -10,7 +10,9 @@ import torch
 
 from workbench.bench.accuracy import allowed_error
 from workbench.errors import InvalidArgumentError
-from workbench.kernels.instances.operation import Accuracy, Arguments, Operation
+from workbench.kernels.instances.operation import Accuracy, Arguments, Operation, precision_of
+
+TF32_EPS = 2**-10
 
 
 def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torch.Tensor, ...]], str]:
@@ -33,7 +35,14 @@ def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torc
         ) from None  # fmt: skip
     results = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
     accuracies = operation.accuracy(*arguments.args, **arguments.keywords)
-    return partial(_difference, results, accuracies)
+    return partial(_difference, results, accuracies, TF32_EPS if _is_tf32(operation, arguments) else 0.0)
+
+
+def _is_tf32(operation: Operation, arguments: Arguments) -> bool:
+    """Whether products are of numbers that were rounded to tf32."""
+    tensors = [each for each in arguments.args if isinstance(each, torch.Tensor)]
+    switch = operation.switch
+    return switch is not None and any(precision_of(each, switch) == "tf32" for each in tensors)
 
 
 def _in_float64(value: Any) -> Any:
@@ -43,7 +52,10 @@ def _in_float64(value: Any) -> Any:
 
 
 def _difference(
-    wanted: Sequence[torch.Tensor], accuracies: Sequence[Accuracy], got: tuple[torch.Tensor, ...]
+    wanted: Sequence[torch.Tensor],
+    accuracies: Sequence[Accuracy],
+    least_eps: float,
+    got: tuple[torch.Tensor, ...],
 ) -> str:
     if len(got) < len(wanted):
         return f"{len(got)} results, expected {len(wanted)}"
@@ -58,7 +70,7 @@ def _difference(
             number = torch.finfo(result.dtype)
             exact = _rounded_to_infinity(exact, number.max)
             finite = torch.where(exact.isfinite(), exact, 0.0)
-            allowed = allowed_error(finite, number.eps, *accuracy)
+            allowed = allowed_error(finite, max(number.eps, least_eps), *accuracy)
             allowed += number.smallest_normal * number.eps if accuracy.terms else 0.0
         # Equal infinities differ by nothing, and a NaN by infinitely much.
         error = torch.where(result.double() == exact, 0.0, (result.double() - exact).abs())

@@ -192,7 +192,7 @@ def _forward_instances(
     log_sums = torch.empty(shape[:3], dtype=kept_as, device=query.device)
     make = partial(
         attention.launch, query, key, value, how, output=output, log_sums=log_sums,
-        precision=_precision(query),
+        precision=operation.precision_of(query, operation.of_products),
     )  # fmt: skip
     return operation.instances_of(make, forward(query, key, value, how), _configurations(query, key))
 
@@ -244,7 +244,7 @@ def _backward_instances(
     enable_gqa: bool = False,
 ) -> list[operation.Instance]:
     """The configurations of the gradients of query, key and value."""
-    scoring, precision = _scoring(is_causal), _precision(query)
+    scoring, precision = _scoring(is_causal), operation.precision_of(query, operation.of_products)
     output, log_sums = attention.launch(query, key, value, scoring, precision=precision).run()
     make = partial(
         attention_backward.launch, gradient, query, key, value, output, log_sums, scoring,
@@ -256,11 +256,6 @@ def _backward_instances(
         for one_pass in (False, True)
     ]
     return operation.instances_of(make, backward(query, key, value, scoring), others)
-
-
-def _precision(tensor: torch.Tensor) -> str:
-    is_tf32 = tensor.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if is_tf32 and tensor.dtype == torch.float32 else "ieee"
 
 
 def _arguments(is_backward: bool, by_scoring: bool = False) -> Callable[..., operation.Arguments]:
@@ -301,15 +296,15 @@ _CAUSAL = frozenset({"causal"})
 OPERATIONS = {
     "scaled_dot_product_attention": operation.Operation(
         _SIZES, _arguments(is_backward=False), _scaled, reference.scaled_dot_product_attention, _accuracy,
-        may_be_zero=_CAUSAL,
+        may_be_zero=_CAUSAL, switch=operation.of_products,
     ),
     "attention": operation.Operation(
         _SIZES, _arguments(is_backward=False, by_scoring=True), _forward_instances, reference.attention,
-        _accuracy, may_be_zero=_CAUSAL,
+        _accuracy, may_be_zero=_CAUSAL, switch=operation.of_products,
     ),
     "scaled_dot_product_attention_backward": operation.Operation(
         _SIZES, _arguments(is_backward=True), _backward_instances,
         operation.gradients_of(reference.scaled_dot_product_attention, (0, 1, 2)), _accuracy_of_gradients,
-        may_be_zero=_CAUSAL,
+        may_be_zero=_CAUSAL, switch=operation.of_products,
     ),
 }  # fmt: skip

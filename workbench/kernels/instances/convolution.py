@@ -319,10 +319,9 @@ def _instances(
     is_last = first.dim() in formats and first.is_contiguous(memory_format=formats[first.dim()])
     format = formats[first.dim()] if is_last else torch.contiguous_format
     output = torch.empty(tuple(shape), dtype=first.dtype, device=first.device, memory_format=format)
-    is_tf32 = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]  # torch does not type it
     make = partial(
         convolution.launch, kind, first, second, output, geometry=geometry, epilogue=epilogue,
-        precision="tf32" if first.is_cuda and first.dtype == torch.float32 and is_tf32 else "ieee",
+        precision=operation.precision_of(first, operation.of_convolutions),
     )  # fmt: skip
     shipped = chosen(kind, geometry, first.shape[0], first.dtype)
     return operation.instances_of(make, shipped, _configurations(kind, geometry, first, shipped))
@@ -499,33 +498,29 @@ _SIZES = {
     "n": (2, 32), "c": (4, 64), "h": (6, 56), "k": (8, 64), "r": (3, 3), "stride": (1, 1), "pad": (1, 1),
 }  # fmt: skip
 _GROUPED = {**_SIZES, "groups": (1, 1)}
-_PADDED = frozenset({"pad"})
+_operation = partial(
+    operation.Operation, layouts=LAYOUTS, may_be_zero=frozenset({"pad"}), switch=operation.of_convolutions
+)
+_RANKS = ((1, reference.conv1d), (2, reference.conv2d), (3, reference.conv3d))
+_GRADIENT = partial(operation.gradients_of, partial(reference.conv2d, bias=None))
 
 OPERATIONS = {
     **{
-        f"conv{rank}d": operation.Operation(
+        f"conv{rank}d": _operation(
             {**_GROUPED, "n": (1, 8), "h": (4, 16)} if rank == 3 else _GROUPED,
-            _arguments(rank, "forward"), _forward, meaning, _of_taps, layouts=LAYOUTS, may_be_zero=_PADDED,
+            _arguments(rank, "forward"), _forward, meaning, _of_taps,
         )
-        for rank, meaning in ((1, reference.conv1d), (2, reference.conv2d), (3, reference.conv3d))
+        for rank, meaning in _RANKS
     },
-    "fused_conv2d": operation.Operation(
-        _GROUPED, _with_a_residual, _fused, reference.fused_conv2d, _of_taps, layouts=LAYOUTS,
-        may_be_zero=_PADDED,
+    "fused_conv2d": _operation(_GROUPED, _with_a_residual, _fused, reference.fused_conv2d, _of_taps),
+    "conv2d_backward_data": _operation(
+        _GROUPED, _arguments(2, "backward_data"), _backward_data, _GRADIENT((0,)), _of_data
     ),
-    "conv2d_backward_data": operation.Operation(
-        _GROUPED, _arguments(2, "backward_data"), _backward_data,
-        operation.gradients_of(partial(reference.conv2d, bias=None), (0,)), _of_data, layouts=LAYOUTS,
-        may_be_zero=_PADDED,
+    "conv2d_backward_weight": _operation(
+        _GROUPED, _arguments(2, "backward_weight"), _backward_weight, _GRADIENT((1,)), _of_weights
     ),
-    "conv2d_backward_weight": operation.Operation(
-        _GROUPED, _arguments(2, "backward_weight"), _backward_weight,
-        operation.gradients_of(partial(reference.conv2d, bias=None), (1,)), _of_weights, layouts=LAYOUTS,
-        may_be_zero=_PADDED,
-    ),
-    "conv_transpose2d": operation.Operation(
+    "conv_transpose2d": _operation(
         _SIZES, _transposed_arguments, _transposed, reference.conv_transpose2d,
         lambda input, weight, **how: (operation.sum_of(weight.numel() // weight.shape[1]),),
-        layouts=LAYOUTS, may_be_zero=_PADDED,
     ),
 }  # fmt: skip

@@ -311,15 +311,10 @@ def _output_of(a: torch.Tensor, b: torch.Tensor, *cols: int) -> torch.Tensor:
     return torch.empty(shape, dtype=a.dtype, device=a.device)
 
 
-def _precision(a: torch.Tensor) -> str:
-    is_tf32 = a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if is_tf32 and a.dtype == torch.float32 else "ieee"
-
-
 def _of_rows(
     operator: str, a: torch.Tensor, b: torch.Tensor, *vectors: torch.Tensor | None, epsilon: float = 0.0
 ) -> list[operation.Instance]:
-    output, precision = _output_of(a, b, b.shape[-1]), _precision(a)
+    output, precision = _output_of(a, b, b.shape[-1]), operation.precision_of(a, operation.of_products)
     make = partial(
         gemm_rows.launch, operator, a, b, *vectors, epsilon=epsilon, output=output, precision=precision
     )
@@ -354,7 +349,7 @@ def _softmax(operator: str) -> Callable[..., list[operation.Instance]]:
 
 def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
     def instances(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
-        output, precision = _output_of(input, other), _precision(input)
+        output, precision = _output_of(input, other), operation.precision_of(input, operation.of_products)
         if operator == "argmax":
             output = output.to(torch.int64)
         make = partial(gemm_rows.launch_reduction, operator, input, other, output=output, precision=precision)
@@ -366,7 +361,10 @@ def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
 
 def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
     def instances(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> list[operation.Instance]:
-        output, precision = _output_of(input, gate, gate.shape[-1]), _precision(input)
+        output, precision = (
+            _output_of(input, gate, gate.shape[-1]),
+            operation.precision_of(input, operation.of_products),
+        )
         make = partial(
             gemm_gated.launch, input, gate, up, activation=activation, output=output, precision=precision
         )
@@ -381,7 +379,10 @@ def _of_pairs(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
 ) -> list[operation.Instance]:
     """In one kernel, of what :func:`is_pair_fused`; `ops.matmul_matmul` makes others one by one."""
-    output, precision = _output_of(input, mat1, mat2.shape[-1]), _precision(input)
+    output, precision = (
+        _output_of(input, mat1, mat2.shape[-1]),
+        operation.precision_of(input, operation.of_products),
+    )
     make = partial(
         gemm_pair.launch, input, mat1, mat2, activation=activation, output=output, precision=precision
     )
@@ -465,9 +466,11 @@ def _pair_accuracy(
     return (operation.Accuracy(k + between, math.sqrt(k * between)),)
 
 
+_operation = partial(operation.Operation, switch=operation.of_products)
+
 OPERATIONS = {
-    **{name: operation.Operation(_SIZES, *of_it) for name, of_it in _ROWS.items()},
-    "matmul_matmul": operation.Operation(
+    **{name: _operation(_SIZES, *of_it) for name, of_it in _ROWS.items()},
+    "matmul_matmul": _operation(
         {"m": (40, 8192), "n": (24, 128), "k": (20, 128), "l": (50, 1024)}, _pair_arguments, _of_pairs,
         reference.matmul_matmul, _pair_accuracy,
     ),

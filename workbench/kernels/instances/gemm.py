@@ -444,8 +444,7 @@ def instances_for(
         fix = "Cast and permute the result: instances are the same ones."
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     output = torch.empty((*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1]), dtype=dtype, device=a.device)
-    is_tf32 = a.dtype == torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    precision = "tf32" if is_tf32 else "ieee"
+    precision = operation.precision_of(a, operation.of_products)
     make = partial(
         gemm.launch, a, b, output=output, addend=addend, alpha=alpha, beta=beta, epilogue=epilogue,
         precision=precision,
@@ -540,19 +539,19 @@ def _accuracy_of_linear(
 _SIZES = {"m": (70, 4096), "n": (50, 4096), "k": (90, 4096)}
 _BATCH = {"batch": (2, 16), "m": (40, 1024), "n": (50, 1024), "k": (60, 1024)}
 
+_operation = partial(operation.Operation, switch=operation.of_products)
+
 OPERATIONS = {
-    "matmul": operation.Operation(
-        _SIZES, _of_matrices, _product, reference.matmul, _accuracy, DTYPES, LAYOUTS
-    ),
-    "mm": operation.Operation(_SIZES, _of_matrices, _product, reference.mm, _accuracy, DTYPES, LAYOUTS),
-    "bmm": operation.Operation(_BATCH, _of_batches, _product, reference.bmm, _accuracy, DTYPES, LAYOUTS),
-    "addmm": operation.Operation(
+    "matmul": _operation(_SIZES, _of_matrices, _product, reference.matmul, _accuracy, DTYPES, LAYOUTS),
+    "mm": _operation(_SIZES, _of_matrices, _product, reference.mm, _accuracy, DTYPES, LAYOUTS),
+    "bmm": _operation(_BATCH, _of_batches, _product, reference.bmm, _accuracy, DTYPES, LAYOUTS),
+    "addmm": _operation(
         _SIZES, _with_a_row, _addmm, reference.addmm, _accuracy_of_sum, operation.FLOATS, LAYOUTS
     ),
-    "baddbmm": operation.Operation(
+    "baddbmm": _operation(
         _BATCH, _with_matrices, _addmm, reference.baddbmm, _accuracy_of_sum, operation.FLOATS, LAYOUTS
     ),
-    "fused_matmul": operation.Operation(
+    "fused_matmul": _operation(
         _SIZES,
         _with_two_addends,
         _fused,
@@ -561,7 +560,7 @@ OPERATIONS = {
         operation.FLOATS,
         LAYOUTS,
     ),
-    "linear": operation.Operation(
+    "linear": _operation(
         _SIZES, _with_weight, _linear, reference.linear, _accuracy_of_linear, operation.FLOATS
     ),
 }

@@ -20,6 +20,8 @@ from workbench.kernels.instances.operation import (
     Operation,
     given,
     instances_of,
+    of_products,
+    precision_of,
     sum_of,
 )
 
@@ -42,9 +44,7 @@ def fused_grouped_mm(
 def _instances(
     mat_a: torch.Tensor, mat_b: torch.Tensor, offs: torch.Tensor, epilogue: Epilogue | None = None
 ) -> list[Instance]:
-    is_tf32 = mat_a.dtype == torch.float32 and mat_a.is_cuda
-    is_tf32 = is_tf32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    precision = "tf32" if is_tf32 else "ieee"
+    precision = precision_of(mat_a, of_products)
     make = partial(grouped_gemm.launch, mat_a, mat_b, offs, epilogue=epilogue, precision=precision)
     return instances_of(make, {}, _configurations(mat_a.element_size()))
 
@@ -100,6 +100,7 @@ OPERATIONS = {
         instances=grouped_mm,
         reference=reference.grouped_mm,
         accuracy=_accuracy,
+        switch=of_products,
     ),
     "fused_grouped_mm": Operation(
         sizes=_SIZES,
@@ -107,5 +108,6 @@ OPERATIONS = {
         instances=fused_grouped_mm,
         reference=_meaning,
         accuracy=_accuracy,
+        switch=of_products,
     ),
 }

@@ -73,6 +73,22 @@ class Accuracy(NamedTuple):
 EXACT = Accuracy(0)
 
 
+def of_products() -> str:
+    """Torch's switch for products of fp32: "tf32" where they may be rounded to it."""
+    return str(torch.backends.cuda.matmul.fp32_precision)
+
+
+def of_convolutions() -> str:
+    """The same for convolutions."""
+    return str(torch.backends.cudnn.conv.fp32_precision)  # type: ignore[attr-defined]  # torch does not type it
+
+
+def precision_of(tensor: torch.Tensor, switch: Callable[[], str]) -> str:
+    """How a kernel is to multiply: "tf32" where a switch allows it and there are such units, else "ieee"."""
+    is_fp32 = tensor.is_cuda and tensor.dtype == torch.float32
+    return "tf32" if is_fp32 and switch() == "tf32" else "ieee"
+
+
 def sum_of(terms: int) -> Accuracy:
     """That of a sum of so many values around 0, whose deviation is their number's root."""
     return Accuracy(terms, math.sqrt(terms))
@@ -122,6 +138,7 @@ class Operation:
         dtypes: names of those that the operator has.
         layouts: how operands may lie, the usual one first.
         may_be_zero: which sizes may be 0.
+        switch: which of torch's says whether fp32 is rounded to tf32; None where nothing is multiplied.
     """
 
     sizes: Mapping[str, tuple[int, int]]
@@ -132,6 +149,7 @@ class Operation:
     dtypes: tuple[str, ...] = FLOATS
     layouts: tuple[str, ...] = ()
     may_be_zero: frozenset[str] = frozenset()
+    switch: Callable[[], str] | None = None
 
 
 def operations() -> dict[str, Operation]:
