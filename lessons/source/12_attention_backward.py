@@ -1143,7 +1143,7 @@ def keys_step(columns, tile, warps, stages):
 
 
 TILES = [
-    (columns, *attention_backward.default_tilings(torch.float16, columns)[0])
+    (columns, *attention_backward.default_tilings(torch.float16, columns)[0][:3])
     for columns in (64, 128)
 ]
 TILES.append((128, (128, 128), 8, 2))
