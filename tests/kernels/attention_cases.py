@@ -82,15 +82,15 @@ def agree(
 ) -> None:
     """FlashAttention's rule: no more than `times` the plain computation's error, and one rounding step.
 
-    The step is that of the largest value: `largest`, or that of `exact`. Of more than 16 bits it is some steps.
+    The step is that of the largest value: `largest`, or that of `exact`. Of more than 16 bits there are some.
     """
     assert found.shape == exact.shape
     found, exact, plainly = found.detach(), exact.detach(), plainly.detach()
     if not exact.numel():
         return
     allowed = times * float((plainly.double() - exact).abs().max())
-    # Of float64 the plain computation is the judge itself; of float32 its error depends on the processor, whose
-    # library adds up in an order of its own.
+    # Of float64 the plain computation is the judge itself; of float32 its error depends on the processor,
+    # whose library adds up in an order of its own.
     steps = {torch.float64: 16, torch.float32: 4}.get(found.dtype, 1)
     largest = float(exact.abs().max()) if largest is None else largest
     allowed += steps * torch.finfo(found.dtype).eps * largest
