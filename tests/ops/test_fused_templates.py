@@ -18,7 +18,7 @@ from workbench.errors import (
     UnknownNameError,
     UnsupportedDtypeError,
 )
-from workbench.kernels import reference
+from workbench.kernels import epilogues, reference
 
 REDUCTIONS = [f"matmul_{name}" for name in ("sum", "mean", "norm", "amax", "amin", "logsumexp")]
 # The shapes that each takes besides the first operand's (..., m, k).
@@ -177,3 +177,35 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(error, match=says):
         function(*args)
+
+
+@pytest.mark.parametrize(
+    ("name", "cols"),
+    [("layer_norm", 40), ("layer_norm", 600), ("softmax", 40), ("amax", 40), ("logsumexp", 70)],
+)
+def test_with_an_epilogue_first(name: str, cols: int) -> None:
+    """A bias, a residual and an activation, whose tensors have gradients too; in one step and in two."""
+    a, b = numbers(2, 3, 6).requires_grad_(), numbers(6, cols, seed=1).requires_grad_()
+    vector, residual = (
+        numbers(cols, seed=2).requires_grad_(),
+        numbers(2, 3, cols, seed=3).requires_grad_(),
+    )
+    chain = epilogues.bias(vector) | epilogues.add(residual) | epilogues.silu()
+    got = getattr(ops, f"matmul_{name}")(a, b, epilogue=chain)
+    x = torch.nn.functional.silu(a @ b + vector + residual)
+    along = (x.shape[-1:],) if name == "layer_norm" else (-1,)
+    want = getattr(reference, name)(x, *along)
+    torch.testing.assert_close(got, want)
+    pairs = [
+        torch.autograd.grad(result, (a, b, vector, residual), numbers(*result.shape, seed=9))
+        for result in (got, want)
+    ]
+    torch.testing.assert_close(*pairs)
+
+
+def test_an_epilogue_before_rows_neither_casts_nor_permutes() -> None:
+    with pytest.raises(TensorMismatchError, match="rows come behind it"):
+        ops.matmul_softmax(A, B, epilogue=epilogues.cast(torch.float8_e5m2))
+    with pytest.raises(TensorMismatchError, match="epilogue"):
+        ops.matmul_argmax(A, B, epilogue=epilogues.add(A))
+    assert torch.equal(ops.matmul_argmax(A, B, epilogue=epilogues.scale(-1.0)), (A @ B).argmin(-1))

@@ -25,7 +25,9 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels import gemm, normalization, products, rowwise, softmax
+from workbench.kernels.epilogues import Bound, Epilogue, Frame, Placed, expanded, lowered
 from workbench.kernels.layout import ACCESS_BYTES, distinct_elements, rows_of
+from workbench.kernels.tile import epilogue as tile_epilogue
 from workbench.kernels.tile import gemm as tile_gemm
 from workbench.kernels.tile import order, reduce, transfer
 from workbench.launch import Launch, Step, Work
@@ -34,8 +36,9 @@ from workbench.runtime.cache import LaunchCache
 
 @triton.jit(do_not_specialize=["m", "n", "k"])
 def gemm_rows_kernel(
-    # pointers, or of A and B tensor descriptors, of B one for each of WIDTHS; of a value a column; the output
-    a, b, b_beside, columns, output,
+    # pointers, or of A and B tensor descriptors, of B one for each of WIDTHS; of a value a column; the
+    # output; the epilogue's own arguments
+    a, b, b_beside, columns, output, extra,
     # the operator's scalar
     parameter: "fp64",
     # sizes: of each product; of the batch's dimensions
@@ -46,7 +49,7 @@ def gemm_rows_kernel(
     # made of it
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     WHOLE: tl.constexpr, LIFT: tl.constexpr, COMBINE: tl.constexpr, ACROSS: tl.constexpr,
-    FILL: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr,
+    FILL: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, EPILOGUE: tl.constexpr,
     ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     # how A and B are loaded, and which are descriptors; whether tiles can hang over along m, n and k; what
     # divides sizes and strides; whether offsets need 64 bits
@@ -59,6 +62,8 @@ def gemm_rows_kernel(
         a, gemm.of_parts(b, b_beside, WIDTHS), m, n, k, batch_sizes, matrices, BLOCK_M, BLOCK_N, BLOCK_K,
         WIDTHS, order.by_rows, 1, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
+    sizes = transfer.multiples_of((m, n, k), OF_SIZES)
+    parts = of_epilogue(parts, batch, row, 0, sizes, extra, EPILOGUE)
     state = state_of(parts[0], 0, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1])
     first = parts[0].shape[1]
     for i in tl.static_range(1, len(parts)):
@@ -66,7 +71,6 @@ def gemm_rows_kernel(
         state = reduce.combine(state, found, COMBINE)
         first += parts[i].shape[1]
     result = FINISH(state, n, parameter)
-    sizes = transfer.multiples_of((m, n, k), OF_SIZES)
     first = 0
     for i in tl.static_range(len(parts)):
         cols = first + tl.arange(0, parts[i].shape[1])[None, :]
@@ -79,13 +83,14 @@ def gemm_rows_kernel(
 @triton.jit(do_not_specialize=["m", "n", "k"])
 def gemm_states_kernel(
     # as in gemm_rows_kernel; the output, if it is kept; where results go, or states, of each row in each tile
-    a, b, output, states, parameter: "fp64", m, n, k, batch_sizes,
+    a, b, output, states, extra, parameter: "fp64", m, n, k, batch_sizes,
     # strides of row and column, and of the batch's dimensions: of A, B, the output and the states
     matrices,
     # meta-parameters: the tile; how tiles are numbered; whether the product is kept; what is found of rows
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr,
     WHOLE: tl.constexpr, LIFT: tl.constexpr, ACROSS: tl.constexpr, FILL: tl.constexpr, FINISH: tl.constexpr,
+    EPILOGUE: tl.constexpr,
     ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
@@ -99,9 +104,9 @@ def gemm_states_kernel(
         a, (b,), m, n, k, batch_sizes, matrices, BLOCK_M, BLOCK_N, BLOCK_K, (BLOCK_N,), ORDER, GROUP,
         ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
-    tile = parts[0]
+    sizes = transfer.multiples_of((m, n, k), OF_SIZES)
+    (tile,) = of_epilogue(parts, batch, row, col, sizes, extra, EPILOGUE)
     if KEEP:
-        sizes = transfer.multiples_of((m, n, k), OF_SIZES)
         products.store(output, tile, row, col, sizes, matrices, batch, batch_sizes, DIVISORS, 2)
         tile = tile.to(output.dtype.element_ty).to(ACCUMULATOR)
     found = FINISH(state_of(tile, col, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1]), parameter)
@@ -140,6 +145,22 @@ def tile_of_product(
         CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
     )  # fmt: skip
     return batch, row, col, parts
+
+
+@triton.jit
+def of_epilogue(parts, batch, row, col, sizes, extra, EPILOGUE: tl.constexpr):
+    """What an epilogue makes of a tile's parts."""
+    rows = row + tl.arange(0, parts[0].shape[0])[:, None]
+    made = parts[:0]
+    for i in tl.static_range(len(parts)):
+        cols = col + tl.arange(0, parts[i].shape[1])[None, :]
+        made += (
+            tile_epilogue.applied(
+                parts[i], batch, rows, cols, rows < sizes[0], cols < sizes[1], extra, EPILOGUE
+            ),
+        )
+        col += parts[i].shape[1]
+    return made
 
 
 @triton.jit
@@ -338,6 +359,7 @@ def launch(
     bias: torch.Tensor | None = None,
     *,
     epsilon: float = 0.0,
+    epilogue: Epilogue | None = None,
     output: torch.Tensor | None = None,
     tile: Sequence[int] = (64, 64, 32),
     launch_order: str = "grouped",
@@ -348,7 +370,7 @@ def launch(
     num_stages: int = 3,
     compute_units: int | None = None,
 ) -> Launch:
-    """output = operator(a @ b), row by row.
+    """output = operator(a @ b), row by row; or of what an epilogue makes of the product.
 
     layer_norm: (x - mean) / sqrt(variance + epsilon) * weight + bias; rms_norm: x / sqrt(mean of x^2 +
     epsilon) * weight; softmax and log_softmax along rows. Products are accumulated in fp32, of fp64 in fp64.
@@ -364,6 +386,7 @@ def launch(
         a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED`, any strides; batches broadcast.
         weight, bias: [n], contiguous, each None for none: of layer_norm; of rms_norm a weight.
         epsilon: of norms.
+        epilogue: what is done to the product first, such as a bias and a residual; None for nothing.
         output: [..., m, n] of any dtype in `SUPPORTED` and any strides in which no two elements share memory;
             None for a new tensor of the operands' dtype.
         tile: m, n and k of a tile, powers of two of 16 or more; n, where that is all columns, also the sum of
@@ -386,7 +409,10 @@ def launch(
     output = products.checked_output(output, shape, a)
     columns = tuple([t for t in (weight, bias) if t is not None])
     options = products.options_of(precision, num_warps, num_stages)
-    work = _work(operator, a, b, output.numel(), (*columns, output))
+    chain, views = _chain(epilogue, shape, a)
+    work = gemm.with_epilogue(
+        _work(operator, a, b, output.numel(), (*columns, output)), chain, output.numel()
+    )
     if not output.numel():
         return Launch((), (output,), work=work)
     state, operators = OPERATORS[operator]
@@ -394,16 +420,18 @@ def launch(
     n = b.shape[-1]
     meta = options | _finding(state)
     if block_n >= n:
-        problem = gemm.problem_of(a, b, output)
+        problem = gemm.problem_of(a, b, output, *views)
         widths = _widths(block_n, n)
+        bound = _bound(chain, problem, problem.matrices[3:], a)
         call = _prepared(
-            problem, (a, b), (output,), problem.matrices, (block_m, block_n, block_k), widths, descriptors
+            problem, (a, b), (output,), problem.matrices[:3], (block_m, block_n, block_k), widths, descriptors
         )
         meta |= {"COMBINE": state.combine, "FINISH": chosen.finish, "APPLY": chosen.apply, "WIDTHS": widths}
         none = (None,) * (2 - len(widths))
         step = Step(
             gemm_rows_kernel, (triton.cdiv(problem.m, block_m) * problem.batch,),
-            (*call.sources, *none, columns, output, float(epsilon), *call.sizes), call.meta | meta,
+            (*call.sources, *none, columns, output, bound.extras, float(epsilon), *call.sizes),
+            call.meta | meta | {"EPILOGUE": bound.functors},
         )  # fmt: skip
         return Launch((step,), (output,), work=work)
     states = _states(a, shape, block_n, state.fills)
@@ -414,6 +442,7 @@ def launch(
             "GROUP": check_positive("group", group, most=order.MOST_GROUP),
             **meta,
         },
+        chain, views,
     )  # fmt: skip
     dims = frozenset((len(shape) - 1,))
     view = rows_of(output.shape, (output.stride(),), dims)[0]
@@ -441,6 +470,7 @@ def launch_reduction(
     a: torch.Tensor,
     b: torch.Tensor,
     *,
+    epilogue: Epilogue | None = None,
     output: torch.Tensor | None = None,
     tile: Sequence[int] = (64, 64, 32),
     launch_order: str = "grouped",
@@ -450,7 +480,7 @@ def launch_reduction(
     num_warps: int = 4,
     num_stages: int = 3,
 ) -> Launch:
-    """output = reduction of each row of a @ b, which is never in memory.
+    """output = reduction of each row of a @ b, or of what an epilogue makes of it; neither is in memory.
 
     In one kernel where a tile has all columns; else in two: each tile leaves a state of each of its rows, and
     the second kernel merges those of a row in the order of its tiles: the same bits in every run.
@@ -460,7 +490,7 @@ def launch_reduction(
 
     Args:
         reduction: a name in `REDUCTIONS`; "norm" is the square root of the sum of squares.
-        a, b: as of :func:`launch`, and b has columns.
+        a, b, epilogue: as of :func:`launch`, and b has columns.
         output: [..., m], contiguous, of any dtype in `SUPPORTED`, of "argmax" int64; None for a new tensor of
             the operands' dtype, or of int64.
         tile: m, n and k of a tile, powers of two of 16 or more.
@@ -476,7 +506,8 @@ def launch_reduction(
     chosen = REDUCTIONS[reduction]
     output = _checked_result(output, shape[:-1], a, is_index=chosen.is_index)
     options = products.options_of(precision, num_warps, num_stages)
-    work = _work(reduction, a, b, math.prod(shape), (output,))
+    chain, views = _chain(epilogue, shape, a)
+    work = gemm.with_epilogue(_work(reduction, a, b, math.prod(shape), (output,)), chain, math.prod(shape))
     if not output.numel():
         return Launch((), (output,), work=work)
     state, n = chosen.state, shape[-1]
@@ -486,11 +517,13 @@ def launch_reduction(
     if blocks[1] >= n:
         step = _states_step(
             state, chosen.finish, a, b, None, (output.unsqueeze(-1),), float(n), blocks, descriptors, meta,
-            written=(output,),
+            chain, views, written=(output,),
         )  # fmt: skip
         return Launch((step,), (output,), work=work)
     states = _states(a, shape, blocks[1], state.fills)
-    first = _states_step(state, reduce.finish_state, a, b, None, states, 0.0, blocks, descriptors, meta)
+    first = _states_step(
+        state, reduce.finish_state, a, b, None, states, 0.0, blocks, descriptors, meta, chain, views
+    )
     joining = _joining(state, states)
     count = output.numel()
     rows = max(min(TILE_STATES // joining["JOINED"], triton.next_power_of_2(count)), 1)
@@ -557,6 +590,8 @@ def _states_step(
     blocks: tuple[int, ...],
     descriptors: bool,
     meta: Mapping[str, Any],
+    chain: Epilogue,
+    views: Sequence[torch.Tensor],
     written: tuple[torch.Tensor, ...] | None = None,
 ) -> Step:
     """The product's kernel, which leaves states [..., m, tiles], in `written` if that is other tensors."""
@@ -564,23 +599,49 @@ def _states_step(
     shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
     like = states[0][..., :1].expand(shape)
     if output is None:
-        problem = gemm.problem_of(a, b, like)
-        of_a, of_b, of_states = problem.matrices
+        problem = gemm.problem_of(a, b, like, *views)
+        of_a, of_b, of_states, *of_views = problem.matrices
         of_output = of_states
     else:
-        problem = gemm.problem_of(a, b, output, like)
-        of_a, of_b, of_output, of_states = problem.matrices
+        problem = gemm.problem_of(a, b, output, like, *views)
+        of_a, of_b, of_output, of_states, *of_views = problem.matrices
     of_states = of_states._replace(strides=(states[0].stride(-2), states[0].stride(-1)))
     call = _prepared(
         problem, (a, b), (states[0] if output is None else output, states[0]),
         (of_a, of_b, of_output, of_states), (block_m, block_n, block_k), (block_n,), descriptors,
     )  # fmt: skip
+    bound = _bound(chain, problem, of_views, a)
     return Step(
         gemm_states_kernel,
         (triton.cdiv(problem.m, block_m) * triton.cdiv(problem.n, block_n) * problem.batch,),
-        (*call.sources, output, states if written is None else written, parameter, *call.sizes),
-        {**call.meta, **meta} | {"KEEP": output is not None, "FINISH": finish},
+        (
+            *call.sources, output, states if written is None else written, bound.extras, parameter,
+            *call.sizes,
+        ),
+        {**call.meta, **meta} | {"KEEP": output is not None, "FINISH": finish, "EPILOGUE": bound.functors},
     )  # fmt: skip
+
+
+def _chain(
+    epilogue: Epilogue | None, shape: tuple[int, ...], a: torch.Tensor
+) -> tuple[Epilogue, list[torch.Tensor]]:
+    """The epilogue, and views of its tensors, of the product's shape."""
+    check_type("epilogue", epilogue, Epilogue | None, "Give an epilogue, such as bias(vector), or None.")
+    chain = Epilogue() if epilogue is None else epilogue
+    if chain.permuted is not None or any(one.dtype is not None for one in chain.functors):
+        raise TensorMismatchError(
+            "epilogue", f"{chain!r}", "Give one that neither casts nor permutes: rows come behind it."
+        )
+    return chain, expanded(chain, Frame(shape), a.device)
+
+
+def _bound(chain: Epilogue, problem: gemm.Problem, matrices: Sequence[gemm.Matrix], a: torch.Tensor) -> Bound:
+    """The epilogue as the kernels take it, whose tensors lie as `matrices` say."""
+    places = [
+        Placed(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
+        for one in matrices
+    ]
+    return lowered(chain, places, products.accumulator_of(a.dtype)[1])
 
 
 def _widths(block_n: int, n: int) -> tuple[int, ...]:
@@ -678,6 +739,7 @@ def run(
     output: torch.Tensor,
     epsilon: float = 0.0,
     precision: str = "ieee",
+    epilogue: Epilogue | None = None,
 ) -> None:
     """`launch(operator, a, b, *columns, ...)`, or of a reduction, run; kept ready for tensors that lie alike.
 
@@ -686,11 +748,13 @@ def run(
             `precision`.
         operator: a name in `OPERATORS`, or in `REDUCTIONS`.
     """
-    tensors = (a, b, *columns, output)
+    tensors = (a, b, *columns, output, *(() if epilogue is None else epilogue.tensors))
     # Descriptors want addresses that are multiples of 16 bytes.
     layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
-    key = (operator, layouts, output.device, epsilon, precision)
-    _launches.run(key, partial(_make, choose, operator, epsilon, precision), *tensors)
+    chain = None if epilogue is None else epilogue.key
+    key = (operator, len(columns), layouts, output.device, epsilon, precision, chain)
+    make = partial(_make, choose, operator, epsilon, precision, len(columns), epilogue)
+    _launches.run(key, make, *tensors)
 
 
 def _make(
@@ -698,12 +762,17 @@ def _make(
     operator: str,
     epsilon: float,
     precision: str,
+    count: int,
+    epilogue: Epilogue | None,
     a: torch.Tensor,
     b: torch.Tensor,
     *others: torch.Tensor,
 ) -> Launch:
-    *columns, output = others
+    *columns, output = others[: count + 1]
+    chain = None if epilogue is None else epilogue.with_tensors(others[count + 1 :])
     way = choose(operator, a, b, output, precision)
     if operator in REDUCTIONS:
-        return launch_reduction(operator, a, b, output=output, precision=precision, **way)
-    return launch(operator, a, b, *columns, epsilon=epsilon, output=output, precision=precision, **way)
+        return launch_reduction(operator, a, b, epilogue=chain, output=output, precision=precision, **way)
+    return launch(
+        operator, a, b, *columns, epsilon=epsilon, epilogue=chain, output=output, precision=precision, **way
+    )

@@ -7,7 +7,7 @@ package, and differentiates that, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from workbench.errors import (
     check_name,
 )
 from workbench.kernels import gemm_gated, gemm_pair, gemm_rows, products
+from workbench.kernels.epilogues import Epilogue, Frame, expanded
 from workbench.kernels.instances import fused_templates as instances
 from workbench.kernels.reference import ACTIVATIONS
 from workbench.ops import normalization, softmax
@@ -38,6 +39,8 @@ def matmul_layer_norm(
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
+    *,
+    epilogue: Epilogue | None = None,
 ) -> torch.Tensor:
     """layer_norm(input @ other) over the last dimension, with weight and bias.
 
@@ -50,6 +53,8 @@ def matmul_layer_norm(
         input: (..., m, k). other: (..., k, n). Of one dtype: fp16, bf16, fp32 or fp64; batches broadcast.
         weight, bias: (n,), each None for none, fp16, bf16, fp32 or fp64.
         eps: added to the variance.
+        epilogue: what is done to the product first, such as `bias(vector) | add(residual)`, in the type
+            of the accumulator; None for nothing.
 
     Raises:
         ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
@@ -57,7 +62,7 @@ def matmul_layer_norm(
     """
     if bias is not None and weight is None:
         weight = torch.ones_like(bias)
-    return _rows("layer_norm", input, other, (weight, bias), eps)
+    return _rows("layer_norm", input, other, (weight, bias), eps, epilogue)
 
 
 @profiled
@@ -66,6 +71,8 @@ def matmul_rms_norm(
     other: torch.Tensor,
     weight: torch.Tensor | None = None,
     eps: float | None = None,
+    *,
+    epilogue: Epilogue | None = None,
 ) -> torch.Tensor:
     """rms_norm(input @ other) over the last dimension, with a weight.
 
@@ -74,23 +81,33 @@ def matmul_rms_norm(
     """
     if eps is None and isinstance(input, torch.Tensor):
         eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
-    return _rows("rms_norm", input, other, (weight,), eps)
+    return _rows("rms_norm", input, other, (weight,), eps, epilogue)
 
 
 @profiled
-def matmul_softmax(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def matmul_softmax(
+    input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue | None = None
+) -> torch.Tensor:
     """softmax(input @ other) over the last dimension. Arguments as of :func:`matmul_layer_norm`."""
-    return _rows("softmax", input, other)
+    return _rows("softmax", input, other, epilogue=epilogue)
 
 
 @profiled
-def matmul_log_softmax(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def matmul_log_softmax(
+    input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue | None = None
+) -> torch.Tensor:
     """log_softmax(input @ other) over the last dimension. Arguments as of :func:`matmul_layer_norm`."""
-    return _rows("log_softmax", input, other)
+    return _rows("log_softmax", input, other, epilogue=epilogue)
 
 
 @profiled
-def matmul_sum(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+def matmul_sum(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    keepdim: bool = False,
+    *,
+    epilogue: Epilogue | None = None,
+) -> torch.Tensor:
     """(input @ other).sum(-1), of a product that is never in memory.
 
     It adds up the product's own elements: `matmul(input, other.sum(-1))` needs 1 / n of the multiplications,
@@ -99,53 +116,90 @@ def matmul_sum(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) 
     Args:
         input: (..., m, k). other: (..., k, n), n of 1 or more. As of :func:`matmul_layer_norm`.
         keepdim: whether the result has a last dimension, of 1.
+        epilogue: as of :func:`matmul_layer_norm`.
 
     Raises:
         as :func:`matmul_layer_norm`.
     """
-    return _reduced("sum", input, other, keepdim)
+    return _reduced("sum", input, other, keepdim, epilogue)
 
 
 @profiled
-def matmul_mean(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+def matmul_mean(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    keepdim: bool = False,
+    *,
+    epilogue: Epilogue | None = None,
+) -> torch.Tensor:
     """(input @ other).mean(-1). Arguments as of :func:`matmul_sum`."""
-    return _reduced("mean", input, other, keepdim)
+    return _reduced("mean", input, other, keepdim, epilogue)
 
 
 @profiled
-def matmul_norm(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+def matmul_norm(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    keepdim: bool = False,
+    *,
+    epilogue: Epilogue | None = None,
+) -> torch.Tensor:
     """The Euclidean norm of each row of input @ other. Arguments as of :func:`matmul_sum`."""
-    return _reduced("norm", input, other, keepdim)
+    return _reduced("norm", input, other, keepdim, epilogue)
 
 
 @profiled
-def matmul_amax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+def matmul_amax(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    keepdim: bool = False,
+    *,
+    epilogue: Epilogue | None = None,
+) -> torch.Tensor:
     """(input @ other).amax(-1). Arguments as of :func:`matmul_sum`."""
-    return _reduced("amax", input, other, keepdim)
+    return _reduced("amax", input, other, keepdim, epilogue)
 
 
 @profiled
-def matmul_amin(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+def matmul_amin(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    keepdim: bool = False,
+    *,
+    epilogue: Epilogue | None = None,
+) -> torch.Tensor:
     """(input @ other).amin(-1). Arguments as of :func:`matmul_sum`."""
-    return _reduced("amin", input, other, keepdim)
+    return _reduced("amin", input, other, keepdim, epilogue)
 
 
 @profiled
-def matmul_argmax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+def matmul_argmax(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    keepdim: bool = False,
+    *,
+    epilogue: Epilogue | None = None,
+) -> torch.Tensor:
     """(input @ other).argmax(-1): where the largest element of each row is first, int64, without gradients.
 
     Of elements as the product has them before it is rounded. Arguments as of :func:`matmul_sum`.
     """
-    return _reduced("argmax", input, other, keepdim)
+    return _reduced("argmax", input, other, keepdim, epilogue)
 
 
 @profiled
-def matmul_logsumexp(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+def matmul_logsumexp(
+    input: torch.Tensor,
+    other: torch.Tensor,
+    keepdim: bool = False,
+    *,
+    epilogue: Epilogue | None = None,
+) -> torch.Tensor:
     """(input @ other).logsumexp(-1): what cross entropy needs of all logits.
 
     Arguments as of :func:`matmul_sum`.
     """
-    return _reduced("logsumexp", input, other, keepdim)
+    return _reduced("logsumexp", input, other, keepdim, epilogue)
 
 
 @profiled
@@ -251,6 +305,7 @@ def _rows(
     other: torch.Tensor,
     vectors: tuple[torch.Tensor | None, ...] = (),
     eps: float | None = 0.0,
+    epilogue: Epilogue | None = None,
 ) -> torch.Tensor:
     """A norm or softmax of the product's rows."""
     a, b = _operands(f"matmul_{operator}", input=input, other=other)
@@ -259,34 +314,45 @@ def _rows(
         check_operand(name, vector, torch.Tensor | None, "a torch.Tensor, or None")
     columns = [None if t is None else t.resolve_neg().contiguous() for t in vectors]
     _refuse("input, other, weight, bias", gemm_rows.is_supported(operator, a, b, *columns))
-    epsilon = float(eps or 0.0)
-    run, plain = (partial(f, operator, epsilon) for f in (_run_rows, _rows_plainly))
-    return _followed(run, plain, a, b, *columns)
+    chain = _chain(epilogue, a, b)
+    count, epsilon = len(columns), float(eps or 0.0)
+    run, plain = (partial(f, operator, epsilon, chain, count) for f in (_run_rows, _rows_plainly))
+    return _followed(run, plain, a, b, *columns, *chain.tensors)
 
 
 def _run_rows(
     operator: str,
     epsilon: float,
+    chain: Epilogue,
+    count: int,
     input: torch.Tensor,
     other: torch.Tensor,
-    *vectors: torch.Tensor | None,
+    *others: torch.Tensor | None,
 ) -> torch.Tensor:
-    a, output = _rows_and_output(input, other)
+    a, output = (
+        (input, _rows_and_output(input, other)[1]) if chain.tensors else _rows_and_output(input, other)
+    )
     if output.numel() and not output.is_meta:
         into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
-        columns = [t for t in vectors if t is not None]
-        gemm_rows.run(instances.rows, operator, a, other, columns, into, epsilon, precision_of(a))
+        columns = [t for t in others[:count] if t is not None]
+        gemm_rows.run(
+            instances.rows, operator, a, other, columns, into, epsilon, precision_of(a),
+            chain.with_tensors([t for t in others[count:] if t is not None]),
+        )  # fmt: skip
     return output
 
 
 def _rows_plainly(
     operator: str,
     epsilon: float,
+    chain: Epilogue,
+    count: int,
     input: torch.Tensor,
     other: torch.Tensor,
-    *vectors: torch.Tensor | None,
+    *others: torch.Tensor | None,
 ) -> torch.Tensor:
-    product = matmul(input, other)
+    vectors = others[:count]
+    product = _ended(matmul(input, other), chain, others[count:])
     if operator in ("softmax", "log_softmax"):
         function: Callable[..., torch.Tensor] = getattr(softmax, operator)
         return function(product, -1)
@@ -294,37 +360,70 @@ def _rows_plainly(
     return norm(product, product.shape[-1:], *vectors, eps=epsilon)
 
 
-def _reduced(operator: str, input: torch.Tensor, other: torch.Tensor, keepdim: bool) -> torch.Tensor:
+def _reduced(
+    operator: str,
+    input: torch.Tensor,
+    other: torch.Tensor,
+    keepdim: bool,
+    epilogue: Epilogue | None,
+) -> torch.Tensor:
     """A reduction of the product's rows."""
     a, b = _operands(f"matmul_{operator}", input=input, other=other)
     check_operand("keepdim", keepdim, bool, "True or False")
     _refuse("input, other", gemm_rows.is_supported(operator, a, b))
-    run, plain = (partial(f, operator) for f in (_run_reduced, _reduced_plainly))
+    chain = _chain(epilogue, a, b)
+    run, plain = (partial(f, operator, chain) for f in (_run_reduced, _reduced_plainly))
+    tensors = (a, b, *chain.tensors)
     if operator == "argmax":
-        a, b = a.detach(), b.detach()
-    result = _followed(run, plain, a, b)
+        tensors = tuple([t.detach() for t in tensors])
+    result = _followed(run, plain, *tensors)
     return result.unsqueeze(-1) if keepdim else result
 
 
-def _run_reduced(operator: str, input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    a = _as_rows(input, other)
+def _run_reduced(
+    operator: str, chain: Epilogue, input: torch.Tensor, other: torch.Tensor, *others: torch.Tensor
+) -> torch.Tensor:
+    a = input if chain.tensors else _as_rows(input, other)
     dtype = torch.int64 if operator == "argmax" else a.dtype
     shape = (*torch.broadcast_shapes(input.shape[:-2], other.shape[:-2]), input.shape[-2])
     output = torch.empty(shape, dtype=dtype, device=a.device)
     if output.numel() and not output.is_meta:
         into = output.view(-1) if a.dim() < input.dim() else output
-        gemm_rows.run(instances.reduced, operator, a, other, (), into, 0.0, precision_of(a))
+        gemm_rows.run(
+            instances.reduced, operator, a, other, (), into, 0.0, precision_of(a), chain.with_tensors(others)
+        )
     return output
 
 
-def _reduced_plainly(operator: str, input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    product = matmul(input, other)
+def _reduced_plainly(
+    operator: str, chain: Epilogue, input: torch.Tensor, other: torch.Tensor, *others: torch.Tensor
+) -> torch.Tensor:
+    product = _ended(matmul(input, other), chain, others)
     if operator == "logsumexp":
         return softmax.logsumexp(product, -1)
     if operator == "norm":
         return reductions.norm(product, 2, -1)
     function: Callable[..., torch.Tensor] = getattr(reductions, operator)
     return function(product, -1)
+
+
+def _chain(epilogue: Epilogue | None, a: torch.Tensor, b: torch.Tensor) -> Epilogue:
+    """The epilogue without pending negations, if its tensors fit the product."""
+    check_operand("epilogue", epilogue, Epilogue | None, "a chain of functors, such as bias(vector), or None")
+    chain = Epilogue() if epilogue is None else epilogue
+    chain = chain.with_tensors([t.resolve_neg() for t in chain.tensors])
+    shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    expanded(chain, Frame(shape), a.device)
+    return chain
+
+
+def _ended(product: torch.Tensor, chain: Epilogue, others: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """What the epilogue makes of a product, in its dtype."""
+    if not chain.functors:
+        return product
+    wide = product if product.dtype == torch.float64 else product.float()
+    result = chain.with_tensors([t for t in others if t is not None]).meaning(wide)
+    return result.to(product.dtype)
 
 
 def _as_rows(input: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
