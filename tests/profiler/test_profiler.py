@@ -28,6 +28,7 @@ from workbench.kernels.instances.operation import (
     instances_of,
     listed,
     operations,
+    register,
 )
 from workbench.kernels.instances.operation import given as called_with
 from workbench.ops.profiled import profiled
@@ -192,6 +193,33 @@ def _register(
         accuracy=lambda input, other: (Accuracy(16, 4),),
     )
     monkeypatch.setattr("workbench.profiler.problem.operations", lambda: {name: operation})
+
+
+def test_an_operator_of_a_notebook_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.kernels.instances.operation._registered", {})
+
+    def of_one(n: float) -> Operation:
+        return Operation(
+            sizes={"n": (16, 16)},
+            arguments=lambda draw, n: called_with(draw(n, n), draw(n, n)),
+            instances=lambda a, b: instances_of(partial(gemm.launch, a, b), {}),
+            reference=lambda a, b: n * (a @ b),
+            accuracy=lambda a, b: (Accuracy(16, 4),),
+        )
+
+    @profiled
+    def my_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return gemm.launch(a, b).run()[0]
+
+    for n, fate in ((2.0, "wrong"), (1.0, "verified")):  # the later one counts
+        register("my_product", of_one(n))
+        arguments = profiler.arguments_of("my_product", dtype="fp32")
+        assert [t.fate for t in profiler.profile("my_product", arguments, progress=False).trials] == [fate]
+    assert [each.name for each in my_product.instances(*arguments.args)] == ["shipped"]
+    with pytest.raises(InvalidArgumentError, match="name: got 'matmul', an operator of the package"):
+        register("matmul", of_one(1.0))
+    with pytest.raises(ArgumentTypeError, match="operation"):
+        register("mine", of_one)  # type: ignore[arg-type]  # on purpose
 
 
 @given(st.integers(0, 11), st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.data())

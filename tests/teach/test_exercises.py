@@ -102,6 +102,10 @@ HARMLESS: dict[tuple[str, str], str] = {
         "tl.store(output + places, sums * share[:, None], mask=inside) -> "
         "tl.store(output + places, (sums * share[:, None]).to(tl.float16), mask=inside)",
     ): "the output is fp16 already",
+    (
+        "13-3",
+        "(row < rows) & (result >= 0.0) -> row < rows",
+    ): "no crest factor is negative",
 }
 
 

@@ -129,6 +129,15 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
         (("tl.exp(sums - shift)", "tl.exp(sums - shift).to(tl.float16).to(tl.float32)"),),
     ),
     ("11-4", "later keys are near", (("tl.abs(query + shift - key)", "tl.maximum(query + shift - key, 0)"),)),
+    (
+        "13-1",
+        "tiles beside one another where there is one",
+        (("cols > tile_cols and tile_cols * itemsize % 16", "tile_cols * itemsize % 16"),),
+    ),
+    ("13-2", "multiples of 8 for whole numbers", (("number % 16 == 0", "number % 8 == 0"),)),
+    ("13-2", "multiples of 32 for whole numbers", (("number % 16 == 0", "number % 32 == 0"),)),
+    ("13-2", "64 bits from 2^32 on", (("number >= 2**31", "number >= 2**32"),)),
+    ("13-3", "zeros by the peak of a tile", (("root == 0.0", "tl.min(peak, axis=1) == 0.0"),)),
 ]  # fmt: skip
 
 

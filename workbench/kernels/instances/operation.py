@@ -1,7 +1,8 @@
 """What the profiler is told of an operator: one :class:`Operation` for each, in the file of its family.
 
 A module of this folder that has a mapping `OPERATIONS` is found by that (:func:`operations`): nothing else
-names it, so that a new family is one file here.
+names it, so that a new family is one file here. What lives elsewhere, in a notebook, says so by
+:func:`register`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from workbench.errors import ArgumentTypeError, WorkbenchError, check_type
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError, check_type
 from workbench.launch import Launch
 
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
@@ -152,15 +153,37 @@ class Operation:
     switch: Callable[[], str] | None = None
 
 
+# Those that have no file here, by their names.
+_registered: dict[str, Operation] = {}
+
+
 def operations() -> dict[str, Operation]:
-    """Every operation by its name: of each module of this folder that has some."""
+    """Every operation by its name: of each module of this folder that has some, and those registered."""
+    return dict(sorted((_registered | _of_modules()).items()))
+
+
+def register(name: str, operation: Operation) -> None:
+    """Make an operator known that has no file here, such as one of a notebook; once more to replace it.
+
+    Raises:
+        ArgumentTypeError: an argument is something else. InvalidArgumentError: the package has an operator of
+        that name.
+    """
+    check_type("name", name, str, "Give a text.")
+    check_type("operation", operation, Operation, "Give an Operation.")
+    if name in _of_modules():
+        raise InvalidArgumentError("name", f"got {name!r}, an operator of the package", "Give another name.")
+    _registered[name] = operation
+
+
+def _of_modules() -> dict[str, Operation]:
     from workbench.kernels import instances
 
     found: dict[str, Operation] = {}
     for module in pkgutil.iter_modules(instances.__path__):
         family = importlib.import_module(f"{instances.__name__}.{module.name}")
         found |= getattr(family, "OPERATIONS", {})
-    return dict(sorted(found.items()))
+    return found
 
 
 def listed(name: str, operation: Operation, arguments: Arguments) -> list[Instance]:

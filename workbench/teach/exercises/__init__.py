@@ -13,6 +13,7 @@ from workbench.teach.exercises import (
     lesson_09,
     lesson_11,
     lesson_12,
+    lesson_13,
 )
 
 ALL = (
@@ -28,4 +29,5 @@ ALL = (
     *lesson_09.EXERCISES,
     *lesson_11.EXERCISES,
     *lesson_12.EXERCISES,
+    *lesson_13.EXERCISES,
 )

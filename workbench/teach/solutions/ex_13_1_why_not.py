@@ -1,0 +1,37 @@
+r"""Four questions, from what can be asked of the instance alone to what depends on the device.
+
+**Power of two.** Triton's tiles have sides that are. The lesson's invoker did not ask, and the instance was
+found out only when it ran.
+
+**Tile.** Without a mask, rows and columns that are left over would be read beyond the matrix.
+
+**Alignment.** A piece of 16 bytes can only be copied from a multiple of 16 bytes. Tile $(i, j)$ has rows that
+begin at element $r \cdot \text{stride} + j \cdot c$, where $c$ are the tile's columns. For all $r$ and $j$
+that is a multiple of 16 bytes if both the stride and $c$ are, in bytes. And only if, as $r = 1$ alone and $j
+= 1$ alone show; but where there is no second row, or no second tile in a row, its question does not come up.
+In elements it depends on the dtype: 8 halves are 16 bytes, and so are 4 floats.
+
+**Shared memory.** While one tile is worked on, the others of the pipeline arrive: `stages` tiles at a time,
+and just as much as there is still fits.
+
+The first reason is given, as the package's invokers do it. Who reads "shared memory" knows that all else is
+right, and that another GPU might take the instance.
+"""
+
+
+def why_not(
+    rows: int, cols: int, row_stride: int, itemsize: int, tile: tuple[int, int], stages: int, room: int
+) -> str:
+    """Why an instance without masks cannot take a matrix; empty where it can."""
+    tile_rows, tile_cols = tile
+    if any(side.bit_count() != 1 for side in tile):
+        return "power of two"
+    if rows % tile_rows or cols % tile_cols:
+        return "tile"
+    if rows > 1 and row_stride * itemsize % 16:
+        return "alignment"
+    if cols > tile_cols and tile_cols * itemsize % 16:
+        return "alignment"
+    if stages * tile_rows * tile_cols * itemsize > room:
+        return "shared memory"
+    return ""

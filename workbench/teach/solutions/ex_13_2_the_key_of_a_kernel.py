@@ -1,0 +1,34 @@
+r"""What the compiler puts into the code belongs to the key, and nothing else.
+
+- **dtype**: which instructions load and convert.
+- **Address**: whether 16 divides it. If so, 16 bytes are loaded at once, and that kernel must not be started
+  elsewhere. Where exactly a tensor lies is an argument like any other.
+- **Size and stride**: whether the number is 1, a multiple of 16, and whether it takes 64 bits. A stride of 1
+  is what makes neighbors of columns, so it is put into the code; a stride that is a multiple of 16 keeps rows
+  aligned. Both are whole numbers to Triton, which does not know what they mean.
+- **The constant**, by its value: a tile's shape decides everything.
+
+A key that is too fine costs time. With every size in it, a server that meets a new length with each request
+compiles with each request. A key that is too coarse is an error that no small test finds: the kernel for
+aligned addresses runs well until somebody passes a slice.
+
+When in doubt, put it in. The package's key is finer than Triton's in places: that may cost a compilation, and
+never a wrong result.
+"""
+
+
+def key(
+    dtype: str, address: int, size: int, stride: int, block: int
+) -> tuple[str, bool, tuple[bool, ...], tuple[bool, ...], int]:
+    """Equal for two calls that share a compiled kernel."""
+
+    def kind(number: int) -> tuple[bool, ...]:
+        return (number == 1, number % 16 == 0, number >= 2**31)
+
+    return dtype, address % 16 == 0, kind(size), kind(stride), block
+
+
+def compiled(calls: tuple[tuple[str, int, int, int, int], ...]) -> tuple[int, ...]:
+    """For each call the first one that shares its kernel."""
+    keys = [key(*call) for call in calls]
+    return tuple(keys.index(each) for each in keys)
