@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from workbench import fuse, ops
-from workbench.errors import ArgumentTypeError, UnknownNameError
-from workbench.kernels import reference
+from workbench.bench import recording
+from workbench.bench.roofline import Ceilings
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
+from workbench.kernels import epilogues, reference
+from workbench.viz import FusionChoice
 
 M, N, K, L = 32, 64, 32, 48
 TILE = (16, 32, 32)
@@ -118,3 +122,96 @@ def test_arguments_are_checked() -> None:
         fuse.bytes_saved(nothing, plans.unfused)
     with pytest.raises(ArgumentTypeError, match="unfused"):
         fuse.bytes_saved(plans.fused, [nothing])
+
+
+def formula(functors: tuple[str, ...], m: int, n: int, k: int) -> tuple[int, int]:
+    """What both plans of a chain move in fp16: each matrix once for each kernel that has it."""
+    size = {"": 0, "m": m, "n": n, "mn": m * n}
+    own = sum(size[fuse.FUNCTORS[name][0]] for name in functors)
+    once = m * k + k * n + m * n + own
+    return 2 * once, 2 * (once + 2 * len(functors) * m * n)
+
+
+CHAINS = [(), ("add", "add", "fast_gelu"), ("bias", "silu", "row_scale", "clamp"), ("multiply", "scale")]
+
+
+@pytest.mark.parametrize("functors", CHAINS)
+def test_the_explorer_scales_traces_to_what_the_formula_says(functors: tuple[str, ...]) -> None:
+    for sizes in ((4096, 2048, 64), (M, N, K)):
+        found = fuse.explored(FusionChoice(*sizes, functors=functors))
+        assert (found.fused.bytes, found.unfused_bytes) == formula(functors, *sizes)
+        assert [kernel.name for kernel in found.unfused] == ["product", *functors]
+        assert sum(each.fused for each in found.tensors) == found.fused.bytes
+        assert sum(each.unfused for each in found.tensors) == found.unfused_bytes
+
+
+def test_both_plans_of_a_chain_give_the_same_and_move_what_the_explorer_says() -> None:
+    """A trace of another product than the explorer's, whose tiles hang over."""
+    m, n, k = 20, 40, 24
+    a, b = half(m, k), half(k, n, seed=1)
+    first, second = half(m, n, seed=2), half(m, n, seed=3)
+    chain = epilogues.add(first) | epilogues.add(second) | epilogues.fast_gelu()
+    plans = fuse.chained(a, b, chain, tile=(16, 32, 16), product_tile=(16, 32, 16))
+    found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+    expected = fuse.explored(FusionChoice(m, n, k))
+    assert (found.fused, found.unfused) == (expected.fused.bytes, expected.unfused_bytes)
+    assert found.saved == 6 * m * n * 2
+    exact = torch.nn.functional.gelu(a.double() @ b.double() + first + second, approximate="tanh")
+    for launches in ((plans.fused,), plans.unfused):
+        for launch in launches:
+            (got,) = launch.run()
+        torch.testing.assert_close(got.double(), exact, atol=0.01, rtol=0.002)
+
+
+def test_the_explorer_shows_what_was_recorded_of_its_chain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = next(each for each in recording.shipped(fuse.DEVICE) if each.op == "matmul")
+    case = {"m": 4096, "n": 4096, "k": 4096, "layout": "nn"}
+    own = replace(
+        line, op="fused_matmul", case=case, dtype="fp16", mode="cuda_graph", provider="workbench",
+        median_ms=0.25, p20_ms=0.25, p80_ms=0.25,
+    )  # fmt: skip
+    monkeypatch.setattr(fuse, "_recorded", lambda: (own,))
+    (point,) = fuse.explored(FusionChoice()).points
+    assert (point.provider, point.seconds) == ("workbench", 0.25e-3)
+    assert fuse.explored(FusionChoice(functors=("add",))).points == ()
+    assert fuse.explored(FusionChoice(m=64)).points == ()
+
+
+def test_the_explorer_in_one_line() -> None:
+    widget = fuse.explore((4096, 4096, 64), ("bias", "silu"))
+    assert widget.choice == FusionChoice(4096, 4096, 64, ("bias", "silu"))
+    assert "in 3." in widget.picture.alt
+    widget.functors[2].value = "add"
+    assert "in 4." in widget.picture.alt
+    assert (
+        "def add(tile, operands, place):\n    return tile + operands[0]" in fuse.explored(widget.choice).code
+    )
+    roofs = Ceilings(1e12, {"fp16": 1e14}, "A GPU", "2026-01-31", recorded=False)
+    slow = fuse.explored(widget.choice, roofs=roofs)
+    assert slow.predicted[0] == pytest.approx(slow.fused.bytes / 1e12)
+
+
+def test_arguments_of_the_explorer_are_checked() -> None:
+    with pytest.raises(UnknownNameError, match="functor: 'ad'"):
+        fuse.explored(FusionChoice(functors=("ad",)))
+    with pytest.raises(UnknownNameError, match="'ad'"):
+        fuse.explore(functors=("ad",))
+    with pytest.raises(InvalidArgumentError, match="got 2 sizes"):
+        fuse.explore((64, 64))
+    with pytest.raises(InvalidArgumentError, match="functors: got 5"):
+        fuse.explored(FusionChoice(functors=("relu",) * 5))
+    with pytest.raises(InvalidArgumentError, match="m: got 0"):
+        fuse.explored(FusionChoice(m=0))
+
+
+def test_what_lesson_10_says_of_gains_under_the_recorded_roofs() -> None:
+    """Of its chain, 4096 x 4096: bytes at first, more at K = 512, and less than a tenth at the end."""
+    found = {k: fuse.explored(FusionChoice(k=k)) for k in (64, 512, 4096, 16384)}
+    in_bytes = {k: each.unfused_bytes / each.fused.bytes for k, each in found.items()}
+    in_time = {k: each.predicted[1] / each.predicted[0] for k, each in found.items()}
+    assert in_time[64] == pytest.approx(in_bytes[64])
+    assert round(in_bytes[64]) == 3
+    assert in_time[512] > in_bytes[512]
+    assert in_time[4096] < in_bytes[4096]
+    assert in_time[16384] < 1.1
+    assert [found[k].bound for k in (64, 512, 4096)] == ["memory", "memory", "compute"]

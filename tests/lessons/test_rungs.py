@@ -28,6 +28,9 @@ CLIMBED = {
         "rows_and_cols", "grouped_kernel", "split_k_kernel", "sum_of_parts_kernel", "persistent_kernel",
         "descriptors_kernel",
     },
+    "10_fused_operators": {
+        "activated_kernel", "operands_of", "chain_of", "chained_kernel", "product_rms_norm_kernel",
+    },
     "11_flash_attention": {
         "rows_of_head", "store_rows", "whole_rows_kernel", "attend_to_tile", "online_kernel", "attend_seen",
         "causal_kernel", "attend_by_rules", "grouped_queries_kernel",

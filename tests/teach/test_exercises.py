@@ -75,6 +75,16 @@ HARMLESS: dict[tuple[str, str], str] = {
         "tl.store(output_pointer + places, tl.maximum(tile, 0).to(tl.float16), mask=inside)",
     ): "the matrix is fp16 already",
     (
+        "10-2",
+        "tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), mask=inside) -> "
+        "tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()).to(tl.float16), mask=inside)",
+    ): "the output is fp16 already",
+    (
+        "10-3",
+        "tl.store(output_pointer + row * n + col, tile, mask=(row < m) & (col < n)) -> "
+        "tl.store(output_pointer + row * n + col, tile.to(tl.float16), mask=(row < m) & (col < n))",
+    ): "the output is fp16 already",
+    (
         "11-1",
         "maximum = tl.full([BLOCK], float('-inf'), tl.float32) -> "
         "maximum = tl.full([BLOCK], float('-inf'), tl.float32) + 1",
@@ -117,9 +127,10 @@ def defined_after_the_imports(exercise: teach.Exercise, code: str) -> Callable[.
         "from workbench.coords import Descriptor, naive, transform\n"
         "from workbench.coords.transforms import "
         "embed, left_pad, merge, pad, pass_through, replicate, unmerge\n"
-        "from workbench.kernels import attention, attention_backward, implicit_gemm, view_transfer\n"
+        "from workbench.kernels import attention, attention_backward, epilogues, gemm\n"
+        "from workbench.kernels import implicit_gemm, view_transfer\n"
         "from workbench.kernels.attention import Hook, Scoring\n"
-        "from workbench.kernels.tile import reduce\n"
+        "from workbench.kernels.tile import epilogue, reduce\n"
         "from workbench.kernels.views import View\n\n"
     )
     return mutants.build(exercise, imports + code, f"<cell of {exercise.id}>")
@@ -270,6 +281,7 @@ def test_exercises_are_found_by_id_and_by_lesson() -> None:
         "07-1", "07-2", "07-3", "07-4",
         "08-1", "08-2", "08-3", "08-4",
         "09-1", "09-2", "09-3", "09-4",
+        "10-1", "10-2", "10-3",
         "11-1", "11-2", "11-3", "11-4",
         "12-1", "12-2", "12-3", "12-4",
     ]  # fmt: skip

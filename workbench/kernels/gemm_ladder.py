@@ -20,7 +20,7 @@ from workbench import device
 from workbench.errors import InvalidArgumentError, TensorMismatchError, check_positive, check_power_of_two
 from workbench.kernels import gemm
 from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS
-from workbench.kernels.tile import order, transfer
+from workbench.kernels.tile import epilogue, order, transfer
 from workbench.launch import Launch, Step, Work
 
 # Elements along K of the first rung's vector, columns of the second's row.
@@ -287,6 +287,73 @@ def descriptors_kernel(
         for start in range(0, k, BLOCK_K):
             total = tl.dot(a.load([row, start]), b.load([start, col]), total)
         output.store([row, col], total.to(output.dtype))
+
+
+@triton.jit
+def activated_kernel(
+    a_pointer, b_pointer, output_pointer, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """As grouped_kernel, with a function of each element before it is stored."""
+    row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
+    total = tile_of_product(
+        a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
+    )
+    store_tile(output_pointer, row, col, EPILOGUE(total), sizes, DIVISORS)
+
+
+@triton.jit
+def operands_of(extra, row, col, sizes):
+    """What a functor is given: of each of its tensors the elements that belong to the tile."""
+    inside = (row < sizes[0]) & (col < sizes[1])
+    found = extra[:0]
+    for i in tl.static_range(len(extra)):
+        pointer, strides = extra[i]
+        places = row * strides[0] + col * strides[1]
+        found += (tl.load(pointer + places, mask=inside, other=0.0).to(tl.float32),)
+    return found
+
+
+@triton.jit
+def chain_of(tile, row, col, sizes, extras, EPILOGUE: tl.constexpr):
+    """What the functors of EPILOGUE make of a tile, one after the other."""
+    for i in tl.static_range(len(EPILOGUE)):
+        tile = EPILOGUE[i](tile, operands_of(extras[i], row, col, sizes), (0, row, col))
+    return tile
+
+
+@triton.jit
+def chained_kernel(
+    a_pointer, b_pointer, output_pointer, extras, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """As grouped_kernel, with a chain of functors, which have tensors of their own, before it is stored."""
+    row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
+    total = tile_of_product(
+        a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
+    )
+    tile = chain_of(total, row, col, sizes, extras, EPILOGUE)
+    store_tile(output_pointer, row, col, tile, sizes, DIVISORS)
+
+
+@triton.jit
+def product_rms_norm_kernel(
+    a_pointer, b_pointer, weight_pointer, output_pointer, epsilon, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr,
+):  # fmt: skip
+    """RMS norm of each row of a product, whose tiles have whole rows."""
+    row = tl.program_id(axis=0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    col = tl.arange(0, BLOCK_N)[None, :]
+    total = tile_of_product(
+        a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
+    )
+    mean_square = tl.sum(total * total, axis=1) / sizes[1]
+    weight = tl.load(weight_pointer + col, mask=col < sizes[1], other=0.0).to(tl.float32)
+    tile = total * tl.rsqrt(mean_square + epsilon)[:, None] * weight
+    store_tile(output_pointer, row, col, tile, sizes, DIVISORS)
 
 
 class Product(NamedTuple):
@@ -591,6 +658,96 @@ def _descriptor(name: str, matrix: torch.Tensor, block: tuple[int, int]) -> Tens
     return described.descriptor
 
 
+def activated(
+    a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, function: Any, tile: Sequence[int] = TILE
+) -> Launch:
+    """output = function(a @ b).
+
+    Args:
+        function: a jit function from a tile in fp32 to one like it.
+        others: and what is raised, as :func:`dot`.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    step = Step(
+        activated_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
+        {**meta, **_known(product, meta), "GROUP": GROUP, "EPILOGUE": function, "num_warps": 4},
+    )  # fmt: skip
+    return Launch((step,), (output,), work=product.work)
+
+
+def chained(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    functors: Sequence[tuple[Any, Sequence[torch.Tensor]]],
+    tile: Sequence[int] = LARGE_TILE,
+) -> Launch:
+    """output = what functors make of a @ b, one after the other.
+
+    Args:
+        functors: of each the jit function `(tile, operands, place) -> tile` and its tensors, which broadcast
+            to the output.
+        others: and what is raised, as :func:`dot`.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    extras = []
+    for _, tensors in functors:
+        views = [tensor.expand(output.shape) for tensor in tensors]
+        for view in views:
+            _check_offsets("functors", view.shape, view.stride())
+        extras.append(tuple([(view, view.stride()) for view in views]))
+    size = sum(tensor.numel() * tensor.element_size() for _, tensors in functors for tensor in tensors)
+    step = Step(
+        chained_kernel, (_tiles(product, meta),), (a, b, output, tuple(extras), *product.arguments),
+        {
+            **meta, **_known(product, meta), "GROUP": GROUP,
+            "EPILOGUE": tuple([function for function, _ in functors]), "num_warps": 8, "num_stages": STAGES,
+        },
+    )  # fmt: skip
+    work = Work(product.work.flops, product.work.bytes + size)
+    return Launch((step,), (output,), work=work)
+
+
+def product_rms_norm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weight: torch.Tensor,
+    output: torch.Tensor,
+    epsilon: float = 1e-5,
+    tile: Sequence[int] = LARGE_TILE,
+) -> Launch:
+    """output = x / sqrt(mean of x^2 + epsilon) * weight, for each row x of a @ b.
+
+    Args:
+        weight: [n], contiguous. epsilon: above 0.
+        tile: as of :func:`dot`, and its columns are all that there are.
+        others: and what is raised, as :func:`dot`.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    if meta["BLOCK_N"] < product.n:
+        raise InvalidArgumentError("tile (n)", f"got {meta['BLOCK_N']}", f"Give {product.n} or more.")
+    if weight.shape != (product.n,) or not weight.is_contiguous():
+        raise TensorMismatchError(
+            "weight", f"shape {tuple(weight.shape)}", f"Give [{product.n}], contiguous."
+        )
+    step = Step(
+        product_rms_norm_kernel, (triton.cdiv(product.m, meta["BLOCK_M"]),),
+        (a, b, weight, output, epsilon, *product.arguments),
+        {**meta, **_known(product, meta), "num_warps": 8, "num_stages": STAGES},
+    )  # fmt: skip
+    work = Work(product.work.flops, product.work.bytes + weight.numel() * weight.element_size())
+    return Launch((step,), (output,), work=work)
+
+
+def _fusing(input: torch.Tensor, other: torch.Tensor, *addends: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """The case of the suite `fused`: two addends, and gelu by tanh."""
+    shape = (input.shape[0], other.shape[1])
+    output = torch.empty(shape, dtype=input.dtype, device=input.device)
+    functors = [(epilogue.add, (addend,)) for addend in addends]
+    launch = chained(input, other, output, [*functors, (epilogue.fast_gelu, ())])
+    return lambda: launch.run()[0]
+
+
 def _multiplying(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor, other: torch.Tensor) -> Callable[[], torch.Tensor]:
         shape = (input.shape[0], other.shape[1])
@@ -618,4 +775,5 @@ LADDER: Mapping[str, Callable[..., Launch]] = {
 # By operator and rung, as in `ladder.RUNGS`.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
     "matmul": {name: _multiplying(rung) for name, rung in LADDER.items()},
+    "fused_matmul": {"chained": _fusing},
 }

@@ -16,6 +16,15 @@ from workbench.viz.attention_tiles import (
 from workbench.viz.bank_strips import bank_strip, describe_bank_strip
 from workbench.viz.code_text import code_figure, describe_code
 from workbench.viz.descriptor import DescriptorWidget, describe_descriptor, descriptor_figure
+from workbench.viz.fusion_explorer import (
+    ExploredFusion,
+    FusedTensor,
+    FusionChoice,
+    FusionExplorerWidget,
+    FusionKernel,
+    describe_fusion_explorer,
+    fusion_explorer_figure,
+)
 from workbench.viz.gemm_map import GemmMapWidget, describe_gemm_map, gemm_map_figure
 from workbench.viz.heat_maps import HeatMapWidget, describe_heat_map, heat_map
 from workbench.viz.image_tile import (
@@ -66,8 +75,13 @@ __all__ = [
     "AttentionTilesWidget",
     "DescriptorWidget",
     "Drawing",
+    "ExploredFusion",
     "ExploredTile",
     "FigureWidget",
+    "FusedTensor",
+    "FusionChoice",
+    "FusionExplorerWidget",
+    "FusionKernel",
     "GemmMapWidget",
     "HeatMapWidget",
     "ImageTile",
@@ -102,6 +116,7 @@ __all__ = [
     "describe_coalescing_strip",
     "describe_code",
     "describe_descriptor",
+    "describe_fusion_explorer",
     "describe_gemm_map",
     "describe_heat_map",
     "describe_image_tile",
@@ -121,6 +136,7 @@ __all__ = [
     "descriptor_figure",
     "figure_png",
     "figure_style",
+    "fusion_explorer_figure",
     "gemm_map_figure",
     "heat_map",
     "image_tile_figure",

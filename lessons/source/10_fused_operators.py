@@ -1,0 +1,1027 @@
+# %% [markdown]
+# # Fused operators: what is done before a tile is stored
+#
+# You will build
+#
+# - an epilogue for lesson 06's product, step by step: a function, then a chain of functors
+#   with tensors of their own; Composable Kernel's GEMM + Add + Add + FastGELU of it, and a
+#   functor of your own in three lines;
+# - the count of the bytes that this saves, by traces and by a formula; and the cases where
+#   it saves nothing, or costs more than it saves;
+# - a norm of a product's rows in the same kernel, two products in one, and a gate.
+#
+# **Time:** 60 minutes. **You need:** Python, [lesson 04](04_normalization.ipynb) for the
+# norms and [lesson 06](06_fast_gemm.ipynb) for the product. Kernels run in the interpreter
+# and are compiled for GPUs that need not be here.
+#
+# **Out of scope:** fused softmax, which is lesson 11, and what a launch itself costs, which
+# is lesson 13.
+
+# %%
+from workbench import Launch, Step, device, fuse, lens, look, ops, runtime, teach, viz
+from workbench.kernels import epilogues, gemm, gemm_pair, gemm_rows
+from workbench.kernels.gemm_ladder import rows_and_cols, store_tile, tile_of_product
+from workbench.kernels.tile import epilogue
+
+import inspect
+import math
+
+import matplotlib.pyplot as plt
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+
+here = device.current()
+generator = torch.Generator().manual_seed(10)
+
+
+def normals(*shape):
+    return torch.randn(shape, generator=generator).half().to(here.torch_device)
+
+
+# %% [markdown]
+# ## The idea: a product that nobody stores
+#
+# A layer of a network is seldom a product alone. Composable Kernel's example, and ours, is
+#
+# $$E = \text{gelu}(A B + D_0 + D_1)$$
+#
+# with A of $m \times k$, B of $k \times n$ and all others $m \times n$. As four kernels,
+# the product is stored, loaded, stored with $D_0$ added, loaded again, and so on. In bytes of
+# fp16,
+#
+# $$\underbrace{2 (mk + kn + mn)}_{\text{product}} + \underbrace{6 mn}_{+ D_0} +
+# \underbrace{6 mn}_{+ D_1} + \underbrace{4 mn}_{\text{gelu}}$$
+#
+# But each element of the sum depends on *one* element of the product, and that was in a
+# register when it was stored. A kernel that does the rest before it stores moves
+# $2 (mk + kn + mn) + 4 mn$ bytes. What comes after a kernel's main loop is its
+# **epilogue**, and putting operators into it is **fusion**.
+#
+# **Predict.** For $m = n = k = 4096$, how many times as many bytes do the four kernels move?
+
+# %%
+more_bytes = teach.predict(
+    "Bytes of four kernels, over bytes of one", guess=None, unit="times"
+)
+
+# %%
+m = n = k = 4096
+least = 2 * (m * k + k * n + m * n) + 4 * m * n
+print(f"one kernel:   {least / 1e6:4.0f} MB")
+print(f"four kernels: {(least + 12 * m * n) / 1e6:4.0f} MB")
+more_bytes.reveal(
+    round((least + 12 * m * n) / least, 2),
+    because="each functor saves a store and a load of the product, 4 m n bytes.",
+)
+
+# %% [markdown]
+# **Predict** once more. By the roofs of lesson 02 a kernel takes at least as long as its FLOPs
+# or its bytes, whichever is longer. How many times as long do the four kernels take, at least?
+
+# %%
+more_time = teach.predict(
+    "Least time of four kernels, over that of one", guess=None, unit="times"
+)
+
+# %% tags=["nbval-ignore-output"]
+cube = fuse.explored(viz.FusionChoice(4096, 4096, 4096))
+fused_time, unfused_time = cube.predicted
+more_time.reveal(
+    round(unfused_time / fused_time, 2),
+    because=f"the product is bound by {cube.bound}, and takes as long in both plans.",
+    tolerance=0.05,
+)
+
+# %% [markdown]
+# Both plans in a picture; each part of a bar is a kernel:
+
+# %%
+drawn = viz.fusion_explorer_figure(cube)
+viz.Picture(viz.figure_png(drawn), viz.describe_fusion_explorer(cube))
+
+# %% [markdown]
+# So bytes are not time. Fusion takes away what the *other* kernels take; the product remains.
+# How much that is depends on the shape, and we will come back to it. First the kernel: on the
+# left of the picture is what it does to each of its tiles.
+#
+# ## The reference
+#
+# Two lines of torch, in float64, since what is compared with it has errors of its own:
+
+
+# %%
+def reference(a, b, d0, d1):
+    total = a.cpu().double() @ b.cpu().double() + d0.cpu().double() + d1.cpu().double()
+    return F.gelu(total, approximate="tanh")
+
+
+# %% [markdown]
+# FastGELU is gelu with its error function written as a hyperbolic tangent,
+# `approximate="tanh"` in torch.
+#
+# ## Step 1: four kernels, counted
+#
+# `fuse.chained` has both plans of a chain, and `fuse.bytes_saved` traces them and counts what
+# they move of each tensor, each element once a kernel. A chain is written with `|`:
+
+# %%
+x, y = normals(32, 32), normals(32, 64)
+d0, d1 = normals(32, 64), normals(32, 64)
+chain = epilogues.add(d0) | epilogues.add(d1) | epilogues.fast_gelu()
+SMALL = {"tile": (16, 32, 16), "product_tile": (16, 32, 16)}
+plans = fuse.chained(x, y, chain, **SMALL)
+found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+for each in found.arguments:
+    print(
+        f"{each.name:12s} fused {each.fused_loaded + each.fused_stored:6,}, "
+        f"unfused {each.unfused_loaded + each.unfused_stored:6,}"
+    )
+print(f"in all       fused {found.fused:6,}, unfused {found.unfused:6,}")
+print(f"saved {found.saved:,}; by the formula {12 * 32 * 64:,}")
+
+# %% [markdown]
+# The product and what became of it on the way are not in memory at all. (The plan that is
+# called fused is the shipped kernel. How does it do that?)
+#
+# ## Step 2: a function before the store
+#
+# The kernel is lesson 06's `grouped_kernel`, with `rows_and_cols`, `tile_of_product` and
+# `store_tile` as they were. Where the sum of a tile is complete, and still in registers, a
+# function is called that the launch names. It is a constant, `EPILOGUE`: Triton compiles
+# another kernel for each function, in which nothing of the call is left but its instructions.
+
+
+# %%
+@triton.jit
+def activated_kernel(
+    a_pointer,
+    b_pointer,
+    output_pointer,
+    sizes,
+    a_strides,
+    b_strides,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr,
+    DIVISORS: tl.constexpr,
+    GROUP: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+):
+    row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
+    total = tile_of_product(
+        a_pointer,
+        b_pointer,
+        row,
+        col,
+        0,
+        sizes[2],
+        sizes,
+        a_strides,
+        b_strides,
+        BLOCK_K,
+        CHECKS,
+        DIVISORS,
+    )
+    store_tile(output_pointer, row, col, EPILOGUE(total), sizes, DIVISORS)
+
+
+@triton.jit
+def positive(tile):
+    return tl.maximum(tile, 0.0)
+
+
+@triton.jit
+def same(tile):
+    return tile
+
+
+def described(a, b, tile):
+    """What kernels are told of sizes, strides and the tile, as in lesson 06."""
+    sizes = (a.shape[0], b.shape[1], a.shape[1])
+    checks = tuple(size % side != 0 for size, side in zip(sizes, tile, strict=True))
+    values = (*sizes, *a.stride(), *b.stride())
+    divisors = tuple(1 if value % 16 == 0 else math.gcd(value, 8) for value in values)
+    meta = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile, strict=True))
+    return (sizes, a.stride(), b.stride()), meta | {
+        "CHECKS": checks,
+        "DIVISORS": divisors,
+    }
+
+
+def output_of(a, b):
+    return torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+
+
+def tiles_of(a, b, tile):
+    return triton.cdiv(a.shape[0], tile[0]) * triton.cdiv(b.shape[1], tile[1])
+
+
+def activated(a, b, function, tile=(16, 32, 16)):
+    output = output_of(a, b)
+    arguments, meta = described(a, b, tile)
+    meta |= {"GROUP": 8, "EPILOGUE": function}
+    grid = (tiles_of(a, b, tile),)
+    step = Step(activated_kernel, grid, (a, b, output, *arguments), meta)
+    return Launch((step,), (output,))
+
+
+def moved_by(launch):
+    """Bytes, each element once a kernel."""
+    steps = lens.trace(launch)
+    kinds = ("load", "store")
+    return sum(step.traffic(kind=k).distinct_bytes for step in steps for k in kinds)
+
+
+(got,) = activated(x, y, positive).run()
+exact = (x.cpu().double() @ y.cpu().double()).relu()
+print("right:", torch.allclose(got.cpu().double(), exact, atol=0.02))
+print(f"bare {moved_by(activated(x, y, same)):,} bytes", end=", ")
+print(f"with relu {moved_by(activated(x, y, positive)):,}")
+
+# %% [markdown]
+# As many bytes as without it: an activation in an epilogue is free of bytes. As a kernel of
+# its own it would have moved $4 mn$ more, 8,192 here.
+#
+# And it is *nearer*. The sum comes in fp32, and is rounded to fp16 once, at the store. Four
+# kernels round it four times:
+
+# %%
+errors = []
+exact = reference(x, y, d0, d1)
+for launches in ((plans.fused,), plans.unfused):
+    for launch in launches:
+        (got,) = launch.run()
+    errors.append((got.cpu().double() - exact).abs().mean().item())
+print("the fused one is nearer:", errors[0] < errors[1])
+
+# %% [markdown]
+# ## Step 3: a chain with tensors of its own
+#
+# Two things are missing: $D_0$ and $D_1$, and more functions than one. So let an epilogue be
+# a tuple of **functors**, `(tile, operands, place) -> tile`. `tile` is what the one before made;
+# `operands` are the functor's own tensors, of each the elements that belong to the tile;
+# `place` says which elements these are. Here are two of the package's, word for word:
+
+
+# %% tags=["package-kernel"]
+@triton.jit
+def add(tile, operands, place):
+    """tile + operands[0]"""
+    return tile + operands[0]
+
+
+@triton.jit
+def relu(tile, operands, place):
+    """max(tile, 0)"""
+    return tl.where(tile < 0, 0, tile)
+
+
+# %% [markdown]
+# Which elements of D belong to the tile? Those of its rows and columns, with D's strides. A
+# bias has no rows: the same number stands in each. That is a stride of 0, as in torch's
+# `expand`, and needs no code. What a tile has beyond the last row or column must not be
+# loaded, so there is a mask.
+#
+# The loop over functors is unrolled by the compiler (`static_range`), since each of them is
+# another function. What should it gain? All that the formula promises.
+
+
+# %%
+@triton.jit
+def operands_of(extra, row, col, sizes):
+    inside = (row < sizes[0]) & (col < sizes[1])
+    found = extra[:0]
+    for i in tl.static_range(len(extra)):
+        pointer, strides = extra[i]
+        places = row * strides[0] + col * strides[1]
+        found += (tl.load(pointer + places, mask=inside, other=0.0).to(tl.float32),)
+    return found
+
+
+@triton.jit
+def chain_of(tile, row, col, sizes, extras, EPILOGUE: tl.constexpr):
+    for i in tl.static_range(len(EPILOGUE)):
+        tile = EPILOGUE[i](tile, operands_of(extras[i], row, col, sizes), (0, row, col))
+    return tile
+
+
+@triton.jit
+def chained_kernel(
+    a_pointer,
+    b_pointer,
+    output_pointer,
+    extras,
+    sizes,
+    a_strides,
+    b_strides,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr,
+    DIVISORS: tl.constexpr,
+    GROUP: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+):
+    row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
+    total = tile_of_product(
+        a_pointer,
+        b_pointer,
+        row,
+        col,
+        0,
+        sizes[2],
+        sizes,
+        a_strides,
+        b_strides,
+        BLOCK_K,
+        CHECKS,
+        DIVISORS,
+    )
+    tile = chain_of(total, row, col, sizes, extras, EPILOGUE)
+    store_tile(output_pointer, row, col, tile, sizes, DIVISORS)
+
+
+def chained(a, b, functors, tile=(16, 32, 16), **options):
+    """functors: of each its function, and the tensors that it is given."""
+    output = output_of(a, b)
+    extras = []
+    for _, tensors in functors:
+        views = [tensor.expand(output.shape) for tensor in tensors]
+        extras.append(tuple([(view, view.stride()) for view in views]))
+    arguments, meta = described(a, b, tile)
+    meta |= {"GROUP": 8, "EPILOGUE": tuple([function for function, _ in functors])}
+    grid = (tiles_of(a, b, tile),)
+    given = (a, b, output, tuple(extras), *arguments)
+    return Launch((Step(chained_kernel, grid, given, meta | options),), (output,))
+
+
+functors = [(add, (d0,)), (add, (d1,)), (epilogue.fast_gelu, ())]
+launch = chained(x, y, functors)
+(got,) = launch.run()
+print(
+    "right:",
+    torch.allclose(got.cpu().double(), reference(x, y, d0, d1), atol=0.02),
+)
+print(f"{moved_by(launch):,} bytes; the shipped kernel moves {found.fused:,}")
+
+# %% [markdown]
+# That is GEMM + Add + Add + FastGELU, in one kernel, and not a byte more than it has to move.
+#
+# ## Step 4: what the package has more
+#
+# Count again, not what crosses from memory, but what lanes *ask* for. A bias is one number for
+# each column. **Predict.** The output is 32 × 64 in tiles of 16 × 32, in fp16. How many bytes
+# of the bias do the lanes of our kernel ask for?
+
+# %%
+asked_bytes = teach.predict(
+    "Bytes of a bias of 64 that all lanes ask for", guess=None, unit="bytes"
+)
+
+# %%
+vector = normals(64)
+ours = chained(x, y, [(add, (vector,))])
+shipped = gemm.launch(
+    x, y, epilogue=epilogues.bias(vector), tile=(16, 32, 16), splits=1
+)
+
+
+def asked_of(launch, tensor):
+    (step,), (traced,) = launch.steps, lens.trace(launch)
+    memory = step.memory()
+    return sum(
+        each.bytes
+        for each in traced.by_argument()
+        if memory[each.argument].data_ptr() == tensor.data_ptr()
+    )
+
+
+print(f"ours: {asked_of(ours, vector):,}, the package's: {asked_of(shipped, vector)}")
+asked_bytes.reveal(
+    asked_of(ours, vector), because="every element of the output asks for its own."
+)
+
+# %% [markdown]
+# The package's functor is given a *row*, [1, cols], and the addition broadcasts it. Its operator
+# knows from the strides which tensors have rows, columns, or neither:
+
+# %%
+print(inspect.getsource(epilogue.of_tensor.fn))
+
+# %% [markdown]
+# Batches, several dimensions of rows, numbers as operands, and what the compiler may know of
+# strides are there too; `applied` is our `chain_of`. And it is called, in the shipped product,
+# by a function that stores a tile's part. One thing in its caller is not about elements:
+
+# %%
+print(inspect.getsource(gemm.finish.fn))
+
+# %% [markdown]
+# Why halves? A tile of 128 × 256 with 256 threads is 128 numbers for each thread. What is
+# loaded of D comes on top: 128 more, all at once. **Predict** for an H200: does our kernel,
+# with this tile and the whole chain, spill registers?
+
+# %%
+spilling = teach.predict(
+    "Our chain on a tile of 128 × 256", guess=None, choices=("it spills", "it fits")
+)
+
+# %%
+wide = torch.empty(512, 512, dtype=torch.float16, device=here.torch_device)
+other = torch.empty_like(wide)
+LARGE = {"num_warps": 8, "num_stages": 3}
+whole_chain = epilogues.add(wide) | epilogues.add(other) | epilogues.fast_gelu()
+on_wide = [(add, (wide,)), (add, (other,)), (epilogue.fast_gelu, ())]
+TILE = (128, 256, 64)
+compiled = {
+    "no epilogue": gemm.launch(wide, wide, tile=TILE, splits=1, **LARGE),
+    "ours": chained(wide, wide, on_wide, tile=TILE, **LARGE),
+    "the package's": gemm.launch(
+        wide, wide, epilogue=whole_chain, tile=TILE, splits=1, **LARGE
+    ),
+}
+outcomes = dict(
+    zip(compiled, lens.compile_all(list(compiled.values()), "sm_90"), strict=True)
+)
+for name, (step,) in outcomes.items():
+    print(f"{name:14s} {'spills' if step.spills else 'all in registers'}")
+spilling.reveal(
+    "it spills" if outcomes["ours"][0].spills else "it fits",
+    because="sums, and as many numbers of D, are more than a thread can have.",
+)
+
+# %% [markdown]
+# An epilogue may cost no bytes of memory and still cost what a GPU has least of: registers. By
+# halves, half as many numbers of D are there at one time. (Spilled numbers go to memory and come
+# back: bytes that no formula above counts.)
+#
+# With this, one line of the library:
+
+# %%
+got = ops.fused_matmul(x, y, epilogue=chain)
+print("right:", torch.allclose(got.cpu().double(), reference(x, y, d0, d1), atol=0.02))
+print(chain)
+
+# %% [markdown]
+# ## Your own functor, in three lines
+#
+# What is not in the list is no reason for a kernel of its own. `own` takes a functor and its
+# operands; hard swish, $x \cdot \min(\max(x + 3, 0), 6) / 6$, is
+
+
+# %%
+@triton.jit
+def hard_swish(tile, operands, place):
+    return tile * tl.minimum(tl.maximum(tile + 3.0, 0.0), 6.0) / 6.0
+
+
+swish = epilogues.own(
+    hard_swish, meaning=lambda x, operands, place: F.hardswish(x), flops=5
+)
+weights = y.clone().requires_grad_()
+got = ops.fused_matmul(x, weights, epilogue=epilogues.bias(vector) | swish)
+got.float().sum().backward()
+
+double = y.cpu().double().requires_grad_()
+exact = F.hardswish(x.cpu().double() @ double + vector.cpu().double())
+exact.sum().backward()
+print("right:", torch.allclose(got.detach().cpu().double(), exact, atol=0.03))
+print("gradient:", torch.allclose(weights.grad.cpu().double(), double.grad, atol=0.1))
+
+# %% [markdown]
+# `meaning` is the same in torch, for gradients: backward makes the product anew, and asks
+# autograd about the chain. Without it the functor works forward alone.
+#
+# ## Every functor saves the same
+#
+# A functor saves a store and a load of the product, $4 mn$ bytes in fp16, *whatever it does*.
+# Its own tensor has to be read by either plan. Four chains, by traces of both plans:
+
+# %%
+column = normals(32, 1)
+chains = {
+    "relu": epilogues.relu(),
+    "bias, silu": epilogues.bias(vector) | epilogues.silu(),
+    "add, add, fast_gelu": chain,
+    "scale, bias, clamp, multiply": epilogues.scale(0.5)
+    | epilogues.bias(vector)
+    | epilogues.clamp(-1.0, 1.0)
+    | epilogues.multiply(column),
+}
+for name, each in chains.items():
+    both = fuse.chained(x, y, each, **SMALL)
+    counted = fuse.bytes_saved(both.fused, both.unfused, both.tensors)
+    says = 4 * 32 * 64 * len(each.functors)
+    print(f"{name:29s} saved {counted.saved:6,}, by the formula {says:6,}")
+
+# %% [markdown]
+# ## A norm of each row
+#
+# An epilogue sees a tile. What needs more than that, such as the mean of a *row*, it can do
+# only if the tile has whole rows. Then it is lesson 04's norm, of numbers that are in registers
+# already. An RMS norm, $x / \sqrt{\text{mean}(x^2) + \varepsilon} \cdot w$:
+
+
+# %%
+@triton.jit
+def product_rms_norm_kernel(
+    a_pointer,
+    b_pointer,
+    weight_pointer,
+    output_pointer,
+    epsilon,
+    sizes,
+    a_strides,
+    b_strides,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr,
+    DIVISORS: tl.constexpr,
+):
+    row = tl.program_id(axis=0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    col = tl.arange(0, BLOCK_N)[None, :]
+    total = tile_of_product(
+        a_pointer,
+        b_pointer,
+        row,
+        col,
+        0,
+        sizes[2],
+        sizes,
+        a_strides,
+        b_strides,
+        BLOCK_K,
+        CHECKS,
+        DIVISORS,
+    )
+    mean_square = tl.sum(total * total, axis=1) / sizes[1]
+    weight = tl.load(weight_pointer + col, mask=col < sizes[1], other=0.0).to(
+        tl.float32
+    )
+    tile = total * tl.rsqrt(mean_square + epsilon)[:, None] * weight
+    store_tile(output_pointer, row, col, tile, sizes, DIVISORS)
+
+
+def product_rms_norm(a, b, weight, epsilon=1e-5, rows=16):
+    output = output_of(a, b)
+    tile = (rows, triton.next_power_of_2(b.shape[1]), 16)
+    arguments, meta = described(a, b, tile)
+    given = (a, b, weight, output, epsilon, *arguments)
+    grid = (triton.cdiv(a.shape[0], rows),)
+    return Launch((Step(product_rms_norm_kernel, grid, given, meta),), (output,))
+
+
+# %% [markdown]
+# A tile of 64 columns of which 40 exist holds zeros in the others, since what is loaded of B
+# there is 0. **Predict.** Is the mean right without a mask?
+
+# %%
+no_mask = teach.predict(
+    "The mean of squares, in a tile with columns too many",
+    guess=None,
+    choices=("right: zeros add nothing", "wrong: zeros count"),
+)
+
+# %%
+narrow, weight = normals(32, 40), normals(40)
+(got,) = product_rms_norm(x, narrow, weight).run()
+product_in_double = x.cpu().double() @ narrow.cpu().double()
+exact = F.rms_norm(product_in_double, (40,), weight.cpu().double(), 1e-5)
+is_right = torch.allclose(got.cpu().double(), exact, atol=0.02)
+no_mask.reveal(
+    "right: zeros add nothing" if is_right else "wrong: zeros count",
+    because="their squares are 0, and the sum is divided by n, not by the tile's width.",
+)
+
+# %% [markdown]
+# (A layer norm subtracts the mean first. Is it right without a mask too? Exercise 10-3.)
+#
+# The package's template takes any of lesson 04's norms, lesson 03's softmax and reductions:
+# from each row a *state* is found, and the row is made anew with it. A row's state is that of
+# its parts, merged, so that a tile of 192 columns, two parts, is no other case:
+
+# %%
+print(inspect.getsource(gemm_rows.gemm_rows_kernel.fn).partition("state = ")[2])
+
+# %% [markdown]
+# ## When fusion does not pay
+#
+# ### 1. The product takes all the time
+#
+# A gain by bytes is a gain of time only as far as the bytes took time. Here is the least time
+# of both plans of GEMM + Add + Add + FastGELU, by the H200's recorded roofs, for
+# 4096 × 4096 and more and more of K. **Predict.** At K = 16,384, how many times as long do the
+# four kernels take?
+
+# %%
+at_long_k = teach.predict(
+    "Least time unfused over fused, K = 16,384", guess=None, unit="times"
+)
+
+# %% tags=["nbval-ignore-output"]
+lengths = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
+times = [fuse.explored(viz.FusionChoice(4096, 4096, k)) for k in lengths]
+gains = [each.predicted[1] / each.predicted[0] for each in times]
+for each, gain in zip(times, gains, strict=True):
+    print(
+        f"K = {each.choice.k:6,}: bytes {each.unfused_bytes / each.fused.bytes:.2f} times, "
+        f"time {gain:.2f} times, fused bound by {each.bound}"
+    )
+at_long_k.reveal(
+    round(gains[-1], 2),
+    because="the additions still take what they took, beside a product four times as long.",
+    tolerance=0.05,
+)
+
+# %%
+with viz.figure_style():
+    figure, axis = plt.subplots(figsize=(9, 3.6))
+    axis.plot(lengths, gains, "o-", label="least time, unfused over fused")
+    in_bytes = [each.unfused_bytes / each.fused.bytes for each in times]
+    axis.plot(lengths, in_bytes, "s--", label="bytes, unfused over fused")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    axis.set_ylim(0.9, None)
+    axis.set_xlabel("K")
+    axis.set_ylabel("times")
+    axis.legend()
+    plt.tight_layout()
+    plt.show()
+
+# %% [markdown]
+# *Figure: two curves over K, from 64 to 16,384, of the unfused plan over the fused one: its bytes,
+# from three times down to about one and a half, and its least time, which begins with the bytes,
+# rises above them at 512, and then falls below them, to less than a tenth above 1.*
+#
+# On the left, all is bound by memory, and time is bytes. On the right, the fused kernel is bound by
+# compute: $D_0$ and $D_1$ hide behind the matrix units, and what fusion can gain is the time of three
+# kernels that are short beside the product. In between it gains *more* than the bytes say. There the
+# bare product is bound by compute already, while the fused one still waits for $D_0$ and $D_1$, and
+# multiplies meanwhile: two kernels, one of FLOPs and one of bytes, take the sum of their times; one
+# kernel of both takes the longer.
+#
+# By this model fusing an epilogue never *loses*. But the model knows no registers: if a chain makes
+# the kernel take a smaller tile, or fewer stages, a product that is bound by compute pays for it in
+# every step along K.
+#
+# ### 2. The row does not fit
+#
+# A row of 4,096 numbers fits no tile. Then no program knows the norm when it has its part, and the
+# product has to be in memory after all: the first kernel stores it, and a *state* of each row in
+# each tile (of a layer norm count, mean and sum of squares); the second merges states, reads the
+# product and finishes. The plan without fusion stores the product and reads it too. **Predict.**
+# What does the fused one save?
+
+# %%
+saves = teach.predict(
+    "A layer norm after a product, rows in two tiles",
+    guess=None,
+    choices=("about half of the bytes", "nothing", "less than nothing"),
+)
+
+# %%
+norm_weight, norm_bias = normals(64), normals(64)
+saved_by = {}
+for op, given in (
+    ("matmul_layer_norm", (x, y, norm_weight, norm_bias)),
+    ("matmul_amax", (x, y)),
+):
+    for columns in (64, 32):
+        both = fuse.plans(
+            op, *given, tile=(16, columns, 16), product_tile=SMALL["product_tile"]
+        )
+        counted = fuse.bytes_saved(both.fused, both.unfused, both.tensors)
+        saved_by[op, columns] = counted.saved
+        print(
+            f"{op:18s} {columns} of 64 columns in a tile: {counted.fused_kernels} for "
+            f"{counted.unfused_kernels} kernels, saved {counted.saved:6,}"
+        )
+saved = saved_by["matmul_layer_norm", 32]
+saves.reveal(
+    "less than nothing" if saved < 0 else "nothing" if saved == 0 else saved,
+    because="the product is stored and loaded as before, and states besides.",
+)
+
+# %% [markdown]
+# It pays where the row fits: the product of 32 × 64 is stored and loaded no more, 8,192 bytes. And
+# a *reduction* pays either way, since nobody wants its product: states are all that is stored.
+#
+# ### 3. What stays on chip is too wide
+#
+# Two products, one behind the other, $(A B_0) B_1$, of $A$ with $m \times k$, $B_0$ with
+# $k \times l$ and $B_1$ with $l \times n$. The first one's tile can be multiplied with its rows of
+# $B_1$ at once, and never be stored: it saves $4 ml$ bytes. But a program that does so needs the sums
+# of *all* n columns of its rows. Where the tile has fewer, each column of tiles makes the first
+# product anew. The compiler, for an H200, with tiles of 128 rows and 8 warps:
+
+# %%
+tall = torch.empty(1024, 64, dtype=torch.float16, device=here.torch_device)
+pairs = {}
+for columns in (64, 128, 256, 512):
+    first, second = wide[:64], wide[:, :columns].contiguous()
+    tile = (128, columns, 64, 64)
+    pairs[columns] = gemm_pair.launch(tall, first, second, tile=tile, num_warps=8)
+for columns, (step,) in zip(
+    pairs, lens.compile_all(list(pairs.values()), "sm_90"), strict=True
+):
+    print(
+        f"{columns:3d} columns of the output: "
+        f"{'spills' if step.spills else 'all in registers'}, products "
+        f"{'wait for one another' if step.serialized_wgmma else 'overlap'}"
+    )
+
+# %% [markdown]
+# So 512 columns are too many: 128 × 512 sums over 256 threads are 256 registers, of 255. With tiles
+# of 256 columns it fits, and pays in FLOPs. What is that worth, by the roofs?
+
+
+# %%
+def pair_by_roofs(m, k, inner, n, most=256):
+    """Times the FLOPs of two kernels that one takes, and its speed in terms of theirs."""
+
+    def least(flops, elements):
+        return max(flops / cube.roofs.rate("fp16"), 2 * elements / cube.roofs.bandwidth)
+
+    first, second = 2 * m * inner * k, 2 * m * inner * n
+    again = triton.cdiv(n, most) * first + second
+    in_one = least(again, m * k + k * inner + inner * n + m * n)
+    in_two = least(first, m * k + k * inner + m * inner)
+    in_two += least(second, m * inner + inner * n + m * n)
+    return again / (first + second), in_two / in_one
+
+
+# %% tags=["nbval-ignore-output"]
+for sizes in (
+    (65536, 128, 128, 128),
+    (65536, 128, 512, 128),
+    (65536, 128, 512, 512),
+    (32768, 256, 256, 256),
+    (4096, 4096, 4096, 4096),
+):
+    again, gain = pair_by_roofs(*sizes)
+    m, k, inner, n = sizes
+    print(
+        f"m {m:6,}, k {k:5,}, l {inner:5,}, n {n:5,}: {again:.2f} times the FLOPs, "
+        f"{gain:.2f} times as fast at most"
+    )
+
+# %% [markdown]
+# Where all sides are narrow, fusing is worth a factor. Where n is wide, the first product is made
+# again and again, and one kernel takes *longer* than two. Attention is the same pair of products with
+# a softmax between them, and n there is the width of a head: 64 or 128. It is no accident that it fuses.
+#
+# ### A gate, which always fits
+#
+# SwiGLU, $\text{silu}(A G) \cdot (A U)$, wants one element of both products for each of its own. So a
+# program makes the same tile of both, side by side, and loads A once for the two:
+
+# %%
+both = fuse.plans("swiglu", x, y, normals(32, 64), tile=(16, 32, 16))
+counted = fuse.bytes_saved(both.fused, both.unfused, both.tensors)
+by_formula = 4 * 32 * 64 * 2 + 2 * 32 * 32
+print(f"{counted.fused_kernels} kernel for {counted.unfused_kernels}")
+print(f"saved {counted.saved:,}; by the formula {by_formula:,}")
+
+# %% [markdown]
+# That is a store and a load of two products, and one reading of A. It costs registers as well: two
+# tiles of sums, so that each can have half as many columns.
+#
+# ## Check it
+#
+# Sizes that fill no tile, operands that broadcast in every way, transposed ones, outputs full of NaN,
+# programs in a shuffled order; our chain and the package's, and our norm:
+
+# %%
+for seed, (m, n, k) in enumerate(((1, 1, 1), (17, 33, 31), (40, 20, 16), (16, 64, 50))):
+    generator.manual_seed(seed)
+    a, b = normals(m, k), normals(n, k).t()
+    full, row, column = normals(n, m).t(), normals(n), normals(m, 1)
+    exact = (a.cpu().double() @ b.cpu().double() + row.cpu().double()).relu()
+    exact = exact * column.cpu().double() + full.cpu().double()
+    multiply = epilogue.multiply
+    by_hand = [(add, (row,)), (relu, ()), (multiply, (column,)), (add, (full,))]
+    chain = epilogues.bias(row) | epilogues.relu() | epilogues.multiply(column)
+    shipped = gemm.launch(
+        a, b, epilogue=chain | epilogues.add(full), tile=(16, 32, 16), splits=2
+    )
+    norm = F.rms_norm(
+        a.cpu().double() @ b.cpu().double(), (n,), row.cpu().double(), 1e-5
+    )
+    wrong = []
+    for name, launch, wanted in (
+        ("chained", chained(a, b, by_hand), exact),
+        ("shipped, K in two splits", shipped, exact),
+        ("norm", product_rms_norm(a, b, row), norm),
+    ):
+        (got,) = runtime.interpret(launch, poison=True, seed=seed).outputs
+        if not torch.allclose(got.double(), wanted, atol=0.02, rtol=0.002):
+            wrong.append(name)
+    print(f"{m:2d} × {n:2d} × {k:2d}: {', '.join(wrong) or 'all right'}")
+
+# %% [markdown]
+# What this does *not* prove: that any of it is fast, that offsets beyond 32 bits are right, or that
+# the compiler keeps its word about registers on a GPU that is not here.
+#
+# ## Turn the knobs
+#
+# Put an epilogue together, functor by functor, and choose a size. On the left is what the kernel does
+# with its tile; on the right are both plans, bytes and least times, with a part for each kernel. Find a
+# chain and a size for which fusing gains more than four times; then change *one* size so that it gains
+# less than a tenth. Does it matter for the bytes which functor you choose?
+
+# %% tags=["widget"]
+fuse.explore()
+
+# %% [markdown]
+# ## Look inside
+#
+# The shipped product with its chain, for an H200 and an MI300. In the lens select the line that loads
+# an operand, and the one that multiplies. How many instructions are the chain's, and how many the
+# product's?
+
+# %%
+shipped = gemm.launch(
+    wide,
+    wide,
+    epilogue=whole_chain,
+    tile=(128, 128, 64),
+    splits=1,
+    num_warps=8,
+    num_stages=3,
+)
+for target in ("sm_90", "gfx942"):
+    (step,) = lens.compile(shipped, target)
+    print(
+        f"{target}: matrix instructions {step.count('matrix') > 0}, "
+        f"spills {step.spills > 0}, widest load {step.widest('global load')} bits"
+    )
+
+# %% tags=["widget"]
+look.source_lens(shipped, shown=("sm_90", "gfx942"))
+
+# %% [markdown]
+# And in numbers, which differ from one compiler to the next: what the chain costs of registers, with
+# tiles of two sizes.
+
+# %% tags=["nbval-ignore-output", "compiler"]
+for name, (step,) in outcomes.items():
+    print(
+        f"{name:14s} {step.registers:3d} registers, {step.spills:3d} spilled, "
+        f"{step.shared_bytes / 1024:.0f} KiB shared"
+    )
+
+# %% [markdown]
+# ## Your turn
+#
+# As before, a check passes if the result is the specification's, but for rounding, on all of its
+# cases, and if no more of the machine is used than the text says; `teach.exercise("10-1").hint()`
+# asks a question that leads on. Matrices are in fp16, and sums stay in fp32 to the end.
+#
+# ### Exercise 10-1: a functor of your own
+#
+# To each element of a product, add its column's `bias`; keep the result between `-most` and `most`;
+# multiply by its row's `gate`; and put 0 right of the diagonal, where the column's number is larger than
+# the row's. `bias` is [n], `gate` is [m], `most` a number. It runs in the shipped kernel. A tile of 16
+# rows and 32 columns loads 32 numbers of the bias and 16 of the gate, and no more.
+
+
+# %%
+@triton.jit
+def gate_and_clamp(tile, operands, place):
+    return tile
+
+
+def gated(a, b, bias, gate, most):
+    chain = None  # epilogues.own(gate_and_clamp, ...): what does your functor need?
+    if chain is None:
+        return None
+    return gemm.launch(a, b, epilogue=chain, tile=(16, 32, 16), splits=1)
+
+
+teach.exercise("10-1").check(gated)
+
+# %% [markdown]
+# {{solution 10-1}}
+
+# %% [markdown]
+# ### Exercise 10-2: once, after the sum
+#
+# Four programs share K for each tile of 16 × 16, as in exercise 06-2, and this time the result is
+# $\text{silu}(A B + D)$. `part_of_tile` makes a program's part of a tile; parts are in fp32. Write both
+# kernels. Which of them has the epilogue? The addend is loaded once, and all are contiguous.
+
+
+# %%
+@triton.jit
+def part_of_tile(a_pointer, b_pointer, row, col, split, m, n, k, SPLITS: tl.constexpr):
+    share = tl.cdiv(tl.cdiv(k, 16), SPLITS) * 16
+    total = tl.zeros([16, 16], tl.float32)
+    for start in range(split * share, min(split * share + share, k), 16):
+        of_a = start + tl.arange(0, 16)[None, :]
+        of_b = start + tl.arange(0, 16)[:, None]
+        a = tl.load(a_pointer + row * k + of_a, mask=(row < m) & (of_a < k), other=0.0)
+        b = tl.load(b_pointer + of_b * n + col, mask=(of_b < k) & (col < n), other=0.0)
+        total = tl.dot(a, b, total)
+    return total
+
+
+@triton.jit
+def part_kernel(a_pointer, b_pointer, parts_pointer, m, n, k, SPLITS: tl.constexpr):
+    pass  # program (tile, split) leaves its part of a tile
+
+
+@triton.jit
+def sum_kernel(
+    parts_pointer, addend_pointer, output_pointer, m, n, SPLITS: tl.constexpr
+):
+    pass  # a program for each tile
+
+
+def activated(a, b, addend):
+    (m, k), n = a.shape, b.shape[1]
+    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
+    parts = torch.full((4, m, n), float("nan"), dtype=torch.float32, device=a.device)
+    tiles = triton.cdiv(m, 16) * triton.cdiv(n, 16)
+    meta = {"SPLITS": 4}
+    first = Step(part_kernel, (tiles, 4), (a, b, parts, m, n, k), meta)
+    second = Step(sum_kernel, (tiles,), (parts, addend, output, m, n), meta)
+    return Launch((first, second), (output,), workspaces=(parts,))
+
+
+teach.exercise("10-2").check(activated)
+
+# %% [markdown]
+# {{solution 10-2}}
+
+# %% [markdown]
+# ### Exercise 10-3: the norm of a row that fits
+#
+# The layer norm of each row of a product, $(x - \bar x) / \sqrt{v + \varepsilon} \cdot w + b$, in one
+# kernel: a program makes 16 whole rows, in a tile of 64 columns, of which n exist. `rows_of_product`
+# makes the tile. Rows may be far from 0. A is loaded once, and B, weight and bias once a program.
+
+
+# %%
+@triton.jit
+def rows_of_product(a_pointer, b_pointer, row, col, m, n, k):
+    tile = tl.zeros([row.shape[0], col.shape[1]], tl.float32)
+    for start in range(0, k, 16):
+        of_a = start + tl.arange(0, 16)[None, :]
+        of_b = start + tl.arange(0, 16)[:, None]
+        a = tl.load(a_pointer + row * k + of_a, mask=(row < m) & (of_a < k), other=0.0)
+        b = tl.load(b_pointer + of_b * n + col, mask=(of_b < k) & (col < n), other=0.0)
+        tile = tl.dot(a, b, tile)
+    return tile
+
+
+@triton.jit
+def normalized_kernel(
+    a_pointer,
+    b_pointer,
+    weight_pointer,
+    bias_pointer,
+    output_pointer,
+    epsilon,
+    m,
+    n,
+    k,
+    BLOCK: tl.constexpr,
+    COLS: tl.constexpr,
+):
+    pass
+
+
+def normalized(a, b, weight, bias, epsilon):
+    (m, k), n = a.shape, b.shape[1]
+    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
+    arguments = (a, b, weight, bias, output, epsilon, m, n, k)
+    grid = (triton.cdiv(m, 16),)
+    return Launch.of(
+        normalized_kernel, grid, *arguments, outputs=output, BLOCK=16, COLS=64
+    )
+
+
+teach.exercise("10-3").check(normalized)
+
+# %% [markdown]
+# {{solution 10-3}}
+
+# %% [markdown]
+# ## Takeaways
+#
+# - An epilogue works on a tile while it is in registers. Each functor in it saves a store and a load
+#   of the product, whatever it does, and a rounding.
+# - A functor is a function of a tile, of its own operands and of its place; what a tensor broadcasts is
+#   a stride of 0, and a row is loaded as a row.
+# - Bytes saved are time saved only as far as bytes took time: count both plans under the roofs.
+# - What needs a whole row fuses where the row fits a tile. Where it does not, a norm saves nothing; a
+#   reduction saves the product still.
+# - What stays on chip takes registers. Where they do not suffice, fusion is paid for with spills, with
+#   smaller tiles, or with FLOPs.
+#
+# **Next:** [11, flash attention](11_flash_attention.ipynb) fuses two products and a softmax. Back to
+# [06, fast GEMM](06_fast_gemm.ipynb), or to [00, start here](00_start_here.ipynb).

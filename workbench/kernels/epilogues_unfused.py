@@ -1,0 +1,83 @@
+"""An epilogue with every functor in a kernel of its own: what fusion is compared with."""
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import TensorMismatchError, check_power_of_two, check_type
+from workbench.kernels.epilogues import Epilogue, Frame, bind, reach_of
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, distinct_elements
+from workbench.kernels.tile import epilogue as functors
+from workbench.kernels.tile import transfer
+from workbench.launch import Launch, Work
+
+
+@triton.jit
+def functor_kernel(
+    # pointers; the functors' own arguments
+    x, output, extras,
+    # sizes
+    m, n,
+    # meta-parameters: the tile; what is made of it
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """output = EPILOGUE(x), of matrices [m, n] whose rows lie one behind the other."""
+    cols = tl.cdiv(n, BLOCK_N)
+    row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    in_rows, in_cols = row < m, col < n
+    tile = tl.load(x + row * n + col, mask=in_rows & in_cols, other=0.0).to(tl.float32)
+    tile = functors.applied(tile, 0, row, col, in_rows, in_cols, extras, EPILOGUE)
+    transfer.store(output, row * n + col, tile, in_rows & in_cols)
+
+
+def launch(
+    x: torch.Tensor,
+    epilogue: Epilogue,
+    *,
+    output: torch.Tensor | None = None,
+    tile: Sequence[int] = (32, 64),
+    num_warps: int = 4,
+) -> Launch:
+    """output = what an epilogue makes of a matrix in memory.
+
+    FLOPs: those of the epilogue. Least bytes: x and the epilogue's tensors read once, the output written
+    once.
+
+    Args:
+        x: [m, n] in fp16, bf16 or fp32, contiguous.
+        epilogue: a chain of functors whose tensors broadcast to [m, n]; none that permutes.
+        output: as x; None for a new tensor of its dtype.
+        tile: rows and columns of a tile, powers of two.
+        num_warps: of a program.
+
+    Raises:
+        TensorMismatchError: tensors do not fit, or an offset does not fit 32 bits. ArgumentTypeError,
+        InvalidArgumentError: another argument.
+    """
+    check_type("x", x, torch.Tensor, "Give a torch.Tensor.")
+    check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as add(d) | relu().")
+    output = torch.empty_like(x) if output is None else output
+    for name, tensor in (("x", x), ("output", output)):
+        fits = tensor.dim() == 2 and tensor.is_contiguous() and tensor.shape == x.shape
+        if not fits or tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+            given = f"{tensor.dtype} {tuple(tensor.shape)}, strides {tensor.stride()}"
+            raise TensorMismatchError(name, given, "Give a contiguous matrix in fp16, bf16 or fp32.")
+    if epilogue.permuted is not None:
+        raise TensorMismatchError("epilogue", "it permutes a matrix", "Permute the result: it stays a view.")
+    rows, cols = (check_power_of_two(f"tile[{i}]", length) for i, length in enumerate(tile))
+    bound = bind(epilogue, Frame(tuple(x.shape)), torch.float32, x.device)
+    if max(reach_of(x), bound.reach) + (rows + 1) * (x.shape[1] + cols) > MOST_OFFSETS_IN_32_BITS:
+        raise TensorMismatchError("x", f"shape {tuple(x.shape)}", "Give fewer elements: offsets are 32 bits.")
+    own = epilogue.work(x.numel())
+    size = (distinct_elements(x) + distinct_elements(output)) * x.element_size()
+    work = Work(own.flops, size + own.bytes)
+    if not x.numel():
+        return Launch((), (output,), work=work)
+    m, n = x.shape
+    return Launch.of(
+        functor_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols),), x, output, bound.extras, m, n,
+        outputs=output, work=work, BLOCK_M=rows, BLOCK_N=cols, EPILOGUE=bound.functors, num_warps=num_warps,
+    )  # fmt: skip

@@ -1,0 +1,472 @@
+"""Exercises of lesson 10: a functor, an epilogue where K is split, a norm of rows that fit a tile."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from workbench.teach.definition import Budget, Case, Mutant, cancelling, normals
+from workbench.teach.exercise import Exercise
+from workbench.teach.exercises.lesson_05 import loaded_bytes
+
+# Rows of all tiles, and columns of those of 10-1; programs that share K in 10-2.
+_SIDE, _WIDTH, _SPLITS = 16, 32, 4
+
+
+def gated(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, gate: torch.Tensor, most: float
+) -> torch.Tensor:
+    """A product with a bias, clamped, gated, and 0 right of the diagonal; in fp16.
+
+    Args:
+        a, b: [m, k] and [k, n], contiguous, in fp16.
+        bias: [n], a number for each column. gate: [m], one for each row. In fp16.
+        most: a number above 0.
+
+    Returns:
+        [m, n]: min(max((a @ b)[i, j] + bias[j], -most), most) * gate[i] where j <= i, else 0. All of it is
+        computed in fp32, and rounded to fp16 once.
+    """
+    wide = torch.promote_types(a.dtype, torch.float32)
+    x = a.to(wide) @ b.to(wide) + bias.to(wide)
+    return (x.clamp(-most, most) * gate.to(wide)[:, None]).tril().to(a.dtype)
+
+
+def activated(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> torch.Tensor:
+    """silu(a @ b + addend), contiguous, for contiguous matrices in fp16: [m, k], [k, n] and [m, n].
+
+    silu(x) is x / (1 + exp(-x)). Sums are made in fp32, their parts too, and rounded to fp16 in the end.
+    """
+    wide = torch.promote_types(a.dtype, torch.float32)
+    return functional.silu(a.to(wide) @ b.to(wide) + addend.to(wide)).to(a.dtype)
+
+
+def normalized(
+    a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
+) -> torch.Tensor:
+    """The layer norm of each row of a product, contiguous, in fp16.
+
+    Args:
+        a, b: [m, k] and [k, n], contiguous, in fp16; n is 64 at most.
+        weight, bias: [n], in fp16.
+        epsilon: a number above 0.
+
+    Returns:
+        [m, n]: (x - mean) / sqrt(variance + epsilon) * weight + bias, where x is a row of a @ b, and variance
+        the mean of (x - mean)^2. All of it is computed in fp32, and rounded to fp16 once.
+    """
+    wide = torch.promote_types(a.dtype, torch.float32)
+    product = a.to(wide) @ b.to(wide)
+    result = functional.layer_norm(product, product.shape[1:], weight.to(wide), bias.to(wide), epsilon)
+    return result.to(a.dtype)
+
+
+def _gated(m: int, n: int, k: int, most: float, seed: int) -> Case:
+    return Case(
+        lambda generator: (
+            normals(generator, m, k).half(), normals(generator, k, n).half(),
+            3 * normals(generator, n).half(), normals(generator, m).half(), most,
+        ),
+        seed,
+    )  # fmt: skip
+
+
+def _added(m: int, n: int, k: int, seed: int) -> Case:
+    return Case(
+        lambda generator: (
+            normals(generator, m, k).half(), normals(generator, k, n).half(),
+            2 * normals(generator, m, n).half(),
+        ),
+        seed,
+    )  # fmt: skip
+
+
+def _cancelling(m: int, n: int, k: int, seed: int) -> Case:
+    """The parts of programs that share K are large, their sum is small."""
+    return Case(lambda generator: (*cancelling(generator, m, n, k), normals(generator, m, n).half()), seed)
+
+
+def _rows(m: int, n: int, k: int, seed: int, *, epsilon: float = 1e-5, level: float = 0.0) -> Case:
+    """Rows whose mean is about `level` times the sum of a row of A, in terms of what they spread."""
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
+        a, b = normals(generator, m, k), normals(generator, k, n)
+        if level:
+            a, b = a.abs() + 0.5, b / 8 + level
+        weight, bias = (normals(generator, n).half() for _ in range(2))
+        return a.half(), b.half(), weight, bias, epsilon
+
+    return Case(build, seed)
+
+
+def _tiles(length: int) -> int:
+    return -(-length // _SIDE)
+
+
+def _vectors_once_a_tile(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, gate: torch.Tensor, most: float
+) -> Budget:
+    """Each operand as tiles need it; of the bias a tile's columns, of the gate its rows."""
+    (m, k), n = a.shape, b.shape[1]
+    rows, cols = -(-m // _SIDE), -(-n // _WIDTH)
+    vectors = rows * bias.nbytes + cols * gate.nbytes
+    return Budget(
+        loaded_bytes=loaded_bytes(m, n, k, _SIDE, _WIDTH) + vectors,
+        stored_bytes=2 * m * n,
+        programs=rows * cols,
+    )
+
+
+def _by_four(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Budget:
+    """Each operand as tiles need it; the parts, in fp32, once out and once in; the addend once."""
+    (m, k), n = a.shape, b.shape[1]
+    parts = 4 * _SPLITS * m * n
+    return Budget(
+        loaded_bytes=loaded_bytes(m, n, k, _SIDE, _SIDE) + parts + addend.nbytes,
+        stored_bytes=parts + 2 * m * n,
+        programs=_tiles(m) * _tiles(n) * (_SPLITS + 1),
+        steps=2,
+    )
+
+
+def _in_one_kernel(
+    a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
+) -> Budget:
+    """A once, and for each tile of rows all of B, weight and bias; no product in memory."""
+    return Budget(
+        loaded_bytes=a.nbytes + _tiles(len(a)) * (b.nbytes + weight.nbytes + bias.nbytes),
+        stored_bytes=2 * len(a) * b.shape[1],
+        programs=_tiles(len(a)),
+    )
+
+
+GATED = Exercise(
+    id="10-1",
+    title="a functor of your own",
+    function="gated",
+    specification=gated,
+    cases=(
+        _gated(20, 20, 16, 2.0, seed=1),  # as many rows as columns
+        _gated(33, 20, 17, 1.5, seed=2),
+        _gated(17, 40, 16, 4.0, seed=3),
+        _gated(1, 1, 1, 100.0, seed=4),
+        _gated(17, 16, 15, 100.0, seed=5),  # nothing is clamped
+        _gated(16, 32, 40, 0.25, seed=6),  # nearly everything is
+    ),
+    stub="""\
+@triton.jit
+def gate_and_clamp(tile, operands, place):
+    return tile
+
+
+def gated(a, b, bias, gate, most):
+    chain = None  # epilogues.own(gate_and_clamp, ...): what does your functor need?
+    if chain is None:
+        return None
+    return gemm.launch(a, b, epilogue=chain, tile=(16, 32, 16), splits=1)
+""",
+    hints=(
+        "Tensors of `own` broadcast to the output, as torch broadcasts. Which shape has a number for each "
+        "column, and which one for each row?",
+        "Operands come as a row, [1, cols], a column, [rows, 1], or a number. Do you have to load anything, "
+        "or mask it? In which order does the formula take them?",
+        "`place` is (batch, row, col), numbers of the output, of which rows are a column and columns a row. "
+        "What does `col <= row` give, and what does `tl.where` make of it?",
+    ),
+    mutants=(
+        Mutant(
+            "the bias is one for each row",
+            "own(gate_and_clamp, bias,",
+            "own(gate_and_clamp, bias[:, None],",
+            "The bias is added by row. As [n] it broadcasts to the columns of an [m, n].",
+        ),
+        Mutant(
+            "the gate is one for each column",
+            "gate[:, None], most",
+            "gate, most",
+            "The gate is taken by column. What broadcasts to rows has a second dimension, of 1.",
+        ),
+        Mutant(
+            "the bias comes after the clamp",
+            "tl.minimum(tl.maximum(tile + bias, -most), most) * gate",
+            "(tl.minimum(tl.maximum(tile, -most), most) + bias) * gate",
+            "The bias is added after the clamp. An epilogue is a chain: the order counts.",
+        ),
+        Mutant(
+            "the gate comes before the clamp",
+            "tl.minimum(tl.maximum(tile + bias, -most), most) * gate",
+            "tl.minimum(tl.maximum((tile + bias) * gate, -most), most)",
+            "The gate multiplies before the clamp, so that it is clamped too.",
+        ),
+        Mutant(
+            "the bias is gated alone",
+            "tl.minimum(tl.maximum(tile + bias, -most), most) * gate",
+            "tl.minimum(tl.maximum(tile + bias * gate, -most), most)",
+            "The gate multiplies the bias, and not what is clamped.",
+        ),
+        Mutant(
+            "clamped on one side",
+            "tl.minimum(tl.maximum(tile + bias, -most), most)",
+            "tl.minimum(tile + bias, most)",
+            "There is no lower bound.",
+        ),
+        Mutant(
+            "nothing is left out",
+            "tl.where(col <= row, x, 0.0)",
+            "x",
+            "Right of the diagonal there has to be 0: `place` says where an element is.",
+        ),
+        Mutant(
+            "the diagonal is left out",
+            "tl.where(col <= row",
+            "tl.where(col < row",
+            "The diagonal itself is 0, where the column's number is the row's.",
+        ),
+        Mutant(
+            "left of the diagonal",
+            "tl.where(col <= row",
+            "tl.where(col >= row",
+            "It is 0 on the wrong side of the diagonal: rows and columns are exchanged.",
+        ),
+    ),
+    unproven="that it has a gradient: `own` takes a meaning in torch for that.",
+    returns_launch=True,
+    is_contiguous=True,
+    budget=_vectors_once_a_tile,
+)
+
+ACTIVATED = Exercise(
+    id="10-2",
+    title="once, after the sum",
+    function="activated",
+    specification=activated,
+    cases=(
+        _added(20, 24, 150, seed=1),  # ten steps: shares of 3, 3, 3 and 1
+        _added(16, 16, 128, seed=2),  # nothing hangs over
+        _cancelling(16, 32, 128, seed=3),
+        _added(3, 5, 70, seed=4),  # five steps: the last split has none
+        _added(33, 1, 16, seed=5),  # one step: three splits have none
+    ),
+    stub="""\
+@triton.jit
+def part_of_tile(a_pointer, b_pointer, row, col, split, m, n, k, SPLITS: tl.constexpr):
+    share = tl.cdiv(tl.cdiv(k, 16), SPLITS) * 16
+    total = tl.zeros([16, 16], tl.float32)
+    for start in range(split * share, min(split * share + share, k), 16):
+        of_a = start + tl.arange(0, 16)[None, :]
+        of_b = start + tl.arange(0, 16)[:, None]
+        a = tl.load(a_pointer + row * k + of_a, mask=(row < m) & (of_a < k), other=0.0)
+        b = tl.load(b_pointer + of_b * n + col, mask=(of_b < k) & (col < n), other=0.0)
+        total = tl.dot(a, b, total)
+    return total
+
+
+@triton.jit
+def part_kernel(a_pointer, b_pointer, parts_pointer, m, n, k, SPLITS: tl.constexpr):
+    pass  # program (tile, split) leaves its part of a tile
+
+
+@triton.jit
+def sum_kernel(
+    parts_pointer, addend_pointer, output_pointer, m, n, SPLITS: tl.constexpr
+):
+    pass  # a program for each tile
+
+
+def activated(a, b, addend):
+    (m, k), n = a.shape, b.shape[1]
+    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
+    parts = torch.full((4, m, n), float("nan"), dtype=torch.float32, device=a.device)
+    tiles = triton.cdiv(m, 16) * triton.cdiv(n, 16)
+    meta = {"SPLITS": 4}
+    first = Step(part_kernel, (tiles, 4), (a, b, parts, m, n, k), meta)
+    second = Step(sum_kernel, (tiles,), (parts, addend, output, m, n), meta)
+    return Launch((first, second), (output,), workspaces=(parts,))
+""",
+    hints=(
+        "Is silu of a sum the sum of silus? Which program is the first to know the whole sum?",
+        "How often does the addend belong into the sum, and how often is it added if every part has it?",
+        "A functor of the package is a function of a tile: `epilogue.silu(tile, (), ())`. In which dtype are "
+        "the parts, and the addend?",
+    ),
+    mutants=(
+        Mutant(
+            "each part is activated, and their sum too",
+            "tl.store(part + row * n + col, total,",
+            "tl.store(part + row * n + col, epilogue.silu(total, (), ()),",
+            "Each part goes through silu before it is added up. silu(x + y) is not silu(x) + silu(y).",
+        ),
+        Mutant(
+            "the sum so far is activated",
+            "other=0.0)\n    addend = ",
+            "other=0.0)\n        total = epilogue.silu(total, (), ())\n    addend = ",
+            "The sum goes through silu after every part, and not once at the end.",
+        ),
+        Mutant(
+            "the addend is in every part",
+            "    total += addend\n",
+            "    total += SPLITS * addend\n",
+            "The addend is added as often as there are parts.",
+        ),
+        Mutant(
+            "the addend comes after silu",
+            "    total += addend\n    tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), ",
+            "    tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()) + addend, ",
+            "The addend is added behind silu. The chain is sum, addend, silu.",
+        ),
+        Mutant(
+            "no addend",
+            "    total += addend\n",
+            "",
+            "The addend is missing.",
+        ),
+        Mutant(
+            "no activation",
+            "tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), ",
+            "tl.store(output_pointer + row * n + col, total, ",
+            "The sum is stored as it is, without silu.",
+        ),
+        Mutant(
+            "one part is left out",
+            "for split in range(SPLITS):",
+            "for split in range(1, SPLITS):",
+            "The sum begins with part 1. The first one has the number 0.",
+        ),
+        Mutant(
+            "parts are rounded",
+            "dtype=torch.float32",
+            "dtype=a.dtype",
+            "The parts are kept in fp16. Where large ones nearly cancel, what is left is their rounding.",
+        ),
+    ),
+    unproven="that splitting K pays here: the parts are more bytes than fusion saves.",
+    returns_launch=True,
+    is_contiguous=True,
+    budget=_by_four,
+)
+
+NORMALIZED = Exercise(
+    id="10-3",
+    title="the norm of a row that fits",
+    function="normalized",
+    specification=normalized,
+    cases=(
+        _rows(20, 40, 24, seed=1, epsilon=0.5),  # a tile of 64 columns, of which 40 are there
+        _rows(16, 64, 16, seed=2),  # all of them are
+        _rows(17, 33, 50, seed=3, level=3.0),  # rows far from 0
+        _rows(5, 20, 16, seed=4, level=40.0),  # so far that squares of fp32 lose what they spread
+        _rows(3, 2, 16, seed=5),
+        _rows(1, 1, 5, seed=6),  # no spread at all
+    ),
+    stub="""\
+@triton.jit
+def rows_of_product(a_pointer, b_pointer, row, col, m, n, k):
+    tile = tl.zeros([row.shape[0], col.shape[1]], tl.float32)
+    for start in range(0, k, 16):
+        of_a = start + tl.arange(0, 16)[None, :]
+        of_b = start + tl.arange(0, 16)[:, None]
+        a = tl.load(a_pointer + row * k + of_a, mask=(row < m) & (of_a < k), other=0.0)
+        b = tl.load(b_pointer + of_b * n + col, mask=(of_b < k) & (col < n), other=0.0)
+        tile = tl.dot(a, b, tile)
+    return tile
+
+
+@triton.jit
+def normalized_kernel(
+    a_pointer,
+    b_pointer,
+    weight_pointer,
+    bias_pointer,
+    output_pointer,
+    epsilon,
+    m,
+    n,
+    k,
+    BLOCK: tl.constexpr,
+    COLS: tl.constexpr,
+):
+    pass
+
+
+def normalized(a, b, weight, bias, epsilon):
+    (m, k), n = a.shape, b.shape[1]
+    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
+    arguments = (a, b, weight, bias, output, epsilon, m, n, k)
+    grid = (triton.cdiv(m, 16),)
+    return Launch.of(
+        normalized_kernel, grid, *arguments, outputs=output, BLOCK=16, COLS=64
+    )
+""",
+    hints=(
+        "The tile has 64 columns, whatever n is. What is in the columns that do not exist, and what do they "
+        "add to the sum of a row? By what do you divide it?",
+        "And once the mean was subtracted, what is in these columns? What do they add to the sum of squares?",
+        "Sums along axis 1 are [rows], and the tile is [rows, columns]: which `None` makes them fit? Where "
+        "does epsilon stand, inside of the root or outside?",
+    ),
+    mutants=(
+        Mutant(
+            "padded columns count in the variance",
+            "tl.where(col < n, tile - mean[:, None], 0.0)",
+            "tile - mean[:, None]",
+            "Columns that do not exist hold 0 - mean once the mean is subtracted, and are counted in the "
+            "variance.",
+        ),
+        Mutant(
+            "the mean is divided by the tile's width",
+            "mean = tl.sum(tile, axis=1) / n",
+            "mean = tl.sum(tile, axis=1) / tile.shape[1]",
+            "The sum of a row is divided by the columns of the tile, and not by those that there are.",
+        ),
+        Mutant(
+            "the variance is divided by the tile's width",
+            "variance = tl.sum(centered * centered, axis=1) / n",
+            "variance = tl.sum(centered * centered, axis=1) / tile.shape[1]",
+            "The sum of squares is divided by the columns of the tile, and not by those that there are.",
+        ),
+        Mutant(
+            "the variance of a sample",
+            "variance = tl.sum(centered * centered, axis=1) / n",
+            "variance = tl.sum(centered * centered, axis=1) / tl.maximum(n - 1, 1)",
+            "The sum of squares is divided by n - 1. A norm takes the mean of squares, by n.",
+        ),
+        Mutant(
+            "epsilon outside of the root",
+            "tl.rsqrt(variance + epsilon)",
+            "(1.0 / (tl.sqrt(variance) + epsilon))",
+            "Epsilon is added to the root, and not to the variance below it.",
+        ),
+        Mutant(
+            "no epsilon",
+            "tl.rsqrt(variance + epsilon)",
+            "tl.rsqrt(variance)",
+            "There is no epsilon: a row without spread becomes NaN.",
+        ),
+        Mutant(
+            "an RMS norm",
+            "tl.where(col < n, tile - mean[:, None], 0.0)",
+            "tl.where(col < n, tile, 0.0)",
+            "The mean is not subtracted: that is an RMS norm.",
+        ),
+        Mutant(
+            "squares, less the square of the mean",
+            "variance = tl.sum(centered * centered, axis=1) / n",
+            "variance = tl.sum(tile * tile, axis=1) / n - mean * mean",
+            "The variance is made as a mean of squares less the square of the mean. Far from 0 these are "
+            "nearly equal, and what is left is rounding (lesson 04).",
+        ),
+        Mutant(
+            "the bias is scaled",
+            "[:, None] * weight + bias",
+            "[:, None] * (weight + bias)",
+            "The bias is added to the weight. It comes last.",
+        ),
+    ),
+    unproven="what to do with a row that fits no tile, and whether a tile of all columns is a good one for "
+    "the product.",
+    returns_launch=True,
+    is_contiguous=True,
+    budget=_in_one_kernel,
+)
+
+EXERCISES = (GATED, ACTIVATED, NORMALIZED)
