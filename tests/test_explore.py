@@ -29,7 +29,7 @@ from workbench.viz import (
 )
 
 if TYPE_CHECKING:
-    from tests.conftest import Machine
+    from tests.machine import Machine
 
 FIRST = TileConfiguration()
 

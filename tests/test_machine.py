@@ -9,7 +9,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.conftest import Machine
+    from tests.machine import Machine
 
 
 def test_who_asks_for_the_machine_alone_waits_for_the_others_and_goes_first(

@@ -46,7 +46,7 @@ from workbench.lens.compile import (
 from workbench.lens.targets import TARGETS, target
 
 if TYPE_CHECKING:
-    from tests.conftest import Machine
+    from tests.machine import Machine
 from workbench.runtime.compiler import pool, worker
 from workbench.runtime.source import KernelSource, pack, unpack
 

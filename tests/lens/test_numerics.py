@@ -19,7 +19,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNam
 from workbench.lens import numerics
 
 if TYPE_CHECKING:
-    from tests.conftest import Machine
+    from tests.machine import Machine
 
 TORCH = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 NUMPY: dict[str, Any] = {"fp64": np.float64, "fp32": np.float32, "fp16": np.float16}

@@ -18,7 +18,7 @@ from tools.lesson_check import code_cells
 from tools.lessons import LESSON_SECONDS, ROOT, Lesson, kernel_environment
 
 if TYPE_CHECKING:
-    from tests.conftest import Machine
+    from tests.machine import Machine
 
 # Lessons that take more than LESSON_SECONDS beside another test.
 LONG = ("06_fast_gemm", "11_flash_attention", "12_attention_backward")

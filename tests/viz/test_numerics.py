@@ -27,7 +27,7 @@ from workbench.viz.numerics import (
 from workbench.viz.style import PALETTES, THEMES, Theme
 
 if TYPE_CHECKING:
-    from tests.conftest import Machine
+    from tests.machine import Machine
 
 UNIFORM = numerics.errors_of_sum(numerics.named_row("uniform 0 to 1", 2**12), name="uniform")
 ONES = numerics.errors_of_sum(numerics.named_row("ones", 2**16), ["fp16"], name="ones")

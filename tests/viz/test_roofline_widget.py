@@ -13,7 +13,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, NotMeasura
 from workbench.viz import RooflineWidget, describe, figure_png, roofline_figure
 
 if TYPE_CHECKING:
-    from tests.conftest import Machine
+    from tests.machine import Machine
 
 MakePoint = Callable[..., Point]
 

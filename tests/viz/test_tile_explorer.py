@@ -24,7 +24,7 @@ from workbench.viz import (
 )
 
 if TYPE_CHECKING:
-    from tests.conftest import Machine
+    from tests.machine import Machine
 
 CHOICES: dict[str, Sequence[Any]] = {
     "target": ("sm_90", "gfx942"),
