@@ -329,7 +329,7 @@ def explored(choice: FusionChoice, *, roofs: Ceilings | None = None) -> Explored
     if len(choice.functors) > MOST_FUNCTORS:
         given = f"got {len(choice.functors)}"
         raise InvalidArgumentError("functors", given, f"Give {MOST_FUNCTORS} at most.")
-    kernels = _kernels(choice.functors)
+    kernels = _kernels(tuple(choice.functors))
     flops = 2 * math.prod(sizes.values())
     scaled = [
         {name: _scaled(name, moved, choice.functors, sizes) for name, moved in kernel.items()}

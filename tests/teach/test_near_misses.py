@@ -117,6 +117,19 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
     ("09-2", "outputs rounded up", (("- taps) // stride", "- taps + stride - 1) // stride"),)),
     ("09-2", "no padding at the end", (("- padding < size", "- padding < size + padding"),)),
     ("09-2", "no padding at the beginning", (("0 <= output", "-padding <= output"),)),
+    ("10-1", "places within the tile", (("tl.where(col <= row", "tl.where(col % 32 <= row % 16"),)),
+    ("10-1", "nothing below 0", (("tl.maximum(tile + bias, -most)", "tl.maximum(tile + bias, 0.0)"),)),
+    ("10-1", "the gate's size alone", (("-most), most) * gate\n", "-most), most) * tl.abs(gate)\n"),)),
+    (
+        "10-2",
+        "a split without steps leaves nothing",
+        (("tl.store(part + row * n + col, total, mask=(row < m)", "tl.store(part + row * n + col, total, "
+          "mask=(split * tl.cdiv(tl.cdiv(k, 16), SPLITS) * 16 < k) & (row < m)"),),
+    ),
+    ("10-2", "the addend's first row", (("addend_pointer + row * n", "addend_pointer + row % 1 * n"),)),
+    ("10-3", "zeros taken for padding", (("tl.where(col < n, tile", "tl.where(tile != 0.0, tile"),)),
+    ("10-3", "a row of 64 at most, but never 64", (("COLS=64", "COLS=64 if n < 64 else 32"),)),
+    ("10-3", "epsilon as a least", (("variance + epsilon", "tl.maximum(variance, epsilon)"),)),
     (
         "11-1",
         "the first maximum kept",

@@ -93,6 +93,8 @@ def _rows(m: int, n: int, k: int, seed: int, *, epsilon: float = 1e-5, level: fl
         a, b = normals(generator, m, k), normals(generator, k, n)
         if level:
             a, b = a.abs() + 0.5, b / 8 + level
+        else:
+            b[:, n // 2] = 0  # zeros that count
         weight, bias = (normals(generator, n).half() for _ in range(2))
         return a.half(), b.half(), weight, bias, epsilon
 
@@ -241,9 +243,9 @@ ACTIVATED = Exercise(
     function="activated",
     specification=activated,
     cases=(
-        _added(20, 24, 150, seed=1),  # ten steps: shares of 3, 3, 3 and 1
-        _added(16, 16, 128, seed=2),  # nothing hangs over
-        _cancelling(16, 32, 128, seed=3),
+        _added(20, 24, 100, seed=1),  # seven steps: shares of 2, 2, 2 and 1
+        _added(16, 16, 64, seed=2),  # nothing hangs over
+        _cancelling(16, 16, 128, seed=3),
         _added(3, 5, 70, seed=4),  # five steps: the last split has none
         _added(33, 1, 16, seed=5),  # one step: three splits have none
     ),
@@ -355,8 +357,8 @@ NORMALIZED = Exercise(
         _rows(16, 64, 16, seed=2),  # all of them are
         _rows(17, 33, 50, seed=3, level=3.0),  # rows far from 0
         _rows(5, 20, 16, seed=4, level=40.0),  # so far that squares of fp32 lose what they spread
-        _rows(3, 2, 16, seed=5),
-        _rows(1, 1, 5, seed=6),  # no spread at all
+        _rows(3, 2, 16, seed=5, level=0.5),
+        _rows(1, 1, 5, seed=6, level=1.0),  # no spread at all
     ),
     stub="""\
 @triton.jit
