@@ -602,10 +602,12 @@ no_mask.reveal(
 #
 # The package's template takes any of lesson 04's norms, lesson 03's softmax and reductions:
 # from each row a *state* is found, and the row is made anew with it. A row's state is that of
-# its parts, merged, so that a tile of 192 columns, two parts, is no other case:
+# its parts, merged, so that a tile of 192 columns, two parts, is no other case. And a chain of functors
+# comes first, so that a residual and the norm of the sum are one kernel too:
 
 # %%
-print(inspect.getsource(gemm_rows.gemm_rows_kernel.fn).partition("state = ")[2])
+source = inspect.getsource(gemm_rows.gemm_rows_kernel.fn)
+print(source[source.index("    parts = of_epilogue") :])
 
 # %% [markdown]
 # ## When fusion does not pay

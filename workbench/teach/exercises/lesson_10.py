@@ -312,7 +312,8 @@ def activated(a, b, addend):
         ),
         Mutant(
             "the addend comes after silu",
-            "    total += addend\n    tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), ",
+            "    total += addend\n"
+            "    tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), ",
             "    tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()) + addend, ",
             "The addend is added behind silu. The chain is sum, addend, silu.",
         ),

@@ -1,15 +1,16 @@
-r"""Three lines on a tile in registers; what is loaded, and where a tile hangs over, is the template's business.
+r"""Three lines on a tile in registers; loads and masks are the template's business.
 
 $$y_{ij} = \min(\max(x_{ij} + b_j, -c), c) \cdot g_i \quad \text{where } j \le i, \text{ else } 0$$
 
 Tensors that are given to `own` broadcast to the output as torch broadcasts: a bias of [n] is one number for
 each column, and a gate for rows has to be [m, 1], `gate[:, None]`, which is a view and copies nothing. The
-template sees by the strides which of the two it is (a stride of 0 along rows, or along columns) and loads a row
-of 32 numbers or a column of 16, where `bias.expand(m, n)` copied into a matrix would be 512 for each tile.
+template sees by the strides which of the two it is (a stride of 0 along rows, or along columns) and loads a
+row of 32 numbers or a column of 16, where `bias.expand(m, n)` copied into a matrix would be 512 for each
+tile.
 
-A number, `most`, comes as [1, 1], in fp32 as the tile is. And `place` has the numbers of the tile's elements in
-the *output*, rows as a column and columns as a row, so that `col <= row` is a tile of true and false, whatever
-the tile and wherever it lies.
+A number, `most`, comes as [1, 1], in fp32 as the tile is. And `place` has the numbers of the tile's elements
+in the *output*, rows as a column and columns as a row, so that `col <= row` is a tile of true and false,
+whatever the tile and wherever it lies.
 
 The functor is compiled into the kernel, and there is nothing of it left in memory: four operations on each
 element, between the last `tl.dot` and the store. As kernels of their own, four functors would read and write

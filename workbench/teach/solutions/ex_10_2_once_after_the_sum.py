@@ -2,15 +2,16 @@ r"""The epilogue belongs where the sum is complete: in the second kernel.
 
 $$C = \text{silu}\Big( \sum_s A_{:, K_s} B_{K_s, :} + D \Big)$$
 
-An activation is not linear: silu of a sum is not the sum of silus, and a program that has a part of K does not
-know the sum. So parts stay bare, in fp32, and the kernel that adds them up does the rest. It is the first one
-that sees the whole sum, and it is about to store it: for the epilogue it is what the end of the mainloop is
-without splits.
+An activation is not linear: silu of a sum is not the sum of silus, and a program that has a part of K does
+not know the sum. So parts stay bare, in fp32, and the kernel that adds them up does the rest. It is the first
+one that sees the whole sum, and it is about to store it: for the epilogue it is what the end of the mainloop
+is without splits.
 
-Linear functors could be moved. The addend might go into the part of *one* split, and a scale into all of them.
-But then a chain would have to be taken apart, and nothing is gained: the second kernel loads the addend once,
-as the first would. So `gemm.launch(..., splits=4, epilogue=...)` gives the whole chain to `sum_of_splits_kernel`
-and none of it to the first kernel, and with atomic additions, where nobody sees the whole sum, it takes none.
+Linear functors could be moved. The addend might go into the part of *one* split, and a scale into all of
+them. But then a chain would have to be taken apart, and nothing is gained: the second kernel loads the addend
+once, as the first would. So `gemm.launch(..., splits=4, epilogue=...)` gives the whole chain to
+`sum_of_splits_kernel` and none of it to the first kernel, and with atomic additions, where nobody sees the
+whole sum, it takes none.
 
 With this, fusion saves what it saved before: the sum is not written and read again for the chain. What the
 parts cost is another matter, four tiles of fp32 out and in for each tile of fp16.

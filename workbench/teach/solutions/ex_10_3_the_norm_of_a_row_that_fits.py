@@ -3,18 +3,18 @@ r"""A row that is whole in a tile is normalized where it is; the tile's width is
 $$y = \frac{x - \bar x}{\sqrt{v + \varepsilon}} \cdot w + b, \qquad
 \bar x = \frac{1}{n} \sum_j x_j, \qquad v = \frac{1}{n} \sum_j (x_j - \bar x)^2$$
 
-A tile has 64 columns, and a row has n. The columns behind hold 0, since what was loaded of B there is 0. So to
-the sum of a row they add nothing, and the mean is right, divided by n. But when the mean is subtracted, they
-hold $0 - \bar x$, and would add $(64 - n) \, \bar x^2$ to the sum of squares. They have to be made 0 again, and
-that is the one mask that a layer norm needs and an RMS norm does not.
+A tile has 64 columns, and a row has n. The columns behind hold 0, since what was loaded of B there is 0. So
+to the sum of a row they add nothing, and the mean is right, divided by n. But when the mean is subtracted,
+they hold $0 - \bar x$, and would add $(64 - n) \, \bar x^2$ to the sum of squares. They have to be made 0
+again, and that is the one mask that a layer norm needs and an RMS norm does not.
 
 The variance is made of what was centered. A mean of squares less the square of the mean is the same on paper,
 and in fp32 is nothing but rounding for a row that is far from 0 (lesson 04). Here it would not even save a
 pass: the row is in registers.
 
 Where the row does *not* fit, no program knows its mean when it stores. Then the product's kernel leaves a
-state of each row in each tile (count, mean, sum of squares), and a second kernel merges them, reads the product
-again, and finishes: two kernels, as without fusion, and a few bytes more.
+state of each row in each tile (count, mean, sum of squares), and a second kernel merges them, reads the
+product again, and finishes: two kernels, as without fusion, and a few bytes more.
 """
 
 import torch
