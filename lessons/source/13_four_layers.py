@@ -21,7 +21,7 @@
 from workbench import Launch, Work, device, landscape, lens, look, ops, profiler
 from workbench import runtime, teach, tune, viz
 from workbench.errors import InvalidArgumentError, NotMeasurableError, WorkbenchError
-from workbench.kernels import gemm, reduction_levels
+from workbench.kernels import gemm, reduction, reduction_levels
 from workbench.kernels.instances.operation import Accuracy, Operation, given
 from workbench.kernels.instances.operation import instances_of, register
 from workbench.kernels.tile import levels, reduce
@@ -107,12 +107,13 @@ with_a_grid.reveal(
 # the package to the table.) One call on its way through, `ops.sum(x, 1)`:
 
 # %%
+of_sum = [operator.fn.__name__ for operator in reduction.REDUCTIONS["sum"][:4]]
 stops = (
     ("you", "ops.sum(x, 1)"),
     ("4  ops/reduction.py", "checks arguments as torch does"),
     ("3  kernels/instances/reduction.py", "which configurations there are"),
     ("2  kernels/reduction.py", "chooses tiles and a grid, starts reduction_kernel"),
-    ("1  kernels/tile/reduce.py", "lift_value, add, across_add, finish_value"),
+    ("1  kernels/tile/reduce.py", ", ".join(of_sum)),
 )
 with viz.figure_style():
     figure, axis = plt.subplots(figsize=(9, 3.4))
