@@ -136,6 +136,21 @@ def test_dropout_follows_torchs_seed() -> None:
     assert (nothing == 0).all()
 
 
+def test_nothing_is_left_where_all_is_dropped() -> None:
+    """Whatever the numbers: their sums would overflow."""
+    query, key, value = (torch.full((1, 2, 64, 16), 6e4).half().requires_grad_() for _ in range(3))
+    mask = torch.full((64, 64), -math.inf, requires_grad=True)
+    inputs: Any = (query, key, value, mask)
+    output = sdpa(*inputs, dropout_p=1.0)
+    assert output.dtype == torch.float16
+    assert (output == 0).all()
+    for of_input, tensor in zip(torch.autograd.grad(output.sum(), inputs), inputs, strict=True):
+        assert of_input.dtype == tensor.dtype
+        assert (of_input == 0).all()
+    with pytest.raises(TensorMismatchError, match="attn_mask"):
+        sdpa(query, key, value, torch.ones(3, 3), dropout_p=1.0)
+
+
 def test_the_gradient_drops_what_was_dropped() -> None:
     given = tensors(1, 2, 1, 20, 30, 16)
     scoring = Scoring(dropout=Dropout(0.4, 11), window=CAUSAL)
@@ -201,8 +216,10 @@ def test_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         got = sdpa(query, key, value)
         want = torchs_own(query, key, value)
+        masked = sdpa(query, key, value, torch.zeros(8, 8, dtype=torch.float16))
     assert got.dtype == want.dtype == torch.bfloat16
     torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
+    assert torch.equal(masked, got)
 
 
 def test_what_does_not_fit() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -47,7 +47,9 @@ def scaled_dot_product_attention(
         key: (..., heads, keys, columns). value: (..., heads, keys, columns of the output). Dimensions before
             these broadcast.
         attn_mask: what broadcasts to (..., heads, queries, keys): True where a query sees a key; or a number
-            that is added to the score.
+            that is added to the score. Of what nobody sees that is -inf: where all of a row is a large
+            negative number, its log-sum-exp has no digit left for the weights, which gradients are made of
+            (so it is in torch's fused kernels).
         dropout_p: the probability with which a weight is set to 0.
         is_causal: query i sees keys 0 to i. Not together with `attn_mask`.
         scale: what products are multiplied by; None for 1 / sqrt(columns).
@@ -73,22 +75,24 @@ def scaled_dot_product_attention(
         )
     if not 0 <= dropout_p <= 1:
         raise TensorMismatchError("dropout_p", f"got {dropout_p}", "Give a probability of 0 to 1.")
-    query, key, value = _in_autocasts_dtype(query, key, value)
+    query, key, value, *masks = _in_autocasts_dtype(
+        query, key, value, *(() if attn_mask is None else (attn_mask,))
+    )
     for name, tensor in zip(given, (query, key, value), strict=True):
         if tensor.dtype not in forward.SUPPORTED or tensor.dtype in FP8:
             raise UnsupportedDtypeError(name, str(tensor.dtype), "Give fp16, bf16, fp32 or fp64.")
     shape, (q, k, v) = _in_four_dimensions(query, key, value, enable_gqa)
-    scoring = Scoring(
-        scale=None if scale is None else float(scale), window=CAUSAL if is_causal else EVERYTHING
-    )
+    scoring = _scoring(None if scale is None else float(scale), is_causal)
+    bias = None
+    if masks:
+        wanted = (*shape[:-1], key.shape[-2])
+        bias = _as_bias(masks[0], q, wanted)
     if dropout_p == 1:
-        return (q.sum() * 0 + k.sum() * 0 + v.sum() * 0).expand(shape).clone()
+        # Sums of nothing, which autograd follows, and which no infinity makes NaN.
+        nothing = [t[..., :0].sum() for t in (q, k, v, bias) if t is not None and t.is_floating_point()]
+        return sum(nothing, q.new_zeros(())).to(q.dtype).expand(shape).clone()
     if dropout_p:
         scoring = replace(scoring, dropout=Dropout(float(dropout_p), int(torch.randint(MOST_SEEDS, ()))))
-    bias = None
-    if attn_mask is not None:
-        wanted = (*shape[:-1], key.shape[-2])
-        bias = _as_bias(attn_mask, q, wanted)
     return _attended(q, k, v, bias, scoring).reshape(shape)
 
 
@@ -113,6 +117,11 @@ def attention(
     if reason := forward.is_supported(query, key, value, scoring):
         raise TensorMismatchError("query, key, value", reason, "Give (batch, heads, rows, columns) each.")
     return _attended(query, key, value, None, scoring)
+
+
+@lru_cache(maxsize=256)
+def _scoring(scale: float | None, is_causal: bool) -> Scoring:
+    return Scoring(scale, CAUSAL if is_causal else EVERYTHING)
 
 
 def _in_autocasts_dtype(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
