@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from tests.kernels.attention_cases import Tensors, gradients_agree, plain, tensors
 from workbench import lens
-from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnknownNameError,
+)
 from workbench.kernels import attention, attention_backward
 from workbench.kernels.attention import (
     CAUSAL,
@@ -341,6 +346,16 @@ def test_what_does_not_fit() -> None:
         launch(output, *given, output, log_sums, scoring)
     with pytest.raises(InvalidArgumentError, match="tile"):
         launch(output, *given, output, log_sums, of_keys=Tiling((16, 8)))
+    tile: Any = (16, 16)
+    with pytest.raises(ArgumentTypeError, match="of_queries"):
+        launch(output, *given, output, log_sums, of_queries=tile)
+    some: Any
+    for some, kind in ((given[:2], InvalidArgumentError), ((query, key, 0.0), ArgumentTypeError)):
+        with pytest.raises(kind, match=r"^gradients"):
+            launch(output, *given, output, log_sums, gradients=some)
+    shared = (query[:, :1].expand_as(query), key, value)
+    with pytest.raises(TensorMismatchError, match="of query: elements share memory"):
+        launch(output, *given, output, log_sums, gradients=shared)
     narrow = tuple(tensor.to(torch.float8_e5m2) for tensor in given)
     with pytest.raises(TensorMismatchError, match="no gradients"):
         launch(output, *narrow, output, log_sums)

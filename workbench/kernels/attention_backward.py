@@ -24,7 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
 from workbench.device import current
-from workbench.errors import InvalidArgumentError, TensorMismatchError, check_name, check_type
+from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_name, check_type
 from workbench.kernels import attention
 from workbench.kernels.attention import (
     PLAIN,
@@ -474,14 +474,22 @@ def launch(
                 "scoring.hooks", f"{hook.function} has the gradient {hook.gradient!r}",
                 "Give Hook(function, extra, gradient), with a gradient decorated with @triton.jit.",
             )  # fmt: skip
+    for name, tiling in (("of_keys", of_keys), ("of_queries", of_queries)):
+        check_type(name, tiling, Tiling | None, "Give a Tiling.")
     if gradients is None:
         gradients = new_gradients(query, key, value)
+    fix = "Give one of query, one of key and one of value."
+    if len(check_each("gradients", gradients, torch.Tensor, fix)) != 3:
+        raise InvalidArgumentError("gradients", f"got {len(gradients)}", fix)
     for name, tensor, of in zip(("query", "key", "value"), gradients, (query, key, value), strict=True):
         if (tensor.shape, tensor.dtype, tensor.device) != (of.shape, of.dtype, of.device):
             given = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
             raise TensorMismatchError(
                 f"gradients, of {name}", given, f"Give {of.dtype} {tuple(of.shape)} on {of.device}."
             )
+        if may_share(tensor.shape, tensor.stride()):
+            fix = "Give one whose elements do not."
+            raise TensorMismatchError(f"gradients, of {name}", "elements share memory", fix)
     of_query, of_key, of_value = gradients
     (batch, heads, queries, size), (key_heads, keys, value_size) = query.shape, value.shape[1:]
     work = attention.work_of(query, key, value, output, log_sums, scoring, products=5)
