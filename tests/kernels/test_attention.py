@@ -216,9 +216,10 @@ def test_fp8(dtype: torch.dtype) -> None:
     assert float((found.double() - exact).abs().max()) < rounding * float(most)
 
 
-@pytest.mark.parametrize("scale", [0.0, -0.5, 3.0])
-def test_scales(scale: float) -> None:
-    check(tensors(1, 1, 1, 16, 40, 16), Scoring(scale=scale))
+@pytest.mark.parametrize("window", [EVERYTHING, CAUSAL], ids=str)
+@pytest.mark.parametrize("scale", [0.0, -0.5, 3.0, 1e-50])
+def test_scales(scale: float, window: Window) -> None:
+    check(tensors(1, 1, 1, 16, 40, 16), Scoring(scale=scale, window=window))
 
 
 def test_large_scores_and_nan() -> None:
@@ -335,10 +336,53 @@ def test_what_does_not_fit() -> None:
     ):
         with pytest.raises(TensorMismatchError, match=words):
             attention.launch(query, key, value, Scoring(starts=Starts(of_queries, of_keys, 4, 5)))
+    with pytest.raises(TensorMismatchError, match="most_keys is -5"):
+        attention.launch(query, key, value, Scoring(starts=Starts(ends, ends, 4, -5)))
     with pytest.raises(ArgumentTypeError, match="hook"):
         Scoring(hooks=(Hook(math.tanh),))
+    for splits in (0, -1):
+        with pytest.raises(InvalidArgumentError, match="splits"):
+            attention.launch(query, key, value, splits=splits)
+    with pytest.raises(ArgumentTypeError, match="output"):
+        attention.launch(query, key, value, output=[0.0])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="splits"):
+        attention.launch(query, key, value, splits=1.5)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="scoring"):
         attention.launch(query, key, value, 0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("scale", {"scale": "large"}),
+        ("window", {"window": (None, 0)}),
+        (r"window\.left", {"window": Window(left=2.5)}),  # type: ignore[arg-type]
+        (r"window\.shift", {"window": Window(shift=None)}),  # type: ignore[arg-type]
+        ("mask", {"mask": scores.same_document}),
+        ("hooks", {"hooks": [Hook(scores.cap_softly, (1.0,))]}),
+        (r"hooks\[0\]", {"hooks": (scores.cap_softly,)}),
+        (r"hooks\[0\]", {"hooks": Hook(scores.cap_softly, (1.0,))}),
+        ("dropout", {"dropout": 0.5}),
+        (r"dropout\.probability", {"dropout": Dropout("half", 1)}),  # type: ignore[arg-type]
+        (r"dropout\.seed", {"dropout": Dropout(0.5, 1.5)}),  # type: ignore[arg-type]
+        ("starts", {"starts": (torch.zeros(2, dtype=torch.int32),) * 2}),
+    ],
+)
+def test_a_scoring_of_something_else_is_refused(name: str, given: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"^{name}:"):
+        Scoring(**given)
+
+
+@pytest.mark.parametrize("number", [2**31 - 1, 2**63 - 1])
+@pytest.mark.parametrize("name", ["left", "right", "shift"])
+def test_windows_whose_ends_would_overflow_are_refused(name: str, number: int) -> None:
+    """In 32 bits query + right + 1 would be below 0, and nothing seen."""
+    too_far: dict[str, Any] = {name: number}
+    with pytest.raises(InvalidArgumentError, match=name):
+        Scoring(window=Window(**too_far))
+    widest = Window(left=attention.MOST_REACH, right=attention.MOST_REACH)
+    given = tensors(1, 1, 1, 3, 5, 16)
+    assert torch.equal(*(attention.launch(*given, Scoring(window=w)).run()[0] for w in (widest, EVERYTHING)))
 
 
 @pytest.mark.parametrize(("left", "right"), [(24, 0), (0, 0), (24, None), (None, 0)])

@@ -35,6 +35,7 @@ from workbench.errors import (
     TensorMismatchError,
     check_each,
     check_name,
+    check_positive,
     check_type,
     in_brief,
 )
@@ -57,6 +58,9 @@ SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, *FP8)
 PARTS = ((16,), (32,), (64,), (128,), (128, 64), (256,))
 
 MOST_COLUMNS = 256
+
+# How far windows reach and are shifted: numbers of keys are in 32 bits.
+MOST_REACH = 2**29
 
 # Queries of all heads that share keys become rows of one tile where there are no more of them.
 MOST_PACKED_ROWS = 64
@@ -339,8 +343,9 @@ class Window(NamedTuple):
     """Which keys a query sees: those from query + shift - left to query + shift + right.
 
     Attributes:
-        left, right: 0 or more; None where the window does not end on that side.
-        shift: of the diagonal; 0 aligns the first query with the first key.
+        left, right: from 0 to `MOST_REACH`; None where the window does not end on that side.
+        shift: of the diagonal; 0 aligns the first query with the first key. No more than `MOST_REACH` either
+            way.
         from_end: align the last query with the last key instead, and shift from there.
     """
 
@@ -442,11 +447,25 @@ class Scoring:
     starts: Starts | None = None
 
     def __post_init__(self) -> None:
-        for name, window in (("window.left", self.window.left), ("window.right", self.window.right)):
-            if window is not None and window < 0:
+        check_type("scale", self.scale, float | int | None, "Give a number.")
+        check_type("window", self.window, Window, "Give a Window.")
+        check_type("mask", self.mask, Mask | None, "Give a Mask.")
+        check_type("hooks", self.hooks, tuple, "Give a tuple of Hooks.")
+        check_each("hooks", self.hooks, Hook, "Give a tuple of Hooks.")
+        check_type("dropout", self.dropout, Dropout | None, "Give a Dropout.")
+        check_type("starts", self.starts, Starts | None, "Give Starts.")
+        left, right, shift, _ = self.window
+        for name, number in (("window.left", left), ("window.right", right), ("window.shift", shift)):
+            check_type(name, number, int if name == "window.shift" else int | None, "Give a whole number.")
+            if number is None:
+                continue
+            if number < 0 and name != "window.shift":
                 raise InvalidArgumentError(
-                    name, f"got {window}", "Give 0 or more, and shift the window instead."
+                    name, f"got {number}", "Give 0 or more, and shift the window instead."
                 )
+            if abs(number) > MOST_REACH:
+                fix = f"Give {MOST_REACH:,} at most; and None for an end that there is not."
+                raise InvalidArgumentError(name, f"got {number}", fix)
         functions = [("hook", hook.function) for hook in self.hooks]
         if self.mask is not None:
             functions.append(("mask", self.mask.function))
@@ -455,13 +474,15 @@ class Scoring:
                 raise ArgumentTypeError(
                     name, f"got {in_brief(function)}", "Give a function decorated with @triton.jit."
                 )
-        if self.dropout is not None and not 0 <= self.dropout.probability < 1:
-            given = f"got {self.dropout.probability}"
-            raise InvalidArgumentError("dropout.probability", given, "Give 0 or more, below 1.")
-        if self.dropout is not None and not 0 <= self.dropout.seed < 2**63:
-            raise InvalidArgumentError(
-                "dropout.seed", f"got {self.dropout.seed}", "Give 0 or more, below 2^63."
-            )
+        if self.dropout is not None:
+            probability, seed = self.dropout
+            check_type("dropout.probability", probability, float | int, "Give a number.")
+            check_type("dropout.seed", seed, int, "Give a whole number.")
+            if not 0 <= probability < 1:
+                given = f"got {probability}"
+                raise InvalidArgumentError("dropout.probability", given, "Give 0 or more, below 1.")
+            if not 0 <= seed < 2**63:
+                raise InvalidArgumentError("dropout.seed", f"got {seed}", "Give 0 or more, below 2^63.")
 
     def factor(self, columns: int) -> float:
         """What products are multiplied by."""
@@ -471,7 +492,8 @@ class Scoring:
 
     def rules(self, columns: int) -> tuple[Any, ...]:
         """RULES of `tile.scores.scored`."""
-        is_later = not self.hooks and self.factor(columns) > 0
+        # What fp32 has no number for would be 0 there, and NaN times the -inf of what is masked.
+        is_later = not self.hooks and self.factor(columns) >= torch.finfo(torch.float32).tiny
         mask = () if self.mask is None else (self.mask.function,)
         hooks = tuple([hook.function for hook in self.hooks])
         return hooks, mask, self.window.left is not None, self.window.right is not None, is_later
@@ -525,6 +547,9 @@ def _fault_of_starts(starts: Starts, device: torch.device) -> str:
             return f"starts.{name} is no int32 tensor on {device}"
         if tensor.dim() != 1 or not tensor.numel() or not tensor.is_contiguous():
             return f"starts.{name} is {tuple(tensor.shape)}, not one row of numbers"
+    for name, most in (("queries", starts.most_queries), ("keys", starts.most_keys)):
+        if not isinstance(most, int) or most < 0:
+            return f"starts.most_{name} is {most!r}, not a length"
     if starts.queries.shape != starts.keys.shape:
         return f"starts are of {len(starts.queries) - 1} sequences of queries, {len(starts.keys) - 1} of keys"
     return ""
@@ -587,6 +612,10 @@ def launch(
         fix = "Give (batch, heads, rows, columns) each, of one dtype and device."
         raise TensorMismatchError("query, key, value", reason, fix)
     check_name("precision", precision, PRECISIONS)
+    for name, memory in (("output", output), ("log_sums", log_sums)):
+        check_type(name, memory, torch.Tensor | None, "Give a torch.Tensor.")
+    if splits is not None:
+        check_positive("splits", splits)
     (batch, heads, queries, size), (key_heads, keys, value_size) = query.shape, value.shape[1:]
     wanted, dtype = (batch, heads, queries, value_size), output_dtype(query.dtype)
     if output is None:
