@@ -203,6 +203,18 @@ def test_with_an_epilogue_first(name: str, cols: int) -> None:
     torch.testing.assert_close(*pairs)
 
 
+@pytest.mark.parametrize("name", ["softmax", "sum"])
+def test_what_is_dropped_of_a_batch_is_dropped_of_its_gradients(name: str) -> None:
+    """The place of an element is that in its own matrix, though all rows could be one matrix."""
+    tensors = [numbers(2, 5, 6).requires_grad_(), numbers(6, 9, seed=1).requires_grad_()]
+    chain = epilogues.dropout(0.5, 7)
+    got = getattr(ops, f"matmul_{name}")(*tensors, epilogue=chain)
+    want = getattr(reference, name)(ops.fused_matmul(*tensors, epilogue=chain), -1)
+    torch.testing.assert_close(got, want)
+    pairs = [torch.autograd.grad(each, tensors, numbers(*each.shape, seed=9)) for each in (got, want)]
+    torch.testing.assert_close(*pairs)
+
+
 def test_an_epilogue_before_rows_neither_casts_nor_permutes() -> None:
     with pytest.raises(TensorMismatchError, match="rows come behind it"):
         ops.matmul_softmax(A, B, epilogue=epilogues.cast(torch.float8_e5m2))

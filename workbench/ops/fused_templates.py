@@ -329,9 +329,8 @@ def _run_rows(
     other: torch.Tensor,
     *others: torch.Tensor | None,
 ) -> torch.Tensor:
-    a, output = (
-        (input, _rows_and_output(input, other)[1]) if chain.tensors else _rows_and_output(input, other)
-    )
+    flat, output = _rows_and_output(input, other)
+    a = input if _tells_batches_apart(chain) else flat
     if output.numel() and not output.is_meta:
         into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
         columns = [t for t in others[:count] if t is not None]
@@ -383,7 +382,7 @@ def _reduced(
 def _run_reduced(
     operator: str, chain: Epilogue, input: torch.Tensor, other: torch.Tensor, *others: torch.Tensor
 ) -> torch.Tensor:
-    a = input if chain.tensors else _as_rows(input, other)
+    a = input if _tells_batches_apart(chain) else _as_rows(input, other)
     dtype = torch.int64 if operator == "argmax" else a.dtype
     shape = (*torch.broadcast_shapes(input.shape[:-2], other.shape[:-2]), input.shape[-2])
     output = torch.empty(shape, dtype=dtype, device=a.device)
@@ -415,6 +414,11 @@ def _chain(epilogue: Epilogue | None, a: torch.Tensor, b: torch.Tensor) -> Epilo
     shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     expanded(chain, Frame(shape), a.device)
     return chain
+
+
+def _tells_batches_apart(chain: Epilogue) -> bool:
+    """Whether all rows of a batch as one matrix would be something else to an epilogue."""
+    return bool(chain.tensors) or any(one.uses_place for one in chain.functors)
 
 
 def _ended(product: torch.Tensor, chain: Epilogue, others: Sequence[torch.Tensor | None]) -> torch.Tensor:
