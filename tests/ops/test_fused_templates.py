@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from tests.ops.test_gemm import assert_near, numbers
 from workbench import ops
@@ -213,6 +215,19 @@ def test_what_is_dropped_of_a_batch_is_dropped_of_its_gradients(name: str) -> No
     torch.testing.assert_close(got, want)
     pairs = [torch.autograd.grad(each, tensors, numbers(*each.shape, seed=9)) for each in (got, want)]
     torch.testing.assert_close(*pairs)
+
+
+@triton.jit
+def chosen_by(tile, operands, place):
+    return tl.where(operands[0] > 0, tile, 0.0)
+
+
+def test_what_only_chooses_has_a_gradient_of_0() -> None:
+    a, b, gate = (numbers(5, 5, seed=seed).requires_grad_() for seed in range(3))
+    chain = epilogues.own(chosen_by, gate, meaning=lambda x, given, place: torch.where(given[0] > 0, x, 0.0))
+    for operator in (ops.matmul_softmax, ops.fused_matmul):
+        (of_gate,) = torch.autograd.grad(operator(a, b, epilogue=chain).sum(), gate)
+        assert torch.equal(of_gate, torch.zeros_like(gate))
 
 
 def test_an_epilogue_before_rows_neither_casts_nor_permutes() -> None:

@@ -515,4 +515,4 @@ def _gradients(
         ]
         result = plain(*leaves)
     wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-    return torch.autograd.grad(result, wanted, grad)
+    return torch.autograd.grad(result, wanted, grad, allow_unused=True, materialize_grads=True)
