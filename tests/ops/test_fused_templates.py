@@ -166,6 +166,7 @@ NO_TENSOR: Any = [1.0]
         (ops.matmul_layer_norm, (A, B, A[0]), TensorMismatchError, "9 columns"),
         (ops.matmul_layer_norm, (A, B, NO_TENSOR), ArgumentTypeError, "weight"),
         (ops.matmul_layer_norm, (A, B, None, None, "x"), ArgumentTypeError, "eps"),
+        (ops.matmul_layer_norm, (A, B, None, NO_TENSOR), ArgumentTypeError, "bias: got a list"),
         (ops.matmul_sum, (A, B[:, :0]), TensorMismatchError, "nothing to reduce"),
         (ops.matmul_sum, (A, B, 1), ArgumentTypeError, "keepdim"),
         (ops.matmul_matmul, (A, B, B), TensorMismatchError, "9 columns, b1 6 rows"),

@@ -60,7 +60,7 @@ def matmul_layer_norm(
         ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
         of that dtype. TensorMismatchError: shapes, dtypes or devices do not fit.
     """
-    if bias is not None and weight is None:
+    if isinstance(bias, torch.Tensor) and weight is None:
         weight = torch.ones_like(bias)
     return _rows("layer_norm", input, other, (weight, bias), eps, epilogue)
 
