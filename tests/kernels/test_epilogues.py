@@ -148,6 +148,31 @@ def test_a_functor_of_ones_own_is_three_lines() -> None:
     assert_near(got, (a @ b).relu() * torch.sigmoid(gate), exact)
 
 
+def scaled(doubles: bool) -> Any:
+    """A function of this name; there are two."""
+    if doubles:
+
+        @triton.jit
+        def scale(tile, operands, place):
+            return tile * 2.0
+    else:
+
+        @triton.jit
+        def scale(tile, operands, place):
+            return tile * 0.5
+
+    return scale
+
+
+def test_two_functors_of_one_name_are_refused() -> None:
+    """Compiled, both would be the first one."""
+    half, double = scaled(False), scaled(True)
+    with pytest.raises(InvalidArgumentError, match="two functions are called scale"):
+        epilogues.own(half) | epilogues.relu() | epilogues.own(double)
+    chain = epilogues.own(half) | epilogues.own(half)
+    assert torch.equal(fused(A, B, chain), A @ B / 4)
+
+
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "dense": lambda t: t,
     "transposed": lambda t: t.mT.contiguous().mT,

@@ -117,6 +117,13 @@ class Epilogue:
             wanted = "Give cast last, or before permuted alone."
             if other.functors or self.permuted is not None:
                 raise InvalidArgumentError("epilogue", f"{other!r} behind {self!r}", wanted)
+        functions = {_full_name(one.function): one.function for one in self.functors}
+        for one in other.functors:
+            # Triton compiles one of them and takes it for both.
+            if functions.setdefault(_full_name(one.function), one.function) is not one.function:
+                given = f"two functions are called {one.name}"
+                wanted = "Rename one; what they differ in can be an operand of one function."
+                raise InvalidArgumentError("epilogue", given, wanted)
         return Epilogue(self.functors + other.functors, other.permuted)
 
     def __repr__(self) -> str:
@@ -233,6 +240,11 @@ class Epilogue:
 
     def _operands(self) -> list[Operand]:
         return [each for one in self.functors for each in one.operands]
+
+
+def _full_name(function: Any) -> tuple[str, str]:
+    """The names by which Triton tells the functions of a kernel apart."""
+    return function.fn.__module__, function.fn.__qualname__
 
 
 def _in_words(operand: Operand) -> str:
