@@ -377,6 +377,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     "no operand": (lambda: epilogues.add("1"), ArgumentTypeError, "other"),  # type: ignore[arg-type]
     "a flag": (lambda: epilogues.scale(True), ArgumentTypeError, "factor"),
     "a huge number": (lambda: epilogues.scale(2**63), InvalidArgumentError, "factor"),
+    "a bound that is none": (lambda: epilogues.clamp(0.0, math.nan), InvalidArgumentError, "max"),
     "no bound": (epilogues.clamp, InvalidArgumentError, "min, max"),
     "certain": (lambda: epilogues.dropout(1.0, 0), InvalidArgumentError, "probability"),
     "a negative seed": (lambda: epilogues.dropout(0.1, -1), InvalidArgumentError, "seed"),

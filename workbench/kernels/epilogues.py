@@ -594,6 +594,9 @@ def clamp(min: float | None = None, max: float | None = None) -> Epilogue:
     bounds = [_number(name, bound) for name, bound in (("min", min), ("max", max)) if bound is not None]
     if not bounds:
         raise InvalidArgumentError("min, max", "got None for both", "Give one of them, or both.")
+    for name, bound in (("min", min), ("max", max)):
+        if bound is not None and math.isnan(bound):
+            raise InvalidArgumentError(name, "got nan", "Give a number: all would be none.")
     function = epilogue.clamp if len(bounds) == 2 else epilogue.at_least if max is None else epilogue.at_most
 
     def meaning(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
