@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from workbench import kernels, ops, profiler
 from workbench.__main__ import main
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, NotMeasurableError, UnknownNameError
-from workbench.kernels import gemm, instances, reference, tile
+from workbench.kernels import epilogues, gemm, instances, reference, tile
 from workbench.kernels.instances.operation import (
     Accuracy,
     Arguments,
@@ -143,6 +143,16 @@ def test_an_instance_says_why_the_invoker_refuses_it() -> None:
     assert {each.keywords["atomic"] for each in refused} == {True}
     assert all("4 bytes or more" in each.why_not for each in refused)
     assert not [each for each in ops.sum.instances(torch.ones(3, 2000), 1) if each.why_not]
+
+
+def test_instances_of_a_batch_take_the_epilogue_of_a_call() -> None:
+    a, b = torch.ones(2, 20, 6), torch.ones(6, 9)
+    row = epilogues.row_scale(torch.arange(40.0).view(2, 20))
+    for chain in (epilogues.add(torch.ones(2, 20, 9)) | row, row | epilogues.dropout(0.5, 3)):
+        shipped, *_ = ops.fused_matmul.instances(a, b, epilogue=chain)
+        assert shipped.why_not == ""
+        want = ops.fused_matmul(a, b, epilogue=chain)
+        assert torch.equal(shipped.launch().run()[0].view_as(want), want)
 
 
 def test_what_a_device_has_no_room_for_is_pruned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -433,8 +433,9 @@ def instances_for(
     if a.dim() < 2 or b.dim() < 2:
         shapes = f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
         raise TensorMismatchError("input, other", shapes, "Give matrices: a vector is one of one row.")
-    if b.dim() == 2 < a.dim():
-        a = a.flatten(0, -2)
+    chain = Epilogue() if epilogue is None else epilogue
+    if b.dim() == 2 < a.dim() and (flat := chain.as_rows((*a.shape[:-1], b.shape[1]))) is not None:
+        a, epilogue = a.flatten(0, -2), flat
         if addend is not None and addend.dim() > 1:
             addend = addend.expand(*addend.shape[:-1], b.shape[1]).flatten(0, -2)
     if reason := gemm.is_supported(a, b):
