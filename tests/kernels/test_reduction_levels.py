@@ -255,7 +255,8 @@ def test_bad_arguments_are_named() -> None:
         reduction_levels.launch(x, level="wrap")
     with pytest.raises(UnknownNameError, match="reduction: 'max'"):
         reduction_levels.launch(x, reduction="max")
-    for output in (torch.empty(8), torch.empty(4, dtype=torch.float16), torch.empty(1).expand(4)):
+    negated = torch.zeros(4, dtype=torch.complex64).conj().imag
+    for output in (torch.empty(8), torch.empty(4, dtype=torch.float16), torch.empty(1).expand(4), negated):
         with pytest.raises(TensorMismatchError, match=r"output: shape .* Give 4 elements of torch.float32"):
             reduction_levels.launch(x, output)
     with pytest.raises(ArgumentTypeError, match=r"output: got 3"):

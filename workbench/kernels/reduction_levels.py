@@ -155,7 +155,7 @@ def tile_of(level: str, cols: int) -> tuple[int, int]:
 def _check_output(output: torch.Tensor, x: torch.Tensor) -> None:
     check_type("output", output, torch.Tensor, "Give a tensor, or None for a new one.")
     fits = (output.shape, output.dtype, output.device) == (x.shape[:1], x.dtype, x.device)
-    if not fits or (len(x) > 1 and output.stride(0) == 0):
+    if not fits or output.is_neg() or (len(x) > 1 and output.stride(0) == 0):
         given = f"shape {tuple(output.shape)}, strides {output.stride()}, {output.dtype} on {output.device}"
         fix = f"Give {len(x)} elements of {x.dtype} on {x.device}, each in a place of its own."
         raise TensorMismatchError("output", given, fix)
