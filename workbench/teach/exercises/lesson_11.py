@@ -98,13 +98,18 @@ def bent(
     return weights @ values, rated.logsumexp(3)
 
 
-def _rows(queries: int, keys: int, *, rising: float, seed: int) -> Case:
-    """Scores that rise by about so much from the first to the last key, or fall."""
+def _rows(queries: int, keys: int, *, rising: float, seed: int, opposed: bool = False) -> Case:
+    """Scores that rise by about so much from the first to the last key, or fall.
+
+    Where they are `opposed`, those of each second row go the other way.
+    """
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         query, key, value = (normals(generator, rows, _SIDE) for rows in (queries, keys, keys))
         # One column of ones in the query, and the slope in that of the keys.
         query[:, 0] = 4
+        if opposed:
+            query[1::2, 0] = -4
         key[:, 0] = torch.linspace(0, rising, keys)
         return query.half(), key.half(), value.half()
 
@@ -193,6 +198,7 @@ PREFIXES = Exercise(
         _rows(5, 49, rising=-600, seed=3),  # a tile's own maximum is far below that of all
         _rows(33, 70, rising=600, seed=4),  # nothing subtracted, nothing left
         _rows(1, 1, rising=0, seed=5),
+        _rows(17, 40, rising=600, seed=6, opposed=True),  # a row's maximum is far below that of others
     ),
     stub="""\
 @triton.jit
@@ -283,6 +289,13 @@ def prefixes(query, key, value):
             "The sums are those of the last tile alone, divided by the total of all.",
         ),
         Mutant(
+            "the maximum of all rows",
+            "tl.max(rated, axis=1)",
+            "tl.max(rated)",
+            "The maximum is that of all rows of the tile. A row whose scores are far below it has no weight "
+            "left.",
+        ),
+        Mutant(
             "the maximum of the tile alone",
             "tl.maximum(maximum, tl.max(rated, axis=1))",
             "tl.max(rated, axis=1)",
@@ -315,6 +328,7 @@ WINDOWED = Exercise(
         _window(20, 130, 33, False, seed=11),
         _window(64, 64, 16, False, seed=12),
         _window(32, 63, 500, True, seed=13),  # the first query sees whole tiles, to the last of their keys
+        _window(70, 40, 100, False, seed=14),  # the last ones see all keys, which do not fill their tile
     ),
     stub="""\
 def shift_of(queries, keys, from_end):
@@ -401,6 +415,12 @@ def windowed(query, key, value, left, from_end):
         "or begins before the first key?",
     ),
     mutants=(
+        Mutant(
+            "the last tile taken for full",
+            "min(first + shift + 1, keys) // tile",
+            "(first + shift + 1) // tile",
+            "A tile that the keys do not fill is taken for whole: what is not there has a score of 0.",
+        ),
         Mutant(
             "a mask off by one",
             "key <= query + shift",
