@@ -350,6 +350,16 @@ def test_large_tiles_leave_room_for_the_next_ones_stages() -> None:
     assert step.spills == 0
 
 
+@pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_fp64_goes_with_fp8(fp8: torch.dtype) -> None:
+    a = whole(32, 32, dtype=torch.float64)
+    launch = gemm.launch(a, a, epilogue=epilogues.add(a.to(fp8)) | epilogues.cast(fp8), tile=(32, 32, 16))
+    (step,) = lens.compile(launch, "sm_90")
+    assert step.problem == ""
+    most = torch.finfo(fp8).max
+    assert torch.equal(launch.run()[0].float(), (a @ a + a).clamp(-most, most).to(fp8).float())
+
+
 def test_other_numbers_compile_nothing() -> None:
     kernels = [
         kernels_for(with_addend(64, 64, 64, chain=chain))

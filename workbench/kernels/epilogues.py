@@ -647,7 +647,7 @@ def cast(dtype: torch.dtype) -> Epilogue:
     if dtype.is_floating_point:
         most = torch.finfo(dtype).max
         operands = (Operand(-most), Operand(most))
-        return _of(Functor("cast", epilogue.clamp, operands, _saturate, flops=2, dtype=dtype))
+        return _of(Functor("cast", epilogue.to_fp8, operands, _saturate, flops=2, dtype=dtype))
     info = torch.iinfo(dtype)
     operands = (Operand(info.min), Operand(info.max))
     return _of(Functor("cast", epilogue.to_whole, operands, _to_whole, flops=5, dtype=dtype))

@@ -122,7 +122,9 @@ def of_tensor(
         found = transfer.load(pointer, offsets, in_cols, zero)
     else:
         found = tl.load(pointer + tl.zeros([1, 1], tl.int32))
-    if pointer.dtype.element_ty.is_floating():
+    if pointer.dtype.element_ty.is_fp8():  # of which Triton makes no fp64 at once
+        return found.to(tl.float32).to(TYPE)
+    elif pointer.dtype.element_ty.is_floating():
         return found.to(TYPE)
     else:
         return found
@@ -213,6 +215,12 @@ def at_most(tile, operands, place):
 def clamp(tile, operands, place):
     """min(max(tile, operands[0]), operands[1]); what is no number stays so"""
     return at_most(at_least(tile, (operands[0],), place), (operands[1],), place)
+
+
+@triton.jit
+def to_fp8(tile, operands, place):
+    """:func:`clamp` to what an fp8 has, in fp32, of which alone Triton makes one"""
+    return clamp(tile, operands, place).to(tl.float32)
 
 
 @triton.jit
