@@ -100,6 +100,15 @@ def test_groups_each_with_a_bias() -> None:
     assert ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=cast(torch.int8)).dtype == torch.int8
 
 
+def test_no_groups_have_no_gradients() -> None:
+    a, vector = numbers(4, 16).requires_grad_(), numbers(0, 8).requires_grad_()
+    offs = torch.zeros(0, dtype=torch.int32)
+    result = ops.fused_grouped_mm(a, numbers(0, 16, 8), offs=offs, epilogue=bias(vector))
+    found = torch.autograd.grad(result.sum(), (a, vector))
+    for each in (result, *found):
+        assert torch.equal(each, torch.zeros_like(each))
+
+
 def test_groups_of_columns_and_of_what_is_summed() -> None:
     a, w, v = numbers(3, 6, 8), numbers(8, 15, seed=1), numbers(3, 6, seed=2)
     got = ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=row_scale(v) | relu())

@@ -374,7 +374,8 @@ class GroupedFrame(Frame):
             return found
         if found.shape[0] == 1:
             return found[0]
-        of_each = found[self._groups(found.device).clamp(max=len(self.offs) - 1)]
+        # One more for what lies behind the last group, of which nothing is wanted.
+        of_each = functional.pad(found, (0, 0, 0, 0, 0, 1))[self._groups(found.device)]
         return of_each.squeeze(1) if self.axis == 0 else of_each.squeeze(2).T
 
     def place(self, device: torch.device) -> Place:
