@@ -284,6 +284,7 @@ def test_exercises_are_found_by_id_and_by_lesson() -> None:
         "10-1", "10-2", "10-3",
         "11-1", "11-2", "11-3", "11-4",
         "12-1", "12-2", "12-3", "12-4",
+        "13-1", "13-2", "13-3",
     ]  # fmt: skip
     assert [exercise.id for exercise in teach.exercises("02")] == ["02-1", "02-2", "02-3"]
     assert teach.exercise("00-2") is teach.exercises("00")[1]
