@@ -1070,12 +1070,9 @@ def schedule(groups, overlap):
     """(lane, begin, length, group) of products, lane 0, and softmaxes, lane 1, of six tiles each."""
     found, matrix_free, softmax_free = [], 0, 0
     ready = [0] * groups
-    for tile in range(6):
+    for _ in range(6):
         for group in range(groups):
-            if overlap and tile:
-                begin = max(matrix_free, ready[group] - 2)
-            else:
-                begin = max(matrix_free, ready[group])
+            begin = max(matrix_free, ready[group])
             found.append((0, begin, 2, group))
             matrix_free = begin + 2
             start = max(softmax_free, begin + (1 if overlap else 2))
@@ -1086,7 +1083,7 @@ def schedule(groups, overlap):
 
 plans = {
     "one group, in turns": schedule(1, False),
-    "one group, the next scores started before the softmax": schedule(1, True),
+    "one group, the softmax beside the values of the tile before": schedule(1, True),
     "two groups, that take turns": schedule(2, False),
 }
 with viz.figure_style():
@@ -1105,9 +1102,9 @@ with viz.figure_style():
 
 # %% [markdown]
 # *Figure: three timelines of six tiles, products above and softmaxes below: one group in turns,
-# where each kind of unit idles half of the time; one group that starts the next scores early,
-# and two groups in two colors, with twice the tiles in all, that take turns; in the last two both
-# kinds of units are busy.*
+# where each kind of unit idles half of the time; one group whose softmax begins after the scores,
+# beside the product before, where each idles for a third; and two groups in two colors, with twice
+# the tiles in all, that take turns, where both kinds of units are busy.*
 #
 # (The timelines are drawn by the rules above, not measured. What is gained in truth is less: a
 # softmax's instructions and a product's share the issue slots of the SM, and two groups have

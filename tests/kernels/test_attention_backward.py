@@ -279,6 +279,9 @@ def test_nothing_to_do() -> None:
         _, (of_query, of_key, of_value) = backward(tensors(1, 2, 2, 0, 5, 16), PLAIN, one_pass=one_pass)
         assert (of_key == 0).all()
         assert (of_value == 0).all()
+        _, (_, of_key, of_value) = backward(tensors(1, 0, 2, 4, 5, 16), PLAIN, one_pass=one_pass)
+        assert (of_key == 0).all()
+        assert (of_value == 0).all()
 
 
 def test_gradients_lie_as_what_they_are_of() -> None:

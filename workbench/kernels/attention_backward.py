@@ -495,6 +495,8 @@ def launch(
     work = attention.work_of(query, key, value, output, log_sums, scoring, products=5)
     if of_query.numel() + of_key.numel() + of_value.numel() == 0:
         return Launch((), gradients, work=work)
+    if not heads:
+        return Launch((), gradients, accumulators=(of_key, of_value), work=work)  # to which nothing is added
     starts, mask = scoring.starts, scoring.mask
     sequences, most_queries, most_keys = batch, queries, keys
     if starts is not None:
