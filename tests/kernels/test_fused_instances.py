@@ -67,7 +67,8 @@ def test_what_is_chosen_is_taken() -> None:
         assert len(row.steps) == (1 if n <= 512 else 2)
         if instances.is_pair_fused(a, b, c):
             way = instances.pair(a, b, c, a @ b @ c)
-            torch.testing.assert_close(gemm_pair.launch(a, b, c, **way).run()[0], a @ b @ c)
+            got = gemm_pair.launch(a, b, c, **way).run()[0]
+            torch.testing.assert_close(got, a @ b @ c, atol=1e-4, rtol=1e-5)  # sums of 600 that cancel
 
 
 def test_long_pairs_are_not_fused() -> None:
