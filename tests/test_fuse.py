@@ -122,6 +122,14 @@ def test_arguments_are_checked() -> None:
         fuse.bytes_saved(nothing, plans.unfused)
     with pytest.raises(ArgumentTypeError, match="unfused"):
         fuse.bytes_saved(plans.fused, [nothing])
+    a = torch.ones(16, 16)
+    for op, count, wanted in (
+        ("swiglu", 2, "Give 3"),
+        ("matmul_sum", 3, "Give 2"),
+        ("matmul_rms_norm", 4, "2 to 3"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f"given: got {count} tensors for {op}. .*{wanted}"):
+            fuse.plans(op, *[a] * count)
 
 
 def formula(functors: tuple[str, ...], m: int, n: int, k: int) -> tuple[int, int]:

@@ -202,9 +202,15 @@ def plans(
         product_tile: m, n and k of a tile, of the products of the other plan; None for `gemm.default_tile`.
 
     Raises:
-        UnknownNameError: `op`. Others as the templates' `launch`.
+        UnknownNameError: `op`. InvalidArgumentError: it takes more or fewer tensors. Others as the templates'
+        `launch`.
     """
     check_name("op", op, OPERATORS)
+    fewest = 3 if op in (*_GATES, "matmul_matmul") else 2
+    most = {"matmul_layer_norm": 4, "matmul_rms_norm": 3}.get(op, fewest)
+    if not fewest <= len(given) <= most:
+        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        raise InvalidArgumentError("given", f"got {len(given)} tensors for {op}", f"Give {wanted}.")
     options: dict[str, Any] = {} if tile is None else {"tile": tile}
     if op in _GATES:
         return _gated(op, given, options, product_tile)

@@ -31,7 +31,13 @@ from workbench.bench import baseline, ceilings, data, recording
 from workbench.bench.accuracy import allowed_error
 from workbench.bench.recording import Line
 from workbench.bench.roofline import Ceilings, Point
-from workbench.bench.timing import Measurement, launch_overhead, measure_together, refuse_interpreter_time
+from workbench.bench.timing import (
+    Measurement,
+    is_too_slow_to_interpret,
+    launch_overhead,
+    measure_together,
+    refuse_interpreter_time,
+)
 from workbench.errors import (
     InvalidArgumentError,
     KernelError,
@@ -81,9 +87,6 @@ _FEWEST_AHEAD = 8
 
 # Operators that are a matrix product, with more or less behind it.
 _PRODUCT_OPERATORS = ("matmul", "fused_matmul")
-
-# Where kernels are interpreted, more would take minutes: a product of 512^3, three vectors of 2^18 elements.
-_MOST_INTERPRETED = Work(flops=2 * 512**3, bytes=2**22)
 
 
 @dataclass(frozen=True)
@@ -552,7 +555,7 @@ def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_
         return ""
     if case.mode == "cuda_graph":
         return "CUDA graphs need a GPU"
-    if work.flops > _MOST_INTERPRETED.flops or work.bytes > _MOST_INTERPRETED.bytes:
+    if is_too_slow_to_interpret(work):
         return "too slow in the interpreter"
     return ""
 

@@ -1204,5 +1204,5 @@ teach.exercise("09-4").check(upsampled)
 # - The same holds for transfers (depth-to-space, flips, padding) and for reductions of rows
 #   (group norm).
 #
-# **Next:** lesson 10 fuses what comes before and behind a product into its store. Back to
-# [06, fast GEMM](06_fast_gemm.ipynb), or to [00, start here](00_start_here.ipynb).
+# **Next:** [10, fused operators](10_fused_operators.ipynb) puts what comes behind a product into
+# its store. Back to [06, fast GEMM](06_fast_gemm.ipynb), or to [00, start here](00_start_here.ipynb).

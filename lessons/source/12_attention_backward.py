@@ -1481,6 +1481,7 @@ teach.exercise("12-4").check(squashed_gradients)
 # - Check gradients by judges that do not know each other, and check what you were *not*
 #   asked for: with a mask and without.
 #
-# **Next:** lesson 13 looks at the layers between a kernel and its caller. Back to
+# **Next:** [13, four layers](13_four_layers.ipynb) looks at the layers between a kernel and its
+# caller. Back to
 # [03, tile reduction](03_tile_reduction.ipynb), or to
 # [00, start here](00_start_here.ipynb).

@@ -173,6 +173,7 @@ NO_TENSOR: Any = [1.0]
         (ops.matmul_matmul, (A, B, B.t(), "swish"), UnknownNameError, "silu"),
         (ops.swiglu, (A, B, B[:, :3]), TensorMismatchError, "up"),
         (ops.geglu, (A, B, B, "erf"), InvalidArgumentError, "approximate"),
+        (ops.geglu, (A.int(), B.int(), B.int()), UnsupportedDtypeError, "geglu takes"),
     ],
 )
 def test_what_does_not_fit_is_refused(

@@ -286,6 +286,12 @@ def test_what_is_asked_wrongly_is_said() -> None:
         profiler.arguments_of("softmax", layout="nt")
     with pytest.raises(UnknownNameError, match=r"--layout: .*Known: nn"):
         profiler.arguments_of("matmul", layout="xx")
+    with pytest.raises(InvalidArgumentError, match=r"--pad: got -1\. Give a whole number of 0 or more"):
+        profiler.arguments_of("avg_pool2d", {"pad": -1})
+    large = profiler.arguments_of("matmul", {"m": 4096, "n": 4096, "k": 64})
+    with pytest.raises(InvalidArgumentError, match=r"--verify: .* for the interpreter\. Leave sizes out"):
+        profiler.profile("matmul", large, progress=False)
+    assert profiler.profile("matmul", large, verify=False, progress=False).trials
 
 
 # An operator of its own: a file in each of the four layers, and nothing that names it elsewhere.

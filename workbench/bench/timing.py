@@ -255,6 +255,15 @@ def launch_overhead(subject: Subject, *, calls: int = 100, batches: int = 20) ->
     return statistics.median(costs[1:]) * 1e6  # the first batch compiles and warms up
 
 
+# Where kernels are interpreted, more would take minutes: a product of 512^3, three vectors of 2^18 elements.
+_MOST_INTERPRETED = Work(flops=2 * 512**3, bytes=2**22)
+
+
+def is_too_slow_to_interpret(work: Work) -> bool:
+    """Whether nobody would wait for the interpreter to do so much."""
+    return work.flops > _MOST_INTERPRETED.flops or work.bytes > _MOST_INTERPRETED.bytes
+
+
 def refuse_interpreter_time(allowed: bool) -> None:
     """Say why there is nothing to measure where kernels are interpreted.
 

@@ -234,7 +234,7 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.T
     Raises:
         as :func:`matmul_layer_norm`.
     """
-    return _gated("silu", input, gate, up)
+    return _gated("swiglu", "silu", input, gate, up)
 
 
 @profiled
@@ -252,12 +252,12 @@ def geglu(
     """
     if approximate not in ("none", "tanh"):
         raise InvalidArgumentError("approximate", f"got {approximate!r}", "Give 'none' or 'tanh'.")
-    return _gated("gelu" if approximate == "none" else "gelu_tanh", input, gate, up)
+    return _gated("geglu", "gelu" if approximate == "none" else "gelu_tanh", input, gate, up)
 
 
-def _gated(activation: str, *given: torch.Tensor) -> torch.Tensor:
+def _gated(function: str, activation: str, *given: torch.Tensor) -> torch.Tensor:
     """activation(input @ gate) * (input @ up)."""
-    tensors = _operands("swiglu", **dict(zip(("input", "gate", "up"), given, strict=True)))
+    tensors = _operands(function, **dict(zip(("input", "gate", "up"), given, strict=True)))
     _refuse("input, gate, up", gemm_gated.is_supported(*tensors))
     plain = partial(_gated_plainly, ACTIVATIONS[activation])
     return _followed(partial(_run_gated, activation), plain, *tensors)

@@ -50,8 +50,10 @@ def arguments_of(
     chosen = default_sizes(operation) | dict(sizes or {})
     for size, value in chosen.items():
         check_name("size", size, operation.sizes)
-        if not (size in operation.may_be_zero and type(value) is int and value == 0):
+        if size not in operation.may_be_zero:
             check_positive(f"--{size}", value)
+        elif type(value) is not int or value < 0:
+            raise InvalidArgumentError(f"--{size}", f"got {value!r}", "Give a whole number of 0 or more.")
     dtype = operation.dtypes[0] if dtype is None else dtype
     if dtype not in operation.dtypes:
         has = ", ".join(operation.dtypes)

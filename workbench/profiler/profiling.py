@@ -9,6 +9,7 @@ import torch
 import triton
 
 from workbench import device
+from workbench.bench.timing import is_too_slow_to_interpret
 from workbench.errors import InvalidArgumentError, NotMeasurableError, check_name, check_type
 from workbench.kernels.instances.operation import Arguments, Instance, listed
 from workbench.lens.targets import Target
@@ -72,7 +73,7 @@ def profile(
 
     Raises:
         UnknownNameError: the operator, target or mode. InvalidArgumentError: the reference needs too much
-        memory. ArgumentTypeError, TensorMismatchError: the arguments.
+        memory, or the interpreter too much time. ArgumentTypeError, TensorMismatchError: the arguments.
     """
     for word, flag in (("verify", verify), ("again", again), ("progress", progress)):
         check_type(word, flag, bool, "Give True or False.")
@@ -83,6 +84,8 @@ def profile(
     entrants = enter(lambda instance: by_name[instance].launch(), [{"instance": each} for each in by_name])
     on = here_or(target) if here.is_gpu or target is not None else None
     key = _key(name, arguments, instances, entrants, mode) if here.is_gpu else None
+    if verify and key is None:
+        _check_interpretable(entrants)
     notes = [_shipped(instances[0])]
     if key is not None and not again:
         kept, note = cache.recall(key)
@@ -141,6 +144,15 @@ def _described(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype)[6:]} {tuple(value.shape)} strides {value.stride()}"
     return repr(value)
+
+
+def _check_interpretable(entrants: Entrants) -> None:
+    """Raise where the interpreter would run one of the launches for minutes or more."""
+    for launch in entrants.launches.values():
+        if launch.work is not None and is_too_slow_to_interpret(launch.work):
+            given = f"{launch.work.flops:.3g} FLOPs and {launch.work.bytes:.3g} bytes, for the interpreter"
+            fix = "Leave sizes out for small ones; or give --no-verify, and --target to compile for a GPU."
+            raise InvalidArgumentError("--verify", given, fix)
 
 
 def _shipped(instance: Instance) -> str:
