@@ -531,13 +531,20 @@ def test_unknown_names_in_a_suite_are_named(wrong: Case, said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_a_part_of_a_suite_has_the_cases_of_some_dtypes() -> None:
-    part = suites.of_dtypes(TINY, ("fp16", "bf16"))
+def test_a_part_of_a_suite_has_the_cases_of_some_dtypes_and_operators() -> None:
+    assert suites.part(TINY) == TINY
+    part = suites.part(TINY, dtypes=("fp16", "bf16"))
     assert [(case.op, case.dtype) for case in part.cases] == [
         ("add", "fp16"), ("sum", "bf16"), ("matmul", "fp16"), ("fused_matmul", "fp16")
     ]  # fmt: skip
     with pytest.raises(UnknownNameError, match=r"dtype: 'fp61' is not known. Did you mean 'fp16'"):
-        suites.of_dtypes(TINY, ("bf16", "fp61"))
+        suites.part(TINY, dtypes=("bf16", "fp61"))
+    part = suites.part(TINY, dtypes=("fp16",), ops=("matmul",))
+    assert [(case.op, case.dtype) for case in part.cases] == [("matmul", "fp16")]
+    with pytest.raises(UnknownNameError, match=r"op: 'sun' is not known. Did you mean 'sum'"):
+        suites.part(TINY, ops=("sun",))
+    with pytest.raises(UnknownNameError, match=r"op: 'sum' is not known"):  # in fp16
+        suites.part(TINY, dtypes=("fp16",), ops=("matmul", "sum"))
 
 
 def test_without_a_gpu_nothing_is_recorded(tmp_path: Path) -> None:

@@ -148,9 +148,7 @@ def record(options: argparse.Namespace) -> int:
     from workbench import suites
     from workbench.bench import recording
 
-    suite = suites.get(options.suite)
-    if options.dtype:
-        suite = suites.of_dtypes(suite, options.dtype)
+    suite = suites.part(suites.get(options.suite), dtypes=options.dtype, ops=options.op)
     recorded = suites.record(suite, path=options.output, interpreter=options.interpreter)
     print(recording.table(recorded.lines))
     for cut in recorded.cut:
@@ -371,7 +369,10 @@ def _parser() -> argparse.ArgumentParser:
     record_parser = add("record", record, "measure a suite of cases and write the recording")
     record_parser.add_argument("suite", nargs="?", default="all", help="its name; an unknown one lists them")
     record_parser.add_argument(
-        "--dtype", nargs="+", help="only cases of these, such as fp16 bf16 (default: all of them)"
+        "--dtype", nargs="+", default=(), help="only cases of these, such as fp16 bf16 (default: all of them)"
+    )
+    record_parser.add_argument(
+        "--op", nargs="+", default=(), help="only cases of these, such as conv2d (default: all of them)"
     )
     record_parser.add_argument(
         "--output", type=Path, help="the file to append to (default: this device's recording)"

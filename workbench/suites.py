@@ -226,16 +226,19 @@ def record(
     return Recorded(path, lines, cut)
 
 
-def of_dtypes(suite: Suite, dtypes: Sequence[str]) -> Suite:
-    """The cases of these dtypes: a part of a long suite, for a run of its own.
+def part(suite: Suite, *, dtypes: Sequence[str] = (), ops: Sequence[str] = ()) -> Suite:
+    """The cases of these dtypes and operators, of all where none is named: a part of a long suite.
 
     Raises:
         UnknownNameError: one of them has no case.
     """
-    known = sorted({case.dtype for case in suite.cases})
-    for dtype in dtypes:
-        check_name("dtype", dtype, known)
-    return replace(suite, cases=tuple([case for case in suite.cases if case.dtype in dtypes]))
+    for what, wanted in (("dtype", dtypes), ("op", ops)):
+        if wanted:
+            known = sorted({getattr(case, what) for case in suite.cases})
+            for name in wanted:
+                check_name(what, name, known)
+            suite = replace(suite, cases=tuple(case for case in suite.cases if getattr(case, what) in wanted))
+    return suite
 
 
 def _nothing_measured(suite: Suite, cut: Sequence[Cut], here: device.Device) -> NotMeasurableError:
@@ -733,14 +736,14 @@ def _compile_ahead(cases: Sequence[Case]) -> None:
 
 
 def _compiled_ahead(case: Case) -> tuple[str, ...]:
-    """The candidates that take long to compile: torch's, and products, convolutions and attention of ours.
+    """The candidates that take long to compile: torch's, and ours of which there is a kernel for each shape.
 
     Not what tunes itself, which would measure beside others.
     """
-    # Of these there is a kernel for each shape.
     products = (*_PRODUCT_OPERATORS, *FUSED)
     is_of_its_own = case.op in (*products, *CONVOLUTIONS, *ATTENTION, *VARLEN_ATTENTION)
-    ours = {WORKBENCH} if is_of_its_own and device.current().is_gpu else set()
+    ours = {f"{WORKBENCH}:{level}" for level in reduction_levels.LEVELS}
+    ours = (ours | {WORKBENCH} if is_of_its_own else ours) if device.current().is_gpu else set()
     return tuple(name for name in case.providers if name in {COMPILER, FLEX} | ours)
 
 
