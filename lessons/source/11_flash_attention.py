@@ -1000,7 +1000,8 @@ of_decoding.reveal(
 # - `packed`: the queries of a group become the rows of one tile, so that keys are loaded once
 #   for all of them: 8 programs instead of 32, and a fourth of the loads;
 # - `SPLITS`: several programs share the keys of a head. Each writes its output and its
-#   log-sum-exp; a second kernel merges them. That is lesson 03's merge of states, for a
+#   log-sum-exp; a second kernel merges them, which on Hopper is started while the first still
+#   runs and waits for it (`OVERLAP`). That is lesson 03's merge of states, for a
 #   log-sum-exp *is* a state, whose total is 1:
 #
 # $$\ell = \log \sum_s e^{\ell_s}, \qquad o = \sum_s e^{\ell_s - \ell} \, o_s$$

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -282,6 +283,29 @@ def test_decoding(queries: int, keys: int, dtype: torch.dtype) -> None:
             found, _ = forward(*given, Scoring(window=window), splits=splits).run()
             agree(found, exact, plainly)
         agree(attend(*given, Scoring(window=window)), exact, plainly)
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_merging_waits_for_what_it_merges(batch: int) -> None:
+    """Many in a row, each with other values; of splits that are merged behind them, the same bits."""
+    query, key, value = tensors(batch, 32, 8, 1, 8192, 128, torch.float16)
+    launch = forward(query, key, value, splits=16 // batch)
+    assert len(launch.steps) == 2
+    plainly = [
+        replace(step, meta={**step.meta, "OVERLAP": False, "launch_pdl": False}) for step in launch.steps
+    ]
+    alone = replace(launch, steps=tuple(plainly))
+    found: list[torch.Tensor] = []
+    wanted: list[torch.Tensor] = []
+    for made, results in ((alone, wanted), (launch, found)):
+        for number in range(20):
+            for space in (*launch.outputs, *launch.workspaces):
+                space.fill_(float("nan"))
+            query.copy_(key[:, :1, number : number + 1].expand_as(query))
+            results.append(made.run()[0].clone())
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.equal(one, other)
+        assert not one.isnan().any()
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-import triton
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,35 +83,87 @@ def test_the_portable_one_where_it_is_not(
     assert found["descriptors"] is has_descriptors
 
 
+# Of sequences with so many keys, for one query of 32 heads on 8 of 128 columns in fp16: the numbers of splits
+# that an H200 took no more than 1 % longer for than for the fastest, of those that were tried.
+FAST_SPLITS = {
+    (1, 8192): (16,), (1, 32768): (16,), (1, 131072): (16,), (3, 32768): (4, 5), (5, 32768): (3,),
+    (8, 8192): (2,), (8, 32768): (2, 4), (8, 131072): (2, 4, 6, 8, 16, 18), (10, 8192): (1,),
+    (10, 32768): (1, 3, 6, 8), (12, 32768): (1,), (16, 32768): (1,), (17, 32768): (11, 13, 16, 18),
+    (20, 8192): (3, 4), (20, 32768): (3, 4, 8), (32, 32768): (1, 2, 4, 5, 6), (40, 8192): (2,),
+    (40, 32768): (2, 4, 5, 6, 8, 11, 13, 16),  # 2 was the fastest of one run, and 1.2 % behind by both
+}  # fmt: skip
+
+
 @pytest.mark.usefixtures("h200")
-@pytest.mark.parametrize(
-    ("batch", "keys", "splits"),
-    [
-        (1, 8192, 16),  # 128 programs
-        (8, 8192, 2),  # 128 too
-        (8, 131072, 2),
-        (10, 8192, 8),  # 640 in five rounds, instead of one of 80 that are eight times as long
-        (16, 8192, 1),  # 128 by themselves
-        (40, 8192, 2),  # five rounds, instead of three that are twice as long
-        (1, 200, 1),  # two tiles
-        (1, 0, 1),
-        (0, 8192, 1),
-    ],
-)
-def test_decoding_has_programs_for_all_units(batch: int, keys: int, splits: int) -> None:
+@pytest.mark.parametrize(("batch", "keys"), FAST_SPLITS)
+def test_decoding_has_as_many_splits_as_measured_fastest(batch: int, keys: int) -> None:
     found = instances.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8))
-    assert (found["tile"], found["splits"]) == ((16, 128), splits)
+    assert found["tile"] == (16, 128)
+    assert found["splits"] in FAST_SPLITS[batch, keys]
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize(("batch", "keys"), [(1, 200), (1, 0), (0, 8192)])
+def test_decoding_that_is_too_short_has_no_splits(batch: int, keys: int) -> None:
+    assert instances.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8))["splits"] == 1
 
 
 @given(st.integers(1, 2000), st.integers(1, 1024), st.integers(1, 200))
-def test_splits_leave_no_unit_much_more_than_its_share(programs: int, tiles: int, units: int) -> None:
-    """Of tiles, and never more than it has without splits."""
+def test_splits_leave_memory_idle_for_little(programs: int, tiles: int, units: int) -> None:
+    """A last round takes as long as its programs, but no less than for the units that draw all of it."""
     splits = instances.even_splits(programs, tiles, units)
-    most = triton.cdiv(programs * splits, units) * triton.cdiv(tiles, splits)
+
+    def taken(splits: int) -> float:
+        rounds, rest = divmod(programs * splits, units)
+        last = max(rest / units, instances.DRAWING) if rest else 0.0
+        return (rounds + last) * -(-tiles // splits)
+
     assert 1 <= splits <= max(1, min(tiles // 2, attention.MOST_SPLITS))
-    assert most <= triton.cdiv(programs, units) * tiles
+    assert taken(splits) <= taken(1)
     if splits < min(tiles // 2, attention.MOST_SPLITS):
-        assert most <= 1.25 * programs * tiles / units + 12
+        assert taken(splits) <= 1.25 * programs * tiles / units + 12
+
+
+@pytest.mark.parametrize("here", [H200, A100, MI300, device.current()], ids=lambda here: here.name)
+def test_merging_overlaps_on_devices_that_can(here: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = of(1, 200, 64, on="cpu")
+    monkeypatch.setattr(device, "current", lambda: here)
+    (alone,) = attention.launch(*given, splits=1).steps
+    first, merging = attention.launch(*given, splits=2).steps
+    assert alone.meta["OVERLAP"] is False
+    assert first.meta["OVERLAP"] is merging.meta["OVERLAP"] is (here is H200)
+    assert [step.meta.get("launch_pdl", False) for step in (alone, first, merging)] == [
+        False, False, here is H200,
+    ]  # fmt: skip
+
+
+def test_programs_that_overlap_wait_before_they_touch_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "current", lambda: H200)
+    query, key, value = of(1, 8192, 128, batch=1, heads=32, key_heads=8, on="cpu")
+    launch = attention.launch(query, key, value, **instances.forward(query, key, value))
+    monkeypatch.undo()
+    found = compile(launch, "sm_90")
+    assert [step.kernel for step in found] == ["attention_kernel", "merge_kernel"]
+    for step in found:
+        before, waited, behind = step.stages["ptx"].partition("griddepcontrol.wait")
+        touches = re.compile(r"(ld|st|red|atom)\.global|cp\.async")
+        assert waited
+        assert touches.search(behind)
+        assert not touches.search(before)
+        assert (step.spills, step.problem) == (0, "")
+
+
+def test_merging_that_overlaps_can_be_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a launch made on Hopper is where somebody looks at it: one step runs behind the other."""
+    query, key, value = (torch.randn(1, 2, rows, 16) for rows in (1, 70, 70))
+    monkeypatch.setattr(device, "current", lambda: H200)
+    launch = attention.launch(query, key, value, tile=(16, 16), splits=3)
+    monkeypatch.undo()
+    for space in (*launch.outputs, *launch.workspaces):
+        space.fill_(float("nan"))
+    found, _ = launch.run()
+    wanted = torch.softmax(query.double() @ key.double().mT / 4, -1) @ value.double()
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("here", [A100, MI300, device.current()], ids=lambda here: here.name)
@@ -139,6 +191,43 @@ def test_of_gradients_the_first_tiles_that_fit(monkeypatch: pytest.MonkeyPatch) 
     ]:
         found = instances.backward(*tensors, scoring)
         assert (found["of_keys"], found["of_queries"]) == (wanted, wanted)
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize("table", [instances.OF_KEYS, instances.OF_QUERIES], ids=["keys", "queries"])
+def test_of_gradients_all_tensors_have_a_tiling(
+    table: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]],
+) -> None:
+    """From the most keys to the fewest; those of which there are no descriptors by pointers."""
+    for tilings in table.values():
+        assert tilings[-1][0] == 0
+        assert not tilings[-1][1].descriptors
+        lengths = [least for least, _ in tilings]
+        assert lengths == sorted(lengths, reverse=True)
+        assert len({(least, tiling.descriptors) for least, tiling in tilings}) == len(tilings)
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize(
+    ("given", "is_causal", "of_keys", "of_queries"),
+    [
+        (of(4096, 4096, 64), False, Tiling((32, 128), 4, 3, True), Tiling((128, 64), 4, 3)),
+        (of(1024, 1024, 64), True, Tiling((32, 64), 4, 3, True), Tiling((64, 64), 4, 3, True)),
+        (of(2048, 2048, 64), True, Tiling((32, 64), 4, 3, True), Tiling((128, 64), 4, 3, True)),
+        (of(1024, 1024, 128), False, Tiling((64, 64), 4, 2, True), Tiling((128, 32), 8, 3, True)),
+        (of(4096, 4096, 128), True, Tiling((32, 64), 4, 3, True), Tiling((128, 64), 8, 3, True)),
+        (of(1024, 1024, 256), False, Tiling((64, 32), 4, 2), Tiling((128, 32), 8, 3, True)),
+        (of(2048, 2048, 256), False, Tiling((64, 64), 8, 2, True), Tiling((128, 32), 8, 3, True)),
+        (of(4096, 4096, 256), True, Tiling((64, 32), 4, 2), Tiling((128, 32), 8, 3, True)),
+        (of(4096, 4096, 100), False, Tiling((32, 64), 4, 3), Tiling((128, 64), 8, 3)),  # rows of 200 bytes
+    ],
+)
+def test_gradients_have_what_was_measured_fastest(
+    given: tuple[torch.Tensor, ...], is_causal: bool, of_keys: Tiling, of_queries: Tiling
+) -> None:
+    scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)
+    found = instances.backward(given[0], given[1], given[2], scoring)
+    assert (found["of_keys"], found["of_queries"]) == (of_keys, of_queries)
 
 
 @pytest.mark.usefixtures("h200")
@@ -221,12 +310,13 @@ def test_default_tiles_fit_any_gpu(
 
 @pytest.mark.parametrize("size", [64, 128, 256])
 @pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("tokens", [256, 2048])
 def test_portable_instances_on_hopper_compile(
-    size: int, is_causal: bool, monkeypatch: pytest.MonkeyPatch
+    tokens: int, size: int, is_causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without spills but those that measuring found worth it: of the kernel that keeps keys."""
     monkeypatch.setattr(device, "current", lambda: replace(H200, compute_units=10**9))  # too few programs
-    query, key, value = of(256, 256, size, batch=1, heads=1, key_heads=1, on="cpu")
+    query, key, value = of(tokens, tokens, size, batch=1, heads=1, key_heads=1, on="cpu")
     scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)
     chosen: dict[str, Any] = instances.forward(query, key, value, scoring)
     back: dict[str, Any] = instances.backward(query, key, value, scoring)
@@ -238,3 +328,6 @@ def test_portable_instances_on_hopper_compile(
     _, of_keys, of_queries = compile(gradients, "sm_90")
     assert of_keys.problem == of_queries.problem == ""
     assert of_queries.spills == 0
+    for kernel in (of_keys, of_queries):  # all tiles are whole
+        assert "tt.load" in kernel.stages["ttir"]
+        assert not re.search(r"tt\.load %[\w#]+, ", kernel.stages["ttir"])

@@ -40,14 +40,14 @@ from workbench.errors import (
     in_brief,
 )
 from workbench.kernels import attention_hopper
-from workbench.kernels.gemm import ACCUMULATORS, FP8, PRECISIONS
+from workbench.kernels.gemm import ACCUMULATORS, FP8, PRECISIONS, overlapped
 from workbench.kernels.layout import (
     ACCESS_BYTES,
     MOST_OFFSETS_IN_32_BITS,
     distinct_elements,
     may_share,
 )
-from workbench.kernels.tile import gemm, reduce, scores, transfer
+from workbench.kernels.tile import gemm, overlap, reduce, scores, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
 from workbench.runtime.replay import run_once
@@ -85,14 +85,16 @@ def attention_kernel(
     seed: "i64", probability: "fp32", starts, visits,
     # meta-parameters: a tile's queries and keys; columns in powers of two; see `scores.scored`; whether the
     # window is aligned at its end; whether tiles can hang over queries, keys, columns of either; the type of
-    # the arithmetic; by how many programs the keys are shared; whether there are dropout, starts, visits
+    # the arithmetic; by how many programs the keys are shared; whether there are dropout, starts, visits;
+    # whether the merging of splits overlaps
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr, TYPE: tl.constexpr,
     PRECISION: tl.constexpr, BOOST: tl.constexpr, SPLITS: tl.constexpr, DROPS: tl.constexpr,
     RAGGED: tl.constexpr, VISITS: tl.constexpr, DESCRIPTORS: tl.constexpr, SPECIALIZED: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head, or of one query of several heads that share their keys."""
+    overlap.begin(OVERLAP)
     tiles = tl.cdiv(queries * packed, BLOCK_M)
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles
@@ -308,12 +310,13 @@ def visits_kernel(
 def merge_kernel(
     parts, part_sums, output, log_sums, splits, heads, queries, value_size,
     part_strides, part_sums_strides, output_strides, sums_strides,
-    SPLITS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
+    SPLITS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """One row of the output from those of each split.
 
     A log-sum-exp is a state of the online softmax, whose total is 1.
     """
+    overlap.begin(OVERLAP)
     number = tl.program_id(0)
     row, number = number % queries, number // queries
     head, batch = number % heads, number // heads
@@ -685,7 +688,7 @@ def launch(
         "TYPE": type_, "PRECISION": precision, "BOOST": BOOSTS.get(query.dtype, 0), "SPLITS": splits,
         "DROPS": scoring.dropout is not None, "RAGGED": starts is not None, "VISITS": visits is not None,
         "DESCRIPTORS": isinstance(sources[0], TensorDescriptor), "SPECIALIZED": specialized,
-        "WIDE": is_wide(query, key, value, written),
+        "WIDE": is_wide(query, key, value, written), "OVERLAP": False,
         "num_warps": warps if num_warps is None else num_warps,
         "num_stages": stages if num_stages is None else num_stages,
     }  # fmt: skip
@@ -698,10 +701,10 @@ def launch(
         ),
         meta,
     )  # fmt: skip
-    steps = (*before, step)
+    steps: tuple[Step, ...] = (step,)
     if splits > 1:
-        steps += (merge_step(written, sums, output, log_sums),)
-    return Launch(steps, (output, log_sums), work=work, workspaces=spaces)
+        steps = overlapped(step, merge_step(written, sums, output, log_sums))
+    return Launch((*before, *steps), (output, log_sums), work=work, workspaces=spaces)
 
 
 def why_not_hopper(
@@ -860,7 +863,7 @@ def merge_step(
         ),
         {
             "SPLITS": triton.next_power_of_2(splits), "COLS": max(16, triton.next_power_of_2(value_size)),
-            "WIDE": is_wide(parts, output), "num_warps": 4,
+            "WIDE": is_wide(parts, output), "OVERLAP": False, "num_warps": 4,
         },
     )  # fmt: skip
 

@@ -161,7 +161,9 @@ def gradients_of_keys_kernel(
                         o, start, BLOCK_M, VALUE_WIDTHS, phase != 1 and CHECKS[0], CHECKS[3], DESCRIBED[3]
                     )
                     row = start + tl.arange(0, BLOCK_M)
-                    log_sum, delta = load_sums(log_sums + of_row, deltas + of_row, row, queries)
+                    log_sum, delta = load_sums(
+                        log_sums + of_row, deltas + of_row, row, queries, phase != 1 and CHECKS[0]
+                    )
                     weights, of_scores = gradients_of_scores(
                         held, tile_of_queries, held_values, tile_of_gradients, log_sum[None, :],
                         delta[None, :], place, row[None, :], key_of, rules, BLOCK_N, BLOCK_M, RULES,
@@ -242,7 +244,7 @@ def gradients_of_queries_kernel(
     held_gradients = gemm.load_parts(o, row, BLOCK_M, VALUE_WIDTHS, CHECKS[0], CHECKS[3], DESCRIBED[3])
     row_of = row + tl.arange(0, BLOCK_M)
     of_row = batch * sums_strides[0] + head * sums_strides[1]
-    log_sum, delta = load_sums(log_sums + of_row, deltas + of_row, row_of, queries)
+    log_sum, delta = load_sums(log_sums + of_row, deltas + of_row, row_of, queries, CHECKS[0])
     sums = gemm.zeros_of_parts(BLOCK_M, WIDTHS, TYPE)
     if VISITS:
         bounds, listed = visits_of(visits, sequence, head, tile)
@@ -319,13 +321,19 @@ def gradients_of_scores(
 
 
 @triton.jit
-def load_sums(log_sums, deltas, row, queries):
+def load_sums(log_sums, deltas, row, queries, CHECK: tl.constexpr):
     """Log-sum-exps and deltas.
 
     Infinity where there is no query, so that its weights are 0; 0 where it sees no key: -inf - -inf is NaN.
+
+    Args:
+        CHECK: whether rows can lie behind the last query. Masks take registers, and make the loads narrower.
     """
-    log_sum = tl.load(log_sums + row, mask=row < queries, other=float("inf"))
-    delta = tl.load(deltas + row, mask=row < queries, other=0.0)
+    if CHECK:
+        log_sum = tl.load(log_sums + row, mask=row < queries, other=float("inf"))
+        delta = tl.load(deltas + row, mask=row < queries, other=0.0)
+    else:
+        log_sum, delta = tl.load(log_sums + row), tl.load(deltas + row)
     return reduce.finite_shift(log_sum), delta
 
 

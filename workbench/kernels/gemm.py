@@ -921,10 +921,14 @@ def _pack(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.Tenso
 
 
 def overlapping(work: Work, *steps: Step) -> tuple[Step, ...]:
-    """The steps, each started while the one before it ends, on devices that can, where that is worth it."""
+    """`overlapped`, where that is worth it."""
+    return steps if work.flops > MOST_FLOPS_OVERLAPPED else overlapped(*steps)
+
+
+def overlapped(*steps: Step) -> tuple[Step, ...]:
+    """The steps, each started while the one before it runs, on devices that can (see `tile.overlap`)."""
     architecture = device.current().architecture
-    can = architecture.startswith("sm_") and int(architecture[3:]) >= 90
-    if not can or work.flops > MOST_FLOPS_OVERLAPPED:
+    if not architecture.startswith("sm_") or int(architecture[3:]) < 90:
         return steps
     return tuple(
         [

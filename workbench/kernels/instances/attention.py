@@ -2,8 +2,9 @@
 
 Measured on an H200 (Triton 3.6, fp16, 16,384 tokens, heads of 2,048 columns in all, with and without a causal
 mask; CONTRIBUTING, "Attention", has what else was tried), with 512, 1,024, 4,096 and 16,384 keys: a threshold
-is one of these lengths, or lies somewhere between two of them. Elsewhere what `kernels.attention` takes by
-itself, which nobody has measured.
+is one of these lengths, or lies somewhere between two of them. Gradients likewise, with 512, 1,024 and so on
+to 16,384 keys. bf16 gets what fp16 does. Elsewhere what `kernels.attention` takes by itself, which nobody has
+measured.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ DESCRIBED = {64: ((64, 128), 4, 2), 128: ((64, 64), 4, 3), 256: ((64, 64), 4, 3)
 PLAINLY = {64: ((64, 64), 4, 3), 128: ((64, 64), 4, 3), 256: ((128, 64), 8, 2)}
 
 # Where queries of several heads are rows of one tile, which waits for keys and values; with as many splits
-# as keep the units busy.
+# as keep the memory busy.
 PACKED = ((16, 128), 4, 3)
 
-# What a program's start takes, and the merging of splits, in tiles of keys: both are estimates.
-START_IN_TILES, MERGE_IN_TILES = 1, 2
+# Of `even_splits`: the share of units that draws all that memory gives; what a program's start takes, and the
+# merging of splits, in tiles of keys. Fitted to an H200 (November 2026; fp16, 32 heads on 8, 128 columns; 18
+# problems of 1 to 40 sequences and 8,192 to 131,072 keys, 6 to 13 numbers of splits each): what is chosen is
+# within 1 % of the fastest, but for 40 sequences of 32,768 keys with 1.2 %, where two runs differ by more.
+DRAWING, START_IN_TILES, MERGE_IN_TILES = 0.63, 0.25, 3
 
 # By columns, and whether there is a causal mask: from how many keys on the kernel for Hopper is faster than
 # the portable one, and in which way.
@@ -53,21 +57,34 @@ ON_HOPPER: dict[tuple[int, bool], tuple[tuple[int, Way], ...]] = {
 
 # Of the gradients, for the kernel that keeps keys and for the one that keeps queries: by columns and whether
 # there is a causal mask, from how many keys on; the first that fits, by descriptors where there can be some.
+# The last of each is by pointers.
 OF_KEYS: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]] = {
-    (64, False): ((0, Tiling((32, 128), 4, 3)),),
-    (64, True): ((0, Tiling((64, 64), 4, 3)),),
-    (128, False): ((4096, Tiling((64, 128), 8, 3)), (0, Tiling((32, 64), 4, 3))),
-    (128, True): ((0, Tiling((32, 64), 4, 3)),),
-    (256, False): ((0, Tiling((64, 32), 4, 2)),),
+    (64, False): ((0, Tiling((32, 128), 4, 3, descriptors=True)), (0, Tiling((32, 128), 4, 3))),
+    (64, True): ((0, Tiling((32, 64), 4, 3, descriptors=True)), (0, Tiling((64, 64), 4, 3))),
+    (128, False): ((0, Tiling((64, 64), 4, 2, descriptors=True)), (0, Tiling((32, 64), 4, 3))),
+    (128, True): ((0, Tiling((32, 64), 4, 3, descriptors=True)), (0, Tiling((32, 64), 4, 3))),
+    (256, False): ((2048, Tiling((64, 64), 8, 2, descriptors=True)), (0, Tiling((64, 32), 4, 2))),
     (256, True): ((0, Tiling((64, 32), 4, 2)),),
 }
 OF_QUERIES: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]] = {
     (64, False): ((0, Tiling((128, 64), 4, 3)),),
-    (64, True): ((0, Tiling((128, 64), 4, 3)),),
-    (128, False): ((0, Tiling((128, 64), 8, 3)),),
-    (128, True): ((0, Tiling((128, 64), 8, 3)),),
-    (256, False): ((0, Tiling((128, 32), 8, 3)),),
-    (256, True): ((0, Tiling((128, 32), 8, 3)),),
+    (64, True): (
+        (2048, Tiling((128, 64), 4, 3, descriptors=True)),
+        (0, Tiling((64, 64), 4, 3, descriptors=True)),
+        (0, Tiling((128, 64), 4, 3)),
+    ),
+    (128, False): (
+        (2048, Tiling((128, 64), 8, 3, descriptors=True)),
+        (0, Tiling((128, 32), 8, 3, descriptors=True)),
+        (0, Tiling((128, 64), 8, 3)),
+    ),
+    (128, True): (
+        (2048, Tiling((128, 64), 8, 3, descriptors=True)),
+        (0, Tiling((128, 32), 8, 3, descriptors=True)),
+        (0, Tiling((128, 64), 8, 3)),
+    ),
+    (256, False): ((0, Tiling((128, 32), 8, 3, descriptors=True)), (0, Tiling((128, 32), 8, 3))),
+    (256, True): ((0, Tiling((128, 32), 8, 3, descriptors=True)), (0, Tiling((128, 32), 8, 3))),
 }
 
 
@@ -98,19 +115,21 @@ def portable(
 
 @lru_cache(maxsize=4096)
 def even_splits(programs: int, tiles: int, units: int) -> int:
-    """By how many programs the keys of a head are shared so that units are busy to the end.
+    """By how many programs the keys of a head are shared so that memory is busy to the end.
 
-    Units take programs in rounds, one each; what is left to the last round may be fewer than there are units,
-    which shorter programs make up for. The splits whose rounds take least, the fewest of those that tie.
+    Units take programs in rounds, one each, and have equal shares of the memory. Those of a last round that
+    is not full have more each, so that it takes less, until they are too few to draw all that memory gives.
+    The splits whose rounds take least, the fewest of those that tie.
 
     Args:
         programs: without splits. tiles: of keys, that each of them goes over. units: of the device.
     """
 
-    def taken(splits: int) -> int:
-        rounds: int = triton.cdiv(programs * splits, units)
+    def taken(splits: int) -> float:
+        rounds, rest = divmod(programs * splits, units)
+        last = max(rest / units, DRAWING) if rest else 0.0
         each: int = triton.cdiv(tiles, splits)
-        return rounds * (each + START_IN_TILES) + (MERGE_IN_TILES if splits > 1 else 0)
+        return (rounds + last) * (each + START_IN_TILES) + (MERGE_IN_TILES if splits > 1 else 0)
 
     return min(range(1, max(1, min(tiles // 2, attention.MOST_SPLITS)) + 1), key=taken)
 
