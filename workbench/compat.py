@@ -69,10 +69,16 @@ def tuple_like(example: Any, items: Iterable[Any]) -> tuple[Any, ...]:
     return like
 
 
-@lru_cache(maxsize=512)
 def signature(kernel: Any) -> inspect.Signature:
     """The kernel's parameters."""
-    return inspect.signature(python_function(kernel))
+    # A kernel is hashed by its whole source, which Triton refuses of one in Gluon that calls what is
+    # interpreted here.
+    return _signature(python_function(kernel))
+
+
+@lru_cache(maxsize=512)
+def _signature(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
 
 
 def definition_line(kernel: Any) -> int:

@@ -29,7 +29,7 @@ from workbench.errors import (
     check_power_of_two,
     check_type,
 )
-from workbench.kernels import epilogues
+from workbench.kernels import epilogues, gemm_hopper
 from workbench.kernels.epilogues import Bound, Epilogue, Frame, Permuted, Placed, expanded, lowered
 from workbench.kernels.layout import (
     ACCESS_BYTES,
@@ -437,7 +437,7 @@ def pack_kernel(
         number -= tiles
 
 
-TEMPLATES = ("simple", "persistent", "stream-k")
+TEMPLATES = ("simple", "persistent", "stream-k", "ping-pong")
 
 # What the launch for the rest of the rows can have of its own.
 REST_KEYWORDS = ("tile", "num_warps", "num_stages")
@@ -616,7 +616,9 @@ def launch(
         precision: of fp32 operands, a name in `PRECISIONS`.
         template: a name in `TEMPLATES`: "simple", a program for each tile, or each split of it; "persistent",
             as many programs as run at one time, which take tile by tile; "stream-k", likewise, but a last
-            wave that would not be full is shared equally along K.
+            wave that would not be full is shared equally along K; "ping-pong", persistent too, on Hopper and
+            of what :func:`why_not_ping_pong` has no word against, with two tiles at a time, of which one is
+            multiplied while the other is finished.
         programs: of the templates that start as many as run at one time; None for one to each compute unit.
         flatten: of persistent programs, whether the loops over tiles and K become one; None where the tile is
             one part (the products of two would wait for one another).
@@ -650,6 +652,10 @@ def launch(
         raise InvalidArgumentError("tile", f"got {tuple(tile)}", "Give Stream-K a power of two of columns.")
     if template == "stream-k" and splits not in (None, 1):
         raise InvalidArgumentError("splits", f"got {splits}", "Stream-K splits by itself: give 1, or None.")
+    if template == "ping-pong" and splits not in (None, 1):
+        raise InvalidArgumentError("splits", f"got {splits}", "Give 1, or another template.")
+    if template == "ping-pong" and num_warps not in (None, gemm_hopper.WARPS):
+        raise InvalidArgumentError("num_warps", f"got {num_warps}", f"Its groups have {gemm_hopper.WARPS}.")
     if programs is not None and template == "simple":
         raise InvalidArgumentError("programs", f"got {programs}", "Give another template, or None.")
     shape = (*batch_shape(a, b), a.shape[-2], b.shape[-1])
@@ -709,7 +715,7 @@ def launch(
     if splits is None:
         splits = (
             1
-            if template == "stream-k" or rows is not None
+            if template in ("stream-k", "ping-pong") or rows is not None
             else default_splits(m, n, k, batch, chosen_tile, units)
         )
     splits = splits_with_work(splits, tiles_k)
@@ -718,7 +724,7 @@ def launch(
     started = units if programs is None else check_positive("programs", programs)
     if template == "simple" or not k:  # of nothing along K there is nothing to share
         template, started = "simple", tiles * splits
-    elif template == "persistent":
+    elif template in ("persistent", "ping-pong"):
         started = min(started, tiles * splits)
     kept = 0 if splits == 1 else 1 if atomic else splits
     parts = torch.empty((kept, *shape), dtype=kept_as, device=a.device)
@@ -740,6 +746,12 @@ def launch(
         if chain.permuted is None
         else (transfer.strided, _rows_and_columns(chain.permuted, output, shape))
     )
+    if template == "ping-pong":
+        step = _ping_pong_step(
+            a, b, output, bound, problem, place, place_params, chosen_tile, tiles, started, launch_order,
+            group, num_stages, _is_wide(problem, chosen_tile, 0, output),
+        )  # fmt: skip
+        return Launch((step,), (output,), work=work)
     target, of_target = (parts, of_others[-1]) if kept else (output, of_output)
     widths = powers_of_two(block_n)
     is_halved = [bool(bound.functors) and block_m * w > MOST_AT_ONCE.value for w in widths]
@@ -823,6 +835,55 @@ def launch(
         work=work,
         workspaces=(parts,),
     )
+
+
+def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, int] | None = None) -> str:
+    """Why the template "ping-pong" cannot take these operands, or that tile; empty when it can."""
+    if not {a.dtype, b.dtype} <= set(gemm_hopper.SUPPORTED):
+        return f"it takes fp16 and bf16, not {a.dtype}"
+    if math.prod(batch_shape(a, b)) != 1:
+        return "it takes no batches"
+    for name, matrix in (("a", a), ("b", b)):
+        if descriptor_of(matrix, (ACCESS_BYTES, ACCESS_BYTES)) is None:
+            return f"TMA takes no {name} of shape {tuple(matrix.shape)} and strides {matrix.stride()}"
+    if tile is not None:
+        rows, cols, _ = tile
+        fewest, most = gemm_hopper.COLS
+        is_power = len(powers_of_two(cols)) == 1 and fewest <= cols <= most
+        if rows % gemm_hopper.ROWS or not is_power or rows * cols > gemm_hopper.MOST_ELEMENTS:
+            return (
+                f"a tile has a multiple of {gemm_hopper.ROWS} rows, columns that are a power of two from "
+                f"{fewest} to {most}, and {gemm_hopper.MOST_ELEMENTS} elements at most, not {rows} x {cols}"
+            )
+    return ""
+
+
+def _ping_pong_step(
+    a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, bound: Bound, problem: Problem, place: Any,
+    place_params: tuple[Any, ...], tile: tuple[int, int, int], tiles: int, programs: int, launch_order: str,
+    group: int, num_stages: int, is_wide: bool,
+) -> Step:  # fmt: skip
+    if reason := why_not_ping_pong(a, b, tile):
+        raise InvalidArgumentError("template", f"ping-pong: {reason}", "Give another template, or tile.")
+    block_m, block_n, block_k = tile
+    found = [descriptor_of(a, (block_m, block_k)), descriptor_of(b, (block_k, block_n))]
+    of_a, of_b = (one for one in found if one is not None)
+    known = problem.divisors(a.element_size(), problem.matrices[2], output.element_size())
+    return Step(
+        gemm_hopper.gemm_ping_pong_kernel, (programs,),
+        (
+            gemm_hopper.described(of_a.descriptor), gemm_hopper.described(of_b.descriptor), output,
+            bound.extras, problem.m, problem.n, problem.k, place_params, tiles,
+        ),
+        {
+            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
+            "STAGES": check_positive("num_stages", num_stages), "ORDER": order.ORDERS[launch_order],
+            "GROUP": check_positive("group", group, most=order.MOST_GROUP), "EPILOGUE": bound.functors,
+            "PLACE": place, "A_TRANSPOSED": of_a.is_transposed, "B_TRANSPOSED": of_b.is_transposed,
+            "DIVISORS": (known[0], known[3] if place is transfer.affine else ()), "WIDE": is_wide,
+            "num_warps": gemm_hopper.WARPS,
+        },
+    )  # fmt: skip
 
 
 def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
