@@ -143,29 +143,30 @@ def starter(compiled: Any) -> Starter:
         parts = nvidia.make_tensordesc_arg(descriptor, maps[which] if maps else None)
         return [part.data_ptr() if isinstance(part, torch.Tensor) else part for part in parts]
 
-    # One chain of hooks each, or, set by somebody, a function or None.
+    # Triton's own chains of hooks, empty in most processes; somebody can set others, a function, or None.
+    enters, leaves = type(settings).launch_enter_hook, type(settings).launch_exit_hook
     if VERSION == (3, 6):
         flags_36 = (function, *flags, None, None, packed)
         without_hooks: tuple[Any, ...] = (*flags_36, None, None, None)
 
         def start(x: int, y: int, z: int, stream: int, arguments: Sequence[Any]) -> None:
             enter, leave = settings.launch_enter_hook, settings.launch_exit_hook
-            if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+            if enter is enters and leave is leaves and not enters.calls and not leaves.calls:
+                launch(x, y, z, stream, *without_hooks, *arguments)
+            else:
                 told = compiled.launch_metadata((x, y, z), stream, *arguments)
                 launch(x, y, z, stream, *flags_36, told, enter, leave, *arguments)
-            else:
-                launch(x, y, z, stream, *without_hooks, *arguments)
     else:
         flags_37, after = (function, *flags, packed), (None, None, run.arg_annotations, run.kernel_signature)
         without_hooks = (*flags_37, None, None, None, *after)
 
         def start(x: int, y: int, z: int, stream: int, arguments: Sequence[Any]) -> None:
             enter, leave = settings.launch_enter_hook, settings.launch_exit_hook
-            if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+            if enter is enters and leave is leaves and not enters.calls and not leaves.calls:
+                launch(x, y, z, stream, *without_hooks, arguments)
+            else:
                 told = compiled.launch_metadata((x, y, z), stream, *arguments)
                 launch(x, y, z, stream, *flags_37, told, enter, leave, *after, arguments)
-            else:
-                launch(x, y, z, stream, *without_hooks, arguments)
 
     return Starter(start, expanded)
 
@@ -190,6 +191,17 @@ def current_device() -> int:
 
 # As `torch.cuda.current_device()` asks, once CUDA is initialized; torch for the CPU does not have it.
 current_cuda_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
+
+
+@cache
+def allocator(kind: str) -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]:
+    """`torch.empty_strided` on the current device of a type, "cuda" or "cpu", without torch's dispatcher.
+
+    As code that torch.compile has written allocates, in half the time.
+    """
+    guards: Any = torch._C._dynamo.guards
+    allocate: Callable[..., torch.Tensor] = getattr(guards, f"_empty_strided_{kind}")
+    return allocate
 
 
 @lru_cache(maxsize=512)

@@ -51,6 +51,7 @@ def test_sums_of_special_tensors() -> None:
     torch.testing.assert_close(out, x + y, equal_nan=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
 def test_products_of_special_tensors() -> None:
     """Each after a plain product that lies alike was kept, and twice."""
     a, b = numbers(64, 96), numbers(96, 32)

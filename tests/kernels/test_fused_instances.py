@@ -124,6 +124,42 @@ ALL = [
 
 
 @pytest.mark.parametrize(
+    ("name", "architecture", "dtype", "precision", "m"),
+    [
+        ("pair", "sm_90", torch.float32, "ieee", 2048),  # tiles are turned in shared memory
+        ("pair", "sm_90", torch.float32, "tf32", 32768),  # units read what they multiply from there
+        ("pair", "sm_80", torch.float32, "tf32", 32768),
+        ("pair", "gfx942", torch.float32, "ieee", 32768),
+        ("pair", "gfx942", torch.float64, "ieee", 2048),
+        ("rows", "sm_90", torch.float32, "ieee", 32768),
+        ("rows", "sm_90", torch.float32, "tf32", 32768),
+        ("gated", "sm_90", torch.float32, "ieee", 32768),
+        ("gated", "sm_90", torch.float32, "tf32", 32768),
+    ],
+    ids=str,
+)
+def test_wide_dtypes_fit_the_shared_memory(
+    name: str, architecture: str, dtype: torch.dtype, precision: str, m: int
+) -> None:
+    """What is chosen, of columns that lie along K, where the compiler needs the most."""
+    here = DEVICES[architecture]
+    a, output = torch.empty(m, 64, dtype=dtype), torch.empty(m, 256, dtype=dtype)
+    b, c = (torch.empty(256, depth, dtype=dtype).t() for depth in (64, 256))
+    if name == "pair":
+        way = instances.pair(a, b, c, output, precision, here)
+        one = gemm_pair.launch(a, b, c, output=output, precision=precision, **way)
+    elif name == "rows":
+        way = instances.rows("softmax", a, b, output, precision, here)
+        one = gemm_rows.launch("softmax", a, b, output=output, precision=precision, **way)
+    else:
+        way = instances.gated(a, b, b, output, precision, here)
+        one = gemm_gated.launch(a, b, b, activation="silu", output=output, precision=precision, **way)
+    for step in compile(one, architecture):
+        assert not step.problem
+        assert step.shared_bytes <= here.shared_memory_bytes
+
+
+@pytest.mark.parametrize(
     ("table", "architecture", "instance"),
     [pytest.param(*each, id=f"{each[1]} {each[2].name}") for each in some_of(ALL, 9)],
 )

@@ -20,7 +20,9 @@ H200 = dataclasses.replace(
     device.current(), kind="cuda", name="NVIDIA H200", architecture="sm_90", compute_units=132,
     shared_memory_bytes=232448, l2_bytes=50 << 20,
 )  # fmt: skip
-A100 = dataclasses.replace(H200, name="NVIDIA A100", architecture="sm_80", compute_units=108)
+A100 = dataclasses.replace(
+    H200, name="NVIDIA A100", architecture="sm_80", compute_units=108, shared_memory_bytes=166912
+)
 MI300 = dataclasses.replace(
     H200, kind="hip", name="AMD MI300X", architecture="gfx942", compute_units=304, shared_memory_bytes=65536
 )

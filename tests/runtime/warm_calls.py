@@ -10,6 +10,7 @@ import json
 import threading
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
@@ -20,7 +21,7 @@ from triton import knobs
 from triton.runtime.jit import JITFunction
 
 from tests.runtime import pretended_gpu as gpu
-from workbench import ops
+from workbench import compat, ops
 from workbench.kernels import elementwise, gemm
 from workbench.runtime import cache, replay, warmup
 
@@ -189,6 +190,77 @@ def transforms_of_sums() -> None:
         assert torch.equal(ops.add(x, y), x + y)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def which_sums_are_kept() -> None:
+    """The shortest way is for plain tensors that lie as some before; all others go a longer one."""
+    kept: Callable[[Any, Any, Any], torch.Tensor | None] = ops.elementwise._kept_sum
+    (x, y), (a, b) = both(48), both(48)
+    follows = x.clone().requires_grad_()
+    with torch.no_grad():
+        assert kept(x, y, 1) is None  # never asked for
+        assert not ops.add(follows, y).requires_grad
+        assert kept(x, y, 1) is None
+    assert ops.add(follows, y).requires_grad
+    gone = weakref.ref(z := y.clone())
+    for alpha in (1, 0.5):
+        ops.add(x, z, alpha=alpha)
+        for left, right in ((x, y), (a, b), (x, x)):
+            total = kept(left, right, alpha)
+            assert total is not None
+            assert torch.equal(total, torch.add(left, right, alpha=alpha))
+    del z
+    assert gone() is None
+    others: dict[str, tuple[torch.Tensor, Any, Any]] = {
+        "another shape": (x[:32], y[:32], 1),
+        "other shapes": (x, y[:1], 1),
+        "other strides": (x, torch.zeros(96)[::2], 1),
+        "another dtype": (x.half(), y.half(), 1),
+        "two dtypes": (x, y.double(), 1),
+        "unaligned": (torch.zeros(49)[1:], y, 1),
+        "negative bit": (x, torch._neg_view(y), 1),
+        "parameter": (torch.nn.Parameter(x, requires_grad=False), y, 1),
+        "requires grad": (x, follows, 1),
+        "meta": (x, y.to("meta"), 1),
+        "no tensor": (x, 3, 1),
+        "sparse": (x, y.to_sparse(), 1),
+        "both sparse": (x.to_sparse(), y.to_sparse(), 1),
+        "nested": (torch.nested.nested_tensor([x]), torch.nested.nested_tensor([y]), 1),
+        "nested second": (x, torch.nested.nested_tensor([y]), 1),
+        "whole alpha": (x, y, 2),
+        "true alpha": (x, y, True),
+    }
+    for name, given in others.items():
+        for _ in range(2):
+            assert kept(*given) is None, name
+    with forward_ad.dual_level():
+        assert kept(forward_ad.make_dual(x, x), y, 1) is None
+
+    def row(vector: torch.Tensor) -> torch.Tensor:
+        assert kept(vector, y, 1) is None
+        return vector
+
+    torch.func.vmap(row)(torch.stack((x, x)))
+    torch._vmap_internals._vmap(row)(torch.stack((x, x)))  # the older one, of batched gradients
+    with torch.inference_mode():
+        inner = x.clone()
+    for left, right in ((x, inner), (inner, x), (inner, inner)):
+        assert kept(left, right, 1) is None
+        assert torch.equal(ops.add(left, right), 2 * x)
+        assert kept(left, right, 1) is not None
+    with torch.inference_mode():  # more kinds of such tensors than are kept
+        for _ in range(2):
+            assert torch.equal(ops.add(x, inner), 2 * x)
+        assert kept(x, inner, 1) is None
+
+
+def sums_on_another_device() -> None:
+    """Where another one is current, they go the way that makes theirs current."""
+    x, y = both(48)
+    with patch.object(compat, "current_cuda_device", lambda: 5):
+        for _ in range(2):
+            assert torch.equal(ops.add(x, y), x + y)
+            assert ops.elementwise._kept_sum(x, y, 1) is None
 
 
 def which_products_are_kept() -> None:
@@ -379,14 +451,18 @@ def concurrent_clearing() -> None:
 
 CASES = (
     sizes_of_sums, sizes_of_strided_sums, sizes_of_products, values_of_sums, transforms_of_sums,
-    which_products_are_kept, current_stream, maps_of_descriptors, hooks_are_called, warming_up,
-    other_threads_are_not_warming_up, concurrent_first_calls, concurrent_clearing,
+    which_sums_are_kept, sums_on_another_device, which_products_are_kept, current_stream,
+    maps_of_descriptors, hooks_are_called, warming_up, other_threads_are_not_warming_up,
+    concurrent_first_calls, concurrent_clearing,
 )  # fmt: skip
 
 
 def forget() -> None:
     """As in a process that has called nothing."""
-    for kept in (elementwise._flat._kept, elementwise._launches._kept, gemm._launches._kept, ops.gemm._kept):
+    for kept in (
+        elementwise._flat._kept, elementwise._launches._kept, gemm._launches._kept, ops.elementwise._kept,
+        ops.gemm._kept,
+    ):  # fmt: skip
         kept.clear()
     replay._compiled.clear()
     for kernel in (elementwise.binary_kernel, elementwise.binary_strided_kernel, gemm.gemm_kernel):

@@ -6,6 +6,7 @@ follow one another in all three are merged first, so that most calls become one 
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
+from collections.abc import Hashable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, collapse, may_shar
 from workbench.kernels.tile import activation, transfer
 from workbench.launch import Launch, Work
 from workbench.runtime.cache import BucketCache, LaunchCache
+from workbench.runtime.replay import OfTwo
 
 MOST_WHOLE_IN_A_DOUBLE = 2**53
 TILE_BYTES = 4096
@@ -241,7 +243,7 @@ _launches, _flat = LaunchCache(), BucketCache(leading=5)
 _MOST_FLAT = 2**27
 
 
-def run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float) -> None:
+def run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float) -> bool:
     """:func:`run` of tensors of one shape, dtype and device that are contiguous, which the caller has seen.
 
     Where all begin at multiples of 16 bytes, no size is part of what is kept: the compiled kernel depends on
@@ -249,18 +251,37 @@ def run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation:
 
     Args:
         alpha: 1, or, for floating dtypes, any.
+
+    Returns:
+        whether it was such a kernel, so that there is :func:`alike` for them.
     """
-    length, dtype = output.numel(), output.dtype
+    length = output.numel()
     first, second, third = x.data_ptr(), y.data_ptr(), output.data_ptr()
     if not (first | second | third) & 15 and 1 < length <= _MOST_FLAT:
-        key = (operation, dtype, output.get_device(), length & 15 == 0)
+        key = _kind_of(output, operation)
         bucket = _flat.get(key)
         if bucket is None:
             bucket = _flat.make(key, partial(launch, x, y, output, operation=operation, alpha=alpha))
         if bucket is not None:
-            bucket(-(-length // _TILES[dtype]), first, second, third, length, alpha)
-            return
+            bucket(-(-length // _TILES[output.dtype]), first, second, third, length, alpha)
+            return True
     run(x, y, output, operation, alpha)
+    return False
+
+
+def alike(x: torch.Tensor, y: torch.Tensor, operation: str) -> OfTwo:
+    """What makes the result of two tensors like these and an alpha, of which :func:`run_alike` has made one.
+
+    See :meth:`Bucket.of_two`.
+    """
+    length, bucket = x.numel(), _flat.get(_kind_of(x, operation))
+    assert bucket is not None  # which that call has made
+    return bucket.of_two(x, y, -(-length // _TILES[x.dtype]), length)
+
+
+def _kind_of(tensor: torch.Tensor, operation: str) -> Hashable:
+    """What of tensors like this one, contiguous ones, the kernel is compiled for."""
+    return operation, tensor.dtype, tensor.get_device(), tensor.numel() & 15 == 0
 
 
 def run(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float = 1) -> None:

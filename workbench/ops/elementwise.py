@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from workbench.ops.arguments import (
     kind_of,
 )
 from workbench.ops.profiled import profiled
+from workbench.runtime.cache import MOST_KEPT
+from workbench.runtime.replay import OfTwo
 
 _PLAIN_DTYPES = frozenset(
     (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
@@ -45,7 +48,9 @@ def add(
             UnsupportedDtypeError where torch has no sum of that dtype, NumberRangeError where a number is
             too large for all.
     """
-    if (  # most calls; of integers, another alpha is looked at below
+    if out is None and (total := _kept_sum(input, other, alpha)) is not None:
+        return total
+    if (  # most of the others; of integers, another alpha is looked at below
         out is None
         and is_dense(input)
         and is_dense(other)
@@ -55,7 +60,8 @@ def add(
     ):
         result = torch.empty_like(input)
         operation = "add" if alpha == 1 else "axpy"
-        elementwise.run_alike(other, input, result, operation, alpha)  # type: ignore[arg-type]  # not complex
+        if elementwise.run_alike(other, input, result, operation, alpha):  # type: ignore[arg-type]  # not complex
+            _keep(input, other, operation)
         return result
     other = other.item() if isinstance(other, np.generic) else other
     alpha = alpha.item() if isinstance(alpha, np.generic) else alpha
@@ -67,6 +73,35 @@ def add(
     if is_followed(*operands):
         return _Add.apply(input, other, alpha)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _add(input, other, alpha, out)
+
+
+# By operation, and shape, dtype and device of both: what makes the sum of tensors like some before.
+_kept: dict[Hashable, tuple[OfTwo, ...]] = {}
+_MOST_LIKES = 4  # of one key: they differ in strides of sizes of 1, modes of inference, autocast
+
+_ONE, _Tensor = 1, torch.Tensor
+
+
+def _kept_sum(x: Any, y: Any, alpha: Any) -> torch.Tensor | None:
+    """x + alpha * y of tensors that lie like ones before; None where all is to be asked that a sum can be."""
+    if type(x) is not _Tensor or type(y) is not _Tensor or x.is_nested or y.is_nested:
+        return None
+    if alpha is not _ONE and type(alpha) is not float:
+        return None
+    for kept in _kept.get(("add" if alpha == 1 else "axpy", x.shape, x.dtype, x.get_device()), ()):
+        if (total := kept(y, x, alpha)) is not None:
+            return total
+    return None
+
+
+def _keep(x: torch.Tensor, y: torch.Tensor, operation: str) -> None:
+    """Have :func:`_kept_sum` find sums of tensors like these, unless autograd could follow them."""
+    key = (operation, x.shape, x.dtype, x.get_device())
+    likes = _kept.get(key, ())
+    if len(likes) < _MOST_LIKES and not (x.requires_grad or y.requires_grad):
+        if len(_kept) >= MOST_KEPT:
+            _kept.clear()
+        _kept[key] = (*likes, elementwise.alike(y, x, operation))
 
 
 class _Add(torch.autograd.Function):

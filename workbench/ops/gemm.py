@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from workbench import compat
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import gemm
 from workbench.kernels.instances import gemm as instances
@@ -352,7 +353,10 @@ def _kept_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
     if (kept := _kept.get(_key_of(a, b))) is None:
         return None
     again, shape, strides, dtype = kept
-    output = torch.empty_strided(shape, strides, dtype=dtype, device=a.device)
+    if compat.current_cuda_device() == a.get_device():
+        output = compat.allocator(a.device.type)(shape, strides, dtype)
+    else:
+        output = torch.empty_strided(shape, strides, dtype=dtype, device=a.device)
     again(a, b, output)
     return output
 

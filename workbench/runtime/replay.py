@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from workbench import compat, device
 from workbench.errors import InvalidArgumentError
@@ -29,6 +30,9 @@ from workbench.launch import Launch, Step, kernel_error
 MOST_COMPILED, MOST_MAPS = 4096, 256
 
 Fill = Callable[[Sequence[Any]], Any]
+OfTwo = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor | None]
+
+_guards: Any = torch._C._dynamo.guards
 
 _compiled: dict[Hashable, compat.Starter] = {}
 _compiling = threading.RLock()
@@ -96,6 +100,22 @@ def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]
             _compiled.clear()
         _compiled[key] = found
     return found
+
+
+def likeness(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:
+    """What says in one call whether another tensor is like this one, in all that torch dispatches by.
+
+    That is: type, dtype, device, sizes and strides; layout, and whether it has memory, or its bit says that
+    it is negative; and as things are at the call, whether autograd follows it, or a transform of torch.func,
+    whether autocast is on for its device, and modes of dispatch. It is what torch.compile asks of a tensor
+    before it takes code that it has compiled. A tangent of forward mode is not seen. The tensor is not kept.
+
+    What it is asked of must be a tensor that is not nested, for which torch ends the process.
+    """
+    sizes, strides = [[*tensor.shape]], [[*tensor.stride()]]
+    guards = _guards.TensorGuards(tensor, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    check: Callable[[torch.Tensor], bool] = guards.check
+    return check
 
 
 class Replay:
@@ -192,6 +212,43 @@ class Bucket:
                 self(programs, *leading)
         elif not _preparing or not is_only_prepared():
             self._start(programs, 1, 1, self._stream_of(self._device), leading + self._rest)
+
+    def of_two(self, x: torch.Tensor, y: torch.Tensor, programs: int, length: int) -> OfTwo:
+        """What starts it for two other tensors like these, in the fewest steps that Python can take.
+
+        Args:
+            x, y: what its first two arguments point to; the third to what is like x, which each call makes.
+            programs, length: as of each call; `length` is its fourth argument.
+
+        Returns:
+            a function of two tensors, see :func:`likeness` for which it may be given, and a number, the fifth
+            argument. It returns the third tensor; or, having started nothing, None, where they are not like
+            these, begin at no multiple of 16 bytes, lie on another device than the current one, or in forward
+            mode, which likeness does not show.
+        """
+        is_like_x, is_like_y = likeness(x), likeness(y)
+        sizes, strides, dtype = tuple(x.shape), x.stride(), x.dtype
+        start, rest, stream_of, device = self._start, self._rest, self._stream_of, self._device
+        empty, current_device = compat.allocator(x.device.type), compat.current_cuda_device
+
+        def of_two(x: torch.Tensor, y: torch.Tensor, number: float) -> torch.Tensor | None:
+            if (
+                current_device() != device or forward_ad._current_level >= 0
+                or not is_like_x(x) or not is_like_y(y)
+            ):  # fmt: skip
+                return None
+            first, second = x.data_ptr(), y.data_ptr()
+            if (first | second) & 15:
+                return None
+            output = empty(sizes, strides, dtype)
+            third = output.data_ptr()
+            if third & 15:  # by an allocator of somebody's own
+                return None
+            if not _preparing or not is_only_prepared():
+                start(programs, 1, 1, stream_of(device), (first, second, third, length, number, *rest))
+            return output
+
+        return of_two
 
 
 class _Interpreted:

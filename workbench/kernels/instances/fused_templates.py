@@ -215,8 +215,38 @@ def pair(
         block_m //= 2
     if k * a.element_size() <= WHOLE_K * 2:
         block_k = _rounded(k)
-    way["tile"] = (block_m, block_n, block_k, min(each.between, _rounded(inner)))
+    between = min(each.between, _rounded(inner))
+    sizes = (block_m, block_n, block_k)
+    while between > 16 and _bytes_of_pair(a, k, *sizes, between, each.num_stages, here) > (
+        here.shared_memory_bytes
+    ):
+        between //= 2
+    way["tile"] = (*sizes, between)
     return way
+
+
+def _bytes_of_pair(
+    a: torch.Tensor,
+    k: int,
+    block_m: int,
+    block_n: int,
+    block_k: int,
+    between: int,
+    num_stages: int,
+    here: Device,
+) -> int:
+    """Shared memory that a program of `gemm_pair` takes at most, but some bytes for barriers.
+
+    What Triton 3.6 and 3.7 compile of fp16, fp32, tf32 and fp64 on each of the architectures, or more. On
+    sm_90 the matrix units read a tile from shared memory, and without them one is turned there: that is a
+    copy for each stage. Elsewhere the tile in work is in registers, on AMD GPUs so is A where it is kept.
+    """
+    copies = num_stages - (here.kind == "hip" or here.architecture.startswith("sm_8"))
+    first, second, part = block_k * between, between * block_n, block_m * between
+    if k <= block_k:
+        kept = 0 if here.kind == "hip" else block_m * block_k
+        return (copies * (first + second) + kept + part) * a.element_size()
+    return (copies * (block_m * block_k + first) + second + part) * a.element_size()
 
 
 def _of(table: Mapping[str, Sequence[Instance]], here: Device) -> Sequence[Instance]:

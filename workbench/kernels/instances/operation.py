@@ -253,6 +253,8 @@ def gradients_of(
             arg.detach().requires_grad_() if place in places else arg for place, arg in enumerate(args)
         ]
         result = function(*followed, **keywords)
-        return torch.autograd.grad(result, [followed[place] for place in places], gradient)
+        # In this thread, which has a CUDA context: in one of its own autograd's first call of cuBLAS warns.
+        with torch.autograd.set_multithreading_enabled(False):
+            return torch.autograd.grad(result, [followed[place] for place in places], gradient)
 
     return backward
