@@ -1,0 +1,146 @@
+"""The ping-pong template: right for every layout, length, tile and epilogue, each time anew."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from workbench import device
+from workbench.kernels import gemm
+from workbench.kernels.epilogues import (
+    add,
+    bias,
+    cast,
+    clamp,
+    dropout,
+    fast_gelu,
+    gelu,
+    multiply,
+    permuted,
+    relu,
+    row_scale,
+    scale,
+)
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def on_hopper() -> None:
+    if device.current().architecture != "sm_90":
+        pytest.skip("it is a kernel for Hopper")
+
+
+HALVES = [torch.float16, torch.bfloat16]
+# Whole tiles; fewer than a tile; ragged in every direction; more tiles than programs; short and long along K.
+SIZES = [
+    (256, 256, 128), (64, 64, 64), (1, 8, 8), (1000, 776, 520), (129, 136, 72), (2048, 2304, 64),
+    (3000, 1000, 200), (128, 128, 8192), (136, 4096, 40),
+]  # fmt: skip
+TILES = [
+    ((128, 128, 64), 5), ((128, 128, 64), 2), ((64, 256, 64), 4), ((64, 128, 64), 6), ((128, 64, 64), 3),
+    ((64, 64, 128), 4), ((128, 128, 128), 3), ((128, 32, 64), 4), ((64, 32, 32), 8),
+]  # fmt: skip
+
+
+def whole(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> torch.Tensor:
+    """Numbers of which every product and sum here is exact in fp32."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randint(-3, 4, shape, generator=generator, device="cuda").to(dtype)
+
+
+def half(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randn(shape, generator=generator, device="cuda").half()
+
+
+def poisoned(m: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.full((m, n), float("nan"), device="cuda").to(dtype)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_integers_are_multiplied_exactly(m: int, n: int, k: int, layout: str, dtype: torch.dtype) -> None:
+    # Pitches are multiples of 16 bytes, as TMA wants them, be the length what it is.
+    rows, cols = -(-m // 8) * 8, -(-n // 8) * 8
+    a = whole(m, k, dtype=dtype) if layout[0] == "n" else whole(k, rows, dtype=dtype)[:, :m].t()
+    b = whole(k, cols, dtype=dtype, seed=1)[:, :n] if layout[1] == "n" else whole(n, k, dtype=dtype).t()
+    output = poisoned(m, n)
+    launch = gemm.launch(a, b, output=output, template="ping-pong", tile=(128, 128, 64), num_stages=5)
+    (found,) = launch.run()
+    assert torch.equal(found, a.float() @ b.float())
+
+
+@pytest.mark.parametrize(("tile", "stages"), TILES, ids=str)
+@pytest.mark.parametrize("programs", [1, 3, None])
+def test_every_tile_and_number_of_programs(
+    tile: tuple[int, int, int], stages: int, programs: int | None
+) -> None:
+    a, b, addend = whole(1000, 328), whole(328, 776, seed=1), whole(1000, 776, seed=2)
+    wanted = (a.float() @ b.float() + addend).relu()
+    for chain in (None, add(addend) | relu()):
+        output = poisoned(1000, 776)
+        launch = gemm.launch(
+            a, b, output=output, epilogue=chain, template="ping-pong", tile=tile, num_stages=stages,
+            programs=programs,
+        )  # fmt: skip
+        launch.run()
+        assert torch.equal(output, a.float() @ b.float() if chain is None else wanted)
+
+
+def test_it_is_the_same_a_hundred_times() -> None:
+    a, b, first = half(2048, 1024), half(1024, 2048, seed=1), half(2048, 2048, seed=2)
+    chain = add(first) | fast_gelu()
+    launch = gemm.launch(a, b, epilogue=chain, template="ping-pong", tile=(128, 128, 64), num_stages=5)
+    once = launch.run()[0].clone()
+    for _ in range(100):
+        launch.outputs[0].fill_(float("nan"))
+        assert torch.equal(launch.run()[0], once)
+    exact = functional.gelu(a.double() @ b.double() + first, approximate="tanh")
+    torch.testing.assert_close(once.double(), exact, atol=0.05, rtol=2e-3)
+
+
+@pytest.mark.parametrize(("m", "n"), [(512, 384), (777, 136)])
+def test_epilogues(m: int, n: int) -> None:
+    a, b = half(m, 256) / 16, half(256, n, seed=1)
+    exact = a.double() @ b.double()
+    first, row, column = half(m, n, seed=2), half(n, seed=3), half(m, 1, seed=4)
+    across = half(n, m, seed=5).t()
+    wide, single = torch.randn(m, n, device="cuda"), half(1, 1, seed=6)
+    for chain, wanted in (
+        (add(first) | add(across) | gelu(), functional.gelu(exact + first + across)),
+        (bias(row) | multiply(column) | relu(), ((exact + row) * column).relu()),
+        (row_scale(column[:, 0]) | add(wide) | scale(0.5), (exact * column + wide) * 0.5),
+        (add(single) | clamp(-1, 1), (exact + single).clamp(-1, 1)),
+        (scale(2.0), exact * 2),
+    ):
+        output = poisoned(m, n)
+        gemm.launch(
+            a, b, output=output, epilogue=chain, template="ping-pong", tile=(128, 128, 64), num_stages=4
+        ).run()
+        torch.testing.assert_close(output.double(), wanted.double(), atol=1e-4, rtol=1e-4)
+
+
+def test_what_is_stored_otherwise() -> None:
+    a, b = whole(256, 64), whole(64, 512, seed=1)
+    exact = a.float() @ b.float()
+    how = {"template": "ping-pong", "tile": (128, 128, 64), "num_stages": 4}
+    (found,) = gemm.launch(a, b, epilogue=permuted((256, 8, 64), (1, 0, 2)), **how).run()  # type: ignore[arg-type]
+    assert torch.equal(found.float(), exact.view(256, 8, 64).permute(1, 0, 2))
+    (found,) = gemm.launch(a, b, epilogue=cast(torch.int8), **how).run()  # type: ignore[arg-type]
+    assert torch.equal(found.float(), exact.clamp(-128, 127))
+    output = poisoned(512, 256).t()
+    gemm.launch(a, b, output=output, **how).run()  # type: ignore[arg-type]
+    assert torch.equal(output, exact)
+
+
+def test_dropout_is_that_of_the_portable_kernel() -> None:
+    a, b = whole(256, 64), whole(64, 512, seed=1)
+    chain = dropout(0.3, seed=5)
+    (wanted,) = gemm.launch(a, b, epilogue=chain, tile=(64, 64, 64)).run()
+    (found,) = gemm.launch(
+        a, b, epilogue=chain, template="ping-pong", tile=(128, 128, 64), num_stages=4
+    ).run()
+    assert torch.equal(found, wanted)
