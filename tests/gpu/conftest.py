@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 from workbench import device
+
+
+@pytest.fixture(scope="session", autouse=True)
+def autograd_has_a_context() -> None:
+    """In the thread that computes gradients, the first call of cuBLAS warns that it makes a context."""
+    if device.current().is_gpu:
+        matrix = torch.ones(16, 16, device=device.current().torch_device, requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (matrix @ matrix).sum().backward()  # type: ignore[no-untyped-call]  # torch does not type it
 
 
 @pytest.fixture
