@@ -866,20 +866,33 @@ def _ping_pong_step(
     if reason := why_not_ping_pong(a, b, tile):
         raise InvalidArgumentError("template", f"ping-pong: {reason}", "Give another template, or tile.")
     block_m, block_n, block_k = tile
-    found = [descriptor_of(a, (block_m, block_k)), descriptor_of(b, (block_k, block_n))]
-    of_a, of_b = (one for one in found if one is not None)
+    blocks = (block_m, block_k), (block_k, block_n)
+    found = [descriptor_of(each, block) for each, block in zip((a, b), blocks, strict=True)]
+    (of_a, a_transposed), (of_b, b_transposed) = (one for one in found if one is not None)
+    stages = check_positive("num_stages", num_stages)
+    # What is brought beside takes the place of stages, of which two are left at least.
+    of_stage, of_tile = (block_m + block_n) * block_k, block_m * block_n
+    functors, beside = gemm_hopper.bring_ahead(
+        bound.functors, bound.extras, (problem.m, problem.n), (block_m, block_n),
+        min(gemm_hopper.MOST_BROUGHT, max(stages - 2, 0) * of_stage // of_tile),
+    )  # fmt: skip
     known = problem.divisors(a.element_size(), problem.matrices[2], output.element_size())
     return Step(
         gemm_hopper.gemm_ping_pong_kernel, (programs,),
         (
-            gemm_hopper.described(of_a.descriptor), gemm_hopper.described(of_b.descriptor), output,
-            bound.extras, problem.m, problem.n, problem.k, place_params, tiles,
+            *(
+                gemm_hopper.described(one.base, one.shape, one.strides, one.block_shape)
+                for one in (of_a, of_b)
+            ),
+            *beside, *[None] * (gemm_hopper.MOST_BROUGHT - len(beside)), output, bound.extras, problem.m,
+            problem.n, problem.k, place_params, tiles,
         ),
         {
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-            "STAGES": check_positive("num_stages", num_stages), "ORDER": order.ORDERS[launch_order],
-            "GROUP": check_positive("group", group, most=order.MOST_GROUP), "EPILOGUE": bound.functors,
-            "PLACE": place, "A_TRANSPOSED": of_a.is_transposed, "B_TRANSPOSED": of_b.is_transposed,
+            "STAGES": stages - triton.cdiv(len(beside) * of_tile, of_stage), "BESIDE": len(beside),
+            "ORDER": order.ORDERS[launch_order],
+            "GROUP": check_positive("group", group, most=order.MOST_GROUP), "EPILOGUE": functors,
+            "PLACE": place, "A_TRANSPOSED": a_transposed, "B_TRANSPOSED": b_transposed,
             "DIVISORS": (known[0], known[3] if place is transfer.affine else ()), "WIDE": is_wide,
             "num_warps": gemm_hopper.WARPS,
         },

@@ -5,12 +5,14 @@ while an epilogue loads its tensors, computes and stores, the tensor cores have 
 program on the same unit, which began at the same time, finishes at the same time too. Here a program has two
 groups of four warps, with a tile each. While one multiplies, the other one finishes; then they change places
 (CUTLASS's ping-pong schedule). One more warp starts the copies (TMA) of the tiles of A and B that both need,
-in turns, and is told by barriers in shared memory when a buffer is free.
+in turns, and is told by barriers in shared memory when a buffer is free. Another one brings tiles of the
+epilogue's first tensors, so that they are there when a product is.
 
 Programs are persistent: there are as many as compute units, and each takes tile by tile. The functors of an
 epilogue are those of `tile.epilogue`, which Gluon compiles as they are.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from workbench.kernels.layout import ACCESS_BYTES
 from workbench.kernels.tile import epilogue, transfer
 
 SUPPORTED = (torch.float16, torch.bfloat16)
@@ -36,19 +39,26 @@ WARPS = 4
 ROWS, COLS = 64, (32, 256)
 MOST_ELEMENTS = 128 * 128
 
+# What an epilogue's operand is, besides `epilogue.TENSOR` and so on: the first or the second of the tensors
+# whose tiles are brought to shared memory.
+BROUGHT = gl.constexpr(8)
+MOST_BROUGHT = 2
+
 
 @gluon.jit(do_not_specialize=["m", "n", "k", "tiles"])
 def gemm_ping_pong_kernel(
-    # descriptors of A and B, or of what is transposed of them; a pointer; the epilogue's own arguments
-    a, b, output, extra,
+    # descriptors of A and B, or of what is transposed of them; of the epilogue's tensors that are brought, or
+    # None; a pointer; the epilogue's own arguments
+    a, b, first, second, output, extra,
     # sizes of the product; strides of the output, or what else PLACE takes; how many tiles there are
     m, n, k, layout, tiles,
-    # meta-parameters: the tile; buffers of A and of B; how tiles are numbered; what the product becomes, and
-    # where its elements lie; whether the descriptors have A's and B's transpose; what divides the sizes and
-    # the strides of the output; whether offsets need 64 bits
+    # meta-parameters: the tile; buffers of A and of B; tensors that are brought; how tiles are numbered; what
+    # the product becomes, and where its elements lie; whether the descriptors have A's and B's transpose;
+    # what divides the sizes and the strides of the output; whether offsets need 64 bits
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
-    A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+    BESIDE: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
+    PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
+    WIDE: gl.constexpr,
 ):  # fmt: skip
     """output = EPILOGUE(A @ B), tile by tile, as many as a program gets."""
     A: gl.constexpr = a.block_type.shape
@@ -58,23 +68,51 @@ def gemm_ping_pong_kernel(
     full, free, turn = barriers(STAGES), barriers(STAGES), barriers(2)
     mbarrier.arrive(turn.index(0), count=1)
     sizes = (m, n, k, tiles)
-    gl.warp_specialize(
-        [
-            (multiply_and_finish, (
-                of_a, of_b, full, free, turn, sizes, output, extra, layout, gl.constexpr(0), BLOCK_M, BLOCK_N,
-                BLOCK_K, STAGES, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
-            )),
-            (multiply_and_finish, (
-                of_a, of_b, full, free, turn, sizes, output, extra, layout, gl.constexpr(1), BLOCK_M, BLOCK_N,
-                BLOCK_K, STAGES, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
-            )),
-            (copy, (
-                a, b, of_a, of_b, full, free, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP,
-                A_TRANSPOSED, B_TRANSPOSED,
-            )),
-        ],
-        [4, 1], [240, 24],
-    )  # fmt: skip
+    if BESIDE > 0:
+        brought = (
+            gl.allocate_shared_memory(first.dtype, [2 * BESIDE, BLOCK_M, BLOCK_N // 2], first.layout),
+            barriers(2), barriers(1),
+        )  # fmt: skip
+        gl.warp_specialize(
+            [
+                (multiply_and_finish, (
+                    of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(0),
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
+                    B_TRANSPOSED, DIVISORS, WIDE,
+                )),
+                (multiply_and_finish, (
+                    of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(1),
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
+                    B_TRANSPOSED, DIVISORS, WIDE,
+                )),
+                (copy, (
+                    a, b, of_a, of_b, full, free, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP,
+                    A_TRANSPOSED, B_TRANSPOSED,
+                )),
+                (bring, (first, second, brought, sizes, BLOCK_M, BLOCK_N, BESIDE, ORDER, GROUP)),
+            ],
+            [4, 1, 1], [240, 24, 24],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [
+                (multiply_and_finish, (
+                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(0),
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
+                    B_TRANSPOSED, DIVISORS, WIDE,
+                )),
+                (multiply_and_finish, (
+                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(1),
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
+                    B_TRANSPOSED, DIVISORS, WIDE,
+                )),
+                (copy, (
+                    a, b, of_a, of_b, full, free, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP,
+                    A_TRANSPOSED, B_TRANSPOSED,
+                )),
+            ],
+            [4, 1], [240, 24],
+        )  # fmt: skip
 
 
 @gluon.jit
@@ -122,11 +160,38 @@ def copy(
 
 
 @gluon.jit
+def bring(
+    first, second, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
+    ORDER: gl.constexpr, GROUP: gl.constexpr,
+):  # fmt: skip
+    """The warp that copies the epilogue's tensors: of each tile both halves, once those before were read.
+
+    There is one buffer, which groups need in turns, but a barrier for each group, so that none waits for two
+    rounds of one at a time.
+    """
+    tiles_of, there, is_free = brought
+    done = 0
+    for number in range(gl.program_id(0), sizes[3], gl.num_programs(0)):
+        row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+        mbarrier.wait(is_free.index(0), (done & 1) ^ 1)
+        mbarrier.expect(there.index(done & 1), 2 * BESIDE * first.block_type.nbytes)
+        for half in gl.static_range(2):
+            start = col + half * (BLOCK_N // 2)
+            tma.async_copy_global_to_shared(first, [row, start], there.index(done & 1), tiles_of.index(half))
+            if BESIDE > 1:
+                tma.async_copy_global_to_shared(
+                    second, [row, start], there.index(done & 1), tiles_of.index(2 + half)
+                )
+        done += 1  # noqa: SIM113
+
+
+@gluon.jit
 def multiply_and_finish(
-    of_a, of_b, full, free, turn, sizes, output, extra, layout, WHO: gl.constexpr, BLOCK_M: gl.constexpr,
-    BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, ORDER: gl.constexpr,
-    GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr,
-    B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+    of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, WHO: gl.constexpr,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
+    BESIDE: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
+    PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
+    WIDE: gl.constexpr,
 ):  # fmt: skip
     """A group of warps, with every second tile of its program.
 
@@ -156,17 +221,21 @@ def multiply_and_finish(
         mbarrier.arrive(turn.index(1 - WHO), count=1)
         sums = warpgroup_mma_wait(0, deps=[sums])
         mbarrier.arrive(free.index((done + steps - 1) % STAGES), count=1)
+        if BESIDE > 0:
+            mbarrier.wait(brought[1].index(WHO), around)
         finish(
-            sums, number, sizes, output, extra, layout, BLOCK_M, BLOCK_N, ORDER, GROUP, EPILOGUE, PLACE,
-            DIVISORS, WIDE,
+            sums, number, brought, sizes, output, extra, layout, BLOCK_M, BLOCK_N, ORDER, GROUP, EPILOGUE,
+            PLACE, DIVISORS, WIDE,
         )  # fmt: skip
+        if BESIDE > 0:  # all warps have read it: they have since met, to store their tile
+            mbarrier.arrive(brought[2].index(0), count=1)
         done += 2 * steps
         around ^= 1
 
 
 @gluon.jit
 def finish(
-    sums, number, sizes, output, extra, layout, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+    sums, number, brought, sizes, output, extra, layout, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
     ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
     DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
@@ -176,16 +245,17 @@ def finish(
         row, col = row.to(gl.int64), col.to(gl.int64)
     if len(EPILOGUE) > 0:
         left, right = gl.split(gl.permute(gl.reshape(sums, [BLOCK_M, 2, BLOCK_N // 2]), [0, 2, 1]))
-        finish_part(left, row, col, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
-        finish_part(right, row, col + BLOCK_N // 2, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
+        finish_part(left, row, col, brought, 0, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
+        col += BLOCK_N // 2
+        finish_part(right, row, col, brought, 1, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
     else:
-        finish_part(sums, row, col, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
+        finish_part(sums, row, col, brought, 0, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
 
 
 @gluon.jit
 def finish_part(
-    part, row, col, sizes, output, extra, layout, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
-    DIVISORS: gl.constexpr,
+    part, row, col, brought, HALF: gl.constexpr, sizes, output, extra, layout, EPILOGUE: gl.constexpr,
+    PLACE: gl.constexpr, DIVISORS: gl.constexpr,
 ):  # fmt: skip
     """Store what the epilogue makes of a part of a tile.
 
@@ -204,9 +274,9 @@ def finish_part(
     m, n, _ = transfer.multiples_of((sizes[0], sizes[1], sizes[2]), OF_SIZES)
     tile = gl.convert_layout(part, S)
     if len(EPILOGUE) > 0:
-        beside = places(row, col, ROWS, COLS, S)
+        where = ((rows, cols), places(row, col, ROWS, COLS, S), (m, n), brought)
         for i in gl.static_range(len(EPILOGUE)):
-            tile = of_functor(tile, (rows, cols), beside, m, n, extra[i], S, EPILOGUE, i)
+            tile = of_functor(tile, where, extra[i], HALF, S, EPILOGUE, i)
     if len(OF_OUTPUT) > 0:
         layout = transfer.multiples_of(layout, OF_OUTPUT)
     offsets, valid = PLACE(rows, cols, layout)
@@ -226,39 +296,46 @@ def places(row, col, ROWS: gl.constexpr, COLS: gl.constexpr, LAYOUT: gl.constexp
 
 @gluon.jit
 def of_functor(
-    tile, in_rows_of_memory, beside, m, n, extra, S: gl.constexpr, EPILOGUE: gl.constexpr,
-    NUMBER: gl.constexpr,
-):  # fmt: skip
-    """:func:`epilogue.of_functor` of a tile that lies as S says."""
+    tile, where, extra, HALF: gl.constexpr, S: gl.constexpr, EPILOGUE: gl.constexpr, NUMBER: gl.constexpr
+):
+    """:func:`epilogue.of_functor` of a tile that lies as S says.
+
+    Args:
+        where: rows and columns as memory is read, as the tile lies, and how many there are; what was brought.
+    """
     FUNCTOR: gl.constexpr = EPILOGUE[NUMBER]
     FUNCTION: gl.constexpr = FUNCTOR[0]
     operands = ()
     for i in gl.static_range(len(extra)):
         operands += (  # type: ignore[assignment]
-            operand(
-                extra[i], in_rows_of_memory, beside, m, n, S, FUNCTOR[4 * i + 1], FUNCTOR[4 * i + 2],
-                FUNCTOR[4 * i + 3],
-            ),
-        )  # fmt: skip
-    return FUNCTION(tile, operands, (0, beside[0], beside[1]))
+            operand(extra[i], where, HALF, S, FUNCTOR[4 * i + 1], FUNCTOR[4 * i + 2], FUNCTOR[4 * i + 3]),
+        )
+    return FUNCTION(tile, operands, (0, where[1][0], where[1][1]))
 
 
 @gluon.jit
 def operand(
-    given, in_rows_of_memory, beside, m, n, S: gl.constexpr, KIND: gl.constexpr, OF_ROWS: gl.constexpr,
+    given, where, HALF: gl.constexpr, S: gl.constexpr, KIND: gl.constexpr, OF_ROWS: gl.constexpr,
     OF_COLS: gl.constexpr,
 ):  # fmt: skip
     """:func:`epilogue.operand`, floats in fp32."""
-    if KIND == epilogue.TENSOR:
+    in_rows_of_memory, beside, sizes, brought = where
+    if KIND >= BROUGHT:
+        return brought[0].index(2 * (KIND - BROUGHT) + HALF).load(S).to(gl.float32)
+    elif KIND == epilogue.TENSOR:
         OF_MEMORY: gl.constexpr = given[0].dtype.element_ty
         NARROW: gl.constexpr = gl.float32 if OF_MEMORY.is_fp8() else OF_MEMORY
         if OF_ROWS and OF_COLS:
             rows, cols = in_rows_of_memory
-            found = epilogue.of_tensor(given, 0, rows, cols, rows < m, cols < n, NARROW, OF_ROWS, OF_COLS, 0)
+            found = epilogue.of_tensor(
+                given, 0, rows, cols, rows < sizes[0], cols < sizes[1], NARROW, OF_ROWS, OF_COLS, 0
+            )
             found = gl.convert_layout(found, S)
         elif OF_ROWS or OF_COLS:
             rows, cols = beside
-            found = epilogue.of_tensor(given, 0, rows, cols, rows < m, cols < n, NARROW, OF_ROWS, OF_COLS, 0)
+            found = epilogue.of_tensor(
+                given, 0, rows, cols, rows < sizes[0], cols < sizes[1], NARROW, OF_ROWS, OF_COLS, 0
+            )
         else:
             found = gl.load(given[0])
         if OF_MEMORY.is_floating():
@@ -269,9 +346,46 @@ def operand(
         return given
 
 
-def described(descriptor: Any) -> TensorDescriptor:
-    """A descriptor of a matrix as Gluon has it, which knows how its blocks lie in shared memory."""
-    base, block = descriptor.base, [*descriptor.block_shape]
+def described(base: torch.Tensor, shape: Any, strides: Any, block: Sequence[int]) -> TensorDescriptor:
+    """A descriptor of a matrix in memory, with the layout of its blocks in shared memory."""
     dtype = gl.float16 if base.dtype == torch.float16 else gl.bfloat16
-    layout = gl.NVMMASharedLayout.get_default_for(block, dtype)
-    return TensorDescriptor(base, [*descriptor.shape], [*descriptor.strides], block, layout)
+    layout = gl.NVMMASharedLayout.get_default_for([*block], dtype)
+    return TensorDescriptor(base, [*shape], [*strides], [*block], layout)
+
+
+def bring_ahead(
+    functors: tuple[Any, ...],
+    extras: tuple[Any, ...],
+    shape: tuple[int, int],
+    block: tuple[int, int],
+    most: int,
+) -> tuple[tuple[Any, ...], list[TensorDescriptor]]:
+    """A chain's constants where some of its tensors are brought to shared memory, and descriptors of those.
+
+    Brought are the first ones, of one dtype of 16 bits, that have all of the output's rows and columns, and
+    lie as TMA takes them.
+
+    Args:
+        functors, extras: as `epilogues.lowered` gives them.
+        shape: of the output. block: of a tile, of which a half is brought at a time. most: tensors.
+    """
+    rows, cols = shape
+    found: list[TensorDescriptor] = []
+    changed = []
+    for constants, given in zip(functors, extras, strict=True):
+        parts = [*constants]
+        for i, each in enumerate(given):
+            kind, of_rows, of_cols, _ = parts[4 * i + 1 : 4 * i + 5]
+            if kind != epilogue.TENSOR.value or not (of_rows and of_cols) or len(found) == most:
+                continue
+            tensor, _, strides, (col_stride,), _, _ = each
+            alike = tensor.dtype in SUPPORTED and (not found or found[0].base.dtype == tensor.dtype)
+            pitches = len(strides) == 1 and strides[0] * tensor.element_size() % ACCESS_BYTES == 0
+            if not (alike and pitches and col_stride == 1 and strides[0] >= cols):
+                continue
+            if tensor.data_ptr() % ACCESS_BYTES == 0:
+                parts[4 * i + 1] = BROUGHT.value + len(found)
+                half = (block[0], block[1] // 2)
+                found.append(described(tensor, (rows, cols), (strides[0], 1), half))
+        changed.append(tuple(parts))
+    return tuple(changed), found
