@@ -17,20 +17,25 @@
 # **Out of scope:** gradients (lesson 12), and caches of keys that lie in pages.
 
 # %%
-from workbench import Launch, Step, attend, device, lens, look, runtime, teach, viz
-from workbench.kernels import attention, attention_hopper, softmax
+from workbench import Launch, Step, attend, device, lens, look, runtime, suites
+from workbench import teach, viz
+from workbench.bench import from_recording, recording
+from workbench.kernels import attention, attention_hopper, attention_ladder, softmax
 from workbench.kernels.attention import CAUSAL, Dropout, Hook, Mask, Scoring, Window
 from workbench.kernels.gemm import launch as product
 from workbench.kernels.tile import gemm, reduce, scores
 
 import inspect
 import math
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
+from IPython.display import Markdown
 
 here = device.current()
 generator = torch.Generator().manual_seed(11)
@@ -1187,7 +1192,399 @@ for queries, keys in ((64, 64), (128, 64), (128, 128)):
 # %% [markdown]
 # A tile of queries costs registers for its sums, of keys for its scores. More queries spare
 # loads of keys and values; more keys spare rescales and the end of a loop. Neither may spill.
+
+# %% [markdown]
+# ## Measure: the ladder
 #
+# Four texts of 4,096 tokens, 32 heads of 64 columns, fp16. First what each rung *should* gain.
+#
+# **Fusion.** Three kernels move all of $S$ and $P$, and wait for memory. One kernel need not.
+# **Predict.** By the roofs of an H200, of memory and of products: how many times as fast as the
+# three can one kernel be?
+
+# %%
+fusion = teach.predict("One kernel over three, by the roofs", guess=None, unit="times")
+
+# %%
+shipped_lines = recording.shipped("nvidia-h200")
+ATTENTION = "scaled_dot_product_attention"
+rungs = recording.select(shipped_lines, op=ATTENTION, provider="workbench:online")
+run = recording.select(shipped_lines, run=recording.latest_run(rungs)[0].run)
+h200 = from_recording(run)
+heads_in_all = 4 * 32
+for_bytes = heads_in_all * with_scores / h200.bandwidth
+for_products = heads_in_all * flops / h200.rate("fp16")
+by_roofs = for_bytes / for_products
+print(f"three kernels, all bytes: {1e3 * for_bytes:.2f} ms at the least")
+print(f"one kernel, its products: {1e3 * for_products:.2f} ms")
+fusion.reveal(
+    round(by_roofs, 1),
+    because="three wait for their bytes, and one for its products.",
+    tolerance=0.1,
+)
+
+# %% [markdown]
+# Far less than the ratio of the bytes, 65: without them something else is the limit.
+#
+# **Causal skipping.** All tiles over those that are visited. Counted for tiles of 128 × 64:
+
+# %%
+bounds = [
+    scores.tiles_of_window.fn(first, first + 127, n, 0, 0, 0, 64, False, True)
+    for first in range(0, n, 128)
+]
+pairs, visits = (n // 128) * (n // 64), sum(end - begin for begin, *_, end in bounds)
+by_tiles = pairs / visits
+print(f"{visits:,} of {pairs:,} tiles are visited: {by_tiles:.2f} times as fast")
+
+# %% [markdown]
+# **Base 2.** In this problem heads share no keys. What is left of rung 5 is that a score takes
+# fewer instructions. As the compiler counts them:
+
+# %% tags=["nbval-ignore-output", "compiler"]
+FP32 = ("FADD", "FMUL", "FFMA", "FMNMX", "FSEL", "FSETP")
+for name in ("causal", "grouped_queries"):
+    rung = attention_ladder.LADDER[name]
+    (step,) = lens.compile(
+        rung(tokens, tokens, tokens, torch.empty_like(tokens)), "sm_90"
+    )
+    opcodes = [each.opcode.split(".")[:2] for each in step.instructions]
+    in_fp32 = sum(each[0] in FP32 for each in opcodes)
+    exponentials = opcodes.count(["MUFU", "EX2"])
+    print(f"{name:16s} {in_fp32 / exponentials:.1f} in fp32 for each exponential")
+
+# %% [markdown]
+# Exponentials and products are as many as before.
+#
+# **Predict.** Is that worth anything?
+
+# %%
+base_2 = teach.predict(
+    "Rung 5 over rung 4, without shared heads",
+    guess=None,
+    choices=("as fast, within 3 %", "faster"),
+)
+
+# %% [markdown]
+# **Portable**: the shipped kernel, with tiles by descriptors, of 64 queries and 128 keys for four
+# warps. A unit has room for three such programs, and for two of the rungs'. We have no formula
+# for that. **Shipped**: what `ops.scaled_dot_product_attention` does by itself. Without a mask
+# that is Hopper's kernel here: twice as fast, if nothing was hidden before. With a mask and
+# 4,096 keys it is the portable one: nothing to gain.
+#
+# Now the ladder, timed in CUDA graphs: live if you have a GPU, else as recorded on an H200.
+
+# %% tags=["nbval-ignore-output"]
+OURS, PEERS = "workbench", ("cuDNN", "FlashAttention-2", "flex_attention")
+measured = recording.select(run, op=ATTENTION, case={"n_q": n, "d": d})
+if here.is_gpu:  # without flex_attention, whose compiler takes its time
+    climb = [
+        replace(
+            case, providers=tuple(name for name in case.providers if name != PEERS[2])
+        )
+        for case in suites.get("attention").cases
+        if case.dtype == "fp16" and (case.case["n_q"], case.case["d"]) == (n, d)
+    ]
+    ladder = suites.Suite("ladder", "every rung", tuple(climb))
+    measured, _ = suites.run(ladder, progress=False, rounds=1, warmup_ms=10, rep_ms=20)
+taken = {(line.case["causal"], line.provider): line for line in measured}
+RUNGS = (
+    # what it is called, its provider, mask, what it is compared with, what it should gain
+    ("three kernels", f"{OURS}:unfused", False, None, ""),
+    ("online", f"{OURS}:online", False, (False, f"{OURS}:unfused"), f"{by_roofs:.1f}"),
+    ("portable", f"{OURS}:portable", False, (False, f"{OURS}:online"), "?"),
+    ("**shipped**", OURS, False, (False, f"{OURS}:portable"), "up to 2"),
+    *((name, name, False, None, "") for name in PEERS),
+    ("causal", f"{OURS}:causal", True, (False, f"{OURS}:online"), f"{by_tiles:.2f}"),
+    ("base 2", f"{OURS}:grouped_queries", True, (True, f"{OURS}:causal"), "?"),
+    ("portable", f"{OURS}:portable", True, (True, f"{OURS}:grouped_queries"), "?"),
+    ("**shipped**", OURS, True, (True, f"{OURS}:portable"), "1"),
+    *((name, name, True, None, "") for name in PEERS),
+)
+
+
+def times_faster(line, other):
+    return f"{other.median_ms / line.median_ms:.2f}" if line and other else ""
+
+
+head = ["kernel", "mask", "should gain", "gained", "TFLOP/s", "speed over cuDNN's"]
+table = [head, ["---"] * len(head)]
+for called, provider, masked, before, expected in RUNGS:
+    line = taken.get((masked, provider))
+    gain = times_faster(line, taken.get(before))
+    speed = f"{line.tflops:.0f}" if line else "not measured"
+    against = times_faster(line, taken.get((masked, "cuDNN")))
+    mask = "causal" if masked else "none"
+    table.append([called, mask, expected, gain, speed, against])
+slower, faster = (
+    taken.get((True, f"{OURS}:{name}")) for name in ("causal", "grouped_queries")
+)
+if slower and faster:
+    base_2.reveal(
+        "faster"
+        if slower.median_ms > 1.03 * faster.median_ms
+        else "as fast, within 3 %",
+        because="of all that it does, only these instructions became fewer.",
+    )
+Markdown("\n".join(f"| {' | '.join(row)} |" for row in table))
+
+# %% [markdown]
+# Rung for rung, as recorded:
+#
+# - **Online** gains three fifths of what the roofs allow. (See the figure below: it is far from
+#   the roof of products.)
+# - **Causal** gains a little *more* than its tiles: those that it visits are mostly whole, and have
+#   no mask any more, while `online` compares every column with the number of keys.
+# - **Base 2** gains a fifth, by instructions of the softmax alone. So it is these that the rung
+#   waited for, and not its products.
+# - **Portable** gains a third without a mask, over a rung that has neither base 2 nor whole tiles;
+#   over the rung that has both, hardly anything.
+# - **Shipped**, without a mask, gains less than a fifth, of a factor of two. With the mask it is the very
+#   same kernel, so that line shows how well a time repeats.
+#
+# Without a mask, under the roofs; the three kernels with the bytes that they really move:
+
+# %%
+roofs = suites.live_or_recorded("matmul")[0] if here.is_gpu else h200
+SHOWN = {f"{OURS}:unfused": "three kernels", OURS: "shipped"}
+with viz.figure_style() as palette:
+    figure, axis = plt.subplots(figsize=(9, 5.2))
+    intensity = np.geomspace(16, 8192, 200)
+    roof = np.minimum(intensity * roofs.bandwidth, roofs.rate("fp16")) / 1e12
+    axis.loglog(intensity, roof, color=palette.ink)
+    beyond = intensity > 2 * roofs.rate("fp16") / roofs.bandwidth
+    axis.loglog(intensity[beyond], roof[beyond] / 2, "--", color=palette.muted)
+    products, half = f"products: {roof[-1]:.0f} TFLOP/s", roof[-1] / 2
+    axis.text(8192, roof[-1], products, ha="right", va="bottom", fontsize=9)
+    axis.text(330, half, "half of it", va="bottom", fontsize=9)
+    memory = f"memory: {roofs.bandwidth / 1e12:.2f} TB/s "
+    axis.text(80, roofs.bandwidth * 80 / 1e12, memory, ha="right", fontsize=9)
+    for provider in (
+        *(f"{OURS}:{name}" for name in ("unfused", "online", "portable")),
+        OURS,
+        *PEERS,
+    ):
+        line = taken.get((False, provider))
+        if not line:
+            continue
+        name = SHOWN.get(provider, provider.removeprefix(f"{OURS}:"))
+        is_peer = provider in PEERS
+        moved = heads_in_all * with_scores if name == "three kernels" else line.bytes
+        axis.plot(
+            line.flops / moved,
+            line.tflops,
+            "s" if is_peer else "o",
+            color=f"C{int(is_peer)}",
+        )
+        axis.annotate(
+            f"{name}, {line.tflops:.0f}",
+            (line.flops / moved, line.tflops),
+            xytext=(8 if is_peer or name == "three kernels" else -8, 0),
+            textcoords="offset points",
+            ha="left" if is_peer or name == "three kernels" else "right",
+            va="center",
+            fontsize=9,
+        )
+    axis.set_xticks(ticks := [16, 64, 256, 1024, 4096], map(str, ticks))
+    axis.set_yticks(ticks := [64, 128, 256, 512], map(str, ticks))
+    axis.minorticks_off()
+    axis.set(ylim=(56, 900), xlabel="FLOP for each byte", ylabel="TFLOP/s")
+    plt.tight_layout()
+    plt.show()
+
+# %% [markdown]
+# *Figure: attention under the roofs of the device, ours as circles and the libraries as squares:
+# three kernels on the left, close below the slope of memory; all others far to the right of the
+# ridge, below the roof of products, with the online rung and FlashAttention-2 below a dashed line
+# at half of it, and the portable and the shipped kernel, flex_attention and cuDNN above.*
+#
+# So the three kernels are not badly written: they reach three quarters of what memory allows. They
+# move too much. And the one kernel has left memory behind. What holds it is the softmax. As computed
+# above, with heads of 64 columns the exponentials take as long as both products, so that a kernel
+# which does them *in turns* could reach about half of the roof. `online` stays below that half.
+# The portable kernel is above it, since the programs on a unit overlap, and the shipped one further
+# above, since it sees to that itself.
+#
+# ## Measure: against the libraries
+#
+# 16,384 tokens in all, cut into texts of 512, or 1,024, and so on (the last point is one text of
+# 32,768), fp16; heads of 64 columns and of 128. As recorded on an H200.
+#
+# **Predict.** Where is the package furthest behind cuDNN?
+
+# %%
+furthest = teach.predict(
+    "Furthest behind cuDNN",
+    guess=None,
+    choices=(
+        "short texts, no mask",
+        "short texts, causal",
+        "long texts, no mask",
+        "long texts, causal",
+    ),
+)
+
+# %%
+curves = {}
+for line in recording.select(run, op=ATTENTION):
+    if line.case["d"] in (64, 128) and line.case["h"] == 2048 // line.case["d"]:
+        curve = curves.setdefault((line.case["d"], line.case["causal"]), {})
+        curve.setdefault(line.provider, {})[line.case["n_q"]] = line
+FAMILIES = ((64, False), (64, True), (128, False), (128, True))
+
+
+def family(columns, masked):
+    return f"{columns} columns, {'causal' if masked else 'no mask'}"
+
+
+with viz.figure_style() as palette:
+    figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True)
+    for axis, problem in zip(axes.flat, FAMILIES, strict=True):
+        for provider, marker in zip((OURS, *PEERS), "osDX", strict=True):
+            by_length = curves[problem].get(provider, {})
+            lengths = sorted(by_length)
+            speeds = [by_length[length].tflops for length in lengths]
+            axis.plot(lengths, speeds, marker=marker, markersize=5, label=provider)
+        axis.axhline(h200.rate("fp16") / 1e12, color=palette.ink, ls="--", lw=1)
+        axis.set_title(family(*problem), loc="left", fontsize=10)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(lengths := sorted(curves[problem][OURS]))
+        axis.set_xticklabels([f"{x / 1024:g}k" if x > 512 else x for x in lengths])
+    axes[0, 0].set_ylim(0, 760)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("TFLOP/s")
+    for axis in axes[1]:
+        axis.set_xlabel("tokens of a text")
+    axes[0, 0].legend(ncols=2, fontsize=8, loc="lower right")
+    plt.tight_layout()
+    plt.show()
+
+# %% [markdown]
+# *Figure: four plots of TFLOP/s by the length of a text, for heads of 64 and 128 columns, without a
+# mask and with one, below a dashed line for the roof of products: the package and cuDNN rise
+# together, the package lower for short texts and level or higher for long ones; FlashAttention-2
+# stays far below both; flex_attention is one marker at 4,096 tokens, below the package's.*
+#
+# The same as a table: the package's speed over cuDNN's. Where it is behind by more than three in a
+# hundred, the number is bold.
+
+# %%
+shares = {
+    (problem, length): line.median_ms / curves[problem][OURS][length].median_ms
+    for problem in FAMILIES
+    for length, line in curves[problem]["cuDNN"].items()
+}
+worst_problem, worst_length = min(shares, key=shares.get)
+kind = "causal" if worst_problem[1] else "no mask"
+furthest.reveal(
+    f"{'short' if worst_length <= 2048 else 'long'} texts, {kind}",
+    because=f"{shares[worst_problem, worst_length]:.2f} of its speed "
+    f"at {worst_length} tokens, {family(*worst_problem)}.",
+)
+head = ["tokens", *(family(*problem) for problem in FAMILIES)]
+table = [head, ["---"] * len(head)]
+for length in sorted({length for _, length in shares}):
+    cells = [f"{shares[problem, length]:.2f}" for problem in FAMILIES]
+    cells = [f"**{cell}**" if float(cell) < 0.97 else cell for cell in cells]
+    table.append([f"{length:,}", *cells])
+Markdown("\n".join(f"| {' | '.join(row)} |" for row in table))
+
+# %% [markdown]
+# What is it that short texts lack? With the same number of tokens there are as many programs for
+# any length; what grows with the length are the keys that each goes over. So draw the time by the
+# keys that a query sees. The slope is what keys cost. Where the line meets the axis, at no keys at
+# all, is what costs time besides. For heads of 64 columns with a causal mask the package takes the
+# same kernel, the portable one, for all lengths up to 4,096:
+
+# %%
+fits = {}
+with viz.figure_style() as palette:
+    figure, axis = plt.subplots(figsize=(9, 3.8))
+    for provider, marker in zip((OURS, "cuDNN"), "os", strict=True):
+        by_length = curves[64, True][provider]
+        lengths = [length for length in sorted(by_length) if length <= 4096]
+        keys_seen = np.array([(length + 1) / 2 for length in lengths])
+        micros = np.array([1e3 * by_length[length].median_ms for length in lengths])
+        slope, besides = fits[provider] = np.polyfit(keys_seen, micros, 1)
+        (dots,) = axis.plot(keys_seen, micros, marker, label=provider)
+        ends = np.array([0, keys_seen[-1]])
+        axis.plot(ends, besides + slope * ends, color=dots.get_color(), lw=1)
+    axis.set(xlim=(0, None), ylim=(0, None), ylabel="µs")
+    axis.set_xlabel("keys that a query sees, on average")
+    axis.legend(loc="upper left")
+    plt.tight_layout()
+    plt.show()
+for provider, (slope, besides) in fits.items():
+    print(
+        f"{provider:9s} {1000 * slope:.0f} µs for 1,000 keys, {besides:.0f} µs besides"
+    )
+
+# %% [markdown]
+# *Figure: time by the keys that a query sees, four dots each for the package and for cuDNN, on two
+# straight lines of nearly the same slope, of which cuDNN's begins lower.*
+#
+# Keys cost both the same. What differs is what comes *besides*, and in a short text there is little
+# else. Two parts of it can be counted: of the tiles on the diagonal half is computed for nothing, and
+# $Q$, $K$, $V$ and $O$ have to be moved.
+
+# %%
+visited_keys, tile = [], attention_ladder.PORTABLE[64][0]
+for first in range(0, n, tile[0]):
+    rule = (first, first + tile[0] - 1, n, 0, 0, 0, tile[1], False, True)
+    begin, *_, end = scores.tiles_of_window.fn(*rule)
+    visited_keys.append((end - begin) * tile[1])
+for_nothing = sum(visited_keys) / len(visited_keys) - (n + 1) / 2
+line = curves[64, True][OURS][512]
+print(f"computed for nothing: {for_nothing:.0f} keys for each query,")
+print(f"   {for_nothing * fits[OURS][0]:.0f} of {fits[OURS][1]:.0f} µs")
+print(
+    f"Q, K, V and O, once, at memory's roof: {1e6 * line.bytes / h200.bandwidth:.0f} µs"
+)
+print(f"with 512 tokens {line.flops / line.bytes:.0f} FLOP for each byte, ", end="")
+print(f"ridge at {h200.rate('fp16') / h200.bandwidth:.0f}")
+
+# %% [markdown]
+# So with 512 tokens and a mask attention is left of the ridge again: it cannot take less time than
+# its bytes. The rest is the beginning and the end of each program. It loads its queries and the first
+# keys before it can multiply, and it stores at the end. Nothing of its own work hides that, only
+# other programs on the unit do. (That is reasoned: what a program waits for was not recorded.)
+# Hopper's kernel has a warp that loads ahead; but there is room for one program on a unit only, and
+# for short texts with a mask it was slower still.
+#
+# **What remains**, in cuDNN's terms:
+#
+# - *Short texts with a causal mask* are the worst: with 128 columns
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=512 d=128 causal=true provider=workbench over=cuDNN}}
+#   of its speed at 512 tokens,
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=1024 d=128 causal=true provider=workbench over=cuDNN}}
+#   at 1,024 and
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=2048 d=128 causal=true provider=workbench over=cuDNN}}
+#   at 2,048 tokens.
+# - *Short texts without a mask* lack less:
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=512 d=64 causal=false provider=workbench over=cuDNN}}
+#   (64 columns) and
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=512 d=128 causal=false provider=workbench over=cuDNN}}
+#   (128) at 512 tokens.
+# - *Long texts* are level or ahead: at 16,384 tokens
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=16384 d=64 causal=false provider=workbench over=cuDNN}}
+#   and
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=16384 d=128 causal=false provider=workbench over=cuDNN}},
+#   with a mask
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=16384 d=64 causal=true provider=workbench over=cuDNN}}
+#   and
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=16384 d=128 causal=true provider=workbench over=cuDNN}}.
+#   That is Hopper's kernel: with 128 columns and 4,096 tokens it has
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention dtype=fp16 n_q=4096 d=128 h=16 causal=false provider=workbench over=workbench:portable}}
+#   times the portable one's speed.
+# - *To the roof of products* it is further for 64 columns than for 128, where a tile has as many
+#   exponentials for twice the products.
+#
+# FlashAttention-2, as torch ships it, was written for the GPUs before this one and does not use
+# Hopper's matrix instructions. FlashAttention-3, which does, was not there to be recorded.
+# `flex_attention`, torch's compiled template, takes masks and scores of your own as the shipped
+# kernel does; it was recorded at 4,096 tokens only.
+
+# %% [markdown]
 # ## Your turn
 #
 # As before, a check passes if the result is the specification's, but for rounding, on all of
@@ -1423,7 +1820,9 @@ teach.exercise("11-4").check(bent)
 #   two diagonals is meant.
 # - A row that sees nothing is 0, not NaN.
 # - A log-sum-exp is a state: outputs of different keys merge by it, and backward needs it.
-# - Beside products of this size, exponentials are not free.
+# - Beside products of this size, exponentials are not free. Bytes that are saved gain time up to
+#   the next limit, and no further: here it is the softmax, and for short texts what a program
+#   does before and after its keys.
 #
 # **Next:** lesson 12 goes backward, and makes the weights again from a score and a
 # log-sum-exp. Back to [06, fast GEMM](06_fast_gemm.ipynb), or to

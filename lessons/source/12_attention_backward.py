@@ -20,8 +20,9 @@
 # shipped kernels have, and gradients in fp8, which they have not.
 
 # %%
-from workbench import Launch, Step, attend, device, lens, look, runtime, teach, viz
-from workbench.bench import from_recording, recording
+from workbench import Launch, Step, attend, device, lens, look, runtime, suites
+from workbench import teach, viz
+from workbench.bench import recording
 from workbench.kernels import attention, attention_backward
 from workbench.kernels.attention import CAUSAL, EVERYTHING, Hook, Scoring, Window
 from workbench.kernels.attention_backward import Tiling
@@ -89,7 +90,7 @@ again = teach.predict(
 # %%
 here = device.current()
 shipped = recording.shipped("nvidia-h200")
-roofs = from_recording(recording.latest_run(shipped, op="sum"))
+roofs, _ = suites.live_or_recorded("matmul", recorded=True)
 tile_of_pairs = 128 * 128
 reading = tile_of_pairs * 2 / roofs.bandwidth
 computing = tile_of_pairs * 2 * 64 / roofs.matrix["fp16"]

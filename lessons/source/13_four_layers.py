@@ -19,7 +19,8 @@
 
 # %%
 from workbench import Launch, Work, device, landscape, lens, look, ops, profiler
-from workbench import runtime, teach, tune, viz
+from workbench import runtime, suites, teach, tune, viz
+from workbench.bench import recording
 from workbench.errors import InvalidArgumentError, NotMeasurableError, WorkbenchError
 from workbench.kernels import gemm, reduction, reduction_levels
 from workbench.kernels.instances.operation import Accuracy, Operation, given
@@ -40,6 +41,7 @@ import matplotlib.pyplot as plt
 import torch
 import triton
 import triton.language as tl
+from IPython.display import Markdown
 
 here = device.current()
 generator = torch.Generator().manual_seed(13)
@@ -259,9 +261,9 @@ for level in ("thread", "warp"):
 
 # %% [markdown]
 # A thread takes such a row in one load. A warp would have four lanes that work, and five
-# shuffles for one row. (Gluon is not interpreted: without a GPU these kernels are compiled and
-# looked at, and the suite `reduction_levels` measures them where there is one. What is compiled
-# for AMD was **compiled, not run**.)
+# shuffles for one row. What that is worth was measured, see [below](#Measure). (Gluon is not
+# interpreted: without a GPU these kernels are compiled and looked at. What is compiled for AMD
+# was **compiled, not run**.)
 #
 # ## Layer 2: the template and its invoker
 #
@@ -920,6 +922,134 @@ runtime.warmup(ops.sum, torch.empty(4096, 1024, dtype=torch.float16, device="met
 print("warm")
 
 # %% [markdown]
+# ## Measure
+#
+# ### A row at three levels
+#
+# 256 MiB of fp16 are rows of 8 columns, or of 128, or of any other power of two: always as many
+# bytes, and so the same time if memory were all that counts. Take rows of 65,536 columns. There
+# are 2,048 of them, and each level makes of them as many programs as its tile has room for:
+
+# %%
+long_rows = torch.empty(2048, 65536, dtype=torch.float16)
+for level in reduction_levels.LEVELS:
+    (step,) = reduction_levels.launch(long_rows, level=level).steps
+    tile = f"{step.meta['ROWS']} x {step.meta['COLS']:,}"
+    print(f"{level:6s} a tile of {tile:9s} {step.grid[0]:5,} programs of 4 warps")
+
+# %% [markdown]
+# **Predict.** An H200 has 132 units, and room for several such programs on each. At which level
+# is the sum of these rows fastest?
+
+# %%
+fastest = teach.predict(
+    "The level for rows of 65,536 columns",
+    guess=None,
+    choices=("thread", "warp", "block"),
+)
+
+# %% tags=["nbval-ignore-output"]
+shipped_lines = recording.shipped("nvidia-h200")
+NOT_YET = "Not recorded yet: `make gpu` records it on a GPU."
+
+
+def run_with(provider, op):
+    """The operator's lines of the latest run in which it has this provider."""
+    lines = recording.select(shipped_lines, op=op)
+    own = recording.latest_run(line for line in lines if line.provider == provider)
+    return recording.select(lines, run=own[0].run) if own else []
+
+
+def live(suite, wanted):
+    """Some cases of a suite, measured here."""
+    cases = tuple(case for case in suites.get(suite).cases if wanted(case))
+    few = suites.Suite(suite, "some of its cases", cases)
+    return suites.run(few, progress=False, rounds=1, warmup_ms=10, rep_ms=20)[0]
+
+
+def markdown_table(table):
+    ruled = [table[0], ["---"] * len(table[0]), *table[1:]]
+    return Markdown("\n".join(f"| {' | '.join(row)} |" for row in ruled))
+
+
+def is_shown(case):
+    return case.dtype == "fp16" and case.case["cols"] in (8, 1024, 65536)
+
+
+of_sums = run_with("workbench:warp", "sum")
+if here.is_gpu:
+    of_sums = live("reduction_levels", is_shown)
+by_cols = {}
+for line in recording.select(of_sums, dtype="fp16"):
+    by_cols.setdefault(line.case["cols"], {})[line.provider] = line
+if 65536 in by_cols:
+    times = {name: line.median_ms for name, line in by_cols[65536].items()}
+    level = min(reduction_levels.LEVELS, key=lambda level: times[f"workbench:{level}"])
+    fastest.reveal(level, because="the more programs, the more loads are under way.")
+WHO = (
+    *(f"workbench:{level}" for level in reduction_levels.LEVELS),
+    "workbench",
+    "torch",
+)
+table = [["columns", "rows", *(name.removeprefix("workbench:") for name in WHO)]]
+for cols, by in sorted(by_cols.items()):
+    speeds = [f"{by[name].gb_per_s / 1000:.3g}" if name in by else "" for name in WHO]
+    table.append([f"{cols:,}", f"{2**27 // cols:,}", *speeds])
+markdown_table(table) if by_cols else Markdown(NOT_YET)
+
+# %% [markdown]
+# The numbers are TB/s. `workbench` is `ops.sum`, whose layout the compiler chooses, and which
+# shares very long rows among programs. Recorded on an H200:
+#
+# - **Rows of 8 and of 32 columns: the thread.** They are 16 and 64 bytes, one load of a lane or
+#   four, by which every byte of the lines that a warp touches is used; and there is nothing to
+#   exchange. At the level of the warp half of the lanes or more have no column.
+# - **From 128 columns on, never again.** Now the rows of neighboring lanes lie so far apart that
+#   each load of a warp touches a line of memory for every lane. And a program has 256 rows, so
+#   that longer rows mean fewer programs: 8 for rows of 65,536 columns.
+# - **Up to 4,096 columns, warp or block.** The warp is far ahead for rows of 128 columns. From
+#   512 to 4,096 the better of the two changes, and leads by less than a quarter. Neither the
+#   number of loads nor that of shuffles says why, and the recording does not, either.
+# - **65,536 columns: the block**, which has four times as many programs as the warp.
+# - **4,194,304 columns: none of the three.** There are 32 rows. The block has a program for each
+#   of them, and leaves 100 of 132 units without work; the warp has 8 programs, the thread one.
+#   Only `ops.sum` is as fast as before, since it splits rows.
+#
+# So no level is the best one, and nobody should have to choose: `ops.sum` is about as fast as the
+# best of the three on each line, or faster. That is what the layers are for.
+#
+# ### A call
+#
+# What a call costs the CPU, in microseconds, each timed by itself (`launch us` in the
+# recordings); and the time of our kernel, on the GPU:
+
+# %% tags=["nbval-ignore-output"]
+CALLERS = ("workbench", "torch", "Triton", "Triton autotuned")
+of_calls = [*run_with(CALLERS[-1], "add"), *run_with(CALLERS[-1], "matmul")]
+if here.is_gpu:
+    of_calls = live("launch", lambda case: True)
+by_call = {}
+for line in of_calls:
+    by_call.setdefault(f"{line.op}, {line.problem}", {})[line.provider] = line
+table = [["call", *CALLERS, "the kernel"]]
+for call, by in by_call.items():
+    if not set(CALLERS) <= set(by):
+        continue
+    costs = [f"{by[name].config['launch_us']:.1f}" for name in CALLERS]
+    table.append([call, *costs, f"{1000 * by['workbench'].median_ms:.1f}"])
+markdown_table(table) if table[1:] else Markdown(NOT_YET)
+
+# %% [markdown]
+# *Triton* is a kernel such as yours, started by `kernel[grid](...)`. *Autotuned* goes through
+# Triton's decorator, which makes a key of all sizes at each call. Compare within a line: a CPU's
+# times differ more from one case to the next than a GPU's. In every line the call costs more
+# than its kernel. By the formula above, a row of such calls takes as long as the calls take,
+# and a better kernel would gain nothing.
+#
+# What remains of our own call: the output is allocated, the tensors are asked how they lie, a
+# dictionary is read, and the driver is called. torch's own call does much the same, in C++.
+
+# %% [markdown]
 # ## A profiler for your own operator
 #
 # All that you have built is general but for one word. For another operator of this kind, write a
@@ -1071,7 +1201,8 @@ teach.exercise("13-3").check(crest)
 # - Four layers for four kinds of people: a tile without a grid, a grid without a device, a device
 #   without a caller, a caller without tiles.
 # - One tile operator can be held by a thread, a warp or a block. The layout decides, and with it
-#   the exchange: none, shuffles, shared memory and a barrier.
+#   the exchange: none, shuffles, shared memory and a barrier. Short rows want a thread, long ones
+#   a block, and few long ones several programs each.
 # - An instance is refused twice, by its invoker in words and by the device for want of room; and
 #   what neither refuses must still be run to be believed.
 # - A check finds what its inputs can show: normal, integer and one-hot each miss something.

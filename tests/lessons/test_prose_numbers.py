@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from nbformat import NotebookNode
@@ -17,10 +18,13 @@ from tools import lessons
 from tools.lesson_check import check_prose
 from tools.lessons import Lesson, fill
 from workbench import device, lens, suites, teach
-from workbench.bench import recording
+from workbench.bench import from_recording, recording
 from workbench.errors import InvalidArgumentError, UnknownNameError
-from workbench.kernels import attention, attention_backward, gemm, gemm_ladder
+from workbench.kernels import attention, attention_backward, attention_ladder, gemm, gemm_ladder
+from workbench.kernels.attention import CAUSAL, Scoring
 from workbench.kernels.attention_backward import Tiling
+from workbench.kernels.attention_hopper import Way
+from workbench.kernels.instances import attention as attention_instances
 from workbench.kernels.instances import convolution as convolution_instances
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Launch
@@ -422,6 +426,165 @@ def test_ridge_lies_between_attention_in_three_kernels_and_in_one_as_lesson_11_s
     monkeypatch.setattr(recording, "recordings_folder", lambda: SHIPPED)
     roofs, _ = suites.live_or_recorded("matmul", recorded=True)
     assert 2 * 128 / 2 < roofs.rate("fp16") / roofs.bandwidth < 4096 / 2
+
+
+Curves = dict[tuple[int, bool, str], dict[int, recording.Line]]
+
+
+@pytest.fixture(scope="module")
+def attention_run() -> list[recording.Line]:
+    """The run that lesson 11 shows, with its roofs."""
+    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    climbed = recording.select(lines, op="scaled_dot_product_attention", provider="workbench:online")
+    return recording.select(lines, run=recording.latest_run(climbed)[0].run)
+
+
+@pytest.fixture(scope="module")
+def curves(attention_run: list[recording.Line]) -> Curves:
+    """Its lines of 2,048 columns in all heads by columns, mask and provider, then by tokens."""
+    found: Curves = {}
+    for line in recording.select(attention_run, op="scaled_dot_product_attention", dtype="fp16"):
+        case = line.case
+        if case["h"] * case["d"] == case["h_kv"] * case["d"] == 2048:
+            found.setdefault((case["d"], case["causal"], line.provider), {})[case["n_q"]] = line
+    return found
+
+
+@pytest.mark.parametrize(
+    ("masked", "rung", "other_masked", "over", "least", "most"),
+    [
+        (True, "workbench:causal", False, "workbench:online", 1.94, 2.15),  # "a little *more* than its tiles"
+        (True, "workbench:grouped_queries", True, "workbench:causal", 1.15, 1.25),  # "gains a fifth"
+        (False, "workbench:portable", False, "workbench:online", 1.28, 1.4),  # "a third without a mask"
+        (True, "workbench:portable", True, "workbench:grouped_queries", 0.97, 1.05),  # "hardly anything"
+        (False, "workbench", False, "workbench:portable", 1.03, 1.2),  # "less than a fifth"
+        (True, "workbench", True, "workbench:portable", 0.96, 1.04),  # "the very same kernel"
+    ],
+)
+def test_rungs_of_lesson_11_gained_what_its_prose_says(
+    curves: Curves, masked: bool, rung: str, other_masked: bool, over: str, least: float, most: float
+) -> None:
+    slower, faster = curves[64, other_masked, over][4096], curves[64, masked, rung][4096]
+    assert least <= slower.median_ms / faster.median_ms <= most
+
+
+def test_rungs_of_lesson_11_lie_under_the_roofs_where_its_prose_says(
+    attention_run: list[recording.Line], curves: Curves
+) -> None:
+    roofs = from_recording(attention_run)
+    rate = {name: 1e12 * (by[4096].tflops or 0) for (d, masked, name), by in curves.items()
+            if (d, masked) == (64, False)}  # fmt: skip
+    line = curves[64, False, "workbench:unfused"][4096]
+    moved = 128 * (8 * 4096 * 64 + 8 * 4096**2)
+    assert 0.7 < moved / (line.median_ms / 1e3) / roofs.bandwidth < 0.8  # "three quarters"
+    allowed = (moved / roofs.bandwidth) / ((line.flops or 0) / roofs.rate("fp16"))
+    assert 0.55 < rate["workbench:online"] / rate["workbench:unfused"] / allowed < 0.65  # "three fifths"
+    half = roofs.rate("fp16") / 2
+    assert max(rate["workbench:online"], rate["FlashAttention-2"]) < half
+    assert half < rate["workbench:portable"] < rate["workbench"]
+    assert half < min(rate["cuDNN"], rate["flex_attention"])
+    short = curves[64, True, "workbench"][512]
+    assert (short.flops or 0) / (short.bytes or 1) < roofs.rate(
+        "fp16"
+    ) / roofs.bandwidth  # "left of the ridge"
+
+
+def test_lesson_11_is_behind_cudnn_and_ahead_where_its_prose_says(curves: Curves) -> None:
+    families = [(d, masked) for d in (64, 128) for masked in (False, True)]
+    shares = {
+        (d, masked, tokens): line.median_ms / curves[d, masked, "workbench"][tokens].median_ms
+        for d, masked in families
+        for tokens, line in curves[d, masked, "cuDNN"].items()
+    }
+    assert min(shares, key=lambda key: shares[key]) == (128, True, 512)
+    for d, masked in families:
+        assert max(shares[d, masked, tokens] for tokens in (512, 1024)) < 0.97
+        assert min(shares[d, masked, tokens] for tokens in (16384, 32768)) > 0.97
+        ours = curves[d, masked, "workbench"]
+        for tokens, line in curves[d, masked, "FlashAttention-2"].items():
+            assert line.median_ms > 1.25 * ours[tokens].median_ms  # "far below"
+        assert curves[d, masked, "flex_attention"][4096].median_ms > ours[4096].median_ms
+    for d in (64, 128):
+        assert shares[d, True, 512] < shares[d, False, 512]  # "without a mask lack less"
+    for masked in (False, True):  # "further for 64 columns than for 128"
+        narrow, wide = (curves[d, masked, "workbench"][16384].median_ms for d in (64, 128))
+        assert narrow > wide
+
+
+def test_what_short_texts_lack_in_lesson_11_is_not_in_the_keys(curves: Curves) -> None:
+    """Two lines of one slope, each near its four dots, of which ours begins higher."""
+    fits = {}
+    for provider in ("workbench", "cuDNN"):
+        by_length = curves[64, True, provider]
+        lengths = [tokens for tokens in sorted(by_length) if tokens <= 4096]
+        seen = np.array([(tokens + 1) / 2 for tokens in lengths])
+        times = np.array([by_length[tokens].median_ms for tokens in lengths])
+        slope, besides = fits[provider] = np.polyfit(seen, times, 1)
+        np.testing.assert_allclose(besides + slope * seen, times, rtol=0.05)
+    ours, theirs = fits["workbench"], fits["cuDNN"]
+    assert ours[0] == pytest.approx(theirs[0], rel=0.05)
+    assert ours[1] > 1.3 * theirs[1]
+
+
+def test_kernels_ran_that_lesson_11_says_did(curves: Curves) -> None:
+    for tokens, line in curves[64, True, "workbench"].items():
+        portable = line.config["kernels"] == ["attention_kernel"]
+        assert portable == (tokens <= 4096)
+    for d, masked in ((64, False), (128, False), (128, True)):
+        assert curves[d, masked, "workbench"][4096].config["kernels"] == ["attention_hopper_kernel"]
+
+
+def test_programs_on_a_unit_that_lesson_11_counts() -> None:
+    """Two of the rungs', three of the portable kernel, one of Hopper's."""
+    x = torch.empty(1, 16, 4096, 64, dtype=torch.float16)
+    rungs = [attention_ladder.LADDER[name](x, x, x, torch.empty_like(x)) for name in ("online", "causal")]
+    tile, warps, stages = attention_ladder.PORTABLE[64]
+    assert attention_instances.DESCRIBED[64] == (tile, warps, stages) == ((64, 128), 4, 2)
+    portable = forward(x, x, x, descriptors=True, tile=tile, num_warps=warps, num_stages=stages, splits=1)
+    ways = attention_instances.ON_HOPPER[64, True]
+    assert isinstance(ways[0][1], Way)
+    hopper = forward(x, x, x, Scoring(window=CAUSAL), hopper=ways[0][1])
+    blocks = [lens.compile(launch, "sm_90")[0].occupancy.blocks for launch in (*rungs, portable, hopper)]
+    assert blocks == [2, 2, 3, 1]
+
+
+LEVELS = ("workbench:thread", "workbench:warp", "workbench:block")
+
+
+def test_levels_won_where_lesson_13_says_they_did() -> None:
+    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    run = recording.latest_run(recording.select(lines, op="sum", provider=LEVELS[1]))[0].run
+    times: dict[int, dict[str, float]] = {}
+    for line in recording.select(lines, op="sum", dtype="fp16", run=run):
+        times.setdefault(line.case["cols"], {})[line.provider] = line.median_ms
+    best = {cols: min(LEVELS, key=lambda level: by[level]) for cols, by in times.items()}
+    assert [cols for cols in sorted(best) if best[cols] == LEVELS[0]] == [8, 32]
+    assert times[128][LEVELS[2]] > 1.5 * times[128][LEVELS[1]]  # "far ahead"
+    leads = [times[cols][LEVELS[2]] / times[cols][LEVELS[1]] for cols in (512, 1024, 4096)]
+    assert 0.8 < min(leads) < 1 < max(leads) < 1.25  # "by less than a quarter"
+    assert best[65536] == LEVELS[2]
+    for cols, by in times.items():  # "about as fast as the best of the three on each line"
+        assert by["workbench"] < 1.05 * by[best[cols]]
+    assert 10 * times[2**22]["workbench"] < times[2**22][best[2**22]]  # "none of the three"
+
+
+def test_calls_cost_what_lesson_13_says() -> None:
+    """More than their kernel, in every way; and Triton's own launches more than ours."""
+    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    for op, problems in (("add", 1), ("matmul", 2)):
+        own = recording.select(lines, op=op)
+        run = recording.latest_run(line for line in own if line.provider == "Triton autotuned")[0].run
+        by: dict[str, dict[str, recording.Line]] = {}
+        for line in recording.select(own, run=run):
+            by.setdefault(line.problem, {})[line.provider] = line
+        called = [each for each in by.values() if "Triton autotuned" in each]
+        assert len(called) == problems
+        for each in called:
+            ours, plain, tuned = (
+                each[name].config["launch_us"] for name in ("workbench", "Triton", "Triton autotuned")
+            )
+            assert ours < plain < tuned
+            assert all(line.config["launch_us"] > 1e3 * line.median_ms for line in each.values())
 
 
 @pytest.mark.parametrize(
