@@ -156,6 +156,13 @@ class Epilogue:
             self.permuted,
         )  # fmt: skip
 
+    def loads_matrices(self, shape: tuple[int, ...]) -> bool:
+        """Whether it loads a tensor that has all rows and columns of an output of that shape."""
+        return any(
+            each.dim() > 1 and each.shape[-2] == shape[-2] > 1 and each.shape[-1] == shape[-1] > 1
+            for each in self.tensors
+        )
+
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Epilogue:
         """The same chain with others in the places of :attr:`tensors`."""
         left = list(tensors)

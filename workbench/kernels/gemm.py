@@ -870,11 +870,15 @@ def _ping_pong_step(
     found = [descriptor_of(each, block) for each, block in zip((a, b), blocks, strict=True)]
     (of_a, a_transposed), (of_b, b_transposed) = (one for one in found if one is not None)
     stages = check_positive("num_stages", num_stages)
-    # What is brought beside takes the place of stages, of which two are left at least.
+    if stages < gemm_hopper.FEWEST_STAGES:
+        raise InvalidArgumentError(
+            "num_stages", f"got {stages}", f"Give {gemm_hopper.FEWEST_STAGES} or more."
+        )
+    # What is brought beside takes the place of stages.
     of_stage, of_tile = (block_m + block_n) * block_k, block_m * block_n
     functors, beside = gemm_hopper.bring_ahead(
         bound.functors, bound.extras, (problem.m, problem.n), (block_m, block_n),
-        min(gemm_hopper.MOST_BROUGHT, max(stages - 2, 0) * of_stage // of_tile),
+        min(gemm_hopper.MOST_BROUGHT, (stages - gemm_hopper.FEWEST_STAGES) * of_stage // of_tile),
     )  # fmt: skip
     known = problem.divisors(a.element_size(), problem.matrices[2], output.element_size())
     return Step(

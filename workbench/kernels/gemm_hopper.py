@@ -39,6 +39,9 @@ WARPS = 4
 ROWS, COLS = 64, (32, 256)
 MOST_ELEMENTS = 128 * 128
 
+# A buffer is free once the step behind its own has begun, which needs another one.
+FEWEST_STAGES = 2
+
 # What an epilogue's operand is, besides `epilogue.TENSOR` and so on: the first or the second of the tensors
 # whose tiles are brought to shared memory.
 BROUGHT = gl.constexpr(8)

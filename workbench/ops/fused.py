@@ -213,7 +213,9 @@ def _matmul(chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tenso
     rows = output
     if b.dim() == 2 and a.dim() > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
-    gemm.run(instances.chosen, a, b, rows, precision=products._precision(a), epilogue=chain)
+    is_followed = chain.loads_matrices(rows.shape[-2:])
+    choose = instances.chosen_for_followed if is_followed else instances.chosen
+    gemm.run(choose, a, b, rows, precision=products._precision(a), epilogue=chain)
     return output
 
 

@@ -101,6 +101,16 @@ ONE_BY_ONE, OTHERWISE = 4, 4.9
 # along K, and stages. H200, (M, 4096, 4096) for M of 1, 16 and 64.
 FEW_ROWS: Sequence[tuple[int, tuple[int, ...], int, int]] = ((16, (128,), 256, 3), (64, (64, 32), 256, 5))
 
+# Where an epilogue loads as much as is stored: two tiles a program, of which one is finished while the other
+# is multiplied (fp16 and bf16, tiles of which each unit gets one, rows that begin at lines); and for products
+# that take less than their launch, tiles small enough to be many. (H200, two addends and gelu: 1.04 to 1.09
+# times the bare product where that is long, by the instances above 1.12 to 1.17.)
+PING_PONG = (
+    Instance("ping_pong_128x128", 128, 128, 128, 4, 6, "ping-pong"),
+    Instance("ping_pong_64x256", 64, 256, 128, 4, 4, "ping-pong"),
+)
+LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"), 2**23
+
 # Not measured; compiled, without spills, by tests/kernels/test_gemm_instances.py.
 OTHERS: Mapping[str, Sequence[Instance]] = {
     "sm_80": (
@@ -238,6 +248,24 @@ def _laid(matrix: torch.Tensor, along_k: int, copy: torch.Tensor | None) -> Laid
 def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str) -> dict[str, Any]:
     """What `gemm.launch` is to be given for `output = a @ b` on this device."""
     return choose(asked_of(a, b, output, precision))
+
+
+def chosen_for_followed(
+    a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
+) -> dict[str, Any]:
+    """The same where an epilogue loads tensors of the output's shape."""
+    asked = asked_of(a, b, output, precision)
+    if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:
+        return choose(asked)
+    first = PING_PONG[0]
+    are_whole = asked.m >= first.rows and asked.n >= first.cols
+    are_lines = asked.a.is_line_aligned and asked.b.is_line_aligned
+    is_long = are_whole and are_lines and _tiles(first, asked) >= asked.compute_units
+    if is_long and not gemm.why_not_ping_pong(a, b):
+        return _keywords(first, asked, 1)
+    if asked.itemsize == 2 and 2 * asked.m * asked.n * asked.k <= FLOPS_OF_LITTLE:
+        return _keywords(LITTLE, asked, 1)
+    return choose(asked)
 
 
 def choose(asked: Asked) -> dict[str, Any]:
@@ -453,12 +481,16 @@ def instances_for(
     asked = asked_of(a, b, output, precision)
     is_hopper = asked.architecture == "sm_90" or device.is_interpreter()
     known = HOPPER if is_hopper else OTHERS.get(asked.architecture, OTHERS["sm_80"])
+    if asked.architecture == "sm_90" and not gemm.why_not_ping_pong(a, b):  # Gluon is not interpreted
+        known = (*known, *PING_PONG)
     others = [
         _keywords(each, asked, splits)
         for each in _for_units(known, asked)
         for splits in sorted(_splits_worth_a_try(each, asked))
     ]
-    return operation.instances_of(make, choose(asked), others)
+    is_followed = epilogue is not None and epilogue.loads_matrices((a.shape[-2], b.shape[-1]))
+    shipped = chosen_for_followed(a, b, output, precision) if is_followed else choose(asked)
+    return operation.instances_of(make, shipped, others)
 
 
 def _addmm(
