@@ -182,3 +182,17 @@ def test_a_pair_that_keeps_a_loads_it_once() -> None:
         )
         assert step.spills == 0
         assert step.stages["ttir"].count("scf.for") == loops
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_a_norm_of_long_rows_brings_no_row_through_shared_memory(target: str) -> None:
+    """Its mean, one number, belongs to all lanes of a tile of one row."""
+    weight = torch.zeros(4096, dtype=torch.float16)
+    launch = gemm_rows.launch(
+        "layer_norm", torch.zeros(4096, 64).half(), torch.zeros(64, 4096).half(), weight, weight,
+        tile=(128, 128, 64), num_stages=2, compute_units=132,
+    )  # fmt: skip
+    assert launch.steps[1].meta["ROWS"] == 1
+    _, apply = compile(launch, target)
+    stores = [each for each in apply.instructions if each.opcode.lower().startswith(("sts", "ds_write"))]
+    assert len(stores) < 64
