@@ -547,6 +547,26 @@ def test_a_part_of_a_suite_has_the_cases_of_some_dtypes_and_operators() -> None:
         suites.part(TINY, dtypes=("fp16",), ops=("matmul", "sum"))
 
 
+def test_an_interruption_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "part.jsonl"
+    left, before = [None, None], []
+
+    def measured(*given: Any) -> Any:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        before.append(given[0])
+        return whole(*given)
+
+    whole = suites._measure_case
+    monkeypatch.setattr(suites, "_measure_case", measured)
+    with pytest.raises(KeyboardInterrupt):
+        suites.record(TINY, path=path, interpreter=True, progress=False)
+    kept = recording.load(path)
+    assert {(line.op, line.dtype) for line in kept} == {(case.op, case.dtype) for case in before}
+    assert len({line.run for line in kept}) == 1
+
+
 def test_without_a_gpu_nothing_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "gpu.jsonl"
     with pytest.raises(NotMeasurableError, match="--interpreter"):
@@ -1137,7 +1157,7 @@ def test_an_interrupted_recording_leaves_no_empty_file(
         raise KeyboardInterrupt
 
     path = tmp_path / "new.jsonl"
-    monkeypatch.setattr(suites, "run", interrupt)
+    monkeypatch.setattr(suites, "_measure_case", interrupt)
     with pytest.raises(KeyboardInterrupt):
         suites.record("elementwise", path, interpreter=True)
     assert not path.exists()

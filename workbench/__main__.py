@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -149,6 +150,7 @@ def record(options: argparse.Namespace) -> int:
     from workbench.bench import recording
 
     suite = suites.part(suites.get(options.suite), dtypes=options.dtype, ops=options.op)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was measured before it is kept
     recorded = suites.record(suite, path=options.output, interpreter=options.interpreter)
     print(recording.table(recorded.lines))
     for cut in recorded.cut:

@@ -189,6 +189,8 @@ def record(
 ) -> Recorded:
     """Measure a suite on this device and add its lines to a recording, all in the end or, if it fails, none.
 
+    An interruption (Ctrl-C; SIGTERM, from the command line) keeps the cases that were measured before it.
+
     Args:
         suite: its name, or a suite of your own.
         path: the recording; by default the one that the package ships for this device.
@@ -216,7 +218,12 @@ def record(
         recording.load(path)
         if suite.with_roofs:
             suite = replace(suite, cases=_once((*_ROOFS, *suite.cases)))
-        lines, cut = run(suite, interpreter=interpreter, progress=progress)
+        lines: list[Line] = []
+        try:
+            cut = _run_into(lines, suite, interpreter=interpreter, progress=progress)
+        except KeyboardInterrupt:
+            recording.append(path, lines)
+            raise
         if not lines:
             raise _nothing_measured(suite, cut, here)
         recording.append(path, lines)
@@ -404,6 +411,26 @@ def run(
     Raises:
         as :func:`record`.
     """
+    lines: list[Line] = []
+    cut = _run_into(
+        lines, suite, interpreter=interpreter, progress=progress, name_kernels=name_kernels, rounds=rounds,
+        warmup_ms=warmup_ms, rep_ms=rep_ms,
+    )  # fmt: skip
+    return lines, cut
+
+
+def _run_into(
+    lines: list[Line],
+    suite: Suite,
+    *,
+    interpreter: bool,
+    progress: bool,
+    name_kernels: bool = True,
+    rounds: int = 5,
+    warmup_ms: float = 25,
+    rep_ms: float = 100,
+) -> list[Cut]:
+    """:func:`run`, which adds each case's lines to `lines` once it is measured."""
     check_type("suite", suite, Suite, "Give a Suite, such as suites.get('all').")
     for name, flag in (("progress", progress), ("name_kernels", name_kernels)):
         check_type(name, flag, bool, "Give True or False.")
@@ -420,7 +447,6 @@ def run(
     cases, cut = plan(suite)
     _compile_ahead(cases)
     provenance = _provenance(here)
-    lines: list[Line] = []
     with tqdm(cases, desc=suite.name, unit="case", disable=not (progress and cases)) as bar:
         for case in bar:
             bar.set_postfix_str(str(case))
@@ -431,7 +457,7 @@ def run(
             except torch.OutOfMemoryError as error:  # others may use this memory too
                 cut.append(Cut(case, f"out of memory: {str(error).splitlines()[0]}"))
             _free_memory(case)
-    return lines, cut
+    return cut
 
 
 def check(
