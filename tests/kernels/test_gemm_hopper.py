@@ -89,6 +89,7 @@ def test_which_tensors_are_brought() -> None:
         ((half(64, 64), half(64, 64)), {"num_stages": 1}, "Give 2 or more"),
         ((half(64, 64), half(64, 64)), {"num_warps": 8}, "num_warps"),
         ((half(64, 64), half(64, 64)), {"splits": 2}, "splits"),
+        ((half(64, 64), half(64, 64)), {"pack": True}, "pack"),
     ],
 )
 def test_what_it_does_not_take_is_named(

@@ -654,6 +654,8 @@ def launch(
         raise InvalidArgumentError("splits", f"got {splits}", "Stream-K splits by itself: give 1, or None.")
     if template == "ping-pong" and splits not in (None, 1):
         raise InvalidArgumentError("splits", f"got {splits}", "Give 1, or another template.")
+    if template == "ping-pong" and pack:
+        raise InvalidArgumentError("pack", f"got {pack}", "Give False, or another template.")
     if template == "ping-pong" and num_warps not in (None, gemm_hopper.WARPS):
         raise InvalidArgumentError("num_warps", f"got {num_warps}", f"Its groups have {gemm_hopper.WARPS}.")
     if programs is not None and template == "simple":
