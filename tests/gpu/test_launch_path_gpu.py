@@ -13,6 +13,7 @@ from triton.runtime.jit import JITFunction
 
 from workbench import ops
 from workbench.kernels import gemm
+from workbench.kernels.epilogues import add, bias, dropout, relu, residual
 from workbench.runtime import warmup
 
 pytestmark = pytest.mark.gpu
@@ -79,6 +80,68 @@ def test_products_of_special_tensors() -> None:
         assert torch.equal(ops.add(a, a), 2 * a)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
+def test_fused_products_of_special_tensors() -> None:
+    """Each after a plain one that lies alike was kept, and twice."""
+    a, b, d, v = numbers(64, 96), numbers(96, 32), numbers(64, 32), numbers(32)
+    unaligned = torch.empty(64 * 96 + 1, device="cuda")[1:].view(64, 96).copy_(a)
+    fused = lambda a, b, d, v: ops.fused_matmul(a, b, epilogue=bias(v) | residual(d) | relu())  # noqa: E731
+    meant = lambda a, b, d, v: torch.relu(torch.matmul(a, b) + v + d)  # noqa: E731
+    for tensors in [
+        (a, b, d, v), (torch._neg_view(a), b, d, v), (a, b, torch._neg_view(d), v), (unaligned, b, d, v),
+        (a, b, d.t().contiguous().t(), v), (a, b, d[:1].expand(64, 32), v), (a, b, d, v[:1].expand(32)),
+        (torch.nn.Parameter(a), b, d, v), (a.half(), b.half(), d, v), (a.expand(3, 64, 96), b, d, v),
+        (a, b, v.expand(64, 32), v), (a + 1, b, d, v),
+    ] * 2:  # fmt: skip
+        assert torch.equal(fused(*tensors), meant(*tensors))
+        norm = ops.matmul_layer_norm(*tensors[:2], epilogue=add(tensors[2]))
+        wanted = torch.nn.functional.layer_norm(torch.matmul(*tensors[:2]) + tensors[2], (32,))
+        torch.testing.assert_close(norm, wanted.to(norm.dtype), rtol=1e-2, atol=1e-2)
+        assert torch.equal(ops.matmul_amax(*tensors[:2]), torch.matmul(*tensors[:2]).amax(-1))
+    follows = v.clone().requires_grad_()
+    for _ in range(2):
+        with torch.no_grad():
+            assert not fused(a, b, d, follows).requires_grad
+        (gradient,) = torch.autograd.grad(fused(a, b, d, follows).sum(), follows)
+        assert torch.equal(gradient, (a @ b + v + d > 0).sum(0).float())
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            assert fused(a, b, d, v).dtype == torch.bfloat16
+        assert fused(a, b, d, v).dtype == torch.float32
+
+
+def test_graphs_of_warm_fused_calls() -> None:
+    """Captured once and replayed with other values, seeds of dropout among them."""
+    x, w, d = numbers(2, 16, 8, 8), numbers(16, 16, 3, 3), numbers(2, 16, 8, 8)
+    a, b, v, seed = numbers(64, 96), numbers(96, 32), numbers(32), torch.tensor([3], device="cuda")
+
+    def calls() -> tuple[torch.Tensor, ...]:
+        return (
+            ops.fused_matmul(a, b, epilogue=bias(v) | dropout(0.5, seed)),
+            ops.fused_conv2d(x, w, None, 1, 1, epilogue=residual(d)),
+            ops.swiglu(a, b, b),
+            ops.matmul_sum(a, b),
+        )
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        calls()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = calls()
+    for number in range(3):
+        for tensor in (x, w, d, a, b, v):
+            tensor.copy_(numbers(*tensor.shape))
+        seed.fill_(number)
+        for result in results:
+            result.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        for result, wanted in zip(results, calls(), strict=True):
+            assert torch.equal(result, wanted)
 
 
 def test_products_of_other_addresses_and_values() -> None:

@@ -12,6 +12,7 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +23,21 @@ from triton.runtime.jit import JITFunction
 
 from tests.runtime import pretended_gpu as gpu
 from workbench import compat, ops
+from workbench.errors import WorkbenchError
 from workbench.kernels import elementwise, gemm
+from workbench.kernels.epilogues import (
+    add,
+    bias,
+    cast,
+    dropout,
+    fast_gelu,
+    permuted,
+    relu,
+    residual,
+    scale,
+    silu,
+)
+from workbench.ops.kept import KeptCalls
 from workbench.runtime import cache, replay, warmup
 
 DTYPES = {
@@ -308,6 +323,251 @@ def which_products_are_kept() -> None:
         assert kept(a, b) is None
 
 
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.float16)
+
+
+A, B, D, E, V = numbers(48, 64), numbers(64, 32), numbers(48, 32), numbers(48, 32), numbers(32)
+X, W = numbers(2, 16, 6, 6), numbers(16, 16, 3, 3)
+GROUPS, OFFS = numbers(3, 64, 32), torch.tensor([16, 32, 48], dtype=torch.int32)
+
+# By name: an operator of its tensors alone, and these.
+FUSED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "fused_matmul": (
+        lambda a, b, d, e: ops.fused_matmul(a, b, epilogue=add(d) | add(e) | fast_gelu()), (A, B, D, E)
+    ),
+    "cast": (
+        lambda a, b, v: ops.fused_matmul(a, b, epilogue=bias(v) | cast(torch.int8)), (A, B, V)
+    ),
+    "permuted": (
+        lambda a, b: ops.fused_matmul(a, b, epilogue=relu() | permuted((3, 16, 4, 8), (0, 2, 1, 3))), (A, B)
+    ),
+    "rows of a batch": (
+        lambda a, b, d: ops.fused_matmul(a, b, epilogue=add(d), out_dtype=torch.float32),
+        (A.view(3, 16, 64), B, D.view(3, 16, 32)),
+    ),
+    "dropout": (
+        lambda a, b, seed: ops.fused_matmul(a, b, epilogue=dropout(0.5, seed)), (A, B, torch.tensor([7]))
+    ),
+    "fused_grouped_mm": (
+        lambda a, b, offs, v: ops.fused_grouped_mm(a, b, offs=offs, epilogue=bias(v) | silu()),
+        (A, GROUPS, OFFS, numbers(3, 32)),
+    ),
+    "fused_conv2d": (
+        lambda x, w, v, d: ops.fused_conv2d(x, w, v, 1, 1, epilogue=residual(d) | relu()),
+        (X, W, numbers(16), numbers(2, 16, 6, 6)),
+    ),
+    "an image": (
+        lambda x, w: ops.fused_conv2d(x, w, padding=(1, 1), epilogue=relu()), (X[0], W)
+    ),
+    "matmul_layer_norm": (
+        lambda a, b, w, v, d: ops.matmul_layer_norm(a, b, w, v, epilogue=residual(d)), (A, B, V, V + 1, D)
+    ),
+    "rows of a norm": (lambda a, b: ops.matmul_layer_norm(a, b), (A.view(3, 16, 64), B)),
+    "matmul_rms_norm": (lambda a, b, w: ops.matmul_rms_norm(a, b, w), (A, B, V)),
+    **{
+        name: (getattr(ops, name), (A, B))
+        for name in ("matmul_softmax", "matmul_argmax", "matmul_logsumexp")
+    },
+    "keepdim": (lambda a, b: ops.matmul_sum(a, b, True), (A, B)),
+    "wide sums": (lambda a, b: ops.matmul_sum(a, b), (A, numbers(64, 2000))),
+    "matmul_matmul": (ops.matmul_matmul, (A, B, numbers(32, 16))),
+    "two products": (ops.matmul_matmul, (A, B, numbers(32, 2000))),
+    "swiglu": (ops.swiglu, (A, B, B + 1)),
+    "geglu": (ops.geglu, (A, B, B + 1)),
+    "one weight": (lambda a, b: ops.swiglu(a, b, b), (A, B)),
+}  # fmt: skip
+
+
+def forget_fused_calls() -> None:
+    """All of them start with their checks again."""
+    for calls in (ops.fused._products, ops.fused._groups, ops.fused._images, ops.fused_templates._kept):
+        calls.clear()
+
+
+def started_by(call: Callable[[], torch.Tensor]) -> tuple[Any, ...]:
+    """What a call starts, and what it returns besides values."""
+    gpu.started.clear()
+    result = call()
+    return json.dumps(gpu.started), result.shape, result.stride(), result.dtype, result.requires_grad
+
+
+def asks(call: Callable[[], object]) -> bool:
+    """Whether a call asks all that can be asked, and does not find itself kept."""
+    found: list[torch.Tensor | None] = []
+    again = KeptCalls.again
+
+    def seen(self: KeptCalls, *given: Any) -> torch.Tensor | None:
+        found.append(again(self, *given))
+        return found[-1]
+
+    with patch.object(KeptCalls, "again", seen):
+        call()
+    (result,) = found
+    return result is None
+
+
+def fused_calls() -> None:
+    """Each operator's second call starts what the first did, without asking again; so do calls of likes."""
+    for name, (operator, given) in FUSED.items():
+        first = started_by(partial(operator, *given))
+        assert json.loads(first[0]), name
+        likes = [t.clone(memory_format=torch.preserve_format) for t in given]
+        for tensors in (given, likes, given):
+            assert not asks(partial(operator, *tensors)), name
+            assert started_by(partial(operator, *tensors)) == first, name
+        results = [operator(*given) for _ in range(2)]
+        assert results[0].data_ptr() != results[1].data_ptr(), name
+        gone = weakref.ref(likes[0])
+        likes.clear()
+        assert gone() is None, name
+
+
+def unlike(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Tensors of the same shape that are not like a plain one."""
+    found = [
+        torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)[1:].view(tensor.shape),
+        torch.zeros(*tensor.shape, 2, dtype=tensor.dtype)[..., 0],
+        torch.nn.Parameter(tensor, requires_grad=False),
+        tensor[:1].expand(tensor.shape),
+    ]
+    if tensor.is_floating_point():
+        found += [torch._neg_view(tensor), tensor.clone().requires_grad_()]
+    return found
+
+
+def fused_calls_of_special_tensors() -> None:
+    """After a plain call was kept, others start what they would have without it, twice."""
+    number = 0
+    for name in ("fused_matmul", "fused_grouped_mm", "fused_conv2d", "matmul_layer_norm", "swiglu"):
+        operator, given = FUSED[name]
+        for place, plain in enumerate(given):
+            several = unlike(plain)
+            number += 1
+            for special in (several[number % len(several)], several[(number + 3) % len(several)]):
+                call = partial(operator, *given[:place], special, *given[place + 1 :])
+                with torch.no_grad():
+                    forget_fused_calls()
+                    wanted = started_by(call)
+                    forget_fused_calls()
+                    plainly = started_by(partial(operator, *given))
+                    for _ in range(2):
+                        assert started_by(call) == wanted, (name, place, special)
+                    assert started_by(partial(operator, *given)) == plainly, (name, place, special)
+
+
+def fused_calls_of_copies() -> None:
+    """Where kernels are given a copy of a tensor, the next call has to make one, too."""
+    for name in ("fused_matmul", "fused_grouped_mm", "fused_conv2d", "matmul_layer_norm", "swiglu"):
+        operator, given = FUSED[name]
+        for place, plain in enumerate(given):
+            if plain.is_floating_point():
+                call = partial(operator, *given[:place], torch._neg_view(plain), *given[place + 1 :])
+                for _ in range(2):
+                    assert asks(call), (name, place)
+    columns = numbers(32, 2)[:, 0]
+    for _ in range(2):
+        assert asks(lambda: ops.matmul_layer_norm(A, B, columns))
+
+
+def fused_calls_that_something_follows() -> None:
+    """Autograd, forward mode, autocast, modes of inference: whether there are any is asked at each call."""
+    for name in ("fused_matmul", "fused_conv2d", "matmul_argmax", "matmul_matmul", "two products"):
+        operator, given = FUSED[name]
+        operator(*given)
+        follows = partial(operator, given[0].clone().requires_grad_(), *given[1:])
+        with torch.no_grad():
+            follows()
+            assert not asks(follows), name
+        for _ in range(2):
+            assert asks(follows), name
+            assert follows().requires_grad == (name != "matmul_argmax"), name
+    for name in ("fused_matmul", "matmul_softmax"):
+        operator, given = FUSED[name]
+        call = partial(operator, *[t.float() for t in given])
+        for _ in range(2):
+            assert call().dtype == torch.float32
+            for dtype in (torch.float16, torch.bfloat16):
+                with torch.autocast("cpu", dtype=dtype):
+                    assert call().dtype == dtype
+                    assert operator(*[t.to(torch.float16) for t in given]).dtype == dtype
+            with torch.inference_mode():
+                assert call().is_inference()
+            with forward_ad.dual_level():
+                assert asks(call)
+            assert not asks(call)
+        with patch.object(ops.fused._products, "_precision", lambda a: "tf32"):
+            assert asks(call) == (name == "fused_matmul")
+
+
+def other_arguments_of_fused_calls() -> None:
+    """What is no tensor is part of what is kept, with its type; what was refused is refused later."""
+    calls: list[Callable[[], torch.Tensor]] = [
+        lambda: ops.fused_matmul(A, B, epilogue=scale(1)),
+        lambda: ops.fused_matmul(A, B, epilogue=scale(1.0)),
+        lambda: ops.fused_matmul(A, B, epilogue=scale(0.0)),
+        lambda: ops.fused_matmul(A, B, epilogue=scale(-0.0)),
+        lambda: ops.fused_matmul(A, B, epilogue=scale(1), out_dtype=torch.float32),
+        lambda: ops.fused_matmul(A, B, epilogue=add(V)),
+        lambda: ops.fused_matmul(A, B, epilogue=bias(V)),
+        lambda: ops.fused_matmul(A, B, epilogue=add(V) | relu()),
+        lambda: ops.fused_matmul(A, B, epilogue=relu() | add(V)),
+        lambda: ops.fused_matmul(A, B, epilogue=dropout(0.5, 3)),
+        lambda: ops.fused_matmul(A, B, epilogue=dropout(0.5, 4)),
+        lambda: ops.fused_matmul(A, B, epilogue=cast(torch.float8_e4m3fn)),
+        lambda: ops.fused_matmul(A, B, epilogue=cast(torch.float8_e5m2)),
+        lambda: ops.matmul_layer_norm(A, B),
+        lambda: ops.matmul_layer_norm(A, B, V),
+        lambda: ops.matmul_layer_norm(A, B, None, V),
+        lambda: ops.matmul_layer_norm(A, B, eps=0.5),
+        lambda: ops.matmul_layer_norm(A, B, epilogue=relu()),
+        lambda: ops.matmul_sum(A, B, True),
+        lambda: ops.matmul_sum(A, B, False),
+        lambda: ops.swiglu(A, B, B),
+        lambda: ops.geglu(A, B, B),
+        lambda: ops.geglu(A, B, B, "tanh"),
+        lambda: ops.matmul_matmul(A, B, B.t(), "relu"),
+        lambda: ops.matmul_matmul(A, B, B.t()),
+        *[
+            lambda options=options: ops.fused_conv2d(X, W, *options, epilogue=relu())
+            for options in ((None, 1), (None, 2), (None, (2, 1)), (None, 1, 1), (None, 1, "same"),
+                            (None, [1, 1], [1, 1]), (numbers(16), 1), (None, 1, 1, 2))
+        ],
+    ]  # fmt: skip
+    cold = []
+    for call in calls:
+        forget_fused_calls()
+        cold.append(started_by(call))
+    for _ in range(2):
+        assert [started_by(call) for call in calls] == cold
+    refused: list[Callable[[], object]] = [
+        lambda: ops.fused_matmul(A, A, epilogue=scale(1)),
+        lambda: ops.fused_matmul(A, B, epilogue=add(D[:7])),
+        lambda: ops.fused_matmul(A, B.float(), epilogue=scale(1)),
+        lambda: ops.fused_matmul(A, 3, epilogue=scale(1)),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.fused_matmul(A, B, epilogue=None),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.fused_matmul(A, B, epilogue=scale(1), out_dtype=[]),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.fused_matmul(A, B.to_sparse(), epilogue=scale(1)),
+        lambda: ops.matmul_layer_norm(A, B, V[:3]),
+        lambda: ops.matmul_layer_norm(A, B, eps=[]),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.matmul_sum(A, B, 1),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.matmul_matmul(A, B, B.t(), []),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.matmul_softmax(torch.nested.nested_tensor([A, A]), B),
+        lambda: ops.swiglu(A, B, D),
+        lambda: ops.fused_conv2d(X, W, None, 1, 1, 1, True, epilogue=relu()),
+        lambda: ops.fused_conv2d(X, W, None, True, epilogue=relu()),
+        lambda: ops.fused_conv2d(X, W, None, 1.0, epilogue=relu()),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.fused_grouped_mm(A, GROUPS, offs=OFFS.long(), epilogue=relu()),
+    ]  # fmt: skip
+    for number, bad in enumerate(refused):
+        for _ in range(2):
+            try:
+                bad()
+            except WorkbenchError:
+                continue
+            raise AssertionError(f"{number} was not refused")
+
+
 def current_stream() -> None:
     """The stream that is current at the call, whichever was at the first."""
     x, y = both(32)
@@ -363,6 +623,7 @@ def warming_up() -> None:
     shapes = [torch.empty(t.shape, device="meta") for t in (a, b)]
     for operator, given in (
         (ops.add, (x, y)), (ops.matmul, (a, b)), (ops.softmax, (a, 1)), (ops.sum, (a,)),
+        (ops.swiglu, (a, b, b)),
     ):  # fmt: skip
         before = len(gpu.compiled)
         warmup(operator, *given)
@@ -429,6 +690,7 @@ def concurrent_first_calls() -> None:
         assert torch.equal(ops.add(x, y), x + y)
         assert torch.equal(ops.add(x[::2], y[::2]), (x + y)[::2])
         ops.matmul(torch.zeros(64, 64), torch.zeros(64, 64))
+        assert ops.swiglu(A, B, B).shape == (48, 32)
 
     in_threads(8, call)
     names = [name for name in gpu.compiled if name != "sum_of_splits_kernel"]
@@ -451,9 +713,10 @@ def concurrent_clearing() -> None:
 
 CASES = (
     sizes_of_sums, sizes_of_strided_sums, sizes_of_products, values_of_sums, transforms_of_sums,
-    which_sums_are_kept, sums_on_another_device, which_products_are_kept, current_stream,
-    maps_of_descriptors, hooks_are_called, warming_up, other_threads_are_not_warming_up,
-    concurrent_first_calls, concurrent_clearing,
+    which_sums_are_kept, sums_on_another_device, which_products_are_kept, fused_calls,
+    fused_calls_of_special_tensors, fused_calls_of_copies, fused_calls_that_something_follows,
+    other_arguments_of_fused_calls, current_stream, maps_of_descriptors, hooks_are_called, warming_up,
+    other_threads_are_not_warming_up, concurrent_first_calls, concurrent_clearing,
 )  # fmt: skip
 
 
@@ -464,6 +727,7 @@ def forget() -> None:
         ops.gemm._kept,
     ):  # fmt: skip
         kept.clear()
+    forget_fused_calls()
     replay._compiled.clear()
     for kernel in (elementwise.binary_kernel, elementwise.binary_strided_kernel, gemm.gemm_kernel):
         kernel.device_caches.clear()

@@ -42,6 +42,7 @@ from workbench.kernels.view_transfer import IMAGES, IMAGES_NAME
 from workbench.kernels.views import View
 from workbench.launch import Launch, Work
 from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
 
 Lengths = tuple[int, ...]
 
@@ -587,7 +588,7 @@ def run(
     geometry: Geometry,
     *tensors: torch.Tensor,
     epilogue: Epilogue | None = None,
-) -> None:
+) -> Replay | None:
     """`launch(kind, *tensors, geometry=geometry, ...).run()`, kept ready for tensors that lie alike.
 
     Args:
@@ -596,12 +597,15 @@ def run(
             what this call needs, so that another number of images compiles nothing.
         precision: of fp32 operands, "tf32" or "ieee".
         epilogue: as of :func:`launch`.
+
+    Returns:
+        what starts it again, of the tensors and those of the epilogue; None where kernels are interpreted.
     """
     chain = Epilogue() if epilogue is None else epilogue
     tensors += chain.tensors
     places = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
     key = (kind, geometry, places, tensors[0].device, precision, chain.key)
-    _launches.run(key, partial(_make, kind, choose, numbers, precision, geometry, chain), *tensors)
+    return _launches.run(key, partial(_make, kind, choose, numbers, precision, geometry, chain), *tensors)
 
 
 def _make(

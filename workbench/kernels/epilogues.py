@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,9 @@ from workbench.kernels.tile import epilogue
 from workbench.launch import Work
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+# What an operand is that is no tensor; `isinstance(value, torch.Tensor)` takes longer where it is not.
+_NUMBERS = (int, float)
 
 # What a functor's tensor may hold.
 SUPPORTED = (
@@ -85,6 +89,16 @@ class Functor:
     uses_place: bool = False
     dtype: torch.dtype | None = None
 
+    @property
+    def key(self) -> Hashable:
+        """What a launch depends on besides its tensors."""
+        operands = [
+            repr(each.value) if isinstance(each.value, _NUMBERS) else each.along for each in self.operands
+        ]
+        # Triton's functions are hashed by their sources, which takes long.
+        function = self.function.fn
+        return self.name, function, self.makes_floats, self.uses_place, self.dtype, tuple(operands)
+
 
 @dataclass(frozen=True)
 class Permuted:
@@ -117,13 +131,13 @@ class Epilogue:
             wanted = "Give cast last, or before permuted alone."
             if other.functors or self.permuted is not None:
                 raise InvalidArgumentError("epilogue", f"{other!r} behind {self!r}", wanted)
-        functions = {_full_name(one.function): one.function for one in self.functors}
         for one in other.functors:
-            # Triton compiles one of them and takes it for both.
-            if functions.setdefault(_full_name(one.function), one.function) is not one.function:
-                given = f"two functions are called {one.name}"
-                wanted = "Rename one; what they differ in can be an operand of one function."
-                raise InvalidArgumentError("epilogue", given, wanted)
+            for before in self.functors:
+                # Triton compiles one of them and takes it for both.
+                if one.function is not before.function and _are_namesakes(one.function, before.function):
+                    given = f"two functions are called {one.name}"
+                    wanted = "Rename one; what they differ in can be an operand of one function."
+                    raise InvalidArgumentError("epilogue", given, wanted)
         return Epilogue(self.functors + other.functors, other.permuted)
 
     def __repr__(self) -> str:
@@ -132,29 +146,23 @@ class Epilogue:
             names.append(f"permuted({self.permuted.shape}, {self.permuted.dims})")
         return " | ".join(names) or "Epilogue()"
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """All operands that are tensors, in order."""
-        return tuple([each.value for each in self._operands() if isinstance(each.value, torch.Tensor)])
+        return tuple(
+            [
+                each.value
+                for one in self.functors
+                for each in one.operands
+                if not isinstance(each.value, _NUMBERS)
+            ]
+        )
 
-    @property
-    def key(self) -> tuple[Any, ...]:
+    @cached_property
+    def key(self) -> Hashable:
         """What a launch depends on besides its tensors: functions and numbers."""
-        return (
-            tuple(
-                [
-                    (
-                        one.name, one.function,
-                        tuple([
-                            (each.along, None if isinstance(each.value, torch.Tensor) else repr(each.value))
-                            for each in one.operands
-                        ]),
-                    )
-                    for one in self.functors
-                ]
-            ),
-            self.permuted,
-        )  # fmt: skip
+        permuted = None if self.permuted is None else (self.permuted.shape, self.permuted.dims)
+        return tuple([one.key for one in self.functors]), permuted
 
     def loads_matrices(self, shape: tuple[int, ...]) -> bool:
         """Whether it loads a tensor that has all rows and columns of an output of that shape."""
@@ -249,9 +257,10 @@ class Epilogue:
         return [each for one in self.functors for each in one.operands]
 
 
-def _full_name(function: Any) -> tuple[str, str]:
-    """The names by which Triton tells the functions of a kernel apart."""
-    return function.fn.__module__, function.fn.__qualname__
+def _are_namesakes(one: Any, other: Any) -> bool:
+    """Whether Triton would not tell two functions of a kernel apart."""
+    first, second = one.fn, other.fn
+    return bool(first.__qualname__ == second.__qualname__ and first.__module__ == second.__module__)
 
 
 def _in_words(operand: Operand) -> str:
@@ -572,26 +581,31 @@ def column_scale(vector: torch.Tensor) -> Epilogue:
     return _of(Functor("column_scale", epilogue.multiply, (_tensor("vector", vector, "columns"),), _multiply))
 
 
+@cache
 def relu() -> Epilogue:
     """max(product, 0)"""
     return _of(Functor("relu", epilogue.relu, (), lambda x, operands, place: functional.relu(x)))
 
 
+@cache
 def gelu() -> Epilogue:
     """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016)"""
     return _of(Functor("gelu", epilogue.gelu, (), _gelu, flops=5, makes_floats=True))
 
 
+@cache
 def fast_gelu() -> Epilogue:
     """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2, which is gelu within 0.0005"""
     return _of(Functor("fast_gelu", epilogue.fast_gelu, (), _fast_gelu, flops=8, makes_floats=True))
 
 
+@cache
 def silu() -> Epilogue:
     """x * sigmoid(x)"""
     return _of(Functor("silu", epilogue.silu, (), _silu, flops=4, makes_floats=True))
 
 
+@cache
 def sigmoid() -> Epilogue:
     """1 / (1 + exp(-x))"""
     return _of(Functor("sigmoid", epilogue.sigmoid, (), _sigmoid, flops=4, makes_floats=True))
@@ -718,7 +732,7 @@ def _number(name: str, value: object) -> Operand:
 
 
 def _operand(name: str, value: object) -> Operand:
-    return _tensor(name, value) if isinstance(value, torch.Tensor) else _number(name, value)
+    return Operand(value) if isinstance(value, torch.Tensor) else _number(name, value)
 
 
 # Meanings.

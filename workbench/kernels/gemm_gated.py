@@ -22,6 +22,7 @@ from workbench.kernels.tile import gemm as tile_gemm
 from workbench.kernels.tile import order, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
 
 # What the gate's product goes through.
 ACTIVATIONS = activations.ACTIVATIONS
@@ -218,17 +219,20 @@ def run(
     output: torch.Tensor,
     activation: str,
     precision: str,
-) -> None:
+) -> Replay | None:
     """`launch(a, gate, up, output=output, ...).run()`, kept ready for tensors that lie alike.
 
     Args:
         choose: what gives tile and all that is to be chosen, from a, gate, up, the output and `precision`.
+
+    Returns:
+        what starts it again, of a, gate, up and the output; None where kernels are interpreted.
     """
     tensors = (a, gate, up, output)
     # Descriptors want addresses that are multiples of 16 bytes.
     layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
     key = (layouts, output.device, activation, precision)
-    _launches.run(key, partial(_make, choose, activation, precision), *tensors)
+    return _launches.run(key, partial(_make, choose, activation, precision), *tensors)
 
 
 def _make(

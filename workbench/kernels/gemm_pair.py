@@ -24,6 +24,7 @@ from workbench.kernels.tile import gemm as tile_gemm
 from workbench.kernels.tile import order, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
 
 # What the first product can go through.
 ACTIVATIONS = activations.ACTIVATIONS
@@ -204,17 +205,20 @@ def run(
     output: torch.Tensor,
     activation: str,
     precision: str,
-) -> None:
+) -> Replay | None:
     """`launch(a, b0, b1, output=output, ...).run()`, kept ready for tensors that lie alike.
 
     Args:
         choose: what gives tile and all that is to be chosen, from a, b0, b1, the output and `precision`.
+
+    Returns:
+        what starts it again, of a, b0, b1 and the output; None where kernels are interpreted.
     """
     tensors = (a, b0, b1, output)
     # Descriptors want addresses that are multiples of 16 bytes.
     layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
     key = (layouts, output.device, activation, precision)
-    _launches.run(key, partial(_make, choose, activation, precision), *tensors)
+    return _launches.run(key, partial(_make, choose, activation, precision), *tensors)
 
 
 def _make(

@@ -32,6 +32,7 @@ from workbench.kernels.tile import gemm as tile_gemm
 from workbench.kernels.tile import order, reduce, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
 
 
 @triton.jit(do_not_specialize=["m", "n", "k"])
@@ -756,13 +757,17 @@ def run(
     epsilon: float = 0.0,
     precision: str = "ieee",
     epilogue: Epilogue | None = None,
-) -> None:
+) -> Replay | None:
     """`launch(operator, a, b, *columns, ...)`, or of a reduction, run; kept ready for tensors that lie alike.
 
     Args:
         choose: what gives tile and all that is to be chosen, from the operator, a, b, the output and
             `precision`.
         operator: a name in `OPERATORS`, or in `REDUCTIONS`.
+
+    Returns:
+        what starts it again, of a, b, the columns, the output and the tensors of the epilogue; None where
+        kernels are interpreted.
     """
     tensors = (a, b, *columns, output, *(() if epilogue is None else epilogue.tensors))
     # Descriptors want addresses that are multiples of 16 bytes.
@@ -770,7 +775,7 @@ def run(
     chain = None if epilogue is None else epilogue.key
     key = (operator, len(columns), layouts, output.device, epsilon, precision, chain)
     make = partial(_make, choose, operator, epsilon, precision, len(columns), epilogue)
-    _launches.run(key, make, *tensors)
+    return _launches.run(key, make, *tensors)
 
 
 def _make(

@@ -28,6 +28,7 @@ from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, dist
 from workbench.kernels.tile import epilogue, gemm, order, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -404,12 +405,18 @@ def run(
     output: torch.Tensor,
     precision: str = "ieee",
     epilogue: Epilogue | None = None,
-) -> None:
-    """`launch(a, b, offs, output=output, ...).run()`, kept ready for tensors that lie alike."""
+) -> Replay | None:
+    """`launch(a, b, offs, output=output, ...).run()`, kept ready for tensors that lie alike.
+
+    Returns:
+        what starts it again, of a, b, the offsets, the output and the tensors of the epilogue; None where
+        kernels are interpreted.
+    """
     chain = Epilogue() if epilogue is None else epilogue
     tensors = (a, b, offs, output, *chain.tensors)
     layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
-    _launches.run((layouts, output.device, precision, chain.key), partial(_make, precision, chain), *tensors)
+    key = (layouts, output.device, precision, chain.key)
+    return _launches.run(key, partial(_make, precision, chain), *tensors)
 
 
 def _make(

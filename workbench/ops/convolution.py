@@ -22,6 +22,7 @@ from workbench.kernels.convolution import Geometry
 from workbench.kernels.epilogues import Epilogue, ImageFrame
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.ops.arguments import check_operand, is_followed
+from workbench.ops.kept import Started
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum as sum_of
 
@@ -389,6 +390,18 @@ def _run(
     Args:
         dtype: of the result; None for that of the first.
     """
+    return _started(kind, geometry, first, second, epilogue, dtype)[0]
+
+
+def _started(
+    kind: str,
+    geometry: Geometry,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    epilogue: Epilogue | None = None,
+    dtype: torch.dtype | None = None,
+) -> tuple[torch.Tensor, Started]:
+    """:func:`_run`, and what it started."""
     format = _format_of(first, second)
     images = first.shape[0]
     shape = {
@@ -399,24 +412,26 @@ def _run(
     dtype = first.dtype if dtype is None else dtype
     output = torch.empty(shape, dtype=dtype, device=first.device, memory_format=format)
     if output.is_meta or not output.numel():
-        return output
+        return output, Started()
     if not first.numel() or not second.numel():
         output.zero_()
         if epilogue is None:
-            return output
+            return output, Started()
         product = output.to(torch.float64 if first.dtype == torch.float64 else torch.float32)
-        return output.copy_(epilogue.meaning(product, ImageFrame(shape, geometry.groups)))
+        return output.copy_(epilogue.meaning(product, ImageFrame(shape, geometry.groups))), Started()
     operands = [t.resolve_neg() for t in (first, second)]
-    precision = "tf32" if _is_tf32(first) else "ieee"
-    convolution.run(
-        kind, chosen, (FEW_IMAGES, MANY_IMAGES), precision, geometry, *operands, output, epilogue=epilogue
-    )
-    return output
+    again = convolution.run(
+        kind, chosen, (FEW_IMAGES, MANY_IMAGES), _precision(first), geometry, *operands, output,
+        epilogue=epilogue,
+    )  # fmt: skip
+    others = () if epilogue is None else epilogue.tensors
+    return output, Started(again, (*operands, *others), len(operands))
 
 
-def _is_tf32(tensor: torch.Tensor) -> bool:
+def _precision(tensor: torch.Tensor) -> str:
+    """How fp32 is multiplied, by torch's own switch."""
     is_allowed = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]  # torch does not type it
-    return tensor.dtype == torch.float32 and tensor.is_cuda and is_allowed
+    return "tf32" if tensor.dtype == torch.float32 and tensor.is_cuda and is_allowed else "ieee"
 
 
 def _product(kind: str, geometry: Geometry, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -19,7 +19,10 @@ from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
 from workbench.ops.arguments import is_followed
 from workbench.ops.gradients import once
+from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
+
+_products, _groups, _images = KeptCalls(), KeptCalls(), KeptCalls(convolution._precision)
 
 
 @profiled
@@ -47,6 +50,11 @@ def fused_matmul(
         ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
         of that dtype. TensorMismatchError: shapes, dtypes or devices do not fit, or there is no gradient.
     """
+    given: tuple[torch.Tensor, ...] = (input, other)
+    if (key := _key_of(epilogue, out_dtype)) is not None:
+        given += epilogue.tensors
+        if (kept := _products.again(key, *given)) is not None:
+            return kept
     input, other = products._operands("fused_matmul", {"input": input, "other": other})
     for name, tensor in (("input", input), ("other", other)):
         if tensor.dim() < 2:
@@ -61,7 +69,7 @@ def fused_matmul(
     if is_followed(input, other, *chain.tensors):
         _check_gradient(chain, dtype)
         return _Product.apply(chain, dtype, input, other, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
-    return _matmul(chain, dtype, input, other)
+    return _products.keep(key, given, *_started(chain, dtype, input, other))
 
 
 @profiled
@@ -84,6 +92,11 @@ def fused_grouped_mm(
     Raises:
         as :func:`grouped_mm`.
     """
+    given: tuple[torch.Tensor, ...] = (mat_a, mat_b, offs)
+    if (key := _key_of(epilogue, out_dtype)) is not None:
+        given += epilogue.tensors
+        if (kept := _groups.again(key, *given)) is not None:
+            return kept
     for name, tensor in (("mat_a", mat_a), ("mat_b", mat_b), ("offs", offs)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     if mat_a.dtype not in grouped_gemm.SUPPORTED:
@@ -99,7 +112,7 @@ def fused_grouped_mm(
     if is_followed(mat_a, mat_b, *chain.tensors):
         _check_gradient(chain, dtype)
         return _GroupedProduct.apply(chain, dtype, offs, mat_a, mat_b, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
-    return _grouped(chain, dtype, offs, mat_a, mat_b)
+    return _groups.keep(key, given, *_started_groups(chain, dtype, offs, mat_a, mat_b))
 
 
 @profiled
@@ -127,6 +140,15 @@ def fused_conv2d(
     Raises:
         as :func:`conv2d`.
     """
+    given: tuple[torch.Tensor, ...] = (input, weight) if bias is None else (input, weight, bias)
+    key = None
+    if all(map(_is_plain, (stride, padding, dilation, groups))) and (
+        (of_chain := _key_of(epilogue, out_dtype)) is not None
+    ):
+        key = (of_chain, bias is None, stride, padding, dilation, groups)
+        given += epilogue.tensors
+        if (kept := _images.again(key, *given)) is not None:
+            return kept
     input, weight, bias = convolution._operands("fused_conv2d", 2, input, weight, bias)
     batch = input.unsqueeze(0) if input.dim() == 3 else input
     geometry = convolution.geometry_of(
@@ -142,10 +164,24 @@ def fused_conv2d(
     if is_followed(batch, weight, *chain.tensors):
         _check_gradient(chain, dtype)
         result = _Convolution.apply(chain, dtype, geometry, batch, weight, *chain.tensors)  # type: ignore[no-untyped-call]  # torch does not type it
+        started = Started()
     else:
-        result = _convolve(chain, dtype, geometry, batch, weight)
-    found: torch.Tensor = result.squeeze(0) if input.dim() == 3 else result
-    return found
+        result, started = convolution._started("forward", geometry, batch, weight, chain, dtype)
+    return _images.keep(key, given, result.squeeze(0) if input.dim() == 3 else result, started)
+
+
+def _key_of(epilogue: object, out_dtype: object) -> Hashable:
+    """What a call depends on besides its tensors; None where these are of other types."""
+    if type(epilogue) is Epilogue and (out_dtype is None or type(out_dtype) is torch.dtype):
+        return epilogue.key, out_dtype
+    return None
+
+
+def _is_plain(option: object) -> bool:
+    """Whether it is a word, or whole numbers: what equals it then means the same."""
+    if type(option) is tuple:
+        return all(type(each) is int for each in option)
+    return type(option) is int or type(option) is str
 
 
 def _checked(epilogue: object, operand: torch.Tensor, frame: Frame) -> Epilogue:
@@ -205,31 +241,46 @@ def _check_divided(chain: Epilogue, problem: grouped_gemm.Problem) -> None:
 
 
 def _matmul(chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return _started(chain, dtype, a, b)[0]
+
+
+def _started(
+    chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor, Started]:
+    """The result, and what was started for it."""
     shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
     output = torch.empty(gemm.stored_shape(chain, shape), dtype=dtype, device=a.device)
     if output.is_meta or not output.numel():
-        return output
+        return output, Started()
     a, b = a.resolve_neg(), b.resolve_neg()
     rows = output
     if b.dim() == 2 and a.dim() > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
     is_followed = chain.loads_matrices(rows.shape[-2:])
     choose = instances.chosen_for_followed if is_followed else instances.chosen
-    gemm.run(choose, a, b, rows, precision=products._precision(a), epilogue=chain)
-    return output
+    again = gemm.run(choose, a, b, rows, precision=products._precision(a), epilogue=chain)
+    return output, Started(again, (a, b, *chain.tensors), 2)
 
 
 def _grouped(
     chain: Epilogue, dtype: torch.dtype, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor
 ) -> torch.Tensor:
+    return _started_groups(chain, dtype, offs, a, b)[0]
+
+
+def _started_groups(
+    chain: Epilogue, dtype: torch.dtype, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor, Started]:
+    """As :func:`_started`, of groups."""
     shape = grouped_gemm.problem_of(a, b, offs).shape
     itemsize = dtype.itemsize
     pitch = triton.cdiv(shape[-1] * itemsize, ACCESS_BYTES) * ACCESS_BYTES // itemsize
     strides = (*(shape[-2] * pitch for _ in shape[:-2]), pitch, 1)
     output = torch.empty_strided(shape, strides, dtype=dtype, device=a.device)
-    if not output.is_meta and output.numel():
-        grouped_gemm.run(a, b, offs, output, products._precision(a), chain)
-    return output
+    if output.is_meta or not output.numel():
+        return output, Started()
+    again = grouped_gemm.run(a, b, offs, output, products._precision(a), chain)
+    return output, Started(again, (a, b, offs, *chain.tensors), 3)
 
 
 def _convolve(

@@ -29,7 +29,10 @@ from workbench.ops import reduction as reductions
 from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import matmul
 from workbench.ops.gradients import once
+from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
+
+_kept = KeptCalls()
 
 
 @profiled
@@ -217,10 +220,15 @@ def matmul_matmul(
     Raises:
         as :func:`matmul_layer_norm`; UnknownNameError: `activation`.
     """
+    given = (input, mat1, mat2)
+    key = ("matmul_matmul", activation) if type(activation) is str else None
+    if (kept := _kept.again(key, *given)) is not None:
+        return kept
     tensors = _operands("matmul_matmul", input=input, mat1=mat1, mat2=mat2)
     _refuse("input, mat1, mat2", gemm_pair.is_supported(*tensors))
     check_name("activation", activation, ACTIVATIONS)
-    return _followed(partial(_run_pair, activation), partial(_pair, ACTIVATIONS[activation]), *tensors)
+    run, plain = partial(_run_pair, activation), partial(_pair, ACTIVATIONS[activation])
+    return _kept.keep(key, given, *_followed(run, plain, *tensors))
 
 
 @profiled
@@ -257,18 +265,24 @@ def geglu(
 
 def _gated(function: str, activation: str, *given: torch.Tensor) -> torch.Tensor:
     """activation(input @ gate) * (input @ up)."""
+    key = (function, activation)
+    if (kept := _kept.again(key, *given)) is not None:
+        return kept
     tensors = _operands(function, **dict(zip(("input", "gate", "up"), given, strict=True)))
     _refuse("input, gate, up", gemm_gated.is_supported(*tensors))
     plain = partial(_gated_plainly, ACTIVATIONS[activation])
-    return _followed(partial(_run_gated, activation), plain, *tensors)
+    return _kept.keep(key, given, *_followed(partial(_run_gated, activation), plain, *tensors))
 
 
-def _run_gated(activation: str, input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+def _run_gated(
+    activation: str, input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor
+) -> tuple[torch.Tensor, Started]:
     a, output = _rows_and_output(input, gate, up)
-    if output.numel() and not output.is_meta:
-        into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
-        gemm_gated.run(instances.gated, a, gate, up, into, activation, precision_of(a))
-    return output
+    if output.is_meta or not output.numel():
+        return output, Started()
+    into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
+    again = gemm_gated.run(instances.gated, a, gate, up, into, activation, precision_of(a))
+    return output, Started(again, (a, gate, up), 3)
 
 
 def _gated_plainly(
@@ -280,14 +294,18 @@ def _gated_plainly(
     return activation(matmul(input, gate)) * matmul(input, up)
 
 
-def _run_pair(activation: str, input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+def _run_pair(
+    activation: str, input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor
+) -> tuple[torch.Tensor, Started]:
     if not instances.is_pair_fused(input, mat1, mat2):
-        return _pair(ACTIVATIONS[activation], input, mat1, mat2)
+        unfused = partial(_pair, ACTIVATIONS[activation])
+        return unfused(input, mat1, mat2), Started(unfused, (input, mat1, mat2))
     a, output = _rows_and_output(input, mat1, mat2, cols=mat2.shape[-1])
-    if output.numel() and not output.is_meta:
-        into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
-        gemm_pair.run(instances.pair, a, mat1, mat2, into, activation, precision_of(a))
-    return output
+    if output.is_meta or not output.numel():
+        return output, Started()
+    into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
+    again = gemm_pair.run(instances.pair, a, mat1, mat2, into, activation, precision_of(a))
+    return output, Started(again, (a, mat1, mat2), 3)
 
 
 def _pair(
@@ -308,6 +326,13 @@ def _rows(
     epilogue: Epilogue | None = None,
 ) -> torch.Tensor:
     """A norm or softmax of the product's rows."""
+    given = [input, other, *[each for each in vectors if each is not None]]
+    key = None
+    if type(eps) in (float, int) and (epilogue is None or type(epilogue) is Epilogue):
+        key = (operator, eps, len(given), None if epilogue is None else epilogue.key)
+        given += () if epilogue is None else epilogue.tensors
+        if (kept := _kept.again(key, *given)) is not None:
+            return kept
     a, b = _operands(f"matmul_{operator}", input=input, other=other)
     check_operand("eps", eps, float | int, "a number")
     for name, vector in zip(("weight", "bias"), vectors, strict=False):
@@ -316,8 +341,9 @@ def _rows(
     _refuse("input, other, weight, bias", gemm_rows.is_supported(operator, a, b, *columns))
     chain = _chain(epilogue, a, b)
     count, epsilon = len(columns), float(eps or 0.0)
-    run, plain = (partial(f, operator, epsilon, chain, count) for f in (_run_rows, _rows_plainly))
-    return _followed(run, plain, a, b, *columns, *chain.tensors)
+    run = partial(_run_rows, operator, epsilon, chain, count)
+    plain = partial(_rows_plainly, operator, epsilon, chain, count)
+    return _kept.keep(key, given, *_followed(run, plain, a, b, *columns, *chain.tensors))
 
 
 def _run_rows(
@@ -328,17 +354,18 @@ def _run_rows(
     input: torch.Tensor,
     other: torch.Tensor,
     *others: torch.Tensor | None,
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, Started]:
     flat, output = _rows_and_output(input, other)
+    if output.is_meta or not output.numel():
+        return output, Started()
     a = input if _tells_batches_apart(chain) else flat
-    if output.numel() and not output.is_meta:
-        into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
-        columns = [t for t in others[:count] if t is not None]
-        gemm_rows.run(
-            instances.rows, operator, a, other, columns, into, epsilon, precision_of(a),
-            chain.with_tensors([t for t in others[count:] if t is not None]),
-        )  # fmt: skip
-    return output
+    into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
+    columns, of_chain = ([t for t in some if t is not None] for some in (others[:count], others[count:]))
+    again = gemm_rows.run(
+        instances.rows, operator, a, other, columns, into, epsilon, precision_of(a),
+        chain.with_tensors(of_chain),
+    )  # fmt: skip
+    return output, Started(again, (a, other, *columns, *of_chain), 2 + len(columns))
 
 
 def _rows_plainly(
@@ -367,31 +394,39 @@ def _reduced(
     epilogue: Epilogue | None,
 ) -> torch.Tensor:
     """A reduction of the product's rows."""
+    given: tuple[torch.Tensor, ...] = (input, other)
+    key = None
+    if type(keepdim) is bool and (epilogue is None or type(epilogue) is Epilogue):
+        key = (operator, keepdim, None if epilogue is None else epilogue.key)
+        given += () if epilogue is None else epilogue.tensors
+        if (kept := _kept.again(key, *given)) is not None:
+            return kept
     a, b = _operands(f"matmul_{operator}", input=input, other=other)
     check_operand("keepdim", keepdim, bool, "True or False")
     _refuse("input, other", gemm_rows.is_supported(operator, a, b))
     chain = _chain(epilogue, a, b)
-    run, plain = (partial(f, operator, chain) for f in (_run_reduced, _reduced_plainly))
+    run, plain = partial(_run_reduced, operator, chain), partial(_reduced_plainly, operator, chain)
     tensors = (a, b, *chain.tensors)
     if operator == "argmax":
         tensors = tuple([t.detach() for t in tensors])
-    result = _followed(run, plain, *tensors)
-    return result.unsqueeze(-1) if keepdim else result
+    result, started = _followed(run, plain, *tensors)
+    return _kept.keep(key, given, result.unsqueeze(-1) if keepdim else result, started)
 
 
 def _run_reduced(
     operator: str, chain: Epilogue, input: torch.Tensor, other: torch.Tensor, *others: torch.Tensor
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, Started]:
     a = input if _tells_batches_apart(chain) else _as_rows(input, other)
     dtype = torch.int64 if operator == "argmax" else a.dtype
     shape = (*torch.broadcast_shapes(input.shape[:-2], other.shape[:-2]), input.shape[-2])
     output = torch.empty(shape, dtype=dtype, device=a.device)
-    if output.numel() and not output.is_meta:
-        into = output.view(-1) if a.dim() < input.dim() else output
-        gemm_rows.run(
-            instances.reduced, operator, a, other, (), into, 0.0, precision_of(a), chain.with_tensors(others)
-        )
-    return output
+    if output.is_meta or not output.numel():
+        return output, Started()
+    into = output.view(-1) if a.dim() < input.dim() else output
+    again = gemm_rows.run(
+        instances.reduced, operator, a, other, (), into, 0.0, precision_of(a), chain.with_tensors(others)
+    )
+    return output, Started(again, (a, other, *others), 2)
 
 
 def _reduced_plainly(
@@ -469,12 +504,15 @@ def _refuse(arguments: str, reason: str) -> None:
         raise TensorMismatchError(arguments, reason, "Give tensors that fit.")
 
 
+_Run = Callable[..., tuple[torch.Tensor, Started]]
+
+
 def _followed(
-    run: Callable[..., torch.Tensor], plain: Callable[..., torch.Tensor], *tensors: torch.Tensor | None
-) -> torch.Tensor:
-    """`run(*tensors)`, followed by autograd where that wants to know."""
+    run: _Run, plain: Callable[..., torch.Tensor], *tensors: torch.Tensor | None
+) -> tuple[torch.Tensor, Started]:
+    """`run(*tensors)`, a result and what was started, followed by autograd where that wants to know."""
     if is_followed(*(t for t in tensors if t is not None)):
-        return _Recomputed.apply(run, plain, *tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _Recomputed.apply(run, plain, *tensors), Started()  # type: ignore[no-untyped-call]  # torch does not type it
     return run(*tensors)
 
 
@@ -482,12 +520,8 @@ class _Recomputed(torch.autograd.Function):
     """An operator whose gradients are those of a composition, which the backward pass makes anew."""
 
     @staticmethod
-    def forward(
-        run: Callable[..., torch.Tensor],
-        plain: Callable[..., torch.Tensor],
-        *tensors: torch.Tensor | None,
-    ) -> torch.Tensor:
-        return run(*tensors)
+    def forward(run: _Run, plain: Callable[..., torch.Tensor], *tensors: torch.Tensor | None) -> torch.Tensor:
+        return run(*tensors)[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -31,6 +31,7 @@ MOST_COMPILED, MOST_MAPS = 4096, 256
 
 Fill = Callable[[Sequence[Any]], Any]
 OfTwo = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor | None]
+OfLikes = Callable[..., torch.Tensor | None]
 
 _guards: Any = torch._C._dynamo.guards
 
@@ -102,19 +103,24 @@ def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]
     return found
 
 
-def likeness(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:
-    """What says in one call whether another tensor is like this one, in all that torch dispatches by.
+def likeness(*tensors: torch.Tensor) -> Callable[..., bool]:
+    """What says in one call whether as many others are like these, in all that torch dispatches by.
 
-    That is: type, dtype, device, sizes and strides; layout, and whether it has memory, or its bit says that
-    it is negative; and as things are at the call, whether autograd follows it, or a transform of torch.func,
-    whether autocast is on for its device, and modes of dispatch. It is what torch.compile asks of a tensor
-    before it takes code that it has compiled. A tangent of forward mode is not seen. The tensor is not kept.
+    That is, of each: type, dtype, device, sizes and strides; layout, and whether it has memory, or its bit
+    says that it is negative; whether it requires grad; and as things are at the call, whether a transform of
+    torch.func follows it, whether autocast is on for its device, and modes of dispatch. It is what
+    torch.compile asks of tensors before it takes code that it has compiled. A tangent of forward mode is not
+    seen. The tensors are not kept.
 
-    What it is asked of must be a tensor that is not nested, for which torch ends the process.
+    What it is asked of must be tensors that are not nested, for which torch ends the process. Of distinct
+    tensors it says no where it is asked of one of them twice.
     """
-    sizes, strides = [[*tensor.shape]], [[*tensor.stride()]]
-    guards = _guards.TensorGuards(tensor, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-    check: Callable[[torch.Tensor], bool] = guards.check
+    if len(set(map(id, tensors))) < len(tensors):
+        each = [likeness(tensor) for tensor in tensors]
+        return lambda *others: all(is_like(one) for is_like, one in zip(each, others, strict=True))
+    sizes, strides = [[*t.shape] for t in tensors], [[*t.stride()] for t in tensors]
+    guards = _guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    check: Callable[..., bool] = guards.check
     return check
 
 
@@ -146,9 +152,10 @@ class Replay:
                 "Give all that the steps are given, each once, no views.",
             )
         launch.check_ready()
-        self._spaces = [(t.shape, t.stride(), t.dtype, t.device) for t in launch.workspaces]
+        self._spaces = [(tuple(t.shape), t.stride(), t.dtype) for t in launch.workspaces]
         self._cleared = [places[id(tensor)] for tensor in launch.accumulators]
         self._device = known[0].get_device() if known else -1
+        self._empty = compat.allocator(known[0].device.type if known else "cpu")
         self._asks_for_sizes = device.current().kind == "hip"
         of_step = _Interpreted if device.is_interpreter() else _Started
         self._stream_of = (lambda index: 0) if device.is_interpreter() else compat.stream_getter()
@@ -160,14 +167,21 @@ class Replay:
             with torch.cuda.device(self._device):
                 self(*tensors)
             return
-        if self._spaces:
-            made = [torch.empty_strided(n, by, dtype=d, device=on) for n, by, d, on in self._spaces]
-            tensors = (*tensors, *made)
         addresses = [tensor.data_ptr() for tensor in tensors]
-        kinds: Hashable = None  # all are multiples of 16 bytes
         together = 0
         for address in addresses:
             together |= address
+        self._start(tensors, addresses, together)
+
+    def _start(self, tensors: tuple[torch.Tensor, ...], addresses: list[int], together: int) -> None:
+        """As a call on the current device, of tensors whose addresses, and their bits together, are known."""
+        if self._spaces:
+            for sizes, strides, dtype in self._spaces:
+                made = self._empty(sizes, strides, dtype)
+                tensors += (made,)
+                addresses.append(address := made.data_ptr())
+                together |= address
+        kinds: Hashable = None  # all are multiples of 16 bytes
         if together & 15 or self._asks_for_sizes:
             kinds = tuple([address & 15 == 0 for address in addresses])
             if self._asks_for_sizes:
@@ -181,6 +195,52 @@ class Replay:
         stream = self._stream_of(self._device)
         for step in self._steps:
             step(kinds, tensors, addresses, stream)
+
+    def of_likes(self, tensors: Sequence[torch.Tensor], place: int, result: torch.Tensor) -> OfLikes:
+        """What starts it for other tensors like these, and for a result that is made anew.
+
+        Args:
+            tensors: those that it was called with last, or what these are views of, all but one.
+            place: of the one that is not among them, the result.
+            result: as it was, or a view of all of it.
+
+        Returns:
+            a function of as many tensors, see :func:`likeness` for which it may be given. It returns a tensor
+            like `result`; or, having started nothing, None, where they are not like these, or begin at
+            multiples of 16 bytes where these do not, or the other way round, or gradients are on and some of
+            them require some.
+        """
+        are_alike, requires_grad = likeness(*tensors), any(t.requires_grad for t in tensors)
+        sizes, strides, dtype = tuple(result.shape), result.stride(), result.dtype
+        start, device, empty = self._start, self._device, self._empty
+        current_device = compat.current_cuda_device
+        aligned = _alignment([*[t.data_ptr() for t in tensors], result.data_ptr()])
+
+        def of_likes(*tensors: torch.Tensor) -> torch.Tensor | None:
+            if not are_alike(*tensors) or (requires_grad and torch.is_grad_enabled()):
+                return None
+            if device >= 0 and current_device() != device:
+                with torch.cuda.device(device):
+                    return of_likes(*tensors)
+            output = empty(sizes, strides, dtype)
+            addresses = [tensor.data_ptr() for tensor in tensors]
+            addresses.append(output.data_ptr())
+            together = 0
+            for address in addresses:
+                together |= address
+            if aligned != (_alignment(addresses) if together & 15 else None):
+                return None
+            addresses.insert(place, addresses.pop())
+            start((*tensors[:place], output, *tensors[place:]), addresses, together)
+            return output
+
+        return of_likes
+
+
+def _alignment(addresses: Sequence[int]) -> tuple[bool, ...] | None:
+    """Which are multiples of 16 bytes; None where all are."""
+    found = tuple([address & 15 == 0 for address in addresses])
+    return None if all(found) else found
 
 
 class Bucket:
@@ -392,13 +452,15 @@ def _fill_of(argument: Any, places: Mapping[int, int]) -> Fill | None:
         return None
     if type(argument) is tuple and len(fills) > 1 and all(isinstance(fill, _Place) for fill in fills):
         return itemgetter(*[fill.number for fill in fills if isinstance(fill, _Place)])
-    fixed = compat.tuple_like(
-        argument, [None if fill else p for fill, p in zip(fills, argument, strict=True)]
-    )
+    fixed = [None if fill else part for fill, part in zip(fills, argument, strict=True)]
+    filled = [(place, fill) for place, fill in enumerate(fills) if fill]
+    make = getattr(type(argument), "_make", tuple)  # of a named tuple, whose fields kernels read
 
-    def of_parts(tensors: Sequence[Any]) -> tuple[Any, ...]:
-        parts = [fill(tensors) if fill else value for fill, value in zip(fills, fixed, strict=True)]
-        return compat.tuple_like(fixed, parts)
+    def of_parts(tensors: Sequence[Any]) -> Any:
+        parts = fixed.copy()
+        for place, fill in filled:
+            parts[place] = fill(tensors)
+        return make(parts)
 
     return of_parts
 
