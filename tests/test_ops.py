@@ -24,6 +24,7 @@ from workbench.errors import (
     UnsupportedDtypeError,
     WorkbenchError,
 )
+from workbench.ops.arguments import is_dense
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
@@ -924,3 +925,12 @@ def test_a_copy_is_apart_from_what_it_was_copied_from() -> None:
     copy = ops.transpose_copy(x, 0, 0)
     x.zero_()
     assert torch.equal(copy, before)
+
+
+def test_zeros_without_memory_are_no_dense_tensors() -> None:
+    """torch's forward mode makes them; kernels would be given address 0."""
+    zeros = torch._efficientzerotensor((48,))
+    assert not is_dense(zeros)
+    assert is_dense(torch.zeros(48))
+    with pytest.raises(RuntimeError, match="storage"):
+        ops.add(torch.ones(48), zeros)

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from tests.kernels.test_gemm_instances import A100, H200
-from workbench import device
+from workbench import device, ops
 from workbench.errors import InvalidArgumentError, WorkbenchError
 from workbench.kernels import gemm
-from workbench.kernels.epilogues import Epilogue, add, bias, fast_gelu, relu
+from workbench.kernels.epilogues import Epilogue, add, bias, dropout, fast_gelu, own, relu, row_scale
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Launch
 from workbench.lens.compile import compile_all
@@ -133,6 +135,75 @@ def test_who_gets_it(
         else:
             assert found["template"] != "ping-pong"
         assert instances.chosen(a, b, output, "ieee")["template"] != "ping-pong"
+
+
+def test_what_is_wider_than_shared_memory_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 64 bits are what an epilogue loads or stores."""
+    monkeypatch.setattr(device, "current", lambda: H200)
+    a, b = half(2048, 2048), half(2048, 2048)
+    for wide in (torch.float64, torch.int64):
+        output = torch.empty(2048, 2048, dtype=wide, device="meta")
+        assert instances.chosen_for_followed(a, b, output, "ieee")["template"] == "simple"
+
+
+def test_little_products_of_long_rows_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "current", lambda: H200)
+    for k, splits in ((64, 1), (65536, 32)):
+        found = instances.chosen_for_followed(half(8, k), half(k, 8), half(8, 8), "ieee")
+        assert (found["template"], found["splits"]) == ("simple", splits)
+
+
+@triton.jit
+def made_anew(tile, operands, place):
+    """max(tile, 0), by a tile of zeros that has no layout, as Gluon wants one"""
+    return tl.maximum(tile, tl.zeros(tile.shape, tl.float32))
+
+
+def test_functors_of_ones_own_stay_in_tritons_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c = (half(2048, 2048) for _ in range(3))
+    templates = []
+
+    def run(choose: Any, a: Any, b: Any, output: Any, **_: Any) -> None:
+        templates.append(choose(a, b, output, "ieee")["template"])
+
+    monkeypatch.setattr(device, "current", lambda: H200)
+    monkeypatch.setattr(gemm, "run", run)
+    for chain in (add(c) | own(made_anew), add(c) | relu()):
+        ops.fused_matmul(a, b, epilogue=chain)
+    assert templates == ["simple", "ping-pong"]
+    names = [each.name for each in instances.instances_for(a, b, epilogue=add(c) | own(made_anew))]
+    assert names
+    assert not [name for name in names if "ping" in name]
+
+
+def test_a_batch_of_one_is_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a batch, its kernel takes more of shared memory than there is."""
+    a, b, c = half(1, 2048 * 64).view(1, 2048, 64), half(64, 2048), half(2048, 2048)
+    ranks = []
+
+    def run(choose: Any, *given: Any, epilogue: Epilogue | None = None, **_: Any) -> None:
+        tensors = () if epilogue is None else epilogue.tensors
+        ranks.append([each.dim() for each in (*given, *tensors) if isinstance(each, torch.Tensor)])
+
+    monkeypatch.setattr(device, "current", lambda: H200)
+    monkeypatch.setattr(gemm, "run", run)
+    for left, right in ((a, b), (a, b[None]), (a[0], b[None]), (a[None], b)):
+        ops.fused_matmul(left, right, epilogue=add(c) | dropout(0.1, 3))
+    ops.baddbmm(c[None], a, b[None])
+    assert ranks == [[2, 2, 2, 2]] * 5
+
+
+@pytest.mark.parametrize("batch", [(1,), (1, 1), (2,)])
+def test_products_of_batches_of_one(batch: tuple[int, ...]) -> None:
+    """What an element's place and its batch decide is as in torch."""
+    a, b, c = torch.randn(*batch, 20, 9), torch.randn(9, 33), torch.randn(*batch, 20, 33)
+    chain = add(c.mT.contiguous().mT) | row_scale(torch.randn(*batch, 20)) | dropout(0.5, 3)
+    for left, right in (
+        (a, b),
+        (a, b.expand(*batch, 9, 33)),
+        (a[(0,) * len(batch)], b.expand(*batch, 9, 33)),
+    ):
+        torch.testing.assert_close(ops.fused_matmul(left, right, epilogue=chain), chain.meaning(left @ right))
 
 
 def test_which_chains_load_matrices() -> None:

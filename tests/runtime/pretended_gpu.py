@@ -160,7 +160,7 @@ OPERATORS: dict[str, Callable[[torch.Tensor], object]] = {
     "fused_matmul": lambda x: ops.fused_matmul(
         x, x.t(), epilogue=bias(x[0, :ROWS]) | add(x[:, :ROWS]) | add(x[:, :ROWS]) | fast_gelu()
     ),
-    "fused_matmul in turns": lambda x: in_turns(x.storage_offset()),
+    "fused_matmul in turns": lambda x: in_turns(int(x.storage_offset())),
     "matmul": lambda x: ops.matmul(x, x.t()),  # of tensor descriptors, where they are aligned
     "addmm": lambda x: ops.addmm(x[:, :ROWS], x, x.t(), beta=0.5),
 }

@@ -244,7 +244,10 @@ def which_sums_are_kept() -> None:
         "nested second": (x, torch.nested.nested_tensor([y]), 1),
         "whole alpha": (x, y, 2),
         "true alpha": (x, y, True),
+        "integers and a fraction": (x.long(), y.long(), 1.0),
     }
+    ops.add(x.long(), y.long())
+    assert kept(x.long(), y.long(), 1) is not None
     for name, given in others.items():
         for _ in range(2):
             assert kept(*given) is None, name

@@ -164,6 +164,11 @@ class Epilogue:
         permuted = None if self.permuted is None else (self.permuted.shape, self.permuted.dims)
         return tuple([one.key for one in self.functors]), permuted
 
+    @property
+    def has_own(self) -> bool:
+        """Whether a functor is not of `tile.epilogue`: Gluon may not compile it, as where it makes a tile."""
+        return any(one.function.fn.__module__ != epilogue.__name__ for one in self.functors)
+
     def loads_matrices(self, shape: tuple[int, ...]) -> bool:
         """Whether it loads a tensor that has all rows and columns of an output of that shape."""
         return any(
@@ -221,7 +226,8 @@ class Epilogue:
 
         There is none without copies, nor where a functor knows which batch it is in.
         """
-        if any(one.uses_place for one in self.functors) or self.permuted is not None:
+        knows_batch = math.prod(shape[:-2]) > 1 and any(one.uses_place for one in self.functors)
+        if knows_batch or self.permuted is not None:
             return None
         tensors = []
         for each in self._operands():

@@ -107,6 +107,7 @@ def is_dense(tensor: object) -> TypeGuard[torch.Tensor]:
         and not tensor.is_nested
         and not tensor.is_neg()
         and not tensor.is_meta
+        and not torch._is_zerotensor(tensor)
     )
 
 

@@ -86,7 +86,7 @@ def _kept_sum(x: Any, y: Any, alpha: Any) -> torch.Tensor | None:
     """x + alpha * y of tensors that lie like ones before; None where all is to be asked that a sum can be."""
     if type(x) is not _Tensor or type(y) is not _Tensor or x.is_nested or y.is_nested:
         return None
-    if alpha is not _ONE and type(alpha) is not float:
+    if alpha is not _ONE and (type(alpha) is not float or not x.is_floating_point()):
         return None
     for kept in _kept.get(("add" if alpha == 1 else "axpy", x.shape, x.dtype, x.get_device()), ()):
         if (total := kept(y, x, alpha)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -254,10 +255,12 @@ def _started(
         return output, Started()
     a, b = a.resolve_neg(), b.resolve_neg()
     rows = output
-    if b.dim() == 2 and a.dim() > 2 and (flat := chain.as_rows(shape)) is not None:
+    if b.dim() > 2 and math.prod(shape[:-2]) == 1 and chain.permuted is None:
+        b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
+    if b.dim() == 2 and len(shape) > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
-    is_followed = chain.loads_matrices(rows.shape[-2:])
-    choose = instances.chosen_for_followed if is_followed else instances.chosen
+    is_loading = chain.loads_matrices(rows.shape[-2:]) and not chain.has_own
+    choose = instances.chosen_for_followed if is_loading else instances.chosen
     again = gemm.run(choose, a, b, rows, precision=products._precision(a), epilogue=chain)
     return output, Started(again, (a, b, *chain.tensors), 2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -387,7 +388,9 @@ def _run(
             a, b = a[:, :0], b[:0]  # as in torch, and libraries of linear algebra: what is NaN stays out
         if not a.shape[-1]:
             alpha = 1.0  # of no product
-    if b.dim() == 2 and a.dim() > 2:
+        if b.dim() > 2 and math.prod(shape[:-2]) == 1:
+            b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
+    if b.dim() == 2 and len(shape) > 2:
         a = _as_rows(a)
         if addend is not None and addend.dim() > 1:
             addend = _as_rows(addend.expand(shape))

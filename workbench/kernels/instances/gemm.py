@@ -110,6 +110,7 @@ PING_PONG = (
     Instance("ping_pong_64x256", 64, 256, 128, 4, 4, "ping-pong"),
 )
 LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"), 2**23
+STEPS_OF_LITTLE = 16  # more are worth splits
 
 # Not measured; compiled, without spills, by tests/kernels/test_gemm_instances.py.
 OTHERS: Mapping[str, Sequence[Instance]] = {
@@ -257,13 +258,16 @@ def chosen_for_followed(
     asked = asked_of(a, b, output, precision)
     if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:
         return choose(asked)
+    if asked.output_itemsize > 4:  # two tiles of 64 bits are more than shared memory holds beside the stages
+        return choose(asked)
     first = PING_PONG[0]
     are_whole = asked.m >= first.rows and asked.n >= first.cols
     are_lines = asked.a.is_line_aligned and asked.b.is_line_aligned
     is_long = are_whole and are_lines and _tiles(first, asked) >= asked.compute_units
     if is_long and not gemm.why_not_ping_pong(a, b):
         return _keywords(first, asked, 1)
-    if asked.itemsize == 2 and 2 * asked.m * asked.n * asked.k <= FLOPS_OF_LITTLE:
+    is_little = 2 * asked.m * asked.n * asked.k <= FLOPS_OF_LITTLE
+    if asked.itemsize == 2 and is_little and _steps(LITTLE, asked) <= STEPS_OF_LITTLE:
         return _keywords(LITTLE, asked, 1)
     return choose(asked)
 
@@ -481,14 +485,15 @@ def instances_for(
     asked = asked_of(a, b, output, precision)
     is_hopper = asked.architecture == "sm_90" or device.is_interpreter()
     known = HOPPER if is_hopper else OTHERS.get(asked.architecture, OTHERS["sm_80"])
-    if asked.architecture == "sm_90" and not gemm.why_not_ping_pong(a, b):  # Gluon is not interpreted
-        known = (*known, *PING_PONG)
+    has_own = epilogue is not None and epilogue.has_own
+    if asked.architecture == "sm_90" and not has_own and not gemm.why_not_ping_pong(a, b):
+        known = (*known, *PING_PONG)  # Gluon is not interpreted
     others = [
         _keywords(each, asked, splits)
         for each in _for_units(known, asked)
         for splits in sorted(_splits_worth_a_try(each, asked))
     ]
-    is_followed = epilogue is not None and epilogue.loads_matrices((a.shape[-2], b.shape[-1]))
+    is_followed = epilogue is not None and not has_own and epilogue.loads_matrices((a.shape[-2], b.shape[-1]))
     shipped = chosen_for_followed(a, b, output, precision) if is_followed else choose(asked)
     return operation.instances_of(make, shipped, others)
 
