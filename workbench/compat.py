@@ -26,6 +26,8 @@ from triton.runtime import cache as cache_of_triton
 from triton.runtime import driver, interpreter
 from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
 
+from workbench.errors import TracingError
+
 VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
 
 
@@ -85,6 +87,23 @@ def definition_line(kernel: Any) -> int:
     """The line of `def`, in the file or notebook cell of the kernel, decorators passed over."""
     lines, first = inspect.getsourcelines(python_function(kernel))
     return first + next(i for i, line in enumerate(lines) if line.lstrip().startswith("def "))
+
+
+# How many modes watch what torch dispatches on this thread: mostly none, which takes 30 ns to ask.
+watching_modes = torch._C._len_torch_dispatch_stack
+
+
+def refuse_tracing() -> None:
+    """Raise where torch makes a graph of the calls on this thread (`make_fx`, `torch.func.linearize`).
+
+    Raises:
+        TracingError: the graph would do without the kernel that is about to be started, and say nothing.
+    """
+    if watching_modes() and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
+        raise TracingError(
+            "torch traces this call and would leave the kernel out of its graph. Trace torch's own function "
+            "instead, or call this one outside of make_fx and torch.func.linearize."
+        )
 
 
 @cache

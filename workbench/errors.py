@@ -165,6 +165,10 @@ class KernelError(WorkbenchError, RuntimeError):
         super().__init__(f"kernel {kernel}{where}: {reason}{text}" + (f"\n{fix}" if fix else ""))
 
 
+class TracingError(WorkbenchError, RuntimeError):
+    """torch traces a function to run it again, and does not see the kernels that it starts."""
+
+
 class OutOfBoundsError(KernelError, IndexError):
     """A kernel addressed memory outside its tensors; the access was not executed."""
 

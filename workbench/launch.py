@@ -180,7 +180,9 @@ class Step:
             OutOfBoundsError: (interpreter) it addressed memory outside its tensors.
             InvalidArgumentError: `order` names a program twice, or one that there is not.
             DeviceError: (interpreter) the kernel is written in Gluon.
+            TracingError: torch makes a graph of what is called, in which the kernel would be missing.
         """
+        compat.refuse_tracing()
         if order is not None:
             self._check_order(order)
         if device.is_interpreter() and compat.is_gluon(self.kernel):

@@ -175,6 +175,8 @@ class Replay:
 
     def _start(self, tensors: tuple[torch.Tensor, ...], addresses: list[int], together: int) -> None:
         """As a call on the current device, of tensors whose addresses, and their bits together, are known."""
+        if compat.watching_modes():
+            compat.refuse_tracing()
         if self._spaces:
             for sizes, strides, dtype in self._spaces:
                 made = self._empty(sizes, strides, dtype)
@@ -267,6 +269,8 @@ class Bucket:
 
     def __call__(self, programs: int, *leading: Any) -> None:
         """Start so many programs with these."""
+        if compat.watching_modes():
+            compat.refuse_tracing()
         if self._device >= 0 and compat.current_cuda_device() != self._device:
             with torch.cuda.device(self._device):
                 self(programs, *leading)
@@ -290,10 +294,11 @@ class Bucket:
         sizes, strides, dtype = tuple(x.shape), x.stride(), x.dtype
         start, rest, stream_of, device = self._start, self._rest, self._stream_of, self._device
         empty, current_device = compat.allocator(x.device.type), compat.current_cuda_device
+        watching_modes = compat.watching_modes
 
         def of_two(x: torch.Tensor, y: torch.Tensor, number: float) -> torch.Tensor | None:
             if (
-                current_device() != device or forward_ad._current_level >= 0
+                current_device() != device or forward_ad._current_level >= 0 or watching_modes()
                 or not is_like_x(x) or not is_like_y(y)
             ):  # fmt: skip
                 return None
