@@ -211,3 +211,10 @@ def test_which_chains_load_matrices() -> None:
     assert not (bias(half(1, 256)[0]) | relu()).loads_matrices((512, 256))
     assert not add(half(512, 1)).loads_matrices((512, 256))
     assert not Epilogue().loads_matrices((512, 256))
+
+
+def test_which_chains_take_turns() -> None:
+    whole = half(512, 512)
+    assert (add(whole) | fast_gelu()).takes_turns
+    assert not (add(whole) | dropout(0.5, seed=1)).takes_turns
+    assert not (add(whole) | own(made_anew)).takes_turns

@@ -165,9 +165,15 @@ class Epilogue:
         return tuple([one.key for one in self.functors]), permuted
 
     @property
-    def has_own(self) -> bool:
-        """Whether a functor is not of `tile.epilogue`: Gluon may not compile it, as where it makes a tile."""
-        return any(one.function.fn.__module__ != epilogue.__name__ for one in self.functors)
+    def takes_turns(self) -> bool:
+        """Whether products by ping-pong suit it, which are in Gluon.
+
+        Gluon may not compile a functor that is not of `tile.epilogue`, as where it makes a tile; and
+        dropout's generator takes more registers than a group of warps has there.
+        """
+        return not any(
+            one.uses_place or one.function.fn.__module__ != epilogue.__name__ for one in self.functors
+        )
 
     def loads_matrices(self, shape: tuple[int, ...]) -> bool:
         """Whether it loads a tensor that has all rows and columns of an output of that shape."""

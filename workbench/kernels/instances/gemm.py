@@ -485,15 +485,16 @@ def instances_for(
     asked = asked_of(a, b, output, precision)
     is_hopper = asked.architecture == "sm_90" or device.is_interpreter()
     known = HOPPER if is_hopper else OTHERS.get(asked.architecture, OTHERS["sm_80"])
-    has_own = epilogue is not None and epilogue.has_own
-    if asked.architecture == "sm_90" and not has_own and not gemm.why_not_ping_pong(a, b):
+    takes_turns = epilogue is None or epilogue.takes_turns
+    if asked.architecture == "sm_90" and takes_turns and not gemm.why_not_ping_pong(a, b):
         known = (*known, *PING_PONG)  # Gluon is not interpreted
     others = [
         _keywords(each, asked, splits)
         for each in _for_units(known, asked)
         for splits in sorted(_splits_worth_a_try(each, asked))
     ]
-    is_followed = epilogue is not None and not has_own and epilogue.loads_matrices((a.shape[-2], b.shape[-1]))
+    shape = (a.shape[-2], b.shape[-1])
+    is_followed = epilogue is not None and takes_turns and epilogue.loads_matrices(shape)
     shipped = chosen_for_followed(a, b, output, precision) if is_followed else choose(asked)
     return operation.instances_of(make, shipped, others)
 
