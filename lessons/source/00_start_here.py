@@ -381,12 +381,11 @@ viz.Picture(
 # GPU still works on the last one. That is a number of its own, for a later lesson.
 
 # %% tags=["nbval-ignore-output"]
-recorded = recording.latest_run(recording.load_all(), op="add")
-largest = [
-    line
-    for line in recording.select(recorded, op="add", dtype="fp32", mode="events")
-    if line.case == {"shape": [2**28]}
-]
+largest = recording.latest_run(
+    recording.select(
+        recording.load_all(), op="add", dtype="fp32", case={"shape": [2**28]}
+    )
+)
 Markdown(recording.table(largest, "markdown"))
 
 # %% [markdown]

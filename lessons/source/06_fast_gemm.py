@@ -1223,8 +1223,11 @@ shipped_lines = [
     )
     if line.provider in ("workbench", "cuBLAS", "cuBLASLt")
 ]
+with_vendor = {line.run for line in shipped_lines if line.provider == "cuBLAS"}
 own = recording.latest_run(
-    line for line in shipped_lines if line.provider == "workbench"
+    line
+    for line in shipped_lines
+    if line.provider == "workbench" and line.run in with_vendor
 )
 latest = recording.select(shipped_lines, run=own[0].run) if own else []
 rows = {}
