@@ -852,10 +852,11 @@ def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, in
         rows, cols, _ = tile
         fewest, most = gemm_hopper.COLS
         is_power = len(powers_of_two(cols)) == 1 and fewest <= cols <= most
-        if rows % gemm_hopper.ROWS or not is_power or rows * cols > gemm_hopper.MOST_ELEMENTS:
+        if rows % gemm_hopper.ROWS.value or not is_power or rows * cols > gemm_hopper.MOST_ELEMENTS:
             return (
-                f"a tile has a multiple of {gemm_hopper.ROWS} rows, columns that are a power of two from "
-                f"{fewest} to {most}, and {gemm_hopper.MOST_ELEMENTS} elements at most, not {rows} x {cols}"
+                f"a tile has a multiple of {gemm_hopper.ROWS.value} rows, columns that are a power of two "
+                f"from {fewest} to {most}, and {gemm_hopper.MOST_ELEMENTS} elements at most, not {rows} x "
+                f"{cols}"
             )
     return ""
 
@@ -876,12 +877,14 @@ def _ping_pong_step(
         raise InvalidArgumentError(
             "num_stages", f"got {stages}", f"Give {gemm_hopper.FEWEST_STAGES} or more."
         )
-    # What is brought beside takes the place of stages.
-    of_stage, of_tile = (block_m + block_n) * block_k, block_m * block_n
+    # What is brought beside takes the place of a stage.
+    part = gemm_hopper.ROWS.value, min(block_n, gemm_hopper.PART_COLS.value)
     functors, beside = gemm_hopper.bring_ahead(
-        bound.functors, bound.extras, (problem.m, problem.n), (block_m, block_n),
-        min(gemm_hopper.MOST_BROUGHT, (stages - gemm_hopper.FEWEST_STAGES) * of_stage // of_tile),
+        bound.functors, bound.extras, (problem.m, problem.n), part,
+        gemm_hopper.MOST_BROUGHT if stages > gemm_hopper.FEWEST_STAGES else 0,
     )  # fmt: skip
+    of_slot = max(len(beside), 1) * math.prod(part)
+    slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // math.prod(part))
     known = problem.divisors(a.element_size(), problem.matrices[2], output.element_size())
     return Step(
         gemm_hopper.gemm_ping_pong_kernel, (programs,),
@@ -895,7 +898,8 @@ def _ping_pong_step(
         ),
         {
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-            "STAGES": stages - triton.cdiv(len(beside) * of_tile, of_stage), "BESIDE": len(beside),
+            "STAGES": stages - 1 if beside else stages, "BESIDE": len(beside),
+            "SLOTS": slots if beside else 0,
             "ORDER": order.ORDERS[launch_order],
             "GROUP": check_positive("group", group, most=order.MOST_GROUP), "EPILOGUE": functors,
             "PLACE": place, "A_TRANSPOSED": a_transposed, "B_TRANSPOSED": b_transposed,

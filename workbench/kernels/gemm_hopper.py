@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -36,11 +37,15 @@ WARPS = 4
 
 # A matrix instruction's rows, of which a tile has a multiple, and its columns, at least and at most; elements
 # of a tile, which a group keeps in registers.
-ROWS, COLS = 64, (32, 256)
+ROWS, COLS = gl.constexpr(64), (32, 256)
 MOST_ELEMENTS = 128 * 128
 
 # A buffer is free once the step behind its own has begun, which needs another one.
 FEWEST_STAGES = 2
+
+# A part of a tile, as much as is finished at a time, has a matrix instruction's rows, and at most as many
+# columns as are a line of memory.
+PART_COLS = gl.constexpr(64)
 
 # What an epilogue's operand is, besides `epilogue.TENSOR` and so on: the first or the second of the tensors
 # whose tiles are brought to shared memory.
@@ -55,13 +60,14 @@ def gemm_ping_pong_kernel(
     a, b, first, second, output, extra,
     # sizes of the product; strides of the output, or what else PLACE takes; how many tiles there are
     m, n, k, layout, tiles,
-    # meta-parameters: the tile; buffers of A and of B; tensors that are brought; how tiles are numbered; what
-    # the product becomes, and where its elements lie; whether the descriptors have A's and B's transpose;
-    # what divides the sizes and the strides of the output; whether offsets need 64 bits
+    # meta-parameters: the tile; buffers of A and of B; tensors that are brought, and buffers of their parts;
+    # how tiles are numbered; what the product becomes, and where its elements lie; whether the descriptors
+    # have A's and B's transpose; what divides the sizes and the strides of the output; whether offsets need
+    # 64 bits
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    BESIDE: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
-    PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
-    WIDE: gl.constexpr,
+    BESIDE: gl.constexpr, SLOTS: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
+    EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
+    DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """output = EPILOGUE(A @ B), tile by tile, as many as a program gets."""
     A: gl.constexpr = a.block_type.shape
@@ -72,27 +78,29 @@ def gemm_ping_pong_kernel(
     mbarrier.arrive(turn.index(0), count=1)
     sizes = (m, n, k, tiles)
     if BESIDE > 0:
+        PARTS: gl.constexpr = BLOCK_M // ROWS * number_of_columns(BLOCK_N)
+        shape: gl.constexpr = first.block_type.shape
         brought = (
-            gl.allocate_shared_memory(first.dtype, [2 * BESIDE, BLOCK_M, BLOCK_N // 2], first.layout),
-            barriers(2), barriers(1),
+            gl.allocate_shared_memory(first.dtype, [SLOTS * BESIDE, shape[0], shape[1]], first.layout),
+            barriers(2 * PARTS), barriers(SLOTS),
         )  # fmt: skip
         gl.warp_specialize(
             [
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(0),
-                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
-                    B_TRANSPOSED, DIVISORS, WIDE,
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE, PLACE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(1),
-                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
-                    B_TRANSPOSED, DIVISORS, WIDE,
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE, PLACE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (copy, (
                     a, b, of_a, of_b, full, free, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP,
                     A_TRANSPOSED, B_TRANSPOSED,
                 )),
-                (bring, (first, second, brought, sizes, BLOCK_M, BLOCK_N, BESIDE, ORDER, GROUP)),
+                (bring, (first, second, brought, sizes, BLOCK_M, BLOCK_N, BESIDE, SLOTS, ORDER, GROUP)),
             ],
             [4, 1, 1], [240, 24, 24],
         )  # fmt: skip
@@ -100,13 +108,13 @@ def gemm_ping_pong_kernel(
         gl.warp_specialize(
             [
                 (multiply_and_finish, (
-                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(0),
-                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
+                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(0), BLOCK_M,
+                    BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
                     B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (multiply_and_finish, (
-                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(1),
-                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
+                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(1), BLOCK_M,
+                    BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
                     B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (copy, (
@@ -116,6 +124,18 @@ def gemm_ping_pong_kernel(
             ],
             [4, 1], [240, 24],
         )  # fmt: skip
+
+
+@gluon.constexpr_function
+def number_of_columns(BLOCK_N):
+    """Of parts, in a row of a tile."""
+    return max(BLOCK_N // PART_COLS.value, 1)
+
+
+@gluon.constexpr_function
+def log2(NUMBER):
+    """Of a power of two."""
+    return NUMBER.bit_length() - 1
 
 
 @gluon.jit
@@ -165,48 +185,51 @@ def copy(
 @gluon.jit
 def bring(
     first, second, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
-    ORDER: gl.constexpr, GROUP: gl.constexpr,
+    SLOTS: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies the epilogue's tensors: of each tile both halves, once those before were read.
+    """The warp that copies the epilogue's tensors, part by part, each once a buffer is free.
 
-    There is one buffer, which groups need in turns, but a barrier for each group, so that none waits for two
-    rounds of one at a time.
+    Of a group's parts each has a barrier that says it is there, so that none waits for two rounds of one at a
+    time.
     """
+    COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
+    PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
     tiles_of, there, is_free = brought
-    done = 0
+    nth = 0
     for number in range(gl.program_id(0), sizes[3], gl.num_programs(0)):
         row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
-        mbarrier.wait(is_free.index(0), (done & 1) ^ 1)
-        mbarrier.expect(there.index(done & 1), 2 * BESIDE * first.block_type.nbytes)
-        for half in gl.static_range(2):
-            start = col + half * (BLOCK_N // 2)
-            tma.async_copy_global_to_shared(first, [row, start], there.index(done & 1), tiles_of.index(half))
+        for part in gl.static_range(PARTS):
+            place = [row + part // COLUMNS * ROWS, col + part % COLUMNS * PART_COLS]
+            before = nth * PARTS + part
+            slot, whole = before % SLOTS, there.index((nth & 1) * PARTS + part)
+            mbarrier.wait(is_free.index(slot), (before // SLOTS & 1) ^ 1)
+            mbarrier.expect(whole, BESIDE * first.block_type.nbytes)
+            tma.async_copy_global_to_shared(first, place, whole, tiles_of.index(slot * BESIDE))
             if BESIDE > 1:
-                tma.async_copy_global_to_shared(
-                    second, [row, start], there.index(done & 1), tiles_of.index(2 + half)
-                )
-        done += 1  # noqa: SIM113
+                tma.async_copy_global_to_shared(second, place, whole, tiles_of.index(slot * BESIDE + 1))
+        nth += 1  # noqa: SIM113
 
 
 @gluon.jit
 def multiply_and_finish(
     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, WHO: gl.constexpr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    BESIDE: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
-    PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
-    WIDE: gl.constexpr,
+    BESIDE: gl.constexpr, SLOTS: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
+    EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
+    DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """A group of warps, with every second tile of its program.
 
-    Which buffers are its own follows from how many steps there were before. A barrier tells even rounds from
+    Which buffers are its own follows from how many tiles there were before. A barrier tells even rounds from
     odd ones and no more, so a group looks at them only when it is its turn.
     """
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
     steps = gl.cdiv(sizes[2], BLOCK_K)
-    done, around = WHO * steps, 0
+    nth = WHO
     for number in range(gl.program_id(0) + WHO * gl.num_programs(0), sizes[3], 2 * gl.num_programs(0)):
+        around, done = nth // 2 & 1, nth * steps
         mbarrier.wait(turn.index(WHO), around)
         sums = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S)
         for step in range(steps):
@@ -224,62 +247,90 @@ def multiply_and_finish(
         mbarrier.arrive(turn.index(1 - WHO), count=1)
         sums = warpgroup_mma_wait(0, deps=[sums])
         mbarrier.arrive(free.index((done + steps - 1) % STAGES), count=1)
-        if BESIDE > 0:
-            mbarrier.wait(brought[1].index(WHO), around)
-        finish(
-            sums, number, brought, sizes, output, extra, layout, BLOCK_M, BLOCK_N, ORDER, GROUP, EPILOGUE,
-            PLACE, DIVISORS, WIDE,
-        )  # fmt: skip
-        if BESIDE > 0:  # all warps have read it: they have since met, to store their tile
-            mbarrier.arrive(brought[2].index(0), count=1)
-        done += 2 * steps
-        around ^= 1
+        row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+        if WIDE:
+            row, col = row.to(gl.int64), col.to(gl.int64)
+        if len(EPILOGUE) > 0:
+            COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
+            PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
+            parts = in_parts(sums, BLOCK_M // ROWS, COLUMNS)
+            for part in gl.static_range(PARTS):
+                there = of_brought(
+                    brought, nth * PARTS + part, WHO * PARTS + part, around, BLOCK_N // COLUMNS, BESIDE, SLOTS
+                )
+                finish(
+                    parts[part], row + part // COLUMNS * ROWS, col + part % COLUMNS * PART_COLS, there, sizes,
+                    output, extra, layout, EPILOGUE, PLACE, DIVISORS,
+                )  # fmt: skip
+        else:
+            finish(sums, row, col, (), sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
+        nth += 2
+
+
+@gluon.jit
+def in_parts(tile, ROWS_OF_PARTS: gl.constexpr, COLUMNS: gl.constexpr):
+    """A tile's parts, row by row: the same registers."""
+    found = (tile,)
+    for _ in gl.static_range(log2(ROWS_OF_PARTS)):
+        halves = ()
+        for i in gl.static_range(len(found)):
+            halved = gl.reshape(found[i], [2, found[i].shape[0] // 2, found[i].shape[1]])
+            halves += gl.split(gl.permute(halved, [1, 2, 0]))  # type: ignore[assignment]
+        found = halves
+    for _ in gl.static_range(log2(COLUMNS)):
+        halves = ()
+        for i in gl.static_range(len(found)):
+            halved = gl.reshape(found[i], [found[i].shape[0], 2, found[i].shape[1] // 2])
+            halves += gl.split(gl.permute(halved, [0, 2, 1]))  # type: ignore[assignment]
+        found = halves
+    return found
+
+
+@gluon.jit
+def of_brought(
+    brought, before, barrier, around, COLS: gl.constexpr, BESIDE: gl.constexpr, SLOTS: gl.constexpr
+):
+    """Parts of the tensors that were brought, before which there were so many; their buffer is free then."""
+    S: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, COLS, 16]
+    )
+    found = ()
+    if BESIDE > 0:
+        tiles_of, there, is_free = brought
+        slot = before % SLOTS
+        mbarrier.wait(there.index(barrier), around)
+        for i in gl.static_range(BESIDE):
+            found += (tiles_of.index(slot * BESIDE + i).load(S),)  # type: ignore[assignment]
+        tl.debug_barrier()  # all warps have read it
+        mbarrier.arrive(is_free.index(slot), count=1)
+    return found
 
 
 @gluon.jit
 def finish(
-    sums, number, brought, sizes, output, extra, layout, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-    ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
-    DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+    part, row, col, brought, sizes, output, extra, layout, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
+    DIVISORS: gl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of a tile; by halves, for which registers last, where there is one."""
-    row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
-    if WIDE:
-        row, col = row.to(gl.int64), col.to(gl.int64)
-    if len(EPILOGUE) > 0:
-        left, right = gl.split(gl.permute(gl.reshape(sums, [BLOCK_M, 2, BLOCK_N // 2]), [0, 2, 1]))
-        finish_part(left, row, col, brought, 0, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
-        col += BLOCK_N // 2
-        finish_part(right, row, col, brought, 1, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
-    else:
-        finish_part(sums, row, col, brought, 0, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
-
-
-@gluon.jit
-def finish_part(
-    part, row, col, brought, HALF: gl.constexpr, sizes, output, extra, layout, EPILOGUE: gl.constexpr,
-    PLACE: gl.constexpr, DIVISORS: gl.constexpr,
-):  # fmt: skip
-    """Store what the epilogue makes of a part of a tile.
+    """Store what the epilogue makes of a tile, or of a part of one.
 
     What is loaded and stored has 16 bytes to a lane, in rows; products lie otherwise, as the matrix units
     leave them. Tensors of the output's shape are brought to the products, as narrow as they are.
     """
-    ROWS: gl.constexpr = part.shape[0]
-    COLS: gl.constexpr = part.shape[1]
+    HEIGHT: gl.constexpr = part.shape[0]
+    WIDTH: gl.constexpr = part.shape[1]
     S: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, COLS, 16]
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, WIDTH, 16]
     )
-    B: gl.constexpr = gl.BlockedLayout([1, 8], [256 // COLS, COLS // 8], [4, 1], [1, 0])
+    B: gl.constexpr = gl.BlockedLayout([1, 8], [256 // WIDTH, WIDTH // 8], [4, 1], [1, 0])
     OF_SIZES: gl.constexpr = DIVISORS[0]
     OF_OUTPUT: gl.constexpr = DIVISORS[1]
-    rows, cols = places(row, col, ROWS, COLS, B)
+    rows, cols = places(row, col, HEIGHT, WIDTH, B)
     m, n, _ = transfer.multiples_of((sizes[0], sizes[1], sizes[2]), OF_SIZES)
     tile = gl.convert_layout(part, S)
     if len(EPILOGUE) > 0:
-        where = ((rows, cols), places(row, col, ROWS, COLS, S), (m, n), brought)
+        where = ((rows, cols), places(row, col, HEIGHT, WIDTH, S), (m, n), brought)
         for i in gl.static_range(len(EPILOGUE)):
-            tile = of_functor(tile, where, extra[i], HALF, S, EPILOGUE, i)
+            tile = of_functor(tile, where, extra[i], S, EPILOGUE, i)
     if len(OF_OUTPUT) > 0:
         layout = transfer.multiples_of(layout, OF_OUTPUT)
     offsets, valid = PLACE(rows, cols, layout)
@@ -290,17 +341,15 @@ def finish_part(
 
 
 @gluon.jit
-def places(row, col, ROWS: gl.constexpr, COLS: gl.constexpr, LAYOUT: gl.constexpr):
-    """The numbers of a tile's rows, [ROWS, 1], and columns, [1, COLS]."""
-    rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))[:, None]
-    cols = col + gl.arange(0, COLS, gl.SliceLayout(0, LAYOUT))[None, :]
+def places(row, col, HEIGHT: gl.constexpr, WIDTH: gl.constexpr, LAYOUT: gl.constexpr):
+    """The numbers of a tile's rows, [HEIGHT, 1], and columns, [1, WIDTH]."""
+    rows = row + gl.arange(0, HEIGHT, gl.SliceLayout(1, LAYOUT))[:, None]
+    cols = col + gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))[None, :]
     return rows, cols
 
 
 @gluon.jit
-def of_functor(
-    tile, where, extra, HALF: gl.constexpr, S: gl.constexpr, EPILOGUE: gl.constexpr, NUMBER: gl.constexpr
-):
+def of_functor(tile, where, extra, S: gl.constexpr, EPILOGUE: gl.constexpr, NUMBER: gl.constexpr):
     """:func:`epilogue.of_functor` of a tile that lies as S says.
 
     Args:
@@ -311,20 +360,20 @@ def of_functor(
     operands = ()
     for i in gl.static_range(len(extra)):
         operands += (  # type: ignore[assignment]
-            operand(extra[i], where, HALF, S, FUNCTOR[4 * i + 1], FUNCTOR[4 * i + 2], FUNCTOR[4 * i + 3]),
+            operand(extra[i], where, S, FUNCTOR[4 * i + 1], FUNCTOR[4 * i + 2], FUNCTOR[4 * i + 3]),
         )
     return FUNCTION(tile, operands, (0, where[1][0], where[1][1]))
 
 
 @gluon.jit
 def operand(
-    given, where, HALF: gl.constexpr, S: gl.constexpr, KIND: gl.constexpr, OF_ROWS: gl.constexpr,
+    given, where, S: gl.constexpr, KIND: gl.constexpr, OF_ROWS: gl.constexpr,
     OF_COLS: gl.constexpr,
 ):  # fmt: skip
     """:func:`epilogue.operand`, floats in fp32."""
     in_rows_of_memory, beside, sizes, brought = where
     if KIND >= BROUGHT:
-        return brought[0].index(2 * (KIND - BROUGHT) + HALF).load(S).to(gl.float32)
+        return brought[KIND - BROUGHT].to(gl.float32)
     elif KIND == epilogue.TENSOR:
         OF_MEMORY: gl.constexpr = given[0].dtype.element_ty
         NARROW: gl.constexpr = gl.float32 if OF_MEMORY.is_fp8() else OF_MEMORY
@@ -360,7 +409,7 @@ def bring_ahead(
     functors: tuple[Any, ...],
     extras: tuple[Any, ...],
     shape: tuple[int, int],
-    block: tuple[int, int],
+    part: tuple[int, int],
     most: int,
 ) -> tuple[tuple[Any, ...], list[TensorDescriptor]]:
     """A chain's constants where some of its tensors are brought to shared memory, and descriptors of those.
@@ -370,7 +419,7 @@ def bring_ahead(
 
     Args:
         functors, extras: as `epilogues.lowered` gives them.
-        shape: of the output. block: of a tile, of which a half is brought at a time. most: tensors.
+        shape: of the output. part: of a tile, as much as is brought at a time. most: tensors.
     """
     rows, cols = shape
     found: list[TensorDescriptor] = []
@@ -388,7 +437,6 @@ def bring_ahead(
                 continue
             if tensor.data_ptr() % ACCESS_BYTES == 0:
                 parts[4 * i + 1] = BROUGHT.value + len(found)
-                half = (block[0], block[1] // 2)
-                found.append(described(tensor, (rows, cols), (strides[0], 1), half))
+                found.append(described(tensor, (rows, cols), (strides[0], 1), part))
         changed.append(tuple(parts))
     return tuple(changed), found

@@ -179,26 +179,36 @@ def gelu(tile, operands, place):
 
 
 @triton.jit
+def over(x, y):
+    """x / y, of y from 1 up to infinity
+
+    A division would look first whether y is so large that its reciprocal is no normal number.
+    """
+    root = tl.rsqrt(y)
+    return x * root * root
+
+
+@triton.jit
 def fast_gelu(tile, operands, place):
     """tile * (1 + tanh(sqrt(2 / pi) * (tile + 0.044715 * tile^3))) / 2
 
     As tile / (1 + exp(-2 u)), where u is what tanh is taken of.
     """
     x = floats(tile)
-    return x / (1.0 + tl.exp2(x * (OF_ROOT + x * x * OF_CUBE)))
+    return over(x, 1.0 + tl.exp2(x * (OF_ROOT + x * x * OF_CUBE)))
 
 
 @triton.jit
 def silu(tile, operands, place):
     """tile / (1 + exp(-tile))"""
     x = floats(tile)
-    return x / (1.0 + tl.exp2(x * LESS_LOG2_E))
+    return over(x, 1.0 + tl.exp2(x * LESS_LOG2_E))
 
 
 @triton.jit
 def sigmoid(tile, operands, place):
     """1 / (1 + exp(-tile))"""
-    return 1.0 / (1.0 + tl.exp2(floats(tile) * LESS_LOG2_E))
+    return over(1.0, 1.0 + tl.exp2(floats(tile) * LESS_LOG2_E))
 
 
 @triton.jit
