@@ -20,6 +20,7 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
     mbarrier,
     tma,
     warpgroup_mma,
@@ -229,8 +230,8 @@ def multiply_and_finish(
     steps = gl.cdiv(sizes[2], BLOCK_K)
     nth = WHO
     for number in range(gl.program_id(0) + WHO * gl.num_programs(0), sizes[3], 2 * gl.num_programs(0)):
-        around, done = nth // 2 & 1, nth * steps
-        mbarrier.wait(turn.index(WHO), around)
+        done = nth * steps
+        mbarrier.wait(turn.index(WHO), nth // 2 & 1)
         sums = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S)
         for step in range(steps):
             at, half = (done + step) % STAGES, (done + step) // STAGES & 1
@@ -254,13 +255,11 @@ def multiply_and_finish(
             COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
             PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
             parts = in_parts(sums, BLOCK_M // ROWS, COLUMNS)
-            for part in gl.static_range(PARTS):
-                there = of_brought(
-                    brought, nth * PARTS + part, WHO * PARTS + part, around, BLOCK_N // COLUMNS, BESIDE, SLOTS
-                )
+            for i in gl.static_range(PARTS):
+                there = of_brought(brought, nth, i, BLOCK_N // COLUMNS, PARTS, BESIDE, SLOTS)
                 finish(
-                    parts[part], row + part // COLUMNS * ROWS, col + part % COLUMNS * PART_COLS, there, sizes,
-                    output, extra, layout, EPILOGUE, PLACE, DIVISORS,
+                    parts[i], row + i // COLUMNS * ROWS, col + i % COLUMNS * PART_COLS, there, sizes, output,
+                    extra, layout, EPILOGUE, PLACE, DIVISORS,
                 )  # fmt: skip
         else:
             finish(sums, row, col, (), sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
@@ -288,20 +287,22 @@ def in_parts(tile, ROWS_OF_PARTS: gl.constexpr, COLUMNS: gl.constexpr):
 
 @gluon.jit
 def of_brought(
-    brought, before, barrier, around, COLS: gl.constexpr, BESIDE: gl.constexpr, SLOTS: gl.constexpr
-):
-    """Parts of the tensors that were brought, before which there were so many; their buffer is free then."""
+    brought, nth, PART: gl.constexpr, WIDTH: gl.constexpr, PARTS: gl.constexpr, BESIDE: gl.constexpr,
+    SLOTS: gl.constexpr,
+):  # fmt: skip
+    """A part of the tensors that were brought for the nth tile of a program; its buffer is free then."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, COLS, 16]
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, WIDTH, 16]
     )
     found = ()
     if BESIDE > 0:
         tiles_of, there, is_free = brought
-        slot = before % SLOTS
-        mbarrier.wait(there.index(barrier), around)
+        slot = (nth * PARTS + PART) % SLOTS
+        mbarrier.wait(there.index((nth & 1) * PARTS + PART), nth // 2 & 1)
         for i in gl.static_range(BESIDE):
             found += (tiles_of.index(slot * BESIDE + i).load(S),)  # type: ignore[assignment]
-        tl.debug_barrier()  # all warps have read it
+        fence_async_shared()  # it has been read, before TMA writes there again
+        tl.debug_barrier()  # by all warps
         mbarrier.arrive(is_free.index(slot), count=1)
     return found
 
