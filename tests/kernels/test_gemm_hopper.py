@@ -47,6 +47,8 @@ def test_it_compiles_for_hopper_without_spills() -> None:
         "two addends": ping_pong(chain=two),
         "one, and a row": ping_pong("nt", add(half(512, 512)) | bias(half(1, 512)[0]) | relu()),
         "wide": ping_pong(chain=two, tile=(64, 256, 64), num_stages=5),
+        "narrow": ping_pong(chain=two, tile=(64, 32, 64)),
+        "high": ping_pong(chain=two, tile=(256, 64, 64), num_stages=4),
     }
     compiled = dict(zip(launches, compile_all([*launches.values()], "sm_90"), strict=True))
     for name, found in compiled.items():
@@ -73,10 +75,14 @@ def test_which_tensors_are_brought() -> None:
     ):
         launch = ping_pong(chain=chain)
         assert brought(launch) == wanted, chain
-        assert launch.steps[0].meta["STAGES"] == 6 - wanted
-    # Two buffers are left, whatever is given up for what is brought.
-    assert brought(ping_pong(chain=add(whole) | add(whole), num_stages=3)) == 1
+        # In place of a stage, and a little more: three parts of two tensors, or all four parts of one.
+        assert launch.steps[0].meta["STAGES"] == (5 if wanted else 6)
+        assert launch.steps[0].meta["SLOTS"] == {0: 0, 1: 4, 2: 3}[wanted]
+    # Two stages are left, whatever is given up for what is brought.
+    assert brought(ping_pong(chain=add(whole) | add(whole), num_stages=3)) == 2
     assert brought(ping_pong(chain=add(whole), num_stages=2)) == 0
+    # A narrow tile is one part.
+    assert ping_pong(chain=add(whole), tile=(64, 32, 64)).steps[0].meta["SLOTS"] == 1
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ while an epilogue loads its tensors, computes and stores, the tensor cores have 
 program on the same unit, which began at the same time, finishes at the same time too. Here a program has two
 groups of four warps, with a tile each. While one multiplies, the other one finishes; then they change places
 (CUTLASS's ping-pong schedule). One more warp starts the copies (TMA) of the tiles of A and B that both need,
-in turns, and is told by barriers in shared memory when a buffer is free. Another one brings tiles of the
-epilogue's first tensors, so that they are there when a product is.
+in turns, and is told by barriers in shared memory when a buffer is free. Another one brings the epilogue's
+first tensors, part by part, so that they are there when a product is.
 
 Programs are persistent: there are as many as compute units, and each takes tile by tile. The functors of an
 epilogue are those of `tile.epilogue`, which Gluon compiles as they are.
