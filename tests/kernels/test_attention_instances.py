@@ -312,6 +312,17 @@ def test_default_tiles_fit_any_gpu(
     assert [one.problem for one in compile(back, target)] == ["", "", ""]
 
 
+@pytest.mark.parametrize("size", [64, 160, 256])
+@pytest.mark.parametrize("keys", [333, 1_000_000])
+def test_decoding_fits_on_hopper(keys: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "current", lambda: H200)
+    query, key, value = of(1, keys, size, batch=1, heads=8, key_heads=1, on="cpu")
+    chosen: dict[str, Any] = instances.forward(query, key, value)
+    for step in compile(attention.launch(query, key, value, **chosen), "sm_90"):
+        assert (step.spills, step.problem) == (0, "")
+        assert step.shared_bytes <= H200.shared_memory_bytes
+
+
 @pytest.mark.parametrize("size", [64, 128, 256])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("tokens", [256, 2048])

@@ -33,8 +33,9 @@ PLAINLY = {64: ((64, 64), 4, 3), 128: ((64, 64), 4, 3), 256: ((128, 64), 8, 2)}
 
 # Where queries of several heads are rows of one tile, which waits for keys and values; with as many splits
 # as keep the memory busy. From so many tiles of keys for each split on, one more stage is faster (by 0.5 %
-# with 512 of them; with 128 and fewer slower by as much or more).
-PACKED = ((16, 128), 4, 3)
+# with 512 of them; with 128 and fewer slower by as much or more). Wider heads' tiles have as many bytes (not
+# measured).
+PACKED_ROWS, PACKED_KEYS, PACKED_WARPS, PACKED_STAGES = 16, {64: 128, 128: 128, 256: 64}, 4, 3
 DEEPER_FROM = 512
 
 # Of `even_splits`: the share of units that draws all that memory gives; what a program's start takes, and the
@@ -118,11 +119,15 @@ def portable(
     if not _is_measured(query):
         return {}
     if _is_packed(query, key, scoring):
-        tile, warps, stages = PACKED
-        programs, tiles = query.shape[0] * key.shape[1], triton.cdiv(key.shape[2], tile[1])
+        length = PACKED_KEYS[_width(query, value)]
+        programs, tiles = query.shape[0] * key.shape[1], triton.cdiv(key.shape[2], length)
         splits = even_splits(programs, tiles, here.compute_units)
-        stages += triton.cdiv(tiles, splits) >= DEEPER_FROM
-        return {"tile": tile, "num_warps": warps, "num_stages": stages, "splits": splits}
+        return {
+            "tile": (PACKED_ROWS, length),
+            "num_warps": PACKED_WARPS,
+            "num_stages": PACKED_STAGES + (triton.cdiv(tiles, splits) >= DEEPER_FROM),
+            "splits": splits,
+        }
     can_describe = _can_describe(query, key, value, scoring)
     tile, warps, stages = (DESCRIBED if can_describe else PLAINLY)[_width(query, value)]
     return {"tile": tile, "num_warps": warps, "num_stages": stages, "descriptors": can_describe}
@@ -182,7 +187,7 @@ def _can_describe(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, s
 def _is_packed(query: torch.Tensor, key: torch.Tensor, scoring: Scoring) -> bool:
     """Whether the rows of all heads that share a key fill one small tile."""
     group = query.shape[1] // max(key.shape[1], 1)
-    return scoring.mask is None and scoring.starts is None and query.shape[2] * group <= PACKED[0][0]
+    return scoring.mask is None and scoring.starts is None and query.shape[2] * group <= PACKED_ROWS
 
 
 def _on_hopper(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> Way | None:
