@@ -8,7 +8,8 @@
 #   functor of your own in three lines;
 # - the count of the bytes that this saves, by traces and by a formula; and the cases where
 #   it saves nothing, or costs more than it saves;
-# - a norm of a product's rows in the same kernel, two products in one, and a gate.
+# - a norm of a product's rows in the same kernel, two products in one, and a gate; all of it
+#   beside torch's compiler, as recorded on an H200.
 #
 # **Time:** 60 minutes. **You need:** Python, [lesson 04](04_normalization.ipynb) for the
 # norms and [lesson 06](06_fast_gemm.ipynb) for the product. Kernels run in the interpreter
@@ -19,7 +20,8 @@
 
 # %%
 from workbench import Launch, Step, device, fuse, lens, look, ops, runtime, teach, viz
-from workbench.kernels import epilogues, gemm, gemm_pair, gemm_rows
+from workbench.bench import recording
+from workbench.kernels import epilogues, gemm, gemm_hopper, gemm_pair, gemm_rows
 from workbench.kernels.gemm_ladder import rows_and_cols, store_tile, tile_of_product
 from workbench.kernels.tile import epilogue
 
@@ -31,6 +33,7 @@ import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
+from IPython.display import Markdown
 
 here = device.current()
 generator = torch.Generator().manual_seed(10)
@@ -878,6 +881,222 @@ for name, (step,) in outcomes.items():
     )
 
 # %% [markdown]
+# ## On Hopper: one group multiplies, the other finishes
+#
+# In the kernel that you built, all warps of a program multiply, and then all of them finish their
+# tile: they load $D_0$ and $D_1$, compute and store. Meanwhile they give the matrix units nothing
+# to do.
+#
+# Triton's language has no words for "these warps multiply, and those finish". Gluon, the lower
+# language beneath it, has. So the package has a second kernel, in Gluon, for what is asked for most:
+# `workbench/kernels/gemm_hopper.py`. On Hopper it ships where an epilogue loads matrices, in 16 bits,
+# with rows that begin at lines of memory, and at least one tile of 128 × 128 for each SM. (With a functor
+# of your own, the portable kernel ships.) It does the same sums, and calls the same functors:
+#
+# - Two groups of four warps have a tile each. While one multiplies, the other one finishes. Then they
+#   change places. (CUTLASS calls this *ping-pong*.)
+# - A warp of its own copies tiles of A and B, by TMA. Another one brings the tiles of $D_0$ and
+#   $D_1$, so that they are in shared memory before the product is done.
+# - Programs are persistent, as in lesson 06's rung 9: each takes tile after tile.
+#
+# This is what a group runs. In the loop over `step` it multiplies. Behind it, `turn` is the barrier by
+# which it lets the other group begin. All that follows is how a tile is finished, part by part:
+# `of_brought` reads what was brought of $D_0$ and $D_1$, and `finish` calls the functors and stores.
+
+# %%
+source = inspect.getsource(gemm_hopper.multiply_and_finish.fn)
+print(source[source.index("    for number in range") :])
+
+# %% [markdown]
+# ## Measure
+#
+# GEMM + Add + Add + FastGELU in fp16, on Composable Kernel's four sizes and six more, as recorded on an
+# H200 in CUDA graphs. First beside the package's own bare product, `ops.matmul`: what does the chain
+# cost?
+#
+# **Predict.** For $m = n = k = 4096$, how much longer than the bare product does the whole chain take?
+
+# %%
+CHAIN_COSTS = ("nothing that shows", "some 5 %", "some 20 %")
+chain_costs = teach.predict(
+    "The chain beside the bare product, 4096³", guess=None, choices=CHAIN_COSTS
+)
+
+# %%
+shipped_lines = recording.shipped("nvidia-h200")
+TUNED = "torch.compile max-autotune"
+
+
+def latest_of(op):
+    """By problem and provider: the lines of an operator, of the last run that has it."""
+    lines = recording.select(shipped_lines, op=op, dtype="fp16", mode="cuda_graph")
+    found = {}
+    for line in recording.latest_run(lines):
+        found.setdefault(line.problem, {})[line.provider] = line
+    return found
+
+
+def table_of(head, rows):
+    return Markdown(
+        "\n".join(f"| {' | '.join(r)} |" for r in (head, ["---"] * len(head), *rows))
+    )
+
+
+fused_lines = latest_of("fused_matmul")
+of_cube = {name: line.median_ms for name, line in fused_lines["4096^3"].items()}
+over_bare = of_cube["workbench"] / of_cube["workbench:bare"]
+chain_costs.reveal(
+    CHAIN_COSTS[(over_bare > 1.02) + (over_bare > 1.12)],
+    because="a tile is finished while another one is multiplied.",
+)
+
+# %% [markdown]
+# Why is it not nothing? In the table, `more` is the time of the whole less that of the bare product, and
+# `addends` is what the bytes of $D_0$ and $D_1$ take at the roof of a copy. (A small problem finds some of
+# its bytes in the L2 cache, since it runs again and again. Then the roof of memory is not its limit.)
+
+# %% tags=["nbval-ignore-output"]
+rows = []
+for problem, by in fused_lines.items():
+    whole, bare = (1e3 * by[name].median_ms for name in ("workbench", "workbench:bare"))
+    addends = 4 * by["workbench"].case["m"] * by["workbench"].case["n"]
+    is_hopper = "gemm_ping_pong_kernel" in by["workbench"].config["kernels"]
+    rows.append(
+        [
+            problem,
+            "ping-pong" if is_hopper else "portable",
+            f"{bare:.4g}",
+            f"{whole:.4g}",
+            f"{whole / bare:.2f}",
+            f"{whole - bare:.1f}",
+            f"{1e6 * addends / cube.roofs.bandwidth:.1f}",
+        ]
+    )
+head = [
+    "problem",
+    "kernel",
+    "bare, µs",
+    "whole, µs",
+    "whole over bare",
+    "more, µs",
+    "addends, µs",
+]
+table_of(head, rows)
+
+# %% [markdown]
+# - **Large, with a long K** (4096³, 8192 × 16384 × 4096, 16384 × 4096 × 4096). The chain costs a few
+#   hundredths. That is less than the addends' bytes would take alone, so part of them is hidden.
+# - **Less than nothing?** For 4096 × 11008 × 4096 the whole takes *less* than the bare product. That says
+#   more about the bare one, which is another kernel. One reason is its tiles of 128 × 256: there are
+#   1,376 for 132 SMs, so that the eleventh round is not half full. Tiles of 128 × 128 come out
+#   almost even.
+# - **2048³ loses a sixth.** There are 256 tiles, so that an SM has two at most. While the second one is
+#   finished, nothing is left to multiply. Its gelu alone, an exponential and a reciprocal for each of
+#   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks.
+# - **A short K loses more:** a third for 2048 × 3072 × 768, a half for 4096 × 4096 × 512. There `more` is
+#   about what the addends' bytes take, as if nothing were hidden. The model above promised the longer
+#   one of FLOPs and bytes. What came is nearly the sum of the bare product and the addends.
+# - **Portable** are the three that have fewer tiles of 128 × 128 than there are SMs.
+#
+# Why is so little hidden where K is short? Addends come to an SM the same way as A and B, from the L2
+# cache. An SM takes 64 bytes a clock at most. A step of 128 × 128 × 64 keeps the matrix units busy for 512
+# clocks, and needs 32 KiB of A and B. That is 64 bytes a clock: the way is full already. $D_0$ and
+# $D_1$ come on top. They are $128 / K$ of the bytes of A and B: 3 % for K = 4,096, but 25 % for
+# K = 512. (All this is reasoned: what the kernel waits for was not recorded.)
+#
+# Now the compiler. `torch.compile` in its mode `max-autotune` times several kernels for each product, and
+# may put the chain into one, as we do. **Predict.** For how many of the ten problems does it?
+
+# %%
+in_one = teach.predict("Of ten, fused by torch's compiler", guess=None, unit="problems")
+
+# %%
+kernels_of = {
+    problem: [name for name in by[TUNED].config["kernels"] if "Mem" not in name]
+    for problem, by in fused_lines.items()
+}
+in_one.reveal(
+    sum(len(names) == 1 for names in kernels_of.values()),
+    because="for the others it takes a bare product, and one more kernel for the chain.",
+)
+
+# %% [markdown]
+# And how fast is that? A ratio above 1 says that ours is faster; torch, without its compiler, starts a
+# kernel for each operator. `by the roofs` is the least time of four kernels over that of one:
+
+# %% tags=["nbval-ignore-output"]
+rows = []
+for problem, by in fused_lines.items():
+    mine = by["workbench"]
+    sizes = (mine.case[name] for name in "mnk")
+    least, unfused = fuse.explored(viz.FusionChoice(*sizes)).predicted
+    rows.append(
+        [
+            problem,
+            f"{by[TUNED].median_ms / mine.median_ms:.2f}",
+            str(len(kernels_of[problem])),
+            f"{by['torch'].median_ms / mine.median_ms:.2f}",
+            f"{unfused / least:.2f}",
+        ]
+    )
+head = [
+    "problem",
+    f"{TUNED}, over ours",
+    "its kernels",
+    "torch, over ours",
+    "by the roofs",
+]
+table_of(head, rows)
+
+# %% [markdown]
+# - **The compiler** is slower on all ten, if only by some 5 % on 4096³. Wherever the product is large it
+#   leaves the chain to a kernel of its own. The three that it fuses are the small ones, and the
+#   smallest takes it three times as long as ours.
+# - **torch's kernels**, one for each operator, take longer on all ten as well. But on most of them ours gains less than the
+#   roofs allow, and much less where K is short, as above.
+# - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the
+#   shipped kernel is
+#   {{recording device=nvidia-h200 op=fused_matmul dtype=fp16 m=4096 n=4096 k=4096 provider=workbench over=workbench:chained}}
+#   times as fast. Yours is ahead of torch's four, but *behind* the compiler's two. One kernel
+#   gains nothing by itself, if it spills and its epilogue hides behind nothing.
+#
+# Now norms, pairs (with a relu between) and gates. `one kernel` says whether all is done in one. A ratio
+# below 1 is a loss:
+
+# %% tags=["nbval-ignore-output"]
+rows = []
+for op in sorted({line.op for line in shipped_lines} & set(fuse.OPERATORS)):
+    for problem, by in latest_of(op).items():
+        mine = by["workbench"]
+        ratios = [by[name].median_ms / mine.median_ms for name in (TUNED, "torch")]
+        rows.append(
+            [
+                op,
+                problem,
+                "yes" if len(mine.config["kernels"]) == 1 else "no",
+                f"{1e3 * mine.median_ms:.4g}",
+                *(f"{ratio:.2f}" for ratio in ratios),
+                "loss" if min(ratios) < 1 else "",
+            ]
+        )
+head = ["operator", "problem", "one kernel", "ours, µs", f"{TUNED}, over ours"]
+table_of([*head, "torch, over ours", "note"], rows)
+
+# %% [markdown]
+# - **In one kernel** ours is ahead of torch everywhere, and of the compiler almost everywhere. (The largest
+#   ratio says more about torch's layer norm of very short rows than about fusion.)
+# - **Gates** gain most where K is short. Where it is long, the two products take all the time.
+# - **Long rows.** A norm of 1,024 or 4,096 columns takes two kernels, and by the count above that saves
+#   nothing. What is gained or lost there is not by fusion, but by how good the kernels are.
+# - **The wide pair**, 4096 on all sides, would make its first product again and again. So
+#   `ops.matmul_matmul` does not fuse it, and is as fast as torch.
+#
+# **What remains.** Of the chain: what a short K costs, and the last tile of a small product. Norms, pairs
+# and gates are in Triton's language on Hopper too, where no group multiplies while another one
+# finishes; and tiles of norms and pairs are as wide as the result, not as wide as the product would
+# like. (What either costs was not measured apart.)
+
+# %% [markdown]
 # ## Your turn
 #
 # As before, a check passes if the result is the specification's, but for rounding, on all of its
@@ -1021,6 +1240,8 @@ teach.exercise("10-3").check(normalized)
 # - A functor is a function of a tile, of its own operands and of its place; what a tensor broadcasts is
 #   a stride of 0, and a row is loaded as a row.
 # - Bytes saved are time saved only as far as bytes took time: count both plans under the roofs.
+# - An epilogue costs time unless something hides it. The product of another tile does, where K is
+#   long and there are tiles enough.
 # - What needs a whole row fuses where the row fits a tile. Where it does not, a norm saves nothing; a
 #   reduction saves the product still.
 # - What stays on chip takes registers. Where they do not suffice, fusion is paid for with spills, with

@@ -18,7 +18,7 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from tools import lessons
 from tools.lesson_check import check_prose
 from tools.lessons import Lesson, fill
-from workbench import device, lens, suites, teach
+from workbench import device, fuse, lens, suites, teach, viz
 from workbench.bench import from_recording, recording
 from workbench.errors import InvalidArgumentError, UnknownNameError
 from workbench.kernels import attention, attention_backward, attention_ladder, gemm, gemm_ladder
@@ -627,6 +627,168 @@ def test_backward_has_the_products_that_lesson_12_counts() -> None:
         dots = [event for step in lens.trace(launch) for event in step.events(kind="dot")]
         assert len(dots) == products
     assert launch.work.flops == 2.5 * forward(*given[:3]).work.flops
+
+
+TUNED = "torch.compile max-autotune"
+FOLLOWED = ("matmul_layer_norm", "matmul_matmul", "swiglu")
+# The problems of lesson 10 that are large, with a long K.
+HIDDEN = ("4096^3", "8192 x 16384 x 4096", "16384 x 4096 x 4096")
+SHORT_K = ("2048 x 3072 x 768", "4096 x 4096 x 512")
+
+
+def latest_of(op: str) -> dict[str, dict[str, recording.Line]]:
+    """By problem and provider, what lesson 10 shows of an operator."""
+    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    found: dict[str, dict[str, recording.Line]] = {}
+    for line in recording.latest_run(recording.select(lines, op=op, dtype="fp16", mode="cuda_graph")):
+        found.setdefault(line.problem, {})[line.provider] = line
+    return found
+
+
+def microseconds(by: dict[str, recording.Line]) -> dict[str, float]:
+    return {provider: 1e3 * line.median_ms for provider, line in by.items()}
+
+
+def ratios_to_ours(by: dict[str, recording.Line]) -> dict[str, float]:
+    return {provider: line.median_ms / by["workbench"].median_ms for provider, line in by.items()}
+
+
+def tiles_of(line: recording.Line, rows: int, cols: int) -> int:
+    m, n = int(line.case["m"]), int(line.case["n"])
+    return -(-m // rows) * -(-n // cols)
+
+
+@pytest.fixture(scope="module")
+def fused() -> dict[str, dict[str, recording.Line]]:
+    found = latest_of("fused_matmul")
+    assert len(found) == 10
+    return found
+
+
+@pytest.mark.parametrize(
+    ("problem", "least", "most"),
+    [
+        *((problem, 1.01, 1.07) for problem in HIDDEN),  # "The chain costs a few hundredths"
+        ("4096 x 11008 x 4096", 0.8, 1),  # "the whole takes *less*"
+        ("2048^3", 1.13, 1.21),  # "loses a sixth"
+        (SHORT_K[0], 1.28, 1.4),  # "a third"
+        (SHORT_K[1], 1.44, 1.56),  # "a half"
+    ],
+)
+def test_chain_of_lesson_10_costs_what_its_prose_says(
+    fused: dict[str, dict[str, recording.Line]], problem: str, least: float, most: float
+) -> None:
+    times = microseconds(fused[problem])
+    assert least < times["workbench"] / times["workbench:bare"] < most
+
+
+def test_addends_of_lesson_10_hide_where_its_prose_says_they_do(
+    fused: dict[str, dict[str, recording.Line]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "recordings_folder", lambda: SHIPPED)
+    for problem in (*HIDDEN, *SHORT_K):
+        case = fused[problem]["workbench"].case
+        explored = fuse.explored(viz.FusionChoice(case["m"], case["n"], case["k"]))
+        assert explored.roofs is not None
+        addends = 1e6 * 4 * case["m"] * case["n"] / explored.roofs.bandwidth
+        times = microseconds(fused[problem])
+        more = times["workbench"] - times["workbench:bare"]
+        if problem in HIDDEN:  # "less than the addends' bytes would take alone"
+            assert more < 0.85 * addends
+        else:  # "about what the addends' bytes take", and far from what the model promised
+            assert 0.85 < more / addends < 1.15
+            assert 1e6 * explored.predicted[0] < 0.7 * times["workbench"]
+
+
+def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]) -> None:
+    for by in fused.values():
+        is_hopper = "gemm_ping_pong_kernel" in by["workbench"].config["kernels"]
+        assert is_hopper == (tiles_of(by["workbench"], 128, 128) >= 132)
+    wide = fused["4096 x 11008 x 4096"]["workbench"]
+    assert tiles_of(wide, 128, 256) == 1376  # "the eleventh round is not half full"
+    assert 10 < 1376 / 132 < 10.5
+    assert 20.8 < tiles_of(wide, 128, 128) / 132 < 21  # "almost even"
+    assert tiles_of(fused["2048^3"]["workbench"], 128, 128) == 256
+
+
+def test_bare_product_of_lesson_10_has_the_tiles_that_its_prose_says() -> None:
+    a, b, output = (
+        torch.empty(*sizes, dtype=torch.float16, device="meta")
+        for sizes in ((4096, 4096), (4096, 11008), (4096, 11008))
+    )
+    h200 = dataclasses.replace(
+        device.current(), architecture="sm_90", compute_units=132, l2_bytes=60 << 20,
+        shared_memory_bytes=227 << 10,
+    )  # fmt: skip
+    assert instances.choose(instances.asked_of(a, b, output, here=h200))["tile"][:2] == (128, 256)
+
+
+def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, recording.Line]]) -> None:
+    ratios = {problem: ratios_to_ours(by) for problem, by in fused.items()}
+    tuned = {problem: each[TUNED] for problem, each in ratios.items()}
+    assert min(tuned, key=lambda problem: tuned[problem]) == "4096^3"
+    assert 1.03 < tuned["4096^3"] < 1.08  # "some 5 %"
+    in_one = {
+        problem
+        for problem, by in fused.items()
+        if sum("Mem" not in name for name in by[TUNED].config["kernels"]) == 1
+    }
+    flops = {problem: by["workbench"].flops or 0 for problem, by in fused.items()}
+    assert len(in_one) == 3
+    assert in_one == set(sorted(flops, key=lambda problem: flops[problem])[:3])  # "the small ones"
+    assert 2.7 < tuned[min(flops, key=lambda problem: flops[problem])] < 3.3  # "three times as long"
+
+
+def test_four_kernels_lose_less_than_the_roofs_allow_as_lesson_10_says(
+    fused: dict[str, dict[str, recording.Line]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "recordings_folder", lambda: SHIPPED)
+    shares = {}
+    for problem, by in fused.items():
+        case = by["workbench"].case
+        least, unfused = fuse.explored(viz.FusionChoice(case["m"], case["n"], case["k"])).predicted
+        gained = ratios_to_ours(by)["torch"]
+        assert gained > 1
+        shares[problem] = gained / (unfused / least)
+    assert sum(share < 1 for share in shares.values()) > len(shares) / 2  # "on most of them"
+    assert all(shares[problem] < 0.75 for problem in SHORT_K)  # "much less"
+
+
+def test_chain_that_lesson_10_builds_lies_between_torch_and_its_compiler(
+    fused: dict[str, dict[str, recording.Line]],
+) -> None:
+    times = microseconds(fused["4096^3"])
+    assert times[TUNED] < times["workbench:chained"] < times["torch"]
+
+
+def test_norms_pairs_and_gates_of_lesson_10_gain_where_its_prose_says() -> None:
+    lines = {op: latest_of(op) for op in FOLLOWED}
+    in_one = [
+        ratios_to_ours(by)
+        for of_op in lines.values()
+        for by in of_op.values()
+        if len(by["workbench"].config["kernels"]) == 1
+    ]
+    assert all(ratios["torch"] > 1 for ratios in in_one)  # "ahead of torch everywhere"
+    ahead = sum(ratios[TUNED] > 1 for ratios in in_one)
+    assert ahead >= 0.8 * len(in_one)  # "of the compiler almost everywhere"
+    in_all = {
+        (op, problem): ratios_to_ours(by)["torch"]
+        for op, of_op in lines.items()
+        for problem, by in of_op.items()
+    }
+    assert max(in_all, key=lambda each: in_all[each]) == ("matmul_layer_norm", "131072 x 64 x 64")
+    norm = ratios_to_ours(lines["matmul_layer_norm"]["131072 x 64 x 64"])
+    assert norm["torch"] > 3 * norm[TUNED]  # "more about torch's layer norm of very short rows"
+    gates = sorted(lines["swiglu"].values(), key=lambda by: by["workbench"].case["k"])
+    gains = [ratios_to_ours(by)[TUNED] for by in gates]
+    assert gains[0] == max(gains)  # "most where K is short"
+    for problem, by in lines["matmul_layer_norm"].items():
+        has_long_rows = by["workbench"].case["n"] >= 1024
+        assert (len(by["workbench"].config["kernels"]) == 2) == has_long_rows, problem
+    wide = lines["matmul_matmul"]["4096^3, l 4096"]
+    assert "gemm_pair_kernel" not in wide["workbench"].config["kernels"]
+    assert 0.95 < ratios_to_ours(wide)["torch"] < 1.05  # "as fast as torch"
 
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "lessons").glob("[0-9]*.ipynb"))
