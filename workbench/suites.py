@@ -34,7 +34,7 @@ from workbench.bench.roofline import Ceilings, Point
 from workbench.bench.timing import (
     Measurement,
     is_too_slow_to_interpret,
-    launch_overhead,
+    launch_overheads,
     measure_together,
     refuse_interpreter_time,
 )
@@ -77,10 +77,11 @@ _FEWEST_QUICK, _MOST_QUICK = 2**25 + 1, 2**26
 
 # Launched in a row when a launch's overhead is measured: few enough for the longest problems' queue; and how
 # often.
-_CALLS, _BATCHES = 50, 8
+_CALLS, _BATCHES = 50, 40
 
-# Of calls that take the GPU long there are fewer in a batch, which is waited for: of a millisecond 20.
-_LEAST_CALLS, _BATCH_MS = 5, 20
+# Of calls that take the GPU long there are fewer in a batch, which is waited for: of a millisecond 20; and
+# fewer batches.
+_LEAST_CALLS, _LEAST_BATCHES, _BATCH_MS = 5, 8, 20
 
 # Kernels that are compiled ahead, at least: for fewer it takes longer to start the processes.
 _FEWEST_AHEAD = 8
@@ -620,10 +621,14 @@ def _measure_case(
         config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
         measured = time_together(candidates, work=operator.work(case.dtype, case.case), mode=case.mode)
         if case.mode == "cuda_graph":
-            for name, function in candidates.items():
-                room = _BATCH_MS / measured[name].median_ms
-                calls = max(_LEAST_CALLS, min(_CALLS, int(room)))
-                config[name]["launch_us"] = round(launch_overhead(function, calls=calls, batches=_BATCHES), 3)
+            room = int(_BATCH_MS / max(each.median_ms for each in measured.values()))
+            overheads = launch_overheads(
+                candidates,
+                calls=max(_LEAST_CALLS, min(_CALLS, room)),
+                batches=_BATCHES if room >= _CALLS else _LEAST_BATCHES,
+            )
+            for name, cost in overheads.items():
+                config[name]["launch_us"] = round(cost, 3)
         if name_kernels:
             for name, function in candidates.items():
                 config[name]["kernels"] = list(baseline.kernels_of(function))

@@ -202,6 +202,8 @@ def test_wrong_subjects_are_named() -> None:
         measure_together({"ours": nothing}, rounds=0, interpreter=True)
     with pytest.raises(InvalidArgumentError, match="calls: got 0"):
         timing.launch_overhead(nothing, calls=0)
+    with pytest.raises(ArgumentTypeError, match="candidates: got"):
+        timing.launch_overheads(nothing)  # type: ignore[arg-type] # no mapping
     with pytest.raises(ArgumentTypeError, match=r"subject: got a kernel.*Launch\.of"):
         measure(undefined_kernel, interpreter=True)
     with pytest.raises(ArgumentTypeError, match=r"ours: got <lambda>, .*argument: 'x'"):
@@ -261,6 +263,28 @@ def test_an_error_in_a_library_has_no_line_of_the_readers() -> None:
     with pytest.raises(KernelError, match="kernel matmul: RuntimeError: ") as caught:
         measure(partial(torch.matmul, torch.ones(8), torch.ones(3)), interpreter=True)
     assert caught.value.line is None
+
+
+@pytest.mark.usefixtures("pretended_gpu")
+def test_launches_of_several_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU that slows down all the time, one function costs the same twice; and half of another."""
+    now, called = 0.0, []
+
+    def call_of(name: str, work: int) -> Callable[[], None]:
+        def call() -> None:
+            nonlocal now
+            now += work * (1 + len(called) / 100) * 1e-6
+            called.append(name)
+
+        return call
+
+    monkeypatch.setattr(torch.cuda, "synchronize", nothing)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
+    candidates = {"one": call_of("one", 1), "two": call_of("two", 2), "again": call_of("again", 1)}
+    costs = timing.launch_overheads(candidates, calls=2, batches=3)
+    assert "".join(name[0] for name in called) == "oottaa" + "aattoo" + "oottaa" + "aattoo"
+    assert costs["one"] == pytest.approx(costs["again"], rel=0.1)
+    assert costs["two"] == pytest.approx(2 * costs["one"], rel=0.1)
 
 
 @pytest.mark.usefixtures("pretended_gpu")

@@ -2,7 +2,7 @@
 
 from workbench.bench.ceilings import from_recording, measure_ceilings
 from workbench.bench.roofline import Ceilings, Point
-from workbench.bench.timing import Measurement, launch_overhead, measure, measure_together
+from workbench.bench.timing import Measurement, launch_overhead, launch_overheads, measure, measure_together
 
 __all__ = [
     "Ceilings",
@@ -10,6 +10,7 @@ __all__ = [
     "Point",
     "from_recording",
     "launch_overhead",
+    "launch_overheads",
     "measure",
     "measure_ceilings",
     "measure_together",

@@ -224,35 +224,53 @@ def summarize(times_ms: Sequence[float], mode: str, work: Work | None = None) ->
 
 
 def launch_overhead(subject: Subject, *, calls: int = 100, batches: int = 20) -> float:
-    """What a call costs the CPU, in microseconds: issuing `calls` calls / `calls`, the median over batches.
-
-    The GPU is not waited for within a batch, so give it a small problem: one that takes the GPU longer than
-    the CPU fills the launch queue, and then the CPU waits.
+    """What a call costs the CPU, in microseconds: :func:`launch_overheads` of one.
 
     Args:
-        subject: as :func:`measure`.
+        subject: as :func:`measure`. calls, batches: as :func:`launch_overheads`.
+
+    Raises:
+        as :func:`launch_overheads`.
+    """
+    return launch_overheads({"subject": subject}, calls=calls, batches=batches)["subject"]
+
+
+def launch_overheads(
+    candidates: Mapping[str, Subject], *, calls: int = 100, batches: int = 20
+) -> dict[str, float]:
+    """What a call of each costs the CPU, in microseconds, in turns: a CPU's clock drifts, too.
+
+    Issuing `calls` calls / `calls`, the median over batches. The GPU is not waited for within a batch, so
+    give small problems: one that takes the GPU longer than the CPU fills the launch queue, and then the CPU
+    waits.
+
+    Args:
+        candidates: by name, what :func:`measure` takes.
         calls: in a batch.
-        batches: how many; the GPU is idle at the start of each.
+        batches: how many of each; the GPU is idle at the start of each.
 
     Raises:
         NotMeasurableError: no GPU runs the kernels here.
         ArgumentTypeError, InvalidArgumentError: other arguments. KernelError: as :func:`measure`.
     """
-    function = callable_of("subject", subject)
+    check_type("candidates", candidates, Mapping, 'Give them by name: {"mine": launch}.')
+    functions = {name: callable_of(name, subject) for name, subject in candidates.items()}
     check_positive("calls", calls)
     check_positive("batches", batches)
     if not device.current().is_gpu:
         refuse_interpreter_time(allowed=False)
-    costs = []
-    with _failures_of(function):
-        for _ in range(batches + 1):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            costs.append((time.perf_counter() - start) / calls)
+
+    def batch(function: Callable[[], object]) -> Sequence[float]:
         torch.cuda.synchronize()
-    return statistics.median(costs[1:]) * 1e6  # the first batch compiles and warms up
+        start = time.perf_counter()
+        for _ in range(calls):
+            function()
+        return [(time.perf_counter() - start) * 1e3 / calls]
+
+    times = take_turns(functions, batches + 1, lambda index: batch)
+    torch.cuda.synchronize()
+    # The first batch compiles and warms up.
+    return {name: statistics.median(costs[1:]) * 1e3 for name, costs in times.items()}
 
 
 # Where kernels are interpreted, more would take minutes: a product of 512^3, three vectors of 2^18 elements.
