@@ -22,7 +22,7 @@
 # %%
 from workbench import Launch, Step, attend, device, lens, look, runtime, suites
 from workbench import teach, viz
-from workbench.bench import recording
+from workbench.bench import from_recording, recording
 from workbench.kernels import attention, attention_backward
 from workbench.kernels.attention import CAUSAL, EVERYTHING, Hook, Scoring, Window
 from workbench.kernels.attention_backward import Tiling
@@ -30,8 +30,11 @@ from workbench.kernels.tile import gemm, reduce, scores
 
 import inspect
 import math
+from dataclasses import replace
 from itertools import product
 
+import matplotlib.pyplot as plt
+import numpy as np
 import torch
 import torch.nn.functional as F
 import triton
@@ -1179,25 +1182,27 @@ table_of("gfx942", on_cdna, 64)
 
 # %% [markdown]
 # What is **spilled** does not fit, and goes to memory and back in every round. The first two
-# rows are the tiles that the package takes by default. Heads of 64 columns are at ease with
-# theirs. That for heads of 128 columns is at the edge, as counted: whether a few registers are
-# spilled depends on stages, masks and the compiler's version. With 128 queries there is no
-# doubt.
+# rows are the tiles that the package takes by default. (For 16 bits on an H200 it takes those of a
+# table of measurements, in `kernels/instances/attention.py`: most are smaller, for four warps.)
+# Heads of 64 columns are at ease with theirs. That for heads of 128 columns is at the edge, as
+# counted: whether a few registers are spilled depends on stages, masks and the compiler's version.
+# With 128 queries there is no doubt.
 #
 # On an MI300 (`gfx942`) a warp has 64 lanes, so that each holds half of the sums, and yet its
 # 256 registers do not suffice: there, what a product multiplies lies in registers too, and
-# not in shared memory. A tile that is right for one GPU need not be for another; the defaults
-# are an H200's. (AMD: compiled, not run.)
+# not in shared memory. A tile that is right for one GPU need not be for another. (AMD: compiled,
+# not run.)
 #
 # ## Measure
 #
-# The shipped backward against cuDNN's and FlashAttention-2's, both as torch calls them, with
-# 16,384 tokens in all and 2,048 columns in all heads. FLOPs are counted as five products, for
-# everybody: the two that our kernels make twice count as lost time. With a causal mask only
-# pairs that are seen count.
+# The shipped backward against cuDNN's and FlashAttention-2's, both as torch calls them, and against
+# `flex_attention`'s. 16,384 tokens in all and 2,048 columns in all heads, fp16, timed in CUDA
+# graphs. FLOPs are counted as five products, for everybody: the two that our kernels make twice
+# count as lost time. With a causal mask only pairs that are seen count.
 #
-# **Predict.** Heads of 64 columns, 4,096 queries and keys, fp16, an H200: which design is
-# faster, two kernels with seven products, or one with five that adds dQ to memory?
+# **Predict.** Heads of 64 columns, 4,096 queries and keys, an H200: which design is faster, two
+# kernels with seven products, or one pass with five, which adds dQ to memory? By products alone one
+# pass would be 1.4 times as fast.
 
 # %%
 faster = teach.predict(
@@ -1208,68 +1213,203 @@ faster = teach.predict(
 
 # %% tags=["nbval-ignore-output"]
 OP = "scaled_dot_product_attention_backward"
-lines = [line for line in shipped if line.op == OP and line.dtype == "fp16"]
-
-
-def fullest_run(*providers):
-    """The lines of the run that has these providers for most problems, the newest."""
-    runs = {line.run: recording.select(lines, run=line.run) for line in lines}
-    complete = [
-        run for run in runs.values() if {*providers} <= {line.provider for line in run}
-    ]
-    return max(complete, key=lambda run: (len(run), run[-1].time), default=[])
-
-
-def line_of(run, provider, **case):
-    """The line of a provider for a problem; None where there is none."""
-    found = (line for line in run if line.provider == provider)
-    return next((line for line in found if case.items() <= line.case.items()), None)
-
-
 SEVEN, FIVE = "workbench", "workbench:one_pass"
-both = fullest_run(SEVEN, FIVE)
-problem = {"d": 64, "h_kv": 32, "n_q": 4096, "n_k": 4096, "causal": False}
-two, one = (line_of(both, name, **problem) for name in (SEVEN, FIVE))
+PEERS = ("cuDNN", "FlashAttention-2", "flex_attention")
+CALLED = {SEVEN: "two kernels (shipped)", FIVE: "one pass"} | {
+    name: name for name in PEERS
+}
+FAMILIES = ((64, False), (64, True), (128, False), (128, True))
+with_both = recording.select(shipped, op=OP, dtype="fp16", provider=FIVE)
+run = recording.select(shipped, run=recording.latest_run(with_both)[0].run)
+h200, recorded = from_recording(run), recording.select(run, op=OP, dtype="fp16")
+measured = recording.select(recorded, case={"n_q": 4096})
+if here.is_gpu:  # without flex_attention, whose compiler takes its time
+    few = [
+        replace(
+            case, providers=tuple(name for name in case.providers if name != PEERS[2])
+        )
+        for case in suites.get("attention_backward").cases
+        if case.dtype == "fp16" and (case.case["n_q"], case.case["d"]) == (4096, 64)
+    ]
+    live = suites.Suite("designs", "both designs", tuple(few))
+    measured, _ = suites.run(live, progress=False, rounds=1, warmup_ms=10, rep_ms=20)
+taken = {
+    (line.case["d"], line.case["causal"], line.provider): line
+    for line in measured
+    if line.case["d"] * line.case["h_kv"] == 2048
+}
+
+
+def family(columns, masked):
+    return f"{columns} columns, {'causal' if masked else 'no mask'}"
+
+
+head = ["problem", "design", "ms", "TFLOP/s", "speed over cuDNN's"]
+table = [head, ["---"] * len(head)]
+for problem, provider in product(FAMILIES, CALLED):
+    line, vendor = taken.get((*problem, provider)), taken.get((*problem, "cuDNN"))
+    if line:
+        against = f"{vendor.median_ms / line.median_ms:.2f}" if vendor else ""
+        cells = [family(*problem), CALLED[provider], f"{line.median_ms:.2f}"]
+        table.append([*cells, f"{line.tflops:.0f}", against])
+two, one = (taken.get((64, False, name)) for name in (SEVEN, FIVE))
 if two and one:
     faster.reveal(
         "two kernels" if two.median_ms < one.median_ms else "one pass",
-        because=f"{two.median_ms:.2f} ms and {one.median_ms:.2f} ms, {two.device}.",
+        because=f"one pass takes {one.median_ms / two.median_ms:.2f} times as long.",
     )
-else:
-    print("Not recorded yet: `make gpu` records it on a GPU.")
+Markdown("\n".join(f"| {' | '.join(row)} |" for row in table))
 
 # %% [markdown]
-# What is saved in products is to be paid in memory. Every pair of tiles adds a whole tile of
-# dQ: 64 · 64 sums of 4 bytes for 64 queries of 64 columns, whether 64 keys have passed or 128.
-# Additions to one address wait for one another. (FlashAttention-2 adds dQ atomically, and has
-# an option to be deterministic. `ops.scaled_dot_product_attention` takes the two kernels.)
+# One pass is slower at every problem of the table, though each design has the fastest tiles that were
+# found for it. What it saves in products it pays in memory: each tile of keys adds to all of dQ. With
+# tiles of 128 keys each element of dQ is added to 32 times, in fp32, and additions to one address
+# wait for one another. (That they wait is reasoned, not measured.)
+#
+# So of our two designs the **deterministic** one, with the same bits on every run, is the faster one
+# too, and `ops.scaled_dot_product_attention` always takes it.
+#
+# And **memory**? What does each design keep, besides what it is given and what it returns? One text,
+# 32 heads of 64 columns, beside the matrices $P$ that nobody saves:
 
-# %% tags=["nbval-ignore-output"]
-LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
-compared = fullest_run("workbench", "cuDNN", "FlashAttention-2")
-head = ["columns", "causal", "queries", "workbench, TFLOP/s", "of cuDNN", "of FA-2"]
+# %%
+head = ["tokens", "two kernels, MiB", "one pass, MiB", "P in fp16, MiB"]
 table = [head, ["---"] * len(head)]
-for causal, columns, length in product((False, True), (64, 128), LENGTHS):
-    case = {"d": columns, "h_kv": 2048 // columns, "n_q": length, "causal": causal}
-    ours = line_of(compared, "workbench", **case)
-    if ours is None:
-        continue
-    row = [str(columns), "yes" if causal else "no", f"{length:,}", f"{ours.tflops:.0f}"]
-    for name in ("cuDNN", "FlashAttention-2"):
-        other = line_of(compared, name, **case)
-        row.append(f"{100 * other.median_ms / ours.median_ms:.0f} %" if other else "")
-    table.append(row)
-text = "\n".join(f"| {' | '.join(row)} |" for row in table)
-Markdown(text if compared else "Not recorded yet: `make gpu` records it on a GPU.")
+for length in (512, 4096, 32768):
+    of_heads = [torch.empty(1, 32, length, 64, dtype=torch.float16, device="meta")] * 5
+    row_sums = torch.empty(1, 32, length, device="meta")
+    cells = [f"{length:,}"]
+    for one_pass in (False, True):
+        launch = attention_backward.launch(*of_heads, row_sums, one_pass=one_pass)
+        kept = sum(space.nbytes for space in launch.workspaces)
+        cells.append(f"{kept / 2**20:.5g}")
+    table.append([*cells, f"{32 * length**2 * 2 / 2**20:,.0f}"])
+Markdown("\n".join(f"| {' | '.join(row)} |" for row in table))
 
 # %% [markdown]
-# (*Of cuDNN* and *of FA-2* are shares of their speed.) **What remains** to the vendor, as
-# counted: seven products instead of five, so that a kernel which runs its products as fast as
-# theirs reaches 71 % of their speed; sums that fill the registers, so that a multiprocessor
-# has one program of keys at a time, and nobody to multiply while that one computes
-# exponentials; and tiles that are small for matrix units. FlashAttention's kernels for Hopper
-# let some warps do nothing but load, and others exponentials while others multiply.
-# (Reasoned: the table says how much, not why.) <!-- unmeasured: 71 % is counted, 5 / 7 -->
+# In both designs eight times the tokens take eight times the bytes: memory is **linear** in the length.
+# For $P$ it would be 64 times. The two kernels keep $\delta$, a number for each query of a head. One
+# pass keeps a sum in fp32 for each element of dQ as well.
+#
+# Now by the length of a text, as recorded on an H200:
+
+# %%
+curves = {}
+for line in recorded:
+    if line.case["d"] in (64, 128) and line.case["h"] == line.case["h_kv"]:
+        curve = curves.setdefault((line.case["d"], line.case["causal"]), {})
+        curve.setdefault(line.provider, {})[line.case["n_q"]] = line
+with viz.figure_style() as palette:
+    figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True)
+    for axis, problem in zip(axes.flat, FAMILIES, strict=True):
+        for provider, marker in zip((SEVEN, *PEERS), "osDX", strict=True):
+            by_length = curves[problem].get(provider, {})
+            lengths = sorted(by_length)
+            speeds = [by_length[length].tflops for length in lengths]
+            axis.plot(lengths, speeds, marker=marker, markersize=5, label=provider)
+        axis.axhline(h200.rate("fp16") / 1e12, color=palette.ink, ls="--", lw=1)
+        axis.set_title(family(*problem), loc="left", fontsize=10)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(lengths := sorted(curves[problem][SEVEN]))
+        axis.set_xticklabels([f"{x / 1024:g}k" if x > 512 else x for x in lengths])
+    axes[0, 0].set_ylim(0, 760)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("TFLOP/s")
+    for axis in axes[1]:
+        axis.set_xlabel("tokens of a text")
+    axes[0, 1].legend(ncols=2, fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.88))
+    plt.tight_layout()
+    plt.show()
+
+# %% [markdown]
+# *Figure: four plots of TFLOP/s by the length of a text, for heads of 64 and 128 columns, without a
+# mask and with one, below a dashed line for the roof of products. All rise with the length and level
+# off. The package begins near cuDNN or above it, and falls behind; FlashAttention-2 stays far below
+# both; flex_attention is one marker at 4,096 tokens, between FlashAttention-2 and the package.*
+#
+# The same as a table: the package's speed over cuDNN's. Where it is behind by more than three in a
+# hundred, the number is bold.
+
+# %%
+head = ["tokens", *(family(*problem) for problem in FAMILIES)]
+table = [head, ["---"] * len(head)]
+for length in sorted(curves[FAMILIES[0]]["cuDNN"]):
+    cells = []
+    for problem in FAMILIES:
+        ours, theirs = (curves[problem][name][length] for name in (SEVEN, "cuDNN"))
+        cells.append(f"{theirs.median_ms / ours.median_ms:.2f}")
+    table.append(
+        [
+            f"{length:,}",
+            *(f"**{cell}**" if float(cell) < 0.97 else cell for cell in cells),
+        ]
+    )
+Markdown("\n".join(f"| {' | '.join(row)} |" for row in table))
+
+# %% [markdown]
+# The shortest texts with heads of 64 columns are ahead. All texts of 2,048 tokens or more are behind.
+# In lesson 11 it was short texts that were behind: keys cost as much as cuDNN's, and what a program
+# does besides cost more. And here?
+# Draw a line through the times of texts of up to 4,096 tokens, by the keys that a query sees, for
+# heads of 64 columns without a mask:
+
+# %%
+fits = {}
+for provider in (SEVEN, "cuDNN"):
+    by_length = curves[64, False][provider]
+    lengths = np.array([length for length in sorted(by_length) if length <= 4096])
+    micros = np.array([1e3 * by_length[length].median_ms for length in lengths])
+    slope, besides = fits[provider] = np.polyfit(lengths, micros, 1)
+    print(
+        f"{provider:9s} {1000 * slope:.0f} µs for 1,000 keys, {besides:.0f} µs besides"
+    )
+print(f"for the same keys {fits[SEVEN][0] / fits['cuDNN'][0]:.2f} times cuDNN's time")
+
+# %% [markdown]
+# Here keys cost more, and what comes besides costs less. If our products ran as fast as cuDNN's, then
+# with seven instead of five keys would cost 1.4 times as much. Ours run faster. At 4,096 tokens
+# without a mask, with each product counted as often as it is made:
+
+# %%
+for line in recording.select(recorded, case={"n_q": 4096, "causal": False}):
+    if line.provider in fits and line.case["d"] * line.case["h_kv"] == 2048:
+        made = 7 if line.provider == SEVEN else 5
+        columns, speed = line.case["d"], line.tflops * made / 5
+        print(
+            f"{columns:3} columns, {line.provider:9}: {speed:.0f} TFLOP/s, {made} products"
+        )
+
+# %% [markdown]
+# That cuDNN makes five is inferred from the names of its kernels in the recording. One kernel makes
+# all three gradients; before it memory is set to zero, and after it another kernel turns dQ into 16
+# bits. So that is one pass, as in FlashAttention-2. The design can be fast on this GPU: cuDNN's is,
+# and ours is not.
+#
+# **What remains** to cuDNN:
+#
+# - *Two products too many.* With products of equal speed, that leaves 5 / 7 = 0.71 of cuDNN's speed.
+#   Heads of 256 columns are near it: at 4,096 tokens they have
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention_backward dtype=fp16 n_q=4096 d=256 causal=false provider=workbench over=cuDNN}}
+#   without a mask and
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention_backward dtype=fp16 n_q=4096 d=256 causal=true provider=workbench over=cuDNN}}
+#   with one. For fewer columns our products are the faster ones, which wins some of it back.
+# - *Heads that share their keys* lose a little more. With 32 heads of 128 columns on 8 of keys it is
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention_backward dtype=fp16 n_q=4096 d=128 h_kv=8 causal=false provider=workbench over=cuDNN}}
+#   and
+#   {{recording device=nvidia-h200 op=scaled_dot_product_attention_backward dtype=fp16 n_q=4096 d=128 h_kv=8 causal=true provider=workbench over=cuDNN}}.
+#   Why was not measured.
+# - *Registers.* dK and dV fill them. With the tiles that were recorded at 4,096 tokens, a multiprocessor
+#   has room for eight warps of the kernel of keys, of 64 that it could hold. So few others can multiply
+#   while some compute exponentials. (Reasoned: the tables say how much is lost, not why.)
+# - *Hopper.* Nothing of lesson 11's kernel for Hopper is in here: no warps that only load, no groups
+#   that take turns. All of this is the portable kernel.
+#
+# **The others** are slower than the package at every problem that was recorded. The smallest leads are
+# {{recording device=nvidia-h200 op=scaled_dot_product_attention_backward dtype=fp16 n_q=4096 d=256 causal=false provider=workbench over=FlashAttention-2}}
+# over FlashAttention-2 (256 columns, no mask) and
+# {{recording device=nvidia-h200 op=scaled_dot_product_attention_backward dtype=fp16 n_q=4096 d=128 h=16 causal=true provider=workbench over=flex_attention}}
+# over `flex_attention` (128 columns, causal), which was recorded at 4,096 tokens only. In bf16 the
+# package's speed over cuDNN's and FlashAttention-2's is the same within a tenth.
 #
 # ## Your turn
 #

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial, wraps
@@ -268,7 +269,8 @@ def test_an_error_in_a_library_has_no_line_of_the_readers() -> None:
 @pytest.mark.usefixtures("pretended_gpu")
 def test_launches_of_several_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU that slows down all the time, one function costs the same twice; and half of another."""
-    now, called = 0.0, []
+    now = 0.0
+    called: list[str] = []
 
     def call_of(name: str, work: int) -> Callable[[], None]:
         def call() -> None:
@@ -279,7 +281,7 @@ def test_launches_of_several_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch)
         return call
 
     monkeypatch.setattr(torch.cuda, "synchronize", nothing)
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
     candidates = {"one": call_of("one", 1), "two": call_of("two", 2), "again": call_of("again", 1)}
     costs = timing.launch_overheads(candidates, calls=2, batches=3)
     assert "".join(name[0] for name in called) == "oottaa" + "aattoo" + "oottaa" + "aattoo"

@@ -791,6 +791,131 @@ def test_norms_pairs_and_gates_of_lesson_10_gain_where_its_prose_says() -> None:
     assert 0.95 < ratios_to_ours(wide)["torch"] < 1.05  # "as fast as torch"
 
 
+BACKWARD = "scaled_dot_product_attention_backward"
+Case = tuple[int, int, bool, int]  # columns, heads of keys, mask, tokens
+Gradients = dict[str, dict[Case, dict[str, recording.Line]]]
+
+
+@pytest.fixture(scope="module")
+def gradient_lines() -> Gradients:
+    """What lesson 12 shows, by type and problem, then by provider: the newest run of each type."""
+    own = recording.select(recording.load(SHIPPED / "nvidia-h200.jsonl"), op=BACKWARD)
+    found: Gradients = {"fp16": {}, "bf16": {}}
+    for dtype, provider in (("fp16", "workbench:one_pass"), ("bf16", "workbench")):
+        of_type = recording.select(own, dtype=dtype)
+        run = recording.latest_run(line for line in of_type if line.provider == provider)[0].run
+        for line in recording.select(of_type, run=run):
+            key = (line.case["d"], line.case["h_kv"], line.case["causal"], line.case["n_q"])
+            found[dtype].setdefault(key, {})[line.provider] = line
+    return found
+
+
+def lead(by: dict[str, recording.Line], over: str) -> float:
+    """The package's speed over a library's."""
+    return by[over].median_ms / by["workbench"].median_ms
+
+
+def test_one_pass_is_slower_in_lesson_12_wherever_it_was_recorded(gradient_lines: Gradients) -> None:
+    slower = {
+        case[:3]: lead(by, "workbench:one_pass")
+        for case, by in gradient_lines["fp16"].items()
+        if "workbench:one_pass" in by
+    }
+    assert slower.keys() == {(d, 2048 // d, masked) for d in (64, 128) for masked in (False, True)}
+    assert min(slower.values()) > 1
+    assert [4096 // tiling.tile[1] for tiling in attention_ladder.ONE_PASS.values()] == [32, 32]
+
+
+def test_lesson_12_is_behind_cudnn_and_ahead_of_the_others_where_its_prose_says(
+    gradient_lines: Gradients,
+) -> None:
+    by_case = gradient_lines["fp16"]
+    shares = {case: lead(by, "cuDNN") for case, by in by_case.items()}
+    for masked in (False, True):
+        assert shares[64, 32, masked, 512] > 1.03  # "the shortest texts with heads of 64 columns are ahead"
+        for d in (64, 128):
+            assert shares[d, 2048 // d, masked, 512] > 0.9  # the figure: "near cuDNN or above it"
+            assert max(shares[d, 2048 // d, masked, 2**power] for power in range(11, 16)) < 0.97
+        assert shares[256, 8, masked, 4096] == pytest.approx(5 / 7, abs=0.04)  # "near it"
+        assert 0.9 < shares[128, 8, masked, 4096] / shares[128, 16, masked, 4096] < 1  # "a little more"
+    for name, least in (
+        ("FlashAttention-2", (256, 8, False, 4096)),
+        ("flex_attention", (128, 16, True, 4096)),
+    ):
+        leads = {case: lead(by, name) for case, by in by_case.items() if name in by}
+        assert min(leads, key=lambda case: leads[case]) == least
+        assert leads[least] > 1
+    for case, by in by_case.items():
+        if case[1] * case[0] == 2048 and case[0] < 256:
+            assert lead(by, "FlashAttention-2") > 1.3  # the figure: "far below both"
+            assert by["FlashAttention-2"].median_ms > 1.3 * by["cuDNN"].median_ms
+        if "flex_attention" in by:
+            assert by["flex_attention"].median_ms < by["FlashAttention-2"].median_ms
+
+
+def test_bf16_is_like_fp16_as_lesson_12_says(gradient_lines: Gradients) -> None:
+    assert gradient_lines["bf16"].keys() == gradient_lines["fp16"].keys()
+    for case, by in gradient_lines["bf16"].items():
+        for name in ("cuDNN", "FlashAttention-2"):
+            assert lead(by, name) == pytest.approx(lead(gradient_lines["fp16"][case], name), rel=0.1)
+        assert lead(by, "FlashAttention-2") > 1
+
+
+def test_keys_cost_more_than_cudnns_in_lesson_12_and_the_rest_less(gradient_lines: Gradients) -> None:
+    """By less than the products that are made twice, which run faster than cuDNN's."""
+    fits = []
+    lengths = [512, 1024, 2048, 4096]
+    for provider in ("workbench", "cuDNN"):
+        times = [gradient_lines["fp16"][64, 32, False, tokens][provider].median_ms for tokens in lengths]
+        slope, besides = np.polyfit(lengths, times, 1)
+        np.testing.assert_allclose(besides + slope * np.array(lengths), times, rtol=0.03)
+        fits.append((slope, besides))
+    assert 1.05 < fits[0][0] / fits[1][0] < 7 / 5
+    assert fits[0][1] < fits[1][1]
+    for d in (64, 128, 256):
+        assert lead(gradient_lines["fp16"][d, 2048 // d, False, 4096], "cuDNN") > 5 / 7
+
+
+def test_kernels_ran_that_lesson_12_says_did(gradient_lines: Gradients) -> None:
+    """Ours: delta and the two portable ones. cuDNN and FlashAttention-2: one for all three gradients."""
+    ours = ["delta_kernel", "gradients_of_keys_kernel", "gradients_of_queries_kernel"]
+    for by in (by for by_case in gradient_lines.values() for by in by_case.values()):
+        assert all(line.mode == "cuda_graph" for line in by.values())
+        assert by["workbench"].config["kernels"] == ours
+        for name, loop in (("cuDNN", "bprop"), ("FlashAttention-2", "dq_dk_dv_loop")):
+            kernels = by[name].config["kernels"]
+            assert sum(loop in kernel for kernel in kernels) == 1
+            assert any("convert_dq" in kernel for kernel in kernels)
+        assert any("Memset" in kernel for kernel in by["cuDNN"].config["kernels"])
+
+
+def test_backward_keeps_what_lesson_12_says() -> None:
+    """4 bytes for each query of a head; in one pass 4 for each element of dQ as well."""
+    for length in (512, 4096):
+        heads = [torch.empty(1, 32, length, 64, dtype=torch.float16, device="meta") for _ in range(5)]
+        sums = torch.empty(1, 32, length, device="meta")
+        for one_pass, numbers in ((False, 1), (True, 1 + 64)):
+            kept = backward(*heads, sums, one_pass=one_pass).workspaces
+            assert sum(space.nbytes for space in kept) == 4 * 32 * length * numbers
+
+
+@pytest.mark.parametrize(
+    ("columns", "masked"), [(64, False), (64, True), (128, False), (128, True), (256, False), (256, True)]
+)
+def test_unit_has_room_for_the_warps_of_keys_that_lesson_12_counts(columns: int, masked: bool) -> None:
+    """With the tiles of an H200, at 4,096 tokens."""
+    tiling = next(tiling for least, tiling in attention_instances.OF_KEYS[columns, masked] if least <= 4096)
+    if columns < 256:  # "smaller, for four warps"
+        default = attention_backward.default_tilings(torch.float16, columns)[0]
+        assert math.prod(tiling.tile) < math.prod(default.tile)
+        assert tiling.num_warps == 4
+    heads = [torch.empty(1, 1, 4096, columns, dtype=torch.float16) for _ in range(5)]
+    scoring = Scoring(window=CAUSAL) if masked else Scoring()
+    launch = backward(*heads, torch.empty(1, 1, 4096), scoring, of_keys=tiling)
+    (step,) = compile(Launch(launch.steps[1:2], launch.outputs[1:]), "sm_90")
+    assert step.occupancy.blocks * tiling.num_warps == 8
+
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "lessons").glob("[0-9]*.ipynb"))
 
 

@@ -274,14 +274,14 @@ def in_parts(tile, ROWS_OF_PARTS: gl.constexpr, COLUMNS: gl.constexpr):
         halves = ()
         for i in gl.static_range(len(found)):
             halved = gl.reshape(found[i], [2, found[i].shape[0] // 2, found[i].shape[1]])
-            halves += gl.split(gl.permute(halved, [1, 2, 0]))  # type: ignore[assignment]
-        found = halves
+            halves += gl.split(gl.permute(halved, [1, 2, 0]))
+        found = halves  # type: ignore[assignment]
     for _ in gl.static_range(log2(COLUMNS)):
         halves = ()
         for i in gl.static_range(len(found)):
             halved = gl.reshape(found[i], [found[i].shape[0], 2, found[i].shape[1] // 2])
-            halves += gl.split(gl.permute(halved, [0, 2, 1]))  # type: ignore[assignment]
-        found = halves
+            halves += gl.split(gl.permute(halved, [0, 2, 1]))
+        found = halves  # type: ignore[assignment]
     return found
 
 
