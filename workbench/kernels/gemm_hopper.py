@@ -128,15 +128,16 @@ def gemm_ping_pong_kernel(
 
 
 @gluon.constexpr_function
-def number_of_columns(BLOCK_N):
+def number_of_columns(block_n: int) -> int:
     """Of parts, in a row of a tile."""
-    return max(BLOCK_N // PART_COLS.value, 1)
+    found: int = max(block_n // PART_COLS.value, 1)
+    return found
 
 
 @gluon.constexpr_function
-def log2(NUMBER):
+def log2(number: int) -> int:
     """Of a power of two."""
-    return NUMBER.bit_length() - 1
+    return number.bit_length() - 1
 
 
 @gluon.jit
