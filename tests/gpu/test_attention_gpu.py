@@ -272,6 +272,37 @@ def test_tiles_of_the_forward(size: int, tile: tuple[int, ...], descriptors: boo
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("size", [64, 128, 200, 256])
+def test_masks_and_biases(size: int, dtype: torch.dtype) -> None:
+    """Of as many columns as there may be, whose tiles leave the least room for theirs."""
+    for queries, keys in ((300, 333), (512, 512)):
+        given = tensors(2, 4, 4, queries, keys, size, dtype)
+        generator = torch.Generator("cuda").manual_seed(2)
+        bias = torch.randn(2, 4, queries, keys, generator=generator, device="cuda").to(dtype)
+        for mask in (bias > -1, bias):
+            found = sdpa(*(inputs := [t.detach().requires_grad_() for t in given]), mask)
+            gradients = torch.autograd.grad(found, inputs, found)
+            others = []
+            for kind in (torch.float64, dtype):
+                again = [t.detach().to(kind, copy=True).requires_grad_() for t in given]
+                products = again[0] @ again[1].transpose(-1, -2) * size**-0.5
+                products = products + mask if mask is bias else products.masked_fill(~mask, float("-inf"))
+                plainly = torch.softmax(products, -1) @ again[2]
+                others.append((plainly, torch.autograd.grad(plainly, again, found.detach().to(kind))))
+            (exact, of_exact), (plainly, of_plain) = others
+            agree(found, exact, plainly)
+            rule(gradients, (of_exact[0], of_exact[1], of_exact[2]), of_plain, 2.0)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("size", [40, 64, 160, 256])
+def test_decoding_of_any_width(size: int, dtype: torch.dtype) -> None:
+    given = tensors(2, 8, 1, 1, 5000, size, dtype)
+    exact, _ = scores_of(given, torch.float64, EVERYTHING)
+    agree(attend(*given, Scoring()), exact, scores_of(given, dtype, EVERYTHING)[0])
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("keys", [100, 4096, 70001])
 @pytest.mark.parametrize("queries", [1, 4])
 def test_decoding(queries: int, keys: int, dtype: torch.dtype) -> None:

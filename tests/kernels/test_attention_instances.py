@@ -20,7 +20,7 @@ from workbench.kernels.attention_backward import Tiling
 from workbench.kernels.attention_hopper import Way
 from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
-from workbench.lens.compile import compile
+from workbench.lens.compile import compile, compile_all
 
 TWO = Way(2, 128, 2, turns=False, persistent=False)
 
@@ -321,6 +321,37 @@ def test_decoding_fits_on_hopper(keys: int, size: int, monkeypatch: pytest.Monke
     for step in compile(attention.launch(query, key, value, **chosen), "sm_90"):
         assert (step.spills, step.problem) == (0, "")
         assert step.shared_bytes <= H200.shared_memory_bytes
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=str)
+def test_masks_and_biases_of_wide_heads_fit_on_hopper(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles of them are in shared memory too, as many as stages of keys and values."""
+    query, key, value = of(300, 333, 256, batch=1, heads=1, key_heads=1, on="cpu")
+    mask = torch.zeros(1, 1, 300, 333, dtype=dtype)
+    shape, strides = (300, 333), mask.stride()
+    hook = (
+        Hook(scores.keep_where, (mask.view(torch.int8), shape, strides), scores.pass_gradient)
+        if dtype == torch.bool
+        else Hook(
+            scores.add_bias, (mask, shape, strides, torch.zeros_like(mask), strides), scores.pass_gradient,
+            scores.store_bias_gradient,
+        )
+    )  # fmt: skip
+    scoring = Scoring(hooks=(hook,))
+    monkeypatch.setattr(device, "current", lambda: H200)
+    forward: dict[str, Any] = instances.forward(query, key, value, scoring)
+    back: dict[str, Any] = instances.backward(query, key, value, scoring)
+    monkeypatch.undo()
+    sums = torch.zeros(query.shape[:3])
+    launches = (
+        attention.launch(query, key, value, scoring, splits=1, **forward),
+        attention_backward.launch(query, query, key, value, query, sums, scoring, **back),
+    )
+    for steps in compile_all(launches, "sm_90"):
+        assert isinstance(steps, tuple)
+        assert [step.problem for step in steps] == [""] * len(steps)
 
 
 @pytest.mark.parametrize("size", [64, 128, 256])

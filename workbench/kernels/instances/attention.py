@@ -130,6 +130,7 @@ def portable(
         }
     can_describe = _can_describe(query, key, value, scoring)
     tile, warps, stages = (DESCRIBED if can_describe else PLAINLY)[_width(query, value)]
+    stages = _with_room(stages, query, value, scoring)
     return {"tile": tile, "num_warps": warps, "num_stages": stages, "descriptors": can_describe}
 
 
@@ -170,7 +171,14 @@ def backward(
         )
         for table in (OF_KEYS, OF_QUERIES)
     )
+    of_queries = of_queries._replace(num_stages=_with_room(of_queries.num_stages, query, value, scoring))
     return {"one_pass": False, "of_keys": of_keys, "of_queries": of_queries}
+
+
+def _with_room(stages: int, query: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> int:
+    """One stage less where tiles of a mask, or of a bias, are in shared memory beside those of wide heads."""
+    is_loading = any(isinstance(each, torch.Tensor) for hook in scoring.hooks for each in hook.extra)
+    return min(stages, 2) if is_loading and _width(query, value) > 128 else stages
 
 
 def _is_measured(query: torch.Tensor) -> bool:
