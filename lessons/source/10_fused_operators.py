@@ -987,11 +987,12 @@ table_of(head, rows)
 # - **Large, with a long K** (4096³, 8192 × 16384 × 4096, 16384 × 4096 × 4096). The chain costs a few
 #   hundredths. That is less than the addends' bytes would take alone, so part of them is hidden.
 # - **Less than nothing?** For 4096 × 11008 × 4096 the whole takes *less* than the bare product. That says
-#   more about the bare one, which is another kernel. One reason is its tiles of 128 × 256: there are
+#   more about the bare one, which is another kernel, and about that run: in another one the bare product
+#   took what the whole takes here. One reason is its tiles of 128 × 256: there are
 #   1,376 for 132 SMs, so that the eleventh round is not half full. Tiles of 128 × 128 come out
 #   almost even.
 # - **2048³ loses a sixth.** There are 256 tiles, so that an SM has two at most. While the second one is
-#   finished, nothing is left to multiply. Its gelu alone, an exponential and a reciprocal for each of
+#   finished, nothing is left to multiply. Its gelu alone, an exponential and a reciprocal root for each of
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks.
 # - **A short K loses more:** a third for 2048 × 3072 × 768, a half for 4096 × 4096 × 512. There `more` is
 #   about what the addends' bytes take, as if nothing were hidden. The model above promised the longer
@@ -1087,7 +1088,8 @@ table_of([*head, "torch, over ours", "note"], rows)
 #   ratio says more about torch's layer norm of very short rows than about fusion.)
 # - **Gates** gain most where K is short. Where it is long, the two products take all the time.
 # - **Long rows.** A norm of 1,024 or 4,096 columns takes two kernels, and by the count above that saves
-#   nothing. What is gained or lost there is not by fusion, but by how good the kernels are.
+#   nothing. What is gained or lost there is not by fusion, but by how good the kernels are. The loss at
+#   4096³ is large: it was recorded when the second kernel still sent each row through shared memory.
 # - **The wide pair**, 4096 on all sides, would make its first product again and again. So
 #   `ops.matmul_matmul` does not fuse it, and is as fast as torch.
 #

@@ -1196,8 +1196,8 @@ table_of("gfx942", on_cdna, 64)
 # ## Measure
 #
 # The shipped backward against cuDNN's and FlashAttention-2's, both as torch calls them, and against
-# `flex_attention`'s. 16,384 tokens in all and 2,048 columns in all heads, fp16, timed in CUDA
-# graphs. FLOPs are counted as five products, for everybody: the two that our kernels make twice
+# `flex_attention`'s. 16,384 tokens in all (32,768 of the longest text) and 2,048 columns in all heads,
+# fp16, timed in CUDA graphs. FLOPs are counted as five products, for everybody: the two that our kernels make twice
 # count as lost time. With a causal mask only pairs that are seen count.
 #
 # **Predict.** Heads of 64 columns, 4,096 queries and keys, an H200: which design is faster, two
@@ -1263,7 +1263,7 @@ Markdown("\n".join(f"| {' | '.join(row)} |" for row in table))
 # %% [markdown]
 # One pass is slower at every problem of the table, though each design has the fastest tiles that were
 # found for it. What it saves in products it pays in memory: each tile of keys adds to all of dQ. With
-# tiles of 128 keys each element of dQ is added to 32 times, in fp32, and additions to one address
+# tiles of 128 keys and no mask each element of dQ is added to 32 times, in fp32, and additions to one address
 # wait for one another. (That they wait is reasoned, not measured.)
 #
 # So of our two designs the **deterministic** one, with the same bits on every run, is the faster one

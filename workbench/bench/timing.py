@@ -253,7 +253,9 @@ def launch_overheads(
         NotMeasurableError: no GPU runs the kernels here.
         ArgumentTypeError, InvalidArgumentError: other arguments. KernelError: as :func:`measure`.
     """
-    check_type("candidates", candidates, Mapping, 'Give them by name: {"mine": launch}.')
+    by_name = 'Give them by name: {"mine": launch}.'
+    check_type("candidates", candidates, Mapping, by_name)
+    check_each("candidates", candidates, str, by_name)
     functions = {name: callable_of(name, subject) for name, subject in candidates.items()}
     check_positive("calls", calls)
     check_positive("batches", batches)
@@ -265,10 +267,11 @@ def launch_overheads(
         start = time.perf_counter()
         for _ in range(calls):
             function()
-        return [(time.perf_counter() - start) * 1e3 / calls]
+        cost = (time.perf_counter() - start) * 1e3 / calls
+        torch.cuda.synchronize()  # what fails late is this one's
+        return [cost]
 
     times = take_turns(functions, batches + 1, lambda index: batch)
-    torch.cuda.synchronize()
     # The first batch compiles and warms up.
     return {name: statistics.median(costs[1:]) * 1e3 for name, costs in times.items()}
 
