@@ -90,6 +90,33 @@ def test_every_tile_and_number_of_programs(
         assert torch.equal(output, a.float() @ b.float() if chain is None else wanted)
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("tile", [(128, 128, 64), (64, 256, 64), (256, 64, 64), (64, 64, 64)], ids=str)
+@pytest.mark.parametrize("tiles_of_each", [1, 2, 1.5, 3])
+def test_products_that_begin_as_what_is_added(
+    tiles_of_each: float, tile: tuple[int, int, int], dtype: torch.dtype
+) -> None:
+    """As they do where a program has one or two tiles; into rows that are part of longer ones."""
+    m, n, k = 1000, 520, 1096
+    a, b = whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)
+    first, second = whole(m, n, dtype=dtype, seed=2), whole(m, 1024, dtype=dtype, seed=3)[:, :n]
+    exact = a.float() @ b.float()
+    programs = int(-(-m // tile[0]) * -(-n // tile[1]) / tiles_of_each)
+    for chain, wanted, may_begin in (
+        (add(first) | relu(), (exact + first).relu(), True),
+        (add(first) | add(second), exact + first + second, True),
+        (add(first) | scale(2.0) | add(second), (exact + first) * 2 + second, False),
+    ):
+        output = poisoned(m, 1024, dtype)[:, :n]
+        launch = gemm.launch(
+            a, b, output=output, epilogue=chain, template="ping-pong", tile=tile, num_stages=4,
+            programs=programs,
+        )  # fmt: skip
+        launch.run()
+        assert torch.equal(output, wanted.to(dtype))
+        assert launch.steps[0].meta["BEGIN"] == (may_begin and tiles_of_each <= 2 and tile[0] == tile[1])
+
+
 @pytest.mark.parametrize(("n", "k"), [(2048, 1024), (4096, 4096)])
 def test_it_is_the_same_a_hundred_times(n: int, k: int) -> None:
     """So nobody writes where another one still reads: buffers of tiles of A and B, and of what is brought."""

@@ -49,6 +49,10 @@ def test_it_compiles_for_hopper_without_spills() -> None:
         "wide": ping_pong(chain=two, tile=(64, 256, 64), num_stages=5),
         "narrow": ping_pong(chain=two, tile=(64, 32, 64)),
         "high": ping_pong(chain=two, tile=(256, 64, 64), num_stages=4),
+        "long": ping_pong(chain=two, k=2048),
+        "long, of one addend": ping_pong("tt", add(half(512, 512)) | relu(), k=2048),
+        "long and small": ping_pong(chain=two, tile=(64, 64, 64), k=2048),
+        "without what is brought": ping_pong(chain=fast_gelu()),
     }
     compiled = dict(zip(launches, compile_all([*launches.values()], "sm_90"), strict=True))
     for name, found in compiled.items():

@@ -879,12 +879,18 @@ def _ping_pong_step(
         )
     # What is brought beside takes the place of a stage.
     part = gemm_hopper.ROWS.value, min(block_n, gemm_hopper.PART_COLS.value)
-    functors, beside = gemm_hopper.bring_ahead(
+    functors, beside, may_begin = gemm_hopper.bring_ahead(
         bound.functors, bound.extras, (problem.m, problem.n), part,
         gemm_hopper.MOST_BROUGHT if stages > gemm_hopper.FEWEST_STAGES else 0,
     )  # fmt: skip
+    stages -= bool(beside)
     of_slot = max(len(beside), 1) * math.prod(part)
     slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // math.prod(part))
+    # A sum that starts from something large loses of what is added, which a wider output would show.
+    is_narrow = output.element_size() <= a.element_size()
+    has_few = triton.cdiv(tiles, programs) <= gemm_hopper.MOST_TILES_BEGUN
+    is_long = triton.cdiv(problem.k, block_k) >= gemm_hopper.FEWEST_STEPS_BEGUN
+    lasts = block_m == block_n  # registers, of tiles of other shapes, do not
     known = problem.divisors(a.element_size(), problem.matrices[2], output.element_size())
     return Step(
         gemm_hopper.gemm_ping_pong_kernel, (programs,),
@@ -898,8 +904,8 @@ def _ping_pong_step(
         ),
         {
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-            "STAGES": stages - 1 if beside else stages, "BESIDE": len(beside),
-            "SLOTS": slots if beside else 0,
+            "STAGES": stages, "BESIDE": len(beside), "SLOTS": slots if beside else 0,
+            "BEGIN": may_begin and is_narrow and has_few and is_long and lasts,
             "ORDER": order.ORDERS[launch_order],
             "GROUP": check_positive("group", group, most=order.MOST_GROUP), "EPILOGUE": functors,
             "PLACE": place, "A_TRANSPOSED": a_transposed, "B_TRANSPOSED": b_transposed,

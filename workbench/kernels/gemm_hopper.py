@@ -6,14 +6,16 @@ program on the same unit, which began at the same time, finishes at the same tim
 groups of four warps, with a tile each. While one multiplies, the other one finishes; then they change places
 (CUTLASS's ping-pong schedule). One more warp starts the copies (TMA) of the tiles of A and B that both need,
 in turns, and is told by barriers in shared memory when a buffer is free. Another one brings the epilogue's
-first tensors, part by part, so that they are there when a product is.
+first tensors, part by part, so that they are there when a product is, or when it begins: what is added first
+can be what the sums begin with, and then nothing of it is left for the end.
 
 Programs are persistent: there are as many as compute units, and each takes tile by tile. The functors of an
 epilogue are those of `tile.epilogue`, which Gluon compiles as they are.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import torch
 import triton.language as tl
@@ -48,6 +50,14 @@ FEWEST_STAGES = 2
 # columns as are a line of memory.
 PART_COLS = gl.constexpr(64)
 
+# What an epilogue needs is asked for behind so many times the buffers of A and B, which are needed first.
+WAITING = gl.constexpr(2)
+
+# Products begin as the sum of what is added to them where programs have few tiles, of which nothing hides how
+# the last is finished, and tiles have many steps, behind which reading hides. (H200, two addends and gelu,
+# 2048^3: 28.0 to 28.8 us, and 28.6 to 29.0 otherwise; more tiles, or fewer steps, take as long or longer so.)
+MOST_TILES_BEGUN, FEWEST_STEPS_BEGUN = 2, 16
+
 # What an epilogue's operand is, besides `epilogue.TENSOR` and so on: the first or the second of the tensors
 # whose tiles are brought to shared memory.
 BROUGHT = gl.constexpr(8)
@@ -61,14 +71,14 @@ def gemm_ping_pong_kernel(
     a, b, first, second, output, extra,
     # sizes of the product; strides of the output, or what else PLACE takes; how many tiles there are
     m, n, k, layout, tiles,
-    # meta-parameters: the tile; buffers of A and of B; tensors that are brought, and buffers of their parts;
-    # how tiles are numbered; what the product becomes, and where its elements lie; whether the descriptors
-    # have A's and B's transpose; what divides the sizes and the strides of the output; whether offsets need
-    # 64 bits
+    # meta-parameters: the tile; buffers of A and of B; tensors that are brought, buffers of their parts, and
+    # whether tiles begin as their sum, but for a program's first, for which that would come late; how tiles
+    # are numbered; what the product becomes, and where its elements lie; whether the descriptors have A's and
+    # B's transpose; what divides the sizes and the strides of the output; whether offsets need 64 bits
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    BESIDE: gl.constexpr, SLOTS: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
-    EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
-    DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+    BESIDE: gl.constexpr, SLOTS: gl.constexpr, BEGIN: gl.constexpr, ORDER: gl.constexpr,
+    GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr,
+    B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """output = EPILOGUE(A @ B), tile by tile, as many as a program gets."""
     A: gl.constexpr = a.block_type.shape
@@ -80,28 +90,32 @@ def gemm_ping_pong_kernel(
     sizes = (m, n, k, tiles)
     if BESIDE > 0:
         PARTS: gl.constexpr = BLOCK_M // ROWS * number_of_columns(BLOCK_N)
-        shape: gl.constexpr = first.block_type.shape
+        BROUGHT_PART: gl.constexpr = first.block_type.shape
         brought = (
-            gl.allocate_shared_memory(first.dtype, [SLOTS * BESIDE, shape[0], shape[1]], first.layout),
-            barriers(2 * PARTS), barriers(SLOTS),
+            gl.allocate_shared_memory(
+                first.dtype, [SLOTS * BESIDE, BROUGHT_PART[0], BROUGHT_PART[1]], first.layout
+            ),
+            barriers(2 * PARTS), barriers(SLOTS), barriers(1),
         )  # fmt: skip
         gl.warp_specialize(
             [
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(0),
-                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE, PLACE,
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, BEGIN, ORDER, GROUP, EPILOGUE, PLACE,
                     A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(1),
-                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE, PLACE,
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, BEGIN, ORDER, GROUP, EPILOGUE, PLACE,
                     A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (copy, (
-                    a, b, of_a, of_b, full, free, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP,
-                    A_TRANSPOSED, B_TRANSPOSED,
+                    a, b, of_a, of_b, full, free, brought, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER,
+                    GROUP, A_TRANSPOSED, B_TRANSPOSED,
                 )),
-                (bring, (first, second, brought, sizes, BLOCK_M, BLOCK_N, BESIDE, SLOTS, ORDER, GROUP)),
+                (bring, (
+                    first, second, brought, sizes, BLOCK_M, BLOCK_N, BESIDE, SLOTS, BEGIN, ORDER, GROUP,
+                )),
             ],
             [4, 1, 1], [240, 24, 24],
         )  # fmt: skip
@@ -109,17 +123,17 @@ def gemm_ping_pong_kernel(
         gl.warp_specialize(
             [
                 (multiply_and_finish, (
-                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(0), BLOCK_M,
-                    BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
-                    B_TRANSPOSED, DIVISORS, WIDE,
+                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(0),
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, BEGIN, ORDER, GROUP, EPILOGUE, PLACE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (multiply_and_finish, (
-                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(1), BLOCK_M,
-                    BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED,
-                    B_TRANSPOSED, DIVISORS, WIDE,
+                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(1),
+                    BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, BEGIN, ORDER, GROUP, EPILOGUE, PLACE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (copy, (
-                    a, b, of_a, of_b, full, free, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP,
+                    a, b, of_a, of_b, full, free, (), sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP,
                     A_TRANSPOSED, B_TRANSPOSED,
                 )),
             ],
@@ -160,9 +174,9 @@ def place_of(
 
 @gluon.jit
 def copy(
-    a, b, of_a, of_b, full, free, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
-    STAGES: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, A_TRANSPOSED: gl.constexpr,
-    B_TRANSPOSED: gl.constexpr,
+    a, b, of_a, of_b, full, free, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
+    A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
     """The warp that copies: of each tile, along K, a block of A and one of B, once their buffers are free."""
     done = 0
@@ -182,12 +196,15 @@ def copy(
             else:
                 tma.async_copy_global_to_shared(b, [start, col], full.index(at), of_b.index(at))
             done += 1
+            if len(brought) > 0:
+                if done == gl.minimum(WAITING * STAGES, gl.cdiv(sizes[2], BLOCK_K)):
+                    mbarrier.arrive(brought[3].index(0), count=1)
 
 
 @gluon.jit
 def bring(
     first, second, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
-    SLOTS: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
+    SLOTS: gl.constexpr, BEGIN: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """The warp that copies the epilogue's tensors, part by part, each once a buffer is free.
 
@@ -196,27 +213,39 @@ def bring(
     """
     COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
     PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
-    tiles_of, there, is_free = brought
-    nth = 0
-    for number in range(gl.program_id(0), sizes[3], gl.num_programs(0)):
+    tiles_of, there, is_free, may_begin = brought
+    mbarrier.wait(may_begin.index(0), 0)
+    number_of_tiles = gl.cdiv(sizes[3] - gl.program_id(0), gl.num_programs(0))
+    for when in range(number_of_tiles):
+        nth = when_brought(when, number_of_tiles, BEGIN)  # which is its own inverse
+        number = gl.program_id(0) + nth * gl.num_programs(0)
         row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
         for part in gl.static_range(PARTS):
             place = [row + part // COLUMNS * ROWS, col + part % COLUMNS * PART_COLS]
-            before = nth * PARTS + part
+            before = when * PARTS + part
             slot, whole = before % SLOTS, there.index((nth & 1) * PARTS + part)
             mbarrier.wait(is_free.index(slot), (before // SLOTS & 1) ^ 1)
             mbarrier.expect(whole, BESIDE * first.block_type.nbytes)
             tma.async_copy_global_to_shared(first, place, whole, tiles_of.index(slot * BESIDE))
             if BESIDE > 1:
                 tma.async_copy_global_to_shared(second, place, whole, tiles_of.index(slot * BESIDE + 1))
-        nth += 1  # noqa: SIM113
+
+
+@gluon.jit
+def when_brought(nth, number_of_tiles, BEGIN: gl.constexpr):
+    """In which turn a program's nth tile has its parts brought: a second one that begins with them, first."""
+    when = nth
+    if BEGIN:
+        if (nth < 2) & (number_of_tiles > 1):
+            when = 1 - nth
+    return when
 
 
 @gluon.jit
 def multiply_and_finish(
     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, WHO: gl.constexpr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    BESIDE: gl.constexpr, SLOTS: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
+    BESIDE: gl.constexpr, SLOTS: gl.constexpr, BEGIN: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
     EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
     DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
@@ -229,42 +258,56 @@ def multiply_and_finish(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
     steps = gl.cdiv(sizes[2], BLOCK_K)
-    nth = WHO
-    for number in range(gl.program_id(0) + WHO * gl.num_programs(0), sizes[3], 2 * gl.num_programs(0)):
-        done = nth * steps
-        mbarrier.wait(turn.index(WHO), nth // 2 & 1)
-        sums = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S)
-        for step in range(steps):
-            at, half = (done + step) % STAGES, (done + step) // STAGES & 1
-            mbarrier.wait(full.index(at), half)
-            x, y = of_a.index(at), of_b.index(at)
-            if A_TRANSPOSED:
-                x = x.permute((1, 0))
-            if B_TRANSPOSED:
-                y = y.permute((1, 0))
-            token = warpgroup_mma(x, y, sums, is_async=True)
-            sums = warpgroup_mma_wait(1, deps=[token])
-            if step > 0:
-                mbarrier.arrive(free.index((done + step - 1) % STAGES), count=1)
-        mbarrier.arrive(turn.index(1 - WHO), count=1)
-        sums = warpgroup_mma_wait(0, deps=[sums])
-        mbarrier.arrive(free.index((done + steps - 1) % STAGES), count=1)
-        row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
-        if WIDE:
-            row, col = row.to(gl.int64), col.to(gl.int64)
-        if len(EPILOGUE) > 0:
-            COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
-            PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
-            parts = in_parts(sums, BLOCK_M // ROWS, COLUMNS)
-            for i in gl.static_range(PARTS):
-                there = of_brought(brought, nth, i, BLOCK_N // COLUMNS, PARTS, BESIDE, SLOTS)
-                finish(
-                    parts[i], row + i // COLUMNS * ROWS, col + i % COLUMNS * PART_COLS, there, sizes, output,
-                    extra, layout, EPILOGUE, PLACE, DIVISORS,
-                )  # fmt: skip
+    number_of_tiles = gl.cdiv(sizes[3] - gl.program_id(0), gl.num_programs(0))
+    NEXT: gl.constexpr = 2 if BEGIN and WHO == 0 else WHO
+    if NEXT > WHO:
+        sums = multiply(
+            gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S), 0, steps, of_a, of_b, full, free, turn, WHO,
+            STAGES, A_TRANSPOSED, B_TRANSPOSED,
+        )  # fmt: skip
+        finish(
+            sums, 0, when_brought(0, number_of_tiles, BEGIN), brought, sizes, output, extra, layout,
+            BESIDE, SLOTS, False, ORDER, GROUP, EPILOGUE, PLACE, DIVISORS, WIDE,
+        )  # fmt: skip
+    for nth in range(NEXT, number_of_tiles, 2):
+        when = when_brought(nth, number_of_tiles, BEGIN)
+        if BEGIN:
+            begun = gl.convert_layout(sum_of_brought(brought, nth, when, BLOCK_M, BLOCK_N, BESIDE, SLOTS), S)
         else:
-            finish(sums, row, col, (), sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS)
-        nth += 2
+            begun = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S)
+        sums = multiply(
+            begun, nth, steps, of_a, of_b, full, free, turn, WHO, STAGES, A_TRANSPOSED, B_TRANSPOSED
+        )
+        finish(
+            sums, nth, when, brought, sizes, output, extra, layout, 0 if BEGIN else BESIDE, SLOTS,
+            BEGIN, ORDER, GROUP, EPILOGUE, PLACE, DIVISORS, WIDE,
+        )  # fmt: skip
+
+
+@gluon.jit
+def multiply(
+    sums, nth, steps, of_a, of_b, full, free, turn, WHO: gl.constexpr, STAGES: gl.constexpr,
+    A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
+):  # fmt: skip
+    """sums + A @ B of the program's nth tile, when it is the group's turn."""
+    done = nth * steps
+    mbarrier.wait(turn.index(WHO), nth // 2 & 1)
+    for step in range(steps):
+        at, half = (done + step) % STAGES, (done + step) // STAGES & 1
+        mbarrier.wait(full.index(at), half)
+        x, y = of_a.index(at), of_b.index(at)
+        if A_TRANSPOSED:
+            x = x.permute((1, 0))
+        if B_TRANSPOSED:
+            y = y.permute((1, 0))
+        token = warpgroup_mma(x, y, sums, is_async=True)
+        sums = warpgroup_mma_wait(1, deps=[token])
+        if step > 0:
+            mbarrier.arrive(free.index((done + step - 1) % STAGES), count=1)
+    mbarrier.arrive(turn.index(1 - WHO), count=1)
+    sums = warpgroup_mma_wait(0, deps=[sums])
+    mbarrier.arrive(free.index((done + steps - 1) % STAGES), count=1)
+    return sums
 
 
 @gluon.jit
@@ -287,31 +330,113 @@ def in_parts(tile, ROWS_OF_PARTS: gl.constexpr, COLUMNS: gl.constexpr):
 
 
 @gluon.jit
-def of_brought(
-    brought, nth, PART: gl.constexpr, WIDTH: gl.constexpr, PARTS: gl.constexpr, BESIDE: gl.constexpr,
+def of_parts(parts, ROWS_OF_PARTS: gl.constexpr, COLUMNS: gl.constexpr):
+    """The tile of which :func:`in_parts` makes these."""
+    found = parts
+    for _ in gl.static_range(log2(COLUMNS)):
+        wholes = ()
+        for i in gl.static_range(len(found) // 2):
+            pair = gl.permute(gl.join(found[2 * i], found[2 * i + 1]), [0, 2, 1])
+            wholes += (gl.reshape(pair, [pair.shape[0], 2 * pair.shape[2]]),)  # type: ignore[assignment]
+        found = wholes
+    for _ in gl.static_range(log2(ROWS_OF_PARTS)):
+        wholes = ()
+        for i in gl.static_range(len(found) // 2):
+            pair = gl.permute(gl.join(found[2 * i], found[2 * i + 1]), [2, 0, 1])
+            wholes += (gl.reshape(pair, [2 * pair.shape[1], pair.shape[2]]),)  # type: ignore[assignment]
+        found = wholes
+    return found[0]
+
+
+@gluon.jit
+def sum_of_brought(
+    brought, nth, when, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
     SLOTS: gl.constexpr,
 ):  # fmt: skip
-    """A part of the tensors that were brought for the nth tile of a program; its buffer is free then."""
+    """In fp32, of the tensors that were brought for a program's nth tile."""
+    COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
+    PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
+    parts = ()
+    for i in gl.static_range(PARTS):
+        there = of_brought(brought, nth, when, i, BLOCK_N // COLUMNS, PARTS, BESIDE, SLOTS)
+        give_back(brought, when, i, PARTS, SLOTS)
+        part = there[0].to(gl.float32)
+        if BESIDE > 1:
+            part += there[1].to(gl.float32)
+        parts += (part,)  # type: ignore[assignment]
+    return of_parts(parts, BLOCK_M // ROWS, COLUMNS)
+
+
+@gluon.jit
+def of_brought(
+    brought, nth, when, PART: gl.constexpr, WIDTH: gl.constexpr, PARTS: gl.constexpr, BESIDE: gl.constexpr,
+    SLOTS: gl.constexpr,
+):  # fmt: skip
+    """A part of the tensors that were brought for a program's nth tile, in turn `when`."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, WIDTH, 16]
     )
+    tiles_of, there, _, _ = brought
+    slot = (when * PARTS + PART) % SLOTS
+    mbarrier.wait(there.index((nth & 1) * PARTS + PART), nth // 2 & 1)
     found = ()
-    if BESIDE > 0:
-        tiles_of, there, is_free = brought
-        slot = (nth * PARTS + PART) % SLOTS
-        mbarrier.wait(there.index((nth & 1) * PARTS + PART), nth // 2 & 1)
-        for i in gl.static_range(BESIDE):
-            found += (tiles_of.index(slot * BESIDE + i).load(S),)  # type: ignore[assignment]
-        fence_async_shared()  # it has been read, before TMA writes there again
-        tl.debug_barrier()  # by all warps
-        mbarrier.arrive(is_free.index(slot), count=1)
+    for i in gl.static_range(BESIDE):
+        found += (tiles_of.index(slot * BESIDE + i).load(S),)  # type: ignore[assignment]
     return found
 
 
 @gluon.jit
+def give_back(brought, when, PART: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.constexpr):
+    """The buffer of a part that has been read, to TMA."""
+    fence_async_shared()  # it has been read, before TMA writes there again
+    tl.debug_barrier()  # by all warps
+    mbarrier.arrive(brought[2].index((when * PARTS + PART) % SLOTS), count=1)
+
+
+@gluon.jit
 def finish(
-    part, row, col, brought, sizes, output, extra, layout, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
-    DIVISORS: gl.constexpr,
+    sums, nth, when, brought, sizes, output, extra, layout, BESIDE: gl.constexpr,
+    SLOTS: gl.constexpr, BEGUN: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
+    EPILOGUE: gl.constexpr, PLACE: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+):  # fmt: skip
+    """Store what the epilogue makes of a tile; part by part, for which registers last, where there is one.
+
+    What a part needs that was brought is read before the part before it is finished.
+
+    Args:
+        BESIDE: tensors that are read of what was brought.
+        BEGUN: whether the tile began as their sum.
+    """
+    BLOCK_M: gl.constexpr = sums.shape[0]
+    BLOCK_N: gl.constexpr = sums.shape[1]
+    number = gl.program_id(0) + nth * gl.num_programs(0)
+    row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+    if len(EPILOGUE) > 0:
+        COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
+        PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
+        parts = in_parts(sums, BLOCK_M // ROWS, COLUMNS)
+        ahead = ()
+        if BESIDE > 0:
+            ahead = of_brought(brought, nth, when, 0, BLOCK_N // COLUMNS, PARTS, BESIDE, SLOTS)
+            give_back(brought, when, 0, PARTS, SLOTS)
+        for i in gl.static_range(PARTS):
+            there = ahead
+            if BESIDE > 0 and i + 1 < PARTS:
+                ahead = of_brought(brought, nth, when, i + 1, BLOCK_N // COLUMNS, PARTS, BESIDE, SLOTS)
+            store(
+                parts[i], row + i // COLUMNS * ROWS, col + i % COLUMNS * PART_COLS, there, sizes, output,
+                extra, layout, BEGUN, EPILOGUE, PLACE, DIVISORS, WIDE,
+            )  # fmt: skip
+            if BESIDE > 0 and i + 1 < PARTS:
+                give_back(brought, when, i + 1, PARTS, SLOTS)
+    else:
+        store(sums, row, col, (), sizes, output, extra, layout, BEGUN, EPILOGUE, PLACE, DIVISORS, WIDE)
+
+
+@gluon.jit
+def store(
+    part, row, col, brought, sizes, output, extra, layout, BEGUN: gl.constexpr,
+    EPILOGUE: gl.constexpr, PLACE: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """Store what the epilogue makes of a tile, or of a part of one.
 
@@ -323,23 +448,38 @@ def finish(
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, WIDTH, 16]
     )
-    B: gl.constexpr = gl.BlockedLayout([1, 8], [256 // WIDTH, WIDTH // 8], [4, 1], [1, 0])
+    IN_ROWS: gl.constexpr = rows_of_warps(HEIGHT, WIDTH)
     OF_SIZES: gl.constexpr = DIVISORS[0]
     OF_OUTPUT: gl.constexpr = DIVISORS[1]
-    rows, cols = places(row, col, HEIGHT, WIDTH, B)
+    if WIDE:
+        row, col = row.to(gl.int64), col.to(gl.int64)
+    rows, cols = places(row, col, HEIGHT, WIDTH, IN_ROWS)
     m, n, _ = transfer.multiples_of((sizes[0], sizes[1], sizes[2]), OF_SIZES)
     tile = gl.convert_layout(part, S)
     if len(EPILOGUE) > 0:
         where = ((rows, cols), places(row, col, HEIGHT, WIDTH, S), (m, n), brought)
         for i in gl.static_range(len(EPILOGUE)):
-            tile = of_functor(tile, where, extra[i], S, EPILOGUE, i)
+            tile = of_functor(tile, where, extra[i], BEGUN, S, EPILOGUE, i)
     if len(OF_OUTPUT) > 0:
         layout = transfer.multiples_of(layout, OF_OUTPUT)
     offsets, valid = PLACE(rows, cols, layout)
     gl.store(
-        output + offsets, gl.convert_layout(tile.to(output.dtype.element_ty), B),
+        output + offsets, gl.convert_layout(tile.to(output.dtype.element_ty), IN_ROWS),
         mask=(rows < m) & (cols < n) & valid,
     )  # fmt: skip
+
+
+@gluon.constexpr_function
+def rows_of_warps(height: int, width: int) -> Any:
+    """A layout of eight elements of a row to a lane, in which warps have the rows that they have of products.
+
+    So what goes from one to the other stays within a warp.
+    """
+    registers = [[0, 1], [0, 2], [0, 4], [8, 0]]
+    registers += [[0, 32 << i] for i in range((width // 32).bit_length() - 1)]
+    registers += [[64 << i, 0] for i in range((height // 64).bit_length() - 1)]
+    lanes = [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]]
+    return gl.DistributedLinearLayout(registers, lanes, [[16, 0], [32, 0]], [], [height, width])
 
 
 @gluon.jit
@@ -351,20 +491,32 @@ def places(row, col, HEIGHT: gl.constexpr, WIDTH: gl.constexpr, LAYOUT: gl.const
 
 
 @gluon.jit
-def of_functor(tile, where, extra, S: gl.constexpr, EPILOGUE: gl.constexpr, NUMBER: gl.constexpr):
+def of_functor(
+    tile, where, extra, BEGUN: gl.constexpr, S: gl.constexpr, EPILOGUE: gl.constexpr, NUMBER: gl.constexpr
+):
     """:func:`epilogue.of_functor` of a tile that lies as S says.
 
     Args:
         where: rows and columns as memory is read, as the tile lies, and how many there are; what was brought.
+        BEGUN: whether the tile began as the sum of what was brought, which is what the chain adds first.
     """
     FUNCTOR: gl.constexpr = EPILOGUE[NUMBER]
     FUNCTION: gl.constexpr = FUNCTOR[0]
-    operands = ()
-    for i in gl.static_range(len(extra)):
-        operands += (  # type: ignore[assignment]
-            operand(extra[i], where, S, FUNCTOR[4 * i + 1], FUNCTOR[4 * i + 2], FUNCTOR[4 * i + 3]),
-        )
-    return FUNCTION(tile, operands, (0, where[1][0], where[1][1]))
+    if BEGUN and is_brought(FUNCTOR):
+        return tile
+    else:
+        operands = ()
+        for i in gl.static_range(len(extra)):
+            operands += (  # type: ignore[assignment]
+                operand(extra[i], where, S, FUNCTOR[4 * i + 1], FUNCTOR[4 * i + 2], FUNCTOR[4 * i + 3]),
+            )
+        return FUNCTION(tile, operands, (0, where[1][0], where[1][1]))
+
+
+@gluon.constexpr_function
+def is_brought(functor: tuple[Any, ...]) -> bool:
+    """Whether its first operand is."""
+    return len(functor) > 1 and functor[1] >= BROUGHT.value
 
 
 @gluon.jit
@@ -407,17 +559,31 @@ def described(base: torch.Tensor, shape: Any, strides: Any, block: Sequence[int]
     return TensorDescriptor(base, [*shape], [*strides], [*block], layout)
 
 
+class Ahead(NamedTuple):
+    """What is brought ahead of a chain.
+
+    Attributes:
+        functors: the chain's constants, in which what is brought is marked.
+        tensors: descriptors of it.
+        begin: whether products may begin as its sum, as it is what the chain adds first.
+    """
+
+    functors: tuple[Any, ...]
+    tensors: list[TensorDescriptor]
+    begin: bool
+
+
 def bring_ahead(
     functors: tuple[Any, ...],
     extras: tuple[Any, ...],
     shape: tuple[int, int],
     part: tuple[int, int],
     most: int,
-) -> tuple[tuple[Any, ...], list[TensorDescriptor]]:
-    """A chain's constants where some of its tensors are brought to shared memory, and descriptors of those.
+) -> Ahead:
+    """Which of a chain's tensors are brought to shared memory before they are needed.
 
-    Brought are the first ones, of one dtype of 16 bits, that have all of the output's rows and columns, and
-    lie as TMA takes them.
+    The first ones, of one dtype of 16 bits, that have all of the output's rows and columns, and lie as TMA
+    takes them.
 
     Args:
         functors, extras: as `epilogues.lowered` gives them.
@@ -441,4 +607,5 @@ def bring_ahead(
                 parts[4 * i + 1] = BROUGHT.value + len(found)
                 found.append(described(tensor, (rows, cols), (strides[0], 1), part))
         changed.append(tuple(parts))
-    return tuple(changed), found
+    added = sum(1 for _ in takewhile(lambda one: one[0] is epilogue.add and is_brought(one), changed))
+    return Ahead(tuple(changed), found, 0 < len(found) == added)
