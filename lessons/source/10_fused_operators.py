@@ -896,16 +896,17 @@ for name, (step,) in outcomes.items():
 # - Two groups of four warps have a tile each. While one multiplies, the other one finishes. Then they
 #   change places. (CUTLASS calls this *ping-pong*.)
 # - A warp of its own copies tiles of A and B, by TMA. Another one brings the tiles of $D_0$ and
-#   $D_1$, so that they are in shared memory before the product is done.
+#   $D_1$, so that they are in shared memory before the product is done, or even before it begins.
 # - Programs are persistent, as in lesson 06's rung 9: each takes tile after tile.
 #
-# This is what a group runs. In the loop over `step` it multiplies. Behind it, `turn` is the barrier by
-# which it lets the other group begin. All that follows is how a tile is finished, part by part:
-# `of_brought` reads what was brought of $D_0$ and $D_1$, and `finish` calls the functors and stores.
+# This is what a group does with its tiles. `multiply` waits for its turn, goes along K, and lets the other
+# group begin; `finish` reads what was brought of $D_0$ and $D_1$, calls the functors and stores, part by
+# part. `BEGIN` is for problems with a long K and few tiles: there a tile does not begin with zeros but with
+# the sum of $D_0$ and $D_1$, read while the other group multiplies, and less remains for the end.
 
 # %%
 source = inspect.getsource(gemm_hopper.multiply_and_finish.fn)
-print(source[source.index("    for number in range") :])
+print(source[source.index("    for nth in range") :])
 
 # %% [markdown]
 # ## Measure
@@ -984,26 +985,24 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **Large, with a long K** (4096³, 8192 × 16384 × 4096, 16384 × 4096 × 4096). The chain costs a few
+# - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs a few
 #   hundredths. That is less than the addends' bytes would take alone, so part of them is hidden.
-# - **Less than nothing?** For 4096 × 11008 × 4096 the whole takes *less* than the bare product. That says
-#   more about the bare one, which is another kernel, and about that run: in another one the bare product
-#   took what the whole takes here. One reason is its tiles of 128 × 256: there are
-#   1,376 for 132 SMs, so that the eleventh round is not half full. Tiles of 128 × 128 come out
-#   almost even.
-# - **2048³ loses a sixth.** There are 256 tiles, so that an SM has two at most. While the second one is
+# - **Runs differ** by as much. In the run before this one, the whole of 4096 × 11008 × 4096 took *less* than
+#   its bare product, which is another kernel.
+# - **2048³ loses a seventh.** There are 256 tiles, so that an SM has two at most. While the second one is
 #   finished, nothing is left to multiply. Its gelu alone, an exponential and a reciprocal root for each of
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks.
-# - **A short K loses more:** a third for 2048 × 3072 × 768, a half for 4096 × 4096 × 512. There `more` is
-#   about what the addends' bytes take, as if nothing were hidden. The model above promised the longer
-#   one of FLOPs and bytes. What came is nearly the sum of the bare product and the addends.
+# - **A short K loses more:** a third. There `more` is most of what the addends' bytes take, as if little
+#   were hidden. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum
+#   of the bare product and the addends.
 # - **Portable** are the three that have fewer tiles of 128 × 128 than there are SMs.
 #
 # Why is so little hidden where K is short? Addends come to an SM the same way as A and B, from the L2
 # cache. An SM takes 64 bytes a clock at most. A step of 128 × 128 × 64 keeps the matrix units busy for 512
 # clocks, and needs 32 KiB of A and B. That is 64 bytes a clock: the way is full already. $D_0$ and
 # $D_1$ come on top. They are $128 / K$ of the bytes of A and B: 3 % for K = 4,096, but 25 % for
-# K = 512. (All this is reasoned: what the kernel waits for was not recorded.)
+# K = 512. (That is reasoned. For 2048³ the kernel's own clock was read, and `CONTRIBUTING.md` has what it
+# said: how long it takes until the first tiles are there, to multiply, and to finish.)
 #
 # Now the compiler. `torch.compile` in its mode `max-autotune` times several kernels for each product, and
 # may put the chain into one, as we do. **Predict.** For how many of the ten problems does it?
@@ -1050,9 +1049,9 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **The compiler** is slower on all ten, if only by some 5 % on 4096³. Wherever the product is large it
-#   leaves the chain to a kernel of its own. The three that it fuses are the small ones, and the
-#   smallest takes it three times as long as ours.
+# - **The compiler** is slower on all ten, if only by some 5 % where K and the rest are large. Wherever the
+#   product is large it leaves the chain to a kernel of its own. The two that it fuses are the smallest
+#   ones, and one of them takes it more than twice as long as ours.
 # - **torch's kernels**, one for each operator, take longer on all ten as well. But on most of them ours gains less than the
 #   roofs allow, and much less where K is short, as above.
 # - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the

@@ -1042,10 +1042,9 @@ markdown_table(table) if table[1:] else Markdown(NOT_YET)
 # %% [markdown]
 # *Triton* is a kernel such as yours, started by `kernel[grid](...)`. *Autotuned* goes through
 # Triton's decorator, which makes a key of all sizes at each call. Compare within a line: a CPU's
-# times differ more from one case to the next than a GPU's. (And from one moment to the next: in this run
-# the four of a line were timed one after another. Later runs take turns.) In every line the call costs more
-# than its kernel. By the formula above, a row of such calls takes as long as the calls take,
-# and a better kernel would gain nothing.
+# times differ more from one case to the next than a GPU's. (And from one moment to the next, so the four
+# of a line take turns.) In every line the call costs more than its kernel. By the formula above, a row of
+# such calls takes as long as the calls take, and a better kernel would gain nothing.
 #
 # What remains of our own call: the output is allocated, the tensors are asked how they lie, a
 # dictionary is read, and the driver is called. torch's own call does much the same, in C++.

@@ -90,6 +90,35 @@ def test_which_tensors_are_brought() -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "begins"),
+    [
+        ({}, True),
+        ({"programs": 8}, True),  # two tiles for each
+        ({"programs": 7}, False),  # three for some
+        ({"k": 1024}, True),
+        ({"k": 960}, False),  # fifteen steps
+        ({"tile": (64, 256, 64), "num_stages": 4}, False),
+        ({"num_stages": 2}, False),  # nothing is brought
+    ],
+)
+def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool) -> None:
+    """Programs with few tiles that have many steps; of chains that begin with adding what is brought."""
+    first, wide = half(512, 512), torch.zeros(512, 512)
+    for chain, may in (
+        (add(first) | add(first) | fast_gelu(), True),
+        (add(first), True),
+        (fast_gelu() | add(first), False),
+        (add(first) | relu() | add(first), False),
+        (add(wide) | add(first), False),
+        (relu(), False),
+    ):
+        launch = ping_pong(chain=chain, **{"k": 2048, **more})
+        assert launch.steps[0].meta["BEGIN"] == (may and begins), chain
+    output = torch.zeros(512, 512)  # which would show what a sum loses that starts from something large
+    assert not ping_pong(chain=add(first), k=2048, output=output).steps[0].meta["BEGIN"]
+
+
+@pytest.mark.parametrize(
     ("operands", "more", "said"),
     [
         ((torch.zeros(64, 64), torch.zeros(64, 64)), {}, "fp16 and bf16"),

@@ -571,7 +571,7 @@ def test_levels_won_where_lesson_13_says_they_did() -> None:
 
 
 def test_calls_cost_what_lesson_13_says() -> None:
-    """More than their kernel, in every way; and Triton's own launches no less than ours, but for noise."""
+    """More than their kernel, in every way; and Triton's own launches more than ours."""
     lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
     for op, problems in (("add", 1), ("matmul", 2)):
         own = recording.select(lines, op=op)
@@ -585,7 +585,7 @@ def test_calls_cost_what_lesson_13_says() -> None:
             ours, plain, tuned = (
                 each[name].config["launch_us"] for name in ("workbench", "Triton", "Triton autotuned")
             )
-            assert ours < 1.05 * plain < tuned
+            assert ours < plain < tuned
             assert all(line.config["launch_us"] > 1e3 * line.median_ms for line in each.values())
 
 
@@ -632,7 +632,7 @@ def test_backward_has_the_products_that_lesson_12_counts() -> None:
 TUNED = "torch.compile max-autotune"
 FOLLOWED = ("matmul_layer_norm", "matmul_matmul", "swiglu")
 # The problems of lesson 10 that are large, with a long K.
-HIDDEN = ("4096^3", "8192 x 16384 x 4096", "16384 x 4096 x 4096")
+HIDDEN = ("4096^3", "8192 x 16384 x 4096", "16384 x 4096 x 4096", "4096 x 11008 x 4096")
 SHORT_K = ("2048 x 3072 x 768", "4096 x 4096 x 512")
 
 
@@ -668,11 +668,9 @@ def fused() -> dict[str, dict[str, recording.Line]]:
 @pytest.mark.parametrize(
     ("problem", "least", "most"),
     [
-        *((problem, 1.01, 1.07) for problem in HIDDEN),  # "The chain costs a few hundredths"
-        ("4096 x 11008 x 4096", 0.8, 1),  # "the whole takes *less*"
-        ("2048^3", 1.13, 1.21),  # "loses a sixth"
-        (SHORT_K[0], 1.28, 1.4),  # "a third"
-        (SHORT_K[1], 1.44, 1.56),  # "a half"
+        *((problem, 1.0, 1.08) for problem in HIDDEN),  # "The chain costs a few hundredths"
+        ("2048^3", 1.12, 1.17),  # "loses a seventh"
+        *((problem, 1.28, 1.4) for problem in SHORT_K),  # "a third"
     ],
 )
 def test_chain_of_lesson_10_costs_what_its_prose_says(
@@ -682,17 +680,16 @@ def test_chain_of_lesson_10_costs_what_its_prose_says(
     assert least < times["workbench"] / times["workbench:bare"] < most
 
 
-def test_a_bare_product_of_lesson_10_was_faster_in_another_run(
+def test_in_the_run_before_that_of_lesson_10_a_chain_took_less_than_its_product(
     fused: dict[str, dict[str, recording.Line]],
 ) -> None:
-    """As lesson 10 says: in another one it "took what the whole takes here"."""
-    whole = fused["4096 x 11008 x 4096"]["workbench"]
+    now = fused["4096 x 11008 x 4096"]["workbench"]
     lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
-    bare = recording.select(
-        lines, op="fused_matmul", dtype="fp16", provider="workbench:bare", case=whole.case
-    )
-    others = [line.median_ms / whole.median_ms for line in bare if line.run != whole.run]
-    assert min(others) == pytest.approx(1, abs=0.02)
+    by: dict[str, dict[str, float]] = {}
+    for line in recording.select(lines, op="fused_matmul", dtype="fp16", case=now.case):
+        by.setdefault(line.run, {})[line.provider] = line.median_ms
+    before = by[max(run for run in by if run < now.run)]
+    assert before["workbench"] < before["workbench:bare"]  # "took *less* than the bare product"
 
 
 def test_addends_of_lesson_10_hide_where_its_prose_says_they_do(
@@ -707,10 +704,12 @@ def test_addends_of_lesson_10_hide_where_its_prose_says_they_do(
         times = microseconds(fused[problem])
         more = times["workbench"] - times["workbench:bare"]
         if problem in HIDDEN:  # "less than the addends' bytes would take alone"
-            assert more < 0.85 * addends
-        else:  # "about what the addends' bytes take", and far from what the model promised
-            assert 0.85 < more / addends < 1.15
-            assert 1e6 * explored.predicted[0] < 0.7 * times["workbench"]
+            assert more < addends
+        else:  # "most of what the addends' bytes take", and far from what the model promised
+            assert 0.7 < more / addends < 1
+            promised = 1e6 * explored.predicted[0]
+            sum_of_both = times["workbench:bare"] + addends
+            assert times["workbench"] - promised > sum_of_both - times["workbench"]  # "nearer to the sum"
 
 
 def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]) -> None:
@@ -739,17 +738,17 @@ def test_bare_product_of_lesson_10_has_the_tiles_that_its_prose_says() -> None:
 def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, recording.Line]]) -> None:
     ratios = {problem: ratios_to_ours(by) for problem, by in fused.items()}
     tuned = {problem: each[TUNED] for problem, each in ratios.items()}
-    assert min(tuned, key=lambda problem: tuned[problem]) == "4096^3"
-    assert 1.03 < tuned["4096^3"] < 1.08  # "some 5 %"
+    assert min(tuned.values()) > 1  # "slower on all ten"
+    assert min(tuned, key=lambda problem: tuned[problem]) in HIDDEN  # "where K and the rest are large"
+    assert 1.03 < min(tuned.values()) < 1.08  # "some 5 %"
     in_one = {
         problem
         for problem, by in fused.items()
         if sum("Mem" not in name for name in by[TUNED].config["kernels"]) == 1
     }
     flops = {problem: by["workbench"].flops or 0 for problem, by in fused.items()}
-    assert len(in_one) == 3
-    assert in_one == set(sorted(flops, key=lambda problem: flops[problem])[:3])  # "the small ones"
-    assert 2.7 < tuned[min(flops, key=lambda problem: flops[problem])] < 3.3  # "three times as long"
+    assert in_one == set(sorted(flops, key=lambda problem: flops[problem])[:2])  # "the smallest ones"
+    assert max(tuned[problem] for problem in in_one) > 2  # "more than twice as long"
 
 
 def test_four_kernels_lose_less_than_the_roofs_allow_as_lesson_10_says(
