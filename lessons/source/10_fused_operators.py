@@ -896,17 +896,22 @@ for name, (step,) in outcomes.items():
 # - Two groups of four warps have a tile each. While one multiplies, the other one finishes. Then they
 #   change places. (CUTLASS calls this *ping-pong*.)
 # - A warp of its own copies tiles of A and B, by TMA. Another one brings the tiles of $D_0$ and
-#   $D_1$, so that they are in shared memory before the product is done, or even before it begins.
+#   $D_1$, so that they are in shared memory before they are needed.
 # - Programs are persistent, as in lesson 06's rung 9: each takes tile after tile.
 #
-# This is what a group does with its tiles. `multiply` waits for its turn, goes along K, and lets the other
-# group begin; `finish` reads what was brought of $D_0$ and $D_1$, calls the functors and stores, part by
-# part. `BEGIN` is for problems with a long K and few tiles: there a tile does not begin with zeros but with
-# the sum of $D_0$ and $D_1$, read while the other group multiplies, and less remains for the end.
+# This is what a group does with its tiles: `multiply` one, then `finish` it. To multiply is to wait for its
+# turn, to go along K, and to let the other group begin (`turn` is the barrier for that). To finish is to read
+# what was brought of $D_0$ and $D_1$, to call the functors and to store, part by part. `BEGIN` is for a long
+# K where an SM has two tiles: there the second does not begin with zeros but with the sum of $D_0$ and
+# $D_1$, read while the first is multiplied, and less remains for the end.
 
 # %%
-source = inspect.getsource(gemm_hopper.multiply_and_finish.fn)
-print(source[source.index("    for nth in range") :])
+for kernel_part, begins in (
+    (gemm_hopper.multiply_and_finish, "    for nth in range"),
+    (gemm_hopper.multiply, "    done = nth"),
+):
+    source = inspect.getsource(kernel_part.fn)
+    print(source[source.index(begins) :])
 
 # %% [markdown]
 # ## Measure
@@ -986,9 +991,9 @@ table_of(head, rows)
 
 # %% [markdown]
 # - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs a few
-#   hundredths. That is less than the addends' bytes would take alone, so part of them is hidden.
-# - **Runs differ** by as much. In the run before this one, the whole of 4096 × 11008 × 4096 took *less* than
-#   its bare product, which is another kernel.
+#   hundredths. For 8192 × 16384 × 4096 and 4096 × 11008 × 4096 that is less than a quarter of what the
+#   addends' bytes would take alone, so most of it is hidden. For the other two it is nearly all of that,
+#   beside a long product. (Another run may well say otherwise: runs differ by a few hundredths, too.)
 # - **2048³ loses a seventh.** There are 256 tiles, so that an SM has two at most. While the second one is
 #   finished, nothing is left to multiply. Its gelu alone, an exponential and a reciprocal root for each of
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks.
@@ -1049,7 +1054,7 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **The compiler** is slower on all ten, if only by some 5 % where K and the rest are large. Wherever the
+# - **The compiler** is slower on all ten, if only by some 4 or 5 % on 4096³ and 16384 × 4096 × 4096. Where the
 #   product is large it leaves the chain to a kernel of its own. The two that it fuses are the smallest
 #   ones, and one of them takes it more than twice as long as ours.
 # - **torch's kernels**, one for each operator, take longer on all ten as well. But on most of them ours gains less than the

@@ -96,7 +96,7 @@ def test_every_tile_and_number_of_programs(
 def test_products_that_begin_as_what_is_added(
     tiles_of_each: float, tile: tuple[int, int, int], dtype: torch.dtype
 ) -> None:
-    """As they do where a program has one or two tiles; into rows that are part of longer ones."""
+    """As they do where a program has two tiles; into rows that are part of longer ones."""
     m, n, k = 1000, 520, 1096
     a, b = whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)
     first, second = whole(m, n, dtype=dtype, seed=2), whole(m, 1024, dtype=dtype, seed=3)[:, :n]
@@ -114,7 +114,8 @@ def test_products_that_begin_as_what_is_added(
         )  # fmt: skip
         launch.run()
         assert torch.equal(output, wanted.to(dtype))
-        assert launch.steps[0].meta["BEGIN"] == (may_begin and tiles_of_each <= 2 and tile[0] == tile[1])
+        begins = may_begin and 1 < tiles_of_each <= 2 and tile[0] == tile[1] and dtype == torch.float16
+        assert launch.steps[0].meta["BEGIN"] == begins
 
 
 @pytest.mark.parametrize(("n", "k"), [(2048, 1024), (4096, 4096)])

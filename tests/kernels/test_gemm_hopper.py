@@ -49,9 +49,9 @@ def test_it_compiles_for_hopper_without_spills() -> None:
         "wide": ping_pong(chain=two, tile=(64, 256, 64), num_stages=5),
         "narrow": ping_pong(chain=two, tile=(64, 32, 64)),
         "high": ping_pong(chain=two, tile=(256, 64, 64), num_stages=4),
-        "long": ping_pong(chain=two, k=2048),
-        "long, of one addend": ping_pong("tt", add(half(512, 512)) | relu(), k=2048),
-        "long and small": ping_pong(chain=two, tile=(64, 64, 64), k=2048),
+        "long": ping_pong(chain=two, k=2048, programs=8),
+        "long, of one addend": ping_pong("tt", add(half(512, 512)) | relu(), k=2048, programs=8),
+        "long and small": ping_pong(chain=two, tile=(64, 64, 64), k=2048, programs=32),
         "without what is brought": ping_pong(chain=fast_gelu()),
     }
     compiled = dict(zip(launches, compile_all([*launches.values()], "sm_90"), strict=True))
@@ -92,17 +92,19 @@ def test_which_tensors_are_brought() -> None:
 @pytest.mark.parametrize(
     ("more", "begins"),
     [
-        ({}, True),
         ({"programs": 8}, True),  # two tiles for each
+        ({"programs": 15}, True),  # for some
+        ({}, False),  # one for each
         ({"programs": 7}, False),  # three for some
-        ({"k": 1024}, True),
-        ({"k": 960}, False),  # fifteen steps
-        ({"tile": (64, 256, 64), "num_stages": 4}, False),
-        ({"num_stages": 2}, False),  # nothing is brought
+        ({"programs": 8, "k": 1024}, True),
+        ({"programs": 8, "k": 960}, False),  # fifteen steps
+        ({"programs": 8, "k": 32768 + 64}, False),  # so many lose of what is added to something large
+        ({"programs": 8, "tile": (64, 256, 64), "num_stages": 4}, False),
+        ({"programs": 8, "num_stages": 2}, False),  # nothing is brought
     ],
 )
 def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool) -> None:
-    """Programs with few tiles that have many steps; of chains that begin with adding what is brought."""
+    """Of programs with two tiles that have many steps, and chains that begin with adding what is brought."""
     first, wide = half(512, 512), torch.zeros(512, 512)
     for chain, may in (
         (add(first) | add(first) | fast_gelu(), True),
@@ -115,7 +117,10 @@ def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool
         launch = ping_pong(chain=chain, **{"k": 2048, **more})
         assert launch.steps[0].meta["BEGIN"] == (may and begins), chain
     output = torch.zeros(512, 512)  # which would show what a sum loses that starts from something large
-    assert not ping_pong(chain=add(first), k=2048, output=output).steps[0].meta["BEGIN"]
+    assert not ping_pong(chain=add(first), k=2048, programs=8, output=output).steps[0].meta["BEGIN"]
+    # Two numbers of bf16 may have no finite sum, though what comes of it and the product would be finite.
+    others = torch.zeros(512, 512, dtype=torch.bfloat16)
+    assert not ping_pong(chain=add(others), k=2048, programs=8).steps[0].meta["BEGIN"]
 
 
 @pytest.mark.parametrize(

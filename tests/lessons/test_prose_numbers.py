@@ -632,7 +632,7 @@ def test_backward_has_the_products_that_lesson_12_counts() -> None:
 TUNED = "torch.compile max-autotune"
 FOLLOWED = ("matmul_layer_norm", "matmul_matmul", "swiglu")
 # The problems of lesson 10 that are large, with a long K.
-HIDDEN = ("4096^3", "8192 x 16384 x 4096", "16384 x 4096 x 4096", "4096 x 11008 x 4096")
+HIDDEN = ("4096^3", "16384 x 4096 x 4096", "8192 x 16384 x 4096", "4096 x 11008 x 4096")
 SHORT_K = ("2048 x 3072 x 768", "4096 x 4096 x 512")
 
 
@@ -680,18 +680,6 @@ def test_chain_of_lesson_10_costs_what_its_prose_says(
     assert least < times["workbench"] / times["workbench:bare"] < most
 
 
-def test_in_the_run_before_that_of_lesson_10_a_chain_took_less_than_its_product(
-    fused: dict[str, dict[str, recording.Line]],
-) -> None:
-    now = fused["4096 x 11008 x 4096"]["workbench"]
-    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
-    by: dict[str, dict[str, float]] = {}
-    for line in recording.select(lines, op="fused_matmul", dtype="fp16", case=now.case):
-        by.setdefault(line.run, {})[line.provider] = line.median_ms
-    before = by[max(run for run in by if run < now.run)]
-    assert before["workbench"] < before["workbench:bare"]  # "took *less* than the bare product"
-
-
 def test_addends_of_lesson_10_hide_where_its_prose_says_they_do(
     fused: dict[str, dict[str, recording.Line]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -703,8 +691,10 @@ def test_addends_of_lesson_10_hide_where_its_prose_says_they_do(
         addends = 1e6 * 4 * case["m"] * case["n"] / explored.roofs.bandwidth
         times = microseconds(fused[problem])
         more = times["workbench"] - times["workbench:bare"]
-        if problem in HIDDEN:  # "less than the addends' bytes would take alone"
-            assert more < addends
+        if problem in HIDDEN[2:]:  # "less than a quarter of what the addends' bytes would take alone"
+            assert more < 0.25 * addends
+        elif problem in HIDDEN:  # "nearly all of that"
+            assert 0.75 * addends < more < 1.1 * addends
         else:  # "most of what the addends' bytes take", and far from what the model promised
             assert 0.7 < more / addends < 1
             promised = 1e6 * explored.predicted[0]
@@ -739,8 +729,9 @@ def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, 
     ratios = {problem: ratios_to_ours(by) for problem, by in fused.items()}
     tuned = {problem: each[TUNED] for problem, each in ratios.items()}
     assert min(tuned.values()) > 1  # "slower on all ten"
-    assert min(tuned, key=lambda problem: tuned[problem]) in HIDDEN  # "where K and the rest are large"
-    assert 1.03 < min(tuned.values()) < 1.08  # "some 5 %"
+    least = sorted(tuned, key=lambda problem: tuned[problem])[:2]
+    assert set(least) == set(HIDDEN[:2])
+    assert all(1.035 < tuned[problem] < 1.055 for problem in least)  # "some 4 or 5 %"
     in_one = {
         problem
         for problem, by in fused.items()

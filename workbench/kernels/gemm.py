@@ -594,7 +594,9 @@ def launch(
     """output = a @ b, or alpha * (a @ b) + beta * addend; and what an epilogue makes of that.
 
     Products are accumulated in fp32, of fp64 in fp64, of int8 in int32, which is what the epilogue computes
-    in, of whole numbers that it makes floats in fp32; once, of the whole sum, whoever adds it up.
+    in, of whole numbers that it makes floats in fp32; once, of the whole sum, whoever adds it up. (With the
+    template "ping-pong" tiles of fp16 may begin as the sum of what a chain adds first: the same numbers are
+    added up, in another order.)
 
     FLOPs: 2 m n k for each product, and those of the epilogue. Least bytes: operands read once, the output
     written once, the epilogue's tensors read once.
@@ -886,11 +888,13 @@ def _ping_pong_step(
     stages -= bool(beside)
     of_slot = max(len(beside), 1) * math.prod(part)
     slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // math.prod(part))
-    # A sum that starts from something large loses of what is added, which a wider output would show.
-    is_narrow = output.element_size() <= a.element_size()
-    has_few = triton.cdiv(tiles, programs) <= gemm_hopper.MOST_TILES_BEGUN
-    is_long = triton.cdiv(problem.k, block_k) >= gemm_hopper.FEWEST_STEPS_BEGUN
-    lasts = block_m == block_n  # registers, of tiles of other shapes, do not
+    # A sum that starts from something large loses of what is added: a wider output, or very many steps, would
+    # show it. Sums of two numbers of fp16 are finite.
+    is_half = bool(beside) and beside[0].base.dtype == torch.float16 and output.element_size() == 2
+    fewest, most = gemm_hopper.STEPS_BEGUN
+    begin = may_begin and is_half and fewest <= triton.cdiv(problem.k, block_k) <= most
+    begin = begin and triton.cdiv(tiles, programs) == 2
+    begin = begin and block_m == block_n  # of tiles of other shapes registers do not last
     known = problem.divisors(a.element_size(), problem.matrices[2], output.element_size())
     return Step(
         gemm_hopper.gemm_ping_pong_kernel, (programs,),
@@ -905,7 +909,7 @@ def _ping_pong_step(
         {
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
             "STAGES": stages, "BESIDE": len(beside), "SLOTS": slots if beside else 0,
-            "BEGIN": may_begin and is_narrow and has_few and is_long and lasts,
+            "BEGIN": begin,
             "ORDER": order.ORDERS[launch_order],
             "GROUP": check_positive("group", group, most=order.MOST_GROUP), "EPILOGUE": functors,
             "PLACE": place, "A_TRANSPOSED": a_transposed, "B_TRANSPOSED": b_transposed,

@@ -53,10 +53,10 @@ PART_COLS = gl.constexpr(64)
 # What an epilogue needs is asked for behind so many times the buffers of A and B, which are needed first.
 WAITING = gl.constexpr(2)
 
-# Products begin as the sum of what is added to them where programs have few tiles, of which nothing hides how
-# the last is finished, and tiles have many steps, behind which reading hides. (H200, two addends and gelu,
-# 2048^3: 28.0 to 28.8 us, and 28.6 to 29.0 otherwise; more tiles, or fewer steps, take as long or longer so.)
-MOST_TILES_BEGUN, FEWEST_STEPS_BEGUN = 2, 16
+# Where programs have two tiles, of which nothing hides how the second is finished, that one begins as the sum
+# of what is added to it, if there are so many steps, behind which reading hides. (H200, two addends and gelu,
+# 2048^3: 28.0 to 28.8 us, and 28.6 to 29.2 otherwise; more tiles, or fewer steps, take as long or longer so.)
+STEPS_BEGUN = 16, 512
 
 # What an epilogue's operand is, besides `epilogue.TENSOR` and so on: the first or the second of the tensors
 # whose tiles are brought to shared memory.
@@ -72,7 +72,7 @@ def gemm_ping_pong_kernel(
     # sizes of the product; strides of the output, or what else PLACE takes; how many tiles there are
     m, n, k, layout, tiles,
     # meta-parameters: the tile; buffers of A and of B; tensors that are brought, buffers of their parts, and
-    # whether tiles begin as their sum, but for a program's first, for which that would come late; how tiles
+    # whether a program's tiles but the first, for which that would come late, begin as their sum; how tiles
     # are numbered; what the product becomes, and where its elements lie; whether the descriptors have A's and
     # B's transpose; what divides the sizes and the strides of the output; whether offsets need 64 bits
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
