@@ -596,7 +596,7 @@ def launch(
         output: where the result goes, of any strides in which no two elements share memory.
         log_sums: where the log-sum-exps go, contiguous; fp32, of fp64 in fp64.
         visits: of the mask, the :func:`visits_launch` of this tile; None to find out once more.
-        precision: of fp32: "ieee" or "tf32".
+        precision: of fp32: "ieee" or "tf32", to which operands are cut, where cuBLAS rounds them.
         descriptors: load by tensor descriptors (on Hopper, TMA), where :func:`described` has them and rows
             are those of one head.
         specialized: let the compiler give some warps the loads and others the products, where it can.

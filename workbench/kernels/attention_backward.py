@@ -459,7 +459,7 @@ def launch(
         output, log_sums: what that one returned.
         one_pass: add to the gradient of queries while going over those of keys; in an order, and so with a
             last digit, that is another on every run.
-        precision: of fp32: "ieee" or "tf32".
+        precision: of fp32: "ieee" or "tf32", to which operands are cut, where cuBLAS rounds them.
         gradients: where those of query, key and value go, each of its shape and dtype. None: see
             :func:`new_gradients`.
         of_keys, of_queries: tiles of the two kernels. None: see :func:`default_tilings`.

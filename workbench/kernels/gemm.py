@@ -50,7 +50,7 @@ SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.
 # What products are accumulated in, and kept as between two steps, if not in fp32.
 ACCUMULATORS = {torch.int8: (tl.int32, torch.int32), torch.float64: (tl.float64, torch.float64)}
 
-# How fp32 operands are multiplied: rounded to tf32 by the matrix units, or exactly.
+# How fp32 operands are multiplied: cut to tf32 by the matrix units (cuBLAS rounds them before), or exactly.
 PRECISIONS = ("tf32", "ieee")
 
 
