@@ -175,7 +175,7 @@ def test_the_explorer_shows_what_was_recorded_of_its_chain_alone(monkeypatch: py
     line = next(each for each in recording.shipped(fuse.DEVICE) if each.op == "matmul")
     case = {"m": 4096, "n": 4096, "k": 4096, "layout": "nn"}
     own = replace(
-        line, op="fused_matmul", case=case, dtype="fp16", mode="cuda_graph", provider="workbench",
+        line, op="fused_matmul", case=case, dtype="fp16", mode="burst", provider="workbench",
         median_ms=0.25, p20_ms=0.25, p80_ms=0.25,
     )  # fmt: skip
     monkeypatch.setattr(fuse, "_recorded", lambda: (own,))

@@ -243,7 +243,7 @@ def _switches_of(operator: str) -> argparse.ArgumentParser:
         parser.set_defaults(layout=None)
     parser.add_argument("--target", help="compile for it, such as sm_90 (default: this GPU)")
     parser.add_argument(
-        "--mode", choices=("events", "cuda_graph"), default="events", help="how they are timed"
+        "--mode", choices=("events", "cuda_graph", "burst"), default="events", help="how they are timed"
     )
     return parser
 
@@ -393,7 +393,7 @@ def _parser() -> argparse.ArgumentParser:
         "--layout", default="nn", help="of A and B: n as the shape says, t transposed (default: nn)"
     )
     tune_parser.add_argument(
-        "--mode", choices=("events", "cuda_graph"), default="events", help="how candidates are timed"
+        "--mode", choices=("events", "cuda_graph", "burst"), default="events", help="how candidates are timed"
     )
     tune_parser.add_argument("--again", action="store_true", help="even where a winner is kept")
     tune_parser.add_argument(

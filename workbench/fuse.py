@@ -434,7 +434,7 @@ def _recorded_points(choice: FusionChoice) -> tuple[Point, ...]:
     lines = [
         line
         for line in _recorded()
-        if (line.op, line.dtype, line.mode, line.case) == ("fused_matmul", "fp16", "cuda_graph", case)
+        if (line.op, line.dtype, line.mode, line.case) == ("fused_matmul", "fp16", "burst", case)
     ]
     latest = {line.provider: line for line in recording.latest_run(lines)}
     return tuple(_point(latest[name]) for name in _PROVIDERS if name in latest)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import torch
 import triton
@@ -32,7 +32,9 @@ from workbench.bench.accuracy import allowed_error
 from workbench.bench.recording import Line
 from workbench.bench.roofline import Ceilings, Point
 from workbench.bench.timing import (
+    IN_GRAPHS,
     Measurement,
+    Mode,
     is_too_slow_to_interpret,
     launch_overheads,
     measure_together,
@@ -101,7 +103,7 @@ class Case:
         providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
             `kernels.ladder.RUNGS`, "tuned" for what the tuner finds for a product on a GPU, or names of
             baselines; those that this device does not have are passed over.
-        mode: how it is timed. With "cuda_graph", what a launch costs the CPU is recorded as well.
+        mode: how it is timed. In graphs, what a launch costs the CPU is recorded as well.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above. Whether its
@@ -112,7 +114,7 @@ class Case:
     dtype: str
     case: Mapping[str, Any]
     providers: tuple[str, ...]
-    mode: Literal["events", "cuda_graph"] = "events"
+    mode: Mode = "events"
 
     def __post_init__(self) -> None:
         check_type("op", self.op, str, "Give the operator's name.")
@@ -120,10 +122,10 @@ class Case:
         recording.check_case(self.case)
         names = check_each("providers", self.providers, str, 'Give a tuple of names: ("workbench", "torch").')
         object.__setattr__(self, "providers", tuple(names))
-        check_name("mode", self.mode, ("events", "cuda_graph"))
+        check_name("mode", self.mode, get_args(Mode))
 
     def __str__(self) -> str:
-        mode = " in a CUDA graph" if self.mode == "cuda_graph" else ""
+        mode = {"events": "", "cuda_graph": " in a CUDA graph", "burst": " in bursts"}[self.mode]
         return f"{self.op} {self.dtype} {recording.in_short(self.case)}{mode}"
 
 
@@ -583,7 +585,7 @@ def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_
         if needed > free_bytes:
             return f"needs {needed / 1e9:.2f} GB of memory, {free_bytes / 1e9:.2f} GB are free"
         return ""
-    if case.mode == "cuda_graph":
+    if case.mode in IN_GRAPHS:
         return "CUDA graphs need a GPU"
     if is_too_slow_to_interpret(work):
         return "too slow in the interpreter"
@@ -620,7 +622,7 @@ def _measure_case(
             return [], left_out
         config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
         measured = time_together(candidates, work=operator.work(case.dtype, case.case), mode=case.mode)
-        if case.mode == "cuda_graph":
+        if case.mode in IN_GRAPHS:
             room = int(_BATCH_MS / max(each.median_ms for each in measured.values()))
             overheads = launch_overheads(
                 candidates,
@@ -829,9 +831,7 @@ def _commit() -> str:
     return described.stdout.strip() or "unknown"
 
 
-def _vector(
-    exponent: int, dtype: str, *more: str, mode: Literal["events", "cuda_graph"] = "events", **case: Any
-) -> Case:
+def _vector(exponent: int, dtype: str, *more: str, mode: Mode = "events", **case: Any) -> Case:
     return Case("add", dtype, {"shape": [2**exponent], **case}, (WORKBENCH, "torch", *more), mode)
 
 
@@ -850,7 +850,7 @@ def _permuted(
     dims: Sequence[int],
     dtype: str,
     *more: str,
-    mode: Literal["events", "cuda_graph"] = "events",
+    mode: Mode = "events",
 ) -> Case:
     case = {"shape": list(shape), "dims": list(dims)}
     return Case("permute_copy", dtype, case, (WORKBENCH, "torch", *more), mode)
@@ -1107,7 +1107,7 @@ _FUSED = Suite(
         for case in (
             Case(
                 "fused_matmul", "fp16", {"m": m, "n": n, "k": k, "layout": "nn"},
-                (WORKBENCH, f"{WORKBENCH}:bare", "torch", AUTOTUNED, "cuBLAS", "rocBLAS"), "cuda_graph",
+                (WORKBENCH, f"{WORKBENCH}:bare", "torch", AUTOTUNED, "cuBLAS", "rocBLAS"), "burst",
             ),
         )
     ),

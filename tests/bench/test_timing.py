@@ -169,13 +169,53 @@ def test_a_graph_is_captured_with_no_garbage_collection(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("pretended_streams")
-def test_what_cannot_be_captured_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_burst_follows_a_rest_and_calls_that_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            done.append("event")
+
+        def elapsed_time(self, end: Event) -> float:
+            return 2.0
+
+    graph = SimpleNamespace(replay=lambda: done.append("replay"))
+    capture: Any = lambda given: nullcontext()  # noqa: E731
+    capture.default_capture_stream = torch.cuda.graph.default_capture_stream
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("wait"))
+    monkeypatch.setattr(time, "sleep", lambda seconds: done.append("rest"))
+    monkeypatch.setattr(
+        triton.testing, "do_bench", lambda *_, **__: 0.25
+    )  # so there are four in a millisecond
+    measured = measure(lambda: done.append("call"), mode="burst", rep_ms=20)
+    assert [one for one in done if one != "call"] == [
+        "rest",
+        "replay",
+        "event",
+        "replay",
+        "event",
+        "wait",
+    ] * 2
+    assert done.count("call") == 2 + 4  # by itself, on the stream that captures, and captured
+    assert (measured.mode, measured.median_ms) == ("burst", 0.5)
+
+
+@pytest.mark.usefixtures("pretended_streams")
+@pytest.mark.parametrize("mode", ["cuda_graph", "burst"])
+def test_what_cannot_be_captured_is_explained(mode: timing.Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     def do_bench_cudagraph(*_: object, **__: object) -> list[float]:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(triton.testing, "do_bench_cudagraph", do_bench_cudagraph)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", do_bench_cudagraph)
     with pytest.raises(NotMeasurableError, match=r"not permitted when stream is capturing.*mode='events'"):
-        measure(nothing, mode="cuda_graph")
+        measure(nothing, mode=mode)
     assert gc.isenabled()
 
 

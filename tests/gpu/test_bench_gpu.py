@@ -13,7 +13,7 @@ import torch
 
 from tests.gpu.test_ops_gpu import numbers
 from workbench import device, ops, suites
-from workbench.bench import baseline, ceilings, data, recording
+from workbench.bench import baseline, ceilings, data, recording, timing
 from workbench.bench.timing import launch_overhead, measure, measure_together
 from workbench.kernels import elementwise, transfer
 from workbench.suites import Case, Suite
@@ -62,12 +62,21 @@ def test_a_graph_has_no_launch_overhead() -> None:
     assert in_a_row.median_ms < measure(lambda: torch.add(x, x)).median_ms
 
 
-def test_our_kernel_runs_in_a_graph() -> None:
+@pytest.mark.parametrize("mode", timing.IN_GRAPHS)
+def test_our_kernel_runs_in_a_graph(mode: timing.Mode) -> None:
     x = data.normal((2**12,), "fp32")
-    assert 0 < measure(lambda: ops.add(x, x), mode="cuda_graph").median_ms < 1
+    assert 0 < measure(lambda: ops.add(x, x), mode=mode).median_ms < 1
 
 
-def test_what_is_done_once_for_a_stream_is_in_no_graph() -> None:
+def test_in_bursts_a_product_takes_the_same_time_again() -> None:
+    a, b = (data.normal((2048, 2048), "fp16") for _ in range(2))
+    times = [measure(lambda: torch.matmul(a, b), mode="burst").median_ms for _ in range(3)]
+    assert max(times) < 1.05 * min(times)
+    assert min(times) < 1.02 * measure(lambda: torch.matmul(a, b), mode="cuda_graph").median_ms
+
+
+@pytest.mark.parametrize("mode", timing.IN_GRAPHS)
+def test_what_is_done_once_for_a_stream_is_in_no_graph(mode: timing.Mode) -> None:
     """As the forward pass of a backward: in a graph it would be timed too."""
     x = data.normal((2**20,), "fp32").requires_grad_()
     captured: list[bool] = []
@@ -77,7 +86,7 @@ def test_what_is_done_once_for_a_stream_is_in_no_graph() -> None:
         return given * 2
 
     gradients = baseline.backward_of(doubled, x, torch.ones_like(x))
-    measure_together({"one": gradients, "other": lambda: x.detach().clone()}, mode="cuda_graph", rounds=3)
+    measure_together({"one": gradients, "other": lambda: x.detach().clone()}, mode=mode, rounds=3)
     assert captured
     assert not any(captured)
 

@@ -114,11 +114,29 @@ def test_products_that_begin_as_what_is_added(
         )  # fmt: skip
         launch.run()
         assert torch.equal(output, wanted.to(dtype))
-        begins = may_begin and 1 < tiles_of_each <= 2 and tile[0] == tile[1] and dtype == torch.float16
+        begins = may_begin and 1 < tiles_of_each <= 2 and tile[:2] == (128, 128) and dtype == torch.float16
         assert launch.steps[0].meta["BEGIN"] == begins
 
 
-@pytest.mark.parametrize(("n", "k"), [(2048, 1024), (4096, 4096)])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("programs", [24, 30])
+def test_tiles_that_end_by_halves(layout: str, programs: int) -> None:
+    """Of two tiles for each program, or one for some; however A and B lie."""
+    m, n, k = 1000, 712, 1096
+    a = whole(m, k) if layout[0] == "n" else whole(k, m).t()
+    b = whole(k, n, seed=1) if layout[1] == "n" else whole(n, k, seed=1).t()
+    first, second = whole(m, n, seed=2), whole(m, n, seed=3)
+    output = poisoned(m, n, torch.float16)
+    launch = gemm.launch(
+        a, b, output=output, epilogue=add(first) | add(second) | relu(), template="ping-pong",
+        tile=(128, 128, 64), num_stages=5, programs=programs,
+    )  # fmt: skip
+    launch.run()
+    assert launch.steps[0].meta["BEGIN"]
+    assert torch.equal(output, (a.float() @ b.float() + first + second).relu().half())
+
+
+@pytest.mark.parametrize(("n", "k"), [(2048, 1024), (2048, 2048), (4096, 4096)])
 def test_it_is_the_same_a_hundred_times(n: int, k: int) -> None:
     """So nobody writes where another one still reads: buffers of tiles of A and B, and of what is brought."""
     a, b, first, second = half(n, k), half(k, n, seed=1), half(n, n, seed=2), half(n, n, seed=3)

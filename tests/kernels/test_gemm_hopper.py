@@ -101,6 +101,9 @@ def test_which_tensors_are_brought() -> None:
         ({"programs": 8, "k": 32768 + 64}, False),  # so many lose of what is added to something large
         ({"programs": 8, "tile": (64, 256, 64), "num_stages": 4}, False),
         ({"programs": 8, "num_stages": 2}, False),  # nothing is brought
+        ({"programs": 8, "num_stages": 3}, False),  # fewer than the steps that a tile ends with
+        ({"programs": 8, "num_stages": 4}, True),
+        ({"programs": 8, "tile": (64, 64, 64)}, False),
     ],
 )
 def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool) -> None:

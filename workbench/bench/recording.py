@@ -15,9 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from workbench.bench.roofline import Point
+from workbench.bench.timing import IN_GRAPHS, Mode
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -33,7 +34,7 @@ from workbench.errors import (
 FLOATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "bool")
 
-MODES = ("events", "cuda_graph", "interpreter")
+MODES = (*get_args(Mode), "interpreter")
 
 # Above all lengths and counts: they fit into 64 bits, as in torch.
 _MOST = 2**63
@@ -79,7 +80,8 @@ class Line:
         dtype: one of `DTYPES`.
         provider: "workbench" is what `ops.<op>` does with the shipped instances; otherwise a baseline's name.
         mode: "events" (caches flushed before each call), "cuda_graph" (calls in a row, caches warm, no launch
-            overhead) or "interpreter" (a CPU's time, which says nothing about any GPU).
+            overhead), "burst" (likewise, for a millisecond after a rest) or "interpreter" (a CPU's time,
+            which says nothing about any GPU).
         data: how the inputs were filled: "normal", "integer", ...
         config: what else is known, such as the device kernels that ran: {"kernels": [...]}.
         median_ms, p20_ms, p80_ms: milliseconds a call.
@@ -315,8 +317,8 @@ MOST_CACHED_BYTES = 2**28
 def points(lines: Iterable[Line], *, recorded: bool = True) -> list[Point]:
     """The points of a roofline: every line whose FLOPs and bytes are known, and whose bytes come from memory.
 
-    Left out are the interpreter's lines, and those of mode "cuda_graph" with fewer than `MOST_CACHED_BYTES`:
-    calls in a row find what they need in caches.
+    Left out are the interpreter's lines, and those of modes "cuda_graph" and "burst" with fewer than
+    `MOST_CACHED_BYTES`: calls in a row find what they need in caches.
 
     Args:
         lines: the measurements.
@@ -341,7 +343,7 @@ def points(lines: Iterable[Line], *, recorded: bool = True) -> list[Point]:
         )
         for line in _as_lines(lines)
         if line.flops is not None and line.bytes
-        if line.mode == "events" or (line.mode == "cuda_graph" and line.bytes >= MOST_CACHED_BYTES)
+        if line.mode == "events" or (line.mode in IN_GRAPHS and line.bytes >= MOST_CACHED_BYTES)
     ]
 
 

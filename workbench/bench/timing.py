@@ -3,6 +3,10 @@
 The clock is `triton.testing.do_bench*`, the same in Triton 3.6 to 3.9. `do_bench` overwrites 256 MiB, as much
 as any last-level cache, before each call, and records an event before and after it. `do_bench_cudagraph` puts
 many calls into one graph and times its replays: no gaps of launching between them, but caches stay warm.
+
+A GPU that multiplies for some milliseconds draws more power than it may, and lowers its clock; by how much
+depends on what ran before. That is how `do_bench*` times it. In bursts, with rests between, the clock stays
+high, and a kernel takes the same time each time.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import triton.testing
@@ -40,6 +44,9 @@ from workbench.errors import (
 from workbench.launch import Launch, Work
 
 Subject = Launch | Callable[[], object]
+Mode = Literal["events", "cuda_graph", "burst"]
+# Modes in which calls follow one another without the CPU, and find what fits in the caches.
+IN_GRAPHS = ("cuda_graph", "burst")
 Timer = Callable[[Callable[[], object]], Sequence[float]]
 
 
@@ -50,7 +57,8 @@ class Measurement:
     Attributes:
         median_ms, p20_ms, p80_ms: milliseconds: half of the calls were faster, a fifth, four fifths.
         mode: "events" (caches flushed before each call), "cuda_graph" (calls in a row: inputs that fit stay
-            in the cache) or "interpreter" (a CPU's time, which says nothing about any GPU).
+            in the cache), "burst" (likewise, but few, after a rest) or "interpreter" (a CPU's time, which
+            says nothing about any GPU).
         flops, bytes: the work of one call; None where unknown.
 
     Raises:
@@ -90,7 +98,7 @@ def measure(
     subject: Subject,
     *,
     work: Work | None = None,
-    mode: Literal["events", "cuda_graph"] = "events",
+    mode: Mode = "events",
     interpreter: bool = False,
     warmup_ms: float = 25,
     rep_ms: float = 100,
@@ -101,7 +109,9 @@ def measure(
         subject: a Launch, or a function of no arguments that starts work on the current stream.
         work: FLOPs and least bytes of one call; a Launch's own by default.
         mode: "events": each call timed by itself, with cold caches. "cuda_graph": calls in a row without
-            launch overhead, with warm caches; for kernels that take less time than launching them.
+            launch overhead, with warm caches; for kernels that take less time than launching them. "burst": a
+            millisecond of such calls after a rest, at the clock of a GPU that its power limit does not slow
+            down: for comparing what takes nearly as long.
         interpreter: where kernels are interpreted, time them all the same; the mode then says "interpreter".
         warmup_ms: time to spend before measuring, milliseconds.
         rep_ms: time to spend on measuring, milliseconds.
@@ -128,7 +138,7 @@ def measure_together(
     candidates: Mapping[str, Subject],
     *,
     work: Work | None = None,
-    mode: Literal["events", "cuda_graph"] = "events",
+    mode: Mode = "events",
     interpreter: bool = False,
     rounds: int = 5,
     warmup_ms: float = 25,
@@ -157,7 +167,7 @@ def measure_together(
     check_positive("rounds", rounds)
     check_positive_number("warmup_ms", warmup_ms, "milliseconds")
     check_positive_number("rep_ms", rep_ms, "milliseconds")
-    check_name("mode", mode, ("events", "cuda_graph"))
+    check_name("mode", mode, get_args(Mode))
     label: str = mode
     if not device.current().is_gpu:
         refuse_interpreter_time(interpreter)
@@ -389,12 +399,58 @@ def _cuda_graph(warmup_ms: float, rep_ms: float) -> Timer:
                 taken: list[float] = triton.testing.do_bench_cudagraph(function, rep=rep, return_mode="all")
             return taken[len(taken) // 2 :]
         except RuntimeError as error:
-            raise NotMeasurableError(
-                f"This work cannot be captured in a CUDA graph: {error}. Measure it with mode='events'; work "
-                "that waits for the GPU, or copies to the CPU, cannot be in a graph."
-            ) from error
+            raise _not_capturable(error) from error
 
     return times
+
+
+# A burst, and the rest before it, milliseconds. (H200, a product of 2048^3: 24.3 to 24.9 us in ten runs of
+# such bursts, 24.7 to 26.7 in graphs that ran for 50 ms each, in turns with others.)
+_BURST_MS, _REST_MS = 1.0, 25.0
+# How much of `rep_ms` is one burst: a rest is long.
+_REP_MS_OF_A_BURST = 10.0
+
+
+def _burst(warmup_ms: float, rep_ms: float) -> Timer:
+    def times(function: Callable[[], object]) -> Sequence[float]:
+        graph, calls = _captured(function, _BURST_MS)
+        taken = []
+        for _ in range(max(1, round(rep_ms / _REP_MS_OF_A_BURST))):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            time.sleep(_REST_MS / 1e3)
+            graph.replay()  # warms the caches, and hides what it takes to start the next one
+            start.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            taken.append(start.elapsed_time(end) / calls)
+        return taken
+
+    return times
+
+
+def _captured(function: Callable[[], object], for_ms: float) -> tuple[torch.cuda.CUDAGraph, int]:
+    """A graph of so many calls as take `for_ms`, 4 at least, and how many."""
+    function()  # what fails by itself should fail with its own message, outside of the capture
+    try:
+        _run_where_graphs_are_captured(function)
+        graph = torch.cuda.CUDAGraph()
+        with _no_garbage_collection():
+            estimated_ms = triton.testing.do_bench(function, warmup=1, rep=1, return_mode="min")
+            calls = max(4, math.ceil(for_ms / max(estimated_ms, 1e-3)))
+            with torch.cuda.graph(graph):
+                for _ in range(calls):
+                    function()
+    except RuntimeError as error:
+        raise _not_capturable(error) from error
+    return graph, calls
+
+
+def _not_capturable(error: RuntimeError) -> NotMeasurableError:
+    return NotMeasurableError(
+        f"This work cannot be captured in a CUDA graph: {error}. Measure it with mode='events'; work "
+        "that waits for the GPU, or copies to the CPU, cannot be in a graph."
+    )
 
 
 def _interpreter(warmup_ms: float, rep_ms: float) -> Timer:
@@ -414,6 +470,7 @@ def _interpreter(warmup_ms: float, rep_ms: float) -> Timer:
 _TIMERS: dict[str, Callable[[float, float], Timer]] = {
     "events": _events,
     "cuda_graph": _cuda_graph,
+    "burst": _burst,
     "interpreter": _interpreter,
 }
 

@@ -621,7 +621,8 @@ def launch(
             wave that would not be full is shared equally along K; "ping-pong", persistent too, on Hopper and
             of what :func:`why_not_ping_pong` has no word against, with two tiles at a time, of which one is
             multiplied while the other is finished.
-        programs: of the templates that start as many as run at one time; None for one to each compute unit.
+        programs: of the templates that start as many as run at one time; None for one to each compute unit,
+            of "ping-pong" for the fewest of which none has more tiles than then.
         flatten: of persistent programs, whether the loops over tiles and K become one; None where the tile is
             one part (the products of two would wait for one another).
         specialize: of persistent programs, whether the compiler gives loads, products and stores to warps of
@@ -730,6 +731,9 @@ def launch(
         template, started = "simple", tiles * splits
     elif template in ("persistent", "ping-pong"):
         started = min(started, tiles * splits)
+    if template == "ping-pong" and programs is None:
+        # No more than have as many tiles each: fewer ask for their blocks at one time, and for less power.
+        started = triton.cdiv(tiles, triton.cdiv(tiles, started))
     kept = 0 if splits == 1 else 1 if atomic else splits
     parts = torch.empty((kept, *shape), dtype=kept_as, device=a.device)
     others = [*views, *([parts[0]] if kept else [])]
@@ -879,22 +883,28 @@ def _ping_pong_step(
         raise InvalidArgumentError(
             "num_stages", f"got {stages}", f"Give {gemm_hopper.FEWEST_STAGES} or more."
         )
-    # What is brought beside takes the place of a stage.
     part = gemm_hopper.ROWS.value, min(block_n, gemm_hopper.PART_COLS.value)
     functors, beside, may_begin = gemm_hopper.bring_ahead(
         bound.functors, bound.extras, (problem.m, problem.n), part,
         gemm_hopper.MOST_BROUGHT if stages > gemm_hopper.FEWEST_STAGES else 0,
     )  # fmt: skip
-    stages -= bool(beside)
-    of_slot = max(len(beside), 1) * math.prod(part)
-    slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // math.prod(part))
     # A sum that starts from something large loses of what is added: a wider output, or very many steps, would
-    # show it. Sums of two numbers of fp16 are finite.
-    is_half = bool(beside) and beside[0].base.dtype == torch.float16 and output.element_size() == 2
+    # show it.
     fewest, most = gemm_hopper.STEPS_BEGUN
-    begin = may_begin and is_half and fewest <= triton.cdiv(problem.k, block_k) <= most
-    begin = begin and triton.cdiv(tiles, programs) == 2
-    begin = begin and block_m == block_n  # of tiles of other shapes registers do not last
+    begin = (
+        may_begin
+        and output.element_size() == 2
+        and (block_m, block_n) == gemm_hopper.BEGUN_TILE
+        and triton.cdiv(tiles, programs) == 2
+        and fewest <= triton.cdiv(problem.k, block_k) <= most
+        and stages >= gemm_hopper.TAIL.value
+    )
+    # One buffer is enough where parts are needed long after another; else they take the place of a stage.
+    slots = int(begin)
+    if beside and not begin:
+        stages -= 1
+        of_slot = len(beside) * math.prod(part)
+        slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // math.prod(part))
     known = problem.divisors(a.element_size(), problem.matrices[2], output.element_size())
     return Step(
         gemm_hopper.gemm_ping_pong_kernel, (programs,),
@@ -908,11 +918,12 @@ def _ping_pong_step(
         ),
         {
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-            "STAGES": stages, "BESIDE": len(beside), "SLOTS": slots if beside else 0,
+            "STAGES": stages, "BESIDE": len(beside), "SLOTS": slots,
             "BEGIN": begin,
             "ORDER": order.ORDERS[launch_order],
-            "GROUP": check_positive("group", group, most=order.MOST_GROUP), "EPILOGUE": functors,
-            "PLACE": place, "A_TRANSPOSED": a_transposed, "B_TRANSPOSED": b_transposed,
+            "GROUP": check_positive("group", group, most=order.MOST_GROUP),
+            "EPILOGUE": gemm_hopper.on_hopper(functors), "PLACE": place, "A_TRANSPOSED": a_transposed,
+            "B_TRANSPOSED": b_transposed,
             "DIVISORS": (known[0], known[3] if place is transfer.affine else ()), "WIDE": is_wide,
             "num_warps": gemm_hopper.WARPS,
         },

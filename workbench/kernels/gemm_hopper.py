@@ -6,8 +6,11 @@ program on the same unit, which began at the same time, finishes at the same tim
 groups of four warps, with a tile each. While one multiplies, the other one finishes; then they change places
 (CUTLASS's ping-pong schedule). One more warp starts the copies (TMA) of the tiles of A and B that both need,
 in turns, and is told by barriers in shared memory when a buffer is free. Another one brings the epilogue's
-first tensors, part by part, so that they are there when a product is, or when it begins: what is added first
-can be what the sums begin with, and then nothing of it is left for the end.
+first tensors, part by part, so that they are there when a product is.
+
+Where a program has two tiles, nothing would hide how the second one is finished. So the group that has it,
+and nothing to do while the first is multiplied, begins its sums with what is added first, and finishes a half
+of its tile between the last products of the other half.
 
 Programs are persistent: there are as many as compute units, and each takes tile by tile. The functors of an
 epilogue are those of `tile.epilogue`, which Gluon compiles as they are.
@@ -50,13 +53,18 @@ FEWEST_STAGES = 2
 # columns as are a line of memory.
 PART_COLS = gl.constexpr(64)
 
-# What an epilogue needs is asked for behind so many times the buffers of A and B, which are needed first.
-WAITING = gl.constexpr(2)
+# What an epilogue needs is asked for behind so many times the buffers of A and B, which are needed first;
+# what sums begin with is needed sooner.
+WAITING, WAITING_TO_BEGIN = gl.constexpr(2), gl.constexpr(1)
 
-# Where programs have two tiles, of which nothing hides how the second is finished, that one begins as the sum
-# of what is added to it, if there are so many steps, behind which reading hides. (H200, two addends and gelu,
-# 2048^3: 28.0 to 28.8 us, and 28.6 to 29.2 otherwise; more tiles, or fewer steps, take as long or longer so.)
+# Where programs have two such tiles, with so many steps, behind which reading hides, the second one begins as
+# the sum of what is added to it, and ends by halves: of the lower one's last steps, TAIL, so many are started
+# before each quarter of the upper one's columns is stored, and in all. (H200, two addends and gelu, 2048^3:
+# times are in CONTRIBUTING. With more tiles, or fewer steps, beginning so takes as long or longer.)
+BEGUN_TILE = 128, 128
 STEPS_BEGUN = 16, 512
+STARTED = 0, 1, 3, 4, 4
+TAIL = gl.constexpr(STARTED[-1])
 
 # What an epilogue's operand is, besides `epilogue.TENSOR` and so on: the first or the second of the tensors
 # whose tiles are brought to shared memory.
@@ -72,8 +80,8 @@ def gemm_ping_pong_kernel(
     # sizes of the product; strides of the output, or what else PLACE takes; how many tiles there are
     m, n, k, layout, tiles,
     # meta-parameters: the tile; buffers of A and of B; tensors that are brought, buffers of their parts, and
-    # whether a program's tiles but the first, for which that would come late, begin as their sum; how tiles
-    # are numbered; what the product becomes, and where its elements lie; whether the descriptors have A's and
+    # whether, of a program's tiles, which are two at most, the second one begins as their sum; how tiles are
+    # numbered; what the product becomes, and where its elements lie; whether the descriptors have A's and
     # B's transpose; what divides the sizes and the strides of the output; whether offsets need 64 bits
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, SLOTS: gl.constexpr, BEGIN: gl.constexpr, ORDER: gl.constexpr,
@@ -95,7 +103,7 @@ def gemm_ping_pong_kernel(
             gl.allocate_shared_memory(
                 first.dtype, [SLOTS * BESIDE, BROUGHT_PART[0], BROUGHT_PART[1]], first.layout
             ),
-            barriers(2 * PARTS), barriers(SLOTS), barriers(1),
+            barriers(2 * barriers_of_parts(PARTS, SLOTS)), barriers(SLOTS), barriers(1),
         )  # fmt: skip
         gl.warp_specialize(
             [
@@ -110,8 +118,8 @@ def gemm_ping_pong_kernel(
                     A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (copy, (
-                    a, b, of_a, of_b, full, free, brought, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER,
-                    GROUP, A_TRANSPOSED, B_TRANSPOSED,
+                    a, b, of_a, of_b, full, free, brought, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BEGIN,
+                    ORDER, GROUP, A_TRANSPOSED, B_TRANSPOSED,
                 )),
                 (bring, (
                     first, second, brought, sizes, BLOCK_M, BLOCK_N, BESIDE, SLOTS, BEGIN, ORDER, GROUP,
@@ -133,8 +141,8 @@ def gemm_ping_pong_kernel(
                     A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
                 )),
                 (copy, (
-                    a, b, of_a, of_b, full, free, (), sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP,
-                    A_TRANSPOSED, B_TRANSPOSED,
+                    a, b, of_a, of_b, full, free, (), sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BEGIN, ORDER,
+                    GROUP, A_TRANSPOSED, B_TRANSPOSED,
                 )),
             ],
             [4, 1], [240, 24],
@@ -152,6 +160,15 @@ def number_of_columns(block_n: int) -> int:
 def log2(number: int) -> int:
     """Of a power of two."""
     return number.bit_length() - 1
+
+
+@gluon.constexpr_function
+def barriers_of_parts(parts: int, slots: int) -> int:
+    """Of each group: one for each part, so that none waits for two rounds of one at a time.
+
+    Of one buffer the next part is only brought when this one has been read, so there one barrier is enough.
+    """
+    return 1 if slots == 1 else parts
 
 
 @gluon.jit
@@ -175,10 +192,11 @@ def place_of(
 @gluon.jit
 def copy(
     a, b, of_a, of_b, full, free, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
-    A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, BEGIN: gl.constexpr, ORDER: gl.constexpr,
+    GROUP: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
     """The warp that copies: of each tile, along K, a block of A and one of B, once their buffers are free."""
+    WAIT: gl.constexpr = (WAITING_TO_BEGIN if BEGIN else WAITING) * STAGES
     done = 0
     for number in range(gl.program_id(0), sizes[3], gl.num_programs(0)):
         row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
@@ -197,7 +215,7 @@ def copy(
                 tma.async_copy_global_to_shared(b, [start, col], full.index(at), of_b.index(at))
             done += 1
             if len(brought) > 0:
-                if done == gl.minimum(WAITING * STAGES, gl.cdiv(sizes[2], BLOCK_K)):
+                if done == gl.minimum(WAIT, gl.cdiv(sizes[2], BLOCK_K)):
                     mbarrier.arrive(brought[3].index(0), count=1)
 
 
@@ -206,13 +224,10 @@ def bring(
     first, second, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
     SLOTS: gl.constexpr, BEGIN: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies the epilogue's tensors, part by part, each once a buffer is free.
-
-    Of a group's parts each has a barrier that says it is there, so that none waits for two rounds of one at a
-    time.
-    """
+    """The warp that copies the epilogue's tensors, part by part, each once a buffer is free."""
     COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
     PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
+    EACH: gl.constexpr = barriers_of_parts(PARTS, SLOTS)
     tiles_of, there, is_free, may_begin = brought
     mbarrier.wait(may_begin.index(0), 0)
     number_of_tiles = gl.cdiv(sizes[3] - gl.program_id(0), gl.num_programs(0))
@@ -223,7 +238,7 @@ def bring(
         for part in gl.static_range(PARTS):
             place = [row + part // COLUMNS * ROWS, col + part % COLUMNS * PART_COLS]
             before = when * PARTS + part
-            slot, whole = before % SLOTS, there.index((nth & 1) * PARTS + part)
+            slot, whole = before % SLOTS, there.index((nth & 1) * EACH + part % EACH)
             mbarrier.wait(is_free.index(slot), (before // SLOTS & 1) ^ 1)
             mbarrier.expect(whole, BESIDE * first.block_type.nbytes)
             tma.async_copy_global_to_shared(first, place, whole, tiles_of.index(slot * BESIDE))
@@ -259,40 +274,48 @@ def multiply_and_finish(
     )
     steps = gl.cdiv(sizes[2], BLOCK_K)
     number_of_tiles = gl.cdiv(sizes[3] - gl.program_id(0), gl.num_programs(0))
-    NEXT: gl.constexpr = 2 if BEGIN and WHO == 0 else WHO
-    if NEXT > WHO:
+    if not BEGIN:
+        for nth in range(WHO, number_of_tiles, 2):
+            sums = multiply(
+                gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S), nth, steps, 0, of_a, of_b, full, free, turn, WHO,
+                STAGES, A_TRANSPOSED, B_TRANSPOSED,
+            )  # fmt: skip
+            finish(
+                sums, nth, nth, brought, sizes, output, extra, layout, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE,
+                PLACE, DIVISORS, WIDE,
+            )  # fmt: skip
+    elif WHO == 0:
         sums = multiply(
-            gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S), 0, steps, of_a, of_b, full, free, turn, WHO,
+            gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S), 0, steps, 0, of_a, of_b, full, free, turn, WHO,
             STAGES, A_TRANSPOSED, B_TRANSPOSED,
         )  # fmt: skip
         finish(
-            sums, 0, when_brought(0, number_of_tiles, BEGIN), brought, sizes, output, extra, layout,
-            BESIDE, SLOTS, False, ORDER, GROUP, EPILOGUE, PLACE, DIVISORS, WIDE,
+            sums, 0, when_brought(0, number_of_tiles, BEGIN), brought, sizes, output, extra, layout, BESIDE,
+            SLOTS, ORDER, GROUP, EPILOGUE, PLACE, DIVISORS, WIDE,
         )  # fmt: skip
-    for nth in range(NEXT, number_of_tiles, 2):
-        when = when_brought(nth, number_of_tiles, BEGIN)
-        if BEGIN:
-            begun = gl.convert_layout(sum_of_brought(brought, nth, when, BLOCK_M, BLOCK_N, BESIDE, SLOTS), S)
-        else:
-            begun = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S)
-        sums = multiply(
-            begun, nth, steps, of_a, of_b, full, free, turn, WHO, STAGES, A_TRANSPOSED, B_TRANSPOSED
-        )
-        finish(
-            sums, nth, when, brought, sizes, output, extra, layout, 0 if BEGIN else BESIDE, SLOTS,
-            BEGIN, ORDER, GROUP, EPILOGUE, PLACE, DIVISORS, WIDE,
-        )  # fmt: skip
+    else:
+        for nth in range(1, number_of_tiles, 2):  # which is one, or none
+            when = when_brought(nth, number_of_tiles, BEGIN)
+            sums = sum_of_brought(brought, nth, when, BLOCK_M, BLOCK_N, BESIDE, SLOTS)
+            sums = multiply(
+                gl.convert_layout(sums, S), nth, steps, TAIL, of_a, of_b, full, free, turn, WHO, STAGES,
+                A_TRANSPOSED, B_TRANSPOSED,
+            )  # fmt: skip
+            multiply_and_finish_halves(
+                sums, nth, steps, of_a, of_b, full, sizes, output, extra, layout, STAGES, ORDER, GROUP,
+                EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+            )  # fmt: skip
 
 
 @gluon.jit
 def multiply(
-    sums, nth, steps, of_a, of_b, full, free, turn, WHO: gl.constexpr, STAGES: gl.constexpr,
-    A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
+    sums, nth, steps, BUT: gl.constexpr, of_a, of_b, full, free, turn, WHO: gl.constexpr,
+    STAGES: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """sums + A @ B of the program's nth tile, when it is the group's turn."""
+    """sums + A @ B of the program's nth tile, of all steps but the last BUT, when it is the group's turn."""
     done = nth * steps
     mbarrier.wait(turn.index(WHO), nth // 2 & 1)
-    for step in range(steps):
+    for step in range(steps - BUT):
         at, half = (done + step) % STAGES, (done + step) // STAGES & 1
         mbarrier.wait(full.index(at), half)
         x, y = of_a.index(at), of_b.index(at)
@@ -306,8 +329,74 @@ def multiply(
             mbarrier.arrive(free.index((done + step - 1) % STAGES), count=1)
     mbarrier.arrive(turn.index(1 - WHO), count=1)
     sums = warpgroup_mma_wait(0, deps=[sums])
-    mbarrier.arrive(free.index((done + steps - 1) % STAGES), count=1)
+    mbarrier.arrive(free.index((done + steps - BUT - 1) % STAGES), count=1)
     return sums
+
+
+@gluon.jit
+def multiply_and_finish_halves(
+    sums, nth, steps, of_a, of_b, full, sizes, output, extra, layout, STAGES: gl.constexpr,
+    ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
+    PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
+    WIDE: gl.constexpr,
+):  # fmt: skip
+    """The last TAIL steps of the last tile, and what the epilogue makes of it: first of its upper half.
+
+    The tensor cores' queue takes few products, and a warp that starts more waits: so those of the lower half
+    are started few at a time, between what is stored of the upper one. No buffer is given back.
+    """
+    BLOCK_N: gl.constexpr = sums.shape[1]
+    S: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
+    )
+    QUARTER: gl.constexpr = BLOCK_N // 4
+    COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
+    number = gl.program_id(0) + nth * gl.num_programs(0)
+    row, col = place_of(number, sizes, sums.shape[0], BLOCK_N, ORDER, GROUP)
+    halves = in_parts(sums, 2, 1)
+    upper, lower = gl.convert_layout(halves[0], S), gl.convert_layout(halves[1], S)
+    first = (nth + 1) * steps - TAIL
+    for i in gl.static_range(TAIL):
+        at, half = (first + i) % STAGES, (first + i) // STAGES & 1
+        mbarrier.wait(full.index(at), half)
+        upper = multiply_half(upper, at, 0, of_a, of_b, A_TRANSPOSED, B_TRANSPOSED)
+    upper = warpgroup_mma_wait(0, deps=[upper])
+    quarters = in_parts(upper, 1, 4)
+    for i in gl.static_range(4):
+        for step in gl.static_range(started(i), started(i + 1)):
+            lower = multiply_half(lower, (first + step) % STAGES, 1, of_a, of_b, A_TRANSPOSED, B_TRANSPOSED)
+        store(
+            quarters[i], row, col + i * QUARTER, (), sizes, output, extra, layout, True, EPILOGUE, PLACE,
+            DIVISORS, WIDE,
+        )  # fmt: skip
+    lower = warpgroup_mma_wait(0, deps=[lower])
+    parts = in_parts(lower, 1, COLUMNS)
+    for i in gl.static_range(COLUMNS):
+        store(
+            parts[i], row + ROWS, col + i * PART_COLS, (), sizes, output, extra, layout, True, EPILOGUE,
+            PLACE, DIVISORS, WIDE,
+        )  # fmt: skip
+
+
+@gluon.constexpr_function
+def started(quarter: int) -> int:
+    """How many of the lower half's last steps are, once a quarter of the upper half has been stored."""
+    return STARTED[quarter]
+
+
+@gluon.jit
+def multiply_half(
+    sums, at, HALF: gl.constexpr, of_a, of_b, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr
+):
+    """sums + A @ B of buffer `at`, of the first 64 rows of A or of the others, which is not waited for."""
+    y = of_b.index(at)
+    if B_TRANSPOSED:
+        y = y.permute((1, 0))
+    if A_TRANSPOSED:
+        x = of_a.index(at).slice(HALF * ROWS, ROWS, 1).permute((1, 0))
+    else:
+        x = of_a.index(at).slice(HALF * ROWS, ROWS, 0)
+    return warpgroup_mma(x, y, sums, is_async=True)
 
 
 @gluon.jit
@@ -376,9 +465,12 @@ def of_brought(
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, WIDTH, 16]
     )
+    EACH: gl.constexpr = barriers_of_parts(PARTS, SLOTS)
     tiles_of, there, _, _ = brought
     slot = (when * PARTS + PART) % SLOTS
-    mbarrier.wait(there.index((nth & 1) * PARTS + PART), nth // 2 & 1)
+    mbarrier.wait(
+        there.index((nth & 1) * EACH + PART % EACH), (nth // 2 * (PARTS // EACH) + PART // EACH) & 1
+    )
     found = ()
     for i in gl.static_range(BESIDE):
         found += (tiles_of.index(slot * BESIDE + i).load(S),)  # type: ignore[assignment]
@@ -395,17 +487,16 @@ def give_back(brought, when, PART: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.
 
 @gluon.jit
 def finish(
-    sums, nth, when, brought, sizes, output, extra, layout, BESIDE: gl.constexpr,
-    SLOTS: gl.constexpr, BEGUN: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
-    EPILOGUE: gl.constexpr, PLACE: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+    sums, nth, when, brought, sizes, output, extra, layout, BESIDE: gl.constexpr, SLOTS: gl.constexpr,
+    ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
+    DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """Store what the epilogue makes of a tile; part by part, for which registers last, where there is one.
 
     What a part needs that was brought is read before the part before it is finished.
 
     Args:
-        BESIDE: tensors that are read of what was brought.
-        BEGUN: whether the tile began as their sum.
+        BESIDE: tensors that were brought.
     """
     BLOCK_M: gl.constexpr = sums.shape[0]
     BLOCK_N: gl.constexpr = sums.shape[1]
@@ -425,12 +516,12 @@ def finish(
                 ahead = of_brought(brought, nth, when, i + 1, BLOCK_N // COLUMNS, PARTS, BESIDE, SLOTS)
             store(
                 parts[i], row + i // COLUMNS * ROWS, col + i % COLUMNS * PART_COLS, there, sizes, output,
-                extra, layout, BEGUN, EPILOGUE, PLACE, DIVISORS, WIDE,
+                extra, layout, False, EPILOGUE, PLACE, DIVISORS, WIDE,
             )  # fmt: skip
             if BESIDE > 0 and i + 1 < PARTS:
                 give_back(brought, when, i + 1, PARTS, SLOTS)
     else:
-        store(sums, row, col, (), sizes, output, extra, layout, BEGUN, EPILOGUE, PLACE, DIVISORS, WIDE)
+        store(sums, row, col, (), sizes, output, extra, layout, False, EPILOGUE, PLACE, DIVISORS, WIDE)
 
 
 @gluon.jit
@@ -552,6 +643,38 @@ def operand(
         return given
 
 
+@gluon.jit
+def reciprocal(x):
+    """1 / x, of x from 1 up to infinity: one instruction, where a division looks how large x is."""
+    return gl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], gl.float32, True, 1)
+
+
+@gluon.jit
+def fast_gelu(tile, operands, place):
+    """:func:`epilogue.fast_gelu`"""
+    return tile * reciprocal(1.0 + gl.exp2(epilogue.exponent_of_gelu(tile)))
+
+
+@gluon.jit
+def silu(tile, operands, place):
+    """:func:`epilogue.silu`"""
+    return tile * sigmoid(tile, operands, place)
+
+
+@gluon.jit
+def sigmoid(tile, operands, place):
+    """:func:`epilogue.sigmoid`"""
+    return reciprocal(1.0 + gl.exp2(tile * epilogue.LESS_LOG2_E))
+
+
+HERE = {epilogue.fast_gelu: fast_gelu, epilogue.silu: silu, epilogue.sigmoid: sigmoid}
+
+
+def on_hopper(functors: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A chain's constants, with the functions that have less to do here. What they are given is in fp32."""
+    return tuple((HERE.get(constants[0], constants[0]), *constants[1:]) for constants in functors)
+
+
 def described(base: torch.Tensor, shape: Any, strides: Any, block: Sequence[int]) -> TensorDescriptor:
     """A descriptor of a matrix in memory, with the layout of its blocks in shared memory."""
     dtype = gl.float16 if base.dtype == torch.float16 else gl.bfloat16
@@ -565,7 +688,8 @@ class Ahead(NamedTuple):
     Attributes:
         functors: the chain's constants, in which what is brought is marked.
         tensors: descriptors of it.
-        begin: whether products may begin as its sum, as it is what the chain adds first.
+        begin: whether sums may begin with it: it is what the chain adds first, in fp16, whose sums are finite
+            and not so large that much is lost of what is added to them.
     """
 
     functors: tuple[Any, ...]
@@ -608,4 +732,5 @@ def bring_ahead(
                 found.append(described(tensor, (rows, cols), (strides[0], 1), part))
         changed.append(tuple(parts))
     added = sum(1 for _ in takewhile(lambda one: one[0] is epilogue.add and is_brought(one), changed))
-    return Ahead(tuple(changed), found, 0 < len(found) == added)
+    begin = 0 < len(found) == added and found[0].base.dtype == torch.float16
+    return Ahead(tuple(changed), found, begin)

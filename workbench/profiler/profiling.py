@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, get_args
 
 import torch
 import triton
 
 from workbench import device
-from workbench.bench.timing import is_too_slow_to_interpret
+from workbench.bench.timing import Mode, is_too_slow_to_interpret
 from workbench.errors import InvalidArgumentError, NotMeasurableError, check_name, check_type
 from workbench.kernels.instances.operation import Arguments, Instance, listed
 from workbench.lens.targets import Target
@@ -21,8 +21,6 @@ from workbench.tune.entrants import Entrants, enter
 from workbench.tune.pruning import compile_left, here_or, no_room
 from workbench.tune.result import Trial, Trials, in_words
 from workbench.tune.tuner import keep_winner, race_left
-
-Mode = Literal["events", "cuda_graph"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,7 +75,7 @@ def profile(
     """
     for word, flag in (("verify", verify), ("again", again), ("progress", progress)):
         check_type(word, flag, bool, "Give True or False.")
-    check_name("mode", mode, ("events", "cuda_graph"))
+    check_name("mode", mode, get_args(Mode))
     operation, here = named(name), device.current()
     instances = listed(name, operation, arguments)
     by_name = {each.name: each for each in instances}

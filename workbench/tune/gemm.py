@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
 
 from workbench import device
+from workbench.bench.timing import Mode
 from workbench.errors import InvalidArgumentError, check_name, check_positive, check_type
 from workbench.kernels import gemm
 from workbench.kernels.instances import gemm as instances
@@ -287,7 +288,7 @@ def tune_gemm(
     *,
     precision: str = "ieee",
     target: str | None = None,
-    mode: Literal["events", "cuda_graph"] = "events",
+    mode: Mode = "events",
     interpreter: bool = False,
     again: bool = False,
     progress: bool = True,

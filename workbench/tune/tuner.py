@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import get_args
 
 import triton
 
 from workbench import device
 from workbench.bench.roofline import check_positive_number
-from workbench.bench.timing import measure_together, refuse_interpreter_time
+from workbench.bench.timing import Mode, measure_together, refuse_interpreter_time
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_name, check_type
 from workbench.launch import Launch
 from workbench.tune import cache
@@ -32,7 +32,7 @@ def tune(
     tolerance: float | None = None,
     target: str | None = None,
     fault: Fault | None = None,
-    mode: Literal["events", "cuda_graph"] = "events",
+    mode: Mode = "events",
     interpreter: bool = False,
     again: bool = False,
     progress: bool = True,
@@ -105,7 +105,7 @@ def _check_arguments(
         )
     if tolerance is not None:
         check_positive_number("tolerance", tolerance, "a share of the largest value")
-    check_name("mode", mode, ("events", "cuda_graph"))
+    check_name("mode", mode, get_args(Mode))
     for name, flag in (("again", again), ("progress", progress)):
         check_type(name, flag, bool, "Give True or False.")
 
@@ -128,9 +128,7 @@ def _check_left(entrants: Entrants) -> None:
     )
 
 
-def race_left(
-    entrants: Entrants, mode: Literal["events", "cuda_graph"], interpreter: bool, progress: bool
-) -> int:
+def race_left(entrants: Entrants, mode: Mode, interpreter: bool, progress: bool) -> int:
     """Time what is left, and write down how each did; the winner's place."""
     together = partial(
         measure_together, mode=mode, interpreter=interpreter, rounds=TURNS, warmup_ms=WARMUP_MS

@@ -195,7 +195,13 @@ def fast_gelu(tile, operands, place):
     As tile / (1 + exp(-2 u)), where u is what tanh is taken of.
     """
     x = floats(tile)
-    return over(x, 1.0 + tl.exp2(x * (OF_ROOT + x * x * OF_CUBE)))
+    return over(x, 1.0 + tl.exp2(exponent_of_gelu(x)))
+
+
+@triton.jit
+def exponent_of_gelu(x):
+    """-2 u log2(e), where u is what tanh is taken of."""
+    return x * (OF_ROOT + x * x * OF_CUBE)
 
 
 @triton.jit
