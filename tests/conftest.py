@@ -84,6 +84,12 @@ def machine(_machine: Machine) -> Iterator[Machine]:
 
 
 @pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """What a test draws without a seed of its own is the same each time, whichever tests ran before."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests from the user's own progress and caches."""
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "home"))

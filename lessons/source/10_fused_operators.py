@@ -902,12 +902,13 @@ for name, (step,) in outcomes.items():
 # This is what a group does with its tiles: `multiply` one, then `finish` it. To multiply is to wait for its
 # turn, to go along K, and to let the other group begin (`turn` is the barrier for that). To finish is to read
 # what was brought of $D_0$ and $D_1$, to call the functors and to store, part by part. `BEGIN` is for a long
-# K where an SM has two tiles: there the second does not begin with zeros but with the sum of $D_0$ and
-# $D_1$, read while the first is multiplied, and less remains for the end.
+# K where an SM has two tiles, and so the second group has one. It does not begin with zeros but with the sum of
+# $D_0$ and $D_1$, read while the first tile is multiplied. And it ends by halves: the last products of the
+# lower half are started between what is stored of the upper one.
 
 # %%
 for kernel_part, begins in (
-    (gemm_hopper.multiply_and_finish, "    for nth in range"),
+    (gemm_hopper.multiply_and_finish, "    if not BEGIN"),
     (gemm_hopper.multiply, "    done = nth"),
 ):
     source = inspect.getsource(kernel_part.fn)
@@ -917,8 +918,10 @@ for kernel_part, begins in (
 # ## Measure
 #
 # GEMM + Add + Add + FastGELU in fp16, on Composable Kernel's four sizes and six more, as recorded on an
-# H200 in CUDA graphs. First beside the package's own bare product, `ops.matmul`: what does the chain
-# cost?
+# H200 in short bursts: a millisecond of calls in a CUDA graph, after a rest. (A GPU that multiplies for
+# longer draws more power than it may, and lowers its clock, by how much depends on what ran before. The
+# chain's part of the time then changes by a few hundredths from run to run.) First beside the package's
+# own bare product, `ops.matmul`: what does the chain cost?
 #
 # **Predict.** For $m = n = k = 4096$, how much longer than the bare product does the whole chain take?
 
@@ -933,9 +936,9 @@ shipped_lines = recording.shipped("nvidia-h200")
 TUNED = "torch.compile max-autotune"
 
 
-def latest_of(op):
+def latest_of(op, mode="cuda_graph"):
     """By problem and provider: the lines of an operator, of the last run that has it."""
-    lines = recording.select(shipped_lines, op=op, dtype="fp16", mode="cuda_graph")
+    lines = recording.select(shipped_lines, op=op, dtype="fp16", mode=mode)
     found = {}
     for line in recording.latest_run(lines):
         found.setdefault(line.problem, {})[line.provider] = line
@@ -948,7 +951,7 @@ def table_of(head, rows):
     )
 
 
-fused_lines = latest_of("fused_matmul")
+fused_lines = latest_of("fused_matmul", "burst")
 of_cube = {name: line.median_ms for name, line in fused_lines["4096^3"].items()}
 over_bare = of_cube["workbench"] / of_cube["workbench:bare"]
 chain_costs.reveal(
@@ -990,19 +993,19 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs a few
-#   hundredths. For 8192 × 16384 × 4096 and 4096 × 11008 × 4096 that is less than a quarter of what the
-#   addends' bytes would take alone, so most of it is hidden. For the other two it is nearly all of that,
-#   beside a long product. (Another run may well say otherwise: runs differ by a few hundredths, too.)
-# - **2048³ loses a seventh.** There are 256 tiles, so that an SM has two at most. While the second one is
-#   finished, nothing is left to multiply. Its gelu alone, an exponential and a reciprocal root for each of
-#   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks.
-# - **A short K loses more:** a third. There `more` is most of what the addends' bytes take, as if little
-#   were hidden. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum
-#   of the bare product and the addends.
+# - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs five to nine
+#   hundredths. That is two thirds and more of what the addends' bytes would take alone, as if little of
+#   them were hidden, but beside a long product.
+# - **2048³ costs no more**, though there are 256 tiles, so that an SM has two at most, and nothing is left to
+#   multiply while the second one is finished. Its gelu alone, an exponential and a reciprocal for each of
+#   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks. So the kernel begins this tile
+#   as the sum of the addends, and finishes its upper half between the last products of the lower one.
+# - **A short K loses more:** from a quarter to two fifths. There `more` is most of what the addends' bytes
+#   take. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum of the
+#   bare product and the addends.
 # - **Portable** are the three that have fewer tiles of 128 × 128 than there are SMs.
 #
-# Why is so little hidden where K is short? Addends come to an SM the same way as A and B, from the L2
+# Why is so little hidden, most of all where K is short? Addends come to an SM the same way as A and B, from the L2
 # cache. An SM takes 64 bytes a clock at most. A step of 128 × 128 × 64 keeps the matrix units busy for 512
 # clocks, and needs 32 KiB of A and B. That is 64 bytes a clock: the way is full already. $D_0$ and
 # $D_1$ come on top. They are $128 / K$ of the bytes of A and B: 3 % for K = 4,096, but 25 % for
@@ -1054,9 +1057,9 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **The compiler** is slower on all ten, if only by some 4 or 5 % on 4096³ and 16384 × 4096 × 4096. Where the
-#   product is large it leaves the chain to a kernel of its own. The two that it fuses are the smallest
-#   ones, and one of them takes it more than twice as long as ours.
+# - **The compiler** is slower on all ten, if only by some 6 % on 4096³. It leaves the chain to a kernel of its
+#   own, but for the product of 16 rows, which it fuses, and for which it takes two fifths longer than ours.
+#   (It chooses by what it times, and may choose otherwise in another run.)
 # - **torch's kernels**, one for each operator, take longer on all ten as well. But on most of them ours gains less than the
 #   roofs allow, and much less where K is short, as above.
 # - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the

@@ -632,15 +632,15 @@ def test_backward_has_the_products_that_lesson_12_counts() -> None:
 TUNED = "torch.compile max-autotune"
 FOLLOWED = ("matmul_layer_norm", "matmul_matmul", "swiglu")
 # The problems of lesson 10 that are large, with a long K.
-HIDDEN = ("4096^3", "16384 x 4096 x 4096", "8192 x 16384 x 4096", "4096 x 11008 x 4096")
+LONG_K = ("4096^3", "16384 x 4096 x 4096", "8192 x 16384 x 4096", "4096 x 11008 x 4096")
 SHORT_K = ("2048 x 3072 x 768", "4096 x 4096 x 512")
 
 
-def latest_of(op: str) -> dict[str, dict[str, recording.Line]]:
+def latest_of(op: str, mode: str = "cuda_graph") -> dict[str, dict[str, recording.Line]]:
     """By problem and provider, what lesson 10 shows of an operator."""
     lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
     found: dict[str, dict[str, recording.Line]] = {}
-    for line in recording.latest_run(recording.select(lines, op=op, dtype="fp16", mode="cuda_graph")):
+    for line in recording.latest_run(recording.select(lines, op=op, dtype="fp16", mode=mode)):
         found.setdefault(line.problem, {})[line.provider] = line
     return found
 
@@ -660,7 +660,7 @@ def tiles_of(line: recording.Line, rows: int, cols: int) -> int:
 
 @pytest.fixture(scope="module")
 def fused() -> dict[str, dict[str, recording.Line]]:
-    found = latest_of("fused_matmul")
+    found = latest_of("fused_matmul", "burst")
     assert len(found) == 10
     return found
 
@@ -668,9 +668,9 @@ def fused() -> dict[str, dict[str, recording.Line]]:
 @pytest.mark.parametrize(
     ("problem", "least", "most"),
     [
-        *((problem, 1.0, 1.08) for problem in HIDDEN),  # "The chain costs a few hundredths"
-        ("2048^3", 1.12, 1.17),  # "loses a seventh"
-        *((problem, 1.28, 1.4) for problem in SHORT_K),  # "a third"
+        *((problem, 1.05, 1.09) for problem in LONG_K),  # "five to nine hundredths"
+        ("2048^3", 1.05, 1.09),  # "no more"
+        *((problem, 1.25, 1.4) for problem in SHORT_K),  # "from a quarter to two fifths"
     ],
 )
 def test_chain_of_lesson_10_costs_what_its_prose_says(
@@ -680,21 +680,19 @@ def test_chain_of_lesson_10_costs_what_its_prose_says(
     assert least < times["workbench"] / times["workbench:bare"] < most
 
 
-def test_addends_of_lesson_10_hide_where_its_prose_says_they_do(
+def test_addends_of_lesson_10_cost_what_its_prose_says(
     fused: dict[str, dict[str, recording.Line]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "recordings_folder", lambda: SHIPPED)
-    for problem in (*HIDDEN, *SHORT_K):
+    for problem in (*LONG_K, *SHORT_K):
         case = fused[problem]["workbench"].case
         explored = fuse.explored(viz.FusionChoice(case["m"], case["n"], case["k"]))
         assert explored.roofs is not None
         addends = 1e6 * 4 * case["m"] * case["n"] / explored.roofs.bandwidth
         times = microseconds(fused[problem])
         more = times["workbench"] - times["workbench:bare"]
-        if problem in HIDDEN[2:]:  # "less than a quarter of what the addends' bytes would take alone"
-            assert more < 0.25 * addends
-        elif problem in HIDDEN:  # "nearly all of that"
-            assert 0.75 * addends < more < 1.1 * addends
+        if problem in LONG_K:  # "two thirds and more of what the addends' bytes would take alone"
+            assert more > 2 / 3 * addends
         else:  # "most of what the addends' bytes take", and far from what the model promised
             assert 0.7 < more / addends < 1
             promised = 1e6 * explored.predicted[0]
@@ -713,17 +711,15 @@ def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, 
     ratios = {problem: ratios_to_ours(by) for problem, by in fused.items()}
     tuned = {problem: each[TUNED] for problem, each in ratios.items()}
     assert min(tuned.values()) > 1  # "slower on all ten"
-    least = sorted(tuned, key=lambda problem: tuned[problem])[:2]
-    assert set(least) == set(HIDDEN[:2])
-    assert all(1.035 < tuned[problem] < 1.055 for problem in least)  # "some 4 or 5 %"
+    assert min(tuned, key=lambda problem: tuned[problem]) == "4096^3"
+    assert 1.055 < tuned["4096^3"] < 1.065  # "some 6 %"
     in_one = {
         problem
         for problem, by in fused.items()
         if sum("Mem" not in name for name in by[TUNED].config["kernels"]) == 1
     }
-    flops = {problem: by["workbench"].flops or 0 for problem, by in fused.items()}
-    assert in_one == set(sorted(flops, key=lambda problem: flops[problem])[:2])  # "the smallest ones"
-    assert max(tuned[problem] for problem in in_one) > 2  # "more than twice as long"
+    assert in_one == {"16 x 4096 x 4096"}
+    assert 1.35 < tuned["16 x 4096 x 4096"] < 1.45  # "two fifths longer"
 
 
 def test_four_kernels_lose_less_than_the_roofs_allow_as_lesson_10_says(
