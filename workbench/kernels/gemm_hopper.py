@@ -652,26 +652,28 @@ def reciprocal(x):
 @gluon.jit
 def fast_gelu(tile, operands, place):
     """:func:`epilogue.fast_gelu`"""
-    return tile * reciprocal(1.0 + gl.exp2(epilogue.exponent_of_gelu(tile)))
+    x = epilogue.floats(tile)
+    return x * reciprocal(1.0 + gl.exp2(epilogue.exponent_of_gelu(x)))
 
 
 @gluon.jit
 def silu(tile, operands, place):
     """:func:`epilogue.silu`"""
-    return tile * sigmoid(tile, operands, place)
+    x = epilogue.floats(tile)
+    return x * sigmoid(x, operands, place)
 
 
 @gluon.jit
 def sigmoid(tile, operands, place):
     """:func:`epilogue.sigmoid`"""
-    return reciprocal(1.0 + gl.exp2(tile * epilogue.LESS_LOG2_E))
+    return reciprocal(1.0 + gl.exp2(epilogue.floats(tile) * epilogue.LESS_LOG2_E))
 
 
 HERE = {epilogue.fast_gelu: fast_gelu, epilogue.silu: silu, epilogue.sigmoid: sigmoid}
 
 
 def on_hopper(functors: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A chain's constants, with the functions that have less to do here. What they are given is in fp32."""
+    """A chain's constants, with the functions that have less to do here."""
     return tuple((HERE.get(constants[0], constants[0]), *constants[1:]) for constants in functors)
 
 
