@@ -1068,8 +1068,8 @@ table_of(head, rows)
 #   times as fast. Yours is ahead of torch's four, but *behind* the compiler's two. One kernel
 #   gains nothing by itself, if it spills and its epilogue hides behind nothing.
 #
-# Now norms, pairs (with a relu between) and gates. `one kernel` says whether all is done in one. A ratio
-# below 1 is a loss:
+# Now norms, pairs (with a relu between) and gates, these in graphs that ran for longer. `one kernel` says
+# whether all is done in one. A ratio below 1 is a loss:
 
 # %% tags=["nbval-ignore-output"]
 rows = []
