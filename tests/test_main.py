@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from workbench import device, suites
 from workbench.__main__ import main
 from workbench.bench import recording
+from workbench.bench.timing import Mode
 
 
 def run_without_gpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -97,6 +99,15 @@ def test_profile_lists_operators_and_their_switches(capsys: pytest.CaptureFixtur
     assert stopped.value.code == 0
     printed = capsys.readouterr().out
     assert all(f"--{name}" in printed for name in ("stride", "groups", "verify", "init", "layout", "dtype"))
+
+
+@pytest.mark.parametrize("command", [["tune"], ["profile", "matmul"]], ids=" ".join)
+def test_every_mode_of_timing_can_be_asked_for(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    assert f"{{{','.join(get_args(Mode))}}}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

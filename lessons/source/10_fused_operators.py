@@ -918,10 +918,10 @@ for kernel_part, begins in (
 # ## Measure
 #
 # GEMM + Add + Add + FastGELU in fp16, on Composable Kernel's four sizes and six more, as recorded on an
-# H200 in short bursts: a millisecond of calls in a CUDA graph, after a rest. (A GPU that multiplies for
-# longer draws more power than it may, and lowers its clock, by how much depends on what ran before. The
-# chain's part of the time then changes by a few hundredths from run to run.) First beside the package's
-# own bare product, `ops.matmul`: what does the chain cost?
+# H200 in short bursts: a few calls in a CUDA graph, after a rest. (A GPU that multiplies for longer comes to
+# its power limit and lowers its clock, by an amount that depends on what ran before. So it is hard to see
+# whether the chain costs a few hundredths more or less.) First beside the package's own bare product,
+# `ops.matmul`: what does the chain cost?
 #
 # **Predict.** For $m = n = k = 4096$, how much longer than the bare product does the whole chain take?
 
@@ -1100,8 +1100,8 @@ table_of([*head, "torch, over ours", "note"], rows)
 # - **The wide pair**, 4096 on all sides, would make its first product again and again. So
 #   `ops.matmul_matmul` does not fuse it, and is as fast as torch.
 #
-# **What remains.** Of the chain: what a short K costs, and the last tile of a small product. Norms, pairs
-# and gates are in Triton's language on Hopper too, where no group multiplies while another one
+# **What remains.** Of the chain: what the addends' way costs, most of all where K is short. Norms, pairs and
+# gates are in Triton's language on Hopper too, where no group multiplies while another one
 # finishes; and tiles of norms and pairs are as wide as the result, not as wide as the product would
 # like. (What either costs was not measured apart.)
 

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -183,8 +184,7 @@ def test_a_burst_follows_a_rest_and_calls_that_do_not_count(monkeypatch: pytest.
             return 2.0
 
     graph = SimpleNamespace(replay=lambda: done.append("replay"))
-    capture: Any = lambda given: nullcontext()  # noqa: E731
-    capture.default_capture_stream = torch.cuda.graph.default_capture_stream
+    capture = Mock(side_effect=nullcontext, default_capture_stream=torch.cuda.graph.default_capture_stream)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
     monkeypatch.setattr(torch.cuda, "graph", capture)
     monkeypatch.setattr(torch.cuda, "Event", Event)
@@ -217,6 +217,18 @@ def test_what_cannot_be_captured_is_explained(mode: timing.Mode, monkeypatch: py
     with pytest.raises(NotMeasurableError, match=r"not permitted when stream is capturing.*mode='events'"):
         measure(nothing, mode=mode)
     assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("pretended_streams")
+@pytest.mark.parametrize("mode", timing.IN_GRAPHS)
+def test_a_full_memory_is_no_work_that_cannot_be_captured(
+    mode: timing.Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+    monkeypatch.setattr(triton.testing, "do_bench_cudagraph", full)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        measure(nothing, mode=mode)
 
 
 @pytest.mark.parametrize(

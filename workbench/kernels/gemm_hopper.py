@@ -309,13 +309,13 @@ def multiply_and_finish(
 
 @gluon.jit
 def multiply(
-    sums, nth, steps, BUT: gl.constexpr, of_a, of_b, full, free, turn, WHO: gl.constexpr,
+    sums, nth, steps, LEFT: gl.constexpr, of_a, of_b, full, free, turn, WHO: gl.constexpr,
     STAGES: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """sums + A @ B of the program's nth tile, of all steps but the last BUT, when it is the group's turn."""
+    """sums + A @ B of the program's nth tile, of all steps but the last LEFT, when it is the group's turn."""
     done = nth * steps
     mbarrier.wait(turn.index(WHO), nth // 2 & 1)
-    for step in range(steps - BUT):
+    for step in range(steps - LEFT):
         at, half = (done + step) % STAGES, (done + step) // STAGES & 1
         mbarrier.wait(full.index(at), half)
         x, y = of_a.index(at), of_b.index(at)
@@ -329,7 +329,7 @@ def multiply(
             mbarrier.arrive(free.index((done + step - 1) % STAGES), count=1)
     mbarrier.arrive(turn.index(1 - WHO), count=1)
     sums = warpgroup_mma_wait(0, deps=[sums])
-    mbarrier.arrive(free.index((done + steps - BUT - 1) % STAGES), count=1)
+    mbarrier.arrive(free.index((done + steps - LEFT - 1) % STAGES), count=1)
     return sums
 
 
@@ -669,12 +669,12 @@ def sigmoid(tile, operands, place):
     return reciprocal(1.0 + gl.exp2(epilogue.floats(tile) * epilogue.LESS_LOG2_E))
 
 
-HERE = {epilogue.fast_gelu: fast_gelu, epilogue.silu: silu, epilogue.sigmoid: sigmoid}
+ON_HOPPER = {epilogue.fast_gelu: fast_gelu, epilogue.silu: silu, epilogue.sigmoid: sigmoid}
 
 
 def on_hopper(functors: tuple[Any, ...]) -> tuple[Any, ...]:
     """A chain's constants, with the functions that have less to do here."""
-    return tuple((HERE.get(constants[0], constants[0]), *constants[1:]) for constants in functors)
+    return tuple((ON_HOPPER.get(constants[0], constants[0]), *constants[1:]) for constants in functors)
 
 
 def described(base: torch.Tensor, shape: Any, strides: Any, block: Sequence[int]) -> TensorDescriptor:
