@@ -13,7 +13,7 @@ import triton.language as tl
 from tests.kernels.test_gemm_instances import A100, H200
 from workbench import device, ops
 from workbench.errors import InvalidArgumentError, WorkbenchError
-from workbench.kernels import gemm
+from workbench.kernels import gemm, gemm_hopper_pairs
 from workbench.kernels.epilogues import Epilogue, add, bias, dropout, fast_gelu, own, relu, row_scale
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Launch
@@ -53,6 +53,10 @@ def test_it_compiles_for_hopper_without_spills() -> None:
         "long, of one addend": ping_pong("tt", add(half(512, 512)) | relu(), k=2048, programs=8),
         "long and small": ping_pong(chain=two, tile=(64, 64, 64), k=2048, programs=32),
         "without what is brought": ping_pong(chain=fast_gelu()),
+        "pairs": ping_pong(chain=two, k=2048, programs=4),
+        "pairs, of one addend": ping_pong("tt", add(half(512, 512)) | relu(), k=2048, programs=4),
+        "pairs, without addends": ping_pong(chain=bias(half(1, 512)[0]) | fast_gelu(), k=2048, programs=4),
+        "pairs, bare": ping_pong(k=2048, programs=8),
     }
     compiled = dict(zip(launches, compile_all([*launches.values()], "sm_90"), strict=True))
     for name, found in compiled.items():
@@ -118,12 +122,45 @@ def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool
         (relu(), False),
     ):
         launch = ping_pong(chain=chain, **{"k": 2048, **more})
-        assert launch.steps[0].meta["BEGIN"] == (may and begins), chain
+        assert launch.steps[0].meta.get("BEGIN", False) == (may and begins), chain
     output = torch.zeros(512, 512)  # which would show what a sum loses that starts from something large
     assert not ping_pong(chain=add(first), k=2048, programs=8, output=output).steps[0].meta["BEGIN"]
     # Two numbers of bf16 may have no finite sum, though what comes of it and the product would be finite.
     others = torch.zeros(512, 512, dtype=torch.bfloat16)
     assert not ping_pong(chain=add(others), k=2048, programs=8).steps[0].meta["BEGIN"]
+
+
+@pytest.mark.parametrize(
+    ("more", "added", "loaded", "bare"),
+    [
+        ({"programs": 4}, True, False, True),  # two pairs for each
+        ({"programs": 8}, False, False, True),  # one, whose sums begin with what is added
+        ({"programs": 16}, False, False, False),  # one tile for each, of which no pairs should be made
+        ({"programs": 3}, True, False, True),  # three pairs for some, and six tiles
+        ({"programs": 7}, False, False, False),  # two pairs for some, but three tiles
+        ({"programs": 4, "n": 640}, False, False, False),  # a column of tiles without a neighbor
+        ({"programs": 4, "k": 960}, False, False, False),  # fifteen steps
+        ({"programs": 4, "k": 1024}, True, False, True),
+        ({"programs": 4, "k": 32768 + 64}, False, False, True),  # so many lose of what is added to them
+        ({"programs": 4, "num_stages": 5}, False, False, False),
+        ({"programs": 4, "tile": (64, 256, 64), "num_stages": 4}, False, False, False),
+    ],
+)
+def test_which_tiles_are_made_by_pairs(more: dict[str, Any], added: bool, loaded: bool, bare: bool) -> None:
+    """Where programs get as many of them so, and what is brought can be added before their end."""
+    n = more.get("n", 512)
+    first = half(512, n)
+    for chain, wanted in (
+        (add(first) | add(first) | fast_gelu(), added),
+        (fast_gelu() | add(first), loaded),
+        (bias(first[0]) | relu(), bare),
+        (None, bare),
+    ):
+        launch = ping_pong(chain=chain, **{"k": 2048, **more})
+        is_of_pairs = launch.steps[0].kernel is gemm_hopper_pairs.gemm_pairs_kernel
+        assert is_of_pairs == wanted, chain
+    pairs = ping_pong(k=2048, programs=None).steps[0]
+    assert (pairs.kernel is gemm_hopper_pairs.gemm_pairs_kernel, pairs.grid) == (False, (16,))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from workbench.errors import (
     check_power_of_two,
     check_type,
 )
-from workbench.kernels import epilogues, gemm_hopper
+from workbench.kernels import epilogues, gemm_hopper, gemm_hopper_pairs
 from workbench.kernels.epilogues import Bound, Epilogue, Frame, Permuted, Placed, expanded, lowered
 from workbench.kernels.layout import (
     ACCESS_BYTES,
@@ -731,9 +731,6 @@ def launch(
         template, started = "simple", tiles * splits
     elif template in ("persistent", "ping-pong"):
         started = min(started, tiles * splits)
-    if template == "ping-pong" and programs is None:
-        # No more than have as many tiles each: fewer ask for their blocks at one time, and for less power.
-        started = triton.cdiv(tiles, triton.cdiv(tiles, started))
     kept = 0 if splits == 1 else 1 if atomic else splits
     parts = torch.empty((kept, *shape), dtype=kept_as, device=a.device)
     others = [*views, *([parts[0]] if kept else [])]
@@ -756,8 +753,8 @@ def launch(
     )
     if template == "ping-pong":
         step = _ping_pong_step(
-            a, b, output, bound, problem, place, place_params, chosen_tile, tiles, started, launch_order,
-            group, num_stages, _is_wide(problem, chosen_tile, 0, output),
+            a, b, output, bound, problem, place, place_params, chosen_tile, started, programs is None,
+            launch_order, group, num_stages, _is_wide(problem, chosen_tile, 0, output),
         )  # fmt: skip
         return Launch((step,), (output,), work=work)
     target, of_target = (parts, of_others[-1]) if kept else (output, of_output)
@@ -869,8 +866,8 @@ def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, in
 
 def _ping_pong_step(
     a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, bound: Bound, problem: Problem, place: Any,
-    place_params: tuple[Any, ...], tile: tuple[int, int, int], tiles: int, programs: int, launch_order: str,
-    group: int, num_stages: int, is_wide: bool,
+    place_params: tuple[Any, ...], tile: tuple[int, int, int], programs: int, or_fewer: bool,
+    launch_order: str, group: int, num_stages: int, is_wide: bool,
 ) -> Step:  # fmt: skip
     if reason := why_not_ping_pong(a, b, tile):
         raise InvalidArgumentError("template", f"ping-pong: {reason}", "Give another template, or tile.")
@@ -884,42 +881,56 @@ def _ping_pong_step(
             "num_stages", f"got {stages}", f"Give {gemm_hopper.FEWEST_STAGES} or more."
         )
     part = gemm_hopper.ROWS.value, min(block_n, gemm_hopper.PART_COLS.value)
-    functors, beside, may_begin = gemm_hopper.bring_ahead(
+    functors, beside, is_first = gemm_hopper.bring_ahead(
         bound.functors, bound.extras, (problem.m, problem.n), part,
         gemm_hopper.MOST_BROUGHT if stages > gemm_hopper.FEWEST_STAGES else 0,
     )  # fmt: skip
-    # A sum that starts from something large loses of what is added: a wider output, or very many steps, would
-    # show it.
-    fewest, most = gemm_hopper.STEPS_BEGUN
-    begin = (
-        may_begin
-        and output.element_size() == 2
-        and (block_m, block_n) == gemm_hopper.BEGUN_TILE
-        and triton.cdiv(tiles, programs) == 2
-        and fewest <= triton.cdiv(problem.k, block_k) <= most
-        and stages >= gemm_hopper.TAIL.value
+    tiles_m, tiles_n = triton.cdiv(problem.m, block_m), triton.cdiv(problem.n, block_n)
+    number, pairs = tiles_m * tiles_n, tiles_m * triton.cdiv(tiles_n, 2)
+    rounds = triton.cdiv(number, programs)
+    steps = triton.cdiv(problem.k, block_k)
+    fewest, most = gemm_hopper.LONG_STEPS
+    # What is added to something large loses: a wider output, or very many steps, would show it.
+    may_add = is_first and output.element_size() == 2 and steps <= most
+    is_long = (block_m, block_n) == gemm_hopper.LARGE_TILE and steps >= fewest
+    begin = may_add and is_long and rounds == 2 and stages >= gemm_hopper.TAIL.value
+    stages_of_pairs = stages * 2 // 3  # each has a block of B more
+    in_pairs = (
+        (may_add or not beside)
+        and is_long
+        and not begin
+        and stages_of_pairs >= gemm_hopper_pairs.FEWEST_STAGES
+        and 2 * triton.cdiv(pairs, programs) <= gemm_hopper_pairs.MOST_TILES * rounds
     )
-    # One buffer is enough where parts are needed long after another; else they take the place of a stage.
-    slots = int(begin)
-    if beside and not begin:
-        stages -= 1
-        of_slot = len(beside) * math.prod(part)
-        slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // math.prod(part))
+    meta: dict[str, Any]
+    if in_pairs:
+        kernel, meta, number = gemm_hopper_pairs.gemm_pairs_kernel, {"STAGES": stages_of_pairs}, pairs
+    else:
+        # One buffer is enough where parts are needed long after another; else they take the place of a stage.
+        slots = int(begin)
+        if beside and not begin:
+            stages -= 1
+            of_slot = len(beside) * math.prod(part)
+            slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // math.prod(part))
+        kernel, meta = gemm_hopper.gemm_ping_pong_kernel, {"STAGES": stages, "SLOTS": slots, "BEGIN": begin}
+    programs = min(programs, number)
+    if or_fewer:
+        # No more than have as many tiles each: fewer ask for their blocks at one time, and for less power.
+        programs = triton.cdiv(number, triton.cdiv(number, programs))
     known = problem.divisors(a.element_size(), problem.matrices[2], output.element_size())
     return Step(
-        gemm_hopper.gemm_ping_pong_kernel, (programs,),
+        kernel, (programs,),
         (
             *(
                 gemm_hopper.described(one.base, one.shape, one.strides, one.block_shape)
                 for one in (of_a, of_b)
             ),
             *beside, *[None] * (gemm_hopper.MOST_BROUGHT - len(beside)), output, bound.extras, problem.m,
-            problem.n, problem.k, place_params, tiles,
+            problem.n, problem.k, place_params, number,
         ),
-        {
-            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-            "STAGES": stages, "BESIDE": len(beside), "SLOTS": slots,
-            "BEGIN": begin,
+        meta
+        | {
+            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "BESIDE": len(beside),
             "ORDER": order.ORDERS[launch_order],
             "GROUP": check_positive("group", group, most=order.MOST_GROUP),
             "EPILOGUE": gemm_hopper.on_hopper(functors), "PLACE": place, "A_TRANSPOSED": a_transposed,

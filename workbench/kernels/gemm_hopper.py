@@ -8,7 +8,8 @@ groups of four warps, with a tile each. While one multiplies, the other one fini
 in turns, and is told by barriers in shared memory when a buffer is free. Another one brings the epilogue's
 first tensors, part by part, so that they are there when a product is.
 
-Where a program has two tiles, nothing would hide how the second one is finished. So the group that has it,
+Programs that have more tiles, and of neighbors in a row, do better by `gemm_hopper_pairs`. Where one has two,
+nothing would hide how the second one is finished. So the group that has it,
 and nothing to do while the first is multiplied, begins its sums with what is added first, and finishes a half
 of its tile between the last products of the other half.
 
@@ -57,12 +58,15 @@ PART_COLS = gl.constexpr(64)
 # what sums begin with is needed sooner.
 WAITING, WAITING_TO_BEGIN = gl.constexpr(2), gl.constexpr(1)
 
-# Where programs have two such tiles, with so many steps, behind which reading hides, the second one begins as
-# the sum of what is added to it, and ends by halves: of the lower one's last steps, TAIL, so many are started
-# before each quarter of the upper one's columns is stored, and in all. (H200, two addends and gelu, 2048^3:
-# times are in CONTRIBUTING. With more tiles, or fewer steps, beginning so takes as long or longer.)
-BEGUN_TILE = 128, 128
-STEPS_BEGUN = 16, 512
+# Tiles, and steps along K, behind which hides what is read: the fewest of them, and the most of sums that are
+# added to before their end.
+LARGE_TILE = 128, 128
+LONG_STEPS = 16, 512
+
+# Where programs have two such tiles, the second one begins as the sum of what is added to it, and ends by
+# halves: of the lower one's last steps, TAIL, so many are started before each quarter of the upper one's
+# columns is stored, and in all. (H200, two addends and gelu, 2048^3: times are in CONTRIBUTING. With more
+# tiles, or fewer steps, beginning so takes as long or longer.)
 STARTED = 0, 1, 3, 4, 4
 TAIL = gl.constexpr(STARTED[-1])
 
@@ -172,11 +176,11 @@ def barriers_of_parts(parts: int, slots: int) -> int:
 
 
 @gluon.jit
-def barriers(NUMBER: gl.constexpr):
-    """So many barriers in shared memory, each of which opens when one has arrived."""
+def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr = 1):
+    """So many barriers in shared memory, each of which opens when so many have arrived."""
     made = gl.allocate_shared_memory(gl.int64, [NUMBER, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(NUMBER):
-        mbarrier.init(made.index(i), count=1)
+        mbarrier.init(made.index(i), count=COUNT)
     return made
 
 
@@ -280,18 +284,21 @@ def multiply_and_finish(
                 gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S), nth, steps, 0, of_a, of_b, full, free, turn, WHO,
                 STAGES, A_TRANSPOSED, B_TRANSPOSED,
             )  # fmt: skip
+            number = gl.program_id(0) + nth * gl.num_programs(0)
+            row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
             finish(
-                sums, nth, nth, brought, sizes, output, extra, layout, BESIDE, SLOTS, ORDER, GROUP, EPILOGUE,
-                PLACE, DIVISORS, WIDE,
+                sums, row, col, nth, nth, brought, sizes, output, extra, layout, BESIDE, SLOTS, False,
+                EPILOGUE, PLACE, DIVISORS, WIDE,
             )  # fmt: skip
     elif WHO == 0:
         sums = multiply(
             gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S), 0, steps, 0, of_a, of_b, full, free, turn, WHO,
             STAGES, A_TRANSPOSED, B_TRANSPOSED,
         )  # fmt: skip
+        row, col = place_of(gl.program_id(0), sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
         finish(
-            sums, 0, when_brought(0, number_of_tiles, BEGIN), brought, sizes, output, extra, layout, BESIDE,
-            SLOTS, ORDER, GROUP, EPILOGUE, PLACE, DIVISORS, WIDE,
+            sums, row, col, 0, when_brought(0, number_of_tiles, BEGIN), brought, sizes, output, extra, layout,
+            BESIDE, SLOTS, False, EPILOGUE, PLACE, DIVISORS, WIDE,
         )  # fmt: skip
     else:
         for nth in range(1, number_of_tiles, 2):  # which is one, or none
@@ -487,8 +494,8 @@ def give_back(brought, when, PART: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.
 
 @gluon.jit
 def finish(
-    sums, nth, when, brought, sizes, output, extra, layout, BESIDE: gl.constexpr, SLOTS: gl.constexpr,
-    ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
+    sums, row, col, nth, when, brought, sizes, output, extra, layout, BESIDE: gl.constexpr,
+    SLOTS: gl.constexpr, BEGUN: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
     DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """Store what the epilogue makes of a tile; part by part, for which registers last, where there is one.
@@ -496,12 +503,11 @@ def finish(
     What a part needs that was brought is read before the part before it is finished.
 
     Args:
-        BESIDE: tensors that were brought.
+        row, col: the tile's first ones. nth: which of the program's it is. when: in which turn it is brought.
+        BESIDE: tensors that are brought to be added now. BEGUN: as :func:`of_functor` takes it.
     """
     BLOCK_M: gl.constexpr = sums.shape[0]
     BLOCK_N: gl.constexpr = sums.shape[1]
-    number = gl.program_id(0) + nth * gl.num_programs(0)
-    row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
     if len(EPILOGUE) > 0:
         COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
         PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
@@ -516,12 +522,12 @@ def finish(
                 ahead = of_brought(brought, nth, when, i + 1, BLOCK_N // COLUMNS, PARTS, BESIDE, SLOTS)
             store(
                 parts[i], row + i // COLUMNS * ROWS, col + i % COLUMNS * PART_COLS, there, sizes, output,
-                extra, layout, False, EPILOGUE, PLACE, DIVISORS, WIDE,
+                extra, layout, BEGUN, EPILOGUE, PLACE, DIVISORS, WIDE,
             )  # fmt: skip
             if BESIDE > 0 and i + 1 < PARTS:
                 give_back(brought, when, i + 1, PARTS, SLOTS)
     else:
-        store(sums, row, col, (), sizes, output, extra, layout, False, EPILOGUE, PLACE, DIVISORS, WIDE)
+        store(sums, row, col, (), sizes, output, extra, layout, BEGUN, EPILOGUE, PLACE, DIVISORS, WIDE)
 
 
 @gluon.jit
@@ -589,7 +595,7 @@ def of_functor(
 
     Args:
         where: rows and columns as memory is read, as the tile lies, and how many there are; what was brought.
-        BEGUN: whether the tile began as the sum of what was brought, which is what the chain adds first.
+        BEGUN: whether what was brought, which is what the chain adds first, was added to the tile before.
     """
     FUNCTOR: gl.constexpr = EPILOGUE[NUMBER]
     FUNCTION: gl.constexpr = FUNCTOR[0]
@@ -690,13 +696,13 @@ class Ahead(NamedTuple):
     Attributes:
         functors: the chain's constants, in which what is brought is marked.
         tensors: descriptors of it.
-        begin: whether sums may begin with it: it is what the chain adds first, in fp16, whose sums are finite
-            and not so large that much is lost of what is added to them.
+        is_first: whether it may be added before all of the product is: it is what the chain adds first, in
+            fp16, whose sums are finite and not so large that much is lost of what is added to them.
     """
 
     functors: tuple[Any, ...]
     tensors: list[TensorDescriptor]
-    begin: bool
+    is_first: bool
 
 
 def bring_ahead(
@@ -734,5 +740,5 @@ def bring_ahead(
                 found.append(described(tensor, (rows, cols), (strides[0], 1), part))
         changed.append(tuple(parts))
     added = sum(1 for _ in takewhile(lambda one: one[0] is epilogue.add and is_brought(one), changed))
-    begin = 0 < len(found) == added and found[0].base.dtype == torch.float16
-    return Ahead(tuple(changed), found, begin)
+    is_first = 0 < len(found) == added and found[0].base.dtype == torch.float16
+    return Ahead(tuple(changed), found, is_first)
