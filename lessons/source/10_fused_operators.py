@@ -905,6 +905,11 @@ for name, (step,) in outcomes.items():
 # K where an SM has two tiles, and so the second group has one. It does not begin with zeros but with the sum of
 # $D_0$ and $D_1$, read while the first tile is multiplied. And it ends by halves: the last products of the
 # lower half are started between what is stored of the upper one.
+#
+# Where an SM has more tiles, and K is long, the groups do not take turns (`gemm_hopper_pairs.py`). They have
+# neighboring tiles of one row, and multiply the same block of A at the same time, each by its own block of B.
+# One group is seven steps behind the other. So it still multiplies, alone, when the first one finishes, and
+# finishes while the first begins the next pair. $D_0$ and $D_1$ are added half-way along K.
 
 # %%
 for kernel_part, begins in (
@@ -926,7 +931,7 @@ for kernel_part, begins in (
 # **Predict.** For $m = n = k = 4096$, how much longer than the bare product does the whole chain take?
 
 # %%
-CHAIN_COSTS = ("nothing that shows", "some 8 %", "some 20 %")
+CHAIN_COSTS = ("nothing that shows", "some 5 %", "some 20 %")
 chain_costs = teach.predict(
     "The chain beside the bare product, 4096³", guess=None, choices=CHAIN_COSTS
 )
@@ -969,11 +974,21 @@ rows = []
 for problem, by in fused_lines.items():
     whole, bare = (1e3 * by[name].median_ms for name in ("workbench", "workbench:bare"))
     addends = 4 * by["workbench"].case["m"] * by["workbench"].case["n"]
-    is_hopper = "gemm_ping_pong_kernel" in by["workbench"].config["kernels"]
+    kernel_of_it = next(
+        (
+            word
+            for word, kernel_name in (
+                ("ping-pong", "gemm_ping_pong_kernel"),
+                ("pairs", "gemm_pairs_kernel"),
+            )
+            if kernel_name in by["workbench"].config["kernels"]
+        ),
+        "portable",
+    )
     rows.append(
         [
             problem,
-            "ping-pong" if is_hopper else "portable",
+            kernel_of_it,
             f"{bare:.4g}",
             f"{whole:.4g}",
             f"{whole / bare:.2f}",
@@ -993,11 +1008,10 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs five to nine
-#   hundredths. That is two thirds and more of what the addends' bytes would take alone, as if little of
-#   them were hidden, but beside a long product.
-# - **2048³ costs no more**, though there are 256 tiles, so that an SM has two at most, and nothing is left to
-#   multiply while the second one is finished. Its gelu alone, an exponential and a reciprocal for each of
+# - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs three to six
+#   hundredths. That is a third to two thirds of what the addends' bytes would take alone: the rest is hidden.
+# - **2048³ costs more**, eight or nine hundredths: there are 256 tiles, so an SM has two at most, and nothing
+#   is left to multiply while the second one is finished. Its gelu alone, an exponential and a reciprocal for each of
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks. So the kernel begins this tile
 #   as the sum of the addends, and finishes its upper half between the last products of the lower one.
 # - **A short K loses more:** from a quarter to two fifths. There `more` is most of what the addends' bytes
@@ -1007,8 +1021,8 @@ table_of(head, rows)
 #
 # Why is so little hidden, most of all where K is short? Addends come to an SM the same way as A and B, from the L2
 # cache. An SM takes 64 bytes a clock at most. A step of 128 × 128 × 64 keeps the matrix units busy for 512
-# clocks, and needs 32 KiB of A and B. That is 64 bytes a clock: the way is full already. $D_0$ and
-# $D_1$ come on top. They are $128 / K$ of the bytes of A and B: 3 % for K = 4,096, but 25 % for
+# clocks, and needs 32 KiB of A and B. That is 64 bytes a clock: the way is full already. (Pairs, which
+# share blocks of A, need 48 while both groups multiply.) $D_0$ and $D_1$ come on top. They are $128 / K$ of the bytes of A and B: 3 % for K = 4,096, but 25 % for
 # K = 512. (That is reasoned. For 2048³ the kernel's own clock was read, and `CONTRIBUTING.md` has what it
 # said: how long it takes until the first tiles are there, to multiply, and to finish.)
 #
@@ -1057,8 +1071,8 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **The compiler** is slower on all ten, if only by some 6 % on 4096³. It leaves the chain to a kernel of its
-#   own, but for the product of 16 rows, which it fuses, and for which it takes two fifths longer than ours.
+# - **The compiler** is slower on all ten, if only by some 10 % on 4096³. It leaves the chain to a kernel of its
+#   own, but for the product of 16 rows, which it fuses, and for which it takes half as long again as ours.
 #   (It chooses by what it times, and may choose otherwise in another run.)
 # - **torch's kernels**, one for each operator, take longer on all ten as well. But on most of them ours gains less than the
 #   roofs allow, and much less where K is short, as above.
@@ -1095,8 +1109,7 @@ table_of([*head, "torch, over ours", "note"], rows)
 #   ratio says more about torch's layer norm of very short rows than about fusion.)
 # - **Gates** gain most where K is short. Where it is long, the two products take all the time.
 # - **Long rows.** A norm of 1,024 or 4,096 columns takes two kernels, and by the count above that saves
-#   nothing. What is gained or lost there is not by fusion, but by how good the kernels are. The loss at
-#   4096³ is large: it was recorded when the second kernel still sent each row through shared memory.
+#   nothing. What is gained or lost there is not by fusion, but by how good the kernels are.
 # - **The wide pair**, 4096 on all sides, would make its first product again and again. So
 #   `ops.matmul_matmul` does not fuse it, and is as fast as torch.
 #

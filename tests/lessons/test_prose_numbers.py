@@ -668,8 +668,8 @@ def fused() -> dict[str, dict[str, recording.Line]]:
 @pytest.mark.parametrize(
     ("problem", "least", "most"),
     [
-        *((problem, 1.05, 1.09) for problem in LONG_K),  # "five to nine hundredths"
-        ("2048^3", 1.05, 1.09),  # "no more"
+        *((problem, 1.03, 1.06) for problem in LONG_K),  # "three to six hundredths"
+        ("2048^3", 1.075, 1.095),  # "eight or nine hundredths"
         *((problem, 1.25, 1.4) for problem in SHORT_K),  # "from a quarter to two fifths"
     ],
 )
@@ -691,8 +691,8 @@ def test_addends_of_lesson_10_cost_what_its_prose_says(
         addends = 1e6 * 4 * case["m"] * case["n"] / explored.roofs.bandwidth
         times = microseconds(fused[problem])
         more = times["workbench"] - times["workbench:bare"]
-        if problem in LONG_K:  # "two thirds and more of what the addends' bytes would take alone"
-            assert more > 2 / 3 * addends
+        if problem in LONG_K:  # "a third to two thirds of what the addends' bytes would take alone"
+            assert 1 / 3 < more / addends < 2 / 3
         else:  # "most of what the addends' bytes take", and far from what the model promised
             assert 0.7 < more / addends < 1
             promised = 1e6 * explored.predicted[0]
@@ -702,8 +702,11 @@ def test_addends_of_lesson_10_cost_what_its_prose_says(
 
 def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]) -> None:
     for by in fused.values():
-        is_hopper = "gemm_ping_pong_kernel" in by["workbench"].config["kernels"]
-        assert is_hopper == (tiles_of(by["workbench"], 128, 128) >= 132)
+        line = by["workbench"]
+        tiles = tiles_of(line, 128, 128)
+        has_more = tiles > 2 * 132 and line.case["k"] >= 1024  # "where an SM has more tiles, and K is long"
+        name = "gemm_pairs_kernel" if has_more else "gemm_ping_pong_kernel"
+        assert (name in line.config["kernels"]) == (tiles >= 132)
     assert tiles_of(fused["2048^3"]["workbench"], 128, 128) == 256
 
 
@@ -712,14 +715,14 @@ def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, 
     tuned = {problem: each[TUNED] for problem, each in ratios.items()}
     assert min(tuned.values()) > 1  # "slower on all ten"
     assert min(tuned, key=lambda problem: tuned[problem]) == "4096^3"
-    assert 1.055 < tuned["4096^3"] < 1.065  # "some 6 %"
+    assert 1.09 < tuned["4096^3"] < 1.11  # "some 10 %"
     in_one = {
         problem
         for problem, by in fused.items()
         if sum("Mem" not in name for name in by[TUNED].config["kernels"]) == 1
     }
     assert in_one == {"16 x 4096 x 4096"}
-    assert 1.35 < tuned["16 x 4096 x 4096"] < 1.45  # "two fifths longer"
+    assert 1.45 < tuned["16 x 4096 x 4096"] < 1.55  # "half as long again"
 
 
 def test_four_kernels_lose_less_than_the_roofs_allow_as_lesson_10_says(
