@@ -138,7 +138,8 @@ def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool
         ({"programs": 16}, False, False, False),  # one tile for each, of which no pairs should be made
         ({"programs": 3}, True, False, True),  # three pairs for some, and six tiles
         ({"programs": 7}, False, False, False),  # two pairs for some, but three tiles
-        ({"programs": 4, "n": 640}, False, False, False),  # a column of tiles without a neighbor
+        ({"programs": 1, "m": 128, "n": 41 * 128}, False, False, False),  # a tile without a neighbor
+        ({"programs": 1, "m": 128, "n": 40 * 128}, True, False, True),
         ({"programs": 4, "k": 960}, False, False, False),  # fifteen steps
         ({"programs": 4, "k": 1024}, True, False, True),
         ({"programs": 4, "k": 32768 + 64}, False, False, True),  # so many lose of what is added to them
@@ -149,7 +150,7 @@ def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool
 def test_which_tiles_are_made_by_pairs(more: dict[str, Any], added: bool, loaded: bool, bare: bool) -> None:
     """Where programs get as many of them so, and what is brought can be added before their end."""
     n = more.get("n", 512)
-    first = half(512, n)
+    first = half(more.get("m", 512), n)
     for chain, wanted in (
         (add(first) | add(first) | fast_gelu(), added),
         (fast_gelu() | add(first), loaded),

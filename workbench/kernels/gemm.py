@@ -886,7 +886,7 @@ def _ping_pong_step(
         gemm_hopper.MOST_BROUGHT if stages > gemm_hopper.FEWEST_STAGES else 0,
     )  # fmt: skip
     tiles_m, tiles_n = triton.cdiv(problem.m, block_m), triton.cdiv(problem.n, block_n)
-    number, pairs = tiles_m * tiles_n, tiles_m * triton.cdiv(tiles_n, 2)
+    number, pairs = tiles_m * tiles_n, tiles_m * tiles_n // 2
     rounds = triton.cdiv(number, programs)
     steps = triton.cdiv(problem.k, block_k)
     fewest, most = gemm_hopper.LONG_STEPS
@@ -899,6 +899,7 @@ def _ping_pong_step(
         (may_add or not beside)
         and is_long
         and not begin
+        and tiles_n % 2 == 0
         and stages_of_pairs >= gemm_hopper_pairs.FEWEST_STAGES
         and 2 * triton.cdiv(pairs, programs) <= gemm_hopper_pairs.MOST_TILES * rounds
     )
