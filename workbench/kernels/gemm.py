@@ -595,8 +595,8 @@ def launch(
 
     Products are accumulated in fp32, of fp64 in fp64, of int8 in int32, which is what the epilogue computes
     in, of whole numbers that it makes floats in fp32; once, of the whole sum, whoever adds it up. (With the
-    template "ping-pong" tiles of fp16 may begin as the sum of what a chain adds first: the same numbers are
-    added up, in another order.)
+    template "ping-pong" what a chain adds first may be added to tiles of fp16 before their end: the same
+    numbers are added up, in another order.)
 
     FLOPs: 2 m n k for each product, and those of the epilogue. Least bytes: operands read once, the output
     written once, the epilogue's tensors read once.
@@ -620,7 +620,7 @@ def launch(
             as many programs as run at one time, which take tile by tile; "stream-k", likewise, but a last
             wave that would not be full is shared equally along K; "ping-pong", persistent too, on Hopper and
             of what :func:`why_not_ping_pong` has no word against, with two tiles at a time, of which one is
-            multiplied while the other is finished.
+            multiplied while the other is finished (`gemm_hopper`, or of neighbors `gemm_hopper_pairs`).
         programs: of the templates that start as many as run at one time; None for one to each compute unit,
             of "ping-pong" for the fewest of which none has more tiles than then.
         flatten: of persistent programs, whether the loops over tiles and K become one; None where the tile is
