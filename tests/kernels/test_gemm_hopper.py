@@ -108,6 +108,7 @@ def test_which_tensors_are_brought() -> None:
         ({"programs": 8, "num_stages": 3}, False),  # fewer than the steps that a tile ends with
         ({"programs": 8, "num_stages": 4}, True),
         ({"programs": 8, "tile": (64, 64, 64)}, False),
+        ({"programs": 8, "tile": (128, 128, 32)}, False),  # of which no buffer takes what is handed over
     ],
 )
 def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool) -> None:

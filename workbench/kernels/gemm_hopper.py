@@ -10,8 +10,8 @@ first tensors, part by part, so that they are there when a product is.
 
 Programs that have more tiles, and of neighbors in a row, do better by `gemm_hopper_pairs`. Where one has two,
 nothing would hide how the second one is finished. So the group that has it,
-and nothing to do while the first is multiplied, begins its sums with what is added first, and finishes a half
-of its tile between the last products of the other half.
+and nothing to do while the first is multiplied, begins its sums with what is added first, finishes a half
+of its tile between the last products of the other half, and hands half of that to the other group.
 
 Programs are persistent: there are as many as compute units, and each takes tile by tile. The functors of an
 epilogue are those of `tile.epilogue`, which Gluon compiles as they are.
@@ -65,10 +65,12 @@ LONG_STEPS = 16, 512
 
 # Where programs have two such tiles, the second one begins as the sum of what is added to it, and ends by
 # halves: of the lower one's last steps, TAIL, so many are started before each quarter of the upper one's
-# columns is stored, and in all. (H200, two addends and gelu, 2048^3: times are in CONTRIBUTING. With more
+# columns is stored, and in all. A quarter of it, in fp32, then takes the place of a block of A, of so many
+# elements along K. (H200, two addends and gelu, 2048^3: times are in CONTRIBUTING. With more
 # tiles, or fewer steps, beginning so takes as long or longer.)
 STARTED = 0, 1, 3, 4, 4
 TAIL = gl.constexpr(STARTED[-1])
+BLOCK_K_OF_HALVES = 64
 
 # What an epilogue's operand is, besides `epilogue.TENSOR` and so on: the first or the second of the tensors
 # whose tiles are brought to shared memory.
@@ -97,17 +99,18 @@ def gemm_ping_pong_kernel(
     B: gl.constexpr = b.block_type.shape
     of_a = gl.allocate_shared_memory(a.dtype, [STAGES, A[0], A[1]], a.layout)
     of_b = gl.allocate_shared_memory(b.dtype, [STAGES, B[0], B[1]], b.layout)
-    full, free, turn = barriers(STAGES), barriers(STAGES), barriers(2)
-    mbarrier.arrive(turn.index(0), count=1)
     sizes = (m, n, k, tiles)
     if BESIDE > 0:
         PARTS: gl.constexpr = BLOCK_M // ROWS * number_of_columns(BLOCK_N)
+        NUMBERS: gl.constexpr = (STAGES, STAGES, 3, 2 * barriers_of_parts(PARTS, SLOTS), SLOTS, 1)
+        full, free, turn, there, is_free, may_begin = barriers(NUMBERS, (1, 1, 1, 1, 1, 1))
+        mbarrier.arrive(turn.index(0), count=1)
         BROUGHT_PART: gl.constexpr = first.block_type.shape
         brought = (
             gl.allocate_shared_memory(
                 first.dtype, [SLOTS * BESIDE, BROUGHT_PART[0], BROUGHT_PART[1]], first.layout
             ),
-            barriers(2 * barriers_of_parts(PARTS, SLOTS)), barriers(SLOTS), barriers(1),
+            there, is_free, may_begin,
         )  # fmt: skip
         gl.warp_specialize(
             [
@@ -132,6 +135,8 @@ def gemm_ping_pong_kernel(
             [4, 1, 1], [240, 24, 24],
         )  # fmt: skip
     else:
+        full, free, turn = barriers((STAGES, STAGES, 3), (1, 1, 1))
+        mbarrier.arrive(turn.index(0), count=1)
         gl.warp_specialize(
             [
                 (multiply_and_finish, (
@@ -176,12 +181,27 @@ def barriers_of_parts(parts: int, slots: int) -> int:
 
 
 @gluon.jit
-def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr = 1):
-    """So many barriers in shared memory, each of which opens when so many have arrived."""
-    made = gl.allocate_shared_memory(gl.int64, [NUMBER, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(NUMBER):
-        mbarrier.init(made.index(i), count=COUNT)
+def barriers(NUMBERS: gl.constexpr, COUNTS: gl.constexpr):
+    """Barriers in shared memory: so many of each kind, each of which opens when so many have arrived.
+
+    Of all kinds the first is made, then the second: before another one of the same kind, all warps wait.
+    """
+    made = ()
+    for kind in gl.static_range(len(NUMBERS)):
+        made += (  # type: ignore[assignment]
+            gl.allocate_shared_memory(gl.int64, [NUMBERS[kind], 1], mbarrier.MBarrierLayout()),
+        )
+    for nth in gl.static_range(largest(NUMBERS)):
+        for kind in gl.static_range(len(NUMBERS)):
+            if nth < NUMBERS[kind]:
+                mbarrier.init(made[kind].index(nth), count=COUNTS[kind])
     return made
+
+
+@gluon.constexpr_function
+def largest(numbers: tuple[int, ...]) -> int:
+    """Of some numbers."""
+    return max(numbers)
 
 
 @gluon.jit
@@ -300,6 +320,17 @@ def multiply_and_finish(
             sums, row, col, 0, when_brought(0, number_of_tiles, BEGIN), brought, sizes, output, extra, layout,
             BESIDE, SLOTS, False, EPILOGUE, PLACE, DIVISORS, WIDE,
         )  # fmt: skip
+        for nth in range(1, number_of_tiles, 2):
+            number = gl.program_id(0) + nth * gl.num_programs(0)
+            row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+            mbarrier.wait(turn.index(2), 0)
+            PART: gl.constexpr = gl.NVMMADistributedLayout(
+                version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
+            )
+            store(
+                handed(of_a).load(PART), row + ROWS, col + PART_COLS, (), sizes, output, extra, layout, True,
+                EPILOGUE, PLACE, DIVISORS, WIDE,
+            )  # fmt: skip
     else:
         for nth in range(1, number_of_tiles, 2):  # which is one, or none
             when = when_brought(nth, number_of_tiles, BEGIN)
@@ -309,7 +340,7 @@ def multiply_and_finish(
                 A_TRANSPOSED, B_TRANSPOSED,
             )  # fmt: skip
             multiply_and_finish_halves(
-                sums, nth, steps, of_a, of_b, full, sizes, output, extra, layout, STAGES, ORDER, GROUP,
+                sums, nth, steps, of_a, of_b, full, turn, sizes, output, extra, layout, STAGES, ORDER, GROUP,
                 EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
             )  # fmt: skip
 
@@ -342,7 +373,7 @@ def multiply(
 
 @gluon.jit
 def multiply_and_finish_halves(
-    sums, nth, steps, of_a, of_b, full, sizes, output, extra, layout, STAGES: gl.constexpr,
+    sums, nth, steps, of_a, of_b, full, turn, sizes, output, extra, layout, STAGES: gl.constexpr,
     ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
     WIDE: gl.constexpr,
@@ -350,14 +381,14 @@ def multiply_and_finish_halves(
     """The last TAIL steps of the last tile, and what the epilogue makes of it: first of its upper half.
 
     The tensor cores' queue takes few products, and a warp that starts more waits: so those of the lower half
-    are started few at a time, between what is stored of the upper one. No buffer is given back.
+    are started few at a time, between what is stored of the upper one. No buffer is given back. The last
+    quarter is handed to the other group, which has nothing to do.
     """
     BLOCK_N: gl.constexpr = sums.shape[1]
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
     )
     QUARTER: gl.constexpr = BLOCK_N // 4
-    COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
     number = gl.program_id(0) + nth * gl.num_programs(0)
     row, col = place_of(number, sizes, sums.shape[0], BLOCK_N, ORDER, GROUP)
     halves = in_parts(sums, 2, 1)
@@ -377,12 +408,23 @@ def multiply_and_finish_halves(
             DIVISORS, WIDE,
         )  # fmt: skip
     lower = warpgroup_mma_wait(0, deps=[lower])
-    parts = in_parts(lower, 1, COLUMNS)
-    for i in gl.static_range(COLUMNS):
-        store(
-            parts[i], row + ROWS, col + i * PART_COLS, (), sizes, output, extra, layout, True, EPILOGUE,
-            PLACE, DIVISORS, WIDE,
-        )  # fmt: skip
+    parts = in_parts(lower, 1, 2)
+    PART: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
+    )
+    handed(of_a).store(gl.convert_layout(parts[1], PART))
+    tl.debug_barrier()  # by all warps
+    mbarrier.arrive(turn.index(2), count=1)
+    store(
+        parts[0], row + ROWS, col, (), sizes, output, extra, layout, True, EPILOGUE, PLACE, DIVISORS, WIDE,
+    )  # fmt: skip
+
+
+@gluon.jit
+def handed(of_a):
+    """Room for a part of the sums, which one group hands to the other: a buffer of A, when none is needed."""
+    LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(8, 1, 8, [1, 0])
+    return of_a.index(0)._reinterpret(gl.float32, [ROWS, PART_COLS], LAYOUT)
 
 
 @gluon.constexpr_function

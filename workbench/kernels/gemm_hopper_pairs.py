@@ -66,14 +66,16 @@ def gemm_pairs_kernel(
     B: gl.constexpr = b.block_type.shape
     of_a = gl.allocate_shared_memory(a.dtype, [STAGES, A[0], A[1]], a.layout)
     of_b = gl.allocate_shared_memory(b.dtype, [2 * STAGES, B[0], B[1]], b.layout)
-    full, free, turn = barriers(STAGES), barriers(STAGES, 2), barriers(2)
-    mbarrier.arrive(turn.index(0), count=1)
     sizes = (m, n, k, pairs)
     if BESIDE > 0:
+        full, free, turn, there, is_free, may_begin = barriers(
+            (STAGES, STAGES, 2, 2, 1, 1), (1, 2, 1, 1, 1, 1)
+        )
+        mbarrier.arrive(turn.index(0), count=1)
         PART: gl.constexpr = first.block_type.shape
         brought = (
             gl.allocate_shared_memory(first.dtype, [BESIDE, PART[0], PART[1]], first.layout),
-            barriers(2), barriers(1), barriers(1),
+            there, is_free, may_begin,
         )  # fmt: skip
         gl.warp_specialize(
             [
@@ -96,6 +98,8 @@ def gemm_pairs_kernel(
             [4, 1, 1], [240, 24, 24],
         )  # fmt: skip
     else:
+        full, free, turn = barriers((STAGES, STAGES, 2), (1, 2, 1))
+        mbarrier.arrive(turn.index(0), count=1)
         gl.warp_specialize(
             [
                 (multiply_and_finish, (
