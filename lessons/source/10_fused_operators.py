@@ -904,7 +904,7 @@ for name, (step,) in outcomes.items():
 # what was brought of $D_0$ and $D_1$, to call the functors and to store, part by part. `BEGIN` is for a long
 # K where an SM has two tiles, and so the second group has one. It does not begin with zeros but with the sum of
 # $D_0$ and $D_1$, read while the first tile is multiplied. And it ends by halves: the last products of the
-# lower half are started between what is stored of the upper one.
+# lower half are started between what is stored of the upper one, and half of it is handed to the first group.
 #
 # Where an SM has more tiles, and K is long, the groups do not take turns (`gemm_hopper_pairs.py`). They have
 # neighboring tiles of one row, and multiply the same block of A at the same time, each by its own block of B.
@@ -1009,11 +1009,12 @@ table_of(head, rows)
 
 # %% [markdown]
 # - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs three to six
-#   hundredths. That is a third to two thirds of what the addends' bytes would take alone: the rest is hidden.
-# - **2048³ costs more**, eight or nine hundredths: there are 256 tiles, so an SM has two at most, and nothing
+#   hundredths. That is a third to seven tenths of what the addends' bytes would take alone: the rest is hidden.
+# - **2048³ costs more**, seven to nine hundredths: there are 256 tiles, so an SM has two at most, and nothing
 #   is left to multiply while the second one is finished. Its gelu alone, an exponential and a reciprocal for each of
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks. So the kernel begins this tile
-#   as the sum of the addends, and finishes its upper half between the last products of the lower one.
+#   as the sum of the addends, finishes its upper half between the last products of the lower one, and hands half
+#   of that to the group that has nothing left to do.
 # - **A short K loses more:** from a quarter to two fifths. There `more` is most of what the addends' bytes
 #   take. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum of the
 #   bare product and the addends.
@@ -1071,9 +1072,9 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **The compiler** is slower on all ten, if only by some 10 % on 4096³. It leaves the chain to a kernel of its
-#   own, but for the product of 16 rows, which it fuses, and for which it takes half as long again as ours.
-#   (It chooses by what it times, and may choose otherwise in another run.)
+# - **The compiler** is slower on all ten, if only by some 10 % on 4096³. Of the large products with a
+#   long K it leaves the chain to a kernel of its own. The product of 16 rows it fuses, and takes at least half as
+#   long again as ours. (It chooses by what it times: the other short ones were fused in one run, and not in another.)
 # - **torch's kernels**, one for each operator, take longer on all ten as well. But on most of them ours gains less than the
 #   roofs allow, and much less where K is short, as above.
 # - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the
