@@ -135,7 +135,7 @@ def gemm_ping_pong_kernel(
             [4, 1, 1], [240, 24, 24],
         )  # fmt: skip
     else:
-        full, free, turn = barriers((STAGES, STAGES, 3), (1, 1, 1))
+        full, free, turn = barriers((STAGES, STAGES, 3), (1, 1, 1))  # two turns, and what is handed over
         mbarrier.arrive(turn.index(0), count=1)
         gl.warp_specialize(
             [
