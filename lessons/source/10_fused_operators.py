@@ -1015,7 +1015,7 @@ table_of(head, rows)
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks. So the kernel begins this tile
 #   as the sum of the addends, finishes its upper half between the last products of the lower one, and hands half
 #   of that to the group that has nothing left to do.
-# - **A short K loses more:** from a quarter to two fifths. There `more` is most of what the addends' bytes
+# - **A short K loses more:** from a quarter to two fifths. There `more` is over half of what the addends' bytes
 #   take. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum of the
 #   bare product and the addends.
 # - **Portable** are the three that have fewer tiles of 128 × 128 than there are SMs.
@@ -1073,8 +1073,8 @@ table_of(head, rows)
 
 # %% [markdown]
 # - **The compiler** is slower on all ten, if only by some 10 % on 4096³. Of the large products with a
-#   long K it leaves the chain to a kernel of its own. The product of 16 rows it fuses, and takes at least half as
-#   long again as ours. (It chooses by what it times: the other short ones were fused in one run, and not in another.)
+#   long K it leaves the chain to a kernel of its own. For the product of 16 rows it takes at least half as
+#   long again as ours. (It chooses by what it times: the others were fused in one run, and not in another.)
 # - **torch's kernels**, one for each operator, take longer on all ten as well. But on most of them ours gains less than the
 #   roofs allow, and much less where K is short, as above.
 # - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the
