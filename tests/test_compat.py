@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import linecache
 import os
 import re
 import subprocess
@@ -18,7 +19,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.compiler import ASTSource
 from triton.runtime import cache, interpreter
+from triton.runtime.jit import JITFunction
 
 from tests import narrow_floats
 from workbench import compat
@@ -377,6 +380,50 @@ def test_a_compiler_is_another_when_one_of_its_files_changes(
         compat.tell_compilers_apart_quickly()
         keys.append(cache.triton_key())
     assert keys[0] == keys[1] != keys[2]
+
+
+def chain_kernel(x, output, CHAIN: tl.constexpr):
+    tile = tl.load(x)
+    for i in tl.static_range(len(CHAIN)):
+        tile = CHAIN[i][0](tile, CHAIN[i][1])
+    tl.store(output, tile)
+
+
+def edited(text: str) -> list[JITFunction[Any]]:
+    """A function before and after an edit: of the same name, in the same place."""
+    found = []
+    for operator in "+*":
+        file = f"<edited {operator}>"
+        lines = text.replace("OPERATOR", operator)
+        linecache.cache[file] = (len(lines), None, lines.splitlines(keepends=True), file)
+        namespace = {"jit": JITFunction, "__name__": __name__}
+        exec(compile(lines, file, "exec"), namespace)
+        found.append(namespace["functor"])
+    return found
+
+
+def with_chain(functor: JITFunction[Any]) -> ASTSource:
+    """What Triton compiles, and keeps by its hash, where the kernel is given the functor in a tuple."""
+    signature = {"x": "*fp32", "output": "*fp32", "CHAIN": "constexpr"}
+    return ASTSource(JITFunction(chain_kernel), signature, {"CHAIN": ((functor, 2.0), (functor, 3.0))})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@jit\ndef functor(x, y):\n    return x OPERATOR y\n",
+        "@jit\ndef inner(x, y):\n    return x OPERATOR y\n\n\n"
+        "@jit\ndef functor(x, y):\n    return inner(x, y)\n",
+    ],
+    ids=["edited", "calls what was edited"],
+)
+def test_a_function_in_a_tuple_is_another_when_it_is_edited(text: str) -> None:
+    """The cache on disk gave the kernel of the function before."""
+    before, after = (with_chain(functor) for functor in edited(text))
+    assert before.hash() != after.hash()
+    assert before.hash() == with_chain(edited(text)[0]).hash()
+    plain = ASTSource.hash.__wrapped__
+    assert plain(before) == plain(after), "Triton minds functions in tuples: remove the repair"
 
 
 def test_triton_itself_reads_all_its_files_to_tell_compilers_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ _device.choose()
 from workbench import compat as _compat  # noqa: E402
 from workbench.launch import Launch, Step, Work  # noqa: E402
 
+_compat.tell_functions_in_tuples_apart()
 if _device.is_interpreter():
     _compat.repair_interpreter()
 

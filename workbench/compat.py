@@ -1,4 +1,4 @@
-"""Triton from 3.6 to 3.9: the names that moved between versions, and repairs of its interpreter.
+"""Triton from 3.6 to 3.9: the names that moved between versions, and repairs of its interpreter and cache.
 
 Each repair has a test in `tests/test_compat.py` that fails once Triton no longer needs it.
 """
@@ -10,9 +10,9 @@ import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ import torch
 import triton
 import triton.language as tl
 from triton import knobs
+from triton.compiler import ASTSource
 from triton.runtime import cache as cache_of_triton
 from triton.runtime import driver, interpreter
 from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
@@ -271,6 +272,33 @@ def tell_compilers_apart_quickly() -> None:
     ]
     key = hashlib.sha256(repr((triton.__version__, files)).encode()).hexdigest()
     cache_of_triton.triton_key = lambda: key
+
+
+def tell_functions_in_tuples_apart() -> None:
+    """Let Triton's cache on disk know the functions in a tuple of constants by their text.
+
+    Of its own accord (seen on 3.6.0 and 3.7.1) it knows them by module and name: a kernel that takes a tuple
+    of functions, as those with an epilogue do, stayed the one of the function before it was edited.
+    """
+    plain = ASTSource.hash
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @wraps(plain)
+    def repaired(self: Any) -> str:
+        constants = (value for value in self.constants.values() if isinstance(value, tuple))
+        keys = [function.cache_key for value in constants for function in _functions_in(value)]
+        return hashlib.sha256(repr((plain(self), keys)).encode()).hexdigest()
+
+    ASTSource.hash = repaired
+
+
+def _functions_in(values: tuple[Any, ...]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _functions_in(value)
+        elif hasattr(value, "cache_key"):
+            yield value
 
 
 def repair_interpreter() -> None:
