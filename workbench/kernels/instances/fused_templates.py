@@ -1,7 +1,9 @@
 """Instances of the fused templates: which tile, warps and stages one gets.
 
-None was measured. They follow from what fits: accumulators of 128 registers a lane at most, and a pipeline
-within the shared memory of one program on a unit. tests/kernels/test_fused_instances.py compiles each.
+Those of sm_90 for whole rows, dual products and pairs were the fastest, or nearly, of 20 to 100 that were
+timed for each of 24 problems (fp16, on an H100). The others were not measured: they follow from what fits,
+which is accumulators of 128 registers a lane at most, and a pipeline within the shared memory of one program
+on a unit. tests/kernels/test_fused_instances.py compiles each.
 """
 
 from __future__ import annotations
@@ -46,10 +48,10 @@ class Instance:
 # Whole rows in a tile, by architecture, the narrowest first: a product of so many columns at most.
 WHOLE_ROWS: Mapping[str, Sequence[Instance]] = {
     "sm_90": (
-        Instance("rows_128x64", 128, 64, 128, 4, 4),
-        Instance("rows_128x128", 128, 128, 128, 8, 4),
-        Instance("rows_128x256", 128, 256, 128, 8, 3),
-        Instance("rows_64x512", 64, 512, 128, 8, 2),
+        Instance("rows_64x64", 64, 64, 128, 4, 3),
+        Instance("rows_64x128", 64, 128, 128, 4, 3),
+        Instance("rows_64x256", 64, 256, 64, 4, 5),
+        Instance("rows_64x512", 64, 512, 64, 8, 5),
     ),
     "sm_80": (
         Instance("rows_128x64", 128, 64, 64, 4, 4),
@@ -87,7 +89,7 @@ STATES: Mapping[str, Sequence[Instance]] = {
 GATED: Mapping[str, Sequence[Instance]] = {
     "sm_90": (
         Instance("gated_128x128", 128, 128, 128, 8, 4),
-        Instance("gated_128x64", 128, 64, 128, 4, 4),
+        Instance("gated_128x64", 128, 64, 128, 4, 3),
         Instance("gated_64x64", 64, 64, 128, 4, 4),
     ),
     "sm_80": (
@@ -100,12 +102,23 @@ GATED: Mapping[str, Sequence[Instance]] = {
     ),
 }
 
+# The same of rows of A of so many bytes at most: two programs on a unit, of which one may store while one
+# multiplies.
+SHORT_GATED: Mapping[str, Sequence[Instance]] = {
+    **GATED,
+    "sm_90": (
+        Instance("short_gated_128x64", 128, 64, 128, 4, 2),
+        Instance("short_gated_64x64", 64, 64, 128, 4, 2),
+    ),
+}
+SHORT_ROW_BYTES = 1024
+
 # Back-to-back products, the narrowest first: of so many columns of the output at most.
 PAIRS: Mapping[str, Sequence[Instance]] = {
     "sm_90": (
-        Instance("pair_128x64", 128, 64, 128, 4, 3, 64),
-        Instance("pair_128x128", 128, 128, 128, 8, 3, 64),
-        Instance("pair_128x256", 128, 256, 128, 8, 3, 64),
+        Instance("pair_64x64", 64, 64, 128, 4, 2, 64),
+        Instance("pair_128x128", 128, 128, 128, 4, 2, 64),
+        Instance("pair_64x256", 64, 256, 128, 4, 2, 64),
     ),
     "sm_80": (
         Instance("pair_128x64", 128, 64, 64, 8, 3, 64),
@@ -119,12 +132,25 @@ PAIRS: Mapping[str, Sequence[Instance]] = {
     ),
 }
 
+# The same where a tile has not all of K: A is read again for each tile of the first product's columns.
+DEEP_PAIRS: Mapping[str, Sequence[Instance]] = {
+    **PAIRS,
+    "sm_90": (
+        Instance("deep_pair_64x64", 64, 64, 128, 4, 3, 128),
+        Instance("deep_pair_64x128", 64, 128, 128, 4, 3, 128),
+        Instance("deep_pair_64x256", 64, 256, 128, 4, 3, 128),
+    ),
+}
+
 # Back-to-back products are made in one kernel where the first one's depth, or its columns, are no more than
 # that: A is read for each tile of those columns, which costs more than it saves where both are long.
 SHORT = 256
 
 # Columns along K of a tile that has all of them, so that A is loaded once.
 WHOLE_K = 128
+
+# Of a pipeline: one is loaded while one is multiplied.
+FEWEST_STAGES = 2
 
 # Elements of a tile where no matrix units multiply, of fp32 and fp64: products are added twice.
 MOST_WITHOUT_UNITS = {4: gemm.MOST_WITHOUT_UNITS, 8: gemm.MOST_WITHOUT_UNITS // 2}
@@ -151,6 +177,9 @@ def rows(
     for each in _of(WHOLE_ROWS, here):
         if n <= each.cols and _fits(16, _rounded(n), a, uses_units=uses_units):
             way = _keywords(each, (height, n), a, here, uses_units=uses_units, keep_cols=True)
+            # Buffers that no step fills only take shared memory from other programs.
+            steps = triton.cdiv(a.shape[-1], way["tile"][2])
+            way["num_stages"] = min(way["num_stages"], max(steps, FEWEST_STAGES))
             while way["tile"][0] > 16 and triton.cdiv(height, way["tile"][0]) < here.compute_units:
                 way["tile"] = (way["tile"][0] // 2, *way["tile"][1:])
             return way
@@ -185,7 +214,8 @@ def gated(
     here = device.current() if here is None else here
     n = gate.shape[-1]
     sizes = max(output.numel() // max(n, 1), 1), n
-    return _largest(GATED, sizes, a, here, uses_units=_uses_units(a, precision), parts=2)
+    table = SHORT_GATED if a.shape[-1] * a.element_size() <= SHORT_ROW_BYTES else GATED
+    return _largest(table, sizes, a, here, uses_units=_uses_units(a, precision), parts=2)
 
 
 def is_pair_fused(a: torch.Tensor, b0: torch.Tensor, b1: torch.Tensor, here: Device | None = None) -> bool:
@@ -205,23 +235,40 @@ def pair(
 ) -> dict[str, Any]:
     """Keyword arguments of `gemm_pair.launch`, of what :func:`is_pair_fused`."""
     here = device.current() if here is None else here
-    n, inner, k = b1.shape[-1], b0.shape[-1], b0.shape[-2]
-    many = _of(PAIRS, here)
+    n = b1.shape[-1]
+    many = _of(PAIRS if _has_whole_k(a) else DEEP_PAIRS, here)
     each = next((one for one in many if n <= one.cols), many[-1])
-    height = max(output.numel() // max(n, 1), 1)
-    way = _keywords(each, (height, n), a, here, uses_units=_uses_units(a, precision))
+    return _pair_keywords(each, (max(output.numel() // max(n, 1), 1), n), a, b0, precision, here)
+
+
+def _has_whole_k(a: torch.Tensor) -> bool:
+    """Whether a tile of A has all of its columns."""
+    return a.shape[-1] * a.element_size() <= WHOLE_K * 2
+
+
+def _pair_keywords(
+    instance: Instance,
+    sizes: tuple[int, int],
+    a: torch.Tensor,
+    b0: torch.Tensor,
+    precision: str,
+    here: Device,
+) -> dict[str, Any]:
+    """The instance, its tile no larger than products of these rows and columns, and than shared memory."""
+    way = _keywords(instance, sizes, a, here, uses_units=_uses_units(a, precision))
     block_m, block_n, block_k = way["tile"]
-    while block_m > 16 and triton.cdiv(height, block_m) < here.compute_units:
+    while block_m > 16 and triton.cdiv(sizes[0], block_m) < here.compute_units:
         block_m //= 2
-    if k * a.element_size() <= WHOLE_K * 2:
+    k, inner = b0.shape[-2:]
+    if _has_whole_k(a):
         block_k = _rounded(k)
-    between = min(each.between, _rounded(inner))
-    sizes = (block_m, block_n, block_k)
-    while between > 16 and _bytes_of_pair(a, k, *sizes, between, each.num_stages, here) > (
+    between = min(instance.between, _rounded(inner))
+    tile = (block_m, block_n, block_k)
+    while between > 16 and _bytes_of_pair(a, k, *tile, between, instance.num_stages, here) > (
         here.shared_memory_bytes
     ):
         between //= 2
-    way["tile"] = (*sizes, between)
+    way["tile"] = (*tile, between)
     return way
 
 
@@ -321,16 +368,11 @@ def _listed(
     precision: str,
     *,
     parts: int = 1,
-    between: int = 0,
 ) -> list[operation.Instance]:
     """The configurations of these tables for this device, be they too small for the product."""
     here, uses_units = device.current(), _uses_units(a, precision)
-    ways = []
-    for each in (one for table in tables for one in _of(table, here)):
-        way = _keywords(each, sizes, a, here, uses_units=uses_units, parts=parts)
-        if between:
-            way["tile"] = (*way["tile"], min(each.between, _rounded(between)))
-        ways.append(way)
+    many = [each for table in tables for each in _of(table, here)]
+    ways = [_keywords(each, sizes, a, here, uses_units=uses_units, parts=parts) for each in many]
     return operation.instances_of(make, shipped, ways)
 
 
@@ -400,7 +442,7 @@ def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
         )
         shipped = gated(input, gate, up, output, precision)
         sizes = (output.numel() // max(gate.shape[-1], 1), gate.shape[-1])
-        return _listed((GATED,), make, shipped, sizes, input, precision, parts=2)
+        return _listed((GATED, SHORT_GATED), make, shipped, sizes, input, precision, parts=2)
 
     return instances
 
@@ -418,7 +460,10 @@ def _of_pairs(
     )
     shipped = pair(input, mat1, mat2, output, precision)
     sizes = (output.numel() // max(mat2.shape[-1], 1), mat2.shape[-1])
-    return _listed((PAIRS,), make, shipped, sizes, input, precision, between=mat1.shape[-1])
+    here = device.current()
+    many = [each for table in (PAIRS, DEEP_PAIRS) for each in _of(table, here)]
+    ways = [_pair_keywords(each, sizes, input, mat1, precision, here) for each in many]
+    return operation.instances_of(make, shipped, ways)
 
 
 def _product(vectors: int = 0, operands: int = 1) -> Callable[..., operation.Arguments]:
