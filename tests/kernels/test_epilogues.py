@@ -19,6 +19,7 @@ from workbench import lens
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
+    KernelError,
     TensorMismatchError,
     UnsupportedDtypeError,
     WorkbenchError,
@@ -396,6 +397,14 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     "no narrow dtype": (lambda: epilogues.cast(torch.float16), UnsupportedDtypeError, "dtype"),
     "no permutation": (lambda: epilogues.permuted((8, 6), (0, 0)), InvalidArgumentError, "dims"),
     "no lengths": (lambda: epilogues.permuted((8, 6.0), (0, 1)), ArgumentTypeError, "shape"),  # type: ignore[arg-type]
+    "no meaning": (
+        lambda: epilogues.own(square, meaning=3), ArgumentTypeError, "meaning",  # type: ignore[arg-type]
+    ),
+    "no number of operations": (
+        lambda: epilogues.own(square, flops=None), ArgumentTypeError, "flops",  # type: ignore[arg-type]
+    ),
+    "a flag as a seed": (lambda: epilogues.dropout(0.1, True), ArgumentTypeError, "seed"),
+    "not called": (lambda: epilogues.relu | epilogues.gelu(), ArgumentTypeError, r"before gelu\(\)"),  # type: ignore[operator]
     "no jit function": (lambda: epilogues.own(len), ArgumentTypeError, "function"),
     "no chain": (lambda: epilogues.relu() | 3, ArgumentTypeError, "epilogue"),  # type: ignore[operator]
     "behind a cast": (lambda: epilogues.cast(torch.int8) | epilogues.relu(), InvalidArgumentError, "cast"),
@@ -444,3 +453,34 @@ def test_a_chain_in_words() -> None:
 def test_a_frame_numbers_rows_and_columns() -> None:
     batch, row, col = Frame((2, 3, 4)).place(torch.device("cpu"))
     assert (batch + 10 * row + 100 * col)[1, 2, 3] == 321
+
+
+@triton.jit
+def to_half(tile, operands, place):
+    return tile.to(tl.float16)
+
+
+@triton.jit
+def row_sum(tile, operands, place):
+    return tl.sum(tile, 1)
+
+
+@triton.jit
+def nothing(tile, operands, place):
+    tile + 1
+
+
+def test_a_functor_may_make_narrower_floats() -> None:
+    a = torch.full((16, 16), 5.0)
+    for chain, want in (
+        (epilogues.own(to_half) | epilogues.cast(torch.int8), torch.full((16, 16), 5, dtype=torch.int8)),
+        (epilogues.own(to_half) | epilogues.gelu(), torch.nn.functional.gelu(a)),
+    ):
+        torch.testing.assert_close(fused(a, torch.eye(16), chain), want)
+
+
+@pytest.mark.parametrize(("function", "words"), [(row_sum, "the shape"), (nothing, "returns nothing")])
+def test_a_functor_gives_a_tile_of_the_same_shape(function: Any, words: str) -> None:
+    """Its row sums had been laid along the columns."""
+    with pytest.raises(KernelError, match=words):
+        fused(A, B, epilogues.own(function))

@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 import torch
 import triton
+import triton.language as tl  # noqa: F401  # the interpreter wants functions to see it
 from torch.nn import functional
 
 from tests.ops.test_gemm import assert_near, numbers
 from workbench import ops
-from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    WorkbenchError,
+)
 from workbench.kernels import reference
 from workbench.kernels.epilogues import (
     Epilogue,
@@ -300,3 +307,75 @@ def test_what_is_wrong_is_named(call: tuple[Callable[[], object], type[Workbench
     function, error, words = call
     with pytest.raises(error, match=words):
         function()
+
+
+def test_what_lies_behind_the_last_group_reaches_no_gradient() -> None:
+    """Such as memory that nobody wrote, which the forward leaves out too."""
+    offs = torch.tensor([2], dtype=torch.int32)
+    for axis, a, w in (
+        (0, torch.ones(4, 2), torch.ones(1, 2, 4)),
+        (1, torch.ones(1, 4, 2), torch.ones(2, 4)),
+    ):
+        shared = torch.ones(4, 1) if axis else torch.ones(4)
+        d = torch.ones(4, 4)
+        d.movedim(axis, 0)[2:] = math.nan
+        vector, leaf = shared.requires_grad_(), d.requires_grad_()
+        chain = residual(leaf) | silu() | multiply(vector)
+        result = ops.fused_grouped_mm(a, w, offs=offs, epilogue=chain)
+        of_vector, of_leaf = torch.autograd.grad(result.sum(), (vector, leaf))
+        assert of_vector.isfinite().all()
+        assert (of_leaf.movedim(axis, 0)[2:] == 0).all()
+        assert (of_leaf.movedim(axis, 0)[:2] != 0).all()
+
+
+@triton.jit
+def halved(tile, operands, place):
+    return tile * 0.5
+
+
+def test_what_an_own_functor_makes_of_whole_numbers_is_said() -> None:
+    """It had been stored as int32, without a word."""
+    a, b = torch.ones(1, 3, dtype=torch.int8), torch.ones(3, 2, dtype=torch.int8)
+    with pytest.raises(InvalidArgumentError, match=r"epilogue\[1\].*halved"):
+        ops.fused_matmul(a, b, epilogue=relu() | own(halved))
+    for chain, dtype in ((own(halved), torch.float32), (own(halved) | scale(1.0), None)):
+        got = ops.fused_matmul(a, b, epilogue=chain, out_dtype=dtype)
+        assert torch.equal(got, torch.full((1, 2), 1.5))
+    got = ops.fused_matmul(a, b, epilogue=own(halved) | cast(torch.int8))
+    assert torch.equal(got, torch.full((1, 2), 2, dtype=torch.int8))
+
+
+@pytest.mark.parametrize("chain", [add(torch.tensor(2**33)), clamp(min=2**40), add(2**31)], ids=repr)
+def test_whole_numbers_of_more_than_32_bits_do_not_wrap(chain: Epilogue) -> None:
+    a, b = torch.ones(1, 3, dtype=torch.int8), torch.ones(3, 2, dtype=torch.int8)
+    with pytest.raises(InvalidArgumentError, match=r"epilogue\[0\].*32 bits"):
+        ops.fused_matmul(a, b, epilogue=chain)
+    got = ops.fused_matmul(a, b, epilogue=chain | cast(torch.int8))
+    assert (got == 127).all()
+
+
+def test_scales_of_whole_products_have_gradients() -> None:
+    a, b = torch.arange(32).view(4, 8).char(), torch.arange(48).view(8, 6).char() - 20
+    rows, vector = torch.rand(4, requires_grad=True), torch.rand(6, requires_grad=True)
+    result = ops.fused_matmul(a, b, epilogue=row_scale(rows) | bias(vector) | silu())
+    want = functional.silu((a.int() @ b.int()).float() * rows[:, None] + vector)
+    grad = torch.rand_like(want)
+    torch.testing.assert_close(result, want)
+    torch.testing.assert_close(
+        torch.autograd.grad(result, (rows, vector), grad), torch.autograd.grad(want, (rows, vector), grad)
+    )
+
+
+def test_a_result_of_one_dimension_with_a_matrix_added() -> None:
+    a, b, d = numbers(1, 7), numbers(7, 3, seed=1), numbers(1, 3, seed=2)
+    got = ops.fused_matmul(a, b, epilogue=add(d) | permuted((3,), (0,)))
+    torch.testing.assert_close(got, (a @ b + d)[0])
+
+
+def test_dropout_of_fp64_drops_what_its_gradient_drops() -> None:
+    """At this element the generator's number is between 0.7 in fp32 and 0.7 in fp64."""
+    a = torch.ones(364, 1, dtype=torch.float64)
+    b = torch.ones(1, 1972, dtype=torch.float64, requires_grad=True)
+    result = ops.fused_matmul(a, b, epilogue=dropout(0.7, 16))
+    (found,) = torch.autograd.grad(result[363, 1971], b)
+    assert result[363, 1971] == 0 == found[0, -1]

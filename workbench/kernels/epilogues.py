@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import torch
@@ -75,7 +76,7 @@ class Functor:
         meaning: the same of torch's tensors: of the output, of operands that broadcast to it, and of the
             numbers (batch, row, col) of its elements; None where none is known, and so no gradient.
         flops: floating-point operations for each element; an exponential or an error function counts as one.
-        makes_floats: whether it does of whole numbers.
+        makes_floats: whether it does of whole numbers; None where that is not known.
         uses_place: whether the numbers of its elements matter.
         dtype: what the result is stored as, where the functor decides.
     """
@@ -85,7 +86,7 @@ class Functor:
     operands: tuple[Operand, ...] = ()
     meaning: Meaning | None = None
     flops: int = 1
-    makes_floats: bool = False
+    makes_floats: bool | None = False
     uses_place: bool = False
     dtype: torch.dtype | None = None
 
@@ -139,6 +140,11 @@ class Epilogue:
                     wanted = "Rename one; what they differ in can be an operand of one function."
                     raise InvalidArgumentError("epilogue", given, wanted)
         return Epilogue(self.functors + other.functors, other.permuted)
+
+    def __ror__(self, other: object) -> Epilogue:
+        raise ArgumentTypeError(
+            "epilogue", f"{in_brief(other)} before {self!r}", "Give epilogues on both sides of |, as relu()."
+        )
 
     def __repr__(self) -> str:
         names = [f"{one.name}({', '.join(map(_in_words, one.operands))})" for one in self.functors]
@@ -200,12 +206,26 @@ class Epilogue:
         return Epilogue(tuple(functors), self.permuted)
 
     def result_dtype(self, product: torch.dtype) -> torch.dtype:
-        """What is stored, where nobody says it: what a cast says; of whole numbers made floats, fp32."""
+        """What is stored, where nobody says it: what a cast says; of whole numbers made floats, fp32.
+
+        Raises:
+            InvalidArgumentError: it cannot be known, of whole numbers.
+        """
         found = [one.dtype for one in self.functors if one.dtype is not None]
         if found:
             return found[-1]
-        is_made = any(one.makes_floats or any(map(_is_float, one.operands)) for one in self.functors)
-        return torch.float32 if is_made and not product.is_floating_point else product
+        if product.is_floating_point:
+            return product
+        if any(one.makes_floats or any(map(_is_float, one.operands)) for one in self.functors):
+            return torch.float32
+        for i, one in enumerate(self.functors):
+            if one.makes_floats is None or not all(map(_is_32_bits, one.operands)):
+                raise InvalidArgumentError(
+                    f"epilogue[{i}]",
+                    f"{one.name}, of whole numbers, may make floats, or more than 32 bits hold",
+                    "Say what is stored: out_dtype=, output=, or cast() at the end.",
+                )
+        return product
 
     def meaning(self, product: torch.Tensor, frame: Frame | None = None) -> torch.Tensor:
         """The chain in torch, in the dtype of `product`, which :class:`Frame` says how operands go with.
@@ -278,6 +298,12 @@ def _are_namesakes(one: Any, other: Any) -> bool:
 def _in_words(operand: Operand) -> str:
     value = operand.value
     return f"{str(value.dtype)[6:]} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _is_32_bits(operand: Operand) -> bool:
+    """Whether whole numbers of 32 bits stay so with it."""
+    value = operand.value
+    return value.element_size() <= 4 if isinstance(value, torch.Tensor) else -(2**31) <= value < 2**31
 
 
 def _is_float(operand: Operand) -> bool:
@@ -398,8 +424,13 @@ class GroupedFrame(Frame):
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:
         """As of a :class:`Frame`; of a tensor of groups, that of each row's or column's."""
         found = super().beside(result, operand)
-        if self.axis == 2 or not isinstance(found, torch.Tensor) or found.dim() < 3:
+        if self.axis == 2 or not isinstance(found, torch.Tensor):
             return found
+        if found.dim() < 3:
+            # What lies behind the last group, such as memory that nobody wrote, is kept from gradients,
+            # which it would reach as 0 * nan.
+            is_divided = found.dim() >= 2 - self.axis and found.shape[self.axis - 2] > 1
+            return self.within_groups(found) if is_divided else found
         if found.shape[0] == 1:
             return found[0]
         # One more for what lies behind the last group, of which nothing is wanted.
@@ -550,7 +581,7 @@ def reach_of(tensor: torch.Tensor) -> int:
 
 
 def bias(vector: torch.Tensor) -> Epilogue:
-    """product + vector, of [n]: one for each column, of a convolution for each feature.
+    """product + vector, of [n]: one for each column, of a convolution for each feature; of [1] for all.
 
     Of a batch also [batch, n]; of grouped products [groups, n], a vector for each.
     """
@@ -563,7 +594,7 @@ def add(other: torch.Tensor | float) -> Epilogue:
 
 
 def residual(other: torch.Tensor) -> Epilogue:
-    """product + other: what a block of a network adds to what went in, of the output's shape."""
+    """product + other: what went into a block of a network, which broadcasts to the output."""
     return _of(Functor("residual", epilogue.add, (_tensor("other", other),), _add))
 
 
@@ -653,7 +684,8 @@ def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
     share = _number("probability", probability).value
     if not 0 <= share < 1:
         raise InvalidArgumentError("probability", f"got {probability}", "Give 0 or more, below 1.")
-    check_type("seed", seed, int | torch.Tensor, "Give a whole number, or an int64 tensor.")
+    if isinstance(seed, bool) or not isinstance(seed, int | torch.Tensor):
+        raise ArgumentTypeError("seed", f"got {in_brief(seed)}", "Give a whole number, or an int64 tensor.")
     if isinstance(seed, torch.Tensor):
         if seed.dtype != torch.int64 or seed.numel() != 1:
             raise TensorMismatchError(
@@ -716,11 +748,17 @@ def own(
         operands: its tensors, which broadcast to the output, and numbers.
         meaning: the same of torch's tensors, `(x, operands, place) -> x`, for gradients; None for none.
         flops: floating-point operations for each element.
+
+    Of int8 products nobody knows whether it makes floats: say what is stored, by `out_dtype` or a cast.
     """
     if not callable(getattr(function, "fn", None)):
         raise ArgumentTypeError("function", f"got {in_brief(function)}", "Give a @triton.jit function.")
+    if meaning is not None and not callable(meaning):
+        raise ArgumentTypeError("meaning", f"got {in_brief(meaning)}", "Give a function of torch's tensors.")
+    check_type("flops", flops, int, "Give a whole number.")
     given = tuple(_operand(f"operands[{i}]", each) for i, each in enumerate(operands))
-    return _of(Functor(function.fn.__name__, function, given, meaning, flops, uses_place=True))
+    name = function.fn.__name__
+    return _of(Functor(name, function, given, meaning, flops, makes_floats=None, uses_place=True))
 
 
 def _of(functor: Functor) -> Epilogue:
@@ -735,16 +773,19 @@ def _tensor(name: str, value: object, along: str = "all") -> Operand:
     return found
 
 
-def _number(name: str, value: object) -> Operand:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArgumentTypeError(name, f"got {in_brief(value)}", "Give a number.")
+def _number(name: str, value: object, wanted: str = "Give a number.") -> Operand:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ArgumentTypeError(name, f"got {in_brief(value)}", wanted)
+    value = int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InvalidArgumentError(name, f"got {value}", "Give less than 2^63, or a float.")
     return Operand(value)
 
 
 def _operand(name: str, value: object) -> Operand:
-    return Operand(value) if isinstance(value, torch.Tensor) else _number(name, value)
+    if isinstance(value, torch.Tensor):
+        return Operand(value)
+    return _number(name, value, "Give a torch.Tensor, or a number.")
 
 
 # Meanings.
@@ -784,7 +825,7 @@ def _sigmoid(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Te
 def _dropout(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
     seed, probability, factor = operands
     x = _floats(x)
-    return torch.where(is_kept(seed, torch.tensor(probability).to(x), place), x * factor, 0)
+    return torch.where(is_kept(seed, torch.tensor(probability, dtype=x.dtype), place), x * factor, 0)
 
 
 def _saturate(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
@@ -821,4 +862,4 @@ def is_kept(seed: int | torch.Tensor, probability: torch.Tensor, place: Place) -
         other_upper, other_lower = times(words[2], 0xCD9E8D57)
         words = [other_upper ^ words[1] ^ keys[0], other_lower, upper ^ words[3] ^ keys[1], lower]
         keys = [(keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low]
-    return (words[0] >> 8).to(torch.float32) * 2.0**-24 >= probability
+    return (words[0] >> 8).double() * 2.0**-24 >= probability.double()  # else fp32 would be compared

@@ -39,17 +39,21 @@ def fused_matmul(
     The epilogue computes in what products are added up in, fp32, of fp64 in fp64, of int8 in int32, or fp32
     from where it makes floats of them; its result is rounded once, when it is stored. Gradients compute the
     product anew instead of keeping it, in the type that it is added up in; they have no gradients themselves.
+    Of int8 products the epilogue's tensors have gradients.
 
     Args:
         input, other: [..., m, k] and [..., k, n] of one dtype: fp16, bf16, fp32, fp64, int8 or fp8; batches
             broadcast. As of :func:`matmul` for autocast and tf32.
         epilogue: of functors in `workbench.kernels.epilogues`, whose tensors broadcast to [..., m, n].
-        out_dtype: of the result, a floating dtype, int8 or int32; None for what the epilogue casts to, or for
-            the operands', of fp8 bf16, of int8 int32, or fp32 where the epilogue makes floats.
+        out_dtype: of the result, a floating dtype, int8 or int32, which it is converted to as by `Tensor.to`
+            (`cast` rounds and saturates); None for what the epilogue casts to, or for the operands', of fp8
+            bf16, of int8 int32, or fp32 where the epilogue makes floats.
 
     Raises:
         ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
         of that dtype. TensorMismatchError: shapes, dtypes or devices do not fit, or there is no gradient.
+        InvalidArgumentError: a functor without a meaning is to have a gradient, or of int8 products what it
+        makes is not known. KernelError: a functor of one's own fails.
     """
     given: tuple[torch.Tensor, ...] = (input, other)
     if (key := _key_of(epilogue, out_dtype)) is not None:
@@ -198,12 +202,13 @@ def _checked(epilogue: object, operand: torch.Tensor, frame: Frame) -> Epilogue:
 
 def _result_dtype(chain: Epilogue, product: torch.dtype, asked: torch.dtype | None) -> torch.dtype:
     check_type("out_dtype", asked, torch.dtype | None, "Give a torch.dtype, or None.")
-    found = chain.result_dtype(product)
     if asked is None:
-        return found
+        return chain.result_dtype(product)
     if asked not in (*gemm.SUPPORTED, torch.int32):
         raise UnsupportedDtypeError("out_dtype", f"{asked}", "Give a floating dtype, int8 or int32.")
-    if asked != found and any(one.dtype is not None for one in chain.functors):
+    if any(one.dtype is not None for one in chain.functors) and asked != (
+        found := chain.result_dtype(product)
+    ):
         raise TensorMismatchError("out_dtype", f"{asked}, cast to {found}", f"Give {found}, or None.")
     return asked
 
@@ -259,7 +264,7 @@ def _started(
         b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
     if b.dim() == 2 and len(shape) > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
-    is_loading = chain.loads_matrices(rows.shape[-2:]) and chain.takes_turns
+    is_loading = chain.loads_matrices(rows.shape if chain.permuted is None else shape) and chain.takes_turns
     choose = instances.chosen_for_followed if is_loading else instances.chosen
     again = gemm.run(choose, a, b, rows, precision=products._precision(a), epilogue=chain)
     return output, Started(again, (a, b, *chain.tensors), 2)
@@ -293,7 +298,9 @@ def _convolve(
 
 
 def _accumulated(dtype: torch.dtype) -> torch.dtype:
-    """What products of floats are added up in."""
+    """What products are added up in."""
+    if dtype == torch.int8:
+        return torch.int32
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -339,7 +346,11 @@ class _Product(torch.autograd.Function):
         def compute(grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor) -> Any:
             product = _matmul(Epilogue(), _accumulated(a.dtype), a, b)
             chain = ctx.chain.with_tensors(tensors)
+            if is_whole := not product.is_floating_point():
+                product = product.float()
             of_product, of_tensors = _through(chain, Frame(tuple(product.shape)), product, grad)
+            if is_whole:
+                return (None, None, *of_tensors)
             of_product = of_product.to(a.dtype)
             of_a = products._product(of_product, b.mT).sum_to_size(a.shape)
             if b.dim() == 2:  # one product, which adds up over the batch too

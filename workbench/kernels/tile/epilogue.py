@@ -3,10 +3,11 @@
 An epilogue is a chain of functors, each a jit function `(tile, operands, place) -> tile`. `tile` is what the
 one before it made, at first the product in its accumulator's type. `operands` are the functor's own tensors
 and numbers, in order: of a tensor the elements that belong to the tile, or a row, a column or one of them:
-[1, cols], [rows, 1] or [1, 1]; numbers as [1, 1]. Floats come in the type of the arithmetic, which is the
-tile's, or fp32 where that has whole numbers; whole numbers come as they are. `place` is (batch, row, col):
-the numbers of the tile's elements in the output, rows [rows, 1] and columns [1, cols]. What the last functor
-made is rounded to the output's type when it is stored.
+[1, cols], [rows, 1] or [1, 1]; floats that are numbers as [1, 1]. Floats come in the type of the arithmetic,
+which is the tile's, or fp32 where that has whole numbers; whole numbers come as they are. `place` is (batch,
+row, col): the numbers of the tile's elements in the output, rows [rows, 1] and columns [1, cols]. What a
+functor makes has the tile's shape; what is narrower than fp32 becomes fp32. What the last functor made is
+rounded to the output's type when it is stored.
 
 A template is given a chain as constants, EPILOGUE, of each functor its function and four numbers for each of
 its operands, and as `extras`, of each functor a tuple of its operands, both as :func:`operand` takes them. Of
@@ -65,13 +66,16 @@ def of_functor(
                 FUNCTOR[4 * i + 3], FUNCTOR[4 * i + 4],
             ),
         )  # fmt: skip
-    return FUNCTION(tile, operands, (batch, row, col))
+    made = FUNCTION(tile, operands, (batch, row, col))
+    tl.static_assert(made is not None, "a functor of the epilogue returns nothing")
+    tl.static_assert(made.shape == tile.shape, "a functor of the epilogue changes the shape of the tile")
+    return floats(made) if made.dtype.is_floating() else made
 
 
 @triton.jit
 def floats(tile):
-    """The tile, of whole numbers as floats."""
-    TYPE: tl.constexpr = tile.dtype if tile.dtype.is_floating() else tl.float32
+    """The tile, of whole numbers, and of floats that are narrower, in fp32."""
+    TYPE: tl.constexpr = tl.float64 if tile.dtype == tl.float64 else tl.float32
     return tile.to(TYPE)
 
 
