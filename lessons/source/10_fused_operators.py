@@ -660,7 +660,7 @@ with viz.figure_style():
 # %% [markdown]
 # *Figure: two curves over K, from 64 to 16,384, of the unfused plan over the fused one: its bytes,
 # from three times down to about one and a half, and its least time, which begins with the bytes,
-# rises above them at 512, and then falls below them, to less than a tenth above 1.*
+# rises above them at 256, is highest at 512, and then falls below them, to less than a tenth above 1.*
 #
 # On the left, all is bound by memory, and time is bytes. On the right, the fused kernel is bound by
 # compute: $D_0$ and $D_1$ hide behind the matrix units, and what fusion can gain is the time of three
@@ -1074,7 +1074,8 @@ table_of(head, rows)
 # %% [markdown]
 # - **The compiler** is slower on all ten, if only by some 10 % on 4096³. Of the large products with a
 #   long K it leaves the chain to a kernel of its own. For the product of 16 rows it takes at least half as
-#   long again as ours. (It chooses by what it times: the others were fused in one run, and not in another.)
+#   long again as ours. (It chooses by what it times: four of the others were fused in one run, and not in
+#   another.)
 # - **torch's kernels**, one for each operator, take longer on all ten as well. But on most of them ours gains less than the
 #   roofs allow, and much less where K is short, as above.
 # - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the
@@ -1110,7 +1111,7 @@ table_of([*head, "torch, over ours", "note"], rows)
 #   ratio says more about torch's layer norm of very short rows than about fusion.)
 # - **Gates** gain most where K is short. Where it is long, the two products take all the time.
 # - **Long rows.** A norm of 1,024 or 4,096 columns takes two kernels, and by the count above that saves
-#   nothing. What is gained or lost there is not by fusion, but by how good the kernels are.
+#   less than nothing. What is gained or lost there is not by fusion, but by how good the kernels are.
 # - **The wide pair**, 4096 on all sides, would make its first product again and again. So
 #   `ops.matmul_matmul` does not fuse it, and is as fast as torch.
 #
@@ -1265,7 +1266,7 @@ teach.exercise("10-3").check(normalized)
 # - Bytes saved are time saved only as far as bytes took time: count both plans under the roofs.
 # - An epilogue costs time unless something hides it. The product of another tile does, where K is
 #   long and there are tiles enough.
-# - What needs a whole row fuses where the row fits a tile. Where it does not, a norm saves nothing; a
+# - What needs a whole row fuses where the row fits a tile. Where it does not, a norm saves no bytes; a
 #   reduction saves the product still.
 # - What stays on chip takes registers. Where they do not suffice, fusion is paid for with spills, with
 #   smaller tiles, or with FLOPs.

@@ -404,7 +404,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
         lambda: epilogues.own(square, flops=None), ArgumentTypeError, "flops",  # type: ignore[arg-type]
     ),
     "a flag as a seed": (lambda: epilogues.dropout(0.1, True), ArgumentTypeError, "seed"),
-    "not called": (lambda: epilogues.relu | epilogues.gelu(), ArgumentTypeError, r"before gelu\(\)"),  # type: ignore[operator]
+    "not called": (lambda: epilogues.relu | epilogues.gelu(), ArgumentTypeError, r"before gelu\(\)"),
     "no jit function": (lambda: epilogues.own(len), ArgumentTypeError, "function"),
     "no chain": (lambda: epilogues.relu() | 3, ArgumentTypeError, "epilogue"),  # type: ignore[operator]
     "behind a cast": (lambda: epilogues.cast(torch.int8) | epilogues.relu(), InvalidArgumentError, "cast"),

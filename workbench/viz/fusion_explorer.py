@@ -37,7 +37,7 @@ MOST_FUNCTORS = 4
 # All in pixels, y from the top: the figure; the heading; code on the left; on the right bars and a table.
 _WIDTH, _EDGE, _TITLE, _SUBTITLE, _TOP = SIZE_INCHES[0] * DPI, 14.0, 24.0, 47.0, 84.0
 _CODE_END, _RIGHT, _NAMES, _LINE, _ROW = 500.0, 524.0, 66.0, 15.0, 22.0
-_BAR, _BARS_END = 26.0, 900.0
+_BAR, _BARS_END, _LINE_OF_CAPTION = 26.0, 900.0, 17.0
 _SMALL, _CODE = 9, 7  # points
 _MOST_LINES, _CHARACTERS = 34, 66  # of code
 _MONO = "DejaVu Sans Mono"
@@ -174,14 +174,15 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
         bars = sum(40 + len(plan.bars) * (_BAR + 8) for plan in plans)
-        height = round(_TOP + max(len(code) * _LINE, bars + 8 + len(rows) * _ROW) + 56)
+        caption = _caption(explored)
+        below = 22 + len(caption) * _LINE_OF_CAPTION
+        height = round(_TOP + max(len(code) * _LINE, bars + 8 + len(rows) * _ROW) + below)
         figure.set_size_inches(SIZE_INCHES[0], height / DPI)
         axes.set_position((0, 0, 1, 1))
         axes.set(xlim=(0, _WIDTH), ylim=(height, 0))
         axes.set_axis_off()
         page = _Page(axes, palette)
-        sizes = f"{explored.choice.m} x {explored.choice.n} x {explored.choice.k}, {explored.dtype}"
-        page.write(_EDGE, _TITLE, f"{explored.choice.chain}, of {sizes}", size=12, weight="bold")
+        page.write(_EDGE, _TITLE, explored.choice.chain, size=12, weight="bold")
         page.write(_EDGE, _SUBTITLE, _subtitle(explored), color=palette.muted)
         for place, line in enumerate(code):
             is_new = line.startswith("def ")
@@ -197,8 +198,9 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
             y = top + 8 + place * _ROW
             page.write(_RIGHT, y, name, end=_RIGHT + 118, color=palette.muted)
             page.write(_RIGHT + 122, y, value)
-        for place, line in enumerate(_caption(explored)):
-            page.write(_EDGE, height - 32 + place * 17, line, color=palette.muted, size=8)
+        for place, line in enumerate(reversed(caption)):
+            y = height - 15 - place * _LINE_OF_CAPTION
+            page.write(_EDGE, y, line, color=palette.muted, size=8)
     return figure
 
 
@@ -326,12 +328,12 @@ def _shortened(code: str) -> list[str]:
     return [*lines[: _MOST_LINES - 1], f"# and {len(lines) - _MOST_LINES + 1} more lines"]
 
 
-def _megabytes(count: float) -> str:
-    return f"{number(count / 1e6)} MB"
+def _size(count: float) -> str:
+    return f"{number(count / 1e6)} MB" if count >= 1e6 else f"{number(count / 1e3)} kB"
 
 
 def _time(seconds: float) -> str:
-    return f"{number(seconds * 1e6)} µs"
+    return f"{number(seconds * 1e6)} µs" if seconds >= 1e-6 else f"{number(seconds * 1e9)} ns"
 
 
 class _Bar(NamedTuple):
@@ -353,10 +355,10 @@ def _plans(explored: ExploredFusion) -> list[_Plans]:
     """What both plans move; and, where there are roofs, take."""
     kernels = [("fused", (explored.fused,)), ("unfused", explored.unfused)]
     moved = [
-        _Bar(name, [(each.name, each.bytes) for each in those], _megabytes(sum(e.bytes for e in those)))
+        _Bar(name, [(each.name, each.bytes) for each in those], _size(sum(e.bytes for e in those)))
         for name, those in kernels
     ]
-    plans = [_Plans("bytes moved, each element once a kernel", moved)]
+    plans = [_Plans("bytes moved, each element once a kernel, kernels in order", moved)]
     if (roofs := explored.roofs) is not None:
         times = []
         for name, those in kernels:
@@ -369,13 +371,17 @@ def _plans(explored: ExploredFusion) -> list[_Plans]:
 def _rows(explored: ExploredFusion) -> list[tuple[str, str]]:
     """Names and values of what is no bar."""
     fewer = explored.unfused_bytes / explored.fused.bytes
-    rows = [("saved", f"{_megabytes(explored.saved)}: unfused moves {fewer:.2f} times as much")]
-    kept = [each for each in explored.tensors if each.unfused and not each.fused]
+    rows = [
+        ("saved", f"{_size(explored.saved)}: unfused moves {fewer:.2f} times as much"),
+    ]
+    kept = [each.name for each in explored.tensors if each.unfused and not each.fused]
     if kept:
-        rows.append(("on chip alone", listed([each.name for each in kept])))
+        rows.append(
+            ("on chip alone", listed(kept[:2] if len(kept) < 3 else [kept[0], f"{len(kept) - 1} more"]))
+        )
     if explored.roofs is not None:
         fused, unfused = explored.predicted
-        rows.append(("bound by", f"{explored.bound}: fusing gains {unfused / fused:.2f} times at most"))
+        rows += [("bound by", explored.bound), ("fusing gains", f"{unfused / fused:.2f} times, by the model")]
     rows += [
         ("recorded" if each.recorded else "measured", f"{each.provider} {_time(each.seconds)}")
         for each in explored.points
@@ -386,7 +392,11 @@ def _rows(explored: ExploredFusion) -> list[tuple[str, str]]:
 
 
 def _subtitle(explored: ExploredFusion) -> str:
-    return f"{counted(len(explored.unfused), 'kernel')}, or 1 that does all of it before it stores"
+    choice = explored.choice
+    ways = f"{counted(len(explored.unfused), 'kernel')}, or 1 that does all of it before it stores"
+    return (
+        f"{choice.m} x {choice.n} x {choice.k}, {explored.dtype}: {ways if choice.functors else '1 kernel'}"
+    )
 
 
 def _told(explored: ExploredFusion) -> list[str]:
@@ -396,7 +406,7 @@ def _told(explored: ExploredFusion) -> list[str]:
     told = [
         f"A product of {choice.m} x {choice.n} x {choice.k} in {explored.dtype}, "
         f"then {listed(choice.functors) if choice.functors else 'nothing'}: "
-        f"fused {_megabytes(explored.fused.bytes)} in 1 kernel, unfused {_megabytes(explored.unfused_bytes)} "
+        f"fused {_size(explored.fused.bytes)} in 1 kernel, unfused {_size(explored.unfused_bytes)} "
         f"in {len(explored.unfused)}."
     ]
     if explored.roofs is None:
@@ -419,7 +429,12 @@ def _caption(explored: ExploredFusion) -> list[str]:
         return [counts, _without_roofs(explored)]
     how = "recorded" if explored.roofs.recorded else "measured live"
     where = f"by roofs {how} on {explored.roofs.device}, {explored.roofs.when}"
-    return [counts, f"Times are a model: matrix FLOPs or bytes, whichever takes longer, {where}."]
+    found = [counts, f"Times are a model: matrix FLOPs or bytes, whichever takes longer, {where}."]
+    if explored.points:
+        found.append(
+            "Roofs are of work that lasts; what was timed in bursts, at a higher clock, may lie below them."
+        )
+    return found
 
 
 class _Page(NamedTuple):
