@@ -84,6 +84,26 @@ def test_a_view_that_is_no_matrix(options: dict[str, Any]) -> None:
     assert torch.equal(output, wanted)
 
 
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize(
+    ("dtype", "chain", "result"),
+    [
+        (torch.float32, epilogues.scale(9.0) | epilogues.cast(torch.int8), torch.int8),
+        (torch.float16, epilogues.relu(), torch.int32),
+        (torch.int8, epilogues.scale(0.5), torch.float32),
+    ],
+    ids=str,
+)
+def test_an_epilogue_makes_floats_whole_and_whole_numbers_floats(
+    dtype: torch.dtype, chain: epilogues.Epilogue, result: torch.dtype, splits: int
+) -> None:
+    a, b = random(20, 40, dtype=dtype), random(40, 17, dtype=dtype, seed=1)
+    output = torch.empty(20, 17, dtype=result)
+    options: dict[str, Any] = {"tile": (16, 16, 16), "splits": splits, "epilogue": chain}
+    implicit_gemm.launch(matrix(a), matrix(b), matrix(output), **options).run()
+    assert torch.equal(output.float(), chain.meaning(a.float() @ b.float()))
+
+
 def test_what_is_invalid_in_the_output_is_not_stored() -> None:
     a, b = random(6, 4), random(4, 6, seed=1)
     inner = transform(packed((4, 6)), [pad(4, 1, 1), pass_through(6)], [(0,), (1,)], [(0,), (1,)])
@@ -365,6 +385,10 @@ def test_what_does_not_fit() -> None:
         implicit_gemm.launch(views[0], View(b, packed((4, 16)), {}), views[2])
     with pytest.raises(TensorMismatchError, match=r"a is torch.float32, b is torch.float16"):
         implicit_gemm.launch(views[0], matrix(b.half()), views[2])
+    with pytest.raises(TensorMismatchError, match=r"output is torch\.int8; supported"):
+        implicit_gemm.launch(views[0], views[1], matrix(output.char()))
+    with pytest.raises(TensorMismatchError, match=r"output is torch\.int64; supported"):
+        implicit_gemm.launch(views[0], views[1], matrix(output.long()), epilogue=epilogues.relu())
     with pytest.raises(TensorMismatchError, match="bias: shape"):
         implicit_gemm.launch(*views, epilogue=epilogues.bias(torch.zeros(7)))
     with pytest.raises(UnknownNameError, match="template"):

@@ -143,6 +143,51 @@ def test_a_convolution_its_bias_an_addend_and_relu(images: int, memory_format: t
         torch.testing.assert_close(ops.fused_conv2d(x[0], w, v, **options, epilogue=chain_of(d[0])), one)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("weight", "options"),
+    [
+        ((6, 4, 3, 3), {"padding": 1}),
+        ((6, 4, 1, 1), {"memory_format": torch.channels_last}),
+        ((4, 1, 3, 3), {"groups": 4, "stride": 2}),  # depthwise
+        ((6, 2, 3, 3), {"groups": 2, "memory_format": torch.channels_last}),
+    ],
+    ids=str,
+)
+def test_a_convolution_stored_as_int8(
+    weight: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    """Of small whole numbers and halves of them, which are exact; some are beyond what int8 has."""
+    options = dict(options)
+    format = options.pop("memory_format", torch.contiguous_format)
+    x = (numbers(2, 4, 7, 6) * 8).round().to(dtype).contiguous(memory_format=format)
+    w, v = (numbers(*weight, seed=1) * 8).round().to(dtype), torch.arange(weight[0]).to(dtype)
+    plain = functional.conv2d(x.double(), w.double(), v.double(), **options) / 2
+    got = ops.fused_conv2d(x, w, v, **options, epilogue=scale(0.5) | cast(torch.int8))
+    assert got.dtype == torch.int8
+    assert got.stride() == ops.conv2d(x, w, v, **options).stride()
+    assert plain.abs().max() > 128
+    assert torch.equal(got.double(), plain.round().clamp(-128, 127))
+    (one,) = ops.fused_conv2d(x[:1], w, v, **options, epilogue=cast(torch.int8), out_dtype=torch.int8)
+    assert torch.equal(one.double(), (plain[0] * 2).clamp(-128, 127))
+
+
+@pytest.mark.parametrize("out_dtype", [torch.int8, torch.int32, torch.float8_e4m3fn], ids=str)
+def test_what_products_are_stored_as_is_asked_of_all_three_alike(out_dtype: torch.dtype) -> None:
+    """A convolution of one tap, and one group, are products; what is small and whole has all dtypes."""
+    a, b = torch.arange(32.0).view(4, 8) % 3, torch.arange(48.0).view(8, 6) % 2
+    want = (a @ b).to(out_dtype)
+    for got in (
+        ops.fused_matmul(a, b, epilogue=relu(), out_dtype=out_dtype),
+        ops.fused_grouped_mm(a, b[None], offs=ENDS[-1:] + 1, epilogue=relu(), out_dtype=out_dtype),
+        ops.fused_conv2d(
+            a[..., None, None], b.T[..., None, None], epilogue=relu(), out_dtype=out_dtype
+        )[..., 0, 0],
+    ):  # fmt: skip
+        assert got.dtype == out_dtype
+        assert torch.equal(got.float(), want.float())
+
+
 def chain_of(image: torch.Tensor) -> Epilogue:
     return add(image) | gelu()
 
@@ -274,6 +319,40 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
         lambda: ops.fused_matmul(A.clone().requires_grad_(), B, epilogue=own(doubled)),
         WorkbenchError, r"epilogue\[0\]\.meaning",
     ),
+    "no meaning behind a bias": (
+        lambda: ops.fused_conv2d(X.clone().requires_grad_(), TAPS, TAPS[:, 0, 0, 0], epilogue=own(doubled)),
+        WorkbenchError, r"epilogue\[0\]\.meaning",
+    ),
+    "no meaning without channels": (
+        lambda: ops.fused_conv2d(X[:, :0], TAPS[:, :0], TAPS[:, 0, 0, 0], epilogue=relu() | own(doubled)),
+        WorkbenchError, r"epilogue\[1\]\.meaning",
+    ),
+    "an addend of instances": (
+        lambda: ops.fused_conv2d.instances(X, TAPS, TAPS[:, 0, 0, 0], epilogue=add(A)),
+        TensorMismatchError, r"epilogue\[0\], add",
+    ),
+    "whole numbers of floats": (
+        lambda: ops.fused_matmul(A, B, epilogue=Epilogue(), out_dtype=torch.int8), TensorMismatchError,
+        "out_dtype: torch.int8",
+    ),
+    "floats of whole numbers": (
+        lambda: ops.fused_matmul(A.char(), B.char(), epilogue=Epilogue(), out_dtype=torch.float16),
+        TensorMismatchError, "out_dtype: torch.float16",
+    ),
+    "whole numbers of groups": (
+        lambda: ops.fused_grouped_mm(A, W, offs=ENDS, epilogue=Epilogue(), out_dtype=torch.int32),
+        TensorMismatchError, "out_dtype: torch.int32",
+    ),
+    "whole numbers of images": (
+        lambda: ops.fused_conv2d(X, TAPS, TAPS[:, 0, 0, 0], epilogue=Epilogue(), out_dtype=torch.int8),
+        TensorMismatchError, "out_dtype: torch.int8",
+    ),
+    "fp8 of fp64": (
+        lambda: ops.fused_grouped_mm(
+            A.double(), W.double(), offs=ENDS, epilogue=relu(), out_dtype=torch.float8_e5m2
+        ),
+        TensorMismatchError, r"out_dtype: torch.float8_e5m2 of .*cast\(torch.float8_e5m2\)",
+    ),
     "no tensor": (
         lambda: ops.fused_grouped_mm(A, W, offs=3, epilogue=relu()), ArgumentTypeError, "offs",  # type: ignore[arg-type]
     ),
@@ -296,9 +375,31 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
         lambda: ops.fused_conv2d(X, TAPS, epilogue=permuted((4, 6), (1, 0))), TensorMismatchError, "permutes",
     ),
     "rows of pixels": (
-        lambda: ops.fused_conv2d(X, TAPS, epilogue=row_scale(A[0])), TensorMismatchError, "row_scale",
+        lambda: ops.fused_conv2d(X, TAPS, epilogue=row_scale(A[0])), TensorMismatchError,
+        r"row_scale: .* multiply\(\)",
     ),
     "features": (lambda: ops.fused_conv2d(X, TAPS, epilogue=bias(A[0])), TensorMismatchError, "columns of"),
+    "a bias of two dimensions": (
+        lambda: ops.fused_conv2d(X, TAPS, A[:2, :3], epilogue=relu()), TensorMismatchError, r"^bias: shape",
+    ),
+    "one bias for all": (
+        lambda: ops.fused_conv2d(X, TAPS, A[0, :1], epilogue=relu()), TensorMismatchError, r"^bias: shape",
+    ),
+    "features in two dimensions": (
+        lambda: ops.fused_conv2d(X, TAPS, epilogue=relu() | bias(A[:2, :3].clone())), TensorMismatchError,
+        r"\[1\], bias: shape \(2, 3\). Give \(6,\)",
+    ),
+    "a scale of images": (
+        lambda: ops.fused_conv2d(X, TAPS, epilogue=column_scale(A[:1, :6])), TensorMismatchError,
+        r"column_scale: shape \(1, 6\). Give \(6,\)",
+    ),
+    "one feature": (
+        lambda: ops.fused_conv2d(X, TAPS, epilogue=bias(A[0, :1])), TensorMismatchError,
+        r"bias: shape \(1,\). Give \(6,\)",
+    ),
+    "features of instances": (
+        lambda: ops.conv2d.instances(X, TAPS, A[:2, :3]), TensorMismatchError, r"^bias: shape",
+    ),
 }  # fmt: skip
 
 

@@ -339,6 +339,12 @@ class Frame:
             return value.unsqueeze(-1)
         return value.unsqueeze(-2) if operand.along == "columns" and value.dim() > 1 else value
 
+    def wanted(self, operand: Operand) -> str:
+        """What a tensor should be that does not fit, a sentence."""
+        if operand.along != "all":
+            return f"Give the {operand.along} of {self.shape}."
+        return f"Give what broadcasts to {self.shape}."
+
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:
         """An operand as its functor's meaning is given it: floats of the type that is computed in."""
         if not isinstance(operand.value, torch.Tensor):
@@ -390,14 +396,23 @@ class ImageFrame(Frame):
         """As of a :class:`Frame`; what lies along columns has a number for each feature.
 
         Raises:
-            TensorMismatchError: it lies along rows.
+            TensorMismatchError: it lies along rows, or is no such vector, as torch wants a bias to be.
         """
         value: torch.Tensor = operand.value
+        if operand.along == "all":
+            return value
+        if operand.along == "rows" or tuple(value.shape) != (self.shape[1],):
+            given = f"shape {tuple(value.shape)} along {operand.along}"
+            raise TensorMismatchError("epilogue", given, self.wanted(operand))
+        return value.view(-1, *(1,) * (len(self.shape) - 2))
+
+    def wanted(self, operand: Operand) -> str:
+        """As of a :class:`Frame`."""
         if operand.along == "rows":
-            raise TensorMismatchError(
-                "epilogue", "row_scale of a convolution", "Its rows are pixels: give multiply() an image."
-            )
-        return value.view(-1, *(1,) * (len(self.shape) - 2)) if operand.along == "columns" else value
+            return "Rows of a convolution are pixels: give multiply() an image."
+        if operand.along == "columns":
+            return f"Give ({self.shape[1]},), the columns of {self.shape}."
+        return super().wanted(operand)
 
     def split(self, strides: Sequence[int]) -> tuple[int, ...]:
         """Those of features are those of groups and of their features."""
@@ -501,10 +516,8 @@ def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.
             try:
                 found.append(frame.spread(each).expand(frame.shape))
             except RuntimeError:
-                wanted = f"Give what broadcasts to {frame.shape}."
-                if each.along != "all":
-                    wanted = f"Give the {each.along} of {frame.shape}."
-                raise TensorMismatchError(name, f"shape {tuple(tensor.shape)}", wanted) from None
+                given = f"shape {tuple(tensor.shape)}"
+                raise TensorMismatchError(name, given, frame.wanted(each)) from None
     return found
 
 

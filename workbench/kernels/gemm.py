@@ -524,8 +524,10 @@ def result_dtype(dtype: torch.dtype) -> torch.dtype:
     return {torch.int8: torch.int32, **dict.fromkeys(FP8, torch.bfloat16)}.get(dtype, dtype)
 
 
-def output_dtypes(dtype: torch.dtype) -> list[torch.dtype]:
-    """What products of this dtype can be stored as."""
+def output_dtypes(dtype: torch.dtype, chain: Epilogue) -> list[torch.dtype]:
+    """What an epilogue's result can be stored as, of products of this dtype; without functors, these."""
+    if chain.functors:
+        return [*SUPPORTED, torch.int32]
     floats = [each for each in SUPPORTED if each.is_floating_point]
     return [torch.int8, torch.int32] if dtype == torch.int8 else floats
 
@@ -1296,13 +1298,11 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor,
         given = f"shape {tuple(output.shape)} on {output.device}"
         raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
     check_cast(chain, output.dtype)
-    if chain.functors:
-        if output.dtype not in (*SUPPORTED, torch.int32):
-            raise TensorMismatchError("output", f"{output.dtype}", "Give int8, int32 or a floating dtype.")
-    elif output.dtype not in output_dtypes(a.dtype):
-        raise TensorMismatchError(
-            "output", f"{output.dtype} of {a.dtype}", "Give int8 or int32 of int8, else a floating dtype."
-        )
+    if output.dtype not in output_dtypes(a.dtype, chain):
+        fix = "Give int8 or int32 of int8, else a floating dtype."
+        if chain.functors:
+            fix = "Give int8, int32 or a floating dtype."
+        raise TensorMismatchError("output", f"{output.dtype} of {a.dtype}", fix)
     if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
         raise TensorMismatchError(
             "output", f"strides {output.stride()}", "Give a plain tensor, each element in its own place."

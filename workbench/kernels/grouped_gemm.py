@@ -23,7 +23,7 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels.epilogues import Epilogue, Frame, bind
-from workbench.kernels.gemm import PRECISIONS, check_epilogue, with_epilogue
+from workbench.kernels.gemm import PRECISIONS, check_epilogue, output_dtypes, with_epilogue
 from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements, may_share
 from workbench.kernels.tile import epilogue, gemm, order, transfer
 from workbench.launch import Launch, Step, Work
@@ -258,8 +258,9 @@ def launch(
     Args:
         a, b: as above, of one dtype in `SUPPORTED`, any strides.
         offs: int32 [groups], where a and b are.
-        output: as above, of any dtype in `SUPPORTED` and any strides in which no two elements share memory;
-            None for a new tensor of the operands' dtype, or of what the epilogue casts to.
+        output: as above, of any floating dtype, of an epilogue's result also int8 or int32, and of any
+            strides in which no two elements share memory; None for a new tensor of the operands' dtype, or
+            of what the epilogue casts to.
         epilogue: a chain of functors (`epilogues`) of each group's product, whose tensors broadcast to
             [groups, m, n], rows and columns as the output has them: (groups, n) is a bias for each group;
             None for none.
@@ -284,7 +285,7 @@ def launch(
         output = torch.empty(problem.shape, dtype=chain.result_dtype(a.dtype), device=a.device)
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     check_epilogue(chain, output.dtype)
-    _check_output(output, problem.shape, a, (*SUPPORTED, *(one.dtype for one in chain.functors)))
+    _check_output(output, problem.shape, a, output_dtypes(a.dtype, chain))
     m, n, k = problem.sizes
     work = Work(2 * m * n * k, sum(distinct_elements(t) * t.element_size() for t in (a, b, offs, output)))
     work = with_epilogue(work, chain, output.numel())
@@ -357,13 +358,13 @@ def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
 
 
 def _check_output(
-    output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor, dtypes: Sequence[torch.dtype | None]
+    output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor, dtypes: Sequence[torch.dtype]
 ) -> None:
     if tuple(output.shape) != shape or output.device != a.device:
         given = f"shape {tuple(output.shape)} on {output.device}"
         raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
     if output.dtype not in dtypes:
-        names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
+        names = ", ".join(str(dtype)[6:] for dtype in dtypes)
         raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
     if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
         raise TensorMismatchError(

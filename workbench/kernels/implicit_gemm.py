@@ -57,12 +57,12 @@ class Side(NamedTuple):
     is_described: bool = False
 
 
-def is_supported(a: View, b: View, output: View) -> str:
-    """Why the templates cannot take these, in words; empty when they can."""
+def is_supported(a: View, b: View, output: View, chain: Epilogue) -> str:
+    """Why the templates cannot take these and this epilogue, in words; empty when they can."""
     for name, view, dtypes in (
         ("a", a, gemm.SUPPORTED),
         ("b", b, gemm.SUPPORTED),
-        ("output", output, gemm.output_dtypes(a.tensor.dtype)),
+        ("output", output, gemm.output_dtypes(a.tensor.dtype, chain)),
     ):
         tensor = view.tensor
         if tensor.dtype not in dtypes:
@@ -124,7 +124,9 @@ def launch(
     """
     for name, view in (("a", a), ("b", b), ("output", output)):
         check_type(name, view, View, "Give a View.")
-    if reason := is_supported(a, b, output):
+    chain = Epilogue() if epilogue is None else epilogue
+    check_type("epilogue", chain, Epilogue, "Give an epilogue, such as relu(), or None.")
+    if reason := is_supported(a, b, output, chain):
         raise TensorMismatchError("a, b, output", reason, "Give views of matrices that can be multiplied.")
     check_name("template", template, TEMPLATES)
     check_name("precision", precision, PRECISIONS)
@@ -132,7 +134,6 @@ def launch(
     *_, m, k = a.lengths
     *batches, _, n = output.lengths
     batch = batches[0] if batches else 1
-    chain = Epilogue() if epilogue is None else epilogue
     check_epilogue(chain, output.tensor.dtype)
     frame = Frame((*batches, m, n)) if frame is None else frame
     if work is None:

@@ -45,9 +45,9 @@ def fused_matmul(
         input, other: [..., m, k] and [..., k, n] of one dtype: fp16, bf16, fp32, fp64, int8 or fp8; batches
             broadcast. As of :func:`matmul` for autocast and tf32.
         epilogue: of functors in `workbench.kernels.epilogues`, whose tensors broadcast to [..., m, n].
-        out_dtype: of the result, a floating dtype, int8 or int32, which it is converted to as by `Tensor.to`
-            (`cast` rounds and saturates); None for what the epilogue casts to, or for the operands', of fp8
-            bf16, of int8 int32, or fp32 where the epilogue makes floats.
+        out_dtype: of the result, a floating dtype, int8 or int32, of fp64 no fp8 without a cast, which it is
+            converted to as by `Tensor.to` (`cast` rounds and saturates); None for what the epilogue casts to,
+            or for the operands', of fp8 bf16, of int8 int32, or fp32 where the epilogue makes floats.
 
     Raises:
         ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
@@ -92,7 +92,7 @@ def fused_grouped_mm(
         mat_a, mat_b, offs: as of :func:`grouped_mm`.
         epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, or to [groups, m, n], rows
             and columns as the output has them: `bias` of (groups, n) is a vector for each expert.
-        out_dtype: None for what the epilogue casts to, or for the operands'.
+        out_dtype: as of :func:`fused_matmul`; None for what the epilogue casts to, or for the operands'.
 
     Raises:
         as :func:`grouped_mm`.
@@ -139,7 +139,7 @@ def fused_conv2d(
         epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, (n, features, height,
             width), and `bias` and `column_scale` have one number for each feature. Dropout counts a group of
             features as a matrix, with a row for each pixel.
-        out_dtype: None for what the epilogue casts to, or for the operands'.
+        out_dtype: as of :func:`fused_matmul`; None for what the epilogue casts to, or for the operands'.
         others: as of :func:`conv2d`.
 
     Raises:
@@ -163,15 +163,17 @@ def fused_conv2d(
     chain = _checked(epilogue, batch, ImageFrame(shape, geometry.groups))
     if chain.permuted is not None:
         raise TensorMismatchError("epilogue", "it permutes an image", "Permute the result: it stays a view.")
-    if bias is not None:
-        chain = epilogues.bias(bias) | chain
     dtype = _result_dtype(chain, batch.dtype, out_dtype)
-    if is_followed(batch, weight, *chain.tensors):
+    # What is said about functors is said of the given chain, where a bias is not yet the first of them.
+    whole = chain if bias is None else epilogues.bias(bias) | chain
+    if is_followed(batch, weight, *whole.tensors):
         _check_gradient(chain, dtype)
-        result = _Convolution.apply(chain, dtype, geometry, batch, weight, *chain.tensors)  # type: ignore[no-untyped-call]  # torch does not type it
+        result = _Convolution.apply(whole, dtype, geometry, batch, weight, *whole.tensors)  # type: ignore[no-untyped-call]  # torch does not type it
         started = Started()
     else:
-        result, started = convolution._started("forward", geometry, batch, weight, chain, dtype)
+        if not geometry.channels and 0 not in shape:
+            _check_meaning(chain, "Give own(..., meaning=...): of no channels there is no product.")
+        result, started = convolution._started("forward", geometry, batch, weight, whole, dtype)
     return _images.keep(key, given, result.squeeze(0) if input.dim() == 3 else result, started)
 
 
@@ -206,10 +208,18 @@ def _result_dtype(chain: Epilogue, product: torch.dtype, asked: torch.dtype | No
         return chain.result_dtype(product)
     if asked not in (*gemm.SUPPORTED, torch.int32):
         raise UnsupportedDtypeError("out_dtype", f"{asked}", "Give a floating dtype, int8 or int32.")
+    if not chain.functors and asked.is_floating_point != product.is_floating_point:
+        fix = f"Give {'a floating dtype' if product.is_floating_point else 'int8 or int32'}, or a functor."
+        raise TensorMismatchError("out_dtype", f"{asked} of an epilogue without functors", fix)
     if any(one.dtype is not None for one in chain.functors) and asked != (
         found := chain.result_dtype(product)
     ):
         raise TensorMismatchError("out_dtype", f"{asked}, cast to {found}", f"Give {found}, or None.")
+    if asked in gemm.FP8 and product == torch.float64 and not any(one.dtype for one in chain.functors):
+        # Triton makes fp8 of fp32 alone, to which the cast rounds first.
+        raise TensorMismatchError(
+            "out_dtype", f"{asked} of {product}", f"End the epilogue with cast({asked})."
+        )
     return asked
 
 
@@ -218,13 +228,14 @@ def _check_gradient(chain: Epilogue, dtype: torch.dtype) -> None:
     if not dtype.is_floating_point or dtype in gemm.FP8:
         fix = "Use torch.no_grad(), or cast what is differentiated."
         raise TensorMismatchError("epilogue, out_dtype", f"{dtype} of what requires grad", fix)
+    _check_meaning(chain, "Give own(..., meaning=...), or no gradient.")
+
+
+def _check_meaning(chain: Epilogue, fix: str) -> None:
+    """Raise where a functor has none in torch."""
     for i, one in enumerate(chain.functors):
         if one.meaning is None:
-            raise InvalidArgumentError(
-                f"epilogue[{i}].meaning",
-                f"{one.name} has none",
-                "Give own(..., meaning=...), or no gradient.",
-            )
+            raise InvalidArgumentError(f"epilogue[{i}].meaning", f"{one.name} has none", fix)
 
 
 def _check_divided(chain: Epilogue, problem: grouped_gemm.Problem) -> None:

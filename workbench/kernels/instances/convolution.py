@@ -20,7 +20,7 @@ from workbench import device
 from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels import convolution, epilogues, gemm, reference
 from workbench.kernels.convolution import Geometry
-from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.epilogues import Epilogue, ImageFrame
 from workbench.kernels.instances import operation
 
 # Not a number of images, but few or many of them choose an instance, so that another number compiles nothing:
@@ -359,7 +359,7 @@ def _forward(
 ) -> list[operation.Instance]:
     geometry = geometry_of(input, weight, stride, padding, dilation, groups)
     shape = (input.shape[0], geometry.features, *geometry.outputs)
-    chain = None if bias is None else epilogues.bias(bias)
+    chain = None if bias is None else _of_bias(bias, geometry)
     return _instances("forward", geometry, input, weight, shape, chain)
 
 
@@ -380,8 +380,17 @@ def _fused(
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     geometry = geometry_of(input, weight, stride, padding, dilation, groups)
     shape = (input.shape[0], geometry.features, *geometry.outputs)
-    chain = epilogue if bias is None else epilogues.bias(bias) | epilogue
+    # Before a bias is the chain's first functor, so that messages number those that were given.
+    epilogues.expanded(epilogue, ImageFrame(shape, geometry.groups), input.device)
+    chain = epilogue if bias is None else _of_bias(bias, geometry) | epilogue
     return _instances("forward", geometry, input, weight, shape, chain)
+
+
+def _of_bias(bias: torch.Tensor, geometry: Geometry) -> Epilogue:
+    """The epilogue that adds it."""
+    if tuple(bias.shape) != (geometry.features,):
+        raise TensorMismatchError("bias", f"shape {tuple(bias.shape)}", f"Give ({geometry.features},).")
+    return epilogues.bias(bias)
 
 
 def _backward_data(
