@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import linecache
@@ -19,7 +20,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, CompilationError
+from triton.compiler.code_generator import CodeGenerator
 from triton.runtime import cache, interpreter
 from triton.runtime.jit import JITFunction
 
@@ -424,6 +426,15 @@ def test_a_function_in_a_tuple_is_another_when_it_is_edited(text: str) -> None:
     assert before.hash() == with_chain(edited(text)[0]).hash()
     plain = ASTSource.hash.__wrapped__
     assert plain(before) == plain(after), "Triton minds functions in tuples: remove the repair"
+
+
+def test_errors_of_triton_itself_know_no_function() -> None:
+    """Its name and file; `tests/lens/test_compile.py` has what is made of them."""
+    error = CompilationError("def f(): pass", ast.parse("pass").body[0])
+    assert set(vars(error)) == {"src", "node", "error_message", "message"}
+    before = CodeGenerator.call_JitFunction
+    compat.let_errors_know_their_functions()
+    assert CodeGenerator.call_JitFunction is before
 
 
 def test_triton_itself_reads_all_its_files_to_tell_compilers_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,8 @@ def test_messages_say_what_where_and_what_to_do() -> None:
     assert str(KernelError("k", "NameError: y", line=3, source="    z = y\n", fix="Define y.")) == (
         "kernel k, line 3: NameError: y\n    z = y\nDefine y."
     )
+    inside = KernelError("k", "NameError: y", function="f", file="<cell 3>", line=2, source="z = y")
+    assert str(inside) == "kernel k, in f, line 2 (<cell 3>): NameError: y\n    z = y"
     assert str(KernelError("k", "too much shared memory")) == "kernel k: too much shared memory"
 
 

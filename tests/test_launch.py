@@ -31,7 +31,10 @@ from workbench.errors import (
     UnknownNameError,
     WorkbenchError,
 )
-from workbench.kernels.tile import transfer
+from workbench.kernels import gemm
+from workbench.kernels.epilogues import own, relu
+from workbench.kernels.tile import epilogue, transfer
+from workbench.runtime import interpret
 
 
 @triton.jit
@@ -668,7 +671,9 @@ def test_the_learners_own_line_is_shown(kernel: Any) -> None:
     line, text = failing_line(where)
     assert (error.kernel, error.file, error.line) == (kernel.fn.__name__, __file__, line)
     assert error.reason.startswith(reason)
-    assert str(error).startswith(f"kernel {kernel.fn.__name__}, line {line}: {reason}")
+    within = "" if where is kernel else f", in {where.fn.__name__}"
+    file = f" ({__file__})" if within else ""
+    assert str(error).startswith(f"kernel {kernel.fn.__name__}{within}, line {line}{file}: {reason}")
     assert f"\n    {text}" in str(error)
     assert "InterpreterError" not in str(error)
 
@@ -714,6 +719,152 @@ def test_a_notebooks_kernel(cell_kernel: Any) -> None:
     assert (caught_inside.value.line, caught_inside.value.kernel) == (7, "cell_kernel")
     assert "AttributeError" in str(caught_inside.value)
     assert "return factor * x.undefined" in str(caught_inside.value)
+
+
+FUNCTORS = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def undefined(tile, operands, place):
+    return tile * undefined_thing
+
+
+@triton.jit
+def misses(tile, operands, place):
+    return tile + operands[3]
+
+
+@triton.jit
+def asserts(tile, operands, place):
+    tl.static_assert(tile.shape[0] == 3, "three rows")
+    return tile
+
+
+@triton.jit
+def calls_torch(tile, operands, place):
+    return torch.relu(tile)
+
+
+@triton.jit
+def helper(x):
+    return x.undefined
+
+
+@triton.jit
+def calls_helper(tile, operands, place):
+    return helper(tile)
+
+
+@triton.jit
+def calls_wrongly(tile, operands, place):
+    return helper(tile, tile)
+
+
+@triton.jit
+def of_two(tile, operands):
+    return tile
+"""
+
+IN_FUNCTORS = {
+    "undefined": ("undefined", 8, "NameError: name 'undefined_thing' is not defined"),
+    "misses": ("misses", 13, "IndexError: "),
+    "asserts": ("asserts", 18, "AssertionError: three rows"),
+    "calls_torch": ("calls_torch", 24, "TypeError: relu()"),
+    "calls_helper": ("helper", 29, "AttributeError: 'tensor' object has no attribute 'undefined'"),
+    "calls_wrongly": ("calls_wrongly", 39, "TypeError: helper() takes 1 positional argument but 2 were"),
+    "of_two": ("of_two", 43, "TypeError: of_two() takes 2 positional arguments but 3 were given"),
+}
+
+
+@pytest.fixture
+def functors() -> Iterator[dict[str, Any]]:
+    """As a notebook has them: functions that a kernel of the workbench is given."""
+    name = "<cell 13>"
+    linecache.cache[name] = (len(FUNCTORS), None, FUNCTORS.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(FUNCTORS, name, "exec"), namespace)
+    yield namespace
+    del linecache.cache[name]
+
+
+@pytest.mark.parametrize("name", IN_FUNCTORS)
+def test_the_readers_function_in_a_kernel_of_the_workbench(functors: dict[str, Any], name: str) -> None:
+    """One that could not even be called has no line that ran: its `def` is shown."""
+    function, line, reason = IN_FUNCTORS[name]
+    a = torch.ones(16, 16)
+    with pytest.raises(KernelError) as caught:
+        gemm.launch(a, a, epilogue=relu() | own(functors[name])).run()
+    error = caught.value
+    assert (error.kernel, error.function) == ("gemm_kernel", function)
+    assert (error.file, error.line) == ("<cell 13>", line)
+    assert error.reason.startswith(reason)
+    text = FUNCTORS.splitlines()[line - 1].strip()
+    assert str(error) == (
+        f"kernel gemm_kernel, in {function}, line {line} (<cell 13>): {error.reason}\n    {text}"
+    )
+
+
+def test_the_readers_function_in_a_worker(functors: dict[str, Any]) -> None:
+    a = torch.ones(16, 16)
+    with pytest.raises(KernelError, match=r"in undefined, line 8 \(<cell 13>\): NameError"):
+        interpret(gemm.launch(a, a, epilogue=own(functors["undefined"])))
+
+
+def test_a_function_whose_text_nobody_has(functors: dict[str, Any]) -> None:
+    linecache.cache["<cell 13>"] = (0, None, [], "<cell 13>")
+    a = torch.ones(16, 16)
+    with pytest.raises(KernelError, match=r"in undefined, line 8 \(<cell 13>\): NameError: .*defined$"):
+        gemm.launch(a, a, epilogue=own(functors["undefined"])).run()
+    with pytest.raises(KernelError, match=r"in of_two, line 42 \(<cell 13>\): TypeError: .*given$"):
+        gemm.launch(a, a, epilogue=own(functors["of_two"])).run()
+
+
+def test_where_no_function_is_the_readers_the_kernels_line_is_shown() -> None:
+    """What happens inside a function of the workbench's is not theirs to mend."""
+    a = torch.ones(16, 16)
+    launch = gemm.launch(a, a, epilogue=relu())
+    (step,) = launch.steps
+    constants = dict(step.meta) | {"EPILOGUE": ((epilogue.add,),)}  # without the operand that it adds
+    with pytest.raises(KernelError) as caught:
+        Step(step.kernel, step.grid, step.args, constants).run()
+    assert caught.value.file == gemm.__file__
+    assert caught.value.source is not None
+    assert "epilogue.applied(" in caught.value.source
+
+
+OUTSIDE = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def store_beside(x, i):
+    tl.store(x + i + 1, 0)
+"""
+
+
+def test_outside_in_a_function_of_another_cell() -> None:
+    name, namespace = "<cell 14>", {"__name__": "__main__"}
+    linecache.cache[name] = (len(OUTSIDE), None, OUTSIDE.splitlines(keepends=True), name)
+    exec(compile(OUTSIDE, name, "exec"), namespace)
+    x = torch.zeros(8)
+    with pytest.raises(OutOfBoundsError) as caught:
+        Launch.of(given_kernel, 1, x, outputs=x, FUNCTION=namespace["store_beside"]).run()
+    del linecache.cache[name]
+    error = caught.value
+    assert (error.kernel, error.function, error.file, error.line) == ("given_kernel", "store_beside", name, 7)
+    assert str(error).startswith(
+        "kernel given_kernel, in store_beside, line 7 (<cell 14>): writes outside x: element 8"
+    )
+    assert "\n    tl.store(x + i + 1, 0)\n" in str(error)
+
+
+@triton.jit
+def given_kernel(x, FUNCTION: tl.constexpr):
+    FUNCTION(x, tl.arange(0, 8))
 
 
 def test_a_notebook_shows_the_readers_lines_only(cell_kernel: Any) -> None:

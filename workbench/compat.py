@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
@@ -23,9 +24,16 @@ import triton
 import triton.language as tl
 from triton import knobs
 from triton.compiler import ASTSource
+from triton.compiler.code_generator import CodeGenerator
 from triton.runtime import cache as cache_of_triton
 from triton.runtime import driver, interpreter
-from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
+from triton.runtime.jit import (
+    ConstexprFunction,
+    DependenciesFinder,
+    JITCallable,
+    JITFunction,
+    KernelInterface,
+)
 
 from workbench.errors import TracingError
 
@@ -85,8 +93,15 @@ def _signature(function: Any) -> inspect.Signature:
 
 
 def definition_line(kernel: Any) -> int:
-    """The line of `def`, in the file or notebook cell of the kernel, decorators passed over."""
-    lines, first = inspect.getsourcelines(python_function(kernel))
+    """The line of `def`, in the file or notebook cell of the kernel, decorators passed over.
+
+    Of an interpreted one whose text nobody has, the first that is known: that of its decorators.
+    """
+    function: Any = python_function(kernel)
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except OSError:
+        return int(function.__code__.co_firstlineno)
     return first + next(i for i, line in enumerate(lines) if line.lstrip().startswith("def "))
 
 
@@ -299,6 +314,52 @@ def _functions_in(values: tuple[Any, ...]) -> Iterator[Any]:
             yield from _functions_in(value)
         elif hasattr(value, "cache_key"):
             yield value
+
+
+def let_errors_know_their_functions() -> None:
+    """Let errors of Triton's compiler know in which jit function they are, for :func:`function_of`.
+
+    Of their own accord (seen on 3.6.0 and 3.7.1) they have its text alone: no name, no file, and lines that
+    are counted from its `def`. And one that is called with too many arguments is not named at all.
+    """
+    plain = CodeGenerator.call_JitFunction
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @wraps(plain)
+    def repaired(self: Any, function: Any, *args: Any, **keywords: Any) -> Any:
+        try:
+            return plain(self, function, *args, **keywords)
+        except Exception as error:
+            # That is the caller's; its cause is the function's own. Without one it could not be called.
+            (error.__cause__ or error).jit_function = function  # type: ignore[attr-defined]
+            raise
+
+    CodeGenerator.call_JitFunction = repaired
+
+
+def function_of(error: BaseException | None) -> Any:
+    """The jit function that the compiler was at, or could not call; None of its kernel, and of others."""
+    return getattr(error, "jit_function", None)
+
+
+def lines_read(frames: Iterable[FrameType]) -> Iterator[tuple[Any, int]]:
+    """Of the frames of an error: the jit functions that Triton was reading, with the lines of their texts.
+
+    It does so before it compiles, for what its caches depend on, and refuses what is none of a kernel's, such
+    as a function of torch's.
+    """
+    function = None
+    for frame in frames:
+        if frame.f_code is _READING:
+            function = frame.f_locals["self"]
+        elif function is not None and isinstance(frame.f_locals.get("self"), DependenciesFinder):
+            line = getattr(frame.f_locals.get("node"), "lineno", None)
+            if line is not None:
+                yield function, line
+
+
+_READING = JITCallable.cache_key.fget.__code__
 
 
 def repair_interpreter() -> None:

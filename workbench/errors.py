@@ -7,12 +7,13 @@ torch catches it. The message says which argument it is about, what was given, a
 from __future__ import annotations
 
 import difflib
+import linecache
 import os
 import sysconfig
 import traceback
 from collections.abc import Collection, Iterable, Sequence
 from types import UnionType
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 # Where there is no code of the reader's: this package, Python's own library, and what is installed.
 _OWN_AND_PYTHONS = (
@@ -44,12 +45,31 @@ def readers_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
     Left out are those of this package, of Python's own library, and of what is installed.
     """
-    return [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(_OWN_AND_PYTHONS)
-        and not any(folder in frame.filename for folder in _INSTALLED)
-    ]
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if is_readers(frame.filename)]
+
+
+def is_readers(file: str) -> bool:
+    """Whether a file, or notebook cell, is the reader's own."""
+    return not file.startswith(_OWN_AND_PYTHONS) and not any(folder in file for folder in _INSTALLED)
+
+
+class Place(NamedTuple):
+    """A line of a function, in a file or notebook cell."""
+
+    function: str
+    file: str
+    line: int
+
+
+def place_to_show(places: Sequence[Place], file: str) -> Place | None:
+    """Of the lines that led to a kernel's error, outermost first, the one that says most to the reader.
+
+    That is the innermost in their own code: the workbench's kernels call functions of theirs, and theirs
+    call the workbench's. Where none is theirs, it is the innermost in `file`, the kernel's.
+    """
+    own = [place for place in places if is_readers(place.file)]
+    shown = own or [place for place in places if place.file == file]
+    return shown[-1] if shown else None
 
 
 def _sentence(argument: str, given: object, fix: str) -> str:
@@ -136,7 +156,8 @@ class KernelError(WorkbenchError, RuntimeError):
     Args:
         kernel: the name of the kernel.
         reason: what went wrong, in the words of the original error.
-        file: the file (or notebook cell) of the kernel's source.
+        function: the name of the function in which it did, where that is one that the kernel calls.
+        file: the file (or notebook cell) of the kernel's source, or of that function's.
         line: the line in it, None when unknown.
         source: the text of that line.
         fix: what to do, a sentence.
@@ -147,22 +168,30 @@ class KernelError(WorkbenchError, RuntimeError):
         kernel: str,
         reason: str,
         *,
+        function: str | None = None,
         file: str | None = None,
         line: int | None = None,
         source: str | None = None,
         fix: str = "",
     ) -> None:
-        self.kernel, self.reason, self.file, self.line, self.source, self.fix = (
-            kernel,
-            reason,
-            file,
-            line,
-            source,
-            fix,
-        )
-        where = f", line {line}" if line is not None else ""
+        self.kernel, self.reason, self.function, self.fix = kernel, reason, function, fix
+        self.file, self.line, self.source = file, line, source
+        where = f", in {function}" if function is not None else ""
+        where += f", line {line}" if line is not None else ""
+        where += f" ({file})" if function is not None and file is not None else ""
         text = f"\n    {source.strip()}" if source else ""
         super().__init__(f"kernel {kernel}{where}: {reason}{text}" + (f"\n{fix}" if fix else ""))
+
+    @classmethod
+    def at(cls, place: Place | None, kernel: str, file: str, reason: str, *, fix: str = "") -> Self:
+        """An error of the kernel of this name and file, shown at `place`; None where that is unknown."""
+        if place is None:
+            return cls(kernel, reason, file=file, fix=fix)
+        function = None if (place.function, place.file) == (kernel, file) else place.function
+        source = linecache.getline(place.file, place.line)
+        return cls(
+            kernel, reason, function=function, file=place.file, line=place.line, source=source, fix=fix
+        )
 
 
 class TracingError(WorkbenchError, RuntimeError):

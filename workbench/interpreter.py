@@ -9,7 +9,6 @@ tensor lies. The same hook tells observers who touches what, and lets programs r
 from __future__ import annotations
 
 import contextlib
-import linecache
 import math
 import os
 import sys
@@ -28,7 +27,7 @@ import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
 from workbench import compat
-from workbench.errors import OutOfBoundsError
+from workbench.errors import OutOfBoundsError, Place, place_to_show
 
 AccessKind = Literal["load", "store", "atomic"]
 ComputationKind = Literal["dot", "reduction", "scan", "arithmetic"]
@@ -51,6 +50,7 @@ _LANGUAGES = {tl, tl.core}
 
 # Between a line of a kernel and a report of what it does lie Triton's frames, and the workbench's.
 _START_OF_PROGRAMS = triton_interpreter.GridExecutor.__call__.__code__
+_CALL_OF_FUNCTION = triton_interpreter.InterpretedFunction.__call__.__code__
 _NOT_OF_KERNELS = (
     os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), ""),
     os.path.abspath(__file__),
@@ -279,15 +279,13 @@ class _Watch:
     def _out_of_bounds(
         self, kind: AccessKind, active: npt.NDArray[np.uint64], itemsize: int
     ) -> OutOfBoundsError:
-        frames = frames_of_kernel()
-        line = next((frame.line for frame in reversed(frames) if frame.file == self._file), None)
         reason, fix = self._what_is_wrong(active, itemsize)
-        return OutOfBoundsError(
+        places = [Place(f.f_code.co_name, f.f_code.co_filename, f.f_lineno) for f in _running()]
+        return OutOfBoundsError.at(
+            place_to_show(places, self._file),
             self._kernel,
+            self._file,
             f"{_VERBS[kind]} {reason}, in program {running_program()}",
-            file=self._file,
-            line=line,
-            source=linecache.getline(self._file, line or 0),
             fix=fix,
         )
 
@@ -314,19 +312,31 @@ def running_program() -> Program:
 
 
 @cache
-def _is_of_kernels(file: str) -> bool:
+def is_of_kernels(file: str) -> bool:
+    """Whether a frame in this file may be of a kernel's: not one of Triton's, nor of what watches it."""
     return not file.startswith(_NOT_OF_KERNELS)
 
 
 def frames_of_kernel() -> tuple[Frame, ...]:
     """Where the program is: the kernel's line, and those of the jit functions that it called, in order."""
+    return tuple([Frame(frame.f_code.co_filename, frame.f_lineno) for frame in _running()])
+
+
+def _running() -> list[FrameType]:
+    """Python's frames of the program that runs, outermost first."""
     frames = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _START_OF_PROGRAMS:
-        if _is_of_kernels(frame.f_code.co_filename):
-            frames.append(Frame(frame.f_code.co_filename, frame.f_lineno))
+        if is_of_kernels(frame.f_code.co_filename):
+            frames.append(frame)
         frame = frame.f_back
-    return tuple(reversed(frames))
+    frames.reverse()
+    return frames
+
+
+def called_by(frame: FrameType) -> Any:
+    """The jit function that a frame of Triton's calls; None of other frames."""
+    return frame.f_locals["self"] if frame.f_code is _CALL_OF_FUNCTION else None
 
 
 @contextlib.contextmanager

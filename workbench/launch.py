@@ -6,7 +6,6 @@ Every room takes a :class:`Launch`: what is run, traced, compiled and measured i
 from __future__ import annotations
 
 import contextlib
-import linecache
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,10 +24,13 @@ from workbench.errors import (
     DeviceError,
     InvalidArgumentError,
     KernelError,
+    Place,
     TensorMismatchError,
     UnknownNameError,
     check_positive,
     in_brief,
+    is_readers,
+    place_to_show,
 )
 
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
@@ -519,7 +521,7 @@ def _device_of(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextMan
 
 
 def kernel_error(kernel: Any, error: BaseException) -> KernelError:
-    """What failed in Triton, in terms of the kernel's own source: its line, and the reason."""
+    """What failed in Triton, in terms of the reader's own source: its line, and the reason."""
     if reported := next((e for e in _chain(error) if isinstance(e, KernelError)), None):
         return reported
     function = compat.python_function(kernel)
@@ -528,14 +530,12 @@ def kernel_error(kernel: Any, error: BaseException) -> KernelError:
         return KernelError(
             function.__name__, str(error), file=file, fix="Use smaller tiles, or fewer num_stages."
         )
-    if isinstance(error, CompilationError):
-        line = compat.definition_line(kernel) + error.node.lineno - 1 if error.node is not None else None
-        reason = error.error_message or _innermost(error)
-    else:
-        line = _last_line_in(file, error)
-        reason = _innermost(error)
-    source = linecache.getline(file, line) if line is not None else None
-    return KernelError(function.__name__, reason, file=file, line=line, source=source)
+    compiled = [each for each in _chain(error) if isinstance(each, CompilationError)]
+    places, uncalled = _places_compiled(kernel, compiled) if compiled else _places_run(error)
+    if uncalled is not None and not (places and is_readers(places[-1].file)):
+        # Who writes a function for the workbench to call sees no call of it: the definition is to mend.
+        places.append(_definition(uncalled))
+    return KernelError.at(place_to_show(places, file), function.__name__, file, _innermost(error))
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -548,10 +548,40 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 def _innermost(error: BaseException) -> str:
     cause = next(e for e in reversed(_chain(error)) if not isinstance(e, InterpreterError) or e is error)
+    if isinstance(cause, CompilationError):  # whose text repeats the source
+        return cause.error_message or type(cause).__name__
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
 
 
-def _last_line_in(file: str, error: BaseException) -> int | None:
-    """The last line of `file` that was running when the error was raised."""
-    frames = [frame for cause in _chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
-    return next((frame.lineno for frame in reversed(frames) if frame.filename == file), None)
+def _places_run(error: BaseException) -> tuple[list[Place], Any]:
+    """The lines that ran when the error was raised, and the jit function that could not even be called."""
+    frames = [each for cause in _chain(error) for each in traceback.walk_tb(cause.__traceback__)]
+    places = [
+        Place(frame.f_code.co_name, frame.f_code.co_filename, line)
+        for frame, line in frames
+        if interpreter.is_of_kernels(frame.f_code.co_filename)
+    ]
+    places += [_line_in(*read) for read in compat.lines_read(frame for frame, _ in frames)]
+    return places, interpreter.called_by(frames[-1][0]) if frames else None
+
+
+def _places_compiled(kernel: Any, errors: Sequence[CompilationError]) -> tuple[list[Place], Any]:
+    """As :func:`_places_run`, of what the compiler was at: an error for each function, outermost first."""
+    places, function = [], kernel
+    for error in errors:
+        function = compat.function_of(error) or function
+        if (line := getattr(error.node, "lineno", None)) is not None:
+            places.append(_line_in(function, line))
+    places = [place for place in places if interpreter.is_of_kernels(place.file)]
+    return places, compat.function_of(errors[-1].__context__)
+
+
+def _line_in(kernel: Any, line: int) -> Place:
+    """A line of a jit function's text, from 1."""
+    start = _definition(kernel)
+    return start._replace(line=start.line + line - 1)
+
+
+def _definition(kernel: Any) -> Place:
+    function = compat.python_function(kernel)
+    return Place(function.__name__, function.__code__.co_filename, compat.definition_line(kernel))

@@ -29,7 +29,8 @@ from workbench.errors import (
     UnknownNameError,
     WorkerError,
 )
-from workbench.kernels import elementwise
+from workbench.kernels import elementwise, gemm
+from workbench.kernels.epilogues import own, relu
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Step
 from workbench.lens._assembler import serialized_wgmma
@@ -371,7 +372,7 @@ def cell_kernel(x, output, N: tl.constexpr):
 def in_a_cell(text: str, file: str) -> dict[str, Any]:
     """As IPython runs a cell: its text is known under a name that is no file."""
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    namespace: dict[str, Any] = {"triton": triton, "tl": tl}
+    namespace: dict[str, Any] = {"torch": torch, "triton": triton, "tl": tl}
     exec(builtins.compile(text, file, "exec"), namespace)
     return namespace
 
@@ -513,26 +514,113 @@ def wrong_assembly_kernel(x, N: tl.constexpr):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "line", "reason"),
+    ("kernel", "function", "line", "reason"),
     [
-        (wrong_shape_kernel, "i + tl.arange(0, 2 * N)", "incompatible dimensions at index 0: 128 and 256"),
-        (wrong_below_kernel, "wrong_inside(i))", "not_defined is not defined"),
-        (wrong_assembly_kernel, 'y = tl.inline_asm_elementwise("non', "any known instruction: 'nonsense'"),
+        (
+            wrong_shape_kernel,
+            None,
+            "i + tl.arange(0, 2 * N)",
+            "incompatible dimensions at index 0: 128 and 256",
+        ),
+        (
+            wrong_below_kernel,
+            "wrong_inside",
+            "return value + not_defined",
+            "NameError('not_defined is not defined')",
+        ),
+        (
+            wrong_assembly_kernel,
+            None,
+            'y = tl.inline_asm_elementwise("non',
+            "any known instruction: 'nonsense'",
+        ),
     ],
     ids=["shape", "in a function it calls", "assembly"],
 )
 def test_a_kernel_that_does_not_compile(
-    kernel: Any, line: str, reason: str, capfd: pytest.CaptureFixture[str]
+    kernel: Any, function: str | None, line: str, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     x = torch.empty(128, dtype=torch.int32)
     with pytest.raises(KernelError) as caught:
         compile(Launch.of(kernel, 1, x, outputs=x, N=128), "sm_90")
     error = caught.value
     assert reason in error.reason
-    assert (error.file, error.line) == (HERE, line_of(line))
+    assert (error.function, error.file, error.line) == (function, HERE, line_of(line))
     assert error.source is not None
     assert line in error.source
     assert capfd.readouterr() == ("", "")  # the compilers' own messages are no news to a learner
+
+
+FUNCTORS = """
+@triton.jit
+def undefined(tile, operands, place):
+    return tile * undefined_thing
+
+@triton.jit
+def misses(tile, operands, place):
+    return tile + operands[3]
+
+@triton.jit
+def asserts(tile, operands, place):
+    tl.static_assert(tile.shape[0] == 3, "three rows")
+    return tile
+
+@triton.jit
+def asserts_briefly(tile, operands, place):
+    tl.static_assert(tile.shape[0] == 3)
+    return tile
+
+@triton.jit
+def calls_torch(tile, operands, place):
+    return torch.relu(tile)
+
+@triton.jit
+def helper(x):
+    return tl.sum(x, axis=7)
+
+@triton.jit
+def calls_helper(tile, operands, place):
+    return helper(tile)
+
+@triton.jit
+def calls_wrongly(tile, operands, place):
+    return helper(tile, tile)
+
+@triton.jit
+def of_two(tile, operands):
+    return tile
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "line", "reason"),
+    [
+        ("undefined", "undefined", 4, "NameError('undefined_thing is not defined')"),
+        ("misses", "misses", 8, "IndexError: "),
+        ("asserts", "asserts", 12, "three rows"),
+        ("asserts_briefly", "asserts_briefly", 17, "CompileTimeAssertionFailure"),
+        ("calls_torch", "calls_torch", 22, "RuntimeError: Unsupported function referenced: <built-in"),
+        ("calls_helper", "helper", 26, ""),
+        ("calls_wrongly", "calls_wrongly", 34, "TypeError("),
+        ("of_two", "of_two", 37, "TypeError("),
+    ],
+)
+def test_the_readers_function_in_a_kernel_of_the_workbench(
+    name: str, function: str, line: int, reason: str
+) -> None:
+    """One that cannot even be called has no line that is compiled: its `def` is shown."""
+    file = "/cells/ipykernel_1/300.py"
+    a = torch.empty(64, 64)
+    launch = gemm.launch(a, a, epilogue=relu() | own(in_a_cell(FUNCTORS, file)[name]))
+    with pytest.raises(KernelError) as caught:
+        compile(launch, "sm_90")
+    error = caught.value
+    assert (error.kernel, error.function, error.file, error.line) == ("gemm_kernel", function, file, line)
+    assert error.reason.startswith(reason)
+    assert "\n" not in error.reason  # the source is shown once, behind the reason
+    text = FUNCTORS.splitlines()[line - 1].strip()
+    where = f"in {function}, line {line} ({file})"
+    assert str(error) == f"kernel gemm_kernel, {where}: {error.reason}\n    {text}"
 
 
 def diagnosed(source: KernelSource, complaint: str) -> KernelError:
