@@ -136,6 +136,16 @@ def test_long_pairs_are_made_one_by_one() -> None:
     torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
 
 
+@pytest.mark.parametrize("cols", [1, 3, 130, 192, 200, 300, 600, 1100])
+def test_the_log_of_a_sum_of_no_numbers_is_none(cols: int) -> None:
+    """Also where a row has nothing else, so that a maximum that skips them is that of an empty row."""
+    a, b = torch.ones(4, 4), numbers(4, cols, dtype=torch.float32).abs()
+    a[0, 1], a[2, 0], a[3, 0] = float("nan"), float("inf"), float("-inf")
+    torch.testing.assert_close(ops.matmul_logsumexp(a, b), reference.matmul_logsumexp(a, b), equal_nan=True)
+    overflowing = torch.tensor([[6e4, 6e4]]), torch.tensor([[3e38], [-3e38]]).repeat(1, cols)
+    assert ops.matmul_logsumexp(*overflowing).isnan().all()
+
+
 def test_negated_views_and_meta() -> None:
     a, b = given("matmul_softmax", 4)
     torch.testing.assert_close(ops.matmul_softmax(torch._neg_view(a), b), (-a @ b).softmax(-1))
