@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from workbench.errors import (
     UnknownNameError,
     UnsupportedDtypeError,
 )
-from workbench.kernels import epilogues, reference
+from workbench.kernels import epilogues, products, reference
 
 REDUCTIONS = [f"matmul_{name}" for name in ("sum", "mean", "norm", "amax", "amin", "logsumexp")]
 # The shapes that each takes besides the first operand's (..., m, k).
@@ -96,6 +97,27 @@ def assert_gradients(name: str, tensors: list[torch.Tensor], *options: str) -> N
 def test_gradients_by_differences(name: str) -> None:
     tensors = [t.requires_grad_() for t in given(name, 2, k=2, n=3)]
     assert torch.autograd.gradcheck(getattr(ops, name), tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", ["matmul_layer_norm", "matmul_rms_norm"])
+@pytest.mark.parametrize("dtype", products.SUPPORTED, ids=str)
+def test_gradients_of_vectors_of_any_dtype(name: str, dtype: torch.dtype) -> None:
+    """What the forward takes, the backward takes; each gradient is of its own tensor's dtype."""
+    matrices = given(name, 5, dtype=dtype)[:2]
+    for first, second in itertools.product(products.SUPPORTED, repeat=2):
+        vectors = [t.to(d) for t, d in zip(given(name, 5)[2:], (first, second), strict=False)]
+        tensors = [t.clone().requires_grad_() for t in (*matrices, *vectors)]
+        result = getattr(ops, name)(*tensors)
+        assert result.dtype == dtype
+        got = torch.autograd.grad(result, tensors, numbers(5, 9, dtype=dtype, seed=9))
+        wide = [t.detach().double().requires_grad_() for t in tensors]
+        product = (wide[0] @ wide[1]).to(dtype).double()  # as the composition rounds it
+        norm = getattr(reference, name.removeprefix("matmul_"))(product, (9,), *wide[2:])
+        want = torch.autograd.grad(norm, wide, numbers(5, 9, dtype=dtype, seed=9).double())
+        steps = 32 * max(torch.finfo(d).eps for d in (dtype, first, second))
+        for tensor, one, exact in zip(tensors, got, want, strict=True):
+            assert one.dtype == tensor.dtype
+            torch.testing.assert_close(one.double(), exact, rtol=steps, atol=steps * exact.abs().max().item())
 
 
 def test_only_what_wants_a_gradient_gets_one() -> None:
