@@ -110,6 +110,22 @@ def test_any_pair(data: st.DataObject) -> None:
     assert_untouched(memory, output)
 
 
+@pytest.mark.parametrize("name", gemm_pair.ACTIVATIONS)
+def test_a_pair_of_what_is_infinite(name: str) -> None:
+    """Also where a tile hangs over the first product's columns, of which those that are none are 0."""
+    a = torch.ones(4, 4)
+    a[0, 0], a[1, 1], a[2, 2] = float("inf"), float("-inf"), float("nan")
+    for size in (8, 16, 24):
+        b0, b1 = whole(4, size).abs() + 1, torch.ones(size, 4)
+        # In fp64: by a CPU's vectors torch's gelu of infinity is NaN in fp32.
+        want = reference.ACTIVATIONS[name](a.double() @ b0.double()) @ b1.double()
+        for between in (16, 32):
+            for described in (False, True):
+                tile = (16, 16, 16, between)
+                one = gemm_pair.launch(a, b0, b1, activation=name, tile=tile, descriptors=described)
+                torch.testing.assert_close(one.run()[0], want.float(), equal_nan=True)
+
+
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_rows(data: st.DataObject) -> None:
@@ -168,16 +184,27 @@ def test_moments_keep_their_digits_where_the_mean_is_large() -> None:
 
 @reductions
 def test_what_is_infinite_or_no_number(reduction: str) -> None:
-    a = torch.eye(16)[:5]
+    inf, nan = float("inf"), float("nan")
+    a = torch.eye(16)[:10]
     b = whole(16, 40).clamp_(-3, 3)
-    b[0, 3], b[1, 30], b[2, 3], b[3] = float("inf"), float("-inf"), float("nan"), float("-inf")
-    a = a.clone()
+    b[0, 3], b[1, 30], b[2, 3], b[3] = inf, -inf, nan, -inf
+    b[5], b[6], b[6, 20], b[7, 30], b[7, 3], b[8, 39], b[9] = nan, -inf, nan, inf, nan, inf, inf
     # 0 times infinity is no number: rows of one element of their own.
     for cols in (64, 16):
-        for row in range(5):
+        for row in range(10):
             one = a[row : row + 1, row : row + 1], b[row : row + 1]
             got = gemm_rows.launch_reduction(reduction, *one, tile=(16, cols, 16)).run()[0]
             torch.testing.assert_close(got, REDUCED[reduction](one[0] @ one[1]), equal_nan=True)
+
+
+@operators
+def test_rows_that_are_infinite_or_no_number(operator: str) -> None:
+    inf, nan = float("inf"), float("nan")
+    a, b = torch.tensor([[1.0], [nan], [inf], [-inf]]), torch.ones(1, 40)
+    columns = [numbers(40, seed=5 + i) for i in range(COLUMNS[operator])]
+    for cols in (64, 16):
+        got = gemm_rows.launch(operator, a, b, *columns, epsilon=1e-5, tile=(16, cols, 16)).run()[0]
+        torch.testing.assert_close(got, ROWS[operator](a @ b, *columns), equal_nan=True)
 
 
 @pytest.mark.parametrize("cols", [16, 64])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from workbench.errors import (
     UnknownNameError,
     UnsupportedDtypeError,
 )
-from workbench.kernels import epilogues, reference
+from workbench.kernels import epilogues, products, reference
 
 REDUCTIONS = [f"matmul_{name}" for name in ("sum", "mean", "norm", "amax", "amin", "logsumexp")]
 # The shapes that each takes besides the first operand's (..., m, k).
@@ -98,6 +99,27 @@ def test_gradients_by_differences(name: str) -> None:
     assert torch.autograd.gradcheck(getattr(ops, name), tensors, fast_mode=True)
 
 
+@pytest.mark.parametrize("name", ["matmul_layer_norm", "matmul_rms_norm"])
+@pytest.mark.parametrize("dtype", products.SUPPORTED, ids=str)
+def test_gradients_of_vectors_of_any_dtype(name: str, dtype: torch.dtype) -> None:
+    """What the forward takes, the backward takes; each gradient is of its own tensor's dtype."""
+    matrices = given(name, 5, dtype=dtype)[:2]
+    for first, second in itertools.product(products.SUPPORTED, repeat=2):
+        vectors = [t.to(d) for t, d in zip(given(name, 5)[2:], (first, second), strict=False)]
+        tensors = [t.clone().requires_grad_() for t in (*matrices, *vectors)]
+        result = getattr(ops, name)(*tensors)
+        assert result.dtype == dtype
+        got = torch.autograd.grad(result, tensors, numbers(5, 9, dtype=dtype, seed=9))
+        wide = [t.detach().double().requires_grad_() for t in tensors]
+        product = (wide[0] @ wide[1]).to(dtype).double()  # as the composition rounds it
+        norm = getattr(reference, name.removeprefix("matmul_"))(product, (9,), *wide[2:])
+        want = torch.autograd.grad(norm, wide, numbers(5, 9, dtype=dtype, seed=9).double())
+        steps = 32 * max(torch.finfo(d).eps for d in (dtype, first, second))
+        for tensor, one, exact in zip(tensors, got, want, strict=True):
+            assert one.dtype == tensor.dtype
+            torch.testing.assert_close(one.double(), exact, rtol=steps, atol=steps * exact.abs().max().item())
+
+
 def test_only_what_wants_a_gradient_gets_one() -> None:
     a, b, weight, bias = given("matmul_layer_norm", 3)
     ops.matmul_layer_norm(a, b.requires_grad_(), None, bias.requires_grad_()).sum().backward()
@@ -134,6 +156,16 @@ def test_long_pairs_are_made_one_by_one() -> None:
     tensors = given("matmul_matmul", 2, dtype=torch.float32, k=300, n=300, l=20)
     got, want = (module.matmul_matmul(*tensors, "relu") for module in (ops, reference))
     torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cols", [1, 3, 130, 192, 200, 300, 600, 1100])
+def test_the_log_of_a_sum_of_no_numbers_is_none(cols: int) -> None:
+    """Also where a row has nothing else, so that a maximum that skips them is that of an empty row."""
+    a, b = torch.ones(4, 4), numbers(4, cols, dtype=torch.float32).abs()
+    a[0, 1], a[2, 0], a[3, 0] = float("nan"), float("inf"), float("-inf")
+    torch.testing.assert_close(ops.matmul_logsumexp(a, b), reference.matmul_logsumexp(a, b), equal_nan=True)
+    overflowing = torch.tensor([[6e4, 6e4]]), torch.tensor([[3e38], [-3e38]]).repeat(1, cols)
+    assert ops.matmul_logsumexp(*overflowing).isnan().all()
 
 
 def test_negated_views_and_meta() -> None:

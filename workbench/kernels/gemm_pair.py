@@ -76,8 +76,13 @@ def gemm_pair_kernel(
                 first, (second,), row, start, 0, tl.cdiv(depth, BLOCK_K), depth, BLOCK_M, (BLOCK_L,),
                 BLOCK_K, LOAD_A, LOAD_B0, CHECKS[0], CHECKS[3], CHECKS[2], ACCUMULATOR, PRECISION,
             )  # fmt: skip
+        part = ACTIVATION(part)
+        if CHECKS[3]:
+            # Columns that are none: of what is infinite in A NaN, which the zeros beside B1 keep.
+            is_column = start + tl.arange(0, BLOCK_L) < between
+            part = tl.where(is_column[None, :], part, 0.0)
         y = LOAD_B1(third, start, col, BLOCK_L, BLOCK_N, CHECKS[3], CHECKS[1])
-        total = tile_gemm.product(ACTIVATION(part).to(y.dtype), y, total, ACCUMULATOR, PRECISION)
+        total = tile_gemm.product(part.to(y.dtype), y, total, ACCUMULATOR, PRECISION)
     products.store(output, total, row, col, (rows, cols), matrices, batch, batch_sizes, DIVISORS, 3)
 
 

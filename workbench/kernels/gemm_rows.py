@@ -256,7 +256,8 @@ class State(NamedTuple):
     Attributes:
         whole: makes the state of a tile, see :class:`rowwise.Operator`; None: `across` does, of what `lift`
             makes of each element.
-        lift, combine, across: tile operators, see :mod:`workbench.kernels.tile.reduce`.
+        lift, combine, across: tile operators, see :mod:`workbench.kernels.tile.reduce`; `combine` joins the
+            parts of a tile, which a reduction has not.
         fill: what elements beyond the end of a row are taken for.
         fills: the state of no elements, a number for each part.
     """
@@ -303,6 +304,9 @@ class Reduced(NamedTuple):
 
 
 _SUM = State(None, reduce.lift_value, *_ADDED)
+_EXPONENTIALS = State(
+    None, reduce.lift_exponential, None, reduce.across_exponentials, _LOWEST, (_LOWEST, 0.0)
+)
 REDUCTIONS = {
     "sum": Reduced(_SUM, reduce.finish_state),
     "mean": Reduced(_SUM, reduce.finish_mean),
@@ -323,7 +327,7 @@ REDUCTIONS = {
         reduce.finish_index,
         is_index=True,
     ),
-    "logsumexp": Reduced(_SCORES, reduce.finish_log_sum),
+    "logsumexp": Reduced(_EXPONENTIALS, reduce.finish_log_sum),
 }  # fmt: skip
 
 SUPPORTED = products.SUPPORTED

@@ -382,8 +382,23 @@ def _rows_plainly(
     if operator in ("softmax", "log_softmax"):
         function: Callable[..., torch.Tensor] = getattr(softmax, operator)
         return function(product, -1)
+    if operator == "layer_norm":
+        vectors = _as_layer_norm_takes_them(product, vectors)
     norm: Callable[..., torch.Tensor] = getattr(normalization, operator)
     return norm(product, product.shape[-1:], *vectors, eps=epsilon)
+
+
+def _as_layer_norm_takes_them(
+    product: torch.Tensor, vectors: Sequence[torch.Tensor | None]
+) -> tuple[torch.Tensor | None, ...]:
+    """Weight and bias in the type of the arithmetic, unless they are of the product's dtype.
+
+    As torch's, `ops.layer_norm` takes no others, while the product's kernel takes any.
+    """
+    if all(t is None or t.dtype == product.dtype for t in vectors):
+        return tuple(vectors)
+    wide = torch.float64 if product.dtype == torch.float64 else torch.float32
+    return tuple([None if t is None else t.to(wide) for t in vectors])
 
 
 def _reduced(

@@ -83,6 +83,12 @@ def lift_with_index(x, start, parameter, GROUP: tl.constexpr):
 
 
 @triton.jit
+def lift_exponential(x, start, parameter, GROUP: tl.constexpr):
+    """(x, 1): exp(x), as a multiple of exp of a maximum"""
+    return x, tl.full(x.shape, 1.0, x.dtype)
+
+
+@triton.jit
 def place_in_group(state, x, col):
     """The state (value, index) of rows, where x [rows, GROUP] are the elements of each one's group.
 
@@ -283,6 +289,18 @@ def across_scores(state):
     return online_softmax_settle(state)
 
 
+@triton.jit
+def across_exponentials(state):
+    """The largest of each row's maxima, and the sum of the totals, as multiples of exp of it.
+
+    Unlike the softmax's state, it tells a row that has infinity, whose total is infinite, from one that has
+    a NaN, whose total is NaN, whether or not the maximum passes over NaN.
+    """
+    maximum, total = state
+    largest = tl.max(maximum, 1)
+    return largest, tl.sum(total * tl.exp(maximum - shift_or_0(largest)[:, None]), 1)
+
+
 # A row's state becomes its results, a tuple.
 
 
@@ -331,9 +349,9 @@ def finish_index(state, parameter):
 
 @triton.jit
 def finish_log_sum(state, parameter):
-    """maximum + log(total); infinite where the maximum is."""
+    """maximum + log(total): of no elements -inf, with infinity inf, NaN where there is a NaN."""
     maximum, total = state
-    return (tl.where(tl.abs(maximum) == float("inf"), maximum, maximum + tl.log(total)),)
+    return (shift_or_0(maximum) + tl.log(total),)
 
 
 @triton.jit
@@ -459,6 +477,12 @@ def online_softmax_finish(state):
 def finite_shift(maximum):
     """What is subtracted before `exp`: the maximum; 0 where all were -inf, since -inf - -inf is NaN."""
     return tl.where(maximum == float("-inf"), 0.0, maximum)
+
+
+@triton.jit
+def shift_or_0(maximum):
+    """What is subtracted before `exp`: the maximum, or 0 where that is infinite, as inf - inf is NaN."""
+    return tl.where(tl.abs(maximum) == float("inf"), 0.0, maximum)
 
 
 # Welford: the state of a set of numbers is (count, mean, m2), where m2 = sum of (x - mean)^2. Unlike the
