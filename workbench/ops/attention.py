@@ -92,7 +92,8 @@ def scaled_dot_product_attention(
         nothing = [t[..., :0].sum() for t in (q, k, v, bias) if t is not None and t.is_floating_point()]
         return sum(nothing, q.new_zeros(())).to(q.dtype).expand(shape).clone()
     if dropout_p:
-        scoring = replace(scoring, dropout=Dropout(float(dropout_p), int(torch.randint(MOST_SEEDS, ()))))
+        seed = int(torch.randint(MOST_SEEDS, (), device="cpu"))
+        scoring = replace(scoring, dropout=Dropout(float(dropout_p), seed))
     return _attended(q, k, v, bias, scoring).reshape(shape)
 
 
