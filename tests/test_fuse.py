@@ -90,6 +90,49 @@ def test_a_gate_saves_both_products_and_a_reading_of_a() -> None:
     assert found.saved == 4 * M * N * 2 + M * K * 2
 
 
+def test_what_a_kernel_has_under_two_parameters_counts_once() -> None:
+    """The reduction of the other plan loads the product's values, and one of each row again for its place."""
+    m, n, k = 17, 33, 20
+    a, b, addend = half(m, k), half(k, n, seed=1), half(m, n, seed=2)
+    plans = fuse.plans("matmul_argmax", a, b)
+    found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+    assert found.saved == 2 * m * n * 2
+    plans = fuse.chained(a, b, epilogues.add(addend) | epilogues.add(addend), tile=TILE, product_tile=TILE)
+    found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+    assert found.fused == 2 * (m * k + k * n + 2 * m * n)
+    assert found.unfused == 2 * (m * k + k * n + 7 * m * n)
+
+
+@pytest.mark.parametrize(
+    ("op", "places", "kept"),
+    [
+        ("swiglu", (0, 1, 1), ["A", "gate"]),
+        ("matmul_sum", (0, 0), ["A"]),
+        ("matmul_matmul", (0, 0, 0), ["A"]),
+        ("matmul_layer_norm", (0, 0, 1, 1), ["A", "weight"]),
+    ],
+)
+def test_a_tensor_given_twice_is_called_by_its_first_name(
+    op: str, places: tuple[int, ...], kept: list[str]
+) -> None:
+    several = [half(M, M), half(M, seed=1) if op == "matmul_layer_norm" else half(M, M, seed=1)]
+    plans = fuse.plans(op, *[several[place] for place in places], tile=tile_of(op, M), product_tile=TILE)
+    found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+    names = [each.name for each in found.arguments]
+    assert names[: len(kept)] == kept
+    assert not {"up", "B0", "B1", "bias"} & set(names)
+    if op == "swiglu":
+        assert found.fused == 3 * M * M * 2
+        assert found.saved == 6 * M * M * 2  # A and B again, and both products stored and loaded
+
+
+def test_a_chain_takes_one_tensor_for_all_that_it_is_given() -> None:
+    a = half(M, M)
+    plans = fuse.chained(a, a, epilogues.add(a), tile=TILE, product_tile=TILE)
+    found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+    assert (found.fused, found.unfused) == (2 * M * M * 2, 5 * M * M * 2)
+
+
 def test_a_second_product_saves_the_first_and_what_activates_it() -> None:
     plans = fuse.plans(
         "matmul_matmul", *given("matmul_matmul"), activation="gelu", tile=(16, 64, 32, 16), product_tile=TILE

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -56,8 +57,17 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": ROOMS | {"tune", "profiler", "suites", "look"},
 }
 
-# What a room may import inside a function alone, as who calls that asked for it by name.
-LATE = {("ops", "profiler")}
+# What one function may import, as who calls it asked for that by name: module, function, room.
+LATE = {("ops.profiled", "profiled.best", "profiler")}
+
+# What brings a module by a text, which can be followed only where that is written out.
+IMPORTERS = ("importlib.import_module", "importlib.__import__", "builtins.__import__", "__import__")
+LOADED = "sys.modules"
+COMPUTED = "a module whose name is computed"
+
+# Modules that compute the names of what they import: a kernel's own module, in a process that is given its
+# text; each family of instances; libraries that are compared with.
+MAY_COMPUTE = {"runtime.source", "runtime.compiler", "kernels.instances.operation", "bench.baseline"}
 
 # Viz draws plain results: of these rooms it may import classes, and the roofline's arithmetic.
 DRAWN = {"bench", "lens", "coords", "interpreter"}
@@ -86,12 +96,13 @@ class Import:
     line: int
     target: str
     name: str
-    is_late: bool = False  # inside a function
+    function: str = ""  # that it is in, with those around it: "profiled.best"
 
     def __str__(self) -> str:
         return f"{self.module}, line {self.line}: imports {'.'.join(filter(None, (self.target, self.name)))}"
 
 
+@cache
 def modules(package: Path) -> dict[str, ast.Module]:
     """Every module of the package by its dotted name: "__init__", "launch", "bench", "bench.roofline"."""
     found = {}
@@ -102,47 +113,106 @@ def modules(package: Path) -> dict[str, ast.Module]:
     return found
 
 
-def late_lines(tree: ast.Module) -> set[int]:
-    """The lines inside functions."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return {line for node in functions for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+def functions_of(tree: ast.Module) -> dict[int, str]:
+    """The function of each line that is in one, with the functions around it."""
+    found: dict[int, str] = {}
+    for node in ast.walk(tree):  # from outside to inside
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = ".".join(filter(None, (found.get(node.lineno), node.name)))
+            found |= dict.fromkeys(range(node.lineno, (node.end_lineno or 0) + 1), name)
+    return found
 
 
-def imported_names(module: str, tree: ast.Module, is_package: bool) -> Iterator[tuple[int, str]]:
-    """Line and absolute dotted name of everything that is imported, inside functions too."""
+def import_statements(module: str, tree: ast.Module, is_package: bool) -> Iterator[tuple[int, str, str, str]]:
+    """Of all that a statement imports: line, absolute dotted name, the name it gets here, and its meaning."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                here, meaning = (alias.asname, alias.name) if alias.asname else (top, top)
+                yield node.lineno, alias.name, here, meaning
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 parts = ["workbench", *module.split(".")]
                 kept = len(parts) - node.level + is_package
                 base = ".".join(filter(None, [*parts[:kept], node.module]))
-            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from (
-                (node.lineno, str(given.value)) for given in node.args if isinstance(given, ast.Constant)
-            )
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                yield node.lineno, name, alias.asname or alias.name, name
+
+
+def meaning_of(node: ast.expr, known: Mapping[str, str]) -> str:
+    """The absolute dotted name of `a.b.c`, given what names mean; empty for other expressions."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id, node.id)
+    if isinstance(node, ast.Attribute) and (before := meaning_of(node.value, known)):
+        return f"{before}.{node.attr}"
+    return ""
+
+
+def module_text(given: ast.expr | None) -> str:
+    """The module that a text names in full, or `COMPUTED`."""
+    text = given.value if isinstance(given, ast.Constant) else None
+    return text if isinstance(text, str) and not text.startswith(".") else COMPUTED
+
+
+def named_in_texts(tree: ast.Module, known: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """Line and name of each module that is imported by a text, or taken from those that are loaded."""
+    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and meaning_of(node.value, known) == LOADED:
+            yield node.lineno, module_text(node.slice)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            meaning, call = meaning_of(node, known), calls.get(id(node))
+            if meaning in IMPORTERS or (call and meaning.startswith(f"{LOADED}.")):
+                # One that is handed on, as to `map`, is not called here: then the name is computed, too.
+                named = {word.arg: word.value for word in call.keywords} if call else {}
+                yield node.lineno, module_text(call.args[0] if call and call.args else named.get("name"))
+
+
+def reached_by_attribute(tree: ast.Module, known: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
+    """Line and absolute name of each `kernels.instances.gemm`, and what its first name means."""
+    chains = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    inner = {id(node.value) for node in chains}
+    for node in chains:
+        first: ast.expr = node
+        while isinstance(first, ast.Attribute):
+            first = first.value
+        if id(node) not in inner and isinstance(first, ast.Name) and first.id in known:
+            yield node.lineno, meaning_of(node, known), known[first.id]
+
+
+def module_in(trees: Mapping[str, ast.Module], name: str) -> tuple[str, str]:
+    """The longest module of the package that an absolute name begins with, and the rest of the name."""
+    parts = name.split(".")[1:]
+    ends = (end for end in range(len(parts), 0, -1) if ".".join(parts[:end]) in trees)
+    end = next(ends, 0)
+    return ".".join(parts[:end]) or "__init__", ".".join(parts[end:])
 
 
 def imports(trees: Mapping[str, ast.Module]) -> list[Import]:
-    """Every import within the package, and of what lies beside it."""
+    """Every import within the package, and of what lies beside it.
+
+    Also what a text names, and what attributes of a package reach: whoever imported it, `kernels.instances`
+    is there once `kernels` is.
+    """
     found = []
     for module, tree in trees.items():
         is_package = any(other.startswith(f"{module}.") for other in trees) or module == "__init__"
-        late = late_lines(tree)
-        for line, name in imported_names(module, tree, is_package):
-            top, _, rest = name.partition(".")
-            if top in {"tests", "tools", "lessons"}:
+        functions = functions_of(tree)
+        statements = list(import_statements(module, tree, is_package))
+        known = {here: meaning for _, _, here, meaning in statements}
+        names = [(line, name) for line, name, _, _ in statements]
+        names += named_in_texts(tree, known)
+        for line, name, first in reached_by_attribute(tree, known):
+            if name.startswith("workbench.") and module_in(trees, name)[0] != module_in(trees, first)[0]:
+                names.append((line, name))
+        for line, name in names:
+            if name.partition(".")[0] in {"tests", "tools", "lessons"} or name == COMPUTED:
                 found.append(Import(module, line, name, ""))
-            if top != "workbench":
-                continue
-            parts = rest.split(".") if rest else []
-            ends = [end for end in range(len(parts), 0, -1) if ".".join(parts[:end]) in trees]
-            end = ends[0] if ends else 0
-            target = ".".join(parts[:end]) or "__init__"
-            found.append(Import(module, line, target, ".".join(parts[end:]), line in late))
+            elif name.partition(".")[0] == "workbench":
+                found.append(Import(module, line, *module_in(trees, name), functions.get(line, "")))
     return found
 
 
@@ -160,9 +230,12 @@ def wrong_directions(trees: Mapping[str, ast.Module]) -> list[str]:
     ]
     for one in imports(trees):
         room, other = room_of(one.module), room_of(one.target)
-        if other == room or other in MAY_IMPORT.get(room, set()):
+        hides = one.name == "*"  # which module has it then, nobody can tell
+        if not hides and (other == room or other in MAY_IMPORT.get(room, set())):
             continue
-        if one.is_late and (room, other) in LATE:
+        if (one.module, one.function, other) in LATE:
+            continue
+        if one.target == COMPUTED and one.module in MAY_COMPUTE:
             continue
         if room == "viz" and other in DRAWN and (one.target == ARITHMETIC or one.name[:1].isupper()):
             continue
@@ -282,7 +355,31 @@ def tree(texts: Mapping[str, str]) -> dict[str, ast.Module]:
         ("kernels.gemm", "def f():\n    from workbench import profiler", "imports profiler"),
         ("ops", "from tools import lessons", "ops, line 1: imports tools.lessons"),
         ("ops", "import tests.conftest", "ops, line 1: imports tests.conftest"),
+        ("ops", "def f():\n    from workbench import profiler", "ops, line 2: imports profiler"),  # not best
+        ("ops.profiled", "def best():\n    from workbench import profiler", "line 2: imports profiler"),
         ("ops", "importlib.import_module('workbench.tune')", "ops, line 1: imports tune"),
+        ("ops", "importlib.import_module(name='workbench.tune')", "ops, line 1: imports tune"),
+        ("ops", "import importlib as i\ni.import_module('workbench.tune')", "ops, line 2: imports tune"),
+        ("ops", "from importlib import import_module as f\nf('workbench.tune')", "line 2: imports tune"),
+        ("ops", "__import__('workbench.bench')", "ops, line 1: imports bench"),
+        ("kernels.instances.gemm", "__import__('workbench.ops')", "line 1: imports ops"),
+        ("kernels.instances.gemm", "importlib.import_module(x)", f"imports {COMPUTED}"),
+        ("kernels.instances.gemm", "importlib.import_module(f'workbench.{x}')", f"imports {COMPUTED}"),
+        ("kernels.instances.gemm", "importlib.import_module('.ops', 'workbench')", f"imports {COMPUTED}"),
+        ("kernels.instances.gemm", "list(map(__import__, names))", f"imports {COMPUTED}"),
+        ("kernels.gemm", "sys.modules['workbench.ops']", "line 1: imports ops"),
+        ("kernels.gemm", "from sys import modules\nmodules.get('workbench.ops')", "line 2: imports ops"),
+        ("kernels.gemm", "sys.modules[name]", f"imports {COMPUTED}"),
+        (
+            "kernels.gemm",
+            "from workbench import kernels\ndef f():\n    kernels.instances.gemm.best()",
+            "kernels.gemm, line 3: imports kernels.instances.gemm.best",
+        ),  # there once anybody has imported it
+        ("kernels.gemm", "import workbench.kernels as k\nk.instances", "line 2: imports kernels.instances"),
+        ("kernels.gemm", "import workbench.launch\nworkbench.ops.add", "line 2: imports ops.add"),
+        ("kernels.gemm", "from .. import kernels as k\nk.instances", "line 2: imports kernels.instances"),
+        ("kernels.gemm", "from workbench.kernels import *", "kernels.gemm, line 1: imports kernels.*"),
+        ("ops", "from workbench.kernels import *", "ops, line 1: imports kernels.*"),  # a lower one, too
         ("attic.old", "", "attic.old: has no place in the table"),
     ],
 )
@@ -299,7 +396,13 @@ def test_wrong_direction_is_found(module: str, text: str, said: str) -> None:
         ("ops", "from workbench.kernels import gemm\nfrom workbench import errors"),
         ("teach.check", "from workbench.lens import trace\nfrom . import progress"),
         ("__main__", "from workbench import tune, viz, teach"),
-        ("ops", "def f():\n    from workbench import profiler"),
+        ("ops.profiled", "def profiled():\n    def best():\n        from workbench import profiler"),
+        ("ops", "from workbench import kernels\nkernels.instances.gemm.best()"),
+        ("kernels.gemm", "from workbench import kernels\nkernels.tile.transfer.load()"),
+        ("kernels.gemm", "import workbench.launch\nworkbench.launch.Launch"),
+        ("viz.roofline", "from workbench.bench.recording import Line\nLine.of(1)"),
+        ("bench.baseline", "importlib.import_module(x)"),
+        ("lens.trace", "importlib.import_module('numpy')\n'numpy' in sys.modules"),
     ],
 )
 def test_right_direction_is_free(module: str, text: str) -> None:

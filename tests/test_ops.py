@@ -24,6 +24,7 @@ from workbench.errors import (
     UnsupportedDtypeError,
     WorkbenchError,
 )
+from workbench.ops import transfer
 from workbench.ops.arguments import is_dense
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
@@ -638,6 +639,15 @@ def test_copies_of_every_dtype(dtype: torch.dtype) -> None:
         assert_copy_as_torch("clone", layout)
         assert_copy_as_torch("transpose_copy", layout, 0, -1)
         assert_copy_as_torch("permute_copy", layout, (1, 0, 2))
+
+
+def test_no_default_device_changes_which_copies_are_refused() -> None:
+    """What was found of a dtype is kept, so that an answer of the meta device would stay."""
+    x = torch.empty(4, dtype=torch.uint4)  # type: ignore[attr-defined]  # torch does not type it
+    transfer._refusal.cache_clear()
+    for device in ("meta", "cpu"):
+        with torch.device(device), pytest.raises(UnsupportedDtypeError, match="torch says"):
+            ops.clone(x)
 
 
 def test_copies_of_special_values() -> None:

@@ -11,6 +11,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
+from torch.utils._python_dispatch import _disable_current_modes
 from triton import knobs
 from triton.compiler import ASTSource
 from triton.compiler.code_generator import CodeGenerator
@@ -107,6 +109,9 @@ def definition_line(kernel: Any) -> int:
 
 # How many modes watch what torch dispatches on this thread: mostly none, which takes 30 ns to ask.
 watching_modes = torch._C._len_torch_dispatch_stack
+
+# Within it, none does.
+without_modes: Callable[[], AbstractContextManager[Any]] = _disable_current_modes
 
 
 def refuse_tracing() -> None:
@@ -454,7 +459,9 @@ _FP8 = {
 @cache
 def _values_of_fp8(dtype: torch.dtype) -> npt.NDArray[np.float32]:
     """The value of each of the 256 patterns of bits."""
-    values: npt.NDArray[np.float32] = torch.arange(256, dtype=torch.uint8).view(dtype).float().numpy()
+    values: npt.NDArray[np.float32] = (
+        torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype).float().numpy()
+    )
     return values
 
 

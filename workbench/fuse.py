@@ -142,8 +142,9 @@ def bytes_saved(
 ) -> BytesSaved:
     """Trace both plans in the interpreter, and count what they move of each tensor.
 
-    An element counts once for each kernel that loads it, and once for each that stores it: what crosses
-    between memory and a cache that keeps what one kernel reads again.
+    An element counts once for each kernel that loads it, and once for each that stores it, by its address,
+    whichever of the kernel's parameters have it: what crosses between memory and a cache that keeps what one
+    kernel reads again.
 
     Args:
         fused: the one launch. unfused: what it replaces, in order, a launch for each operator.
@@ -176,7 +177,8 @@ class Plans(NamedTuple):
 
     Attributes:
         fused, unfused: the launches, which have operands in common, and the output if it is no index.
-        tensors: those of both, by name, and what only one of them has.
+        tensors: those of both, by name, and what only one of them has. What is given twice has the first
+            of its names.
     """
 
     fused: Launch
@@ -265,7 +267,6 @@ def chained(
     output = fused.outputs[0]
     product = _product(a, b, product_tile, None if epilogue.functors else output)
     launches, tensors = [product], {"A": a, "B": b, "product": product.outputs[0]}
-    known = {each.data_ptr() for each in tensors.values()}
     last = len(epilogue.functors) - 1
     for place, one in enumerate(epilogue.functors):
         own = Epilogue((one,))
@@ -273,15 +274,12 @@ def chained(
             launches[-1].outputs[0], own, output=output if place == last else None
         )
         launches.append(alone)
-        for tensor in own.tensors:
-            if tensor.data_ptr() not in known:
-                known.add(tensor.data_ptr())
-                tensors[f"{one.name} {place + 1}"] = tensor
+        tensors |= {f"{one.name} {place + 1}": tensor for tensor in own.tensors}
         if place < last:
             tensors[f"after {one.name} {place + 1}"] = alone.outputs[0]
     if not epilogue.functors:
         del tensors["product"]
-    return Plans(fused, tuple(launches), {**tensors, "output": output})
+    return Plans(fused, tuple(launches), _each_once({**tensors, "output": output}))
 
 
 def explore(
@@ -501,4 +499,10 @@ def _named(fused: Launch, unfused: tuple[Launch, ...], tensors: dict[str, torch.
     outputs = {"output": fused.outputs[0]}
     if unfused[-1].outputs[0] is not fused.outputs[0]:
         outputs["output of the other plan"] = unfused[-1].outputs[0]
-    return Plans(fused, unfused, {**tensors, **states, **outputs})
+    return Plans(fused, unfused, _each_once({**tensors, **states, **outputs}))
+
+
+def _each_once(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those that begin in one place by the first of their names, since traces tell tensors by their place."""
+    first: dict[int, str] = {}
+    return {name: t for name, t in tensors.items() if first.setdefault(t.data_ptr(), name) == name}

@@ -320,6 +320,21 @@ def test_other_memory_is_counted_by_its_parameter() -> None:
         found["S"]
 
 
+def test_memory_that_two_parameters_have_counts_once_a_kernel() -> None:
+    """What they share is the first one's; where they are the same tensor or partly so, whatever the dtype."""
+    memory = torch.zeros(64)
+    x, shifted, output = memory[:48], memory[16:], torch.empty(48)
+    found = lens.attention_bytes(elementwise.launch(x, x, output), {"x": x}, label="")
+    assert (found["x"].loaded, found["x"].asked_to_load, found["x"].loads) == (48 * 4, 2 * 48 * 4, 1)
+    found = lens.attention_bytes(elementwise.launch(x, shifted, output), {"x": x, "y": shifted}, label="")
+    assert (found["x"].loaded, found["y"].loaded) == (48 * 4, 16 * 4)
+    halves = memory.view(torch.float16)[: 2 * 48 : 2]
+    found = lens.attention_bytes(elementwise.launch(halves, shifted, output), {"y": shifted}, label="")
+    assert (found["x_pointer"].loaded, found["y"].loaded) == (48 * 2, 48 * 4 - 32 * 2)
+    inplace = lens.attention_bytes(elementwise.launch(x, x, x), {"x": x}, label="")
+    assert (inplace["x"].loaded, inplace["x"].stored) == (48 * 4, 48 * 4)
+
+
 def test_tensors_that_cannot_be_told_apart_are_refused() -> None:
     launch = launched("causal")
     query = launch.steps[0].arguments()["query"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples
@@ -19,6 +21,7 @@ from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
 from workbench.kernels import rearrangement
+from workbench.ops import rearrange
 
 NAMES = ["flip", "roll", "nn.functional.pad", "nn.functional.unfold"]
 OPERATORS = [op for op in op_db if op.name in NAMES]
@@ -308,6 +311,29 @@ def test_dtypes_as_torch_has_them(name: str, dtype: torch.dtype, arguments: tupl
     assert isinstance(ours.value, type(torchs.value))
     if name == "unfold":
         assert isinstance(ours.value, UnsupportedDtypeError)
+
+
+@pytest.mark.parametrize("context", [lambda: torch.device("meta"), FakeTensorMode], ids=["meta", "fake"])
+def test_no_mode_of_torch_changes_what_is_refused(context: Callable[[], Any]) -> None:
+    """What was found of a dtype is kept, so that an answer of tensors without memory would stay."""
+    whole = torch.ones(1, 1, 4, 4, dtype=torch.int32)
+    unsigned = torch.ones(1, 4, dtype=torch.uint16)
+    rearrange._refusal.cache_clear()
+    for entered in (context(), nullcontext()):
+        with entered:
+            with pytest.raises(UnsupportedDtypeError):
+                ops.unfold(whole, 2)
+            with pytest.raises(UnsupportedDtypeError):
+                ops.pad(unsigned, (1, 1), "replicate")
+
+
+def test_a_fill_is_the_same_whatever_the_default_device() -> None:
+    for x in (torch.ones(1, 4), torch.ones(1, 4, dtype=torch.bfloat16), torch.ones(1, 4, dtype=torch.int8)):
+        wanted = F.pad(x, (1, 1), value=2.0)
+        with torch.device("meta"):
+            assert torch.equal(ops.pad(x, (1, 1), value=2.0), wanted)
+            with pytest.raises(TensorMismatchError, match="value"):
+                ops.pad(torch.ones(1, 4, device="cpu", dtype=torch.float16), (1, 1), value=1e9)
 
 
 @pytest.mark.parametrize(

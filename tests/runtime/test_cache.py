@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable, Hashable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from workbench import Launch, ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError
-from workbench.kernels import elementwise, transfer
+from workbench.kernels import elementwise, epilogues, transfer
 from workbench.runtime import cache, warmup
 from workbench.runtime.cache import BucketCache, LaunchCache
 
@@ -51,6 +52,37 @@ def test_another_key_makes_another() -> None:
         launches.run(length, make, x, y)
         assert torch.equal(y, x)
     assert make.made == 2
+
+
+def attended(scale: float) -> None:
+    query = torch.ones(1, 1, 16, 16, requires_grad=True)
+    ops.scaled_dot_product_attention(query, query, query, scale=scale).sum().backward()
+
+
+X = torch.ones(1, 4, 16, 16)
+VARIANCE = torch.ones(4)
+NUMBERS: dict[str, Callable[[float], object]] = {
+    "alpha of a sum": lambda number: ops.add(X.mT, X, alpha=number),
+    "alpha": lambda number: ops.baddbmm(X[0], X[0], X[0], alpha=number),
+    "beta": lambda number: ops.addmm(X[0, 0], X[0, 1], X[0, 2], beta=number),
+    "scale": attended,
+    "epsilon of a layer": lambda number: ops.layer_norm(X, (16,), eps=number),
+    "epsilon of groups": lambda number: ops.group_norm(X, 2, eps=number),
+    "epsilon of a batch": lambda number: ops.batch_norm(X, VARIANCE, VARIANCE, eps=number),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_zeros_of_both_signs_are_not_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though Python says that they are equal."""
+    keys: list[Hashable] = []
+    monkeypatch.setattr(LaunchCache, "run", lambda self, key, *_: keys.append(key))
+    for number in (0.0, -0.0):
+        NUMBERS[name](number)
+    half = len(keys) // 2
+    assert half
+    for one, other in zip(keys[:half], keys[half:], strict=True):
+        assert one != other
 
 
 def test_tensors_are_not_kept_alive() -> None:
@@ -141,6 +173,42 @@ def test_a_shape_stands_for_a_tensor_when_warming_up(monkeypatch: pytest.MonkeyP
         assert (tensor.shape, tensor.stride(), tensor.dtype) == (shape.shape, shape.stride(), shape.dtype)
         assert not tensor.is_meta
     assert number == 5
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+def test_a_shape_stands_for_a_tensor_inside_of_what_holds_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    shape, here = torch.empty(3, device="meta"), torch.ones(3)
+    given: list[Any] = []
+    kept, sizes = {"a": [here, 5]}, torch.Size((3, 4))
+    several = ([shape, here], (shape, (5, shape)), Pair(here, shape), {"a": shape}, kept, sizes)
+    warmup(lambda *args, **kwargs: given.extend((*args, *kwargs.values())), *several, last=[[shape]])
+    of_list, of_tuple, pair, of_dict, others, number, last = given
+    tensors = (of_list[0], of_tuple[0], of_tuple[1][1], pair.second, of_dict["a"], last[0][0])
+    assert [(t.shape, t.is_meta) for t in tensors] == [((3,), False)] * 6
+    assert of_list[1] is pair.first is here
+    assert [type(each) for each in (of_list, of_tuple, pair, last)] == [list, tuple, Pair, list]
+    assert others is kept  # in which nothing stands for anything
+    assert number is sizes
+
+
+def test_a_shape_stands_for_a_tensor_of_an_epilogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    a, vector = torch.empty(16, 16, device="meta"), torch.empty(16, device="meta")
+    chain = epilogues.bias(vector) | epilogues.scale(2.0) | epilogues.multiply(torch.ones(16, 1))
+    results: list[torch.Tensor] = []
+
+    def call(*args: Any, **kwargs: Any) -> None:
+        results.append(ops.matmul_sum(*args, **kwargs))
+
+    warmup(call, a, a, epilogue=chain)
+    warmup(call, a, a, epilogue=epilogues.relu())
+    assert [result.is_meta for result in results] == [False, False]
+    assert chain.tensors[0] is vector
 
 
 def test_run_does_what_launch_does() -> None:

@@ -366,7 +366,7 @@ class Window(NamedTuple):
         if self.left is None and self.right is None:
             return queries * keys
         shift = self.shift + (keys - queries if self.from_end else 0)
-        rows = torch.arange(queries, dtype=torch.int64) + shift
+        rows = torch.arange(queries, dtype=torch.int64, device="cpu") + shift
         first = torch.zeros_like(rows) if self.left is None else (rows - self.left).clamp(min=0)
         end = torch.full_like(rows, keys) if self.right is None else (rows + self.right + 1).clamp(0, keys)
         return int((end - first).clamp(min=0).sum())
@@ -780,7 +780,8 @@ def run(
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         run_once(make(*tensors))
         return
-    _launches.run((scoring, choose, precision, output.device, layouts_of(*tensors)), make, *tensors)
+    layouts = layouts_of(*tensors)
+    _launches.run((scoring, repr(scoring.scale), choose, precision, output.device, layouts), make, *tensors)
 
 
 def layouts_of(*tensors: torch.Tensor) -> tuple[Any, ...]:

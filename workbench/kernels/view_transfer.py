@@ -290,7 +290,7 @@ def _matrix(base: Descriptor, rows: Sequence[int], cols: Sequence[int]) -> Descr
 
 def bits_of(value: complex, dtype: torch.dtype) -> int:
     """The bits of a number in a dtype of at most 8 bytes, as a signed integer of its width."""
-    return int(in_words(torch.full((1,), value, dtype=dtype)).item())
+    return int(in_words(torch.full((1,), value, dtype=dtype, device="cpu")).item())
 
 
 @lru_cache(maxsize=1024)

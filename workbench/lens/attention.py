@@ -5,6 +5,7 @@ All of it is told by the kernels themselves, in the interpreter: what they list,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_name, check_type, in_brief
 from workbench.launch import Launch
-from workbench.lens.trace import StepTrace, trace
+from workbench.lens.trace import StepTrace, Traffic, trace
 from workbench.runtime import interpret
 
 SKIPPED, MASKED, WHOLE = 0, 1, 2
@@ -307,7 +308,8 @@ class TensorBytes:
         name: the tensor's.
         size: its bytes.
         loaded, stored: each element counted once a kernel: what crosses between memory and a cache that
-            keeps what one kernel reads again. An atomic addition does both.
+            keeps what one kernel reads again. An atomic addition does both. What several parameters of a
+            kernel share is counted for the first.
         asked_to_load, asked_to_store: of all lanes, each time.
         loads, stores: how many kernels load from it, and store to it.
     """
@@ -424,8 +426,11 @@ def attention_bytes(
     found: dict[str, dict[tuple[int, str], list[int]]] = {name: {} for name in names.values()}
     for number, (step, traced) in enumerate(zip(launch.steps, trace(launch, timeout=timeout), strict=True)):
         memory = step.memory()
+        parameters = Counter(tensor.untyped_storage().data_ptr() for tensor in memory.values())
+        counted: dict[str, NDArray[np.int64]] = {}
         for traffic in traced.by_argument():
             tensor = memory[traffic.argument]
+            is_shared = parameters[tensor.untyped_storage().data_ptr()] > 1
             parameter = traffic.argument
             if tensor.data_ptr() not in names and parameter in sizes:
                 parameter = f"{step.name}: {parameter}"
@@ -434,11 +439,24 @@ def attention_bytes(
             kinds = ("load", "store") if traffic.kind == "atomic" else (traffic.kind,)
             for kind in kinds:
                 counts = found.setdefault(name, {}).setdefault((number, kind), [0, 0])
-                counts[0] += traffic.distinct_bytes
                 counts[1] += traffic.bytes
+                if not is_shared:
+                    counts[0] += traffic.distinct_bytes
+                    continue
+                before = counted.get(kind, np.zeros(0, dtype=np.int64))
+                counted[kind] = np.union1d(before, _bytes_touched(traced, traffic, tensor))
+                counts[0] += len(counted[kind]) - len(before)
     return AttentionBytes(
         label, length, len(launch.steps), tuple(_bytes_of(name, sizes[name], found[name]) for name in found)
     )
+
+
+def _bytes_touched(traced: StepTrace, traffic: Traffic, tensor: torch.Tensor) -> NDArray[np.int64]:
+    """The address of each byte that is moved."""
+    size = tensor.element_size()
+    first = tensor.data_ptr() + traced.elements(traffic.argument, traffic.kind) * size
+    addresses: NDArray[np.int64] = (first[:, None] + np.arange(size)).reshape(-1)
+    return addresses
 
 
 def _bytes_of(name: str, size: int, counts: Mapping[tuple[int, str], Sequence[int]]) -> TensorBytes:

@@ -351,6 +351,18 @@ class StepTrace(_Frozen):
         inside = (offsets >= first) & (offsets < first + len(counts))
         return np.where(inside, counts[np.where(inside, offsets - first, 0)] if len(counts) else 0, 0)
 
+    def elements(self, argument: str, kind: str | None = None) -> npt.NDArray[np.int64]:
+        """The elements of a tensor that are touched, counted from its first in memory; in order, each once.
+
+        Raises:
+            UnknownNameError: no such kind or argument.
+        """
+        self._argument(argument)
+        first, counts = self._counts(self._select(None, kind, argument)).get(
+            argument, (0, np.zeros(0, dtype=np.int64))
+        )
+        return np.flatnonzero(counts) + first
+
     def who(self, argument: str, element: int) -> tuple[Event, ...]:
         """The events that touch one element: which programs, what for, and when.
 

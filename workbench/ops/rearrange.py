@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
+from workbench import compat
 from workbench.errors import (
     ArgumentTypeError,
     DimensionError,
@@ -486,14 +487,17 @@ def _check_dtype(name: str, dtype: torch.dtype) -> None:
 @cache
 def _refusal(name: str, dtype: torch.dtype) -> str:
     """Why torch does not unfold elements of this dtype, or pad them in that mode; empty where it does."""
-    one = torch.zeros((1, 1, 1, 2), dtype=torch.bool).to(dtype)
-    try:
-        if name == "unfold":
-            torch.nn.functional.unfold(one, 1)
-        else:
-            torch.nn.functional.pad(one[0], (1, 0), mode=name)
-    except NotImplementedError as error:
-        return str(error)
+    # The answer is kept: it may depend neither on the default device nor on modes, under which torch computes
+    # nothing and refuses nothing.
+    with compat.without_modes():
+        one = torch.zeros((1, 1, 1, 2), dtype=torch.bool, device="cpu").to(dtype)
+        try:
+            if name == "unfold":
+                torch.nn.functional.unfold(one, 1)
+            else:
+                torch.nn.functional.pad(one[0], (1, 0), mode=name)
+        except NotImplementedError as error:
+            return str(error)
     return ""
 
 
@@ -515,7 +519,8 @@ def _fill_of(value: Number, dtype: torch.dtype) -> Number:
             raise TensorMismatchError("value", given, f"Give a number from {limits.min} to {limits.max}.")
         return value
     try:
-        torch.empty(2, dtype=dtype).fill_(float(value))  # a single one torch would fill with infinity
+        # Of two, for a single one torch would fill with infinity.
+        torch.empty(2, dtype=dtype, device="cpu").fill_(float(value))
     except TORCHS_ERRORS as error:
         raise kind_of(error)("value", given, f"torch says: {error}") from None
     return float(value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from workbench import compat
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import transfer
 from workbench.ops.arguments import (
@@ -219,8 +220,10 @@ def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torc
 @cache
 def _refusal(dtype: torch.dtype) -> str:
     """Why torch does not copy elements of this dtype, in its words; empty where it does."""
-    try:
-        torch.empty(1, dtype=dtype).clone()
-    except NotImplementedError as error:
-        return str(error)
+    # The answer is kept: it may depend neither on the default device nor on modes, as in ops.rearrange.
+    with compat.without_modes():
+        try:
+            torch.empty(1, dtype=dtype, device="cpu").clone()
+        except NotImplementedError as error:
+            return str(error)
     return ""

@@ -196,7 +196,7 @@ def _pack_launch(launch: Launch) -> tuple[_Packed, list[torch.Tensor]]:
 
 def _bytes_of(storage: torch.UntypedStorage) -> bytes:
     # Not bytes(storage), which fetches them one by one.
-    return torch.empty(0, dtype=torch.uint8).set_(storage.cpu()).numpy().tobytes()
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage.cpu()).numpy().tobytes()
 
 
 def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Served:
@@ -273,7 +273,7 @@ def _shuffled(programs: int, seed: int) -> list[int]:
 
 
 def _as_tensors(memories: list[bytes]) -> list[torch.Tensor]:
-    tensors = [torch.empty(len(memory), dtype=torch.uint8) for memory in memories]
+    tensors = [torch.empty(len(memory), dtype=torch.uint8, device="cpu") for memory in memories]
     for tensor, memory in zip(tensors, memories, strict=True):
         tensor.numpy()[:] = np.frombuffer(memory, dtype=np.uint8)
     return tensors
@@ -281,7 +281,7 @@ def _as_tensors(memories: list[bytes]) -> list[torch.Tensor]:
 
 def _unpack_value(item: Any, memories: list[torch.Tensor]) -> Any:
     if isinstance(item, _View):
-        whole = torch.empty(0, dtype=item.dtype)
+        whole = torch.empty(0, dtype=item.dtype, device="cpu")
         return whole.set_(memories[item.memory].untyped_storage(), item.offset, item.shape, item.stride)
     if isinstance(item, _Descriptor):
         return TensorDescriptor(base=_unpack_value(item.base, memories), **item.fields)
