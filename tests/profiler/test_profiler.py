@@ -113,6 +113,55 @@ def test_every_instance_is_right(name: str, sizes: dict[str, int], how: dict[str
     assert "a time needs a GPU" in str(found)
 
 
+# Sizes at which what is added up cancels, so that what is left is a rounding of it.
+CANCELING = [
+    *(
+        (f"{name}_backward", {"rows": rows, "cols": cols})
+        for name in ("layer_norm", "rms_norm", "softmax")
+        for rows in (1, 3)
+        for cols in (1, 2)
+    ),
+    ("group_norm", {"n": 7, "c": 2, "h": 1, "w": 2, "groups": 2}),
+    ("batch_norm", {"n": 1, "c": 2, "h": 1, "w": 2}),
+    ("log_softmax_backward", {"rows": 2, "cols": 2}),
+    ("cross_entropy", {"rows": 1, "cols": 3}),
+    ("logsumexp", {"rows": 3, "cols": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes"), CANCELING)
+@pytest.mark.parametrize("init", ["normal", "integer"])
+def test_what_cancels_is_held_to_the_size_of_what_is_added_up(
+    name: str, sizes: dict[str, int], init: str
+) -> None:
+    for dtype in OPERATIONS[name].dtypes:
+        arguments = profiler.arguments_of(name, sizes, dtype=dtype, init=init)
+        shipped, *_ = OPERATIONS[name].instances(*arguments.args, **arguments.keywords)
+        assert judge_of(OPERATIONS[name], arguments)(shipped.launch().run()) == "", dtype
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in CANCELING} | {"layer_norm"}))
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_a_result_that_is_a_little_wrong_is_found(name: str, dtype: str) -> None:
+    """At usual sizes, by a hundredth of the largest element."""
+    operation = OPERATIONS[name]
+    sizes = {"rows": 16} if "rows" in operation.sizes else {}
+    arguments = profiler.arguments_of(name, sizes, dtype=dtype)
+    shipped, *_ = operation.instances(*arguments.args, **arguments.keywords)
+    judge, (first, *others) = judge_of(operation, arguments), shipped.launch().run()
+    assert judge((first, *others)) == ""
+    first[(-1,) * first.dim()] += first.abs().max() / 100
+    assert "the largest error is" in judge((first, *others))
+
+
+def test_no_elements_are_right() -> None:
+    for name, sizes in (("layer_norm", (0, 5)), ("layer_norm", (3, 0)), ("softmax_backward", (3, 0))):
+        x, vector = torch.empty(sizes), torch.empty(sizes[1])
+        args = (x, sizes[1:], vector, vector) if "norm" in name else (x, x, -1)
+        shipped, *_ = listed(name, OPERATIONS[name], called_with(*args))
+        assert judge_of(OPERATIONS[name], called_with(*args))(shipped.launch().run()) == ""
+
+
 def test_functions_stay_the_functions_that_are_called() -> None:
     def matmul(x: torch.Tensor) -> torch.Tensor:
         return x

@@ -28,13 +28,13 @@ def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torc
     keywords = {name: _in_float64(each) for name, each in arguments.keywords.items()}
     try:
         wanted = operation.reference(*wide, **keywords)
+        accuracies = operation.accuracy(*arguments.args, **arguments.keywords)
     except torch.OutOfMemoryError:
         raise InvalidArgumentError(
             "--verify", "the reference in float64 needs more memory than there is",
             "Give smaller sizes, or --no-verify.",
         ) from None  # fmt: skip
     results = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
-    accuracies = operation.accuracy(*arguments.args, **arguments.keywords)
     return partial(_difference, results, accuracies, TF32_EPS if _is_tf32(operation, arguments) else 0.0)
 
 
