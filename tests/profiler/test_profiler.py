@@ -31,6 +31,7 @@ from workbench.kernels.instances.operation import (
     register,
 )
 from workbench.kernels.instances.operation import given as called_with
+from workbench.launch import Launch
 from workbench.ops.profiled import profiled
 from workbench.profiler.verifying import judge_of
 
@@ -341,6 +342,30 @@ def test_what_is_asked_wrongly_is_said() -> None:
     with pytest.raises(InvalidArgumentError, match=r"--verify: .* for the interpreter\. Leave sizes out"):
         profiler.profile("matmul", large, progress=False)
     assert profiler.profile("matmul", large, verify=False, progress=False).trials
+
+
+def test_what_memory_cannot_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """200 TB are more than an address space has; operands of 20 MB each are not."""
+    many = str(10**7)
+    assert main(["profile", "matmul", "--m", many, "--n", many, "--k", "1", "--no-verify"]) == 1
+    assert capsys.readouterr().err == (
+        "workbench: matmul: its results need more memory than there is. Give smaller sizes.\n"
+    )
+
+
+def test_an_instance_that_needs_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_two(input: torch.Tensor, other: torch.Tensor) -> list[Instance]:
+        def make(rows: int) -> Launch:
+            torch.empty(rows, 2**20)
+            return gemm.launch(input, other)
+
+        return instances_of(make, {"rows": 1}, [{"rows": 2**40}, {"rows": 2**62}])
+
+    _register(monkeypatch, "two_products", of_two, reference.matmul)
+    arguments = called_with(torch.ones(16, 16), torch.ones(16, 16))
+    found = profiler.profile("two_products", arguments, progress=False)
+    assert [trial.fate for trial in found.trials] == ["verified", "refused", "refused"]
+    assert all("more memory than there is" in trial.reason for trial in found.trials[1:])
 
 
 # An operator of its own: a file in each of the four layers, and nothing that names it elsewhere.
