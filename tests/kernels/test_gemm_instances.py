@@ -73,6 +73,18 @@ def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
     assert 1 <= found["splits"] <= max(-(-k // depth), 1)
 
 
+@pytest.mark.parametrize("here", [H200, A100, MI300], ids=lambda each: each.architecture)
+@pytest.mark.parametrize("sizes", [(0, 5, 6), (5, 0, 6), (0, 0, 6), (5, 6, 0), (0, 0, 0)], ids=str)
+def test_a_product_of_nothing_gets_one_too(sizes: tuple[int, int, int], here: device.Device) -> None:
+    for dtype in (torch.float16, torch.float32):
+        assert chosen(*sizes, dtype=dtype, here=here)["splits"] == 1
+    m, n, k = sizes
+    for batch in ((), (2,), (0,)):
+        a, b = torch.ones(*batch, m, k), torch.ones(*batch, k, n)
+        for one in ops.matmul.instances(a, b):
+            assert torch.equal(one.launch().run()[0], a @ b)
+
+
 def test_rows_that_begin_beside_lines_count_twice() -> None:
     a, b, c = (torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3))
     asked = instances.asked_of(a, b, c, here=H200)

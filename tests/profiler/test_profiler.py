@@ -31,6 +31,7 @@ from workbench.kernels.instances.operation import (
     register,
 )
 from workbench.kernels.instances.operation import given as called_with
+from workbench.launch import Launch
 from workbench.ops.profiled import profiled
 from workbench.profiler.verifying import judge_of
 
@@ -111,6 +112,55 @@ def test_every_instance_is_right(name: str, sizes: dict[str, int], how: dict[str
     assert found.trials[0].fate == "verified"
     assert found.best is None
     assert "a time needs a GPU" in str(found)
+
+
+# Sizes at which what is added up cancels, so that what is left is a rounding of it.
+CANCELING = [
+    *(
+        (f"{name}_backward", {"rows": rows, "cols": cols})
+        for name in ("layer_norm", "rms_norm", "softmax")
+        for rows in (1, 3)
+        for cols in (1, 2)
+    ),
+    ("group_norm", {"n": 7, "c": 2, "h": 1, "w": 2, "groups": 2}),
+    ("batch_norm", {"n": 1, "c": 2, "h": 1, "w": 2}),
+    ("log_softmax_backward", {"rows": 2, "cols": 2}),
+    ("cross_entropy", {"rows": 1, "cols": 3}),
+    ("logsumexp", {"rows": 3, "cols": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes"), CANCELING)
+@pytest.mark.parametrize("init", ["normal", "integer"])
+def test_what_cancels_is_held_to_the_size_of_what_is_added_up(
+    name: str, sizes: dict[str, int], init: str
+) -> None:
+    for dtype in OPERATIONS[name].dtypes:
+        arguments = profiler.arguments_of(name, sizes, dtype=dtype, init=init)
+        shipped, *_ = OPERATIONS[name].instances(*arguments.args, **arguments.keywords)
+        assert judge_of(OPERATIONS[name], arguments)(shipped.launch().run()) == "", dtype
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in CANCELING} | {"layer_norm"}))
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_a_result_that_is_a_little_wrong_is_found(name: str, dtype: str) -> None:
+    """At usual sizes, by a hundredth of the largest element."""
+    operation = OPERATIONS[name]
+    sizes = {"rows": 16} if "rows" in operation.sizes else {}
+    arguments = profiler.arguments_of(name, sizes, dtype=dtype)
+    shipped, *_ = operation.instances(*arguments.args, **arguments.keywords)
+    judge, (first, *others) = judge_of(operation, arguments), shipped.launch().run()
+    assert judge((first, *others)) == ""
+    first[(-1,) * first.dim()] += first.abs().max() / 100
+    assert "the largest error is" in judge((first, *others))
+
+
+def test_no_elements_are_right() -> None:
+    for name, sizes in (("layer_norm", (0, 5)), ("layer_norm", (3, 0)), ("softmax_backward", (3, 0))):
+        x, vector = torch.empty(sizes), torch.empty(sizes[1])
+        args = (x, sizes[1:], vector, vector) if "norm" in name else (x, x, -1)
+        shipped, *_ = listed(name, OPERATIONS[name], called_with(*args))
+        assert judge_of(OPERATIONS[name], called_with(*args))(shipped.launch().run()) == ""
 
 
 def test_functions_stay_the_functions_that_are_called() -> None:
@@ -292,6 +342,30 @@ def test_what_is_asked_wrongly_is_said() -> None:
     with pytest.raises(InvalidArgumentError, match=r"--verify: .* for the interpreter\. Leave sizes out"):
         profiler.profile("matmul", large, progress=False)
     assert profiler.profile("matmul", large, verify=False, progress=False).trials
+
+
+def test_what_memory_cannot_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """200 TB are more than an address space has; operands of 20 MB each are not."""
+    many = str(10**7)
+    assert main(["profile", "matmul", "--m", many, "--n", many, "--k", "1", "--no-verify"]) == 1
+    assert capsys.readouterr().err == (
+        "workbench: matmul: its results need more memory than there is. Give smaller sizes.\n"
+    )
+
+
+def test_an_instance_that_needs_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_two(input: torch.Tensor, other: torch.Tensor) -> list[Instance]:
+        def make(rows: int) -> Launch:
+            torch.empty(rows, 2**20)
+            return gemm.launch(input, other)
+
+        return instances_of(make, {"rows": 1}, [{"rows": 2**40}, {"rows": 2**62}])
+
+    _register(monkeypatch, "two_products", of_two, reference.matmul)
+    arguments = called_with(torch.ones(16, 16), torch.ones(16, 16))
+    found = profiler.profile("two_products", arguments, progress=False)
+    assert [trial.fate for trial in found.trials] == ["verified", "refused", "refused"]
+    assert all("more memory than there is" in trial.reason for trial in found.trials[1:])
 
 
 # An operator of its own: a file in each of the four layers, and nothing that names it elsewhere.

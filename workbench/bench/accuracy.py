@@ -11,19 +11,24 @@ import torch
 OF_ORDER, OF_ORDER_IN_FP64 = 2**-23, 2**-50
 
 
-def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0.0) -> float:
+def allowed_error(
+    wanted: torch.Tensor, eps: float, terms: int, least: float = 0.0, between: float = 0.0
+) -> float:
     """The largest error that elements may have.
 
     (4 eps + sqrt(terms) * 2^-23) times the largest element wanted, or `least`, where that is more; 0 for what
-    sums nothing.
+    sums nothing. Where what is between operands and result is larger than that, and cancels, it is held to
+    (4 + sqrt(terms)) * 2^-23 of its own size: the arithmetic rounds it, not the result's dtype.
 
     Args:
         wanted: the result in fp64, with elements.
         eps: of the result's dtype; 0 for whole numbers.
         terms: how many are summed for an element, 0 where it must be exact.
         least: of a sum of normal values sqrt(terms), its deviation: it cannot be held to its own size.
+        between: the largest of what cancels in the arithmetic, 0 where nothing does.
     """
     if not terms:
         return 0.0
     order = OF_ORDER_IN_FP64 if 0 < eps < OF_ORDER else OF_ORDER
-    return (4 * eps + math.sqrt(terms) * order) * max(wanted.abs().max().item(), least)
+    of_result = (4 * eps + math.sqrt(terms) * order) * max(wanted.abs().max().item(), least)
+    return max(of_result, (4 + math.sqrt(terms)) * order * between)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,20 @@ from workbench import device
 from workbench.bench import data
 from workbench.errors import InvalidArgumentError, check_name, check_positive
 from workbench.kernels.instances.operation import Arguments, Operation, operations
+
+# How torch says on a CPU that it has no memory; on a GPU it has an exception for it.
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
+
+
+@contextmanager
+def within_memory(argument: str, what: str, fix: str) -> Iterator[None]:
+    """Where torch has no memory for a tensor, raise InvalidArgumentError: `what` needs more than there is."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and not any(one in str(error) for one in _NO_MEMORY):
+            raise
+        raise InvalidArgumentError(argument, f"{what} more memory than there is", fix) from None
 
 
 def named(name: str) -> Operation:
@@ -44,7 +59,8 @@ def arguments_of(
 
     Raises:
         UnknownNameError: `name`, a size's name, `init` or `layout`. InvalidArgumentError, ArgumentTypeError:
-        a size, or a dtype that the operator does not have; errors name the switch of the command line.
+        a size, be it by more memory than there is, or a dtype that the operator does not have; errors name
+        the switch of the command line.
     """
     operation = named(name)
     chosen = default_sizes(operation) | dict(sizes or {})
@@ -65,7 +81,9 @@ def arguments_of(
     else:
         check_name("--layout", layout, operation.layouts)
     check_name("--init", init, data.INITS)
-    return operation.arguments(_Drawn(dtype, init, layout, device.current().torch_device), **chosen)
+    draw = _Drawn(dtype, init, layout, device.current().torch_device)
+    with within_memory(name, "its operands need", "Give smaller sizes."):
+        return operation.arguments(draw, **chosen)
 
 
 @dataclass

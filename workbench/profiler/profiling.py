@@ -12,8 +12,9 @@ from workbench import device
 from workbench.bench.timing import Mode, is_too_slow_to_interpret
 from workbench.errors import InvalidArgumentError, NotMeasurableError, check_name, check_type
 from workbench.kernels.instances.operation import Arguments, Instance, listed
+from workbench.launch import Launch
 from workbench.lens.targets import Target
-from workbench.profiler.problem import named
+from workbench.profiler.problem import named, within_memory
 from workbench.profiler.verifying import judge_of
 from workbench.tune import cache
 from workbench.tune.checking import judge_each
@@ -70,16 +71,18 @@ def profile(
         progress: show progress bars.
 
     Raises:
-        UnknownNameError: the operator, target or mode. InvalidArgumentError: the reference needs too much
-        memory, or the interpreter too much time. ArgumentTypeError, TensorMismatchError: the arguments.
+        UnknownNameError: the operator, target or mode. InvalidArgumentError: results or the reference need
+        too much memory, or the interpreter too much time. ArgumentTypeError, TensorMismatchError: the
+        arguments.
     """
     for word, flag in (("verify", verify), ("again", again), ("progress", progress)):
         check_type(word, flag, bool, "Give True or False.")
     check_name("mode", mode, get_args(Mode))
     operation, here = named(name), device.current()
-    instances = listed(name, operation, arguments)
+    with within_memory(name, "its results need", "Give smaller sizes."):
+        instances = listed(name, operation, arguments)
     by_name = {each.name: each for each in instances}
-    entrants = enter(lambda instance: by_name[instance].launch(), [{"instance": each} for each in by_name])
+    entrants = enter(lambda instance: _launched(by_name[instance]), [{"instance": each} for each in by_name])
     on = here_or(target) if here.is_gpu or target is not None else None
     key = _key(name, arguments, instances, entrants, mode) if here.is_gpu else None
     if verify and key is None:
@@ -125,6 +128,12 @@ def best(name: str, arguments: Arguments, *, mode: Mode = "events", progress: bo
             "`profiler.profile` says of each why.",
         )  # fmt: skip
     return found.best
+
+
+def _launched(instance: Instance) -> Launch:
+    """Its launch, which is refused where there is no memory for what it writes."""
+    with within_memory(instance.name, "what it writes needs", "Give smaller sizes."):
+        return instance.launch()
 
 
 def _key(

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from workbench.bench.accuracy import allowed_error
-from workbench.errors import InvalidArgumentError
 from workbench.kernels.instances.operation import Accuracy, Arguments, Operation, precision_of
+from workbench.profiler.problem import within_memory
 
 TF32_EPS = 2**-10
 
@@ -24,17 +24,13 @@ def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torc
     Raises:
         InvalidArgumentError: the reference needs more memory than there is.
     """
-    wide = [_in_float64(each) for each in arguments.args]
-    keywords = {name: _in_float64(each) for name, each in arguments.keywords.items()}
-    try:
+    fix = "Give smaller sizes, or --no-verify."
+    with within_memory("--verify", "the reference in float64 needs", fix):
+        wide = [_in_float64(each) for each in arguments.args]
+        keywords = {name: _in_float64(each) for name, each in arguments.keywords.items()}
         wanted = operation.reference(*wide, **keywords)
-    except torch.OutOfMemoryError:
-        raise InvalidArgumentError(
-            "--verify", "the reference in float64 needs more memory than there is",
-            "Give smaller sizes, or --no-verify.",
-        ) from None  # fmt: skip
+        accuracies = operation.accuracy(*arguments.args, **arguments.keywords)
     results = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
-    accuracies = operation.accuracy(*arguments.args, **arguments.keywords)
     return partial(_difference, results, accuracies, TF32_EPS if _is_tf32(operation, arguments) else 0.0)
 
 

@@ -214,14 +214,15 @@ def asked_of(
         here: the device to choose for; None for this one.
     """
     here = device.current() if here is None else here
-    m, n, k = *output.shape[-2:], a.shape[-1]
+    # A product of no elements, which starts nothing, is told as one of a single row, column or batch.
+    m, n, batch = (max(size, 1) for size in (*output.shape[-2:], output.shape[:-2].numel()))
     uses_units = a.dtype not in (torch.float32, torch.float64) or precision == "tf32"
     copies = gemm.packed(a, b) if a.dim() == b.dim() == 2 and uses_units else {}
     return Asked(
         m=m,
         n=n,
-        k=k,
-        batch=output.numel() // max(m * n, 1),
+        k=a.shape[-1],
+        batch=batch,
         are_matrices=a.dim() == b.dim() == output.dim() == 2,
         itemsize=a.element_size(),
         output_itemsize=output.element_size(),

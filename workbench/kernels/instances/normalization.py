@@ -22,6 +22,7 @@ from workbench.kernels.instances.operation import (
     given,
     gradients_of,
     instances_of,
+    largest,
     sum_of,
 )
 from workbench.kernels.instances.row_tiles import row_tiles
@@ -167,23 +168,97 @@ def _batch_arguments(draw: Draw, n: int, c: int, h: int, w: int) -> Arguments:
     return given(_images(draw, n, c, h, w), None, None, draw(c), draw(c), training=True)
 
 
-def _accuracy_of_gradients(
-    gradient: torch.Tensor, input: torch.Tensor, shape: Sequence[int], *vectors: torch.Tensor, eps: float
-) -> tuple[Accuracy, ...]:
-    cols = math.prod(shape)
-    return (Accuracy(cols), *(sum_of(input.numel() // max(cols, 1)) for _ in vectors))
+def _as_rows(input: torch.Tensor, cols: int) -> torch.Tensor:
+    return input.reshape(input.numel() // max(cols, 1), cols)
 
 
-def _accuracy_of_groups(input: torch.Tensor, num_groups: int, *args: Any, **keywords: Any) -> Any:
-    return (Accuracy(math.prod(input.shape[1:]) // num_groups),)
+def _accuracy(
+    rows: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    *known: torch.Tensor,
+) -> tuple[Accuracy]:
+    """Of (x - mean) * scale * weight + bias: where x is near the mean, what is left are roundings of x.
+
+    Args:
+        rows: what is normalized together, a row each. known: mean and variance of each row, if not its own.
+    """
+    x = rows.double()
+    mean = known[0] if known else x.mean(1)
+    variance = known[1] if known else (x - mean[:, None]).square().mean(1)
+    size = largest((x.abs() + mean.abs()[:, None]) * (variance + eps).rsqrt()[:, None])
+    size *= 1.0 if weight is None else largest(weight)
+    return (Accuracy(rows.shape[1], between=size + (0.0 if bias is None else largest(bias))),)
+
+
+def _accuracy_of_layers(
+    input: torch.Tensor,
+    shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[Accuracy]:
+    return _accuracy(_as_rows(input, math.prod(shape)), weight, bias, eps)
+
+
+def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
+    def accuracy(
+        gradient: torch.Tensor, input: torch.Tensor, shape: Sequence[int], *vectors: torch.Tensor, eps: float
+    ) -> tuple[Accuracy, ...]:
+        """Of scale * (g - mean of g - y * mean of y g), where g is weighted, and of sums of y g and of g.
+
+        A mean is as large as its deviation, and y, which is (x - mean) * scale, known to the roundings of x.
+        """
+        cols = math.prod(shape)
+        x, g = (_as_rows(each, cols).double() for each in (input, gradient))
+        weighted = g * vectors[0].double().flatten()
+        mean = x.mean(1, keepdim=True) if norm == "layer_norm" else torch.zeros_like(x[:, :1])
+        scale = ((x - mean).square().mean(1, keepdim=True) + eps).rsqrt()
+        y = (x.abs() + mean.abs()) * scale
+        of_mean, of_product = ((each.norm(dim=1, keepdim=True) / cols) for each in (weighted, y * weighted))
+        size = largest(scale * (weighted.abs() + of_mean + y * of_product))
+        of_weight = sum_of(x.shape[0])._replace(between=largest((y * g).norm(dim=0)))
+        return (Accuracy(cols, between=size), of_weight, *(sum_of(x.shape[0]) for _ in vectors[1:]))
+
+    return accuracy
+
+
+def _accuracy_of_groups(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[Accuracy]:
+    return _accuracy(_as_rows(input, math.prod(input.shape[1:]) // num_groups), weight, bias, eps)
+
+
+def _accuracy_of_batches(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[Accuracy]:
+    rows = input.transpose(0, 1).flatten(1)
+    if training or running_mean is None or running_var is None:
+        return _accuracy(rows, weight, bias, eps)
+    return _accuracy(rows, weight, bias, eps, running_mean.double(), running_var.double())
 
 
 _SIZES = {"rows": (3, 8192), "cols": (1100, 8192)}
 _IMAGES = {"n": (2, 32), "c": (4, 256), "h": (5, 32), "w": (6, 32)}
-_NORMS: dict[str, tuple[Callable[..., list[Instance]], Callable[..., torch.Tensor], int]] = {
-    "layer_norm": (layer_norm, reference.layer_norm, 2),
-    "rms_norm": (rms_norm, _rms_norm, 1),
-}
+_NORMS: dict[str, tuple[Callable[..., list[Instance]], Callable[..., torch.Tensor], int, Any]] = {
+    "layer_norm": (layer_norm, reference.layer_norm, 2, _accuracy_of_layers),
+    # Of RMS norm nothing cancels.
+    "rms_norm": (
+        rms_norm, _rms_norm, 1, lambda input, shape, *args, **keywords: (Accuracy(math.prod(shape)),),
+    ),
+}  # fmt: skip
 
 OPERATIONS = {
     **{
@@ -192,9 +267,9 @@ OPERATIONS = {
             arguments=_arguments(vectors, is_backward=False),
             instances=instances,
             reference=meaning,
-            accuracy=lambda input, shape, *args, **keywords: (Accuracy(math.prod(shape)),),
+            accuracy=accuracy,
         )
-        for name, (instances, meaning, vectors) in _NORMS.items()
+        for name, (instances, meaning, vectors, accuracy) in _NORMS.items()
     },
     **{
         f"{name}_backward": Operation(
@@ -202,9 +277,9 @@ OPERATIONS = {
             arguments=_arguments(vectors, is_backward=True),
             instances=_backward(name, vectors),
             reference=gradients_of(meaning, (0, *range(2, 2 + vectors))),
-            accuracy=_accuracy_of_gradients,
+            accuracy=_accuracy_of_gradients(name),
         )
-        for name, (_, meaning, vectors) in _NORMS.items()
+        for name, (_, meaning, vectors, _) in _NORMS.items()
     },
     "group_norm": Operation(
         sizes={**_IMAGES, "groups": (2, 32)},
@@ -219,7 +294,7 @@ OPERATIONS = {
         arguments=_batch_arguments,
         instances=batch_norm,
         reference=reference.batch_norm,
-        accuracy=lambda input, *args, **keywords: (Accuracy(input.numel() // max(input.shape[1], 1)),),
+        accuracy=_accuracy_of_batches,
         layouts=LAYOUTS,
     ),
 }

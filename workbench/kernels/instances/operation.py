@@ -65,10 +65,12 @@ class Accuracy(NamedTuple):
     Attributes:
         terms: how many terms one element sums, 0 where it must be exact.
         least: the least of what its errors are relative to.
+        between: the largest of what cancels on the way to it, in the type of the arithmetic.
     """
 
     terms: int
     least: float = 0.0
+    between: float = 0.0
 
 
 EXACT = Accuracy(0)
@@ -93,6 +95,12 @@ def precision_of(tensor: torch.Tensor, switch: Callable[[], str]) -> str:
 def sum_of(terms: int) -> Accuracy:
     """That of a sum of so many values around 0, whose deviation is their number's root."""
     return Accuracy(terms, math.sqrt(terms))
+
+
+def largest(tensor: torch.Tensor) -> float:
+    """The largest magnitude of its finite elements; 0 where there is none."""
+    sizes = torch.where(tensor.isfinite(), tensor.abs(), 0.0)
+    return sizes.max().item() if sizes.numel() else 0.0
 
 
 class Draw(Protocol):

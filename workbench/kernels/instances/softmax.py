@@ -21,6 +21,7 @@ from workbench.kernels.instances.operation import (
     given,
     gradients_of,
     instances_of,
+    largest,
 )
 from workbench.kernels.instances.row_tiles import row_tiles
 
@@ -98,7 +99,25 @@ def _of_columns(input: torch.Tensor, dim: int) -> tuple[Accuracy]:
 
 
 def _of_gradient(gradient: torch.Tensor, input: torch.Tensor, dim: int) -> tuple[Accuracy]:
-    return _of_columns(input, dim)
+    """Relative to y |g| and y times the deviation of the sum of y * g: where one y is near 1, they cancel."""
+    y, size = reference.softmax(input.double(), dim), gradient.double().abs()
+    return (Accuracy(input.shape[dim], largest(y * (size + (y * size).norm(dim=dim, keepdim=True)))),)
+
+
+def _of_log_gradient(gradient: torch.Tensor, input: torch.Tensor, dim: int) -> tuple[Accuracy]:
+    """Relative to |g| and exp(y) times the deviation of the sum of g."""
+    y, size = reference.softmax(input.double(), dim), gradient.double().abs()
+    return (Accuracy(input.shape[dim], largest(size + y * size.norm(dim=dim, keepdim=True))),)
+
+
+def _of_logs(input: torch.Tensor, dim: int | tuple[int, ...]) -> tuple[Accuracy]:
+    """The largest of a row and the logarithm of its sum can cancel."""
+    return (Accuracy(input.numel(), between=largest(input)),)
+
+
+def _of_losses(input: torch.Tensor, target: torch.Tensor, *args: Any, **keywords: Any) -> tuple[Accuracy]:
+    """The loss of a sure prediction is the logarithm of a sum near 1, whose steps are those of 1."""
+    return (Accuracy(input.shape[-1], between=1.0),)
 
 
 _SIZES = {"rows": (3, 8192), "cols": (1100, 8192)}
@@ -121,7 +140,7 @@ OPERATIONS = {
             arguments=_rows_and_gradient,
             instances=_backward(name),
             reference=gradients_of(meaning),
-            accuracy=_of_gradient,
+            accuracy={"softmax": _of_gradient, "log_softmax": _of_log_gradient}[name],
         )
         for name, meaning in _MEANINGS.items()
     },
@@ -130,13 +149,13 @@ OPERATIONS = {
         arguments=_rows,
         instances=logsumexp,
         reference=reference.logsumexp,
-        accuracy=lambda input, dim: (Accuracy(input.numel()),),
+        accuracy=_of_logs,
     ),
     "cross_entropy": Operation(
         sizes={"rows": (3, 8192), "cols": (1100, 32768)},
         arguments=_scores_and_classes,
         instances=cross_entropy,
         reference=_losses,
-        accuracy=lambda input, target, *args, **keywords: (Accuracy(input.shape[-1]),),
+        accuracy=_of_losses,
     ),
 }
