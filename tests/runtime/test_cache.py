@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable, Hashable
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,6 +52,37 @@ def test_another_key_makes_another() -> None:
         launches.run(length, make, x, y)
         assert torch.equal(y, x)
     assert make.made == 2
+
+
+def attended(scale: float) -> None:
+    query = torch.ones(1, 1, 16, 16, requires_grad=True)
+    ops.scaled_dot_product_attention(query, query, query, scale=scale).sum().backward()
+
+
+X = torch.ones(1, 4, 16, 16)
+VARIANCE = torch.ones(4)
+NUMBERS: dict[str, Callable[[float], object]] = {
+    "alpha of a sum": lambda number: ops.add(X.mT, X, alpha=number),
+    "alpha": lambda number: ops.baddbmm(X[0], X[0], X[0], alpha=number),
+    "beta": lambda number: ops.addmm(X[0, 0], X[0, 1], X[0, 2], beta=number),
+    "scale": attended,
+    "epsilon of a layer": lambda number: ops.layer_norm(X, (16,), eps=number),
+    "epsilon of groups": lambda number: ops.group_norm(X, 2, eps=number),
+    "epsilon of a batch": lambda number: ops.batch_norm(X, VARIANCE, VARIANCE, eps=number),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_zeros_of_both_signs_are_not_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though Python says that they are equal."""
+    keys: list[Hashable] = []
+    monkeypatch.setattr(LaunchCache, "run", lambda self, key, *_: keys.append(key))
+    for number in (0.0, -0.0):
+        NUMBERS[name](number)
+    half = len(keys) // 2
+    assert half
+    for one, other in zip(keys[:half], keys[half:], strict=True):
+        assert one != other
 
 
 def test_tensors_are_not_kept_alive() -> None:

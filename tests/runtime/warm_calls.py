@@ -138,6 +138,14 @@ def sizes_of_products() -> None:
     assert len({json.dumps(call) for call in gpu.started}) == 3  # with sizes and grids of their own
 
 
+def zeros_of_products() -> None:
+    """0.0 and -0.0 are equal, and a kernel is given the one that was asked for."""
+    a, addend = torch.zeros(2, 64, 64), torch.zeros(2, 64, 64)
+    for alpha, beta in ((0.0, 1.0), (-0.0, 1.0), (0.0, 1.0), (1.0, 0.5), (-0.0, 1.0)):
+        ops.baddbmm(addend, a, a, alpha=alpha, beta=beta)
+        assert f", {alpha}, {beta}]" in json.dumps(gpu.started[-1]), (alpha, beta, gpu.started[-1])
+
+
 def values_of_sums() -> None:
     """The shortest way and all others: whatever torch can be given."""
     x, y = both(48)
@@ -715,7 +723,7 @@ def concurrent_clearing() -> None:
 
 
 CASES = (
-    sizes_of_sums, sizes_of_strided_sums, sizes_of_products, values_of_sums, transforms_of_sums,
+    sizes_of_sums, sizes_of_strided_sums, sizes_of_products, zeros_of_products, values_of_sums, transforms_of_sums,
     which_sums_are_kept, sums_on_another_device, which_products_are_kept, fused_calls,
     fused_calls_of_special_tensors, fused_calls_of_copies, fused_calls_that_something_follows,
     other_arguments_of_fused_calls, current_stream, maps_of_descriptors, hooks_are_called, warming_up,

@@ -780,7 +780,8 @@ def run(
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         run_once(make(*tensors))
         return
-    _launches.run((scoring, choose, precision, output.device, layouts_of(*tensors)), make, *tensors)
+    layouts = layouts_of(*tensors)
+    _launches.run((scoring, repr(scoring.scale), choose, precision, output.device, layouts), make, *tensors)
 
 
 def layouts_of(*tensors: torch.Tensor) -> tuple[Any, ...]:

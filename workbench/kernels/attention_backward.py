@@ -646,7 +646,8 @@ def run(
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         run_once(make(*tensors))
     else:
-        key_of = (scoring, choose, precision, output.device, layouts_of(*tensors))
+        layouts = layouts_of(*tensors)
+        key_of = (scoring, repr(scoring.scale), choose, precision, output.device, layouts)
         _launches.run(key_of, make, *tensors)
     return gradients
 

@@ -295,7 +295,8 @@ def run(
     dtypes = tuple([t.dtype for t in columns])
     layouts = (x.shape, x.stride(), x.dtype, x.device, output.stride(), output.dtype)
     make = partial(_make, groups, len(columns), epsilon)
-    _launches.run((groups, dtypes, epsilon, len(results), layouts), make, x, *columns, output, *results)
+    key = (groups, dtypes, epsilon or repr(epsilon), len(results), layouts)
+    _launches.run(key, make, x, *columns, output, *results)
 
 
 def _make(groups: int, count: int, epsilon: float, x: torch.Tensor, *tensors: torch.Tensor) -> Launch:

@@ -494,7 +494,8 @@ def run(
     dtypes = tuple([t.dtype for t in columns])
     layouts = (x.shape, x.stride(), x.dtype, x.device, output.stride(), output.dtype)
     make = partial(_make, norm, rank, len(columns), epsilon)
-    _launches.run((norm, rank, dtypes, epsilon, len(results), layouts), make, x, *columns, output, *results)
+    key = (norm, rank, dtypes, epsilon or repr(epsilon), len(results), layouts)
+    _launches.run(key, make, x, *columns, output, *results)
 
 
 def _make(

@@ -82,7 +82,7 @@ def scaled_dot_product_attention(
         if tensor.dtype not in forward.SUPPORTED or tensor.dtype in FP8:
             raise UnsupportedDtypeError(name, str(tensor.dtype), "Give fp16, bf16, fp32 or fp64.")
     shape, (q, k, v) = _in_four_dimensions(query, key, value, enable_gqa)
-    scoring = _scoring(None if scale is None else float(scale), is_causal)
+    scoring = _scoring(None if scale is None else float(scale), repr(scale), is_causal)
     bias = None
     if masks:
         wanted = (*shape[:-1], key.shape[-2])
@@ -121,7 +121,8 @@ def attention(
 
 
 @lru_cache(maxsize=256)
-def _scoring(scale: float | None, is_causal: bool) -> Scoring:
+def _scoring(scale: float | None, text: str, is_causal: bool) -> Scoring:
+    """`text` is the scale's, which tells 0.0 and -0.0 apart."""
     return Scoring(scale, CAUSAL if is_causal else EVERYTHING)
 
 

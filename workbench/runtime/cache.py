@@ -27,7 +27,8 @@ class LaunchCache:
         """`make(*tensors).run()`; from the second time on with a key, its kernels are only started.
 
         Args:
-            key: shapes, strides, dtypes and device of the tensors, and whatever else `make` depends on.
+            key: shapes, strides, dtypes and device of the tensors, and whatever else `make` depends on; of
+                floats the `repr`, where they are 0 at least: 0.0 and -0.0 are equal.
             make: makes the launch of these tensors; its steps are given each of them, and no others.
             tensors: what it is to run on.
 
