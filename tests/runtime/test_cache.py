@@ -6,14 +6,14 @@ import gc
 import weakref
 from collections.abc import Callable, Hashable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from workbench import Launch, ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError
-from workbench.kernels import elementwise, transfer
+from workbench.kernels import elementwise, epilogues, transfer
 from workbench.runtime import cache, warmup
 from workbench.runtime.cache import BucketCache, LaunchCache
 
@@ -173,6 +173,42 @@ def test_a_shape_stands_for_a_tensor_when_warming_up(monkeypatch: pytest.MonkeyP
         assert (tensor.shape, tensor.stride(), tensor.dtype) == (shape.shape, shape.stride(), shape.dtype)
         assert not tensor.is_meta
     assert number == 5
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+def test_a_shape_stands_for_a_tensor_inside_of_what_holds_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    shape, here = torch.empty(3, device="meta"), torch.ones(3)
+    given: list[Any] = []
+    kept, sizes = {"a": [here, 5]}, torch.Size((3, 4))
+    several = ([shape, here], (shape, (5, shape)), Pair(here, shape), {"a": shape}, kept, sizes)
+    warmup(lambda *args, **kwargs: given.extend((*args, *kwargs.values())), *several, last=[[shape]])
+    of_list, of_tuple, pair, of_dict, others, number, last = given
+    tensors = (of_list[0], of_tuple[0], of_tuple[1][1], pair.second, of_dict["a"], last[0][0])
+    assert [(t.shape, t.is_meta) for t in tensors] == [((3,), False)] * 6
+    assert of_list[1] is pair.first is here
+    assert [type(each) for each in (of_list, of_tuple, pair, last)] == [list, tuple, Pair, list]
+    assert others is kept  # in which nothing stands for anything
+    assert number is sizes
+
+
+def test_a_shape_stands_for_a_tensor_of_an_epilogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    a, vector = torch.empty(16, 16, device="meta"), torch.empty(16, device="meta")
+    chain = epilogues.bias(vector) | epilogues.scale(2.0) | epilogues.multiply(torch.ones(16, 1))
+    results: list[torch.Tensor] = []
+
+    def call(*args: Any, **kwargs: Any) -> None:
+        results.append(ops.matmul_sum(*args, **kwargs))
+
+    warmup(call, a, a, epilogue=chain)
+    warmup(call, a, a, epilogue=epilogues.relu())
+    assert [result.is_meta for result in results] == [False, False]
+    assert chain.tensors[0] is vector
 
 
 def test_run_does_what_launch_does() -> None:

@@ -723,8 +723,8 @@ def concurrent_clearing() -> None:
 
 
 CASES = (
-    sizes_of_sums, sizes_of_strided_sums, sizes_of_products, zeros_of_products, values_of_sums, transforms_of_sums,
-    which_sums_are_kept, sums_on_another_device, which_products_are_kept, fused_calls,
+    sizes_of_sums, sizes_of_strided_sums, sizes_of_products, zeros_of_products, values_of_sums,
+    transforms_of_sums, which_sums_are_kept, sums_on_another_device, which_products_are_kept, fused_calls,
     fused_calls_of_special_tensors, fused_calls_of_copies, fused_calls_that_something_follows,
     other_arguments_of_fused_calls, current_stream, maps_of_descriptors, hooks_are_called, warming_up,
     other_threads_are_not_warming_up, concurrent_first_calls, concurrent_clearing,

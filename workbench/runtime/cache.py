@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from workbench import device
+from workbench import compat, device
 from workbench.errors import ArgumentTypeError
 from workbench.launch import Launch
 from workbench.runtime.replay import Bucket, Replay, only_prepared, run_once
@@ -92,7 +92,8 @@ def warmup(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     Args:
         operator: a function of `ops`, or one that calls several.
         args, kwargs: its arguments. A tensor on the meta device stands for one of its shape, strides and
-            dtype on this process's device, aligned to 16 bytes: `torch.empty(4096, 64, device="meta")`.
+            dtype on this process's device, aligned to 16 bytes: `torch.empty(4096, 64, device="meta")`; also
+            inside of an epilogue, of lists, tuples and dictionaries.
 
     Raises:
         ArgumentTypeError: `operator` cannot be called. KernelError: a kernel fails to compile; and what the
@@ -105,8 +106,23 @@ def warmup(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
 
 
 def _real(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_meta:
-        return value
+    """The value with tensors in the places of those that stand for some; itself where none does."""
+    if isinstance(value, torch.Tensor):
+        return _real_tensor(value) if value.is_meta else value
+    if isinstance(value, dict):
+        parts = tuple(value.values())
+        return value if (made := _real(parts)) is parts else dict(zip(value, made, strict=True))
+    if isinstance(value, list | tuple):
+        made = list(map(_real, value))
+        if all(one is other for one, other in zip(made, value, strict=True)):
+            return value
+        return made if isinstance(value, list) else compat.tuple_like(value, made)
+    if hasattr(value, "with_tensors"):  # an epilogue, of which this room does not know
+        return value if (made := _real(value.tensors)) is value.tensors else value.with_tensors(made)
+    return value
+
+
+def _real_tensor(value: torch.Tensor) -> torch.Tensor:
     place = device.current().torch_device
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=place)
     return made.requires_grad_(value.requires_grad)
