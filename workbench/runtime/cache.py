@@ -34,9 +34,14 @@ class LaunchCache:
 
         Returns:
             what starts it again; None where kernels are interpreted.
+
+        Raises:
+            TracingError: torch traces the call, or a tensor is a fake one. What `make` raises.
         """
         again = self._kept.get(key)
         if again is None:
+            compat.refuse_tracing()  # before anything is made of tensors that may have no memory
+            compat.refuse_fakes(*tensors)
             if len(set(map(id, tensors))) < len(tensors):
                 # Another object in each place, so that the launch tells them apart.
                 tensors = tuple(tensor.detach() for tensor in tensors)
