@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 from workbench import ops
 from workbench.errors import TracingError
+from workbench.kernels import epilogues
 
 CALLS: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: ops.add(x, x), lambda x: ops.matmul(x, x), lambda x: ops.softmax(x, 1),
@@ -31,6 +33,40 @@ def test_a_graph_is_refused_after_plain_calls_too(call: Callable[[torch.Tensor],
 def test_a_linear_map_is_refused() -> None:
     with pytest.raises(TracingError, match=r"torch\.func\.linearize"):
         torch.func.linearize(lambda x: ops.add(x, x), torch.randn(4))
+
+
+CALLS_OF_ALL_KINDS: dict[str, Callable[[torch.Tensor], object]] = {
+    "add": lambda x: ops.add(x, x),
+    "matmul": lambda x: ops.matmul(x, x),
+    "fused_matmul": lambda x: ops.fused_matmul(x, x, epilogue=epilogues.bias(x[0])),
+    "swiglu": lambda x: ops.swiglu(x, x, x),
+    "conv2d": lambda x: ops.conv2d(x.view(1, 1, 16, 16), x.view(16, 1, 4, 4)),
+    "attention": lambda x: ops.scaled_dot_product_attention(x, x, x),
+    "attention, dropped": lambda x: ops.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+    "softmax": lambda x: ops.softmax(x, 1),
+    "layer_norm": lambda x: ops.layer_norm(x, (16,)),
+    "cross_entropy": lambda x: ops.cross_entropy(x, x[0].long()),
+    "sum": lambda x: ops.sum(x),
+    "clone": lambda x: ops.clone(x),
+    "pad": lambda x: ops.pad(x, (1, 1), value=2.0),
+    "unfold": lambda x: ops.unfold(x.view(1, 1, 16, 16), 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+@pytest.mark.parametrize("name", CALLS_OF_ALL_KINDS)
+def test_tensors_without_memory_are_refused(name: str) -> None:
+    """Within the mode and outside of it, where nothing but the tensors themselves says so."""
+    call, x = CALLS_OF_ALL_KINDS[name], torch.zeros(16, 16)
+    call(x)
+    with FakeTensorMode() as mode:
+        fake = torch.zeros(16, 16)
+        with pytest.raises(TracingError, match=r"have no memory.*meta device"):
+            call(fake)
+    assert not torch._C._len_torch_dispatch_stack()
+    with pytest.raises(TracingError, match=r"have no memory.*meta device"):
+        call(mode.from_tensor(x))
+    call(x)
 
 
 def test_modes_that_make_no_graph_let_kernels_run() -> None:

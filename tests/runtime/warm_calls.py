@@ -12,18 +12,20 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from triton import knobs
 from triton.runtime.jit import JITFunction
 
 from tests.runtime import pretended_gpu as gpu
 from workbench import compat, ops
-from workbench.errors import WorkbenchError
+from workbench.errors import TracingError, WorkbenchError
 from workbench.kernels import elementwise, gemm
 from workbench.kernels.epilogues import (
     add,
@@ -579,6 +581,33 @@ def other_arguments_of_fused_calls() -> None:
             raise AssertionError(f"{number} was not refused")
 
 
+def tensors_without_memory() -> None:
+    """No kernel is started at the address 0, whatever was kept of tensors that lie like these."""
+    a, b, x = torch.zeros(64, 64), torch.zeros(64, 64), torch.zeros(1, 1, 64, 64)
+    calls: tuple[Callable[..., object], ...] = (
+        lambda a, b, x: ops.matmul(a, b), lambda a, b, x: ops.baddbmm(x[0], x[0], x[0]),
+        lambda a, b, x: ops.add(a, b), lambda a, b, x: ops.add(a.t(), b), lambda a, b, x: ops.swiglu(a, b, b),
+        lambda a, b, x: ops.softmax(a, 1), lambda a, b, x: ops.clone(a.t()), lambda a, b, x: ops.sum(a),
+    )  # fmt: skip
+    mode = FakeTensorMode()
+    fakes = [mode.from_tensor(tensor) for tensor in (a, b, x)]
+    for number, call in enumerate(calls):
+        for within, given in (
+            (nullcontext(), fakes), (mode, fakes),
+            (nullcontext(), (a, b, x)), (nullcontext(), (a, b, x)),
+            (nullcontext(), fakes), (mode, fakes), (nullcontext(), (a, fakes[1], fakes[2])),
+        ):  # fmt: skip
+            gpu.started.clear()
+            try:
+                with within:
+                    call(*given)
+                is_started = True
+            except TracingError:
+                is_started = False
+            wanted = given[-1] is x or (given[0] is a and number >= 5)  # of `a` alone
+            assert (is_started, len(gpu.started) > 0) == (wanted, wanted), (number, within, given)
+
+
 def current_stream() -> None:
     """The stream that is current at the call, whichever was at the first."""
     x, y = both(32)
@@ -726,8 +755,9 @@ CASES = (
     sizes_of_sums, sizes_of_strided_sums, sizes_of_products, zeros_of_products, values_of_sums,
     transforms_of_sums, which_sums_are_kept, sums_on_another_device, which_products_are_kept, fused_calls,
     fused_calls_of_special_tensors, fused_calls_of_copies, fused_calls_that_something_follows,
-    other_arguments_of_fused_calls, current_stream, maps_of_descriptors, hooks_are_called, warming_up,
-    other_threads_are_not_warming_up, concurrent_first_calls, concurrent_clearing,
+    other_arguments_of_fused_calls, tensors_without_memory, current_stream, maps_of_descriptors,
+    hooks_are_called, warming_up, other_threads_are_not_warming_up, concurrent_first_calls,
+    concurrent_clearing,
 )  # fmt: skip
 
 

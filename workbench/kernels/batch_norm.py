@@ -347,7 +347,7 @@ def _make(count: int, epsilon: float, x: torch.Tensor, *tensors: torch.Tensor) -
 def run_known(x: torch.Tensor, columns: Sequence[torch.Tensor], epsilon: float, output: torch.Tensor) -> None:
     """`launch_known(x, *columns, ...).run()`, kept ready for tensors that lie alike."""
     dtypes = tuple([t.dtype for t in columns])
-    key = (dtypes, repr(epsilon), x.shape, x.stride(), x.dtype, x.device, output.stride())
+    key = (dtypes, epsilon or repr(epsilon), x.shape, x.stride(), x.dtype, x.device, output.stride())
     _known_launches.run(key, partial(_make_known, epsilon), x, output, *columns)
 
 

@@ -1350,7 +1350,7 @@ def run(
     # Descriptors want addresses that are multiples of 16 bytes.
     layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
     key = (
-        layouts, output.device, repr(alpha), repr(beta), precision, addend is None,
+        layouts, output.device, alpha or repr(alpha), beta or repr(beta), precision, addend is None,
         None if epilogue is None else epilogue.key,
     )  # fmt: skip
     make = partial(_make, choose, alpha, beta, precision, addend is not None, epilogue)

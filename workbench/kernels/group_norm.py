@@ -295,7 +295,7 @@ def run(
     dtypes = tuple([t.dtype for t in columns])
     layouts = (x.shape, x.stride(), x.dtype, x.device, output.stride(), output.dtype)
     make = partial(_make, groups, len(columns), epsilon)
-    key = (groups, dtypes, repr(epsilon), len(results), layouts)
+    key = (groups, dtypes, epsilon or repr(epsilon), len(results), layouts)
     _launches.run(key, make, x, *columns, output, *results)
 
 

@@ -494,7 +494,7 @@ def run(
     dtypes = tuple([t.dtype for t in columns])
     layouts = (x.shape, x.stride(), x.dtype, x.device, output.stride(), output.dtype)
     make = partial(_make, norm, rank, len(columns), epsilon)
-    key = (norm, rank, dtypes, repr(epsilon), len(results), layouts)
+    key = (norm, rank, dtypes, epsilon or repr(epsilon), len(results), layouts)
     _launches.run(key, make, x, *columns, output, *results)
 
 

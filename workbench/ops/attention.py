@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from workbench import compat
 from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
@@ -92,6 +93,7 @@ def scaled_dot_product_attention(
         nothing = [t[..., :0].sum() for t in (q, k, v, bias) if t is not None and t.is_floating_point()]
         return sum(nothing, q.new_zeros(())).to(q.dtype).expand(shape).clone()
     if dropout_p:
+        compat.refuse_tracing()  # before a seed is read, which fake tensors do not have
         seed = int(torch.randint(MOST_SEEDS, (), device="cpu"))
         scoring = replace(scoring, dropout=Dropout(float(dropout_p), seed))
     return _attended(q, k, v, bias, scoring).reshape(shape)

@@ -231,6 +231,7 @@ class _Pad(_Move):
             return output
         if not input.numel():
             return output.fill_(self.fill)
+        compat.refuse_tracing()  # before the bits of a number are read, which fake tensors do not have
         how = rearrangement.pad(tuple(input.shape), self.mode, self.pairs)
         if not self.fill:
             return _rearranged(how, input, output)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from workbench import compat
 from workbench.errors import (
     ArgumentTypeError,
     DimensionError,
@@ -453,6 +454,8 @@ def _check_targets(input: torch.Tensor, target: torch.Tensor, dim: int, ignore_i
     if target.dtype not in (torch.int64, torch.uint8):
         raise TensorMismatchError("target", f"{target.dtype}", "Give int64 or uint8 class indices.")
     if target.device.type == "cpu":
+        compat.refuse_tracing()  # before numbers are read, which fake tensors do not have
+        compat.refuse_fakes(target)
         classes = target.long()  # bytes would be compared with -100 as 156
         outside = (classes != ignore_index) & ((classes < 0) | (classes >= input.shape[dim]))
         if outside.any():

@@ -27,16 +27,21 @@ class LaunchCache:
         """`make(*tensors).run()`; from the second time on with a key, its kernels are only started.
 
         Args:
-            key: shapes, strides, dtypes and device of the tensors, and whatever else `make` depends on; of a
-                float that may be 0 its `repr`, since 0.0 and -0.0 are equal.
+            key: shapes, strides, dtypes and device of the tensors, and whatever else `make` depends on; of
+                floats the `repr`, where they are 0 at least: 0.0 and -0.0 are equal.
             make: makes the launch of these tensors; its steps are given each of them, and no others.
             tensors: what it is to run on.
 
         Returns:
             what starts it again; None where kernels are interpreted.
+
+        Raises:
+            TracingError: torch traces the call, or a tensor is a fake one. What `make` raises.
         """
         again = self._kept.get(key)
         if again is None:
+            compat.refuse_tracing()  # before anything is made of tensors that may have no memory
+            compat.refuse_fakes(*tensors)
             if len(set(map(id, tensors))) < len(tensors):
                 # Another object in each place, so that the launch tells them apart.
                 tensors = tuple(tensor.detach() for tensor in tensors)

@@ -60,6 +60,7 @@ def is_only_prepared() -> bool:
 
 def run_once(launch: Launch) -> None:
     """`launch.run()` of one that is not kept; within :func:`only_prepared`, its kernels are compiled."""
+    compat.refuse_fakes(*[tensor for step in launch.steps for tensor in step.tensors()])
     if not is_only_prepared():
         launch.run()
         return
@@ -168,6 +169,8 @@ class Replay:
                 self(*tensors)
             return
         addresses = [tensor.data_ptr() for tensor in tensors]
+        if 0 in addresses:  # where nothing is; asked first, since a look at each type takes longer
+            compat.refuse_fakes(*tensors)
         together = 0
         for address in addresses:
             together |= address
