@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 import pytest
+import torch
 
 from workbench import teach
+from workbench.kernels import epilogues, gemm, gemm_rows
+from workbench.launch import Launch
 from workbench.teach import mutants
 
 # By exercise: what is wrong, and edits of the solution.
@@ -226,3 +230,61 @@ def test_each_tile_of_06_3_is_the_best_one_somewhere() -> None:
     exercise = teach.exercise("06-3")
     best = {exercise.specification(*case.inputs())[:2] for case in exercise.cases}
     assert best == set(itertools.product((64, 128), (64, 128, 192, 256)))
+
+
+def by_the_package(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Launch:
+    chain = epilogues.add(addend) | epilogues.silu()
+    return gemm.launch(a, b, epilogue=chain, tile=(16, 16, 16), splits=4)
+
+
+def rows_by_the_package(
+    a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
+) -> Launch:
+    return gemm_rows.launch("layer_norm", a, b, weight, bias, epsilon=epsilon, tile=(16, 64, 16))
+
+
+@pytest.mark.parametrize(
+    ("id", "candidate", "kernel"),
+    [("10-2", by_the_package, "gemm_kernel"), ("10-3", rows_by_the_package, "gemm_rows_kernel")],
+)
+def test_kernel_of_the_package_is_no_answer(id: str, candidate: Callable[..., Launch], kernel: str) -> None:
+    verdict = teach.exercise(id).evaluate(candidate)
+    assert verdict.kind == "computed elsewhere"
+    assert f"runs {kernel}, a kernel of the package's.\n  Write the kernel yourself." in verdict.text
+
+
+IN_FP32, IN_FP16_AT_FIRST = (f"tl.{dtype})\n    for start" for dtype in ("float32", "float16"))
+
+
+@pytest.mark.parametrize(
+    ("id", "edits"),
+    [
+        ("10-2", ((IN_FP32, IN_FP16_AT_FIRST), ("total = tl.dot(a, b, total)", "total += tl.dot(a, b)"))),
+        ("10-3", ((IN_FP32, IN_FP16_AT_FIRST), ("tile = tl.dot(a, b, tile)", "tile += tl.dot(a, b)"))),
+        ("13-3", (("peak = tl.zeros([ROWS, COLS], tl.float32", "peak = tl.zeros([ROWS, COLS], tl.float16"),)),
+    ],
+    ids=["10-2", "10-3", "13-3"],
+)
+def test_what_the_interpreter_alone_runs_is_refused(id: str, edits: Edits) -> None:
+    """A variable of a loop that begins in fp16 and becomes fp32: no type for the compiler."""
+    exercise = teach.exercise(id)
+    source = exercise.solution_source()
+    for find, replace in edits:
+        assert source.count(find) == 1
+        source = source.replace(find, replace)
+    verdict = exercise.evaluate(mutants.build(exercise, source, f"<of two types, in {id}>"))
+    assert verdict.kind == "raises"
+    assert "is right, but it does not compile for sm_90.\n" in verdict.text
+    assert "Loop-carried variable" in verdict.text
+    assert verdict.mistake == ""
+
+
+def test_a_tuple_in_a_tuple_is_for_the_interpreter_alone() -> None:
+    exercise = teach.exercise("10-1")
+    apart = "    bias, gate, most = operands\n    _, row, col = place\n"
+    source = exercise.solution_source()
+    assert source.count(apart) == 1
+    nested = source.replace(apart, "    (bias, gate, most), (_, row, col) = operands, place\n")
+    verdict = exercise.evaluate(mutants.build(exercise, nested, "<nested names in 10-1>"))
+    assert verdict.kind == "raises"
+    assert verdict.text.endswith("takes no tuple in a tuple. Unpack each in a line of its own.")

@@ -286,6 +286,7 @@ def gated(a, b, bias, gate, most):
     unproven="that it has a gradient: `own` takes a meaning in torch for that.",
     returns_launch=True,
     is_contiguous=True,
+    compiles_for="sm_90",
     budget=_vectors_once_a_tile,
 )
 
@@ -400,6 +401,8 @@ def activated(a, b, addend):
     unproven="that splitting K pays here: the parts are more bytes than fusion saves.",
     returns_launch=True,
     is_contiguous=True,
+    own_kernels=True,
+    compiles_for="sm_90",
     budget=_by_four,
 )
 
@@ -525,6 +528,8 @@ def normalized(a, b, weight, bias, epsilon):
     "the product.",
     returns_launch=True,
     is_contiguous=True,
+    own_kernels=True,
+    compiles_for="sm_90",
     budget=_in_one_kernel,
 )
 
