@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 import pytest
+import torch
 
 from workbench import teach
+from workbench.kernels import epilogues, gemm, gemm_rows
+from workbench.launch import Launch
 from workbench.teach import mutants
 
 # By exercise: what is wrong, and edits of the solution.
@@ -41,6 +45,15 @@ SUM_OF_PARTS = "total += tl.load(parts_pointer + split * m * n + row * n + col, 
 
 # A sum of parts that is rounded to fp16 at each of them.
 SUM_IN_FP16 = f"{SUM_OF_PARTS}\n        total = total.to(tl.float16).to(tl.float32)"
+
+IN_FP16 = ".to(tl.float16).to(tl.float32)"
+CLAMPED = "tl.minimum(tl.maximum(tile + bias, -most), most)"
+WHOLE_SUM = "    total += addend\n"
+SILU = "epilogue.silu(total, (), ())"
+NORM = "centered * tl.rsqrt(variance + epsilon)[:, None]"
+MEAN_SQUARE = "tl.sum(squares, axis=1) / cols"
+ROW_OR_ZERO = "tl.where(root == 0.0, 0.0, largest / root)"
+KIND = "number % 16 == 0, number >= 2**31"
 
 TILE = "return first + within % height, col"
 TIME_OF_A_TILE = "max(rows * cols, 80 * (rows + cols)), rows, cols"
@@ -120,6 +133,9 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
     ("10-1", "places within the tile", (("tl.where(col <= row", "tl.where(col % 32 <= row % 16"),)),
     ("10-1", "nothing below 0", (("tl.maximum(tile + bias, -most)", "tl.maximum(tile + bias, 0.0)"),)),
     ("10-1", "the gate's size alone", (("-most), most) * gate\n", "-most), most) * tl.abs(gate)\n"),)),
+    ("10-1", "rounded before the bias", (("maximum(tile + bias", f"maximum(tile{IN_FP16} + bias"),)),
+    ("10-1", "rounded before the clamp", (("maximum(tile + bias", f"maximum((tile + bias){IN_FP16}"),)),
+    ("10-1", "rounded before the gate", ((CLAMPED, f"{CLAMPED}{IN_FP16}"),)),
     (
         "10-2",
         "a split without steps leaves nothing",
@@ -127,6 +143,20 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
           "mask=(split * tl.cdiv(tl.cdiv(k, 16), SPLITS) * 16 < k) & (row < m)"),),
     ),
     ("10-2", "the addend's first row", (("addend_pointer + row * n", "addend_pointer + row % 1 * n"),)),
+    ("10-2", "rounded before the addend", ((WHOLE_SUM, f"    total = total{IN_FP16} + addend\n"),)),
+    ("10-2", "rounded before silu", ((WHOLE_SUM, f"    total = (total + addend){IN_FP16}\n"),)),
+    ("10-2", "rounded before its sigmoid multiplies it", ((SILU, f"total{IN_FP16} * tl.sigmoid(total)"),)),
+    *(
+        ("10-2", f"no silu below {least}", ((SILU, f"tl.where(total < {least}, 0.0, {SILU})"),))
+        for least in (-6, -10)
+    ),
+    ("10-3", "rounded before the weight", ((NORM, f"({NORM}){IN_FP16}"),)),
+    ("10-3", "rounded before the bias", ((f"{NORM} * weight", f"({NORM} * weight){IN_FP16}"),)),
+    (
+        "10-3",
+        "the reciprocal of the root rounded",
+        (("tl.rsqrt(variance + epsilon)", f"tl.rsqrt(variance + epsilon){IN_FP16}"),),
+    ),
     ("10-3", "zeros taken for padding", (("tl.where(col < n, tile", "tl.where(tile != 0.0, tile"),)),
     ("10-3", "a row of 64 at most, but never 64", (("COLS=64", "COLS=64 if n < 64 else 32"),)),
     ("10-3", "epsilon as a least", (("variance + epsilon", "tl.maximum(variance, epsilon)"),)),
@@ -147,9 +177,35 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
         "tiles beside one another where there is one",
         (("cols > tile_cols and tile_cols * itemsize % 16", "tile_cols * itemsize % 16"),),
     ),
+    (
+        "13-1",
+        "the stride of rows that are in one tile",
+        (("rows > 1 and row_stride", "tile_rows > 1 and row_stride"),),
+    ),
+    (
+        "13-1",
+        "a matrix of fewer rows than the tile",
+        (("if rows % tile_rows or", "if (rows > tile_rows and rows % tile_rows) or"),),
+    ),
+    ("13-1", "three stages at most", (("if stages *", "if min(stages, 3) *"),)),
+    ("13-1", "multiples of 3 and of 5", (("side.bit_count() != 1", "side % 3 == 0 or side % 5 == 0"),)),
+    ("13-1", "no side beyond 512", (("side.bit_count() != 1", "side.bit_count() != 1 or side > 512"),)),
     ("13-2", "multiples of 8 for whole numbers", (("number % 16 == 0", "number % 8 == 0"),)),
     ("13-2", "multiples of 32 for whole numbers", (("number % 16 == 0", "number % 32 == 0"),)),
     ("13-2", "64 bits from 2^32 on", (("number >= 2**31", "number >= 2**32"),)),
+    (
+        "13-2",
+        "of numbers of 64 bits nothing else",
+        ((KIND, "number % 16 == 0 and number < 2**31, number >= 2**31"),),
+    ),
+    ("13-2", "64 bits from 2^31 - 1 on", (("number >= 2**31", "number >= 2**31 - 1"),)),
+    ("13-3", "a least root", ((ROW_OR_ZERO, "largest / tl.maximum(root, 1e-3)"),)),
+    *(
+        ("13-3", f"{epsilon} under the root", ((MEAN_SQUARE, f"{MEAN_SQUARE} + {epsilon}"),))
+        for epsilon in ("1e-12", "1e-20")
+    ),
+    ("13-3", "small peaks are none", (("root == 0.0", "largest < 1e-2"),)),
+    ("13-3", "small roots are 0", (("root == 0.0", "root <= 1e-5"),)),
     ("13-3", "zeros by the peak of a tile", (("root == 0.0", "tl.min(peak, axis=1) == 0.0"),)),
 ]  # fmt: skip
 
@@ -174,3 +230,61 @@ def test_each_tile_of_06_3_is_the_best_one_somewhere() -> None:
     exercise = teach.exercise("06-3")
     best = {exercise.specification(*case.inputs())[:2] for case in exercise.cases}
     assert best == set(itertools.product((64, 128), (64, 128, 192, 256)))
+
+
+def by_the_package(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Launch:
+    chain = epilogues.add(addend) | epilogues.silu()
+    return gemm.launch(a, b, epilogue=chain, tile=(16, 16, 16), splits=4)
+
+
+def rows_by_the_package(
+    a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
+) -> Launch:
+    return gemm_rows.launch("layer_norm", a, b, weight, bias, epsilon=epsilon, tile=(16, 64, 16))
+
+
+@pytest.mark.parametrize(
+    ("id", "candidate", "kernel"),
+    [("10-2", by_the_package, "gemm_kernel"), ("10-3", rows_by_the_package, "gemm_rows_kernel")],
+)
+def test_kernel_of_the_package_is_no_answer(id: str, candidate: Callable[..., Launch], kernel: str) -> None:
+    verdict = teach.exercise(id).evaluate(candidate)
+    assert verdict.kind == "computed elsewhere"
+    assert f"runs {kernel}, a kernel of the package's.\n  Write the kernel yourself." in verdict.text
+
+
+IN_FP32, IN_FP16_AT_FIRST = (f"tl.{dtype})\n    for start" for dtype in ("float32", "float16"))
+
+
+@pytest.mark.parametrize(
+    ("id", "edits"),
+    [
+        ("10-2", ((IN_FP32, IN_FP16_AT_FIRST), ("total = tl.dot(a, b, total)", "total += tl.dot(a, b)"))),
+        ("10-3", ((IN_FP32, IN_FP16_AT_FIRST), ("tile = tl.dot(a, b, tile)", "tile += tl.dot(a, b)"))),
+        ("13-3", (("peak = tl.zeros([ROWS, COLS], tl.float32", "peak = tl.zeros([ROWS, COLS], tl.float16"),)),
+    ],
+    ids=["10-2", "10-3", "13-3"],
+)
+def test_what_the_interpreter_alone_runs_is_refused(id: str, edits: Edits) -> None:
+    """A variable of a loop that begins in fp16 and becomes fp32: no type for the compiler."""
+    exercise = teach.exercise(id)
+    source = exercise.solution_source()
+    for find, replace in edits:
+        assert source.count(find) == 1
+        source = source.replace(find, replace)
+    verdict = exercise.evaluate(mutants.build(exercise, source, f"<of two types, in {id}>"))
+    assert verdict.kind == "raises"
+    assert "is right, but it does not compile for sm_90.\n" in verdict.text
+    assert "Loop-carried variable" in verdict.text
+    assert verdict.mistake == ""
+
+
+def test_a_tuple_in_a_tuple_is_for_the_interpreter_alone() -> None:
+    exercise = teach.exercise("10-1")
+    apart = "    bias, gate, most = operands\n    _, row, col = place\n"
+    source = exercise.solution_source()
+    assert source.count(apart) == 1
+    nested = source.replace(apart, "    (bias, gate, most), (_, row, col) = operands, place\n")
+    verdict = exercise.evaluate(mutants.build(exercise, nested, "<nested names in 10-1>"))
+    assert verdict.kind == "raises"
+    assert verdict.text.endswith("takes no tuple in a tuple. Unpack each in a line of its own.")

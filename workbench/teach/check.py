@@ -44,6 +44,12 @@ PRINTED_LINES = 20
 # What stands in an array of offsets where there is no element: no offset is so far away.
 _PADDING = -(2**63)
 
+# What Triton's compiler says of `(x, y), z = ...`, which the interpreter runs.
+_NESTED_NAMES = "unhashable type: 'list'"
+_NO_NESTED_NAMES = (
+    "\n  Hint: on the left of =, the compiler takes no tuple in a tuple. Unpack each in a line of its own."
+)
+
 # What a run may take while a name for the mistake is looked for: a slow answer goes without one.
 NAMING_SECONDS = 10.0
 
@@ -61,7 +67,7 @@ Kind = Literal[
     "inputs changed",
     "out of bounds",
     "race",  # two programs touch one element, or the result depends on the order of the programs
-    "computed elsewhere",  # right, but computed before the launch, which does not follow its inputs
+    "computed elsewhere",  # by a kernel that is not the learner's, or right and before the launch was run
     "over budget",
 ]
 
@@ -110,6 +116,8 @@ def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdi
         for case, answer in zip(definition.cases, answers, strict=True):
             call = _call(definition, case)
             _check_budget(definition, case, answer)
+        call = _call(definition, definition.cases[0])
+        _check_compiles(definition, answers[0], call)
     except _Rejected as rejected:
         text = f"{definition.name}: {rejected}"
         if rejected.evidence is not None and (mutant := _mutant_like(definition, function)):
@@ -124,13 +132,15 @@ class _Answer:
     """A right answer to one case.
 
     Attributes:
-        usage: what the launch used; None for what launches nothing.
+        launch: that is right; None for what launches nothing.
+        usage: what the launch used; None likewise.
         note: what is remarkable about it, in lines to be appended.
         sectors: that its loads and stores touch; empty where there is no budget of them.
         missed: lines that its reads fetch from memory, by the model; 0 where there is no budget of them.
         code: in what its compiled code is not what was asked for.
     """
 
+    launch: Launch | None = None
     usage: Usage | None = None
     note: str = ""
     sectors: tuple[AccessSectors, ...] = ()
@@ -183,6 +193,8 @@ def _passing_text(definition: Definition) -> str:
         if budget.code:
             targets = " and ".join(asked.target for asked in budget.code)
             agreed += f"; compiled for {targets}, it keeps within its budget"
+    if definition.compiles_for:
+        agreed += f"; it compiles for {definition.compiles_for}"
     return f"{definition.name}: solved. {agreed}.\nThis does not prove {definition.unproven}"
 
 
@@ -243,6 +255,8 @@ def _try_launch(
     _check_forms(launch.outputs, expected, "the output", call)
     if definition.is_contiguous:
         _check_strides(launch.outputs, call)
+    if definition.own_kernels:
+        _check_own_kernels(launch, call)
     run = _interpreted(launch, call, timeout, record=True)
     print(run.printed, end="")
     usage = observation.usage(launch, run.accesses, run.outputs)
@@ -268,6 +282,7 @@ def _try_launch(
         )
     budget = definition.budget(*case.inputs()) if definition.budget else None
     return _Answer(
+        launch,
         usage,
         note,
         _sectors(budget, launch, call),
@@ -314,7 +329,8 @@ def _right_but(text: str) -> Iterator[None]:
         yield
     except WorkbenchError as error:
         indented = _in_short(str(error)).replace("\n", "\n  ")
-        raise _Rejected("raises", f"{text}\n  {indented}") from None
+        hint = _NO_NESTED_NAMES if _NESTED_NAMES in indented else ""
+        raise _Rejected("raises", f"{text}\n  {indented}{hint}") from None
 
 
 def _kernels(launch: Launch) -> str:
@@ -420,6 +436,27 @@ def _interpreted(
         raise rejected("raises", error) from None
     except SystemExit:
         raise _Rejected("raises", f"the kernel of {call} raises SystemExit.") from None
+
+
+def _check_own_kernels(launch: Launch, call: str) -> None:
+    """A kernel of the package's does the work that is the exercise; the solutions stand for a learner's."""
+    for step in launch.steps:
+        module = f"{compat.python_function(step.kernel).__module__}."
+        if module.startswith("workbench.") and not module.startswith("workbench.teach.solutions."):
+            raise _Rejected(
+                "computed elsewhere",
+                f"the launch of {call} runs {step.name}, a kernel of the package's.\n"
+                "  Write the kernel yourself. It may call the package's tile operators.",
+            )
+
+
+def _check_compiles(definition: Definition, answer: _Answer, call: str) -> None:
+    """A kernel that the interpreter runs may be none to the compiler, which wants types to stay the same."""
+    target = definition.compiles_for
+    if not target or answer.launch is None:
+        return
+    with _right_but(f"the result of {call} is right, but it does not compile for {target}."):
+        lens.compile(answer.launch, target)
 
 
 def _check_changed(

@@ -71,6 +71,17 @@ def _gated(m: int, n: int, k: int, most: float, seed: int) -> Case:
     )  # fmt: skip
 
 
+def _beyond_fp16(m: int, n: int, k: int, seed: int) -> Case:
+    """Sums that only fp32 can hold, before the clamp and behind it; the gate makes them small."""
+    return Case(
+        lambda generator: (
+            150 * normals(generator, m, k).half(), 150 * normals(generator, k, n).half(),
+            30_000 * normals(generator, n).half(), normals(generator, m).half() / 16, 150_000.0,
+        ),
+        seed,
+    )  # fmt: skip
+
+
 def _added(m: int, n: int, k: int, seed: int) -> Case:
     return Case(
         lambda generator: (
@@ -84,6 +95,46 @@ def _added(m: int, n: int, k: int, seed: int) -> Case:
 def _cancelling(m: int, n: int, k: int, seed: int) -> Case:
     """The parts of programs that share K are large, their sum is small."""
     return Case(lambda generator: (*cancelling(generator, m, n, k), normals(generator, m, n).half()), seed)
+
+
+def _undone(m: int, n: int, k: int, seed: int, *, about: float) -> Case:
+    """An addend of about -(a @ b) + `about`: what is rounded to fp16 before it is added shows in the rest."""
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        a, b = normals(generator, m, k).half(), normals(generator, k, n).half()
+        rest = about + normals(generator, m, n) / 8
+        return a, b, (rest - a.double() @ b.double()).half()
+
+    return Case(build, seed)
+
+
+def _far_below_0(m: int, n: int, k: int, seed: int) -> Case:
+    """Rows of sums below what fp16 can hold, where silu is 0, beside rows that the addend nearly undoes."""
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        sizes = 2.0 ** -torch.randint(0, 5, (m, 1), generator=generator)
+        a = (50 * sizes * normals(generator, m, k).abs()).half()
+        b = (-50 * normals(generator, k, n).abs()).half()
+        return a, b, (-a.double() @ b.double()).clamp(max=20_000).half()
+
+    return Case(build, seed)
+
+
+def _undone_rows(m: int, n: int, k: int, seed: int) -> Case:
+    """The bias nearly undoes what is normalized and scaled, which is the same in all rows.
+
+    So what is rounded to fp16 before the bias is added shows in the rest.
+    """
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
+        shares = torch.randint(-8, 9, (k,), generator=generator).half()
+        a = torch.arange(1.0, m + 1).half()[:, None] * shares  # exact: each row is a multiple of the first
+        b, weight = normals(generator, k, n).half(), normals(generator, n).half()
+        first = normalized(a[:1].double(), b.double(), weight.double(), torch.zeros(n).double(), 1e-5)[0]
+        bias = (normals(generator, n) / 64 - 1) * first
+        return a, b, weight, bias.half(), 1e-5
+
+    return Case(build, seed)
 
 
 def _rows(m: int, n: int, k: int, seed: int, *, epsilon: float = 1e-5, level: float = 0.0) -> Case:
@@ -154,6 +205,7 @@ GATED = Exercise(
         _gated(1, 1, 1, 100.0, seed=4),
         _gated(17, 16, 15, 100.0, seed=5),  # nothing is clamped
         _gated(16, 32, 40, 0.25, seed=6),  # nearly everything is
+        _beyond_fp16(17, 33, 16, seed=7),
     ),
     stub="""\
 @triton.jit
@@ -234,6 +286,7 @@ def gated(a, b, bias, gate, most):
     unproven="that it has a gradient: `own` takes a meaning in torch for that.",
     returns_launch=True,
     is_contiguous=True,
+    compiles_for="sm_90",
     budget=_vectors_once_a_tile,
 )
 
@@ -248,6 +301,9 @@ ACTIVATED = Exercise(
         _cancelling(16, 16, 128, seed=3),
         _added(3, 5, 70, seed=4),  # five steps: the last split has none
         _added(33, 1, 16, seed=5),  # one step: three splits have none
+        _undone(16, 17, 64, seed=6, about=0.0),
+        _undone(16, 17, 64, seed=7, about=-11.0),  # silu is small there, and follows each digit of the sum
+        _far_below_0(16, 17, 64, seed=8),
     ),
     stub="""\
 @triton.jit
@@ -345,6 +401,8 @@ def activated(a, b, addend):
     unproven="that splitting K pays here: the parts are more bytes than fusion saves.",
     returns_launch=True,
     is_contiguous=True,
+    own_kernels=True,
+    compiles_for="sm_90",
     budget=_by_four,
 )
 
@@ -360,6 +418,7 @@ NORMALIZED = Exercise(
         _rows(5, 20, 16, seed=4, level=40.0),  # so far that squares of fp32 lose what they spread
         _rows(3, 2, 16, seed=5, level=0.5),
         _rows(1, 1, 5, seed=6, level=1.0),  # no spread at all
+        _undone_rows(17, 40, 16, seed=7),
     ),
     stub="""\
 @triton.jit
@@ -469,6 +528,8 @@ def normalized(a, b, weight, bias, epsilon):
     "the product.",
     returns_launch=True,
     is_contiguous=True,
+    own_kernels=True,
+    compiles_for="sm_90",
     budget=_in_one_kernel,
 )
 

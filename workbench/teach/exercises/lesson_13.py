@@ -143,6 +143,13 @@ WHY_NOT = Exercise(
         _asked(3, 24, 24, 2, (1, 8), 4, 64),
         _asked(4, 64, 64, 8, (4, 1), 1, 65536),
         _asked(4, 64, 64, 8, (4, 2), 1, 65536),
+        _asked(64, 1024, 1028, 2, (1, 256), 2, 65536),  # tiles of one row, of which there are more
+        _asked(2, 1024, 1024, 2, (4, 256), 2, 65536),  # fewer rows than the tile has
+        _asked(64, 1024, 1024, 2, (4, 256), 8, 16384),
+        _asked(64, 1024, 1024, 2, (4, 256), 8, 16383),
+        _asked(7, 64, 64, 2, (7, 64), 2, 65536),  # neither 3 nor 5 divides a side
+        _asked(4, 88, 88, 2, (4, 22), 2, 65536),
+        _asked(4, 8192, 8192, 2, (2, 4096), 3, 65536),
     ),
     stub="""\
 def why_not(rows, cols, row_stride, itemsize, tile, stages, room):
@@ -233,6 +240,12 @@ COMPILED = Exercise(
         _calls(("fp16", 64, 3, 5, 64), ("fp16", 64, 5, 3, 32), ("fp32", 65, 5, 3, 64)),
         _calls(("fp16", 0, 0, 1, 16), ("fp16", 16, 32, 1, 16), ("fp16", 16, 8, 1, 16)),
         _calls(("int8", 7, 1, 16, 16), ("int8", 9, 16, 1, 16), ("int8", 1, 1, 160, 16)),
+        # Of two numbers that take 64 bits, 16 divides one.
+        _calls(("fp16", 64, 2**31, 3, 64), ("fp16", 64, 2**31 + 1, 3, 64), ("fp16", 64, 2**31 + 16, 3, 64)),
+        _calls(("fp16", 64, 3, 2**31 + 1, 64), ("fp16", 64, 3, 2**31, 64), ("fp16", 64, 3, 2**40, 64)),
+        # The last number that takes 32.
+        _calls(("fp16", 64, 5, 3, 64), ("fp16", 64, 2**31 - 1, 3, 64), ("fp16", 64, 2**31 + 1, 3, 64)),
+        _calls(("fp16", 64, 3, 5, 64), ("fp16", 64, 3, 2**31 - 1, 64), ("fp16", 64, 3, 2**31 + 1, 64)),
     ),
     stub="""\
 def key(dtype, address, size, stride, block):
@@ -325,6 +338,8 @@ CREST = Exercise(
         _rows(1, 1, torch.float32, seed=4),
         _rows(3, 70, torch.float32, peaks=(2, 33, 69), seed=5),
         _rows(8, 64, torch.float16, peaks=(0, 31, 32, 63), seed=6),  # nothing hangs over
+        _rows(5, 40, torch.float32, scale=1e-6, peaks=(7, -1, 33), seed=7),  # small, and only one row is 0
+        _rows(5, 40, torch.float32, scale=1e-15, peaks=(7, -1, 33), seed=8),
     ),
     stub="""\
 @triton.jit
@@ -419,6 +434,7 @@ def crest(x):
     unproven="that it is fast: a tile of 4 x 32 is a small one.",
     returns_launch=True,
     is_contiguous=True,
+    compiles_for="sm_90",
     budget=_each_element_once,
     tolerance=1e-6,
 )

@@ -1,4 +1,4 @@
-r"""Three lines on a tile in registers; loads and masks are the template's business.
+r"""Four lines on a tile in registers; loads and masks are the template's business.
 
 $$y_{ij} = \min(\max(x_{ij} + b_j, -c), c) \cdot g_i \quad \text{where } j \le i, \text{ else } 0$$
 
@@ -28,7 +28,8 @@ from workbench.launch import Launch
 @triton.jit
 def gate_and_clamp(tile, operands, place):
     """min(max(tile + bias, -most), most) * gate, and 0 right of the diagonal."""
-    (bias, gate, most), (_, row, col) = operands, place
+    bias, gate, most = operands
+    _, row, col = place
     x = tl.minimum(tl.maximum(tile + bias, -most), most) * gate
     return tl.where(col <= row, x, 0.0)
 
