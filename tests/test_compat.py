@@ -384,7 +384,7 @@ def test_a_compiler_is_another_when_one_of_its_files_changes(
     assert keys[0] == keys[1] != keys[2]
 
 
-def chain_kernel(x, output, CHAIN: tl.constexpr):
+def chain_kernel(x: Any, output: Any, CHAIN: tl.constexpr) -> None:
     tile = tl.load(x)
     for i in tl.static_range(len(CHAIN)):
         tile = CHAIN[i][0](tile, CHAIN[i][1])

@@ -470,3 +470,11 @@ def test_an_operator_of_ones_own_is_a_file_in_each_layer(
     assert "twice: n=70, bf16, integer" in printed
     assert "4 candidates of twice on Triton interpreter (CPU): 3 verified, 1 refused" in printed
     assert "got 512. Give 256 or less." in printed
+
+
+def test_instances_of_wrong_arguments_say_what_the_operator_says() -> None:
+    """Which had been an IndexError of a tuple, among others."""
+    with pytest.raises(DimensionError, match="dim: got 3"):
+        ops.softmax.instances(torch.ones(3, 4), 3)
+    with pytest.raises(ArgumentTypeError, match="unfold itself"):  # a pair, which the operator takes
+        ops.unfold.instances(torch.ones(1, 2, 5, 5), (2, 2))

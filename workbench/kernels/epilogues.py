@@ -838,7 +838,9 @@ def _sigmoid(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Te
 def _dropout(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
     seed, probability, factor = operands
     x = _floats(x)
-    return torch.where(is_kept(seed, torch.tensor(probability, dtype=x.dtype), place), x * factor, 0)
+    return torch.where(
+        is_kept(seed, torch.tensor(probability, dtype=x.dtype, device="cpu"), place), x * factor, 0
+    )
 
 
 def _saturate(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:

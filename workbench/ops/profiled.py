@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+from workbench.errors import ArgumentTypeError, WorkbenchError
 from workbench.kernels.instances.operation import Arguments, Instance, listed, operations
 
 P = ParamSpec("P")
@@ -30,7 +31,8 @@ class Profiled(Protocol[P, R_co]):
         Each has a name, its keywords, `why_not` where the invoker refuses it, and `.launch()`.
 
         Raises:
-            ArgumentTypeError: an argument that instances are not listed for. WorkbenchError: as the invoker.
+            ArgumentTypeError: an argument that instances are not listed for. WorkbenchError, or what the
+            operator raises: arguments that it does not take.
         """
 
     def best(self, *args: P.args, **kwargs: P.kwargs) -> Instance:
@@ -46,7 +48,14 @@ def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
     name = function.__name__
 
     def instances(*args: Any, **kwargs: Any) -> list[Instance]:
-        return listed(name, operations()[name], Arguments(args, kwargs))
+        try:
+            return listed(name, operations()[name], Arguments(args, kwargs))
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if not isinstance(error, WorkbenchError):
+                function(*args, **kwargs)  # which says in words what is wrong with them
+                given = f"{type(error).__name__}: {error}"
+                raise ArgumentTypeError(f"{name}.instances", given, f"Call {name} itself, which takes them.") from error
+            raise
 
     def best(*args: Any, **kwargs: Any) -> Instance:
         from workbench import profiler
