@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 
 from workbench import kernels, ops, profiler
 from workbench.__main__ import main
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, NotMeasurableError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    DimensionError,
+    InvalidArgumentError,
+    NotMeasurableError,
+    UnknownNameError,
+)
 from workbench.kernels import epilogues, gemm, instances, reference, tile
 from workbench.kernels.instances.operation import (
     Accuracy,

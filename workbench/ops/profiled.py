@@ -54,7 +54,7 @@ def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
             if not isinstance(error, WorkbenchError):
                 function(*args, **kwargs)  # which says in words what is wrong with them
                 given = f"{type(error).__name__}: {error}"
-                raise ArgumentTypeError(f"{name}.instances", given, f"Call {name} itself, which takes them.") from error
+                raise ArgumentTypeError(f"{name}.instances", given, f"Call {name} itself.") from error
             raise
 
     def best(*args: Any, **kwargs: Any) -> Instance:
