@@ -1085,7 +1085,7 @@ table_of(head, rows)
 #   gains nothing by itself, if it spills and its epilogue hides behind nothing.
 #
 # Now norms, softmax, pairs (with a relu between) and gates, these in graphs that ran for longer. Of each problem the
-# newest run counts, and the table says on which GPU: the kernels that do all in one were made faster after the
+# newest run counts, and the table says on which GPU: most kernels that do all in one were made faster after the
 # H200 had run them, and were then recorded on an H100. `one kernel` says whether all is done in one. A ratio
 # below 1 is a loss:
 

@@ -119,11 +119,13 @@ def instance_landscape_figure(
         bars = _Bars(land, land.colors(palette), palette)
         for column, cols in enumerate(land.columns):
             middle = _LEFT + column * (across + _GAP) + across / 2
-            text = f"{cols} columns" if across >= _NARROW else str(cols)
+            text = counted(cols, "column") if across >= _NARROW else str(cols)
             axes.text(middle, _HEADING + _SIDES / 2, text, ha="center", va="center", fontsize=9)
         for row, rows in enumerate(land.rows):
             top = _HEADING + _SIDES + row * (down + _GAP)
-            label = axes.text(_LEFT - 12, top + down / 2, f"{rows} rows", ha="right", va="center", fontsize=9)
+            label = axes.text(
+                _LEFT - 12, top + down / 2, counted(rows, "row"), ha="right", va="center", fontsize=9
+            )
             fit(label, _LEFT - 16)
             for column, cols in enumerate(land.columns):
                 place = (_LEFT + column * (across + _GAP), top, across)
