@@ -186,7 +186,8 @@ def gelu(tile, operands, place):
 def over(x, y):
     """x / y, of y from 1 up to infinity
 
-    A division would look first whether y is so large that its reciprocal is no normal number.
+    A division would look first whether y is so large that its reciprocal is no normal number. In fp32 this,
+    and the power of two whose exponent was rounded, are a few rounding steps off, which 16 bits do not show.
     """
     root = tl.rsqrt(y)
     return x * root * root
