@@ -479,7 +479,10 @@ def test_a_functor_may_make_narrower_floats() -> None:
         torch.testing.assert_close(fused(a, torch.eye(16), chain), want)
 
 
-@pytest.mark.parametrize(("function", "words"), [(row_sum, "the shape"), (nothing, "returns nothing")])
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [(row_sum, "functor 0 of the epilogue changes"), (nothing, "functor 0 of the epilogue returns nothing")],
+)
 def test_a_functor_gives_a_tile_of_the_same_shape(function: Any, words: str) -> None:
     """Its row sums had been laid along the columns."""
     with pytest.raises(KernelError, match=words):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 import triton
-import triton.language as tl  # noqa: F401  # the interpreter wants functions to see it
+import triton.language as tl  # the interpreter wants functions to see it
 from torch.nn import functional
 
 from tests.ops.test_gemm import assert_near, numbers
-from workbench import ops
+from workbench import lens, ops
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -21,7 +21,7 @@ from workbench.errors import (
     UnsupportedDtypeError,
     WorkbenchError,
 )
-from workbench.kernels import reference
+from workbench.kernels import gemm, reference
 from workbench.kernels.epilogues import (
     Epilogue,
     ImageFrame,
@@ -453,6 +453,33 @@ def test_whole_numbers_of_more_than_32_bits_do_not_wrap(chain: Epilogue) -> None
         ops.fused_matmul(a, b, epilogue=chain)
     got = ops.fused_matmul(a, b, epilogue=chain | cast(torch.int8))
     assert (got == 127).all()
+
+
+def test_gradients_of_whole_products_are_of_whole_numbers() -> None:
+    """Which floats had not: 2^24 + 1 is none of fp32."""
+    a, b = torch.arange(32).view(4, 8).char(), torch.arange(48).view(8, 6).char() - 20
+    large = 2**24
+    vector = torch.rand(6, requires_grad=True)
+    chain = add(torch.full((6,), large + 1, dtype=torch.int32)) | add(-large) | column_scale(vector)
+    result = ops.fused_matmul(a, b, epilogue=chain)
+    (found,) = torch.autograd.grad(result.sum(), vector)
+    torch.testing.assert_close(found, (a.int() @ b.int() + 1).sum(0).float())
+
+
+@triton.jit
+def to_double(tile, operands, place):
+    return tile.to(tl.float64)
+
+
+def test_fp8_of_what_is_none_of_fp32_is_cast() -> None:
+    a, b = torch.ones(4, 8, dtype=torch.int8), torch.ones(8, 6, dtype=torch.int8)
+    with pytest.raises(TensorMismatchError, match=r"out_dtype.*End the epilogue with cast"):
+        ops.fused_matmul(a, b, epilogue=relu(), out_dtype=torch.float8_e4m3fn)
+    got = ops.fused_matmul(a, b, epilogue=relu() | cast(torch.float8_e4m3fn))
+    assert (got.float() == 8).all()
+    chain = own(to_double)
+    (step,) = lens.compile(gemm.launch(a.half(), b.half(), epilogue=chain, output=got), "sm_90")
+    assert not step.problem
 
 
 def test_scales_of_whole_products_have_gradients() -> None:

@@ -161,6 +161,19 @@ def test_a_result_that_is_a_little_wrong_is_found(name: str, dtype: str) -> None
     assert "the largest error is" in judge((first, *others))
 
 
+def test_a_row_like_no_other_loosens_nothing() -> None:
+    """Masked scores, or a row of equal elements, had let pass whatever the other rows were."""
+    masked, flat = torch.randn(64, 512), torch.randn(64, 512)
+    masked[:, 500:], flat[0] = -1e9, 1000.0
+    judge = judge_of(OPERATIONS["logsumexp"], Arguments((masked, -1), {}))
+    assert judge((masked.logsumexp(-1),)) == ""
+    assert "the largest error is" in judge((masked.logsumexp(-1) + 0.01,))
+    judge = judge_of(OPERATIONS["layer_norm"], Arguments((flat, (512,)), {}))
+    normed = torch.nn.functional.layer_norm(flat, (512,))
+    normed[5:] += 0.01
+    assert "the largest error is" in judge((normed,))
+
+
 def test_no_elements_are_right() -> None:
     for name, sizes in (("layer_norm", (0, 5)), ("layer_norm", (3, 0)), ("softmax_backward", (3, 0))):
         x, vector = torch.empty(sizes), torch.empty(sizes[1])

@@ -25,7 +25,7 @@ def allowed_error(
         eps: of the result's dtype; 0 for whole numbers.
         terms: how many are summed for an element, 0 where it must be exact.
         least: of a sum of normal values sqrt(terms), its deviation: it cannot be held to its own size.
-        between: the largest of what cancels in the arithmetic, 0 where nothing does.
+        between: how large is what cancels in the arithmetic, 0 where nothing does.
     """
     if not terms:
         return 0.0

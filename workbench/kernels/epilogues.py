@@ -697,7 +697,7 @@ def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
     share = _number("probability", probability).value
     if not 0 <= share < 1:
         raise InvalidArgumentError("probability", f"got {probability}", "Give 0 or more, below 1.")
-    if isinstance(seed, bool) or not isinstance(seed, int | torch.Tensor):
+    if isinstance(seed, bool) or not isinstance(seed, Integral | torch.Tensor):
         raise ArgumentTypeError("seed", f"got {in_brief(seed)}", "Give a whole number, or an int64 tensor.")
     if isinstance(seed, torch.Tensor):
         if seed.dtype != torch.int64 or seed.numel() != 1:
@@ -706,7 +706,8 @@ def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
             )
     elif not 0 <= seed < 2**63:
         raise InvalidArgumentError("seed", f"got {seed}", "Give 0 or more, below 2^63.")
-    operands = (Operand(seed), Operand(float(share)), Operand(1 / (1 - share)))
+    number = seed if isinstance(seed, torch.Tensor) else int(seed)
+    operands = (Operand(number), Operand(float(share)), Operand(1 / (1 - share)))
     return _of(
         Functor("dropout", epilogue.dropout, operands, _dropout, flops=2, makes_floats=True, uses_place=True)
     )
@@ -768,7 +769,8 @@ def own(
         raise ArgumentTypeError("function", f"got {in_brief(function)}", "Give a @triton.jit function.")
     if meaning is not None and not callable(meaning):
         raise ArgumentTypeError("meaning", f"got {in_brief(meaning)}", "Give a function of torch's tensors.")
-    check_type("flops", flops, int, "Give a whole number.")
+    if isinstance(flops, bool) or not isinstance(flops, int) or flops < 0:
+        raise ArgumentTypeError("flops", f"got {in_brief(flops)}", "Give a whole number of 0 or more.")
     given = tuple(_operand(f"operands[{i}]", each) for i, each in enumerate(operands))
     name = function.fn.__name__
     return _of(Functor(name, function, given, meaning, flops, makes_floats=None, uses_place=True))

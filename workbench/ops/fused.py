@@ -45,9 +45,10 @@ def fused_matmul(
         input, other: [..., m, k] and [..., k, n] of one dtype: fp16, bf16, fp32, fp64, int8 or fp8; batches
             broadcast. As of :func:`matmul` for autocast and tf32.
         epilogue: of functors in `workbench.kernels.epilogues`, whose tensors broadcast to [..., m, n].
-        out_dtype: of the result, a floating dtype, int8 or int32, of fp64 no fp8 without a cast, which it is
-            converted to as by `Tensor.to` (`cast` rounds and saturates); None for what the epilogue casts to,
-            or for the operands', of fp8 bf16, of int8 int32, or fp32 where the epilogue makes floats.
+        out_dtype: of the result, a floating dtype, int8 or int32, which it is converted to as by `Tensor.to`
+            (`cast` rounds and saturates; of fp64 and int8 there is no fp8 without it); None for what the
+            epilogue casts to, or for the operands', of fp8 bf16, of int8 int32, or fp32 where the epilogue
+            makes floats.
 
     Raises:
         ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
@@ -215,8 +216,9 @@ def _result_dtype(chain: Epilogue, product: torch.dtype, asked: torch.dtype | No
         found := chain.result_dtype(product)
     ):
         raise TensorMismatchError("out_dtype", f"{asked}, cast to {found}", f"Give {found}, or None.")
-    if asked in gemm.FP8 and product == torch.float64 and not any(one.dtype for one in chain.functors):
-        # Triton makes fp8 of fp32 alone, to which the cast rounds first.
+    is_cast = any(one.dtype for one in chain.functors)
+    if asked in gemm.FP8 and product in (torch.float64, torch.int32) and not is_cast:
+        # Triton makes fp8 of fp32 alone, to which the cast goes first.
         raise TensorMismatchError(
             "out_dtype", f"{asked} of {product}", f"End the epilogue with cast({asked})."
         )
@@ -321,23 +323,26 @@ def _through(
     product: torch.Tensor,
     grad: torch.Tensor,
     finished: Callable[[torch.Tensor], torch.Tensor] = lambda result: result,
-) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+) -> tuple[torch.Tensor | None, list[torch.Tensor | None]]:
     """The gradients of a product and of a chain's tensors, from that of what the chain makes of it.
+
+    Whole numbers, and so products of them, have none.
 
     Args:
         product: in the type that the chain computes in.
         finished: what is done to the chain's result.
     """
     with torch.enable_grad():
-        product = product.detach().requires_grad_()
-        leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in chain.tensors]
-        result = finished(chain.with_tensors(leaves).meaning(product, frame))
+        leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in (product, *chain.tensors)]
+        result = finished(chain.with_tensors(leaves[1:]).meaning(leaves[0], frame))
         wanted = [leaf for leaf in leaves if leaf.requires_grad]
-        of_product, *found = torch.autograd.grad(
-            result, (product, *wanted), grad.to(result.dtype), allow_unused=True, materialize_grads=True
+        found = iter(
+            torch.autograd.grad(
+                result, wanted, grad.to(result.dtype), allow_unused=True, materialize_grads=True
+            )
         )
-    left = iter(found)
-    return of_product, [next(left) if leaf.requires_grad else None for leaf in leaves]
+    of_product, *of_tensors = [next(found) if leaf.requires_grad else None for leaf in leaves]
+    return of_product, of_tensors
 
 
 class _Product(torch.autograd.Function):
@@ -357,10 +362,8 @@ class _Product(torch.autograd.Function):
         def compute(grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor) -> Any:
             product = _matmul(Epilogue(), _accumulated(a.dtype), a, b)
             chain = ctx.chain.with_tensors(tensors)
-            if is_whole := not product.is_floating_point():
-                product = product.float()
             of_product, of_tensors = _through(chain, Frame(tuple(product.shape)), product, grad)
-            if is_whole:
+            if of_product is None:
                 return (None, None, *of_tensors)
             of_product = of_product.to(a.dtype)
             of_a = products._product(of_product, b.mT).sum_to_size(a.shape)
@@ -398,6 +401,7 @@ class _Convolution(torch.autograd.Function):
             chain = ctx.chain.with_tensors(tensors)
             frame = ImageFrame(tuple(product.shape), geometry.groups)
             of_product, of_tensors = _through(chain, frame, product, grad)
+            assert of_product is not None  # images are floats, and groups below
             of_input, of_weight = convolution._gradients("forward", geometry, x, w, of_product.to(x.dtype))
             return (of_input(), of_weight(), *of_tensors)
 
@@ -431,6 +435,7 @@ class _GroupedProduct(torch.autograd.Function):
             frame = GroupedFrame(tuple(product.shape), problem.axis, offs)
             chain = ctx.chain.with_tensors(tensors)
             of_product, of_tensors = _through(chain, frame, product, grad, frame.within_groups)
+            assert of_product is not None
             of_product = of_product.to(a.dtype)
             of_a = grouped_products._product(of_product, b.mT, offs)
             of_b = grouped_products._product(a.mT, of_product, offs)

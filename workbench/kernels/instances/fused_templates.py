@@ -20,7 +20,7 @@ import triton
 from workbench import device
 from workbench.device import Device
 from workbench.errors import TensorMismatchError
-from workbench.kernels import gemm, gemm_gated, gemm_pair, gemm_rows, reference
+from workbench.kernels import gemm, gemm_gated, gemm_pair, gemm_rows, products, reference
 from workbench.kernels.instances import operation
 
 
@@ -132,6 +132,17 @@ PAIRS: Mapping[str, Sequence[Instance]] = {
     ),
 }
 
+# The same where operands are no matrices of 16 bits that tensor descriptors take: their loads need registers
+# of which tiles of four warps have none left.
+PLAIN_PAIRS: Mapping[str, Sequence[Instance]] = {
+    **PAIRS,
+    "sm_90": (
+        Instance("plain_pair_128x64", 128, 64, 128, 4, 3, 64),
+        Instance("plain_pair_128x128", 128, 128, 128, 8, 3, 64),
+        Instance("plain_pair_128x256", 128, 256, 128, 8, 3, 64),
+    ),
+}
+
 # The same where a tile has not all of K: A is read again for each tile of the first product's columns.
 DEEP_PAIRS: Mapping[str, Sequence[Instance]] = {
     **PAIRS,
@@ -236,7 +247,11 @@ def pair(
     """Keyword arguments of `gemm_pair.launch`, of what :func:`is_pair_fused`."""
     here = device.current() if here is None else here
     n = b1.shape[-1]
-    many = _of(PAIRS if _has_whole_k(a) else DEEP_PAIRS, here)
+    are_described = all(
+        products.side_of(each, (64, 64), descriptors=True).is_descriptor for each in (a, b0, b1)
+    )
+    table = PAIRS if _has_whole_k(a) else DEEP_PAIRS
+    many = _of(table if are_described and a.element_size() == 2 else PLAIN_PAIRS, here)
     each = next((one for one in many if n <= one.cols), many[-1])
     return _pair_keywords(each, (max(output.numel() // max(n, 1), 1), n), a, b0, precision, here)
 
@@ -461,7 +476,7 @@ def _of_pairs(
     shipped = pair(input, mat1, mat2, output, precision)
     sizes = (output.numel() // max(mat2.shape[-1], 1), mat2.shape[-1])
     here = device.current()
-    many = [each for table in (PAIRS, DEEP_PAIRS) for each in _of(table, here)]
+    many = [each for table in (PAIRS, DEEP_PAIRS, PLAIN_PAIRS) for each in _of(table, here)]
     ways = [_pair_keywords(each, sizes, input, mat1, precision, here) for each in many]
     return operation.instances_of(make, shipped, ways)
 

@@ -24,6 +24,7 @@ from workbench.kernels.instances.operation import (
     instances_of,
     largest,
     sum_of,
+    typical,
 )
 from workbench.kernels.instances.row_tiles import row_tiles
 
@@ -187,7 +188,7 @@ def _accuracy(
     x = rows.double()
     mean = known[0] if known else x.mean(1)
     variance = known[1] if known else (x - mean[:, None]).square().mean(1)
-    size = largest((x.abs() + mean.abs()[:, None]) * (variance + eps).rsqrt()[:, None])
+    size = typical((x.abs() + mean.abs()[:, None]) * (variance + eps).rsqrt()[:, None])
     size *= 1.0 if weight is None else largest(weight)
     return (Accuracy(rows.shape[1], between=size + (0.0 if bias is None else largest(bias))),)
 
@@ -217,8 +218,8 @@ def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
         scale = ((x - mean).square().mean(1, keepdim=True) + eps).rsqrt()
         y = (x.abs() + mean.abs()) * scale
         of_mean, of_product = ((each.norm(dim=1, keepdim=True) / cols) for each in (weighted, y * weighted))
-        size = largest(scale * (weighted.abs() + of_mean + y * of_product))
-        of_weight = sum_of(x.shape[0])._replace(between=largest((y * g).norm(dim=0)))
+        size = typical(scale * (weighted.abs() + of_mean + y * of_product))
+        of_weight = sum_of(x.shape[0])._replace(between=typical((y * g).norm(dim=0)[:, None]))
         return (Accuracy(cols, between=size), of_weight, *(sum_of(x.shape[0]) for _ in vectors[1:]))
 
     return accuracy

@@ -22,6 +22,7 @@ from workbench.kernels.instances.operation import (
     gradients_of,
     instances_of,
     largest,
+    typical,
 )
 from workbench.kernels.instances.row_tiles import row_tiles
 
@@ -112,7 +113,8 @@ def _of_log_gradient(gradient: torch.Tensor, input: torch.Tensor, dim: int) -> t
 
 def _of_logs(input: torch.Tensor, dim: int | tuple[int, ...]) -> tuple[Accuracy]:
     """The largest of a row and the logarithm of its sum can cancel."""
-    return (Accuracy(input.numel(), between=largest(input)),)
+    between = typical(input.amax(dim).reshape(-1, 1)) if input.numel() else 0.0
+    return (Accuracy(input.numel(), between=between),)
 
 
 def _of_losses(input: torch.Tensor, target: torch.Tensor, *args: Any, **keywords: Any) -> tuple[Accuracy]:

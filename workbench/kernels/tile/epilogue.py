@@ -67,9 +67,13 @@ def of_functor(
             ),
         )  # fmt: skip
     made = FUNCTION(tile, operands, (batch, row, col))
-    tl.static_assert(made is not None, "a functor of the epilogue returns nothing")
-    tl.static_assert(made.shape == tile.shape, "a functor of the epilogue changes the shape of the tile")
-    return floats(made) if made.dtype.is_floating() else made
+    tl.static_assert(made is not None, f"functor {NUMBER} of the epilogue returns nothing")
+    tl.static_assert(made.shape == tile.shape, f"functor {NUMBER} of the epilogue changes the tile's shape")
+    if made.dtype.is_floating():
+        # Of fp64 too, a cast to fp8 makes fp32.
+        return floats(made) if tl.float64 == TYPE else made.to(tl.float32)
+    else:
+        return made
 
 
 @triton.jit
