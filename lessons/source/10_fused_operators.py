@@ -1137,9 +1137,10 @@ table_of([*head, f"{TUNED}, over ours", "torch, over ours", "note"], rows)
 #   `ops.matmul_matmul` does not fuse it, and is about as fast as torch.
 #
 # **What remains.** Of the chain: what the addends' way costs, most of all where K is short. Norms, pairs and
-# gates are in Triton's language on Hopper too, where no group of warps multiplies while another one finishes. Their
-# tiles are so small, and their buffers so few, that an SM has room for two programs, of which one may
-# multiply while the other one stores. (How much of that happens was not measured.)
+# gates are in Triton's language on Hopper too, where no group of warps multiplies while another one finishes. Most
+# of their tiles are so small, and their buffers so few, that an SM has room for two programs or more, of which one
+# may multiply while the other one stores. Rows of 512 columns, and gates of a long K, have an SM for
+# themselves. (How much is hidden was not measured.)
 
 # %% [markdown]
 # ## Your turn
