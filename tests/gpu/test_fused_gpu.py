@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
 
 import pytest
@@ -18,11 +20,13 @@ from workbench.kernels.epilogues import (
     dropout,
     fast_gelu,
     gelu,
+    multiply,
     permuted,
     relu,
     residual,
     row_scale,
     scale,
+    sigmoid,
     silu,
 )
 
@@ -34,11 +38,11 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> t
     return torch.randn(shape, generator=generator, device="cuda").to(dtype)
 
 
-def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
+def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, roundings: int = 1) -> None:
     """At most twice as far from float64 as torch, and one rounding of the largest value."""
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
     off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
-    assert off <= 2 * theirs + exact.abs().max().item() * torch.finfo(got.dtype).eps
+    assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(got.dtype).eps
 
 
 @pytest.mark.parametrize("case", suites.get("fused").cases, ids=str)
@@ -79,13 +83,60 @@ def test_chains(
     v = numbers(1024, dtype=dtype, seed=3)
     exact = meaning(a.double() @ b.double(), d.double(), v.double())
     got = ops.fused_matmul(a, b, epilogue=make(d, v))
-    size = exact.abs().max().item()
-    roundings = 64 if dtype in (torch.float32, torch.float64) else 1
-    torchs = meaning(a @ b, d, v)
-    off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
-    assert off <= 2 * theirs + roundings * size * torch.finfo(dtype).eps
+    # fp64's reference has rounding steps too.
+    assert_near(got, meaning(a @ b, d, v), exact, roundings=64 if dtype == torch.float64 else 1)
     again = ops.fused_matmul(a.clone(), b.clone(), epilogue=make(d.clone(), v.clone()))  # kept
     assert torch.equal(got, again)
+
+
+EXPONENTIALS: dict[str, tuple[Callable[[], Epilogue], Callable[..., torch.Tensor]]] = {
+    "fast_gelu": (fast_gelu, lambda x: functional.gelu(x, approximate="tanh")),
+    "silu": (silu, functional.silu),
+    "sigmoid": (sigmoid, torch.sigmoid),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", EXPONENTIALS)
+def test_exponentials_of_numbers_that_are_alike(name: str, dtype: torch.dtype) -> None:
+    """Among others their rounding steps, which are as many as the exponent is large, would not show."""
+    make, torchs = EXPONENTIALS[name]
+    wide = torch.promote_types(dtype, torch.float32)
+    identity = torch.eye(256, device="cuda", dtype=dtype)
+    for around in (-104, -88.5, -80, -50, -30, -16, -8, -5, -3, -1, 0, 1, 3, 20, 88.5, 104):
+        a = (numbers(512, 256, dtype=torch.float32) / 8 + around).to(dtype)
+        got, theirs = ops.fused_matmul(a, identity, epilogue=make(), out_dtype=wide), torchs(a.to(wide))
+        x = a.double()
+        exact = torchs(x)
+        if name == "fast_gelu":  # 1 + tanh of torch's own is mostly rounding steps
+            exact = x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        if around == -88.5 and wide == torch.float32:  # torch's exponential is infinite below -88.7
+            got, theirs, exact = (each[a > -88.7] for each in (got, theirs, exact))
+        assert_near(got, theirs, exact, roundings=8 if wide == torch.float64 else 1)
+
+
+LINKS: list[tuple[Callable[[torch.Tensor], Epilogue], Callable[..., torch.Tensor]]] = [
+    *((lambda _, make=make: make(), lambda x, _, of=of: of(x)) for make, of in EXPONENTIALS.values()),
+    (lambda _: gelu(), lambda x, _: functional.gelu(x)),
+    (lambda _: relu(), lambda x, _: x.relu()),
+    (lambda _: scale(-1.7), lambda x, _: x * -1.7),
+    (lambda d: add(d), lambda x, d: x + d),
+    (lambda d: multiply(d), lambda x, d: x * d),
+    (lambda d: row_scale(d[:, 0]), lambda x, d: x * d[:, :1]),
+    (lambda d: bias(d[0]), lambda x, d: x + d[0]),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("seed", range(8))
+def test_any_chain_is_the_chain_of_torchs(seed: int, dtype: torch.dtype) -> None:
+    drawn = random.Random(seed)
+    a, b, d = numbers(200, 40, dtype=dtype), numbers(40, 160, dtype=dtype), numbers(200, 160, dtype=dtype)
+    chain, exact, theirs = Epilogue(), a.double() @ b.double(), a.float() @ b.float()
+    for make, meaning in drawn.choices(LINKS, k=4):
+        chain |= make(d)
+        exact, theirs = meaning(exact, d.double()), meaning(theirs, d.float())
+    assert_near(ops.fused_matmul(a, b, epilogue=chain), theirs.to(dtype), exact)
 
 
 def test_int8_with_scales_into_int8_and_fp8_into_fp8() -> None:

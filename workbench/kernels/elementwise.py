@@ -64,13 +64,13 @@ def relu_gated(x, y, alpha):
 @triton.jit
 def sigmoid_gated(x, y, alpha):
     """sigmoid(x) * y"""
-    return activation.sigmoid(x) * y
+    return activation.exact_sigmoid(x) * y
 
 
 @triton.jit
 def silu_gated(x, y, alpha):
     """silu(x) * y"""
-    return activation.silu(x) * y
+    return activation.exact_silu(x) * y
 
 
 @triton.jit
@@ -82,7 +82,7 @@ def gelu_gated(x, y, alpha):
 @triton.jit
 def gelu_tanh_gated(x, y, alpha):
     """gelu_tanh(x) * y"""
-    return activation.gelu_tanh(x) * y
+    return activation.exact_gelu_tanh(x) * y
 
 
 OPERATIONS = {

@@ -27,7 +27,7 @@ from workbench.errors import (
     in_brief,
 )
 from workbench.kernels.layout import ACCESS_BYTES, distinct_elements, merged
-from workbench.kernels.tile import epilogue
+from workbench.kernels.tile import activation, epilogue
 from workbench.launch import Work
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -534,25 +534,31 @@ def placed(frame: Frame, view: torch.Tensor) -> Placed:
     return Placed(along(rows), strides[col], along(batch))
 
 
-def bind(chain: Epilogue, frame: Frame, accumulator: torch.dtype, device: torch.device) -> Bound:
+def bind(
+    chain: Epilogue, frame: Frame, accumulator: torch.dtype, stored: torch.dtype, device: torch.device
+) -> Bound:
     """A chain as a template takes it whose batches and rows are numbered row by row.
 
     Args:
         accumulator: what products are added up in: float32, float64 or int32.
+        stored: the output's dtype.
 
     Raises:
         as :func:`expanded`.
     """
     views = expanded(chain, frame, device)
-    return lowered(chain, [placed(frame, view) for view in views], accumulator)
+    return lowered(chain, [placed(frame, view) for view in views], accumulator, stored)
 
 
-def lowered(chain: Epilogue, places: Sequence[Placed], accumulator: torch.dtype) -> Bound:
+def lowered(
+    chain: Epilogue, places: Sequence[Placed], accumulator: torch.dtype, stored: torch.dtype
+) -> Bound:
     """As :func:`bind`, of tensors of which is known where they lie."""
     left = list(places)
     functors, extras, reach = [], [], 0
+    exact = epilogue.EXACT if stored.itemsize >= activation.EXACT_FROM else {}
     for one in chain.functors:
-        constants: list[Any] = [one.function]
+        constants: list[Any] = [exact.get(one.function, one.function)]
         given: list[Any] = []
         for each in one.operands:
             value = each.value

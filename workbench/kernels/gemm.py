@@ -747,6 +747,7 @@ def launch(
             for one in of_others[: len(views)]
         ],
         kept_as,
+        output.dtype,
     )
     place, place_params = (
         (transfer.affine, of_output.strides)

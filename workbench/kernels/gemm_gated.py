@@ -191,7 +191,7 @@ def launch(
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
             "ORDER": order.ORDERS[launch_order],
             "GROUP": check_positive("group", group, most=order.MOST_GROUP),
-            "ACTIVATION": ACTIVATIONS[activation],
+            "ACTIVATION": products.activation_of(activation, output.dtype),
             "ACCUMULATOR": products.accumulator_of(a.dtype)[0],
             "LOAD_A": sides[0].loader, "LOAD_B": _BESIDE[sides[1].loader],
             "DESCRIPTORS": (sides[0].is_descriptor, sides[1].is_descriptor),

@@ -178,7 +178,7 @@ def launch(
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "BLOCK_L": block_l,
             "ORDER": order.ORDERS[launch_order],
             "GROUP": check_positive("group", group, most=order.MOST_GROUP),
-            "ACTIVATION": ACTIVATIONS[activation],
+            "ACTIVATION": products.activation_of(activation, a.dtype),
             "ACCUMULATOR": products.accumulator_of(a.dtype)[0],
             "KEEP": k <= block_k,
             **{f"LOAD_{name}": side.loader for name, side in zip(("A", "B0", "B1"), sides, strict=True)},

@@ -662,7 +662,7 @@ def _bound(chain: Epilogue, problem: gemm.Problem, matrices: Sequence[gemm.Matri
         Placed(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
         for one in matrices
     ]
-    return lowered(chain, places, products.accumulator_of(a.dtype)[1])
+    return lowered(chain, places, products.accumulator_of(a.dtype)[1], a.dtype)
 
 
 def _widths(block_n: int, n: int) -> tuple[int, ...]:

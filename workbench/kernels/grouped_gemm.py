@@ -290,7 +290,7 @@ def launch(
     work = Work(2 * m * n * k, sum(distinct_elements(t) * t.element_size() for t in (a, b, offs, output)))
     work = with_epilogue(work, chain, output.numel())
     accumulator = torch.float64 if a.dtype == torch.float64 else torch.float32
-    bound = bind(chain, Frame((problem.groups, m, n)), accumulator, a.device)
+    bound = bind(chain, Frame((problem.groups, m, n)), accumulator, output.dtype, a.device)
     if output.numel() == 0:
         return Launch((), (output,), work=work)
     blocks = default_tile(problem, a.element_size()) if tile is None else _checked_tile(tile)

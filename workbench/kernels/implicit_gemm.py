@@ -169,7 +169,7 @@ def launch(
     # From one to the next of a batch: of a single group of 72 channels a stride of 72 would hide from the
     # compiler that addresses are multiples of 16 bytes.
     batch_strides = [(each.batch_stride if batch > 1 else 0,) for each in (of_a, of_b, target)]
-    bound = bind(chain, frame, kept_as, a.tensor.device)
+    bound = bind(chain, frame, kept_as, output.tensor.dtype, a.tensor.device)
     reach = max(*(_reach(view) for view in (a, b, output)), bound.reach) + parts.numel()
     is_wide = reach > MOST_OFFSETS_IN_32_BITS
     meta = {

@@ -1,7 +1,27 @@
-"""Activations: functions of each element of a tile in registers, in the type of the arithmetic."""
+"""Activations: functions of each element of a tile in registers, in the type of the arithmetic.
+
+Those of `ACTIVATIONS` are for results of 16 bits or fewer: in fp32, an exponential there is off by as many
+rounding steps as its exponent is large. Those of `EXACT` are for results of `EXACT_FROM` bytes and more.
+"""
+
+import math
 
 import triton
 import triton.language as tl
+
+# exp(x) = 2^n * exp(r), where x = n * log(2) + r and n is whole. The first part of log(2) has 9 bits, so
+# that n times it is exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980).
+LOG2_E = tl.constexpr(math.log2(math.e))
+LOG_2_HIGH = tl.constexpr(355 / 512)
+LOG_2_LOW = tl.constexpr(math.log(2) - 355 / 512)
+
+# Beyond it, of either sign, exp is 0 or infinite in fp32.
+MOST_EXPONENT = tl.constexpr(120.0)
+
+# Added to a number near 0 and subtracted again, they leave it rounded to a whole one, to even where two are
+# as near: beyond them, fp32 and fp64 have whole numbers alone.
+WHOLE_FROM_32 = tl.constexpr(1.5 * 2**23)
+WHOLE_FROM_64 = tl.constexpr(1.5 * 2**52)
 
 
 @triton.jit
@@ -40,7 +60,52 @@ def gelu_tanh(x):
     return x / (1.0 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
 
+@triton.jit
+def exponential(x):
+    """exp(x), in fp32 within two rounding steps where it is a normal number; 0 below that"""
+    if x.dtype == tl.float64:
+        return tl.exp(x)
+    else:
+        near = tl.where(x > MOST_EXPONENT, MOST_EXPONENT, tl.where(x < -MOST_EXPONENT, -MOST_EXPONENT, x))
+        n = (near * LOG2_E + WHOLE_FROM_32) - WHOLE_FROM_32
+        rest = near - n * LOG_2_HIGH - n * LOG_2_LOW
+        # 2^128 alone is too large.
+        return tl.exp2(rest * LOG2_E) * tl.exp2(n - 1.0) * 2.0
+
+
+@triton.jit
+def quotient(x, y):
+    """x / y, rounded to nearest"""
+    if y.dtype == tl.float64:
+        return x / y
+    else:
+        return tl.div_rn(x, y)
+
+
+@triton.jit
+def exact_sigmoid(x):
+    """:func:`sigmoid`"""
+    return quotient(1.0, 1.0 + exponential(-x))
+
+
+@triton.jit
+def exact_silu(x):
+    """:func:`silu`"""
+    return quotient(x, 1.0 + exponential(-x))
+
+
+@triton.jit
+def exact_gelu_tanh(x):
+    """:func:`gelu_tanh`"""
+    return quotient(x, 1.0 + exponential(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+
+
 ACTIVATIONS = {
     "identity": identity, "relu": relu, "sigmoid": sigmoid, "silu": silu, "gelu": gelu,
     "gelu_tanh": gelu_tanh,
 }  # fmt: skip
+EXACT = ACTIVATIONS | {"sigmoid": exact_sigmoid, "silu": exact_silu, "gelu_tanh": exact_gelu_tanh}
+
+
+# Bytes of a result that shows rounding steps of fp32.
+EXACT_FROM = 4

@@ -19,7 +19,7 @@ import math
 import triton
 import triton.language as tl
 
-from workbench.kernels.tile import scores, transfer
+from workbench.kernels.tile import activation, scores, transfer
 
 # What an operand is.
 TENSOR, FLOAT, BITS, WHOLE = (tl.constexpr(kind) for kind in range(4))
@@ -30,11 +30,6 @@ ROOT_HALF = tl.constexpr(math.sqrt(0.5))
 LESS_LOG2_E = tl.constexpr(-math.log2(math.e))
 OF_ROOT = tl.constexpr(-2 * math.sqrt(2 / math.pi) * math.log2(math.e))
 OF_CUBE = tl.constexpr(-2 * math.sqrt(2 / math.pi) * math.log2(math.e) * 0.044715)
-
-# Added to a number near 0 and subtracted again, they leave it rounded to a whole one, to even where two are
-# as near: beyond them, fp32 and fp64 have whole numbers alone.
-WHOLE_FROM_32 = tl.constexpr(1.5 * 2**23)
-WHOLE_FROM_64 = tl.constexpr(1.5 * 2**52)
 
 
 @triton.jit
@@ -191,7 +186,8 @@ def over(x, y):
     """x / y, of y from 1 up to infinity
 
     A division would look first whether y is so large that its reciprocal is no normal number. In fp32 this,
-    and the power of two whose exponent was rounded, are a few rounding steps off, which 16 bits do not show.
+    and the power of two whose exponent was rounded, are a few rounding steps off, which 16 bits do not show;
+    for wider results there is `EXACT`.
     """
     root = tl.rsqrt(y)
     return x * root * root
@@ -269,8 +265,32 @@ def to_whole(tile, operands, place):
     if tile.dtype.is_floating():
         within = clamp(tl.where(tile == tile, tile, 0.0), operands, place)
         if tile.dtype == tl.float64:
-            return (within + WHOLE_FROM_64) - WHOLE_FROM_64
+            return (within + activation.WHOLE_FROM_64) - activation.WHOLE_FROM_64
         else:
-            return (within + WHOLE_FROM_32) - WHOLE_FROM_32
+            return (within + activation.WHOLE_FROM_32) - activation.WHOLE_FROM_32
     else:
         return clamp(tile, operands, place)
+
+
+# For results of `activation.EXACT_FROM` bytes and more.
+
+
+@triton.jit
+def exact_fast_gelu(tile, operands, place):
+    """:func:`fast_gelu`"""
+    return activation.exact_gelu_tanh(floats(tile))
+
+
+@triton.jit
+def exact_silu(tile, operands, place):
+    """:func:`silu`"""
+    return activation.exact_silu(floats(tile))
+
+
+@triton.jit
+def exact_sigmoid(tile, operands, place):
+    """:func:`sigmoid`"""
+    return activation.exact_sigmoid(floats(tile))
+
+
+EXACT = {fast_gelu: exact_fast_gelu, silu: exact_silu, sigmoid: exact_sigmoid}
