@@ -20,8 +20,10 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.backends import backends
 from triton.compiler import ASTSource, CompilationError
 from triton.compiler.code_generator import CodeGenerator
+from triton.experimental.gluon.language.nvidia.hopper import tma
 from triton.runtime import cache, interpreter
 from triton.runtime.jit import JITFunction
 
@@ -426,6 +428,27 @@ def test_a_function_in_a_tuple_is_another_when_it_is_edited(text: str) -> None:
     assert before.hash() == with_chain(edited(text)[0]).hash()
     plain = ASTSource.hash.__wrapped__
     assert plain(before) == plain(after), "Triton minds functions in tuples: remove the repair"
+
+
+COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+
+def test_a_copy_behind_a_mark_has_its_hint() -> None:
+    """The next one alone, and nothing else; a mark without one stays a comment."""
+    copy = f"\t@%p5 {COPY} [%r1], [%rd2, {{%r3, %r4}}], [%r5];"
+    text = "\n".join([copy, f"\t{compat.EVICT_FIRST}", "\tbar.warp.sync -1;", copy, copy, compat.EVICT_FIRST])
+    lines = compat.with_hints(text).split("\n")
+    assert [i for i, line in enumerate(lines) if line != text.split("\n")[i]] == [3]
+    assert f"@%p5 {COPY}.L2::cache_hint [%r1], [%rd2, {{%r3, %r4}}], [%r5], policy;" in lines[3]
+
+
+def test_gluon_has_no_word_for_a_hint() -> None:
+    words = inspect.signature(tma.async_copy_global_to_shared).parameters
+    has_none = not any(word in name for name in words for word in ("evict", "cache", "policy"))
+    assert has_none, "Gluon hints the cache by itself: remove let_copies_hint_the_cache"
+    before = backends["nvidia"].compiler.make_ptx
+    compat.let_copies_hint_the_cache()
+    assert backends["nvidia"].compiler.make_ptx is before
 
 
 def test_errors_of_triton_itself_know_no_function() -> None:

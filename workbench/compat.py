@@ -1,4 +1,4 @@
-"""Triton from 3.6 to 3.9: the names that moved between versions, and repairs of its interpreter and cache.
+"""Triton from 3.6 to 3.9: the names that moved between versions, and repairs of what it lacks.
 
 Each repair has a test in `tests/test_compat.py` that fails once Triton no longer needs it.
 """
@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,6 +27,7 @@ import triton.language as tl
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from triton import knobs
+from triton.backends import backends
 from triton.compiler import ASTSource
 from triton.compiler.code_generator import CodeGenerator
 from triton.runtime import cache as cache_of_triton
@@ -345,6 +347,51 @@ def _functions_in(values: tuple[Any, ...]) -> Iterator[Any]:
             yield from _functions_in(value)
         elif hasattr(value, "cache_key"):
             yield value
+
+
+# What a kernel writes by inline assembly in front of a copy: to an assembler a comment.
+EVICT_FIRST = "// L2::evict_first"
+
+
+def let_copies_hint_the_cache() -> None:
+    """Let Triton's compiler hint the L2 cache at the copies (TMA) in front of which a kernel has EVICT_FIRST.
+
+    What they bring leaves the cache before what lies there else. Gluon has no word for it in 3.6.0 and 3.7.1;
+    NVIDIA's instruction has (`.L2::cache_hint`). Where this finds no such copy the mark stays, a comment.
+    """
+    nvidia = backends.get("nvidia")
+    if nvidia is None or hasattr(nvidia.compiler.make_ptx, "__wrapped__"):
+        return
+    plain = nvidia.compiler.make_ptx
+
+    @wraps(plain)
+    def repaired(*args: Any, **keywords: Any) -> str:
+        made: str = plain(*args, **keywords)
+        return with_hints(made) if EVICT_FIRST in made else made
+
+    nvidia.compiler.make_ptx = repaired
+
+
+def with_hints(ptx: str) -> str:
+    """PTX in which the copy behind each mark has its hint."""
+    lines = ptx.split("\n")
+    is_marked = False
+    for i, line in enumerate(lines):
+        copied = _COPY.fullmatch(line)
+        if copied is not None and is_marked:
+            lines[i] = (
+                "\t{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0; "
+                f"{copied[1]}.L2::cache_hint {copied[2]}, policy; }}"
+            )
+        is_marked = EVICT_FIRST in line or (is_marked and copied is None)
+    return "\n".join(lines)
+
+
+# An instruction, and its operands: where to, from where, and the barrier that is told.
+_COPY = re.compile(
+    r"\s*((?:@%p\d+ )?cp\.async\.bulk\.tensor\.\dd\.shared::\w+\.global\.mbarrier::complete_tx::bytes)"
+    r" (\[[^\[\]]*\], \[[^\[\]]*\], \[[^\[\]]*\]);"
+)
 
 
 def let_errors_know_their_functions() -> None:

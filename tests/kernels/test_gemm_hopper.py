@@ -93,6 +93,30 @@ def test_which_tensors_are_brought() -> None:
     assert ping_pong(chain=add(whole), tile=(64, 32, 64)).steps[0].meta["SLOTS"] == 1
 
 
+def test_what_is_added_leaves_the_cache_before_a_and_b() -> None:
+    """Where all fits the L2 cache, and of pairs; its copies alone have the hint."""
+    whole = half(512, 512)
+    chain = add(whole) | add(whole)
+    launches = [
+        ping_pong(chain=chain),
+        ping_pong(chain=chain, programs=8, k=1024),
+        ping_pong(chain=chain, programs=4, k=1024),
+        ping_pong(chain=relu()),
+    ]
+    large = half(4096, 4096)
+    launches.append(ping_pong(m=4096, n=4096, k=512, chain=add(large) | add(large)))
+    assert launches[2].steps[0].kernel is gemm_hopper_pairs.gemm_pairs_kernel
+    hinted = []
+    for found in compile_all(launches, "sm_90"):
+        assert isinstance(found, tuple), found
+        copies = [line for line in found[0].stages["ptx"].splitlines() if "cp.async.bulk.tensor" in line]
+        hinted.append([line for line in copies if "L2::cache_hint" in line])
+        assert len(hinted[-1]) < len(copies)
+    # Two tensors of four parts; of pairs for each of two tiles.
+    assert [len(lines) for lines in hinted] == [8, 8, 16, 0, 0]
+    assert all("createpolicy.fractional.L2::evict_first.b64" in line for lines in hinted for line in lines)
+
+
 @pytest.mark.parametrize(
     ("more", "begins"),
     [

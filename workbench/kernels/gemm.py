@@ -917,7 +917,10 @@ def _ping_pong_step(
             stages -= 1
             of_slot = len(beside) * math.prod(part)
             slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // math.prod(part))
-        kernel, meta = gemm_hopper.gemm_ping_pong_kernel, {"STAGES": stages, "SLOTS": slots, "BEGIN": begin}
+        size = sum(t.numel() * t.element_size() for t in (a, b, output, *(each.base for each in beside)))
+        once = bool(beside) and size <= gemm_hopper.L2_BYTES
+        kernel = gemm_hopper.gemm_ping_pong_kernel
+        meta = {"STAGES": stages, "SLOTS": slots, "BEGIN": begin, "ONCE": once}
     programs = min(programs, number)
     if or_fewer:
         # No more than have as many tiles each: fewer ask for their blocks at one time, and for less power.

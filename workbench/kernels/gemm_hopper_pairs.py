@@ -28,6 +28,7 @@ from workbench.kernels.gemm_hopper import (
     PART_COLS,
     ROWS,
     barriers,
+    copy_part,
     finish,
     number_of_columns,
     of_parts,
@@ -214,9 +215,9 @@ def bring(
                 place = [row + part // COLUMNS * ROWS, col + part % COLUMNS * PART_COLS]
                 mbarrier.wait(is_free.index(0), ((nth * PARTS + part) * 2 + who & 1) ^ 1)
                 mbarrier.expect(there.index(who), BESIDE * first.block_type.nbytes)
-                tma.async_copy_global_to_shared(first, place, there.index(who), tiles_of.index(0))
+                copy_part(first, place, there.index(who), tiles_of.index(0), True)
                 if BESIDE > 1:
-                    tma.async_copy_global_to_shared(second, place, there.index(who), tiles_of.index(1))
+                    copy_part(second, place, there.index(who), tiles_of.index(1), True)
 
 
 @gluon.jit
