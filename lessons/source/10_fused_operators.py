@@ -1127,7 +1127,7 @@ head = ["operator", "problem", "GPU", "one kernel", "ours, µs"]
 table_of([*head, f"{TUNED}, over ours", "torch, over ours", "note"], rows)
 
 # %% [markdown]
-# - **In one kernel** ours is ahead of torch and of the compiler everywhere, and by three tenths or more but for
+# - **In one kernel** ours is ahead of torch and of the compiler everywhere, and by a fifth or more but for
 #   gates of a long K. (The largest ratio says more about torch's layer norm of very short rows than about fusion.)
 # - **Gates** gain most where K is short. Where it is long, the two products take all the time.
 # - **Long rows.** A norm of 1,024 or 4,096 columns takes two kernels, and by the count above that saves

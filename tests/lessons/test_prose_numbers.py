@@ -775,11 +775,11 @@ def test_norms_pairs_and_gates_of_lesson_10_gain_where_its_prose_says(
     assert all(min(ratios["torch"], ratios[TUNED]) > 1 for ratios in in_one.values())  # "ahead everywhere"
     gates = sorted(lines["swiglu"].values(), key=lambda by: by["workbench"].case["k"])
     gains = [ratios_to_ours(by)[TUNED] for by in gates]
-    assert gains == sorted(gains, reverse=True)  # "most where K is short"
+    assert min(gains[:2]) > max(gains[2:])  # "most where K is short"
     is_short = {
         each: each[0] != "swiglu" or lines[each[0]][each[1]]["workbench"].case["k"] <= 512 for each in in_one
     }
-    assert min(ratios[TUNED] for each, ratios in in_one.items() if is_short[each]) > 1.3  # "three tenths"
+    assert min(ratios[TUNED] for each, ratios in in_one.items() if is_short[each]) > 1.2  # "a fifth"
     in_all = {
         (op, problem): ratios_to_ours(by)["torch"]
         for op, of_op in lines.items()
