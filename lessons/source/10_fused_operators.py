@@ -1018,6 +1018,8 @@ table_of(head, rows)
 # - **A short K loses more:** from a quarter to two fifths. There `more` is over half of what the addends' bytes
 #   take. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum of the
 #   bare product and the addends.
+# - **The addends are read once**, A and B by a whole row or column of tiles. Where all of them fit the L2 cache, as at
+#   2048³ and 2048 × 3072 × 768, the copies of addends carry a hint: evict these first. So A and B stay.
 # - **Portable** are the three that have fewer tiles of 128 × 128 than there are SMs.
 #
 # Why is so little hidden, most of all where K is short? Addends come to an SM the same way as A and B, from the L2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 from triton.runtime.jit import JITFunction
 
 from tests.everything import examples
@@ -376,3 +378,21 @@ def test_alpha_is_compiled_as_a_double(kernel: Any) -> None:
     """Triton passes a Python float as fp32 unless the annotation, as Triton reads it, says otherwise."""
     compiled = JITFunction(kernel.fn)
     assert {p.name: p.annotation_type for p in compiled.params}["alpha"] == "fp64"
+
+
+@pytest.mark.parametrize("around", [-80, -16, -3, 0, 20])
+@pytest.mark.parametrize("name", ["sigmoid_gated", "silu_gated", "gelu_tanh_gated"])
+def test_exponentials_of_fp32_are_exact(name: str, around: float) -> None:
+    """Of numbers that are alike, which show the rounding steps of a rounded exponent."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2048, generator=generator) / 4 + around
+    (got,) = elementwise.launch(x, torch.ones(2048), operation=name).run()
+    wide = x.double()
+    u = 2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
+    exact, theirs = {
+        "sigmoid_gated": (torch.sigmoid(wide), torch.sigmoid(x)),
+        "silu_gated": (functional.silu(wide), functional.silu(x)),
+        "gelu_tanh_gated": (wide * torch.sigmoid(u), functional.gelu(x, approximate="tanh")),
+    }[name]
+    off, torchs = ((each.double() - exact).abs().max().item() for each in (got, theirs))
+    assert off <= 2 * torchs + exact.abs().max().item() * torch.finfo(torch.float32).eps

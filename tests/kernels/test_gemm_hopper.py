@@ -14,7 +14,18 @@ from tests.kernels.test_gemm_instances import A100, H200
 from workbench import device, ops
 from workbench.errors import InvalidArgumentError, WorkbenchError
 from workbench.kernels import gemm, gemm_hopper_pairs
-from workbench.kernels.epilogues import Epilogue, add, bias, dropout, fast_gelu, own, relu, row_scale
+from workbench.kernels.epilogues import (
+    Epilogue,
+    add,
+    bias,
+    dropout,
+    fast_gelu,
+    own,
+    relu,
+    row_scale,
+    sigmoid,
+    silu,
+)
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Launch
 from workbench.lens.compile import compile_all
@@ -57,6 +68,7 @@ def test_it_compiles_for_hopper_without_spills() -> None:
         "pairs, of one addend": ping_pong("tt", add(half(512, 512)) | relu(), k=2048, programs=4),
         "pairs, without addends": ping_pong(chain=bias(half(1, 512)[0]) | fast_gelu(), k=2048, programs=4),
         "pairs, bare": ping_pong(k=2048, programs=8),
+        "exact": ping_pong(chain=two | silu() | sigmoid(), output=torch.zeros(512, 512)),
     }
     compiled = dict(zip(launches, compile_all([*launches.values()], "sm_90"), strict=True))
     for name, found in compiled.items():

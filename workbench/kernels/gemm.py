@@ -757,7 +757,7 @@ def launch(
     if template == "ping-pong":
         step = _ping_pong_step(
             a, b, output, bound, problem, place, place_params, chosen_tile, started, programs is None,
-            launch_order, group, num_stages, _is_wide(problem, chosen_tile, 0, output),
+            launch_order, group, num_stages, _is_wide(problem, chosen_tile, 0, output), work.bytes,
         )  # fmt: skip
         return Launch((step,), (output,), work=work)
     target, of_target = (parts, of_others[-1]) if kept else (output, of_output)
@@ -870,7 +870,7 @@ def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, in
 def _ping_pong_step(
     a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, bound: Bound, problem: Problem, place: Any,
     place_params: tuple[Any, ...], tile: tuple[int, int, int], programs: int, or_fewer: bool,
-    launch_order: str, group: int, num_stages: int, is_wide: bool,
+    launch_order: str, group: int, num_stages: int, is_wide: bool, size: int,
 ) -> Step:  # fmt: skip
     if reason := why_not_ping_pong(a, b, tile):
         raise InvalidArgumentError("template", f"ping-pong: {reason}", "Give another template, or tile.")
@@ -917,10 +917,9 @@ def _ping_pong_step(
             stages -= 1
             of_slot = len(beside) * math.prod(part)
             slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // math.prod(part))
-        size = sum(t.numel() * t.element_size() for t in (a, b, output, *(each.base for each in beside)))
-        once = bool(beside) and size <= gemm_hopper.L2_BYTES
         kernel = gemm_hopper.gemm_ping_pong_kernel
-        meta = {"STAGES": stages, "SLOTS": slots, "BEGIN": begin, "ONCE": once}
+        meta = {"STAGES": stages, "SLOTS": slots, "BEGIN": begin}
+        meta["EVICT_FIRST"] = bool(beside) and size <= gemm_hopper.L2_BYTES
     programs = min(programs, number)
     if or_fewer:
         # No more than have as many tiles each: fewer ask for their blocks at one time, and for less power.

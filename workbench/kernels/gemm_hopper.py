@@ -34,7 +34,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from workbench.compat import EVICT_FIRST
+from workbench import compat
 from workbench.kernels.layout import ACCESS_BYTES
 from workbench.kernels.tile import epilogue, transfer
 
@@ -74,11 +74,10 @@ TAIL = gl.constexpr(STARTED[-1])
 BLOCK_K_OF_HALVES = 64
 
 # Where all tensors of a product fit the L2 cache, at most this, what an epilogue reads leaves it before what
-# every row or column of tiles reads. Where they do not, parts of it are found there again by who comes next.
-# (H100: 2048^3 1.064 -> 1.046 of the bare product, 2048 x 3072 x 768 1.39 -> 1.24; but 4096 x 4096 x 512,
-# of 109 MB, 1.38 -> 1.46.)
+# every row or column of tiles reads. Where they do not, that is slower. (Raced on H100s: 2048^3 1.064 ->
+# 1.046 of the bare product, 2048 x 3072 x 768 1.39 -> 1.24; but 4096 x 4096 x 512, of 109 MB, 1.39 -> 1.46.)
 L2_BYTES = 50 * 2**20
-COPIED_ONCE = gl.constexpr(EVICT_FIRST)
+HINT = gl.constexpr(compat.EVICT_FIRST)
 
 # What an epilogue's operand is, besides `epilogue.TENSOR` and so on: the first or the second of the tensors
 # whose tiles are brought to shared memory.
@@ -99,7 +98,7 @@ def gemm_ping_pong_kernel(
     # whether the descriptors have A's and B's transpose; what divides the sizes and the strides of the
     # output; whether offsets need 64 bits
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    BESIDE: gl.constexpr, SLOTS: gl.constexpr, BEGIN: gl.constexpr, ONCE: gl.constexpr,
+    BESIDE: gl.constexpr, SLOTS: gl.constexpr, BEGIN: gl.constexpr, EVICT_FIRST: gl.constexpr,
     ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
     A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
@@ -138,7 +137,8 @@ def gemm_ping_pong_kernel(
                     ORDER, GROUP, A_TRANSPOSED, B_TRANSPOSED,
                 )),
                 (bring, (
-                    first, second, brought, sizes, BLOCK_M, BLOCK_N, BESIDE, SLOTS, BEGIN, ONCE, ORDER, GROUP,
+                    first, second, brought, sizes, BLOCK_M, BLOCK_N, BESIDE, SLOTS, BEGIN, EVICT_FIRST, ORDER,
+                    GROUP,
                 )),
             ],
             [4, 1, 1], [240, 24, 24],
@@ -255,7 +255,8 @@ def copy(
 @gluon.jit
 def bring(
     first, second, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
-    SLOTS: gl.constexpr, BEGIN: gl.constexpr, ONCE: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
+    SLOTS: gl.constexpr, BEGIN: gl.constexpr, EVICT_FIRST: gl.constexpr, ORDER: gl.constexpr,
+    GROUP: gl.constexpr,
 ):  # fmt: skip
     """The warp that copies the epilogue's tensors, part by part, each once a buffer is free."""
     COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
@@ -274,16 +275,16 @@ def bring(
             slot, whole = before % SLOTS, there.index((nth & 1) * EACH + part % EACH)
             mbarrier.wait(is_free.index(slot), (before // SLOTS & 1) ^ 1)
             mbarrier.expect(whole, BESIDE * first.block_type.nbytes)
-            copy_part(first, place, whole, tiles_of.index(slot * BESIDE), ONCE)
+            copy_part(first, place, whole, tiles_of.index(slot * BESIDE), EVICT_FIRST)
             if BESIDE > 1:
-                copy_part(second, place, whole, tiles_of.index(slot * BESIDE + 1), ONCE)
+                copy_part(second, place, whole, tiles_of.index(slot * BESIDE + 1), EVICT_FIRST)
 
 
 @gluon.jit
-def copy_part(source, place, barrier, buffer, ONCE: gl.constexpr):
-    """Copy a part of a tensor of an epilogue, ONCE: it is to leave the L2 cache before A and B do."""
-    if ONCE:
-        gl.inline_asm_elementwise(COPIED_ONCE, "=r,r", [0], gl.int32, is_pure=False, pack=1)
+def copy_part(source, place, barrier, buffer, EVICT_FIRST: gl.constexpr):
+    """Copy a part of a tensor of an epilogue; EVICT_FIRST: it is to leave the L2 cache before A and B do."""
+    if EVICT_FIRST:
+        gl.inline_asm_elementwise(HINT, "=r,r", [0], gl.int32, is_pure=False, pack=1)
     tma.async_copy_global_to_shared(source, place, barrier, buffer)
 
 

@@ -62,7 +62,7 @@ def gelu_tanh(x):
 
 @triton.jit
 def exponential(x):
-    """exp(x), in fp32 within two rounding steps where it is a normal number; 0 below that"""
+    """exp(x), of fp32 as near for large x as for small ones, and 0 where it is less than a normal number"""
     if x.dtype == tl.float64:
         return tl.exp(x)
     else:
@@ -105,7 +105,6 @@ ACTIVATIONS = {
     "gelu_tanh": gelu_tanh,
 }  # fmt: skip
 EXACT = ACTIVATIONS | {"sigmoid": exact_sigmoid, "silu": exact_silu, "gelu_tanh": exact_gelu_tanh}
-
 
 # Bytes of a result that shows rounding steps of fp32.
 EXACT_FROM = 4
