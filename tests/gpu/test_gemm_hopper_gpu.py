@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional
 
 from workbench import device
-from workbench.kernels import gemm, gemm_hopper_pairs
+from workbench.kernels import gemm, gemm_hopper, gemm_hopper_pairs
 from workbench.kernels.epilogues import (
     add,
     bias,
@@ -21,6 +23,8 @@ from workbench.kernels.epilogues import (
     relu,
     row_scale,
     scale,
+    sigmoid,
+    silu,
 )
 
 pytestmark = pytest.mark.gpu
@@ -198,6 +202,31 @@ def test_it_is_the_same_a_hundred_times(n: int, k: int) -> None:
         assert torch.equal(launch.run()[0], once)
     exact = functional.gelu(a.double() @ b.double() + first + second, approximate="tanh")
     torch.testing.assert_close(once.double(), exact, atol=0.05, rtol=2e-3)
+
+
+@pytest.mark.parametrize("programs", [16, 4])
+@pytest.mark.parametrize("around", [-80, -16, -5, -1, 0, 3, 20])
+def test_exponentials_of_wide_results(around: int, programs: int) -> None:
+    """To the last bits of fp32 (gelu's exponent is rounded before), one tile after the other and in pairs."""
+    k = 1024
+    identity = torch.eye(k, 512, device="cuda", dtype=torch.float16)
+    a = (half(512, k) / 8 + around).half()
+    x = a[:, :512].double()
+    for chain, exact, steps in (
+        (silu(), x * torch.sigmoid(x), 4),
+        (sigmoid(), torch.sigmoid(x), 4),
+        (fast_gelu(), x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)), 64),
+    ):
+        output = poisoned(512, 512)
+        launch = gemm.launch(
+            a, identity, output=output, epilogue=chain, template="ping-pong", tile=(128, 128, 64),
+            num_stages=6, programs=programs,
+        )  # fmt: skip
+        launch.run()
+        kernels = gemm_hopper.gemm_ping_pong_kernel, gemm_hopper_pairs.gemm_pairs_kernel
+        assert launch.steps[0].kernel is kernels[programs == 4]
+        fp32 = torch.finfo(torch.float32)  # below `tiny`, numbers have fewer bits
+        torch.testing.assert_close(output.double(), exact, rtol=steps * fp32.eps, atol=fp32.tiny)
 
 
 @pytest.mark.parametrize(("m", "n"), [(512, 384), (777, 136)])
