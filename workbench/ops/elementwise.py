@@ -224,7 +224,11 @@ def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:
 
 
 def _torch_result(input: torch.Tensor, other: torch.Tensor | Number, alpha: Number) -> torch.Tensor:
-    """The result's shape, strides and dtype by torch's own rules: a tensor without data."""
+    """The result's shape, strides and dtype by torch's own rules: a tensor without data.
+
+    Its strides are those of torch's result, but for some results with a dimension of one element: torch then
+    gives tensors without data other strides than those with data, and ours are the former.
+    """
     operands = (input, other)
     try:
         if isinstance(other, torch.Tensor):
