@@ -70,10 +70,10 @@ def telling_strides(tensor: torch.Tensor) -> list[int]:
 
 
 def allowed_strides(want: torch.Tensor, input: Any, other: Any) -> list[list[int]]:
-    """Torch's own; two where, for results with a dimension of one, it promises others than it then returns."""
+    """Torch's own; two where for a result with a dimension of one it promises others than it then returns."""
     without_data = [
-        torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") if isinstance(t, torch.Tensor) else t
-        for t in (input, other)
+        torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if torch.is_tensor(x) else x
+        for x in (input, other)
     ]
     allowed = [telling_strides(want), telling_strides(torch.add(*without_data))]
     return allowed if 1 in want.shape else allowed[:1]

@@ -116,32 +116,35 @@ def range_kernel(x):
 
 @triton.jit
 def broken_helper(value):
-    return value + no_such_name  # noqa: F821  # the learner's slip
+    return value + no_such_name  # fails  # noqa: F821  # the learner's slip
 
 
 @triton.jit
 def helper_kernel(x):
-    tl.store(x, broken_helper(tl.load(x)))  # fails
+    tl.store(x, broken_helper(tl.load(x)))
 
 
+# Of each kernel the function that fails, and the reason.
 FAILURES = {
-    name_kernel: "no_such_name is not defined",
-    shape_kernel: "incompatible dimensions",
-    static_assert_kernel: "N must be 4",
-    range_kernel: "power of 2",
-    helper_kernel: "no_such_name is not defined",
+    name_kernel: (name_kernel, "no_such_name is not defined"),
+    shape_kernel: (shape_kernel, "incompatible dimensions"),
+    static_assert_kernel: (static_assert_kernel, "N must be 4"),
+    range_kernel: (range_kernel, "power of 2"),
+    helper_kernel: (broken_helper, "no_such_name is not defined"),
 }
 
 
 @pytest.mark.parametrize("kernel", FAILURES, ids=lambda kernel: kernel.fn.__name__)
 def test_the_learners_own_line_is_shown(kernel: Any) -> None:
-    lines, first = inspect.getsourcelines(kernel.fn)
+    failing, reason = FAILURES[kernel]
+    lines, first = inspect.getsourcelines(failing.fn)
     ((line, text),) = [(first + i, line.strip()) for i, line in enumerate(lines) if "# fails" in line]
     with pytest.raises(KernelError) as caught:
         Launch.of(kernel, 1, torch.zeros(8, device="cuda"), outputs=()).run()
     error = caught.value
     assert (error.kernel, error.file, error.line) == (kernel.fn.__name__, __file__, line)
-    assert FAILURES[kernel] in error.reason
+    assert error.function == (None if failing is kernel else failing.fn.__name__)
+    assert reason in error.reason
     assert f"\n    {text}" in str(error)
     shown = "".join(error._render_traceback_())
     assert len(re.findall(r'File "', shown)) == 1

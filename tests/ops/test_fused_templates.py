@@ -164,7 +164,7 @@ def test_the_log_of_a_sum_of_no_numbers_is_none(cols: int) -> None:
     a, b = torch.ones(4, 4), numbers(4, cols, dtype=torch.float32).abs()
     a[0, 1], a[2, 0], a[3, 0] = float("nan"), float("inf"), float("-inf")
     torch.testing.assert_close(ops.matmul_logsumexp(a, b), reference.matmul_logsumexp(a, b), equal_nan=True)
-    # Infinite before they are multiplied: of products that overflow, a processor that fuses the addition makes inf.
+    # Infinite before they are multiplied: where additions are fused, products that overflow make inf.
     infinite = torch.tensor([[float("inf")], [float("-inf")]]).repeat(1, cols)
     assert ops.matmul_logsumexp(torch.ones(1, 2), infinite).isnan().all()
 
