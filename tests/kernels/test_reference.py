@@ -10,7 +10,7 @@ import torch
 from workbench import ops
 from workbench.kernels import reference
 from workbench.kernels.attention import Scoring, Window
-from workbench.kernels.epilogues import add, gelu, multiply, relu, silu
+from workbench.kernels.epilogues import add, bias, dropout, gelu, multiply, relu, silu
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -72,11 +72,15 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "pad": (BATCH, (1, 2, -1, 3), "constant", 0.5),
     "unfold": (numbers(2, 3, 6, 7, seed=6), 2),
 }
+IN_IMAGES = add(numbers(6, 1, 3, seed=9)) | bias(numbers(6, seed=10)) | dropout(0.4, 3) | relu()
 OPTIONS: dict[str, dict[str, Any]] = {
     "grouped_mm": {"offs": torch.tensor([2, 4], dtype=torch.int32)},
-    "fused_grouped_mm": {"offs": torch.tensor([2, 5], dtype=torch.int32), "epilogue": add(Y[:5]) | silu()},
+    "fused_grouped_mm": {
+        "offs": torch.tensor([2, 5], dtype=torch.int32),
+        "epilogue": add(Y[:5]) | bias(Y[:2]) | dropout(0.4, 3) | silu(),
+    },
     "fused_matmul": {"epilogue": multiply(Y[0, :2]) | gelu()},
-    "fused_conv2d": {"stride": 2, "groups": 2, "epilogue": add(numbers(6, 1, 3, seed=9)) | relu()},
+    "fused_conv2d": {"stride": 2, "groups": 2, "epilogue": IN_IMAGES},
     **{f"conv{rank}d": {"stride": 2, "padding": 1, "dilation": 2, "groups": 2} for rank in (1, 2, 3)},
     "conv_transpose2d": {"stride": 2, "padding": 1},
     "unfold": {"dilation": 2, "padding": 1, "stride": 2},

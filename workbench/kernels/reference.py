@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn import functional
 
 from workbench.errors import InvalidArgumentError
+from workbench.kernels.epilogues import Epilogue, GroupedFrame, ImageFrame
 
 Dims = int | tuple[int, ...] | None
 
@@ -249,23 +250,18 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) 
     return output
 
 
-class Chain(Protocol):
-    """What an epilogue is here: what it makes of a tensor, to which its own ones broadcast."""
-
-    def meaning(self, product: torch.Tensor) -> torch.Tensor:
-        """The result."""
-
-
-def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Chain) -> torch.Tensor:
+def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> torch.Tensor:
     """What an epilogue makes of `input @ other`."""
     return epilogue.meaning(torch.matmul(input, other))
 
 
 def fused_grouped_mm(
-    mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Chain
+    mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Epilogue
 ) -> torch.Tensor:
     """What an epilogue makes of :func:`grouped_mm`, whose last group ends where its output does."""
-    return epilogue.meaning(grouped_mm(mat_a, mat_b, offs=offs))
+    product = grouped_mm(mat_a, mat_b, offs=offs)
+    axis = 2 if mat_a.dim() == mat_b.dim() else mat_a.dim() - 2
+    return epilogue.meaning(product, GroupedFrame(tuple(product.shape), axis, offs))
 
 
 def fused_conv2d(
@@ -273,11 +269,13 @@ def fused_conv2d(
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
-    epilogue: Chain,
+    groups: int = 1,
+    epilogue: Epilogue,
     **options: Any,
 ) -> torch.Tensor:
     """What an epilogue makes of :func:`conv2d`."""
-    return epilogue.meaning(convolve(input, weight, bias, **options))
+    images = convolve(input, weight, bias, groups=groups, **options)
+    return epilogue.meaning(images, ImageFrame(tuple(images.shape), groups))
 
 
 def conv1d(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -79,17 +78,6 @@ def _accuracy(
     return (sum_of(mat_a.shape[-1] + (len(epilogue.functors) if epilogue is not None else 0)),)
 
 
-def _meaning(
-    mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Epilogue
-) -> torch.Tensor:
-    """Group by group, as the epilogue's tensors go; the last group ends where the output does."""
-    ends = offs.tolist()
-    product = reference.grouped_mm(mat_a, mat_b, offs=offs)
-    of_all = epilogue.meaning(product.expand(len(ends), *product.shape))
-    parts = [of_all[group, begin:end] for group, (begin, end) in enumerate(pairwise([0, *ends]))]
-    return torch.cat(parts)
-
-
 _SIZES = {"groups": (3, 16), "m": (50, 8192), "n": (24, 4096), "k": (40, 4096)}
 
 
@@ -106,7 +94,7 @@ OPERATIONS = {
         sizes=_SIZES,
         arguments=_with_bias,
         instances=fused_grouped_mm,
-        reference=_meaning,
+        reference=reference.fused_grouped_mm,
         accuracy=_accuracy,
         switch=of_products,
     ),
