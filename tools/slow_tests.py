@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 LIST = Path(__file__).resolve().parent.parent / "tests" / "slow.txt"
 
-# What the cases of one test may take together, seconds: with this, two cores are done in some four minutes.
-MOST_SECONDS = 2.0
+# What the cases of one test may take together, seconds: with this, two cores are done in some three minutes.
+MOST_SECONDS = 1.0
 
 
 def slow_tests(run: Path) -> list[str]:
