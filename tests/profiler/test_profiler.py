@@ -133,6 +133,9 @@ CANCELING = [
     ("log_softmax_backward", {"rows": 2, "cols": 2}),
     ("cross_entropy", {"rows": 1, "cols": 3}),
     ("logsumexp", {"rows": 3, "cols": 1}),
+    ("scaled_dot_product_attention_backward", {"n_q": 3, "n_k": 1, "d": 16}),
+    ("scaled_dot_product_attention_backward", {"n_q": 3, "n_k": 17, "d": 1}),
+    ("scaled_dot_product_attention_backward", {"n_q": 3, "n_k": 17, "d": 16, "causal": 1}),
 ]
 
 

@@ -331,7 +331,44 @@ def _accuracy(
 def _accuracy_of_gradients(
     gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **how: Any
 ) -> tuple[operation.Accuracy, ...]:
-    return tuple(operation.Accuracy(terms) for terms in (key.shape[2], query.shape[2], query.shape[2]))
+    """Of dQ, dK and dV, of which the first two are made of differences that can cancel.
+
+    dS = P * (dP - delta), where dP = dO V^T, and delta = rowsum(dO * O) has the rounding of O. P has that of its
+    scores, as many times as they are large. What an error of each comes to is added up by its squares, as
+    errors of either sign are.
+    """
+    gradient, query, key, value = (each.double() for each in (gradient, query, key, value))
+    sharing = query.shape[1] // key.shape[1]
+    scale = query.shape[-1] ** -0.5 if how.get("scale") is None else how["scale"]
+    every = torch.eye(key.shape[2], dtype=key.dtype, device=key.device).expand(*key.shape[:3], -1)
+    weights = reference.scaled_dot_product_attention(query, key, every, **how)
+    key, value = (each.repeat_interleave(sharing, 1) for each in (key, value))
+    scored = weights * (scale * query @ key.mT).abs().clamp(min=1)
+    added = scored * (gradient.square() @ value.square().mT).sqrt()
+    rounded = (gradient * (weights @ value)).abs().sum(-1, keepdim=True)
+
+    def of_each_key(errors: torch.Tensor, of_each_query: torch.Tensor) -> float:
+        squares = errors.square().mT @ of_each_query.square()
+        return _largest(squares.unflatten(1, (-1, sharing)).sum(2).sqrt())
+
+    of_query, of_key = key.shape[2], query.shape[2]
+    return (
+        operation.Accuracy(
+            of_query,
+            least=scale * _largest(rounded * (weights @ key).abs()),
+            between=scale * _largest((added.square() @ key.square()).sqrt()),
+        ),
+        operation.Accuracy(
+            of_key,
+            least=scale * of_each_key(weights * rounded, query),
+            between=scale * of_each_key(added, query),
+        ),
+        operation.Accuracy(of_key, between=of_each_key(scored, gradient)),
+    )
+
+
+def _largest(numbers: torch.Tensor) -> float:
+    return numbers.max().item() if numbers.numel() else 0.0
 
 
 _SIZES = {
