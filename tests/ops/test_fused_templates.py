@@ -120,6 +120,40 @@ def test_gradients_of_vectors_of_any_dtype(name: str, dtype: torch.dtype) -> Non
             torch.testing.assert_close(one.double(), exact, rtol=steps, atol=steps * exact.abs().max().item())
 
 
+@pytest.mark.parametrize("name", ["matmul_layer_norm", "matmul_softmax", "matmul_logsumexp", "matmul_norm"])
+def test_gradients_of_products_that_fp16_cannot_hold(name: str) -> None:
+    """The kernel holds them in fp32, where a chain makes them small again; so does the backward pass."""
+    wide = [numbers(*shape, seed=i) for i, shape in enumerate([(8, 64), (64, 16)])]
+    given = [(60 * t).half().requires_grad_() for t in wide]
+    exact = [t.detach().double().requires_grad_() for t in given]
+    assert (given[0] @ given[1]).isinf().any()
+    result = getattr(ops, name)(*given, epilogue=epilogues.scale(1e-3))
+    product = 1e-3 * (exact[0] @ exact[1])
+    meant = {
+        "matmul_layer_norm": lambda: torch.nn.functional.layer_norm(product, (16,)),
+        "matmul_softmax": lambda: product.softmax(-1),
+        "matmul_logsumexp": lambda: product.logsumexp(-1),
+        "matmul_norm": lambda: product.norm(dim=-1),
+    }[name]()
+    weights = numbers(*meant.shape, seed=5)
+    found = torch.autograd.grad((result.double() * weights).sum(), given)
+    wanted = torch.autograd.grad((meant * weights).sum(), exact)
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=0, atol=4e-3 * want.abs().max().item())
+
+
+@pytest.mark.parametrize("name", ["swiglu", "matmul_matmul"])
+def test_gates_that_fp16_cannot_hold_are_closed(name: str) -> None:
+    """silu of -10^5 is 0, and so is its slope; of fp16's -inf it is no number."""
+    given = [torch.full((16, 16), value, dtype=torch.float16) for value in (100.0, -70.0, 0.5)]
+    followed = [t.requires_grad_() for t in given]
+    activation = ("silu",) if name == "matmul_matmul" else ()
+    result = getattr(ops, name)(*followed, *activation)
+    assert result.eq(0).all()
+    for gradient in torch.autograd.grad(result.sum(), followed):
+        assert gradient.eq(0).all()
+
+
 def test_only_what_wants_a_gradient_gets_one() -> None:
     a, b, weight, bias = given("matmul_layer_norm", 3)
     ops.matmul_layer_norm(a, b.requires_grad_(), None, bias.requires_grad_()).sum().backward()

@@ -310,6 +310,12 @@ def _convolve(
     return convolution._run("forward", geometry, input, weight, chain, dtype)
 
 
+def accumulated(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b in the type that it is added up in, followed by autograd; operands as the kernels take them."""
+    product: torch.Tensor = _Product.apply(Epilogue(), _accumulated(a.dtype), a, b)  # type: ignore[no-untyped-call]  # torch does not type it
+    return product
+
+
 def _accumulated(dtype: torch.dtype) -> torch.dtype:
     """What products are added up in."""
     if dtype == torch.int8:
@@ -360,9 +366,12 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         def compute(grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor) -> Any:
-            product = _matmul(Epilogue(), _accumulated(a.dtype), a, b)
-            chain = ctx.chain.with_tensors(tensors)
-            of_product, of_tensors = _through(chain, Frame(tuple(product.shape)), product, grad)
+            of_product: torch.Tensor | None = grad
+            of_tensors: list[torch.Tensor | None] = []
+            if ctx.chain.functors:
+                product = _matmul(Epilogue(), _accumulated(a.dtype), a, b)
+                chain = ctx.chain.with_tensors(tensors)
+                of_product, of_tensors = _through(chain, Frame(tuple(product.shape)), product, grad)
             if of_product is None:
                 return (None, None, *of_tensors)
             of_product = of_product.to(a.dtype)

@@ -27,6 +27,7 @@ from workbench.kernels.reference import ACTIVATIONS
 from workbench.ops import normalization, softmax
 from workbench.ops import reduction as reductions
 from workbench.ops.arguments import check_operand, is_followed, precision_of
+from workbench.ops.fused import accumulated
 from workbench.ops.gemm import matmul
 from workbench.ops.gradients import once
 from workbench.ops.kept import KeptCalls, Started
@@ -227,7 +228,7 @@ def matmul_matmul(
     tensors = _operands("matmul_matmul", input=input, mat1=mat1, mat2=mat2)
     _refuse("input, mat1, mat2", gemm_pair.is_supported(*tensors))
     check_name("activation", activation, ACTIVATIONS)
-    run, plain = partial(_run_pair, activation), partial(_pair, ACTIVATIONS[activation])
+    run, plain = partial(_run_pair, activation), partial(_pair_plainly, ACTIVATIONS[activation])
     return _kept.keep(key, given, *_followed(run, plain, *tensors))
 
 
@@ -291,14 +292,14 @@ def _gated_plainly(
     gate: torch.Tensor,
     up: torch.Tensor,
 ) -> torch.Tensor:
-    return activation(matmul(input, gate)) * matmul(input, up)
+    return activation(accumulated(input, gate)) * accumulated(input, up)
 
 
 def _run_pair(
     activation: str, input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor
 ) -> tuple[torch.Tensor, Started]:
     if not instances.is_pair_fused(input, mat1, mat2):
-        unfused = partial(_pair, ACTIVATIONS[activation])
+        unfused = partial(_unfused_pair, ACTIVATIONS[activation])
         return unfused(input, mat1, mat2), Started(unfused, (input, mat1, mat2))
     a, output = _rows_and_output(input, mat1, mat2, cols=mat2.shape[-1])
     if output.is_meta or not output.numel():
@@ -308,13 +309,22 @@ def _run_pair(
     return output, Started(again, (a, mat1, mat2), 3)
 
 
-def _pair(
+def _unfused_pair(
     activation: Callable[[torch.Tensor], torch.Tensor],
     input: torch.Tensor,
     mat1: torch.Tensor,
     mat2: torch.Tensor,
 ) -> torch.Tensor:
     return matmul(activation(matmul(input, mat1)), mat2)
+
+
+def _pair_plainly(
+    activation: Callable[[torch.Tensor], torch.Tensor],
+    input: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+) -> torch.Tensor:
+    return accumulated(activation(accumulated(input, mat1)).to(input.dtype), mat2)
 
 
 def _rows(
@@ -377,28 +387,13 @@ def _rows_plainly(
     other: torch.Tensor,
     *others: torch.Tensor | None,
 ) -> torch.Tensor:
-    vectors = others[:count]
-    product = _ended(matmul(input, other), chain, others[count:])
+    product = _ended(accumulated(input, other), chain, others[count:])
     if operator in ("softmax", "log_softmax"):
         function: Callable[..., torch.Tensor] = getattr(softmax, operator)
         return function(product, -1)
-    if operator == "layer_norm":
-        vectors = _as_layer_norm_takes_them(product, vectors)
+    vectors = [None if t is None else t.to(product.dtype) for t in others[:count]]
     norm: Callable[..., torch.Tensor] = getattr(normalization, operator)
     return norm(product, product.shape[-1:], *vectors, eps=epsilon)
-
-
-def _as_layer_norm_takes_them(
-    product: torch.Tensor, vectors: Sequence[torch.Tensor | None]
-) -> tuple[torch.Tensor | None, ...]:
-    """Weight and bias in the type of the arithmetic, unless they are of the product's dtype.
-
-    As torch's, `ops.layer_norm` takes no others, while the product's kernel takes any.
-    """
-    if all(t is None or t.dtype == product.dtype for t in vectors):
-        return tuple(vectors)
-    wide = torch.float64 if product.dtype == torch.float64 else torch.float32
-    return tuple([None if t is None else t.to(wide) for t in vectors])
 
 
 def _reduced(
@@ -447,7 +442,7 @@ def _run_reduced(
 def _reduced_plainly(
     operator: str, chain: Epilogue, input: torch.Tensor, other: torch.Tensor, *others: torch.Tensor
 ) -> torch.Tensor:
-    product = _ended(matmul(input, other), chain, others)
+    product = _ended(accumulated(input, other), chain, others)
     if operator == "logsumexp":
         return softmax.logsumexp(product, -1)
     if operator == "norm":
@@ -472,12 +467,8 @@ def _tells_batches_apart(chain: Epilogue) -> bool:
 
 
 def _ended(product: torch.Tensor, chain: Epilogue, others: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """What the epilogue makes of a product, in its dtype."""
-    if not chain.functors:
-        return product
-    wide = product if product.dtype == torch.float64 else product.float()
-    result = chain.with_tensors([t for t in others if t is not None]).meaning(wide)
-    return result.to(product.dtype)
+    """What the epilogue makes of a product, in the type of the arithmetic."""
+    return chain.with_tensors([t for t in others if t is not None]).meaning(product)
 
 
 def _as_rows(input: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
@@ -532,7 +523,10 @@ def _followed(
 
 
 class _Recomputed(torch.autograd.Function):
-    """An operator whose gradients are those of a composition, which the backward pass makes anew."""
+    """An operator whose gradients are those of a composition, which the backward pass makes anew.
+
+    In the type of the arithmetic, as the kernel does it: a product that fp16 cannot hold is no infinity.
+    """
 
     @staticmethod
     def forward(run: _Run, plain: Callable[..., torch.Tensor], *tensors: torch.Tensor | None) -> torch.Tensor:
@@ -564,4 +558,6 @@ def _gradients(
         ]
         result = plain(*leaves)
     wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-    return torch.autograd.grad(result, wanted, grad, allow_unused=True, materialize_grads=True)
+    return torch.autograd.grad(
+        result, wanted, grad.to(result.dtype), allow_unused=True, materialize_grads=True
+    )

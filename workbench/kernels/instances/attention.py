@@ -333,9 +333,9 @@ def _accuracy_of_gradients(
 ) -> tuple[operation.Accuracy, ...]:
     """Of dQ, dK and dV, of which the first two are made of differences that can cancel.
 
-    dS = P * (dP - delta), where dP = dO V^T, and delta = rowsum(dO * O) has the rounding of O. P has that of its
-    scores, as many times as they are large. What an error of each comes to is added up by its squares, as
-    errors of either sign are.
+    dS = P * (dP - delta), where dP = dO V^T, and delta = rowsum(dO * O) has the rounding of O. P has that of
+    its scores, as many times as they are large. What an error of each comes to is added up by its squares,
+    as errors of either sign are.
     """
     gradient, query, key, value = (each.double() for each in (gradient, query, key, value))
     sharing = query.shape[1] // key.shape[1]
