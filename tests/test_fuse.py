@@ -166,6 +166,8 @@ def test_arguments_are_checked() -> None:
     with pytest.raises(ArgumentTypeError, match="unfused"):
         fuse.bytes_saved(plans.fused, [nothing])
     a = torch.ones(16, 16)
+    with pytest.raises(ArgumentTypeError, match="epilogue"):
+        fuse.chained(a, a, nothing)
     for op, count, wanted in (
         ("swiglu", 2, "Give 3"),
         ("matmul_sum", 3, "Give 2"),

@@ -263,6 +263,7 @@ def chained(
     Raises:
         as `gemm.launch` and `epilogues_unfused.launch`.
     """
+    check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
     fused = gemm.launch(a, b, epilogue=epilogue, tile=tile, splits=1)
     output = fused.outputs[0]
     product = _product(a, b, product_tile, None if epilogue.functors else output)

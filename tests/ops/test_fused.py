@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -299,6 +300,11 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     "a vector": (lambda: ops.fused_matmul(A[0], B, epilogue=relu()), TensorMismatchError, "input: 1 dim"),
     "other lengths": (lambda: ops.fused_matmul(A, A, epilogue=relu()), TensorMismatchError, "torch.matmul"),
     "no product": (lambda: ops.fused_matmul(A.int(), B.int(), epilogue=relu()), UnsupportedDtypeError, "int"),
+    "nested": (
+        lambda: ops.fused_matmul(A, B, epilogue=add(torch.nested.nested_tensor([A]))),
+        TensorMismatchError, r"\[0\], add: nested",
+    ),
+    "a fraction": (lambda: scale(Fraction(10**400)), InvalidArgumentError, "factor: got Fraction"),
     "an addend": (lambda: ops.fused_matmul(A, B, epilogue=add(A)), TensorMismatchError, r"\[0\], add"),
     "no dtype": (
         lambda: ops.fused_matmul(A, B, epilogue=relu(), out_dtype="fp16"), ArgumentTypeError, "out_dtype",  # type: ignore[arg-type]
@@ -403,6 +409,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_named(call: tuple[Callable[[], object], type[WorkbenchError], str]) -> None:
     function, error, words = call

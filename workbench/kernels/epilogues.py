@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from typing import Any, NamedTuple
 
 import torch
@@ -510,8 +510,9 @@ def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.
             if tensor.dtype not in SUPPORTED:
                 names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
                 raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"Epilogues take {names}.")
-            if tensor.layout != torch.strided or tensor.is_neg() or tensor.device != device:
-                given = f"{tensor.layout} on {tensor.device}"
+            plain = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_neg()
+            if not plain or tensor.device != device:
+                given = f"{'nested, ' if tensor.is_nested else ''}{tensor.layout} on {tensor.device}"
                 raise TensorMismatchError(name, given, f"Give a plain strided tensor on {device}.")
             try:
                 found.append(frame.spread(each).expand(frame.shape))
@@ -797,9 +798,9 @@ def _tensor(name: str, value: object, along: str = "all") -> Operand:
 def _number(name: str, value: object, wanted: str = "Give a number.") -> Operand:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(name, f"got {in_brief(value)}", wanted)
+    if isinstance(value, Rational) and not -(2**63) <= value < 2**63:
+        raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give less than 2^63, or a float.")
     value = int(value) if isinstance(value, Integral) else float(value)
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise InvalidArgumentError(name, f"got {value}", "Give less than 2^63, or a float.")
     return Operand(value)
 
 
