@@ -293,6 +293,7 @@ def doubled(tile, operands, place):
 A, B, W = torch.ones(4, 8), torch.ones(8, 6), torch.ones(3, 8, 6)
 ENDS = torch.tensor([1, 2, 3], dtype=torch.int32)
 X, TAPS = torch.ones(1, 2, 4, 4), torch.ones(6, 2, 3, 3)
+TOO_LARGE: Any = Fraction(10**400)
 WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     "no epilogue": (
         lambda: ops.fused_matmul(A, B, epilogue=relu), ArgumentTypeError, "epilogue",  # type: ignore[arg-type]
@@ -304,7 +305,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
         lambda: ops.fused_matmul(A, B, epilogue=add(torch.nested.nested_tensor([A]))),
         TensorMismatchError, r"\[0\], add: nested",
     ),
-    "a fraction": (lambda: scale(Fraction(10**400)), InvalidArgumentError, "factor: got Fraction"),
+    "a fraction": (lambda: scale(TOO_LARGE), InvalidArgumentError, "factor: got Fraction"),
     "an addend": (lambda: ops.fused_matmul(A, B, epilogue=add(A)), TensorMismatchError, r"\[0\], add"),
     "no dtype": (
         lambda: ops.fused_matmul(A, B, epilogue=relu(), out_dtype="fp16"), ArgumentTypeError, "out_dtype",  # type: ignore[arg-type]

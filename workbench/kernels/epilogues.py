@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from numbers import Integral, Rational, Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import torch
@@ -798,10 +798,13 @@ def _tensor(name: str, value: object, along: str = "all") -> Operand:
 def _number(name: str, value: object, wanted: str = "Give a number.") -> Operand:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(name, f"got {in_brief(value)}", wanted)
-    if isinstance(value, Rational) and not -(2**63) <= value < 2**63:
-        raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give less than 2^63, or a float.")
-    value = int(value) if isinstance(value, Integral) else float(value)
-    return Operand(value)
+    try:
+        number = int(value) if isinstance(value, Integral) else float(value)
+    except OverflowError:
+        raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give what a float can hold.") from None
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        raise InvalidArgumentError(name, f"got {number}", "Give less than 2^63, or a float.")
+    return Operand(number)
 
 
 def _operand(name: str, value: object) -> Operand:
