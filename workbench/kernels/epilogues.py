@@ -247,6 +247,14 @@ class Epilogue:
             result = result.reshape(self.permuted.shape).permute(self.permuted.dims)
         return result
 
+    def meaning_of_images(self, images: torch.Tensor, groups: int) -> torch.Tensor:
+        """As :meth:`meaning`, of what a convolution of so many groups makes."""
+        return self.meaning(images, ImageFrame(tuple(images.shape), groups))
+
+    def meaning_of_groups(self, product: torch.Tensor, axis: int, offs: torch.Tensor) -> torch.Tensor:
+        """As :meth:`meaning`, of what a grouped product makes, divided as :class:`GroupedFrame` says."""
+        return self.meaning(product, GroupedFrame(tuple(product.shape), axis, offs))
+
     def as_rows(self, shape: tuple[int, ...]) -> Epilogue | None:
         """The chain of a batch of matrices (..., m, n) for all their rows as one; None where there is none.
 

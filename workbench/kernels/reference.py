@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.nn import functional
 
 from workbench.errors import InvalidArgumentError
-from workbench.kernels.epilogues import Epilogue, GroupedFrame, ImageFrame
 
 Dims = int | tuple[int, ...] | None
 
@@ -250,18 +249,31 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) 
     return output
 
 
-def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> torch.Tensor:
+class Chain(Protocol):
+    """What an epilogue is here: what it makes of a result, to which its own tensors broadcast."""
+
+    def meaning(self, product: torch.Tensor) -> torch.Tensor:
+        """Of matrices (..., m, n)."""
+
+    def meaning_of_images(self, images: torch.Tensor, groups: int) -> torch.Tensor:
+        """Of images (n, features, sizes...), whose features a convolution divides into groups."""
+
+    def meaning_of_groups(self, product: torch.Tensor, axis: int, offs: torch.Tensor) -> torch.Tensor:
+        """Of grouped products, along whose `axis` `offs` divide one matrix; with 2 there is one for each."""
+
+
+def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Chain) -> torch.Tensor:
     """What an epilogue makes of `input @ other`."""
     return epilogue.meaning(torch.matmul(input, other))
 
 
 def fused_grouped_mm(
-    mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Epilogue
+    mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Chain
 ) -> torch.Tensor:
     """What an epilogue makes of :func:`grouped_mm`, whose last group ends where its output does."""
     product = grouped_mm(mat_a, mat_b, offs=offs)
     axis = 2 if mat_a.dim() == mat_b.dim() else mat_a.dim() - 2
-    return epilogue.meaning(product, GroupedFrame(tuple(product.shape), axis, offs))
+    return epilogue.meaning_of_groups(product, axis, offs)
 
 
 def fused_conv2d(
@@ -270,12 +282,11 @@ def fused_conv2d(
     bias: torch.Tensor | None = None,
     *,
     groups: int = 1,
-    epilogue: Epilogue,
+    epilogue: Chain,
     **options: Any,
 ) -> torch.Tensor:
     """What an epilogue makes of :func:`conv2d`."""
-    images = convolve(input, weight, bias, groups=groups, **options)
-    return epilogue.meaning(images, ImageFrame(tuple(images.shape), groups))
+    return epilogue.meaning_of_images(convolve(input, weight, bias, groups=groups, **options), groups)
 
 
 def conv1d(

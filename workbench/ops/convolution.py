@@ -19,7 +19,7 @@ from workbench.errors import (
 )
 from workbench.kernels import convolution, epilogues
 from workbench.kernels.convolution import Geometry
-from workbench.kernels.epilogues import Epilogue, ImageFrame
+from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.ops.arguments import check_operand, is_followed
 from workbench.ops.kept import Started
@@ -418,7 +418,7 @@ def _started(
         if epilogue is None:
             return output, Started()
         product = output.to(torch.float64 if first.dtype == torch.float64 else torch.float32)
-        return output.copy_(epilogue.meaning(product, ImageFrame(shape, geometry.groups))), Started()
+        return output.copy_(epilogue.meaning_of_images(product, geometry.groups)), Started()
     operands = [t.resolve_neg() for t in (first, second)]
     again = convolution.run(
         kind, chosen, (FEW_IMAGES, MANY_IMAGES), _precision(first), geometry, *operands, output,
