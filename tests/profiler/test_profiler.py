@@ -164,6 +164,48 @@ def test_a_result_that_is_a_little_wrong_is_found(name: str, dtype: str) -> None
     assert "the largest error is" in judge((first, *others))
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "dtype", "init"),
+    [
+        ("sum", {}, "bf16", "one-hot"),
+        ("matmul", {"m": 4, "n": 8, "k": 4096}, "bf16", "one-hot"),
+        ("matmul", {}, "fp16", "integer"),
+        ("conv2d", {}, "bf16", "integer"),
+        ("grouped_mm", {}, "bf16", "integer"),
+    ],
+)
+def test_sums_of_whole_numbers_are_held_to_the_bit(
+    name: str, sizes: dict[str, int], dtype: str, init: str
+) -> None:
+    """Small elements too, whose errors the largest one would hide, and where all are small."""
+    arguments = profiler.arguments_of(name, sizes, dtype=dtype, init=init)
+    shipped, *_ = OPERATIONS[name].instances(*arguments.args, **arguments.keywords)
+    judge, (result, *_) = judge_of(OPERATIONS[name], arguments), shipped.launch().run()
+    assert judge((result,)) == ""
+    assert "sums of whole numbers are exact" in judge((torch.where(result.abs() < 32, result + 1, result),))
+    assert judge((0 * result,)) != ""
+
+
+def test_sums_of_other_numbers_are_not() -> None:
+    """Nor those of whole numbers that fp32 does not add up exactly."""
+    large = torch.full((3, 5), 2.0**24 + 2)
+    for x, moved in ((torch.randn(3, 5), 1e-6), (large, 8.0)):
+        judge = judge_of(OPERATIONS["sum"], called_with(x, 1))
+        assert judge((x.sum(1) + moved,)) == ""
+
+
+def test_arguments_may_be_given_by_their_names() -> None:
+    x, weight = torch.randn(4, 6), torch.randn(6, 3)
+    for name, arguments in {
+        "sum": called_with(x, dim=-1),
+        "norm": called_with(x, "fro"),
+        "layer_norm": called_with(x, normalized_shape=(6,)),
+        "roll": called_with(x, shifts=1, dims=0),
+        "swiglu": called_with(input=x, gate=weight, up=weight),
+    }.items():
+        assert profiler.profile(name, arguments, progress=False).trials[0].fate == "verified", name
+
+
 def test_a_row_like_no_other_loosens_nothing() -> None:
     """Masked scores, or a row of equal elements, had let pass whatever the other rows were."""
     masked, flat = torch.randn(64, 512), torch.randn(64, 512)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,24 +16,55 @@ from workbench.profiler.problem import within_memory
 
 TF32_EPS = 2**-10
 
+# Sums of whole numbers are exact below these: in fp64, in fp32, and of fp8, of which Hopper's matrix units
+# keep some 14 bits while they add up. Numbers are, rounded to tf32, below the last.
+EXACT_IN_FP64, EXACT_IN_FP32, EXACT_OF_FP8, EXACT_IN_TF32 = 2**53, 2**24, 2**13, 2**11
+
 
 def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torch.Tensor, ...]], str]:
     """From a launch's results to what is wrong with them, in words; empty where they are right.
 
     Results are compared in order with those of the reference; what a launch gives behind them, such as
-    statistics for a gradient, is not. A result may have its dimensions merged.
+    statistics for a gradient, is not. A result may have its dimensions merged. Where operands are whole
+    numbers that are only multiplied and added up, which is exact, each element is held to its own rounding.
 
     Raises:
         InvalidArgumentError: the reference needs more memory than there is.
     """
     fix = "Give smaller sizes, or --no-verify."
     with within_memory("--verify", "the reference in float64 needs", fix):
-        wide = [_in_float64(each) for each in arguments.args]
-        keywords = {name: _in_float64(each) for name, each in arguments.keywords.items()}
-        wanted = operation.reference(*wide, **keywords)
-        accuracies = operation.accuracy(*arguments.args, **arguments.keywords)
+        args, keywords = _in_order(operation, arguments)
+        wide = {name: _in_float64(each) for name, each in keywords.items()}
+        wanted = operation.reference(*[_in_float64(each) for each in args], **wide)
+        accuracies = operation.accuracy(*args, **keywords)
     results = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
-    return partial(_difference, results, accuracies, TF32_EPS if _is_tf32(operation, arguments) else 0.0)
+    is_tf32 = _is_tf32(operation, arguments)
+    operands = [each for each in (*args, *keywords.values()) if isinstance(each, torch.Tensor)]
+    sums = [each.is_sum and _is_exact(operands, each.terms, is_tf32) for each in accuracies]
+    return partial(_difference, results, accuracies, sums, TF32_EPS if is_tf32 else 0.0)
+
+
+def _in_order(operation: Operation, arguments: Arguments) -> tuple[list[Any], dict[str, Any]]:
+    """What has to be given without its name: a reference need not have the operator's names for it."""
+    args, keywords = list(arguments.args), dict(arguments.keywords)
+    for name, parameter in list(inspect.signature(operation.instances).parameters.items())[len(args) :]:
+        is_ordered = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        if is_ordered and parameter.default is parameter.empty and name in keywords:
+            args.append(keywords.pop(name))
+    return args, keywords
+
+
+def _is_exact(operands: Sequence[torch.Tensor], terms: int, is_tf32: bool) -> bool:
+    """Whether a sum of so many products of the operands' elements is exact, in any order."""
+    tensors = [each for each in operands if each.numel()]
+    wide = [each.double() for each in tensors]
+    if not all(torch.equal(each, each.round()) for each in wide):
+        return False
+    sizes = [max(1.0, each.abs().max().item()) for each in wide]
+    most = EXACT_IN_FP64 if any(each.dtype == torch.float64 for each in tensors) else EXACT_IN_FP32
+    if any(each.dtype.itemsize == 1 and each.is_floating_point() for each in tensors):
+        most = EXACT_OF_FP8
+    return terms * math.prod(sizes) < most and not (is_tf32 and max(sizes, default=0) > EXACT_IN_TF32)
 
 
 def _is_tf32(operation: Operation, arguments: Arguments) -> bool:
@@ -50,12 +83,13 @@ def _in_float64(value: Any) -> Any:
 def _difference(
     wanted: Sequence[torch.Tensor],
     accuracies: Sequence[Accuracy],
+    sums: Sequence[bool],
     least_eps: float,
     got: tuple[torch.Tensor, ...],
 ) -> str:
     if len(got) < len(wanted):
         return f"{len(got)} results, expected {len(wanted)}"
-    for result, exact, accuracy in zip(got, wanted, accuracies, strict=False):
+    for result, exact, accuracy, is_exact in zip(got, wanted, accuracies, sums, strict=False):
         if result.numel() != exact.numel():
             return f"shape {tuple(result.shape)}, expected {tuple(exact.shape)}"
         if not result.numel():
@@ -66,13 +100,18 @@ def _difference(
             number = torch.finfo(result.dtype)
             exact = _rounded_to_infinity(exact, number.max)
             finite = torch.where(exact.isfinite(), exact, 0.0)
-            allowed = allowed_error(finite, max(number.eps, least_eps), *accuracy)
+            how = (accuracy.terms, accuracy.least, accuracy.between)
+            allowed = allowed_error(finite, max(number.eps, least_eps), *how)
             allowed += number.smallest_normal * number.eps if accuracy.terms else 0.0
         # Equal infinities differ by nothing, and a NaN by infinitely much.
         error = torch.where(result.double() == exact, 0.0, (result.double() - exact).abs())
         largest = error.nan_to_num(nan=torch.inf).max().item()
         if largest > allowed:
             return f"the largest error is {largest:.3g}, allowed is {allowed:.3g}"
+        if is_exact and result.is_floating_point() and bool((exact == exact.round()).all()):
+            too_far = (error > number.eps * exact.abs()).sum().item()
+            if too_far:
+                return f"sums of whole numbers are exact, and {too_far:,} elements are not"
     return ""
 
 

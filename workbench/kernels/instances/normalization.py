@@ -219,7 +219,7 @@ def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
         y = (x.abs() + mean.abs()) * scale
         of_mean, of_product = ((each.norm(dim=1, keepdim=True) / cols) for each in (weighted, y * weighted))
         size = typical(scale * (weighted.abs() + of_mean + y * of_product))
-        of_weight = sum_of(x.shape[0])._replace(between=typical((y * g).norm(dim=0)[:, None]))
+        of_weight = sum_of(x.shape[0])._replace(is_sum=False, between=typical((y * g).norm(dim=0)[:, None]))
         return (Accuracy(cols, between=size), of_weight, *(sum_of(x.shape[0]) for _ in vectors[1:]))
 
     return accuracy

@@ -66,11 +66,13 @@ class Accuracy(NamedTuple):
         terms: how many terms one element sums, 0 where it must be exact.
         least: the least of what its errors are relative to.
         between: as large as what cancels on the way to it is for most, in the type of the arithmetic.
+        is_sum: whether it is a sum of products and nothing else, so that whole numbers make it exactly.
     """
 
     terms: int
     least: float = 0.0
     between: float = 0.0
+    is_sum: bool = False
 
 
 EXACT = Accuracy(0)
@@ -94,7 +96,7 @@ def precision_of(tensor: torch.Tensor, switch: Callable[[], str]) -> str:
 
 def sum_of(terms: int) -> Accuracy:
     """That of a sum of so many values around 0, whose deviation is their number's root."""
-    return Accuracy(terms, math.sqrt(terms))
+    return Accuracy(terms, math.sqrt(terms), is_sum=True)
 
 
 def largest(tensor: torch.Tensor) -> float:

@@ -68,10 +68,9 @@ def norm(input: torch.Tensor, p: float | str | None = "fro", dim: Dims = None) -
     return _instances(name, input, dim, float(p) if name == "norm" and not isinstance(p, str) and p else 2)
 
 
-def _of_terms(input: torch.Tensor, *args: Any) -> int:
-    """How many elements are reduced to one; the dimensions come last of the arguments."""
-    dims = _places(args[-1] if args else None, input.dim())
-    return math.prod(input.shape[d] for d in dims)
+def _of_terms(input: torch.Tensor, dim: Dims = None) -> int:
+    """How many elements are reduced to one."""
+    return math.prod(input.shape[d] for d in _places(dim, input.dim()))
 
 
 def _operation(
@@ -82,12 +81,17 @@ def _operation(
     instances: Callable[..., list[Instance]] | None = None,
     cols: tuple[int, int] = (1100, 8192),
 ) -> Operation:
+
+    def accuracies(input: torch.Tensor, *args: Any, **keywords: Any) -> Sequence[Accuracy]:
+        dim = args[len(arguments) :]  # behind an exponent, where there is one
+        return accuracy(_of_terms(input, *dim, *([keywords["dim"]] if "dim" in keywords else [])))
+
     return Operation(
         sizes={"rows": (3, 8192), "cols": cols},
         arguments=lambda draw, rows, cols: given(draw(rows, cols), *arguments, -1),
         instances=instances or _reduction(name),
         reference=meaning,
-        accuracy=lambda input, *args: accuracy(_of_terms(input, *args)),
+        accuracy=accuracies,
     )
 
 
