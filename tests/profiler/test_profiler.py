@@ -400,6 +400,8 @@ def test_what_is_asked_wrongly_is_said() -> None:
         profiler.arguments_of("softmax", layout="nt")
     with pytest.raises(UnknownNameError, match=r"--layout: .*Known: nn"):
         profiler.arguments_of("matmul", layout="xx")
+    with pytest.raises(InvalidArgumentError, match=r"--stride: got 18,446,744,073,709,551,616\. Give 68,7"):
+        profiler.arguments_of("conv2d", {"stride": 2**64})
     with pytest.raises(InvalidArgumentError, match=r"--pad: got -1\. Give a whole number of 0 or more"):
         profiler.arguments_of("avg_pool2d", {"pad": -1})
     large = profiler.arguments_of("matmul", {"m": 4096, "n": 4096, "k": 64})

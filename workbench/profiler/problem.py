@@ -16,6 +16,9 @@ from workbench.kernels.instances.operation import Arguments, Operation, operatio
 # How torch says on a CPU that it has no memory; on a GPU it has an exception for it.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
 
+# What a size may be, such as a stride, of which no tensor is made: with larger ones torch's own sums overflow.
+MOST = 2**36
+
 
 @contextmanager
 def within_memory(argument: str, what: str, fix: str) -> Iterator[None]:
@@ -70,6 +73,8 @@ def arguments_of(
             check_positive(f"--{size}", value)
         elif type(value) is not int or value < 0:
             raise InvalidArgumentError(f"--{size}", f"got {value!r}", "Give a whole number of 0 or more.")
+        if value > MOST:
+            raise InvalidArgumentError(f"--{size}", f"got {value:,}", f"Give {MOST:,} or less.")
     dtype = operation.dtypes[0] if dtype is None else dtype
     if dtype not in operation.dtypes:
         has = ", ".join(operation.dtypes)
