@@ -29,6 +29,14 @@ def allowed_error(
     """
     if not terms:
         return 0.0
-    order = OF_ORDER_IN_FP64 if 0 < eps < OF_ORDER else OF_ORDER
-    of_result = (4 * eps + math.sqrt(terms) * order) * max(wanted.abs().max().item(), least)
-    return max(of_result, (4 + math.sqrt(terms)) * order * between)
+    of_result = (4 * eps + math.sqrt(terms) * _order(eps)) * max(wanted.abs().max().item(), least)
+    return max(of_result, of_arithmetic(eps, terms) * between)
+
+
+def of_arithmetic(eps: float, terms: int) -> float:
+    """What the arithmetic is off by, relative to what is between operands and result."""
+    return (4 + math.sqrt(terms)) * _order(eps)
+
+
+def _order(eps: float) -> float:
+    return OF_ORDER_IN_FP64 if 0 < eps < OF_ORDER else OF_ORDER

@@ -16,7 +16,7 @@ from workbench.kernels.instances.operation import Arguments, Operation, operatio
 # How torch says on a CPU that it has no memory; on a GPU it has an exception for it.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
 
-# What a size may be, such as a stride, of which no tensor is made: with larger ones torch's own sums overflow.
+# What a size may be, such as a stride, of which no tensor is made: of larger ones torch's sums overflow.
 MOST = 2**36
 
 

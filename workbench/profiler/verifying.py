@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workbench.bench.accuracy import allowed_error
+from workbench.bench.accuracy import allowed_error, of_arithmetic
 from workbench.kernels.instances.operation import Accuracy, Arguments, Operation, precision_of
 from workbench.profiler.problem import within_memory
 
@@ -94,25 +94,44 @@ def _difference(
             return f"shape {tuple(result.shape)}, expected {tuple(exact.shape)}"
         if not result.numel():
             continue
+        wanted_shape = exact.shape
         exact = exact.reshape(result.shape).double()
-        allowed = 0.0
+        allowed = torch.zeros_like(exact)
         if result.is_floating_point():
             number = torch.finfo(result.dtype)
+            eps = max(number.eps, least_eps)
+            between = _for_each(accuracy.between, exact, wanted_shape)
             exact = _rounded_to_infinity(exact, number.max)
             finite = torch.where(exact.isfinite(), exact, 0.0)
-            how = (accuracy.terms, accuracy.least, accuracy.between)
-            allowed = allowed_error(finite, max(number.eps, least_eps), *how)
+            allowed = (between * of_arithmetic(eps, accuracy.terms)).clamp(
+                min=allowed_error(finite, eps, accuracy.terms, accuracy.least)
+            )
             allowed += number.smallest_normal * number.eps if accuracy.terms else 0.0
         # Equal infinities differ by nothing, and a NaN by infinitely much.
         error = torch.where(result.double() == exact, 0.0, (result.double() - exact).abs())
-        largest = error.nan_to_num(nan=torch.inf).max().item()
-        if largest > allowed:
-            return f"the largest error is {largest:.3g}, allowed is {allowed:.3g}"
+        error = error.nan_to_num(nan=torch.inf)
+        worst = (error - allowed).argmax()
+        if (error > allowed).any():
+            off, bound = error.flatten()[worst], allowed.flatten()[worst]
+            return f"the largest error is {off:.3g}, allowed is {bound:.3g}"
         if is_exact and result.is_floating_point() and bool((exact == exact.round()).all()):
             too_far = (error > number.eps * exact.abs()).sum().item()
             if too_far:
                 return f"sums of whole numbers are exact, and {too_far:,} elements are not"
     return ""
+
+
+def _for_each(between: float | torch.Tensor, like: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """What cancels on the way to each element of `like`; 0 where it is infinite.
+
+    Args:
+        shape: the result's, of which `like` may have merged dimensions.
+    """
+    if not isinstance(between, torch.Tensor):
+        return torch.full_like(like, between)
+    if between.numel() != like.numel():
+        between = between.expand(shape)
+    return torch.where(between.isfinite(), between, 0.0).reshape(like.shape)
 
 
 def _rounded_to_infinity(exact: torch.Tensor, largest: float) -> torch.Tensor:

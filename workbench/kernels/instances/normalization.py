@@ -24,7 +24,6 @@ from workbench.kernels.instances.operation import (
     instances_of,
     largest,
     sum_of,
-    typical,
 )
 from workbench.kernels.instances.row_tiles import row_tiles
 
@@ -173,14 +172,14 @@ def _as_rows(input: torch.Tensor, cols: int) -> torch.Tensor:
     return input.reshape(input.numel() // max(cols, 1), cols)
 
 
-def _accuracy(
+def cancels(
     rows: torch.Tensor,
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
     eps: float,
     *known: torch.Tensor,
-) -> tuple[Accuracy]:
-    """Of (x - mean) * scale * weight + bias: where x is near the mean, what is left are roundings of x.
+) -> torch.Tensor:
+    """`Accuracy.between` of (x - mean) * scale * weight + bias: near the mean, roundings of x are left.
 
     Args:
         rows: what is normalized together, a row each. known: mean and variance of each row, if not its own.
@@ -188,9 +187,14 @@ def _accuracy(
     x = rows.double()
     mean = known[0] if known else x.mean(1)
     variance = known[1] if known else (x - mean[:, None]).square().mean(1)
-    size = typical((x.abs() + mean.abs()[:, None]) * (variance + eps).rsqrt()[:, None])
+    size = _of_each_row((x.abs() + mean.abs()[:, None]) * (variance + eps).rsqrt()[:, None])
     size *= 1.0 if weight is None else largest(weight)
-    return (Accuracy(rows.shape[1], between=size + (0.0 if bias is None else largest(bias))),)
+    return size + (0.0 if bias is None else largest(bias))
+
+
+def _of_each_row(sizes: torch.Tensor) -> torch.Tensor:
+    """Of each element the largest of its row: a row like no other loosens nothing for the rest."""
+    return sizes.amax(1, keepdim=True).repeat(1, sizes.shape[1]) if sizes.numel() else sizes
 
 
 def _accuracy_of_layers(
@@ -200,7 +204,8 @@ def _accuracy_of_layers(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> tuple[Accuracy]:
-    return _accuracy(_as_rows(input, math.prod(shape)), weight, bias, eps)
+    rows = _as_rows(input, math.prod(shape))
+    return (Accuracy(rows.shape[1], between=cancels(rows, weight, bias, eps)),)
 
 
 def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
@@ -218,8 +223,8 @@ def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
         scale = ((x - mean).square().mean(1, keepdim=True) + eps).rsqrt()
         y = (x.abs() + mean.abs()) * scale
         of_mean, of_product = ((each.norm(dim=1, keepdim=True) / cols) for each in (weighted, y * weighted))
-        size = typical(scale * (weighted.abs() + of_mean + y * of_product))
-        of_weight = sum_of(x.shape[0])._replace(is_sum=False, between=typical((y * g).norm(dim=0)[:, None]))
+        size = _of_each_row(scale * (weighted.abs() + of_mean + y * of_product))
+        of_weight = sum_of(x.shape[0])._replace(is_sum=False, between=(y * g).norm(dim=0))
         return (Accuracy(cols, between=size), of_weight, *(sum_of(x.shape[0]) for _ in vectors[1:]))
 
     return accuracy
@@ -232,7 +237,8 @@ def _accuracy_of_groups(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> tuple[Accuracy]:
-    return _accuracy(_as_rows(input, math.prod(input.shape[1:]) // num_groups), weight, bias, eps)
+    rows = _as_rows(input, math.prod(input.shape[1:]) // num_groups)
+    return (Accuracy(rows.shape[1], between=cancels(rows, weight, bias, eps)),)
 
 
 def _accuracy_of_batches(
@@ -245,10 +251,13 @@ def _accuracy_of_batches(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> tuple[Accuracy]:
-    rows = input.transpose(0, 1).flatten(1)
-    if training or running_mean is None or running_var is None:
-        return _accuracy(rows, weight, bias, eps)
-    return _accuracy(rows, weight, bias, eps, running_mean.double(), running_var.double())
+    of_channels = input.transpose(0, 1)
+    known: tuple[torch.Tensor, ...] = ()
+    if not training and running_mean is not None and running_var is not None:
+        known = (running_mean.double(), running_var.double())
+    between = cancels(of_channels.flatten(1), weight, bias, eps, *known)
+    terms = input.numel() // max(len(of_channels), 1)
+    return (Accuracy(terms, between=between.reshape(of_channels.shape).transpose(0, 1)),)
 
 
 _SIZES = {"rows": (3, 8192), "cols": (1100, 8192)}

@@ -65,13 +65,14 @@ class Accuracy(NamedTuple):
     Attributes:
         terms: how many terms one element sums, 0 where it must be exact.
         least: the least of what its errors are relative to.
-        between: as large as what cancels on the way to it is for most, in the type of the arithmetic.
+        between: as large as what cancels on the way to it, in the type of the arithmetic; one number for all
+            elements, or a tensor that has as many or broadcasts to them.
         is_sum: whether it is a sum of products and nothing else, so that whole numbers make it exactly.
     """
 
     terms: int
     least: float = 0.0
-    between: float = 0.0
+    between: float | torch.Tensor = 0.0
     is_sum: bool = False
 
 
@@ -103,17 +104,6 @@ def largest(tensor: torch.Tensor) -> float:
     """The largest magnitude of its finite elements; 0 where there is none."""
     sizes = torch.where(tensor.isfinite(), tensor.abs(), 0.0)
     return sizes.max().item() if sizes.numel() else 0.0
-
-
-def typical(rows: torch.Tensor) -> float:
-    """The largest magnitude of what is finite, but for an eighth of the rows; 0 where there is none.
-
-    So rows that are like few others, such as of equal elements, do not loosen what is asked of the rest.
-    """
-    sizes = torch.where(rows.isfinite(), rows.abs(), 0.0)
-    if not sizes.numel():
-        return 0.0
-    return sizes.amax(1).sort(descending=True).values[len(sizes) // 8].item()
 
 
 class Draw(Protocol):

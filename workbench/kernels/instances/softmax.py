@@ -22,7 +22,6 @@ from workbench.kernels.instances.operation import (
     gradients_of,
     instances_of,
     largest,
-    typical,
 )
 from workbench.kernels.instances.row_tiles import row_tiles
 
@@ -113,8 +112,8 @@ def _of_log_gradient(gradient: torch.Tensor, input: torch.Tensor, dim: int) -> t
 
 def _of_logs(input: torch.Tensor, dim: int | tuple[int, ...]) -> tuple[Accuracy]:
     """The largest of a row and the logarithm of its sum can cancel."""
-    between = typical(input.amax(dim).reshape(-1, 1)) if input.numel() else 0.0
-    return (Accuracy(input.numel(), between=between),)
+    largest_of_each = input.double().amax(dim, keepdim=True).abs() if input.numel() else 0.0
+    return (Accuracy(input.numel(), between=largest_of_each),)
 
 
 def _of_losses(input: torch.Tensor, target: torch.Tensor, *args: Any, **keywords: Any) -> tuple[Accuracy]:
