@@ -196,7 +196,7 @@ def test_sums_of_whole_numbers_are_held_to_the_bit(
 def test_sums_of_other_numbers_are_not() -> None:
     """Nor those of whole numbers that fp32 does not add up exactly."""
     large = torch.full((3, 5), 2.0**24 + 2)
-    for x, moved in ((torch.randn(3, 5), 1e-6), (large, 8.0)):
+    for x, moved in ((torch.randn(3, 5), 1e-6), (large, 16.0)):
         judge = judge_of(OPERATIONS["sum"], called_with(x, 1))
         assert judge((x.sum(1) + moved,)) == ""
 
@@ -232,6 +232,15 @@ def test_no_elements_are_right() -> None:
         args = (x, sizes[1:], vector, vector) if "norm" in name else (x, x, -1)
         shipped, *_ = listed(name, OPERATIONS[name], called_with(*args))
         assert judge_of(OPERATIONS[name], called_with(*args))(shipped.launch().run()) == ""
+
+
+@pytest.mark.parametrize(("heads", "shared", "width"), [(2, 1, 0), (0, 0, 8)])
+def test_no_elements_of_attention_are_right(heads: int, shared: int, width: int) -> None:
+    query, key = torch.randn(1, heads, 3, width), torch.randn(1, shared, 4, width)
+    operation = OPERATIONS["scaled_dot_product_attention_backward"]
+    arguments = called_with(query, query, key, key, enable_gqa=True)
+    shipped, *_ = operation.instances(*arguments.args, **arguments.keywords)
+    assert judge_of(operation, arguments)(shipped.launch().run()) == ""
 
 
 def test_functions_stay_the_functions_that_are_called() -> None:

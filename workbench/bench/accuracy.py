@@ -11,31 +11,30 @@ import torch
 OF_ORDER, OF_ORDER_IN_FP64 = 2**-23, 2**-50
 
 
-def allowed_error(
-    wanted: torch.Tensor, eps: float, terms: int, least: float = 0.0, between: float = 0.0
-) -> float:
+def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0.0) -> float:
     """The largest error that elements may have.
 
     (4 eps + sqrt(terms) * 2^-23) times the largest element wanted, or `least`, where that is more; 0 for what
-    sums nothing. Where what is between operands and result is larger than that, and cancels, it is held to
-    (4 + sqrt(terms)) * 2^-23 of its own size: the arithmetic rounds it, not the result's dtype.
+    sums nothing.
 
     Args:
         wanted: the result in fp64, with elements.
         eps: of the result's dtype; 0 for whole numbers.
         terms: how many are summed for an element, 0 where it must be exact.
         least: of a sum of normal values sqrt(terms), its deviation: it cannot be held to its own size.
-        between: how large is what cancels in the arithmetic, 0 where nothing does.
     """
     if not terms:
         return 0.0
-    of_result = (4 * eps + math.sqrt(terms) * _order(eps)) * max(wanted.abs().max().item(), least)
-    return max(of_result, of_arithmetic(eps, terms) * between)
+    return (4 * eps + math.sqrt(terms) * _order(eps)) * max(wanted.abs().max().item(), least)
 
 
 def of_arithmetic(eps: float, terms: int) -> float:
-    """What the arithmetic is off by, relative to what is between operands and result."""
-    return (4 + math.sqrt(terms)) * _order(eps)
+    """(4 + sqrt(terms)) * 2^-23: the error allowed where what is between operands and result cancels.
+
+    Relative to the size of that, since the arithmetic rounds it, not the result's dtype. Arguments as for
+    :func:`allowed_error`.
+    """
+    return (4 + math.sqrt(terms)) * _order(eps) if terms else 0.0
 
 
 def _order(eps: float) -> float:

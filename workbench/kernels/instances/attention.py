@@ -337,9 +337,12 @@ def _accuracy_of_gradients(
     its scores, as many times as they are large. What an error of each comes to is added up by its squares,
     as errors of either sign are.
     """
+    of_query, of_key = key.shape[2], query.shape[2]
+    if not query.numel() or not key.numel():
+        return tuple(operation.Accuracy(terms) for terms in (of_query, of_key, of_key))
     gradient, query, key, value = (each.double() for each in (gradient, query, key, value))
     sharing = query.shape[1] // key.shape[1]
-    scale = query.shape[-1] ** -0.5 if how.get("scale") is None else how["scale"]
+    scale = query.shape[-1] ** -0.5
     every = torch.eye(key.shape[2], dtype=key.dtype, device=key.device).expand(*key.shape[:3], -1)
     weights = reference.scaled_dot_product_attention(query, key, every, **how)
     key, value = (each.repeat_interleave(sharing, 1) for each in (key, value))
@@ -349,14 +352,13 @@ def _accuracy_of_gradients(
 
     def of_each_key(errors: torch.Tensor, of_each_query: torch.Tensor) -> float:
         squares = errors.square().mT @ of_each_query.square()
-        return _largest(squares.unflatten(1, (-1, sharing)).sum(2).sqrt())
+        return operation.largest(squares.unflatten(1, (-1, sharing)).sum(2).sqrt())
 
-    of_query, of_key = key.shape[2], query.shape[2]
     return (
         operation.Accuracy(
             of_query,
-            least=scale * _largest(rounded * (weights @ key).abs()),
-            between=scale * _largest((added.square() @ key.square()).sqrt()),
+            least=scale * operation.largest(rounded * (weights @ key).abs()),
+            between=scale * operation.largest((added.square() @ key.square()).sqrt()),
         ),
         operation.Accuracy(
             of_key,
@@ -365,10 +367,6 @@ def _accuracy_of_gradients(
         ),
         operation.Accuracy(of_key, between=of_each_key(scored, gradient)),
     )
-
-
-def _largest(numbers: torch.Tensor) -> float:
-    return numbers.max().item() if numbers.numel() else 0.0
 
 
 _SIZES = {
