@@ -91,6 +91,12 @@ def test_every_function_of_the_client_api_is_an_operator() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_instances_know_arguments_by_the_names_of_the_call(name: str) -> None:
+    listed_by = inspect.signature(OPERATIONS[name].instances).parameters
+    assert set(listed_by) <= set(inspect.signature(FUNCTIONS[name]).parameters)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_the_shipped_instance_does_what_a_call_does(name: str) -> None:
     arguments = profiler.arguments_of(name)
     each = FUNCTIONS[name].instances(*arguments.args, **arguments.keywords)

@@ -16,7 +16,7 @@ import re
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
@@ -52,6 +52,8 @@ _NO_NESTED_NAMES = (
 
 # What a run may take while a name for the mistake is looked for: a slow answer goes without one.
 NAMING_SECONDS = 10.0
+# By what part of their errors, and how many rounding steps, two wrong results of one mistake may differ.
+NAMING_SHARE, NAMING_STEPS = 1 / 16, 16
 
 Kind = Literal[
     "solved",
@@ -682,8 +684,32 @@ def _wrong_values(
         "wrong values",
         f"{int(wrong.sum()):,} of {result.numel():,} elements of {name} are wrong, for {call}.\n"
         f"  element {_index(first)}: expected {values[0]}, got {values[1]}{writer}",
-        observation.bits(result),
+        _Values(result.cpu(), reference.cpu()),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """A wrong result, and what it should be. Two are equal if they come of one mistake, however rounded.
+
+    In floating dtypes none of their elements may differ by more than `NAMING_SHARE` of what is wrong with it,
+    and of its largest error, but for the last digits of what it should be.
+    """
+
+    got: torch.Tensor
+    reference: torch.Tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Values) or self.got.shape != other.got.shape:
+            return False
+        differs = (self.got != other.got) & ~(self.got.isnan() & other.got.isnan())
+        if not differs.any() or not self.got.dtype.is_floating_point:
+            return not differs.any()
+        got, wanted = self.got.double(), self.reference.double()
+        errors = (got - wanted).abs().nan_to_num(posinf=0.0)
+        digits = NAMING_STEPS * torch.finfo(self.got.dtype).eps * wanted.abs()
+        allowed = (NAMING_SHARE * errors + digits).clamp(max=NAMING_SHARE * errors.max())
+        return bool(((got - other.got.double()).abs() <= allowed)[differs].all())
 
 
 def _first(wrong: torch.Tensor) -> tuple[int, ...]:
@@ -738,25 +764,41 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
                 touched,
                 answer.missed,
                 [each.sign for each in answer.code],
-                usage.result,
             ),
         )
 
 
 def _mutant_like(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
-    """The first mutant that does the same as this wrong answer, in every case."""
+    """The first mutant that does the same as this wrong answer in every case, best one that does bit for bit."""
+    like = None
     with _prints_kept(shown=False):
         signs = list(_signs(definition, function, NAMING_SECONDS))
         for mutant in definition.mutants:
-            others = _signs(definition, mutants.build_mutant(definition, mutant), NAMING_SECONDS)
-            if all(one == other for one, other in itertools.zip_longest(signs, others)):
-                return mutant
-    return None
+            others = []
+            for one, other in itertools.zip_longest(
+                signs, _signs(definition, mutants.build_mutant(definition, mutant), NAMING_SECONDS)
+            ):
+                if one != other:
+                    break
+                others.append(other)
+            else:
+                if _in_bits(signs) == _in_bits(others):
+                    return mutant
+                like = like or mutant
+    return like
 
 
-def _signs(
-    definition: Definition, function: Callable[..., Any], timeout: float
-) -> Iterator[tuple[Kind, object] | None]:
+_Sign = tuple[Kind, object] | None
+
+
+def _in_bits(signs: Iterable[_Sign]) -> list[object]:
+    """The same, with results bit for bit."""
+    return [
+        observation.bits(sign[1].got) if sign and isinstance(sign[1], _Values) else sign for sign in signs
+    ]
+
+
+def _signs(definition: Definition, function: Callable[..., Any], timeout: float) -> Iterator[_Sign]:
     """How the function fails, and with what evidence, case by case; None where it does not.
 
     It ends with the first failure that has no evidence, which is like no other.

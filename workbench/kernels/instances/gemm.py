@@ -506,6 +506,12 @@ def _addmm(
     return instances_for(mat1, mat2, input, float(alpha), float(beta))
 
 
+def _baddbmm(
+    input: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> list[operation.Instance]:
+    return instances_for(batch1, batch2, input, float(alpha), float(beta))
+
+
 def _linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> list[operation.Instance]:
@@ -514,6 +520,10 @@ def _linear(
 
 def _product(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
     return instances_for(input, other)
+
+
+def _mm(input: torch.Tensor, mat2: torch.Tensor) -> list[operation.Instance]:
+    return instances_for(input, mat2)
 
 
 def _fused(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> list[operation.Instance]:
@@ -583,13 +593,13 @@ _operation = partial(operation.Operation, switch=operation.of_products)
 
 OPERATIONS = {
     "matmul": _operation(_SIZES, _of_matrices, _product, reference.matmul, _accuracy, DTYPES, LAYOUTS),
-    "mm": _operation(_SIZES, _of_matrices, _product, reference.mm, _accuracy, DTYPES, LAYOUTS),
-    "bmm": _operation(_BATCH, _of_batches, _product, reference.bmm, _accuracy, DTYPES, LAYOUTS),
+    "mm": _operation(_SIZES, _of_matrices, _mm, reference.mm, _accuracy, DTYPES, LAYOUTS),
+    "bmm": _operation(_BATCH, _of_batches, _mm, reference.bmm, _accuracy, DTYPES, LAYOUTS),
     "addmm": _operation(
         _SIZES, _with_a_row, _addmm, reference.addmm, _accuracy_of_sum, operation.FLOATS, LAYOUTS
     ),
     "baddbmm": _operation(
-        _BATCH, _with_matrices, _addmm, reference.baddbmm, _accuracy_of_sum, operation.FLOATS, LAYOUTS
+        _BATCH, _with_matrices, _baddbmm, reference.baddbmm, _accuracy_of_sum, operation.FLOATS, LAYOUTS
     ),
     "fused_matmul": _operation(
         _SIZES,
