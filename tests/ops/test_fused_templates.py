@@ -72,6 +72,18 @@ def test_batches(name: str, batch: tuple[int, ...]) -> None:
 
 
 @names
+@pytest.mark.parametrize("batch", [(), (1,), (1, 1)], ids=str)
+def test_one_input_for_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> None:
+    """Also with fewer dimensions than they have, and followed by autograd."""
+    first, *others = given(name, *batch, 5)
+    expanded = [t.expand(2, 3, *t.shape) if t.dim() == 2 else t for t in others]
+    got, want = (getattr(module, name)(first, *expanded) for module in (ops, reference))
+    torch.testing.assert_close(got, want)
+    one = [t.expand(1, *t.shape) if t.dim() == 2 else t for t in others]
+    assert_gradients(name, [t.requires_grad_() for t in (first, *one)])
+
+
+@names
 def test_gradients(name: str) -> None:
     tensors = [t.requires_grad_() for t in given(name, 2, 3)]
     assert_gradients(name, tensors)

@@ -281,7 +281,7 @@ def _run_gated(
     a, output = _rows_and_output(input, gate, up)
     if output.is_meta or not output.numel():
         return output, Started()
-    into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
+    into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
     again = gemm_gated.run(instances.gated, a, gate, up, into, activation, precision_of(a))
     return output, Started(again, (a, gate, up), 3)
 
@@ -304,7 +304,7 @@ def _run_pair(
     a, output = _rows_and_output(input, mat1, mat2, cols=mat2.shape[-1])
     if output.is_meta or not output.numel():
         return output, Started()
-    into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
+    into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
     again = gemm_pair.run(instances.pair, a, mat1, mat2, into, activation, precision_of(a))
     return output, Started(again, (a, mat1, mat2), 3)
 
@@ -369,7 +369,7 @@ def _run_rows(
     if output.is_meta or not output.numel():
         return output, Started()
     a = input if _tells_batches_apart(chain) else flat
-    into = output.view(-1, output.shape[-1]) if a.dim() < output.dim() else output
+    into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
     columns, of_chain = ([t for t in some if t is not None] for some in (others[:count], others[count:]))
     again = gemm_rows.run(
         instances.rows, operator, a, other, columns, into, epsilon, precision_of(a),

@@ -769,7 +769,7 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
 
 
 def _mutant_like(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
-    """The first mutant that does the same as this wrong answer in every case, best one that does bit for bit."""
+    """The first mutant that does the same as this wrong answer in every case, if possible bit for bit."""
     like = None
     with _prints_kept(shown=False):
         signs = list(_signs(definition, function, NAMING_SECONDS))
