@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from tests.everything import examples
 from workbench import ops
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnsupportedDtypeError, WorkbenchError
+from workbench.errors import (
+    ArgumentTypeError,
+    DimensionError,
+    InvalidArgumentError,
+    UnsupportedDtypeError,
+    WorkbenchError,
+)
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
@@ -236,6 +242,12 @@ def test_pythons_types_as_dtypes(name: str, dtype: Any) -> None:
             getattr(ops, name)(x, dtype=dtype)
         return
     assert_as_torch(name, x, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "any", "argmax"])
+def test_a_dimension_that_there_is_not_is_told_with_the_shape(name: str) -> None:
+    with pytest.raises(DimensionError, match=r"\(2, 3\) on cpu.*got 5"):
+        getattr(ops, name)(torch.ones(2, 3), 5)
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL[:-3] + OF_ONE)

@@ -23,6 +23,7 @@ from workbench.errors import (
     DimensionError,
     InvalidArgumentError,
     NotMeasurableError,
+    TensorMismatchError,
     UnknownNameError,
 )
 from workbench.kernels import epilogues, gemm, instances, reference, tile
@@ -398,13 +399,43 @@ def test_what_16_bits_cannot_hold_is_an_infinity_or_0() -> None:
     assert judge_of(exact, Arguments((), {}))((torch.tensor([4]),)) != ""
 
 
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (lambda a: ops.sum.instances(a, 5), DimensionError, "got 5"),
+        (lambda a: ops.bmm.instances(a, a), TensorMismatchError, "must be a 3D tensor"),
+        (lambda a: ops.mm.instances(a[None], a[None]), TensorMismatchError, "must be 2D"),
+        (lambda a: ops.fused_matmul.instances(a, a, epilogue=None), ArgumentTypeError, "epilogue: got None"),
+        (lambda a: ops.add.instances(a, a, alpha="x"), ArgumentTypeError, "alpha: got a str"),
+        (lambda a: ops.sum.instances(a, 1, True), ArgumentTypeError, "instances, keepdim: got True"),
+        (lambda a: ops.geglu.instances(a, a, a, "tanh"), ArgumentTypeError, "approximate: got 'tanh'"),
+        (lambda a: ops.matmul.instances(a, a, out=a), ArgumentTypeError, "out: got a tensor"),
+        (lambda a: ops.matmul.instances(a), TypeError, "missing 1 required"),
+    ],
+)
+def test_instances_refuse_what_the_operator_refuses(
+    ask: Callable[[torch.Tensor], object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        ask(torch.ones(4, 4))
+
+
+def test_instances_take_an_argument_as_it_would_be_without_it() -> None:
+    a = torch.ones(4, 4)
+    assert len(ops.sum.instances(a, 1, keepdim=False)) == len(ops.sum.instances(a, 1))
+    x, w = torch.ones(1, 2, 5, 6), torch.ones(3, 2, 3, 5)
+    for padding in ("same", "valid"):
+        (result,) = ops.conv2d.instances(x, w, None, 1, padding)[0].launch().run()
+        torch.testing.assert_close(result, torch.nn.functional.conv2d(x, w, padding=padding))
+
+
 def test_what_is_asked_wrongly_is_said() -> None:
     a = torch.ones(4, 4)
     with pytest.raises(NotMeasurableError, match="only a GPU tells"):
         ops.matmul.best(a, a)
     with pytest.raises(ArgumentTypeError, match=r"out.*listed for input, other"):
         ops.matmul.instances(a, a, out=a)
-    with pytest.raises(ArgumentTypeError, match="other: got 3"):
+    with pytest.raises(ArgumentTypeError, match="other: got a int"):
         ops.matmul.instances(a, 3)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(InvalidArgumentError, match="without them"):
         ops.scaled_dot_product_attention.instances(a, a, a, dropout_p=0.5)

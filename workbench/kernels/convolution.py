@@ -102,6 +102,18 @@ class Geometry:
         return Work(2 * images * out * weight, elements * itemsize)
 
 
+def sides_of(
+    padding: str | tuple[int, ...], taps: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
+    """Zeros before and after each dimension; of an odd number for "same", torch has one more after."""
+    if padding == "valid":
+        return ((0, 0),) * len(taps)
+    if isinstance(padding, str):
+        totals = [d * (r - 1) for r, d in zip(taps, dilation, strict=True)]
+        return tuple((total // 2, total - total // 2) for total in totals)
+    return tuple((p, p) for p in padding)
+
+
 @lru_cache(maxsize=512)
 def input_windows(geometry: Geometry, channels: int, strides: Lengths, order: Lengths) -> Descriptor:
     """The input as [group, (images, out...), (taps and channel)].

@@ -18,7 +18,7 @@ from workbench.errors import (
     in_brief,
 )
 from workbench.kernels import convolution, epilogues
-from workbench.kernels.convolution import Geometry
+from workbench.kernels.convolution import Geometry, sides_of
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.ops.arguments import check_operand, is_followed
@@ -211,7 +211,7 @@ def _geometry(
         raise TensorMismatchError("padding", f"got {in_brief(padding)}", 'Give numbers, "same" or "valid".')
     if padding == "same" and max(stride) > 1:
         raise TensorMismatchError("padding", f'"same" with a stride of {stride}', "Give a stride of 1.")
-    sides = _sides(padding, tuple(taps), dilation)
+    sides = sides_of(padding, tuple(taps), dilation)
     reaches = [d * (r - 1) + 1 for r, d in zip(taps, dilation, strict=True)]
     padded = [n + sum(side) for n, side in zip(sizes, sides, strict=True)]
     if any(reach > n for reach, n in zip(reaches, padded, strict=True)):
@@ -297,18 +297,6 @@ def _check_size(images: int, features: int, sizes: Sequence[int]) -> None:
     if max(images, 1) * features * math.prod(sizes) > _MOST_ELEMENTS:
         given = f"a result of {images} x {features} x {' x '.join(map(str, sizes))} elements"
         raise TensorMismatchError("stride, padding", given, "Give less, for a result that fits memory.")
-
-
-def _sides(
-    padding: str | tuple[int, ...], taps: tuple[int, ...], dilation: tuple[int, ...]
-) -> tuple[tuple[int, int], ...]:
-    """Zeros before and after each dimension; of an odd number for "same", torch has one more after."""
-    if padding == "valid":
-        return ((0, 0),) * len(taps)
-    if isinstance(padding, str):
-        totals = [d * (r - 1) for r, d in zip(taps, dilation, strict=True)]
-        return tuple((total // 2, total - total // 2) for total in totals)
-    return tuple((p, p) for p in padding)
 
 
 def _operands(

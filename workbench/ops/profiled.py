@@ -5,10 +5,14 @@ Both are attributes of the function itself, which is called as it is: a call goe
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
-from workbench.errors import ArgumentTypeError, WorkbenchError
+import torch
+
+from workbench.errors import ArgumentTypeError, WorkbenchError, in_brief
+from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.operation import Arguments, Instance, listed, operations
 
 P = ParamSpec("P")
@@ -48,11 +52,11 @@ def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
     name = function.__name__
 
     def instances(*args: Any, **kwargs: Any) -> list[Instance]:
+        arguments = _accepted(function, args, kwargs)
         try:
-            return listed(name, operations()[name], Arguments(args, kwargs))
+            return listed(name, operations()[name], arguments)
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             if not isinstance(error, WorkbenchError):
-                function(*args, **kwargs)  # which says in words what is wrong with them
                 given = f"{type(error).__name__}: {error}"
                 raise ArgumentTypeError(f"{name}.instances", given, f"Call {name} itself.") from error
             raise
@@ -60,8 +64,45 @@ def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
     def best(*args: Any, **kwargs: Any) -> Instance:
         from workbench import profiler
 
-        return profiler.best(name, Arguments(args, kwargs))
+        return profiler.best(name, _accepted(function, args, kwargs))
 
     known = cast(Any, function)
     known.instances, known.best = instances, best
     return cast(Profiled[P, R_co], function)
+
+
+def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Arguments:
+    """The arguments that differ from the defaults, if the function takes them, and its instances do.
+
+    Raises:
+        ArgumentTypeError: instances are not listed for one. Others as the function, which is asked with
+        tensors without elements.
+    """
+    name, signature = function.__name__, inspect.signature(function)
+    try:
+        function(
+            *map(_without_elements, args), **{word: _without_elements(v) for word, v in keywords.items()}
+        )
+    except WorkbenchError:
+        function(*args, **keywords)  # which says it of these; or it takes no tensors without elements
+    given = signature.bind(*args, **keywords)
+    known = inspect.signature(operations()[name].instances).parameters
+    for word, value in list(given.arguments.items()):
+        if word in known:
+            continue
+        default, is_tensor = signature.parameters[word].default, isinstance(value, torch.Tensor)
+        if value is not default and (is_tensor or value != default):
+            got = "got a tensor" if is_tensor else f"got {in_brief(value)}"
+            fix = f"Its instances are listed for {', '.join(known)}."
+            raise ArgumentTypeError(f"{name}.instances, {word}", got, fix)
+        del given.arguments[word]
+    return Arguments(given.args, given.kwargs)
+
+
+def _without_elements(value: Any) -> Any:
+    """A tensor, and those of an epilogue, as on the meta device."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, Epilogue):
+        return value.with_tensors([_without_elements(each) for each in value.tensors])
+    return value

@@ -15,6 +15,7 @@ from workbench.errors import (
     InvalidArgumentError,
     TensorMismatchError,
     UnsupportedDtypeError,
+    WorkbenchError,
     check_type,
 )
 from workbench.kernels import elementwise, reduction
@@ -654,11 +655,15 @@ class _Question:
         places = None if out is None else tuple(place.dtype for place in (out if is_pair else (out,)))
         asked = tuple(options.items())
         self.is_torchs = not input.numel() or input.is_meta
-        self.dims: frozenset[int] = frozenset()
-        if not self.is_torchs:
-            self.dims = _dims(name, input.dtype, input.device, input.dim(), dim, keepdim, places, asked)
         self._name, self._input = name, input
         self._arguments = _arguments(name, dim, keepdim, out, asked)
+        self.dims: frozenset[int] = frozenset()
+        if not self.is_torchs:
+            try:
+                self.dims = _dims(name, input.dtype, input.device, input.dim(), dim, keepdim, places, asked)
+            except WorkbenchError:
+                self.torchs_answer()  # which refuses them, too, and says of what shape they are
+                raise
 
     def torchs_answer(self) -> Any:
         return _torchs(self._name, self._input, self._arguments)

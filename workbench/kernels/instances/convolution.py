@@ -19,7 +19,7 @@ import triton
 from workbench import device
 from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels import convolution, epilogues, gemm, reference
-from workbench.kernels.convolution import Geometry
+from workbench.kernels.convolution import Geometry, sides_of
 from workbench.kernels.epilogues import Epilogue, ImageFrame
 from workbench.kernels.instances import operation
 
@@ -277,7 +277,7 @@ def geometry_of(
     input: torch.Tensor,
     weight: torch.Tensor,
     stride: Numbers,
-    padding: Numbers,
+    padding: Numbers | str,
     dilation: Numbers,
     groups: int,
 ) -> Geometry:
@@ -287,22 +287,21 @@ def geometry_of(
         TensorMismatchError: they do not fit together.
     """
     rank = input.dim() - 2
-    steps, around, apart = (
-        (each,) * rank if isinstance(each, int) else tuple(each) for each in (stride, padding, dilation)
-    )
+    steps, apart = ((each,) * rank if isinstance(each, int) else tuple(each) for each in (stride, dilation))
+    around = (padding,) * rank if isinstance(padding, int) else padding
     sizes, taps = tuple(input.shape[2:]), tuple(weight.shape[2:])
     channels, features = input.shape[1], weight.shape[0]
     if weight.dim() != input.dim() or channels != weight.shape[1] * groups or features % groups:
         shapes = f"shapes {tuple(input.shape)} and {tuple(weight.shape)}, {groups} groups"
         raise TensorMismatchError("input, weight", shapes, "Give (n, c, ...) and (k, c / groups, ...).")
+    sides = sides_of(around, taps, apart)
     outputs = tuple(
-        (n + 2 * p - d * (r - 1) - 1) // s + 1
-        for n, p, d, r, s in zip(sizes, around, apart, taps, steps, strict=True)
+        (n + sum(side) - d * (r - 1) - 1) // s + 1
+        for n, side, d, r, s in zip(sizes, sides, apart, taps, steps, strict=True)
     )
     if min(outputs) < 1:
         given = f"{taps} taps for {sizes} pixels with a padding of {around}"
         raise TensorMismatchError("weight", given, "Give fewer taps, less dilation or more padding.")
-    sides = tuple((p, p) for p in around)
     return Geometry(sizes, outputs, taps, steps, sides, apart, channels, features, groups)
 
 
@@ -353,7 +352,7 @@ def _forward(
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     stride: Numbers = 1,
-    padding: Numbers = 0,
+    padding: Numbers | str = 0,
     dilation: Numbers = 1,
     groups: int = 1,
 ) -> list[operation.Instance]:
@@ -368,7 +367,7 @@ def _fused(
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     stride: Numbers = 1,
-    padding: Numbers = 0,
+    padding: Numbers | str = 0,
     dilation: Numbers = 1,
     groups: int = 1,
     *,
@@ -398,7 +397,7 @@ def _backward_data(
     input: torch.Tensor,
     weight: torch.Tensor,
     stride: Numbers = 1,
-    padding: Numbers = 0,
+    padding: Numbers | str = 0,
     dilation: Numbers = 1,
     groups: int = 1,
 ) -> list[operation.Instance]:
@@ -411,7 +410,7 @@ def _backward_weight(
     input: torch.Tensor,
     weight: torch.Tensor,
     stride: Numbers = 1,
-    padding: Numbers = 0,
+    padding: Numbers | str = 0,
     dilation: Numbers = 1,
     groups: int = 1,
 ) -> list[operation.Instance]:
