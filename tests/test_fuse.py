@@ -11,7 +11,13 @@ import torch
 from workbench import fuse, ops
 from workbench.bench import recording
 from workbench.bench.roofline import Ceilings
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnknownNameError,
+    UnsupportedDtypeError,
+)
 from workbench.kernels import epilogues, reference
 from workbench.viz import FusionChoice
 
@@ -177,6 +183,151 @@ def test_arguments_are_checked() -> None:
             fuse.plans(op, *[a] * count)
 
 
+def test_an_activation_is_given_to_what_has_one() -> None:
+    for op in ("matmul_sum", "matmul_layer_norm", "swiglu"):
+        with pytest.raises(InvalidArgumentError, match=f"activation: got 'relu' for {op}. .*matmul_matmul"):
+            fuse.plans(op, *given(op), activation="relu")
+
+
+def test_a_chain_names_the_operand_that_it_does_not_take() -> None:
+    a, b = half(M, K), half(K, N, seed=1)
+    relu, empty = epilogues.relu(), epilogues.Epilogue()
+    for chain in (relu, empty):
+        with pytest.raises(UnsupportedDtypeError, match=r"a: torch.float64\. Give fp16, bf16 or fp32"):
+            fuse.chained(a.double(), b.double(), chain)
+    with pytest.raises(TensorMismatchError, match=r"a: shape \(1, 32, 32\)"):
+        fuse.chained(a[None], b, relu)
+    with pytest.raises(TensorMismatchError, match=r"b: shape \(1, 32, 64\)"):
+        fuse.chained(a, b[None], relu)
+    for last in (epilogues.cast(torch.int8), epilogues.permuted((M, N), (1, 0))):
+        with pytest.raises(InvalidArgumentError, match="epilogue: it casts or permutes"):
+            fuse.chained(a, b, last)
+
+
+# Images, channels, height and width; features, groups, taps; stride and padding.
+IMAGES = [
+    ((2, 16, 6, 5), (16, 1, 3), 1, 1),  # a block of ResNet
+    ((2, 32, 7, 6), (16, 2, 3), 2, 0),  # groups, and pixels that no window has
+    ((1, 8, 5, 8), (24, 1, 1), 1, 0),  # a matrix as it lies
+    ((2, 3, 8, 6), (5, 1, 2), (1, 2), (2, 1)),  # channels and features of no whole access
+]
+
+
+def images(
+    sizes: tuple[int, ...],
+    kernel: tuple[int, int, int],
+    stride: Any,
+    padding: Any,
+    format: torch.memory_format,
+) -> tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], dict[str, Any], torch.Tensor]:
+    """Input, weight and bias; options; and what torch makes of them."""
+    features, groups, taps = kernel
+    x, weight = half(*sizes), half(features, sizes[1] // groups, taps, taps, seed=1)
+    x, weight = x.contiguous(memory_format=format), weight.contiguous(memory_format=format)
+    bias = half(features, seed=2)
+    options = {"stride": stride, "padding": padding, "groups": groups}
+    exact = torch.nn.functional.conv2d(x.double(), weight.double(), bias.double(), **options)
+    return (x, weight, bias), options, exact
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize(("sizes", "kernel", "stride", "padding"), IMAGES)
+def test_a_convolution_saves_what_is_between_its_functors(
+    sizes: tuple[int, ...],
+    kernel: tuple[int, int, int],
+    stride: Any,
+    padding: Any,
+    format: torch.memory_format,
+) -> None:
+    tensors, options, exact = images(sizes, kernel, stride, padding, format)
+    residual, wide = half(*exact.shape, seed=3), half(exact.shape[-1], seed=4)
+    chain = epilogues.residual(residual) | epilogues.multiply(wide) | epilogues.relu()
+    plans = fuse.chained_conv2d(*tensors, **options, epilogue=chain)
+    found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+    functors, result = 3, 2 * exact.numel()
+    assert found.saved == functors * 2 * result  # each is stored once and loaded once
+    assert len(plans.unfused) == 1 + functors
+    assert found.unfused_kernels == found.fused_kernels + functors
+    by_name = {each.name: each for each in found.arguments}
+    assert by_name["convolution"].saved == 2 * result
+    assert by_name["output"].saved == by_name["residual 1"].saved == by_name["bias"].saved == 0
+    copied = sum(each.saved for name, each in by_name.items() if name.startswith("copy of "))
+    assert copied == by_name["input"].saved == by_name["weight"].saved == 0
+    wanted = torch.relu((exact + residual) * wide)
+    for launches in ((plans.fused,), plans.unfused):
+        plans.fused.outputs[0].zero_()
+        for launch in launches:
+            (got,) = launch.run()
+        torch.testing.assert_close(got.double(), wanted, atol=0.05, rtol=0.01)
+        assert got.is_contiguous(memory_format=format)
+
+
+def test_a_convolution_as_in_resnet_moves_what_the_formula_says() -> None:
+    tensors, options, exact = images(*IMAGES[0], torch.channels_last)
+    chain = epilogues.residual(half(*exact.shape, seed=3)) | epilogues.relu()
+    plans = fuse.chained_conv2d(*tensors, **options, epilogue=chain, tile=(16, 16, 16))
+    found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+    assert (found.fused_kernels, found.unfused_kernels) == (1, 3)
+    result = exact.numel()
+    assert found.fused == 2 * (sum(each.numel() for each in tensors) + 2 * result)
+    assert found.fused == plans.fused.work.bytes  # type: ignore[union-attr]  # it is known
+    assert found.saved == 2 * 4 * result
+
+
+def test_a_convolution_alone_is_one_launch_in_both_plans() -> None:
+    (x, weight, _), options, _ = images(*IMAGES[0], torch.contiguous_format)
+    plans = fuse.chained_conv2d(x, weight, **options, epilogue=epilogues.Epilogue())
+    found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+    assert (found.saved, len(plans.unfused)) == (0, 1)
+    assert plans.unfused[0].outputs[0] is plans.fused.outputs[0]
+
+
+def test_both_plans_of_a_convolution_drop_the_same() -> None:
+    """Both number elements by pixel and feature, which no kernel for a functor does of other images."""
+    tensors, options, _ = images(*IMAGES[0], torch.channels_last)
+    chain = epilogues.relu() | epilogues.dropout(0.5, 7)
+    plans = fuse.chained_conv2d(*tensors, **options, epilogue=chain)
+    fused = plans.fused.run()[0].clone()
+    for launch in plans.unfused:
+        (unfused,) = launch.run()
+    torch.testing.assert_close(fused, unfused, atol=0.02, rtol=0.01)
+    assert 0 < int((fused == 0).sum()) < fused.numel()
+    for case, format in ((IMAGES[0], torch.contiguous_format), (IMAGES[1], torch.channels_last)):
+        tensors, options, _ = images(*case, format)
+        with pytest.raises(InvalidArgumentError, match=r"epilogue\[1\]: dropout .*place.*channels_last"):
+            fuse.chained_conv2d(*tensors, **options, epilogue=chain)
+
+
+def test_a_convolution_names_the_argument_that_it_does_not_take() -> None:
+    (x, weight, bias), options, _ = images(*IMAGES[0], torch.contiguous_format)
+    relu, nothing = epilogues.relu(), None
+    wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (ArgumentTypeError, "input: got None", {"input": nothing}),
+        (ArgumentTypeError, "weight: got None", {"weight": nothing}),
+        (ArgumentTypeError, "bias: got 3", {"bias": 3}),
+        (ArgumentTypeError, "epilogue: got None", {"epilogue": nothing}),
+        (UnsupportedDtypeError, "input: torch.float64", {"input": x.double(), "weight": weight.double()}),
+        (TensorMismatchError, "weight: torch.float32", {"weight": weight.float()}),
+        (TensorMismatchError, "bias: torch.float32", {"bias": bias.float()}),
+        (TensorMismatchError, r"input: shape \(16, 6, 5\)", {"input": x[0]}),
+        (TensorMismatchError, r"input: shape \(0, 16, 6, 5\)", {"input": x[:0]}),
+        (TensorMismatchError, "input: no plain", {"input": x.to_sparse()}),
+        (TensorMismatchError, r"bias: shape \(3,\)", {"bias": bias[:3]}),
+        (TensorMismatchError, "input, weight: 16 channels", {"weight": weight[:, :4]}),
+        (TensorMismatchError, "stride: got 0", {"stride": 0}),
+        (TensorMismatchError, "padding: got 'some'", {"padding": "some"}),
+        (TensorMismatchError, "weight, groups: 16", {"groups": 3}),
+        (TensorMismatchError, r"epilogue\[0\], add: shape \(7,\)", {"epilogue": epilogues.add(half(7))}),
+        (InvalidArgumentError, "epilogue: it casts", {"epilogue": epilogues.cast(torch.int8)}),
+        (InvalidArgumentError, r"tile\[0\]: got 3", {"tile": (3, 16, 16)}),
+    ]
+    for error, message, given in wrong:
+        with pytest.raises(error, match=message):
+            fuse.chained_conv2d(
+                **{"input": x, "weight": weight, "bias": bias, "epilogue": relu, **options, **given}
+            )
+
+
 def formula(functors: tuple[str, ...], m: int, n: int, k: int) -> tuple[int, int]:
     """What both plans of a chain move in fp16: each matrix once for each kernel that has it."""
     size = {"": 0, "m": m, "n": n, "mn": m * n}
@@ -244,7 +395,18 @@ def test_the_explorer_in_one_line() -> None:
     assert slow.predicted[0] == pytest.approx(slow.fused.bytes / 1e12)
 
 
+def test_the_explorer_offers_the_sizes_that_it_is_given() -> None:
+    widget = fuse.explore((17, 300, 17), ("relu",))
+    assert widget.choice == FusionChoice(17, 300, 17, ("relu",))
+    assert list(widget.sizes["k"].options) == [17, 64, 256, 300, *fuse.SIZES[2:]]
+    assert widget.facts[0].startswith("A product of 17 x 300 x 17")
+
+
 def test_arguments_of_the_explorer_are_checked() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"shape\[1\]: got 0"):
+        fuse.explore((64, 0, 64))
+    with pytest.raises(InvalidArgumentError, match=r"^functors: got 5\. Give 4 at most"):
+        fuse.explore(functors=("relu",) * 5)
     with pytest.raises(UnknownNameError, match="functor: 'ad'"):
         fuse.explored(FusionChoice(functors=("ad",)))
     with pytest.raises(UnknownNameError, match="'ad'"):

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from workbench import landscape
+from workbench import landscape, profiler
 from workbench.bench.timing import Measurement
 from workbench.errors import ArgumentTypeError, InvalidArgumentError
 from workbench.kernels import gemm
 from workbench.tune import Resources, Trial, Trials, prune
-from workbench.viz.instance_landscape import LandscapeInstance
+from workbench.viz.instance_landscape import InstanceLandscapeWidget, LandscapeInstance
 
 TAKES = Resources(
     registers=96, spills=0, serialized_wgmma=False, shared_bytes=49152, blocks=4,
@@ -35,6 +35,7 @@ def test_each_trial_is_an_instance() -> None:
             trial("pruned", "spills 3 registers", resources=TAKES),
             trial("won", resources=TAKES, round=1, measurement=timed),
             Trial({"tile": [16, 16]}, "left"),
+            Trial({"tile": [16, 32]}, "verified"),
             trial("refused", "its tile is too deep"),
         ),
         "for sm_90",
@@ -45,9 +46,10 @@ def test_each_trial_is_an_instance() -> None:
     }  # fmt: skip
     assert landscape.of_trials(trials) == [
         LandscapeInstance("#1 template=simple", **common, **known, ms=0.25),
-        LandscapeInstance("#2", (16, 16), 4, 3),
-        LandscapeInstance("#3 template=simple", **common, **known, unsupported="spills 3 registers"),
-        LandscapeInstance("#4 template=simple", **common, unsupported="its tile is too deep"),
+        LandscapeInstance("#2", (16, 32), 4, 3),
+        LandscapeInstance("#3", (16, 16), 4, 3),
+        LandscapeInstance("#4 template=simple", **common, **known, unsupported="spills 3 registers"),
+        LandscapeInstance("#5 template=simple", **common, unsupported="its tile is too deep"),
     ]
 
 
@@ -66,6 +68,47 @@ def test_what_limits_it_is_what_the_compile_lens_found() -> None:
     assert good.registers > 0 < good.shared_bytes
     assert bad.limited_by == "shared memory"
     assert "bytes of shared memory a block" in bad.unsupported
+
+
+def profiled(name: str, **options: Any) -> profiler.Profile:
+    return profiler.profile(name, profiler.arguments_of(name), progress=False, **options)
+
+
+def test_a_profile_has_the_tiles_of_its_instances() -> None:
+    profile = profiled("matmul_sum", target="sm_90")
+    found = landscape.of_trials(profile)
+    keywords = {each.name: each.keywords for each in profile.instances}
+    assert {each.name: (each.tile, each.warps, each.stages) for each in found} == {
+        name: (one["tile"], one["num_warps"], one["num_stages"]) for name, one in keywords.items()
+    }
+    first = found[0]  # the shipped one: verified, and not timed
+    assert (first.name, first.unsupported, first.ms) == ("shipped", "", None)
+    assert first.limited_by
+    assert "for sm_90" in InstanceLandscapeWidget(found, "matmul_sum for sm_90").facts[0]
+
+
+# One whose instances have tiles of two, three and four lengths each.
+@pytest.mark.parametrize("name", ["softmax", "matmul", "conv2d", "matmul_matmul", "pixel_shuffle"])
+def test_a_profile_of_any_operator_whose_instances_have_tiles(name: str) -> None:
+    profile = profiled(name, verify=False)
+    tiled = [each.name for each in profile.instances if "tile" in each.keywords]
+    assert {each.name for each in landscape.of_trials(profile)} >= set(tiled)
+
+
+def test_an_instance_without_a_tile_stands_where_the_same_launch_does() -> None:
+    found = {each.name: each for each in landscape.of_trials(profiled("permute_copy", verify=False))}
+    twin = found["64x64_4_warps"]
+    assert twin.unsupported == "the same launch as instance=shipped"
+    assert (found["shipped"].tile, found["shipped"].warps) == (twin.tile, twin.warps)
+    assert found["shipped"].unsupported == ""
+    assert "shipped" not in {each.name for each in landscape.of_trials(profiled("softmax", verify=False))}
+
+
+@pytest.mark.parametrize("name", ["clone", "add", "layer_norm_backward"])
+def test_a_profile_without_tiles_of_rows_and_columns_is_refused(name: str) -> None:
+    wanted = r"trials: no instance with a tile .* shipped has no keywords"
+    with pytest.raises(InvalidArgumentError, match=wanted):
+        landscape.of_trials(profiled(name, verify=False))
 
 
 def test_a_product_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

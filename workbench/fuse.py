@@ -18,8 +18,18 @@ import torch
 
 from workbench.bench import ceilings, recording
 from workbench.bench.roofline import Ceilings, Point
-from workbench.errors import InvalidArgumentError, check_each, check_name, check_positive, check_type
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    check_each,
+    check_name,
+    check_positive,
+    check_type,
+    in_brief,
+)
 from workbench.kernels import (
+    convolution,
     elementwise,
     epilogues,
     epilogues_unfused,
@@ -31,9 +41,11 @@ from workbench.kernels import (
     reduction,
     softmax,
 )
-from workbench.kernels.epilogues import Epilogue
-from workbench.launch import Launch
+from workbench.kernels.epilogues import Epilogue, ImageFrame
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
+from workbench.launch import Launch, Work
 from workbench.lens.attention import TensorBytes, attention_bytes
+from workbench.ops.convolution import geometry_of
 from workbench.viz.fusion_explorer import (
     MOST_FUNCTORS,
     ExploredFusion,
@@ -53,6 +65,12 @@ OPERATORS = (
 )  # fmt: skip
 
 _NORMS = ("layer_norm", "rms_norm")
+
+# What a functor takes in a kernel of its own.
+_ALONE = (torch.float16, torch.bfloat16, torch.float32)
+
+# Dimensions of an image in memory, outermost first, where it is channels_last and where not.
+_NHWC, _NCHW = (0, 2, 3, 1), (0, 1, 2, 3)
 
 # What the explorer offers: the sizes of a functor's tensor, in letters of m, n and k; and the functor.
 _Made = Callable[..., Epilogue]
@@ -79,6 +97,9 @@ _PROVIDERS = ("workbench", "torch.compile max-autotune", "torch")
 
 # m, n and k of the product that is traced, and its tile: several tiles in each direction.
 _TRACED, _TILE = {"m": 32, "n": 64, "k": 32}, (16, 32, 16)
+
+# Rows and columns of a tile of a functor's own kernel, of images.
+_FUNCTOR_TILE = (32, 64)
 
 
 @dataclass(frozen=True)
@@ -195,17 +216,19 @@ def plans(
 ) -> Plans:
     """Both plans of an operator: the fused template's launch, and one launch for each operator in it.
 
+    Those of a product or a convolution with any epilogue are :func:`chained` and :func:`chained_conv2d`.
+
     Args:
         op: a name in `OPERATORS`, those of `ops`.
         given: its tensors: two matrices, and of norms weight and bias by column; three of matmul_matmul,
             swiglu and geglu.
-        activation: of matmul_matmul.
+        activation: of matmul_matmul, which alone has one to choose.
         tile: of the fused template, as its `launch` takes it; None for that one's default.
         product_tile: m, n and k of a tile, of the products of the other plan; None for `gemm.default_tile`.
 
     Raises:
-        UnknownNameError: `op`. InvalidArgumentError: it takes more or fewer tensors. Others as the templates'
-        `launch`.
+        UnknownNameError: `op`. InvalidArgumentError: it takes more or fewer tensors, or no activation. Others
+        as the templates' `launch`.
     """
     check_name("op", op, OPERATORS)
     fewest = 3 if op in (*_GATES, "matmul_matmul") else 2
@@ -213,6 +236,10 @@ def plans(
     if not fewest <= len(given) <= most:
         wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         raise InvalidArgumentError("given", f"got {len(given)} tensors for {op}", f"Give {wanted}.")
+    if op != "matmul_matmul" and activation != "identity":
+        raise InvalidArgumentError(
+            "activation", f"got {in_brief(activation)} for {op}", "Give it to matmul_matmul alone."
+        )
     options: dict[str, Any] = {} if tile is None else {"tile": tile}
     if op in _GATES:
         return _gated(op, given, options, product_tile)
@@ -261,26 +288,80 @@ def chained(
             `gemm.default_tile`.
 
     Raises:
-        as `gemm.launch` and `epilogues_unfused.launch`.
+        TensorMismatchError: `a` or `b` is no matrix, or of another dtype. InvalidArgumentError: the epilogue
+        casts or permutes. Others as `gemm.launch` and `epilogues_unfused.launch`.
     """
-    check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
+    _check_apart(epilogue)
     fused = gemm.launch(a, b, epilogue=epilogue, tile=tile, splits=1)
+    for name, matrix in (("a", a), ("b", b)):
+        _check_alone(name, matrix)
+        if matrix.dim() != 2:
+            raise TensorMismatchError(name, f"shape {tuple(matrix.shape)}", "Give a matrix.")
     output = fused.outputs[0]
     product = _product(a, b, product_tile, None if epilogue.functors else output)
-    launches, tensors = [product], {"A": a, "B": b, "product": product.outputs[0]}
-    last = len(epilogue.functors) - 1
-    for place, one in enumerate(epilogue.functors):
-        own = Epilogue((one,))
-        alone = epilogues_unfused.launch(
-            launches[-1].outputs[0], own, output=output if place == last else None
+    unfused, between = _one_by_one("product", product, epilogue, output, _on_a_matrix)
+    return Plans(fused, unfused, _each_once({"A": a, "B": b, **between, "output": output}))
+
+
+def chained_conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+    *,
+    epilogue: Epilogue,
+    tile: Sequence[int] | None = None,
+    product_tile: Sequence[int] | None = None,
+) -> Plans:
+    """Both plans of `ops.fused_conv2d`: one launch; and `ops.conv2d` with its bias, and one for each functor.
+
+    The result, and all between, are channels_last where input or weight is. What accesses of 16 bytes cannot
+    read as it lies, such as most images that are not channels_last, is copied by a kernel of its own before
+    the product, in both plans.
+
+    Args:
+        input: (n, channels, height, width), none of them 0, in fp16, bf16 or fp32.
+        weight: (features, channels / groups, taps, taps). bias: (features,), or None. Both as the input.
+        stride, padding, dilation, groups: as of `ops.conv2d`.
+        epilogue: a chain of functors, none of which casts or permutes; one that asks for the place of an
+            element, such as dropout, of channels_last images in one group.
+        tile: of the fused launch, m, n and k. product_tile: of the convolution in the other plan. None for
+            `gemm.default_tile`.
+
+    Raises:
+        TensorMismatchError: a tensor is of another shape, dtype or device. InvalidArgumentError: the epilogue
+        is another. Others as `ops.fused_conv2d`.
+    """
+    _check_apart(epilogue)
+    _check_images(input, weight, bias)
+    geometry = geometry_of(
+        2, input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
+    )
+    shape = (input.shape[0], geometry.features, *geometry.outputs)
+    epilogues.expanded(epilogue, ImageFrame(shape, groups), input.device)  # numbered without the bias
+    order = _NHWC if _is_channels_last(input) or _is_channels_last(weight) else _NCHW
+    _check_places(epilogue, order, groups)
+    format = torch.channels_last if order == _NHWC else torch.contiguous_format
+    output = torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=format)
+
+    def convolved(chain: Epilogue, into: torch.Tensor, tile: Sequence[int] | None) -> Launch:
+        return convolution.launch(
+            "forward", input, weight, into, geometry=geometry, epilogue=chain, tile=tile
         )
-        launches.append(alone)
-        tensors |= {f"{one.name} {place + 1}": tensor for tensor in own.tensors}
-        if place < last:
-            tensors[f"after {one.name} {place + 1}"] = alone.outputs[0]
-    if not epilogue.functors:
-        del tensors["product"]
-    return Plans(fused, tuple(launches), _each_once({**tensors, "output": output}))
+
+    first = Epilogue() if bias is None else epilogues.bias(bias)
+    fused = convolved(first | epilogue, output, tile)
+    product = convolved(first, torch.empty_like(output) if epilogue.functors else output, product_tile)
+    alone = partial(_on_images, order)
+    unfused, between = _one_by_one("convolution", product, epilogue, output, alone)
+    operands = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
+    copies = _copies(fused, operands) | {
+        f"{name} of the other plan": copy for name, copy in _copies(product, operands).items()
+    }
+    return Plans(fused, unfused, _each_once({**operands, **copies, **between, "output": output}))
 
 
 def explore(
@@ -295,7 +376,7 @@ def explore(
     Bytes are those of traces of a small product, scaled by the sizes of its tensors; no GPU is needed.
 
     Args:
-        shape: m, n and k that are shown first, each of `SIZES`.
+        shape: m, n and k that are shown first; they and `SIZES` are offered.
         functors: names in `FUNCTORS`, up to four, that are shown first.
         roofs: measured ones; None for those that were recorded.
         theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
@@ -305,7 +386,8 @@ def explore(
         the theme.
     """
     first = _choice(shape, functors)
-    return FusionExplorerWidget(partial(explored, roofs=roofs), tuple(FUNCTORS), SIZES, first, theme=theme)
+    sizes = sorted({*SIZES, first.m, first.n, first.k})
+    return FusionExplorerWidget(partial(explored, roofs=roofs), tuple(FUNCTORS), sizes, first, theme=theme)
 
 
 def _choice(shape: Sequence[int], functors: Sequence[str]) -> FusionChoice:
@@ -313,8 +395,16 @@ def _choice(shape: Sequence[int], functors: Sequence[str]) -> FusionChoice:
     if len(sizes) != 3:
         raise InvalidArgumentError("shape", f"got {len(sizes)} sizes", "Give m, n and k.")
     names = check_each("functors", functors, str, 'Give names, such as ("add", "gelu").')
-    m, n, k = sizes
+    _check_functors(names)
+    m, n, k = (check_positive(f"shape[{place}]", size) for place, size in enumerate(sizes))
     return FusionChoice(m, n, k, tuple(names))
+
+
+def _check_functors(names: Sequence[str]) -> None:
+    for name in names:
+        check_name("functor", name, FUNCTORS)
+    if len(names) > MOST_FUNCTORS:
+        raise InvalidArgumentError("functors", f"got {len(names)}", f"Give {MOST_FUNCTORS} at most.")
 
 
 def explored(choice: FusionChoice, *, roofs: Ceilings | None = None) -> ExploredFusion:
@@ -329,11 +419,7 @@ def explored(choice: FusionChoice, *, roofs: Ceilings | None = None) -> Explored
     check_type("choice", choice, FusionChoice, "Give a FusionChoice.")
     check_type("roofs", roofs, Ceilings | None, "Give Ceilings, or None for those that were recorded.")
     sizes = {name: check_positive(name, getattr(choice, name)) for name in ("m", "n", "k")}
-    for name in choice.functors:
-        check_name("functor", name, FUNCTORS)
-    if len(choice.functors) > MOST_FUNCTORS:
-        given = f"got {len(choice.functors)}"
-        raise InvalidArgumentError("functors", given, f"Give {MOST_FUNCTORS} at most.")
+    _check_functors(choice.functors)
     kernels = _kernels(tuple(choice.functors))
     flops = 2 * math.prod(sizes.values())
     scaled = [
@@ -486,6 +572,135 @@ def _pair(
         tensors |= {"one": one, "activated": x}
     last = _product(x, b1, product_tile, fused.outputs[0])
     return _named(fused, (first, *between, last), tensors)
+
+
+def _check_apart(epilogue: Epilogue) -> None:
+    """Raise where a kernel for each functor does not make what one kernel for all makes."""
+    check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
+    if epilogue.permuted is not None or any(one.dtype is not None for one in epilogue.functors):
+        raise InvalidArgumentError("epilogue", "it casts or permutes", "Cast or permute the result.")
+
+
+def _check_alone(name: str, operand: torch.Tensor) -> None:
+    """Raise where a functor's own kernel would not take what is made of this operand."""
+    if operand.dtype not in _ALONE:
+        raise UnsupportedDtypeError(name, f"{operand.dtype}", "Give fp16, bf16 or fp32.")
+
+
+def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    """Raise where they are no plain operands of a convolution, whatever their lengths."""
+    given = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
+    for name, tensor in given.items():
+        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+        _check_alone(name, tensor)
+        if (tensor.dtype, tensor.device) != (input.dtype, input.device):
+            words = f"{tensor.dtype} on {tensor.device}"
+            raise TensorMismatchError(name, words, f"Give {input.dtype} on {input.device}, as the input is.")
+        if tensor.layout != torch.strided or tensor.is_neg():
+            raise TensorMismatchError(name, "no plain strided tensor", "Give one that lies in memory.")
+        if name != "bias" and (tensor.dim() != 4 or not tensor.numel()):
+            given_shape = f"shape {tuple(tensor.shape)}"
+            raise TensorMismatchError(name, given_shape, "Give four dimensions, none of them of length 0.")
+
+
+def _is_channels_last(image: torch.Tensor) -> bool:
+    return image.is_contiguous(memory_format=torch.channels_last) and not image.is_contiguous()
+
+
+def _check_places(epilogue: Epilogue, order: tuple[int, ...], groups: int) -> None:
+    """Raise where a functor may ask for an element's place, and both plans number elements differently."""
+    if order == _NHWC and groups == 1:
+        return
+    for place, one in enumerate(epilogue.functors):
+        if one.uses_place:
+            given = f"{one.name} may ask for the place of an element, which differs between the plans"
+            raise InvalidArgumentError(
+                f"epilogue[{place}]", given, "Give channels_last images in one group, or leave it out."
+            )
+
+
+def _one_by_one(
+    name: str,
+    product: Launch,
+    epilogue: Epilogue,
+    output: torch.Tensor,
+    alone: Callable[[torch.Tensor, Epilogue, torch.Tensor | None], Launch],
+) -> tuple[tuple[Launch, ...], dict[str, torch.Tensor]]:
+    """A product's launch and one for each functor behind it, and by name what they have besides.
+
+    Args:
+        name: of the product. output: where the last of them puts its result.
+        alone: from what a functor is given, the functor and its output, which is new for None, to its launch.
+    """
+    launches, tensors = [product], {name: product.outputs[0]} if epilogue.functors else {}
+    last = len(epilogue.functors) - 1
+    for place, one in enumerate(epilogue.functors):
+        own = Epilogue((one,))
+        launches.append(alone(launches[-1].outputs[0], own, output if place == last else None))
+        tensors |= {f"{one.name} {place + 1}": tensor for tensor in own.tensors}
+        if place < last:
+            tensors[f"after {one.name} {place + 1}"] = launches[-1].outputs[0]
+    return tuple(launches), tensors
+
+
+def _on_a_matrix(x: torch.Tensor, epilogue: Epilogue, output: torch.Tensor | None) -> Launch:
+    return epilogues_unfused.launch(x, epilogue, output=output)
+
+
+@dataclass(frozen=True)
+class _InMemory(ImageFrame):
+    """As :class:`ImageFrame`, of a dense image as one matrix whose rows lie one behind the other.
+
+    Attributes:
+        order: the dimensions in memory, outermost first, of which the last one numbers columns.
+    """
+
+    order: tuple[int, ...] = _NCHW
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of the output's own dimensions."""
+        return self.shape
+
+    @property
+    def dims(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """No batches."""
+        return (), self.order[:-1], self.order[-1]
+
+    def split(self, strides: Sequence[int]) -> tuple[int, ...]:
+        """The same."""
+        return tuple(strides)
+
+
+def _on_images(
+    order: tuple[int, ...], x: torch.Tensor, epilogue: Epilogue, output: torch.Tensor | None
+) -> Launch:
+    """As `epilogues_unfused.launch`, by its kernel, of dense images whose dimensions lie in this order."""
+    output = torch.empty_like(x) if output is None else output
+    frame = _InMemory(tuple(x.shape), order=order)
+    bound = epilogues.bind(epilogue, frame, torch.float32, output.dtype, x.device)
+    (block_m, block_n), n = _FUNCTOR_TILE, x.shape[order[-1]]
+    m = x.numel() // n
+    if max(x.numel(), bound.reach) + (block_m + 1) * (n + block_n) > MOST_OFFSETS_IN_32_BITS:
+        given = f"it makes images of {tuple(x.shape)}"
+        raise TensorMismatchError("input", given, "Give fewer elements: offsets are 32 bits.")
+    own = epilogue.work(x.numel())
+    work = Work(own.flops, 2 * x.numel() * x.element_size() + own.bytes)
+    return Launch.of(
+        epilogues_unfused.functor_kernel, (math.ceil(m / block_m) * math.ceil(n / block_n),),
+        x, output, bound.extras, m, n,
+        outputs=output, work=work, BLOCK_M=block_m, BLOCK_N=block_n, EPILOGUE=bound.functors, num_warps=4,
+    )  # fmt: skip
+
+
+def _copies(launch: Launch, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What a convolution copies its operands to, by name; a step for each comes before its product."""
+    found = {}
+    for step, space in zip(launch.steps, launch.workspaces, strict=False):
+        places = {tensor.data_ptr() for tensor in step.memory().values()}
+        name = next(name for name, tensor in operands.items() if tensor.data_ptr() in places)
+        found[f"copy of {name}"] = space
+    return found
 
 
 def _product(
