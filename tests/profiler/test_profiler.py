@@ -400,6 +400,61 @@ def test_what_16_bits_cannot_hold_is_an_infinity_or_0() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "matmul", "linear", "swiglu", "geglu", "matmul_sum", "matmul_layer_norm", "matmul_softmax",
+        "matmul_matmul",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (1,)], ids=str)
+def test_the_shipped_instance_is_the_launch_of_a_call(
+    name: str, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows of a batch are one matrix to both."""
+    x, weight = torch.randn(*batch, 5, 7), torch.randn(7, 7)
+    arguments = (x, *(weight,) * (1 + (name in ("swiglu", "geglu", "matmul_matmul"))))
+    assert steps_of(FUNCTIONS[name].instances(*arguments)[0].launch()) == called_steps(
+        monkeypatch, lambda: FUNCTIONS[name](*arguments)
+    )
+
+
+@pytest.mark.parametrize("n", [1, 5, 8, 20])
+def test_the_shipped_instance_of_groups_is_the_launch_of_a_call(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the output begin at multiples of 16 bytes in both."""
+    a, b, offs = torch.randn(9, 16).half(), torch.randn(2, 16, n).half(), torch.tensor([4, 9]).int()
+    shipped = ops.grouped_mm.instances(a, b, offs=offs)[0].launch()
+    assert steps_of(shipped) == called_steps(monkeypatch, lambda: ops.grouped_mm(a, b, offs=offs))
+
+
+def test_no_pair_is_shipped_where_the_operator_makes_two_products() -> None:
+    a, b0, b1 = torch.randn(8, 300), torch.randn(300, 300), torch.randn(300, 600)
+    assert not any(each.is_shipped for each in ops.matmul_matmul.instances(a, b0, b1))
+    assert ops.matmul_matmul.instances(a, b0, b1[:, :16])[0].name != "shipped"  # long on both sides
+    assert ops.matmul_matmul.instances(a[:, :16], b0[:16], b1[:, :16])[0].is_shipped
+
+
+def steps_of(launch: Launch) -> list[tuple[object, ...]]:
+    return [(step.name, step.grid, step.meta) for step in launch.steps]
+
+
+def called_steps(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[tuple[object, ...]]:
+    """Of what a call runs."""
+    found: list[tuple[object, ...]] = []
+    run = Launch.run
+
+    def recorded(launch: Launch) -> Any:
+        found.extend(steps_of(launch))
+        return run(launch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Launch, "run", recorded)
+        call()
+    return found
+
+
+@pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
         (lambda a: ops.sum.instances(a, 5), DimensionError, "got 5"),

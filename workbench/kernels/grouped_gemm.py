@@ -190,6 +190,14 @@ def problem_of(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> Problem:
     return Problem(axis, groups, sizes, (groups, *sizes[:2]) if axis == 2 else sizes[:2])
 
 
+def new_output(problem: Problem, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Where an operator's result goes: rows begin at multiples of 16 bytes, as those of torch's own do."""
+    shape, itemsize = problem.shape, dtype.itemsize
+    pitch = max(triton.cdiv(shape[-1] * itemsize, ACCESS_BYTES), 1) * ACCESS_BYTES // itemsize
+    strides = (*(shape[-2] * pitch for _ in shape[:-2]), pitch, 1)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
 def is_supported(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> str:
     """Why the template cannot take these operands, in words; empty when it can."""
     for name, tensor in (("a", a), ("b", b)):
@@ -282,7 +290,7 @@ def launch(
     chain = Epilogue() if epilogue is None else epilogue
     check_type("epilogue", chain, Epilogue, "Give an epilogue, such as relu(), or None.")
     if output is None:
-        output = torch.empty(problem.shape, dtype=chain.result_dtype(a.dtype), device=a.device)
+        output = new_output(problem, chain.result_dtype(a.dtype), a.device)
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     check_epilogue(chain, output.dtype)
     _check_output(output, problem.shape, a, output_dtypes(a.dtype, chain))

@@ -213,3 +213,10 @@ def options_of(precision: str, num_warps: int, num_stages: int) -> dict[str, Any
         "num_warps": check_power_of_two("num_warps", num_warps),
         "num_stages": check_positive("num_stages", num_stages),
     }
+
+
+def as_rows(input: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    """All rows of a batch as one matrix, where all else are matrices."""
+    if input.dim() > 2 and all(each.dim() == 2 for each in others):
+        return input.reshape(input.shape[:-1].numel(), input.shape[-1])
+    return input

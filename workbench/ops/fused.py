@@ -7,14 +7,12 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
-import triton
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnsupportedDtypeError, check_type
 from workbench.kernels import epilogues, gemm, grouped_gemm
 from workbench.kernels.convolution import Geometry
 from workbench.kernels.epilogues import Epilogue, Frame, GroupedFrame, ImageFrame
 from workbench.kernels.instances import gemm as instances
-from workbench.kernels.layout import ACCESS_BYTES
 from workbench.ops import convolution
 from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
@@ -293,11 +291,7 @@ def _started_groups(
     chain: Epilogue, dtype: torch.dtype, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor
 ) -> tuple[torch.Tensor, Started]:
     """As :func:`_started`, of groups."""
-    shape = grouped_gemm.problem_of(a, b, offs).shape
-    itemsize = dtype.itemsize
-    pitch = triton.cdiv(shape[-1] * itemsize, ACCESS_BYTES) * ACCESS_BYTES // itemsize
-    strides = (*(shape[-2] * pitch for _ in shape[:-2]), pitch, 1)
-    output = torch.empty_strided(shape, strides, dtype=dtype, device=a.device)
+    output = grouped_gemm.new_output(grouped_gemm.problem_of(a, b, offs), dtype, a.device)
     if output.is_meta or not output.numel():
         return output, Started()
     again = grouped_gemm.run(a, b, offs, output, products._precision(a), chain)

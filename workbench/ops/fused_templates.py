@@ -426,7 +426,7 @@ def _reduced(
 def _run_reduced(
     operator: str, chain: Epilogue, input: torch.Tensor, other: torch.Tensor, *others: torch.Tensor
 ) -> tuple[torch.Tensor, Started]:
-    a = input if _tells_batches_apart(chain) else _as_rows(input, other)
+    a = input if _tells_batches_apart(chain) else products.as_rows(input, other)
     dtype = torch.int64 if operator == "argmax" else a.dtype
     shape = (*torch.broadcast_shapes(input.shape[:-2], other.shape[:-2]), input.shape[-2])
     output = torch.empty(shape, dtype=dtype, device=a.device)
@@ -471,20 +471,13 @@ def _ended(product: torch.Tensor, chain: Epilogue, others: Sequence[torch.Tensor
     return chain.with_tensors([t for t in others if t is not None]).meaning(product)
 
 
-def _as_rows(input: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
-    """All rows of a batch as one matrix, where all else are matrices."""
-    if input.dim() > 2 and all(each.dim() == 2 for each in others):
-        return input.reshape(input.shape[:-1].numel(), input.shape[-1])
-    return input
-
-
 def _rows_and_output(
     input: torch.Tensor, *others: torch.Tensor, cols: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`input` as the kernels are to be given it, and where the result goes."""
     batch = torch.broadcast_shapes(*(t.shape[:-2] for t in (input, *others)))
     shape = (*batch, input.shape[-2], others[0].shape[-1] if cols is None else cols)
-    return _as_rows(input, *others), torch.empty(shape, dtype=input.dtype, device=input.device)
+    return products.as_rows(input, *others), torch.empty(shape, dtype=input.dtype, device=input.device)
 
 
 def _operands(function: str, **given: torch.Tensor) -> list[torch.Tensor]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton
 
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import grouped_gemm
-from workbench.kernels.layout import ACCESS_BYTES
 from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import bmm
 from workbench.ops.gradients import batches, one_of
@@ -102,10 +100,7 @@ def _product_of_batches(dims: tuple[int | None, ...], *tensors: torch.Tensor) ->
 
 def _run(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
     a, b = a.resolve_neg(), b.resolve_neg()
-    shape = grouped_gemm.problem_of(a, b, offs).shape
-    pitch = triton.cdiv(shape[-1] * a.element_size(), ACCESS_BYTES) * ACCESS_BYTES // a.element_size()
-    strides = (*(shape[-2] * pitch for _ in shape[:-2]), pitch, 1)
-    output = torch.empty_strided(shape, strides, dtype=a.dtype, device=a.device)
+    output = grouped_gemm.new_output(grouped_gemm.problem_of(a, b, offs), a.dtype, a.device)
     if not output.is_meta and output.numel():
         grouped_gemm.run(a, b, offs, output, precision_of(a))
     return output

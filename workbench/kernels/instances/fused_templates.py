@@ -401,6 +401,7 @@ def _output_of(a: torch.Tensor, b: torch.Tensor, *cols: int) -> torch.Tensor:
 def _of_rows(
     operator: str, a: torch.Tensor, b: torch.Tensor, *vectors: torch.Tensor | None, epsilon: float = 0.0
 ) -> list[operation.Instance]:
+    a = products.as_rows(a, b)
     output, precision = _output_of(a, b, b.shape[-1]), operation.precision_of(a, operation.of_products)
     make = partial(
         gemm_rows.launch, operator, a, b, *vectors, epsilon=epsilon, output=output, precision=precision
@@ -436,6 +437,7 @@ def _softmax(operator: str) -> Callable[..., list[operation.Instance]]:
 
 def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
     def instances(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
+        input = products.as_rows(input, other)
         output, precision = _output_of(input, other), operation.precision_of(input, operation.of_products)
         if operator == "argmax":
             output = output.to(torch.int64)
@@ -448,6 +450,7 @@ def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
 
 def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
     def instances(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> list[operation.Instance]:
+        input = products.as_rows(input, gate, up)
         output, precision = (
             _output_of(input, gate, gate.shape[-1]),
             operation.precision_of(input, operation.of_products),
@@ -465,7 +468,8 @@ def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
 def _of_pairs(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
 ) -> list[operation.Instance]:
-    """In one kernel, of what :func:`is_pair_fused`; `ops.matmul_matmul` makes others one by one."""
+    """In one kernel; none is shipped unless :func:`is_pair_fused`, where the operator makes two products."""
+    input = products.as_rows(input, mat1, mat2)
     output, precision = (
         _output_of(input, mat1, mat2.shape[-1]),
         operation.precision_of(input, operation.of_products),
@@ -473,7 +477,8 @@ def _of_pairs(
     make = partial(
         gemm_pair.launch, input, mat1, mat2, activation=activation, output=output, precision=precision
     )
-    shipped = pair(input, mat1, mat2, output, precision)
+    is_fused = is_pair_fused(input, mat1, mat2)
+    shipped = pair(input, mat1, mat2, output, precision) if is_fused else None
     sizes = (output.numel() // max(mat2.shape[-1], 1), mat2.shape[-1])
     here = device.current()
     many = [each for table in (PAIRS, DEEP_PAIRS, PLAIN_PAIRS) for each in _of(table, here)]

@@ -218,16 +218,19 @@ def listed(name: str, operation: Operation, arguments: Arguments) -> list[Instan
 
 
 def instances_of(
-    make: Callable[..., Launch], shipped: Mapping[str, Any], others: Iterable[Mapping[str, Any]] = ()
+    make: Callable[..., Launch], shipped: Mapping[str, Any] | None, others: Iterable[Mapping[str, Any]] = ()
 ) -> list[Instance]:
     """The shipped configuration and others, by names that follow from their keywords.
 
     Args:
         make: the invoker, given all but keywords.
-        shipped: those of a call of the operator; what it leaves out, the invoker chooses.
+        shipped: those of a call of the operator; what it leaves out, the invoker chooses. None where a call
+            does something else.
         others: each once.
     """
-    found = {"shipped": Instance("shipped", make, shipped, is_shipped=True)}
+    found: dict[str, Instance] = {}
+    if shipped is not None:
+        found["shipped"] = Instance("shipped", make, shipped, is_shipped=True)
     for keywords in others:
         name = _name_of(keywords)
         found.setdefault(name, Instance(name, make, keywords))
