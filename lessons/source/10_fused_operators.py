@@ -1018,9 +1018,13 @@ table_of(head, rows)
 # - **A short K loses more:** from a quarter to two fifths. There `more` is over half of what the addends' bytes
 #   take. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum of the
 #   bare product and the addends.
-# - **The addends are read once**, A and B by a whole row or column of tiles. Where all of them fit the L2 cache, as at
-#   2048³ and 2048 × 3072 × 768, the copies of addends carry a hint: evict these first. So A and B stay.
-# - **Portable** are the three that have fewer tiles of 128 × 128 than there are SMs.
+# - **The addends are read once**, A and B by a whole row or column of tiles. So what ships today has a hint in its
+#   copies of addends, where all tensors fit the L2 cache, as at 2048³ and 2048 × 3072 × 768: evict these first, and
+#   A and B stay. The kernels of this table had no such hint. It came later, and was recorded on H100s alone.
+# - **Portable** are the three that have fewer tiles of 128 × 128 than there are SMs. There the chain takes longer than
+#   its addends' bytes: no other group multiplies while a tile is finished. On 1000³ that shows most, and the whole
+#   takes {{recording device=nvidia-h200 op=fused_matmul dtype=fp16 m=1000 n=1000 k=1000 provider=workbench:bare over=workbench}}
+#   times as long as the bare product. (What else it waits for was not measured.)
 #
 # Why is so little hidden, most of all where K is short? Addends come to an SM the same way as A and B, from the L2
 # cache. An SM takes 64 bytes a clock at most. A step of 128 × 128 × 64 keeps the matrix units busy for 512
@@ -1078,8 +1082,8 @@ table_of(head, rows)
 #   long K it leaves the chain to a kernel of its own. For the product of 16 rows it takes at least half as
 #   long again as ours. (It chooses by what it times: four of the others were fused in one run, and not in
 #   another.)
-# - **torch's kernels**, one for each operator, take longer on all ten as well. But on most of them ours gains less than the
-#   roofs allow, and much less where K is short, as above.
+# - **torch's kernels**, one for each operator, take longer on all ten as well. On the large products with a long K ours
+#   gains about what the roofs allow. Where K is short it gains much less, as above, and on 1000³, too.
 # - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the
 #   shipped kernel is
 #   {{recording device=nvidia-h200 op=fused_matmul dtype=fp16 m=4096 n=4096 k=4096 provider=workbench over=workbench:chained}}
@@ -1129,8 +1133,8 @@ head = ["operator", "problem", "GPU", "one kernel", "ours, µs"]
 table_of([*head, f"{TUNED}, over ours", "torch, over ours", "note"], rows)
 
 # %% [markdown]
-# - **In one kernel** ours is ahead of torch and of the compiler everywhere, and by a fifth or more but for
-#   gates of a long K. (The largest ratio says more about torch's layer norm of very short rows than about fusion.)
+# - **In one kernel** ours is ahead of torch and of the compiler everywhere and, but for gates, by a fifth or
+#   more. (The largest ratio says more about torch's layer norm of very short rows than about fusion.)
 # - **Gates** gain most where K is short. Where it is long, the two products take all the time.
 # - **Long rows.** A norm of 1,024 or 4,096 columns takes two kernels, and by the count above that saves
 #   less than nothing. What is gained or lost there is not by fusion, but by how good the kernels are: those of

@@ -64,9 +64,9 @@ def normals(*shape):
 # | 3, instances | who chooses for a device | `kernels/instances/` | what was measured |
 # | 4, client API | who only calls | `ops/` | what torch's function would do |
 #
-# A layer imports those above it in this table, never those below. So whoever writes a better
-# tile operator improves everything else without a word, and whoever calls `ops.sum` need not
-# know that tiles exist.
+# A layer imports none but those above it in this table, and instances skip one: they import
+# templates, and no tile operators. So whoever writes a better tile operator improves everything
+# else without a word, and whoever calls `ops.sum` need not know that tiles exist.
 #
 # **Predict.** A kernel asks `program_id` which program it is, and so depends on a grid. In how
 # many of the four folders is there such a function?
@@ -183,10 +183,11 @@ def squared(tile):
 
 # %% [markdown]
 # The third one, the sum of a tile's row, is Triton's own `tl.sum`. Who adds what to what? CK
-# answers three times. It writes a tile operator **for the thread, for the warp and for the
-# block**. Triton's compiler chooses for you. In Gluon, the language below Triton, the kernel
-# says in which layout its tile lies, and so the package has the row sum at all three levels, as
-# one text:
+# writes tile operators at three levels: **for the thread, for the warp and for the block**. (Its
+# reductions are at those of the thread and of the block, and what it has for the warp are the
+# matrix instructions of a GEMM.) Triton's compiler chooses for you. In Gluon, the language below
+# Triton, the kernel says in which layout its tile lies, and so the package has the row sum at all
+# three levels, as one text:
 
 # %%
 print(inspect.getsource(levels.across_add.fn))
@@ -236,9 +237,10 @@ viz.Picture(
 )
 
 # %% [markdown]
-# *Figure: the lanes of four warps for each level, with the number of the row that each holds:
-# at the level of the thread every lane has a row of its own, at that of the warp all lanes of
-# a warp have one, and at that of the block the lanes of all warps have row 0.*
+# *Figure: the lanes of four warps for each level, with the number of the first row that each
+# holds: at the level of the thread every lane has two rows of its own, at that of the warp all
+# lanes of a warp have one, and at that of the block the lanes of all warps share all four, of
+# which row 0 is shown.*
 #
 # - **Thread:** no exchange at all. But the neighbor's row begins a row further on.
 # - **Warp:** neighboring lanes load neighboring columns, and five shuffles join them.
@@ -586,8 +588,10 @@ except NotMeasurableError as error:
 #
 # All instances of a case on one picture: a cell for each tile, a bar for each instance, in the
 # color of what stops more blocks on a unit. Here our template for an H200, compiled, not timed.
-# Switch heights from registers to shared memory. Which tile leaves room for the fewest blocks,
-# and for want of what?
+# Each cell has two bars, for 4 and for 8 warps, the higher one first. As high as a bar is are the
+# registers of a thread, over the most that any of the twelve instances takes; above a cell stands
+# its highest number. Switch heights from registers to shared memory. Which tile leaves room for
+# the fewest blocks, and for want of what?
 
 # %% tags=["nbval-ignore-output", "compiler"]
 large_x = torch.empty(4096, 4096, dtype=torch.float16)
@@ -687,14 +691,14 @@ with viz.figure_style():
         axis.set_yticks([0.4, 1.4], ["kernels", "calls"])
         axis.set_title(title, loc="left", fontsize=10)
         axis.grid(visible=False)
-    axes[-1].set_xlabel("time")
+    axes[-1].set_xlabel("time, in the units of the titles")
     plt.tight_layout()
     plt.show()
 
 # %% [markdown]
 # *Figure: three timelines of six calls above and their kernels below, drawn by the rule and not
-# measured: with short kernels the GPU has gaps as long as a call, with long ones calls run ahead
-# and the GPU has none.*
+# measured: with kernels shorter than a call the GPU has gaps, as long as a call less a kernel,
+# with longer ones calls run ahead and the GPU has none. Units of time are arbitrary.*
 #
 # Where does the time of a call go? Measured here, in Python, on this machine's CPU. No kernel is
 # started:
@@ -840,14 +844,15 @@ for name, x in others.items():
 compare("a tile of 4 x 512", code_of(same, tile=(4, 512)))
 
 # %% [markdown]
-# So a size is not in the key, and its *kind* is. Triton compiles anew for
+# So a size is not in the key, and its *kind* is. For NVIDIA's GPUs Triton compiles anew for
 #
 # - the dtype of each tensor, and whether its **address is a multiple of 16 bytes**;
 # - of each whole number whether it is a **multiple of 16**, whether it is **1**, and whether it
 #   needs 64 bits;
 # - every `tl.constexpr`, and options such as `num_warps`.
 #
-# All the others come to the kernel as numbers, when it runs.
+# All the others come to the kernel as numbers, when it runs. (For AMD's it also asks of each tensor
+# whether its memory is smaller than 2 GiB, so that offsets of 32 bits reach all of it.)
 #
 # Note the 1,000 columns. Rows begin at multiples of 2,000 bytes, which 16 divides, but the compiler
 # is only told of multiples of 16 *elements*. So it loads 16 bits at a time. The kernel of the levels,
@@ -1103,13 +1108,15 @@ for init in ("normal", "integer", "one-hot"):
 
 # ### Exercise 13-1: why not
 #
-# Another template has no masks, and copies tiles to shared memory, 16 bytes at a time, with
-# `stages` of them there at once. The matrix begins at a multiple of 16 bytes, and its columns are
-# neighbors. Say of an instance why it cannot take a matrix, by the first of these that holds:
+# Another template has no masks, and copies tiles to shared memory, row by row in pieces of 16
+# bytes, with `stages` of them there at once. The matrix begins at a multiple of 16 bytes, and its
+# columns are neighbors. Say of an instance why it cannot take a matrix, by the first of these that
+# holds:
 #
 # - `"power of two"`: a side of the tile is none;
 # - `"tile"`: the tile does not divide the matrix;
-# - `"alignment"`: a row of the matrix, or of one of its tiles, begins at no multiple of 16 bytes;
+# - `"alignment"`: a row of the matrix begins at no multiple of 16 bytes, or a row of the tile has no
+#   whole number of pieces;
 # - `"shared memory"`: a block asks for more than `room` bytes.
 #
 # Else it is `""`. `row_stride` is in elements, of `itemsize` bytes each.
@@ -1130,8 +1137,10 @@ teach.exercise("13-1").check(why_not)
 #
 # A kernel is given a tensor of some dtype at some address, a size, a stride, and the constant
 # `BLOCK`. Write the key by which its compiled code is kept: equal for two calls if and only if
-# Triton compiles one kernel for both, by the rules above. Numbers of $2^{31}$ or more need 64
-# bits.
+# Triton compiles one kernel for both, by the rules above, those for NVIDIA's GPUs. Numbers of
+# $2^{31}$ or more need 64 bits. `compiled` is given some calls, and returns for each the number of
+# the first call that shares its kernel, counted from 0: `(0, 1, 0)` for three calls of which the
+# last one runs the first one's kernel.
 
 
 # %%
@@ -1156,7 +1165,8 @@ teach.exercise("13-2").check(compiled)
 # for a row of zeros. Write it at layer 1: `update` brings a tile into the states of four rows,
 # element by element, and `finish` makes the result of each row. The template is given; what it
 # masks is 0. Tiles come in fp16 or fp32, as x has them; results are in fp32. Each element of x is
-# loaded once.
+# loaded once. The template stores no result that is negative or NaN: where the check says that an
+# element is never written, look for one of these.
 
 
 # %%

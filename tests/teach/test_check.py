@@ -291,6 +291,16 @@ def test_numbers_are_compared_to_nine_digits() -> None:
     assert exercise.evaluate(lambda x: float("nan")).kind == "wrong values"
 
 
+def test_where_long_tuples_differ_is_told() -> None:
+    verdict = exercise_on(lambda x: (0, 1, 0, 3), 4).evaluate(lambda x: (0, 1, 2, 2))
+    assert verdict.text.splitlines()[1:] == [
+        "  expected (0, 1, 0, 3)",
+        "  got      (0, 1, 2, 2)",
+        "  They differ first at number 2, counted from 0.",
+    ]
+    assert "differ first" not in exercise_on(lambda x: (0, 1), 4).evaluate(lambda x: (0, 2)).text
+
+
 def test_function_that_raises_is_shown_with_its_line() -> None:
     def divides(n: int, block_size: int) -> tuple[int, int]:
         return n // (block_size - 256), 0  # a line to be shown

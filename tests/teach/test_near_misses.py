@@ -174,8 +174,8 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
     ("11-4", "later keys are near", (("tl.abs(query + shift - key)", "tl.maximum(query + shift - key, 0)"),)),
     (
         "13-1",
-        "tiles beside one another where there is one",
-        (("cols > tile_cols and tile_cols * itemsize % 16", "tile_cols * itemsize % 16"),),
+        "a tile narrower than a piece, as wide as the matrix",
+        (("if tile_cols * itemsize % 16", "if cols > tile_cols and tile_cols * itemsize % 16"),),
     ),
     (
         "13-1",

@@ -41,6 +41,9 @@ SHUFFLE_SEED = 5
 # What is shown of what the learner's code prints.
 PRINTED_LINES = 20
 
+# From so many elements on, the first that differs of two tuples is named.
+LONG_TUPLE = 3
+
 # What stands in an array of offsets where there is no element: no offset is so far away.
 _PADDING = -(2**63)
 
@@ -441,10 +444,9 @@ def _interpreted(
 
 
 def _check_own_kernels(launch: Launch, call: str) -> None:
-    """A kernel of the package's does the work that is the exercise; the solutions stand for a learner's."""
+    """A kernel of the package's does the work that is the exercise."""
     for step in launch.steps:
-        module = f"{compat.python_function(step.kernel).__module__}."
-        if module.startswith("workbench.") and not module.startswith("workbench.teach.solutions."):
+        if observation.is_the_packages(step):
             raise _Rejected(
                 "computed elsewhere",
                 f"the launch of {call} runs {step.name}, a kernel of the package's.\n"
@@ -556,9 +558,18 @@ def _compare_values(definition: Definition, result: object, case: Case, call: st
     if not comparison.same_value(result, expected):
         raise _Rejected(
             "wrong values",
-            f"wrong for {call}.\n  expected {in_words(expected)}\n  got      {in_words(result)}",
+            f"wrong for {call}.\n  expected {in_words(expected)}\n  got      {in_words(result)}"
+            f"{_first_that_differs(result, expected)}",
             in_words(result),
         )
+
+
+def _first_that_differs(result: object, expected: object) -> str:
+    """Of two tuples that are too long to be compared at a glance, where they differ; in a line of its own."""
+    if not isinstance(result, tuple) or not isinstance(expected, tuple) or len(expected) < LONG_TUPLE:
+        return ""
+    equal = itertools.takewhile(lambda pair: comparison.same_value(*pair), zip(result, expected, strict=True))
+    return f"\n  They differ first at number {len(list(equal))}, counted from 0."
 
 
 def _compare_descriptors(definition: Definition, result: object, expected: Descriptor, call: str) -> None:

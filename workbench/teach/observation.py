@@ -5,10 +5,12 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
 
+from workbench import compat
 from workbench.interpreter import Access
 from workbench.launch import Launch, Step
 
@@ -56,6 +58,20 @@ def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
+def is_the_packages(step: Step) -> bool:
+    """Whether its kernel is one of the package's, and not the learner's, which solutions stand for."""
+    module = f"{compat.python_function(step.kernel).__module__}."
+    return module.startswith("workbench.") and not module.startswith("workbench.teach.solutions.")
+
+
+def place_of(step: Step, access: Access) -> str:
+    """Program, line and source of an access; and the file, where the learner did not write it."""
+    program = access.program[: len(step.grid)]
+    line = f"line {access.line}" + (f" of {Path(step.file).name}" if is_the_packages(step) else "")
+    source = linecache.getline(step.file, access.line or 0).strip()
+    return f"program {program[0] if len(program) == 1 else program}, {line}: {source}"
+
+
 def loads(launch: Launch, accesses: Accesses, tensor: torch.Tensor) -> bool:
     """Whether any program loads from the tensor's memory."""
     return any(
@@ -93,10 +109,7 @@ class Writers:
         place = int(self.last[element])
         if place < 0:
             return ""
-        step, access = self.stores[place]
-        program = access.program[: len(step.grid)]
-        source = linecache.getline(step.file, access.line or 0).strip()
-        return f"program {program[0] if len(program) == 1 else program}, line {access.line}: {source}"
+        return place_of(*self.stores[place])
 
     def unwritten(self) -> torch.Tensor:
         """Where no store went."""

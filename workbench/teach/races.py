@@ -8,7 +8,6 @@ that one program stores and another one touches is a race, unless atomics order 
 from __future__ import annotations
 
 import itertools
-import linecache
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ import torch
 
 from workbench.interpreter import Access, AccessKind, Program
 from workbench.launch import Launch, Step
-from workbench.teach.observation import Accesses
+from workbench.teach.observation import Accesses, place_of
 
 _DONE: dict[AccessKind, str] = {"load": "read", "store": "written", "atomic": "updated"}
 
@@ -51,10 +50,7 @@ class Race:
         return f"element {self.element} of {self.store.argument} is {what}.{''.join(map(self._line, both))}"
 
     def _line(self, access: Access) -> str:
-        source = linecache.getline(self.step.file, access.line or 0).strip()
-        program = access.program[: len(self.step.grid)]
-        where = f"program {program[0] if len(program) == 1 else program}, line {access.line}"
-        return f"\n  {_DONE[access.kind]} by {where}: {source}"
+        return f"\n  {_DONE[access.kind]} by {place_of(self.step, access)}"
 
 
 def find(launch: Launch, accesses: Accesses) -> Race | None:

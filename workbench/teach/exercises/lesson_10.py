@@ -241,6 +241,26 @@ def gated(a, b, bias, gate, most):
             "The gate is taken by column. What broadcasts to rows has a second dimension, of 1.",
         ),
         Mutant(
+            "the bias is subtracted",
+            "tl.maximum(tile + bias, -most)",
+            "tl.maximum(tile - bias, -most)",
+            "The bias is subtracted, and not added.",
+        ),
+        Mutant(
+            "max and min are exchanged",
+            "tl.minimum(tl.maximum(tile + bias, -most), most)",
+            "tl.maximum(tl.minimum(tile + bias, -most), most)",
+            "Of max and min each stands where the other belongs: what is `-most` at most, and then `most` at "
+            "least, is `most` everywhere.",
+        ),
+        Mutant(
+            "the bounds are exchanged",
+            "tl.minimum(tl.maximum(tile + bias, -most), most)",
+            "tl.minimum(tl.maximum(tile + bias, most), -most)",
+            "The bounds are exchanged: what is `most` at least, and then `-most` at most, is `-most` "
+            "everywhere.",
+        ),
+        Mutant(
             "the bias comes after the clamp",
             "tl.minimum(tl.maximum(tile + bias, -most), most) * gate",
             "(tl.minimum(tl.maximum(tile, -most), most) + bias) * gate",
@@ -380,16 +400,28 @@ def activated(a, b, addend):
             "The addend is missing.",
         ),
         Mutant(
+            "the sign of the exponent",
+            "tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), ",
+            "tl.store(output_pointer + row * n + col, total / (1.0 + tl.exp(total)), ",
+            "The sign of the exponent is wrong: silu(x) is x / (1 + exp(-x)).",
+        ),
+        Mutant(
             "no activation",
             "tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), ",
             "tl.store(output_pointer + row * n + col, total, ",
             "The sum is stored as it is, without silu.",
         ),
         Mutant(
-            "one part is left out",
+            "the first part is left out",
             "for split in range(SPLITS):",
             "for split in range(1, SPLITS):",
             "The sum begins with part 1. The first one has the number 0.",
+        ),
+        Mutant(
+            "the last part is left out",
+            "for split in range(SPLITS):",
+            "for split in range(SPLITS - 1):",
+            "The sum ends before the last part. A range ends before the number that it is given.",
         ),
         Mutant(
             "parts are rounded",
@@ -488,6 +520,12 @@ def normalized(a, b, weight, bias, epsilon):
         ),
         Mutant(
             "the variance of a sample",
+            "variance = tl.sum(centered * centered, axis=1) / n",
+            "variance = tl.sum(centered * centered, axis=1) / (n - 1)",
+            "The sum of squares is divided by n - 1. A norm takes the mean of squares, by n.",
+        ),
+        Mutant(
+            "the variance of a sample, which may be one",
             "variance = tl.sum(centered * centered, axis=1) / n",
             "variance = tl.sum(centered * centered, axis=1) / tl.maximum(n - 1, 1)",
             "The sum of squares is divided by n - 1. A norm takes the mean of squares, by n.",

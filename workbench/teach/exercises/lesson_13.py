@@ -18,8 +18,8 @@ def why_not(
 ) -> str:
     """Why an instance cannot take a matrix, in a word or two; "" where it can.
 
-    The instance has no masks. It copies tiles to shared memory, 16 bytes at a time, and keeps `stages` of
-    them there.
+    The instance has no masks. It copies tiles to shared memory, row by row in pieces of 16 bytes, and keeps
+    `stages` of them there.
 
     Args:
         rows, cols: of the matrix, whose columns are neighbors in memory and which begins at a multiple of 16
@@ -32,15 +32,16 @@ def why_not(
 
     Returns:
         the first of these that holds: "power of two", where a side of the tile is none; "tile", where the
-        tile does not divide the matrix; "alignment", where a row of the matrix or of a tile begins at no
-        multiple of 16 bytes; "shared memory", where a block asks for more than there is.
+        tile does not divide the matrix; "alignment", where a row of the matrix begins at no multiple of 16
+        bytes, or a row of the tile has no whole number of pieces; "shared memory", where a block asks for
+        more than there is.
     """
     if any(side.bit_count() != 1 for side in tile):
         return "power of two"
     if rows % tile[0] or cols % tile[1]:
         return "tile"
-    begins = {row * row_stride + col for row in range(min(rows, 32)) for col in range(0, cols, tile[1])}
-    if any(begin * itemsize % _BYTES for begin in begins):
+    begins = {row * row_stride for row in range(min(rows, 32))}
+    if any(elements * itemsize % _BYTES for elements in (*begins, tile[1])):
         return "alignment"
     return "shared memory" if stages * tile[0] * tile[1] * itemsize > room else ""
 
@@ -127,8 +128,8 @@ WHY_NOT = Exercise(
         _asked(1, 1024, 1028, 2, (1, 256), 2, 65536),  # there is no second row
         _asked(2, 1024, 1028, 2, (2, 256), 2, 65536),
         _asked(64, 1028, 1028, 4, (4, 4), 2, 65536),  # the same stride, of fp32
-        _asked(64, 1020, 1024, 4, (4, 2), 2, 65536),  # tiles begin in between
-        _asked(64, 4, 1024, 2, (4, 4), 2, 65536),  # one tile a row, which begins where the row does
+        _asked(64, 1020, 1024, 4, (4, 2), 2, 65536),  # a row of the tile is half a piece
+        _asked(64, 4, 1024, 2, (4, 4), 2, 65536),  # so it is where it is all of the matrix's row
         _asked(64, 8, 1024, 2, (4, 4), 2, 65536),
         _asked(6, 1000, 1000, 2, (2, 500), 2, 65536),
         _asked(6, 1000, 1000, 2, (6, 8), 2, 65536),
@@ -158,8 +159,8 @@ def why_not(rows, cols, row_stride, itemsize, tile, stages, room):
     hints=(
         "What is a side that is a power of two divided by 2, again and again? Python's whole numbers have "
         "`bit_count()`.",
-        "At how many bytes begins the second row of the matrix? And the second tile of a row? Which of the "
-        "two is there at all, if there is one row, or one tile in a row?",
+        "At how many bytes begins the second row of the matrix, and is there one at all? How many pieces of "
+        "16 bytes is a row of the tile?",
         "How many bytes has a tile, and how many tiles are in shared memory at a time? Does it fit if it is "
         "just as much as there is?",
     ),
@@ -196,16 +197,22 @@ def why_not(rows, cols, row_stride, itemsize, tile, stages, room):
             "A matrix of one row has a stride, but no second row that begins anywhere.",
         ),
         Mutant(
+            "a tile that divides one side is enough",
+            "rows % tile_rows or cols % tile_cols",
+            "rows % tile_rows and cols % tile_cols",
+            "The tile is refused only where it divides neither rows nor columns. It has to divide both.",
+        ),
+        Mutant(
             "the tile's columns alone",
             "rows % tile_rows or cols % tile_cols",
             "cols % tile_cols",
             "The tile divides the columns. Does it divide the rows?",
         ),
         Mutant(
-            "tiles always begin well",
-            "cols > tile_cols and tile_cols * itemsize % 16",
-            "False",
-            "Rows of the matrix begin at multiples of 16 bytes. Do all tiles of a row?",
+            "a tile may be narrower than a piece",
+            "if tile_cols * itemsize % 16",
+            "if False",
+            "Rows of the matrix begin at multiples of 16 bytes. How many pieces of 16 is a row of the tile?",
         ),
         Mutant(
             "even is enough",
@@ -230,6 +237,8 @@ COMPILED = Exercise(
             ("fp16", 4098, 1000, 1, 64),
             ("fp16", 4096, 1008, 1, 64),
             ("fp16", 4096, 1000, 1, 128),
+            ("fp16", 4096, 1000, 1001, 64),  # another stride, and one of its kind
+            ("fp16", 4096, 1000, 999, 64),
         ),
         _calls(("fp32", 64, 48, 1, 64), ("fp32", 96, 4096, 1, 64), ("fp32", 80, 24, 1, 64)),
         _calls(("fp32", 64, 5, 1, 64), ("fp32", 72, 5, 1, 64), ("fp32", 68, 7, 1, 64)),
@@ -297,6 +306,12 @@ def compiled(calls):
             "kind(size), kind(stride), block",
             "kind(stride), block",
             "The size is not in the key at all. What does the compiler make of a multiple of 16?",
+        ),
+        Mutant(
+            "every stride",
+            "kind(size), kind(stride), block",
+            "kind(size), stride, block",
+            "Every stride is a key of its own, so that each new width compiles the same kernel again.",
         ),
         Mutant(
             "no stride",
@@ -379,7 +394,7 @@ def crest(x):
         "what does a second tile change in it?",
         "What is an fp16 of 300, squared? In which type does the tile come, and in which are the states?",
         "By which number is the mean made, that of the tile's columns or of the row's? What does your "
-        "formula give for a row of zeros?",
+        "formula give for a row of zeros, and what does the template's mask make of a NaN?",
     ),
     mutants=(
         Mutant(
@@ -422,7 +437,14 @@ def crest(x):
             "0 / 0",
             "return tl.where(root == 0.0, 0.0, largest / root)",
             "return largest / root",
-            "A row of zeros gives 0 / 0, a NaN.",
+            "A row of zeros gives 0 / 0, a NaN, which the template does not store.",
+        ),
+        Mutant(
+            "squares are subtracted",
+            "squares + tile * tile",
+            "squares - tile * tile",
+            "The squares are subtracted. The root of a number below 0 is NaN, which the template does not "
+            "store.",
         ),
         Mutant(
             "the mean magnitude",

@@ -5,11 +5,12 @@ found out only when it ran.
 
 **Tile.** Without a mask, rows and columns that are left over would be read beyond the matrix.
 
-**Alignment.** A piece of 16 bytes can only be copied from a multiple of 16 bytes. Tile $(i, j)$ has rows that
-begin at element $r \cdot \text{stride} + j \cdot c$, where $c$ are the tile's columns. For all $r$ and $j$
-that is a multiple of 16 bytes if both the stride and $c$ are, in bytes. And only if, as $r = 1$ alone and $j
-= 1$ alone show; but where there is no second row, or no second tile in a row, its question does not come up.
-In elements it depends on the dtype: 8 halves are 16 bytes, and so are 4 floats.
+**Alignment.** A piece of 16 bytes can only be copied whole, and from a multiple of 16 bytes. So a row of the
+tile has to be whole pieces: its $c$ columns are a multiple of 16 bytes. Tile $(i, j)$ has rows that begin at
+element $r \cdot \text{stride} + j \cdot c$. With such a $c$ that is a multiple of 16 bytes for all $r$ and
+$j$ if the stride is, in bytes. And only if, as $r = 1$ shows; but where there is no second row, the question
+of its stride does not come up. In elements it depends on the dtype: 8 halves are 16 bytes, and so are 4
+floats.
 
 **Shared memory.** While one tile is worked on, the others of the pipeline arrive: `stages` tiles at a time,
 and just as much as there is still fits.
@@ -30,7 +31,7 @@ def why_not(
         return "tile"
     if rows > 1 and row_stride * itemsize % 16:
         return "alignment"
-    if cols > tile_cols and tile_cols * itemsize % 16:
+    if tile_cols * itemsize % 16:
         return "alignment"
     if stages * tile_rows * tile_cols * itemsize > room:
         return "shared memory"
