@@ -315,6 +315,29 @@ def test_what_is_stored_may_be_permuted(way: dict[str, Any]) -> None:
     assert torch.equal(got, (a @ b + v).view(2, 15, 3, 12).permute(2, 0, 1, 3))
 
 
+@pytest.mark.parametrize(
+    "way", [{}, {"splits": 2}, {"template": "persistent"}, {"template": "stream-k"}], ids=str
+)
+@pytest.mark.parametrize(
+    ("batch", "shape", "dims"),
+    [
+        ((3,), (3, 5, 4, 3, 12), (0, 3, 1, 2, 4)),  # stays outermost
+        ((3,), (3, 20, 36), (2, 1, 0)),  # comes last
+        ((2, 3), (2, 3, 20, 6, 6), (3, 1, 2, 0, 4)),  # apart from one another
+        ((1,), (1, 20, 36), (1, 0, 2)),
+    ],
+)
+def test_a_batch_may_be_stored_permuted(
+    batch: tuple[int, ...], shape: tuple[int, ...], dims: tuple[int, ...], way: dict[str, Any]
+) -> None:
+    a, b, v = whole(*batch, 20, K), whole(*batch, K, 36, seed=1), whole(36, seed=2)
+    for one, other in ((a, b), (a, b[(0,) * len(batch)])):
+        chain = epilogues.bias(v) | epilogues.permuted(shape, dims)
+        (got,) = gemm.launch(one, other, epilogue=chain, tile=(16, 32, 16), **way).run()
+        assert got.is_contiguous()
+        assert torch.equal(got, (one @ other + v).view(shape).permute(dims))
+
+
 def test_dropout_follows_from_seed_and_place() -> None:
     a, b = torch.ones(70, 8), torch.ones(8, 90)
     chain = epilogues.dropout(0.3, seed=2**40 + 5)
@@ -451,7 +474,8 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
         lambda: fused(A, B, epilogues.permuted((4, 12), (1, 0))), TensorMismatchError, "multiply to 8",
     ),
     "a batch": (
-        lambda: fused(A[None], B, epilogues.permuted((8, 6), (1, 0))), TensorMismatchError, "two matrices",
+        lambda: fused(A[None], B, epilogues.permuted((8, 6), (1, 0))), TensorMismatchError,
+        "begin with the batch",
     ),
 }  # fmt: skip
 

@@ -219,6 +219,10 @@ LEAVES: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]
         lambda a, b: ops.fused_matmul(a, b, epilogue=relu() | permuted((3, 2, 2), (1, 0, 2))),
         ((3, 2), (2, 4)),
     ),
+    "a batch, stored otherwise": (
+        lambda a, b: ops.fused_matmul(a, b, epilogue=relu() | permuted((2, 3, 2, 2), (2, 0, 1, 3))),
+        ((2, 3, 2), (2, 4)),
+    ),
     "groups": (
         lambda a, b, v: ops.fused_grouped_mm(
             a, b, offs=torch.tensor([1, 3], dtype=torch.int32), epilogue=bias(v) | silu() | dropout(0.2, 3)

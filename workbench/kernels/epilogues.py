@@ -103,7 +103,7 @@ class Functor:
 
 @dataclass(frozen=True)
 class Permuted:
-    """A matrix that is stored as a tensor with its dimensions exchanged; see :func:`permuted`."""
+    """A product that is stored as a tensor with its dimensions exchanged; see :func:`permuted`."""
 
     shape: tuple[int, ...]
     dims: tuple[int, ...]
@@ -749,13 +749,13 @@ def cast(dtype: torch.dtype) -> Epilogue:
 
 
 def permuted(shape: Sequence[int], dims: Sequence[int]) -> Epilogue:
-    """The product, [m, n], seen as `shape` and stored with its dimension dims[d] as dimension d, contiguous.
+    """The product, [..., m, n], seen as `shape` and stored with dimension dims[d] as dimension d, contiguous.
 
     So a product of tokens and heads, [b * s, h * d], is stored as [b, h, s, d] by
-    `permuted((b, s, h, d), (0, 2, 1, 3))`. Comes last.
+    `permuted((b, s, h, d), (0, 2, 1, 3))`; and one of a batch, [b, s, h * d], too. Comes last.
 
     Args:
-        shape: some of whose first lengths multiply to m.
+        shape: the batch's lengths, then some that multiply to m, then some that multiply to n.
         dims: a permutation of their numbers.
     """
     for name, values in (("shape", shape), ("dims", dims)):

@@ -737,7 +737,10 @@ def launch(
     parts = torch.empty((kept, *shape), dtype=kept_as, device=a.device)
     others = [*views, *([parts[0]] if kept else [])]
     # Where a permuted output's elements lie, its own access function says.
-    logical = output if chain.permuted is None else torch.empty(shape, dtype=output.dtype, device="meta")
+    logical = output
+    if chain.permuted is not None:
+        of_batch = _strides_of_product(chain.permuted, output)[: len(shape) - 2]
+        logical = torch.empty_strided(shape, (*of_batch, n, 1), dtype=output.dtype, device="meta")
     problem = problem_of(a, b, logical, *others)._replace(m=m)
     of_a, of_b, of_output, *of_others = problem.matrices
     bound = lowered(
@@ -1270,27 +1273,38 @@ def stored_shape(chain: Epilogue, shape: tuple[int, ...]) -> tuple[int, ...]:
     """
     if chain.permuted is None:
         return shape
-    if len(shape) != 2:
-        given = f"{len(shape)} dimensions of the product"
-        raise TensorMismatchError("epilogue, permuted", given, "Permute the product of two matrices.")
-    lengths = chain.permuted.shape
-    splits = [(math.prod(lengths[:d]), math.prod(lengths[d:])) for d in range(len(lengths) + 1)]
-    if shape not in splits:
+    if _first_of_columns(chain.permuted, shape) is None:
+        *batch, m, n = shape
+        first = f"begin with the batch's {tuple(batch)}, and then " if batch else ""
         raise TensorMismatchError(
-            "epilogue, permuted", f"shape {lengths}",
-            f"Give lengths of which the first ones multiply to {shape[0]}, the others to {shape[1]}.",
+            "epilogue, permuted", f"shape {chain.permuted.shape}",
+            f"Give lengths that {first}have some that multiply to {m}, and others to {n}.",
         )  # fmt: skip
     return chain.permuted.stored
 
 
+def _first_of_columns(permuted: Permuted, shape: tuple[int, ...]) -> int | None:
+    """The first dimension of those that number the product's columns; None where they do not fit."""
+    *batch, m, n = shape
+    lengths, outer = permuted.shape, len(batch)
+    if lengths[:outer] != tuple(batch):
+        return None
+    places = range(outer, len(lengths) + 1)
+    return next((d for d in places if (math.prod(lengths[outer:d]), math.prod(lengths[d:])) == (m, n)), None)
+
+
+def _strides_of_product(permuted: Permuted, output: torch.Tensor) -> list[int]:
+    """What it takes from one index to the next, of the product's dimensions as :func:`permuted` sees them."""
+    return [output.stride(permuted.dims.index(d)) for d in range(len(permuted.dims))]
+
+
 def _rows_and_columns(permuted: Permuted, output: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """What `transfer.strided` is given to find a matrix's elements in an output with other dimensions."""
-    lengths = permuted.shape
-    steps = [output.stride(permuted.dims.index(d)) for d in range(len(lengths))]
-    d = next(d for d in range(len(lengths) + 1) if (math.prod(lengths[:d]), math.prod(lengths[d:])) == shape)
+    d = _first_of_columns(permuted, shape)
+    assert d is not None  # `stored_shape` has seen to it
     found = []
-    for dims in (range(d), range(d, len(lengths))):
-        sizes, (strides,) = merged(lengths, [steps], dims)
+    for dims in (range(len(shape) - 2, d), range(d, len(permuted.shape))):
+        sizes, (strides,) = merged(permuted.shape, [_strides_of_product(permuted, output)], dims)
         found += [sizes or (1,), strides or (0,)]
     return tuple(found)
 
