@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from tests.kernels.compiled_for import kernels_for
-from workbench import lens
+from workbench import lens, ops
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -485,6 +485,23 @@ def test_what_is_wrong_is_named(call: tuple[Callable[[], object], type[Workbench
     function, error, words = call
     with pytest.raises(error, match=words):
         function()
+
+
+@pytest.mark.parametrize(
+    ("meaning", "words"),
+    [
+        (lambda x: x, "raises TypeError"),
+        (lambda x, operands, place: x @ operands[0], "raises IndexError"),
+        (lambda x, operands, place: x @ x, "raises RuntimeError"),
+        (lambda x, operands, place: None, "makes a NoneType"),
+        (lambda x, operands, place: x[:1], r"makes \(1, 6\) of \(8, 6\)"),
+    ],
+)
+def test_what_a_wrong_meaning_does_is_said_in_backward(meaning: Any, words: str) -> None:
+    a, b = torch.ones(8, 4, requires_grad=True), torch.ones(4, 6)
+    result = ops.fused_matmul(a, b, epilogue=epilogues.relu() | epilogues.own(square, meaning=meaning))
+    with pytest.raises(WorkbenchError, match=rf"epilogue\[1\]\.meaning: {words}"):
+        result.sum().backward()
 
 
 def test_what_has_no_meaning_in_torch_says_so() -> None:

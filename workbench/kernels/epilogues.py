@@ -242,7 +242,8 @@ class Epilogue:
                 raise InvalidArgumentError(
                     f"epilogue[{i}].meaning", given, "Give own(..., meaning=...), for gradients too."
                 )
-            result = one.meaning(result, [frame.beside(result, each) for each in one.operands], place)
+            operands = [frame.beside(result, each) for each in one.operands]
+            result = _meant(f"epilogue[{i}].meaning", one.meaning, result, operands, place)
         if self.permuted is not None:
             result = result.reshape(self.permuted.shape).permute(self.permuted.dims)
         return result
@@ -822,6 +823,24 @@ def _operand(name: str, value: object) -> Operand:
 
 
 # Meanings.
+
+
+def _meant(
+    name: str, meaning: Meaning, x: torch.Tensor, operands: Sequence[Any], place: Place
+) -> torch.Tensor:
+    """What a functor means; its function may be a learner's own."""
+    fix = "Give a function (x, operands, place) -> x of torch's tensors, of the shape of x."
+    try:
+        found: object = meaning(x, operands, place)
+    except torch.OutOfMemoryError:
+        raise
+    except (AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(name, f"raises {type(error).__name__}: {error}", fix) from error
+    if not isinstance(found, torch.Tensor):
+        raise ArgumentTypeError(name, f"makes a {type(found).__name__}", fix)
+    if found.shape != x.shape:
+        raise TensorMismatchError(name, f"makes {tuple(found.shape)} of {tuple(x.shape)}", fix)
+    return found
 
 
 def _add(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:

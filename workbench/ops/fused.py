@@ -65,7 +65,7 @@ def fused_matmul(
             raise TensorMismatchError(
                 name, f"{tensor.dim()} dimensions", "Give a matrix, or a batch of them."
             )
-    products._result_shape(torch.matmul, input, other)
+    products._result_shape(torch.matmul, input=input, other=other)
     shape = (*gemm.batch_shape(input, other), input.shape[-2], other.shape[-1])
     chain = _checked(epilogue, input, Frame(shape))
     dtype = _result_dtype(chain, gemm.result_dtype(input.dtype), out_dtype)

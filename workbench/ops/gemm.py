@@ -58,7 +58,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
     if out is None and (product := _kept_product(input, other)) is not None:
         return product
     input, other = _operands("matmul", {"input": input, "other": other}, out)
-    shape = _result_shape(torch.matmul, input, other)
+    shape = _result_shape(torch.matmul, input=input, other=other)
     if input.dim() == 1 and other.dim() > 2:  # a vector from the right, so that the batch becomes more rows
         input, other = other.mT, input
     a = input.unsqueeze(0) if input.dim() == 1 else input
@@ -72,7 +72,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = No
     if out is None and (product := _kept_product(input, mat2)) is not None:
         return product
     input, mat2 = _operands("mm", {"input": input, "mat2": mat2}, out)
-    _result_shape(torch.mm, input, mat2)
+    _result_shape(torch.mm, input=input, mat2=mat2)
     return _finished(_product(input, mat2), out)
 
 
@@ -80,7 +80,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = No
 def bmm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """The products of two batches of matrices, as `torch.bmm`. Raises as :func:`matmul`."""
     input, mat2 = _operands("bmm", {"input": input, "mat2": mat2}, out)
-    _result_shape(torch.bmm, input, mat2)
+    _result_shape(torch.bmm, input=input, mat2=mat2)
     return _finished(_product(input, mat2), out)
 
 
@@ -142,7 +142,7 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
     """
     given = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     input, weight, *rest = _operands("linear", given, addend="bias")
-    shape = _result_shape(torch.nn.functional.linear, input, weight)
+    shape = _result_shape(torch.nn.functional.linear, input=input, weight=weight)
     b = weight.unsqueeze(1) if weight.dim() == 1 else weight.t()
     a = _as_rows(input)
     if not rest:
@@ -170,7 +170,7 @@ def _added(
     """`function` of an addend, two operands and two numbers; `product` is torch's of the two alone."""
     beta, alpha = as_number("beta", beta), as_number("alpha", alpha)
     input, a, b = _operands(function.__name__, given, out, addend="input")
-    shape = _result_shape(product, a, b)
+    shape = _result_shape(product, **dict(zip(list(given)[1:], (a, b), strict=True)))
     _expanded("input", input, shape)
     for name, value in (("beta", beta), ("alpha", alpha)):
         _check_scalar(function, (*shape, a.shape[-1]), _result_dtype(a), name, value)
@@ -271,8 +271,9 @@ def _expanded(name: str, addend: torch.Tensor, shape: torch.Size) -> torch.Tenso
         ) from None
 
 
-def _result_shape(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Size:
+def _result_shape(function: Callable[..., torch.Tensor], **given: torch.Tensor) -> torch.Size:
     """The shape of a product by torch's own rules; what torch refuses, in its words."""
+    tensors = tuple(given.values())
     if tensors[0].dim() == tensors[1].dim() == _RANKS.get(function):  # most calls; asking torch takes longer
         (*batch, m, k), (*others, rows, n) = (tensor.shape for tensor in tensors)
         if batch == others and k == rows:
@@ -283,7 +284,7 @@ def _result_shape(function: Callable[..., torch.Tensor], *tensors: torch.Tensor)
         return function(*likes).shape
     except TORCHS_ERRORS as error:
         raise kind_of(error)(
-            "tensors", "; ".join(map(in_words, tensors)), f"torch.{function.__name__} says: {error}"
+            ", ".join(given), "; ".join(map(in_words, tensors)), f"torch.{function.__name__} says: {error}"
         ) from None
 
 
