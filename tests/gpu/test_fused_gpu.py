@@ -89,6 +89,20 @@ def test_chains(
     assert torch.equal(got, again)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("dims", [(0, 2, 1, 3), (2, 1, 0, 3), (3, 1, 2, 0)], ids=str)
+def test_a_batch_may_be_stored_permuted(dims: tuple[int, ...], dtype: torch.dtype) -> None:
+    a, b = numbers(6, 200, 96, dtype=dtype), numbers(6, 96, 256, dtype=dtype, seed=1)
+    for second in (b, b[0]):
+        got = ops.fused_matmul(a, second, epilogue=relu() | permuted((6, 200, 4, 64), dims))
+        exact, torchs = (
+            functional.relu(one @ other).view(6, 200, 4, 64).permute(dims)
+            for one, other in ((a.double(), second.double()), (a, second))
+        )
+        assert got.is_contiguous()
+        assert_near(got, torchs, exact)
+
+
 EXPONENTIALS: dict[str, tuple[Callable[[], Epilogue], Callable[..., torch.Tensor]]] = {
     "fast_gelu": (fast_gelu, lambda x: functional.gelu(x, approximate="tanh")),
     "silu": (silu, functional.silu),

@@ -77,6 +77,17 @@ def test_in_tf32(name: str) -> None:
 
 
 @names
+@pytest.mark.parametrize("batch", [(), (1,)], ids=str)
+def test_one_input_for_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> None:
+    first, *others = given(name, (130, 100, 64, 40), torch.float16)
+    tensors = [
+        first.expand(*batch, *first.shape),
+        *(t.repeat(3, 1, 1) if t.dim() == 2 else t for t in others),
+    ]
+    assert_near(getattr(ops, name)(*tensors), name, tensors)
+
+
+@names
 def test_batches_and_gradients(name: str) -> None:
     tensors = given(name, (96, 70, 40, 24), torch.float32)
     tensors[0] = tensors[0].view(2, 48, 40)
