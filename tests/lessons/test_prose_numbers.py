@@ -728,7 +728,7 @@ def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, 
     assert tuned["16 x 4096 x 4096"] > 1.45  # "at least half as long again"
 
 
-def test_four_kernels_lose_less_than_the_roofs_allow_as_lesson_10_says(
+def test_four_kernels_lose_what_the_roofs_allow_or_less_as_lesson_10_says(
     fused: dict[str, dict[str, recording.Line]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "recordings_folder", lambda: SHIPPED)
@@ -739,8 +739,8 @@ def test_four_kernels_lose_less_than_the_roofs_allow_as_lesson_10_says(
         gained = ratios_to_ours(by)["torch"]
         assert gained > 1
         shares[problem] = gained / (unfused / least)
-    assert sum(share < 1 for share in shares.values()) > len(shares) / 2  # "on most of them"
-    assert all(shares[problem] < 0.8 for problem in SHORT_K)  # "much less"
+    assert all(abs(shares[problem] - 1) < 0.02 for problem in LONG_K)  # "about what the roofs allow"
+    assert all(shares[problem] < 0.8 for problem in (*SHORT_K, "1000^3"))  # "much less"
 
 
 def test_chain_that_lesson_10_builds_lies_between_torch_and_its_compiler(

@@ -1,6 +1,6 @@
 """Tile reduction at three levels: a row of a tile in one thread, over the lanes of a warp, or over all warps.
 
-Composable Kernel writes each tile operator for the thread, the warp and the thread block. In Triton the
+Composable Kernel writes operators for the thread, the warp and the thread block apart. In Triton the
 compiler chooses the layout of a tile, and with it the level; Gluon, Triton's lower language, has the kernel
 name it. So one operator is all three: what differs is the layout, and the exchange between threads that the
 compiler makes of it.
