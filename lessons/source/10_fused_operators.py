@@ -521,6 +521,22 @@ for name, each in chains.items():
     print(f"{name:29s} saved {counted.saved:6,}, by the formula {says:6,}")
 
 # %% [markdown]
+# A convolution is a product too (lesson 07), and takes the same functors. The last one in a block of
+# ResNet adds a bias to each channel, then what came into the block, and cuts off below 0. torch's
+# convolution has the bias in it already, so two functors are left:
+
+# %%
+images, came_in, taps = (
+    normals(*shape).contiguous(memory_format=torch.channels_last)
+    for shape in ((2, 16, 8, 8), (2, 16, 8, 8), (16, 16, 3, 3))
+)
+block = epilogues.residual(came_in) | epilogues.relu()
+both = fuse.chained_conv2d(images, taps, normals(16), padding=1, epilogue=block)
+counted = fuse.bytes_saved(both.fused, both.unfused, both.tensors)
+print(f"{counted.fused_kernels} kernel for {counted.unfused_kernels}")
+print(f"saved {counted.saved:,}, by the formula {2 * 2 * images.nbytes:,}")
+
+# %% [markdown]
 # ## A norm of each row
 #
 # An epilogue sees a tile. What needs more than that, such as the mean of a *row*, it can do
