@@ -475,6 +475,15 @@ def test_instances_refuse_what_the_operator_refuses(
         ask(torch.ones(4, 4))
 
 
+def test_instances_of_what_nobody_registered() -> None:
+    @profiled
+    def matmull(input: torch.Tensor) -> torch.Tensor:
+        return input
+
+    with pytest.raises(UnknownNameError, match="matmull"):
+        matmull.instances(torch.ones(3))
+
+
 def test_instances_take_an_argument_as_it_would_be_without_it() -> None:
     a = torch.ones(4, 4)
     assert len(ops.sum.instances(a, 1, keepdim=False)) == len(ops.sum.instances(a, 1))

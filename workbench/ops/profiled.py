@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 
-from workbench.errors import ArgumentTypeError, WorkbenchError, in_brief
+from workbench.errors import ArgumentTypeError, WorkbenchError, check_name, in_brief
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.operation import Arguments, Instance, listed, operations
 
@@ -30,7 +30,7 @@ class Profiled(Protocol[P, R_co]):
         """The operator."""
 
     def instances(self, *args: P.args, **kwargs: P.kwargs) -> list[Instance]:
-        """The configurations that these arguments could be given, the shipped one first.
+        """The configurations that these arguments could be given, first the shipped one, if there is one.
 
         Each has a name, its keywords, `why_not` where the invoker refuses it, and `.launch()`.
 
@@ -75,10 +75,11 @@ def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dic
     """The arguments that differ from the defaults, if the function takes them, and its instances do.
 
     Raises:
-        ArgumentTypeError: instances are not listed for one. Others as the function, which is asked with
-        tensors without elements.
+        UnknownNameError: nobody has registered the operator. ArgumentTypeError: instances are not listed for
+        an argument. Others as the function, which is asked with tensors without elements.
     """
     name, signature = function.__name__, inspect.signature(function)
+    check_name("operator", name, operations())
     try:
         function(
             *map(_without_elements, args), **{word: _without_elements(v) for word, v in keywords.items()}
