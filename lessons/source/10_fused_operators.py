@@ -521,7 +521,7 @@ for name, each in chains.items():
     print(f"{name:29s} saved {counted.saved:6,}, by the formula {says:6,}")
 
 # %% [markdown]
-# A convolution is a product too (lesson 07), and takes the same functors. The last one in a block of
+# A convolution is a product too (lesson 09), and takes the same functors. The last one in a block of
 # ResNet adds a bias to each channel, then what came into the block, and cuts off below 0. torch's
 # convolution has the bias in it already, so two functors are left:
 

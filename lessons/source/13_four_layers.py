@@ -691,14 +691,14 @@ with viz.figure_style():
         axis.set_yticks([0.4, 1.4], ["kernels", "calls"])
         axis.set_title(title, loc="left", fontsize=10)
         axis.grid(visible=False)
-    axes[-1].set_xlabel("time, in the units of the titles")
+    axes[-1].set_xlabel("time, arbitrary units")
     plt.tight_layout()
     plt.show()
 
 # %% [markdown]
 # *Figure: three timelines of six calls above and their kernels below, drawn by the rule and not
 # measured: with kernels shorter than a call the GPU has gaps, as long as a call less a kernel,
-# with longer ones calls run ahead and the GPU has none. Units of time are arbitrary.*
+# with longer ones calls run ahead and the GPU has none.*
 #
 # Where does the time of a call go? Measured here, in Python, on this machine's CPU. No kernel is
 # started:

@@ -454,6 +454,7 @@ def called_steps(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) ->
     return found
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")  # torch's, of its own maturity
 @pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
@@ -465,6 +466,11 @@ def called_steps(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) ->
         (lambda a: ops.sum.instances(a, 1, True), ArgumentTypeError, "instances, keepdim: got True"),
         (lambda a: ops.geglu.instances(a, a, a, "tanh"), ArgumentTypeError, "approximate: got 'tanh'"),
         (lambda a: ops.matmul.instances(a, a, out=a), ArgumentTypeError, "out: got a tensor"),
+        (
+            lambda a: ops.matmul.instances(a.to_sparse_csr(), a),
+            TensorMismatchError,
+            "sparse_csr. Give a strided",
+        ),
         (lambda a: ops.matmul.instances(a), TypeError, "missing 1 required"),  # type: ignore[call-arg]
     ],
 )

@@ -197,58 +197,6 @@ def test_store_that_the_learner_did_not_write_is_shown_with_its_file() -> None:
     assert re.search(r"written by program \d+, line \d+ of gemm\.py: transfer\.store\(", verdict.text)
 
 
-ROOT, BY_ROOT = "* tl.rsqrt(variance + epsilon)[:, None]", "/ tl.sqrt(variance + epsilon)[:, None]"
-REWRITTEN: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
-    (
-        "10-2",
-        "each part is activated, and their sum too",
-        (
-            ("row * n + col, total, mask", "row * n + col, total * tl.sigmoid(total), mask"),
-            ("epilogue.silu(total, (), ())", "total * tl.sigmoid(total)"),
-        ),
-    ),
-    (
-        "10-2",
-        "the addend comes after silu",
-        (
-            ("    total += addend\n", ""),
-            ("epilogue.silu(total, (), ())", "total * tl.sigmoid(total) + addend"),
-        ),
-    ),
-    (
-        "10-2",
-        "the sign of the exponent",
-        (("epilogue.silu(total, (), ())", "total * tl.sigmoid(-total)"),),
-    ),
-    (
-        "10-3",
-        "the mean is divided by the tile's width",
-        ((ROOT, BY_ROOT), ("mean = tl.sum(tile, axis=1) / n", "mean = tl.sum(tile, axis=1) / COLS")),
-    ),
-    (
-        "10-3",
-        "the variance of a sample",
-        ((ROOT, BY_ROOT), ("(centered * centered, axis=1) / n", "(centered * centered, axis=1) / (n - 1)")),
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("id", "mistake", "edits"), REWRITTEN, ids=[f"{id}: {mistake}" for id, mistake, _ in REWRITTEN]
-)
-def test_mistake_that_is_written_in_other_words_is_named(
-    id: str, mistake: str, edits: tuple[tuple[str, str], ...]
-) -> None:
-    """Its result differs from the listed one's in its last digits."""
-    exercise = teach.exercise(id)
-    source = exercise.solution_source()
-    for find, replace in edits:
-        assert source.count(find) == 1
-        source = source.replace(find, replace)
-    verdict = exercise.evaluate(mutants.build(exercise, source, f"<{mistake}, in other words>"))
-    assert verdict.mistake == mistake
-
-
 TRIED = [
     one
     for exercise in teach.exercises()

@@ -1,4 +1,4 @@
-"""Wrong answers that differ from the solution on few inputs: the check has a case for each of them."""
+"""Wrong answers that are near: to the solution, on all but a few inputs; or to a mistake with a name."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ from workbench.teach import mutants
 
 # By exercise: what is wrong, and edits of the solution.
 Edits = tuple[tuple[str, str], ...]
+
+
+def edited(exercise: teach.Exercise, edits: Edits) -> str:
+    """Its solution's source with these edits, each of a piece that stands there once."""
+    source = exercise.solution_source()
+    for find, replace in edits:
+        assert source.count(find) == 1
+        source = source.replace(find, replace)
+    return source
+
 
 FORWARD_AND_BACK = """\
     col = within // height
@@ -217,12 +227,56 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
 )
 def test_near_miss_is_refused(id: str, edits: Edits) -> None:
     exercise = dataclasses.replace(teach.exercise(id), mutants=())  # that a name is not looked for saves time
-    source = exercise.solution_source()
-    for find, replace in edits:
-        assert source.count(find) == 1
-        source = source.replace(find, replace)
+    source = edited(exercise, edits)
     verdict = exercise.evaluate(mutants.build(exercise, source, f"<near miss of {id}>"))
     assert verdict.kind == "wrong values" or verdict.kind == "unwritten elements"
+
+
+ROOT, BY_ROOT = "* tl.rsqrt(variance + epsilon)[:, None]", "/ tl.sqrt(variance + epsilon)[:, None]"
+REWRITTEN: list[tuple[str, str, Edits]] = [
+    (
+        "10-2",
+        "each part is activated, and their sum too",
+        (
+            ("row * n + col, total, mask", "row * n + col, total * tl.sigmoid(total), mask"),
+            ("epilogue.silu(total, (), ())", "total * tl.sigmoid(total)"),
+        ),
+    ),
+    (
+        "10-2",
+        "the addend comes after silu",
+        (
+            ("    total += addend\n", ""),
+            ("epilogue.silu(total, (), ())", "total * tl.sigmoid(total) + addend"),
+        ),
+    ),
+    (
+        "10-2",
+        "the sign of the exponent",
+        (("epilogue.silu(total, (), ())", "total * tl.sigmoid(-total)"),),
+    ),
+    (
+        "10-3",
+        "the mean is divided by the tile's width",
+        ((ROOT, BY_ROOT), ("mean = tl.sum(tile, axis=1) / n", "mean = tl.sum(tile, axis=1) / COLS")),
+    ),
+    (
+        "10-3",
+        "the variance of a sample",
+        ((ROOT, BY_ROOT), ("(centered * centered, axis=1) / n", "(centered * centered, axis=1) / (n - 1)")),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("id", "mistake", "edits"), REWRITTEN, ids=[f"{id}: {mistake}" for id, mistake, _ in REWRITTEN]
+)
+def test_mistake_that_is_written_in_other_words_is_named(id: str, mistake: str, edits: Edits) -> None:
+    """Its result differs from the listed one's in its last digits."""
+    exercise = teach.exercise(id)
+    source = edited(exercise, edits)
+    verdict = exercise.evaluate(mutants.build(exercise, source, f"<{mistake}, in other words>"))
+    assert verdict.mistake == mistake
 
 
 def test_each_tile_of_06_3_is_the_best_one_somewhere() -> None:
@@ -268,10 +322,7 @@ IN_FP32, IN_FP16_AT_FIRST = (f"tl.{dtype})\n    for start" for dtype in ("float3
 def test_what_the_interpreter_alone_runs_is_refused(id: str, edits: Edits) -> None:
     """A variable of a loop that begins in fp16 and becomes fp32: no type for the compiler."""
     exercise = teach.exercise(id)
-    source = exercise.solution_source()
-    for find, replace in edits:
-        assert source.count(find) == 1
-        source = source.replace(find, replace)
+    source = edited(exercise, edits)
     verdict = exercise.evaluate(mutants.build(exercise, source, f"<of two types, in {id}>"))
     assert verdict.kind == "raises"
     assert "is right, but it does not compile for sm_90.\n" in verdict.text

@@ -101,8 +101,8 @@ def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dic
 
 
 def _without_elements(value: Any) -> Any:
-    """A tensor, and those of an epilogue, as on the meta device."""
-    if isinstance(value, torch.Tensor):
+    """A tensor that has strides, and those of an epilogue, as on the meta device."""
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     if isinstance(value, Epilogue):
         return value.with_tensors([_without_elements(each) for each in value.tensors])
