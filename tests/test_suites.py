@@ -156,7 +156,8 @@ def test_the_fused_products_that_are_measured() -> None:
     assert sizes[:4] == [(4096, 4096, 4096), (2048, 3072, 768), (8192, 16384, 4096), (256, 128, 64)]
     assert len({*sizes}) == 10
     assert {(one.op, one.dtype, one.mode) for one in measured} == {("fused_matmul", "fp16", "burst")}
-    wanted = {"workbench", "workbench:bare", "torch", "torch.compile max-autotune", "cuBLAS"}
+    ours = {"workbench", "workbench:bare", "workbench:without products"}
+    wanted = ours | {"torch", "torch.compile max-autotune", "cuBLAS"}
     assert all(wanted <= {*one.providers} for one in measured)
 
 
@@ -169,9 +170,28 @@ def test_what_is_timed_beside_a_fused_product_is_checked_as_the_product() -> Non
     whole = torch.nn.functional.gelu(product.float() + first + second, approximate="tanh").half()
     suites.check(fused, inputs, whole, "workbench")
     suites.check(fused, inputs, product, "workbench:bare")
-    for wrong, provider in ((product, "workbench"), (whole, "workbench:bare"), (whole, "cuBLAS")):
+    left = torch.nn.functional.gelu(first.float() + second, approximate="tanh").half()
+    suites.check(fused, inputs, left, "workbench:without products")
+    for wrong, provider in (
+        (product, "workbench"),
+        (whole, "workbench:bare"),
+        (whole, "cuBLAS"),
+        (whole, "workbench:without products"),
+    ):
         with pytest.raises(KernelError, match="wrong result"):
             suites.check(fused, inputs, wrong, provider)
+
+
+def test_what_there_is_not_of_a_problem_here_is_left_out_and_said() -> None:
+    """Interpreted products are made by a kernel that cannot do without them."""
+    problem = {"m": 40, "n": 32, "k": 24, "layout": "nn"}
+    case = Case("fused_matmul", "fp16", problem, ("workbench", "workbench:without products"))
+    lines, cut = suites.run(suites.Suite("one", "of one case", (case,)), interpreter=True, progress=False)
+    assert [line.provider for line in lines] == ["workbench"]
+    assert [str(one) for one in cut] == [
+        "fused_matmul fp16 40 x 32 x 24: workbench:without products is left out: "
+        "only Hopper's kernels, which large products take, leave them out"
+    ]
 
 
 def test_the_attention_that_is_measured() -> None:

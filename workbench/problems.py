@@ -15,7 +15,7 @@ from torch.nn import grad as gradients
 
 from workbench import ops
 from workbench.bench import baseline, data, recording
-from workbench.errors import InvalidArgumentError
+from workbench.errors import InvalidArgumentError, NotMeasurableError
 from workbench.kernels import epilogues, gemm, group_norm, normalization, softmax
 from workbench.kernels.attention import CAUSAL, EVERYTHING, Scoring, Starts
 from workbench.kernels.instances import gemm as instances
@@ -67,7 +67,7 @@ class Operator:
         whole: whether int8 is measured too.
         ours: what calls `ops` with inputs and options; None for `ops.<op>` itself.
         beside: providers that are timed beside it and do another operator of its first inputs, by that one's
-            name: of a fused operator, what is fused with.
+            name: of a fused operator, what is fused with, and what is left of it without that.
     """
 
     keys: frozenset[str]
@@ -303,9 +303,39 @@ def _fused_references(inputs: Sequence[torch.Tensor], case: Mapping[str, Any]) -
 def _our_fused_product(
     a: torch.Tensor, b: torch.Tensor, *addends: torch.Tensor
 ) -> Callable[[], torch.Tensor]:
-    first, second = addends
-    chain = epilogues.add(first) | epilogues.add(second) | epilogues.fast_gelu()
-    return partial(ops.fused_matmul, a, b, epilogue=chain)
+    return partial(ops.fused_matmul, a, b, epilogue=_two_addends_and_gelu(*addends))
+
+
+def _two_addends_and_gelu(first: torch.Tensor, second: torch.Tensor) -> epilogues.Epilogue:
+    return epilogues.add(first) | epilogues.add(second) | epilogues.fast_gelu()
+
+
+def _chain_of_zeros_work(dtype: str, case: Mapping[str, Any]) -> Work:
+    whole = _fused_work(dtype, case)
+    return Work(_FUSED_FLOPS * case["m"] * case["n"], whole.bytes)
+
+
+def _chain_of_zeros_references(
+    inputs: Sequence[torch.Tensor], case: Mapping[str, Any]
+) -> tuple[Reference, ...]:
+    _, _, first, second = inputs
+    return (
+        Reference(
+            lambda rows: functional.gelu(first[rows].double() + second[rows], approximate="tanh"), 2, 1.0
+        ),
+    )
+
+
+def _our_fused_product_without_products(
+    a: torch.Tensor, b: torch.Tensor, *addends: torch.Tensor
+) -> Callable[[], torch.Tensor]:
+    """The launch of a call of `ops.fused_matmul`, but for its products."""
+    listed = ops.fused_matmul.instances(a, b, epilogue=_two_addends_and_gelu(*addends))
+    try:
+        launch = gemm.without_products(next(one for one in listed if one.is_shipped).launch())
+    except InvalidArgumentError:
+        raise NotMeasurableError("only Hopper's kernels, which large products take, leave them out") from None
+    return lambda: launch.run()[0]
 
 
 # Of two additions and gelu's approximation.
@@ -861,7 +891,18 @@ OPERATORS: Mapping[str, Operator] = {
         references=_fused_references,
         blocks=some_rows,
         ours=_our_fused_product,
-        beside=dict.fromkeys(("workbench:bare", "cuBLAS", "rocBLAS"), "matmul"),
+        beside=dict.fromkeys(("workbench:bare", "cuBLAS", "rocBLAS"), "matmul")
+        | {"workbench:without products": "fused_matmul_without_products"},
+    ),
+    "fused_matmul_without_products": Operator(
+        keys=frozenset({"m", "n", "k", "layout"}),
+        arity=4,
+        inputs=_fused_inputs,
+        options=lambda case: {},
+        work=_chain_of_zeros_work,
+        references=_chain_of_zeros_references,
+        blocks=some_rows,
+        ours=_our_fused_product_without_products,
     ),
     **{name: _fused(name) for name in FUSED},
     **{name: _convolution(name) for name in CONVOLUTIONS},

@@ -272,3 +272,20 @@ def test_dropout_is_that_of_the_portable_kernel() -> None:
         a, b, epilogue=chain, template="ping-pong", tile=(128, 128, 64), num_stages=4
     ).run()
     assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize(("programs", "kernel"), [(None, "ping"), (8, "ping"), (4, "pairs")])
+def test_without_products_all_else_is_done(programs: int | None, kernel: str) -> None:
+    """Whether the sums begin as what is added, in the middle, or not: the chain of zeros is stored."""
+    a, b = whole(512, 2048), whole(2048, 512, seed=1)
+    first, second = whole(512, 512, seed=2), whole(512, 512, seed=3)
+    output = poisoned(512, 512, torch.float16)
+    launch = gemm.launch(
+        a, b, output=output, epilogue=add(first) | add(second) | relu(), template="ping-pong",
+        tile=(128, 128, 64), num_stages=6, programs=programs,
+    )  # fmt: skip
+    assert kernel in launch.steps[0].name
+    gemm.without_products(launch).run()
+    assert torch.equal(output, (first + second).relu())
+    launch.run()
+    assert torch.equal(output.float(), ((a.float() @ b.float()) + first + second).relu().half().float())

@@ -82,6 +82,28 @@ def test_it_compiles_for_hopper_without_spills() -> None:
         )  # warps that copy leave registers to those that compute
 
 
+def test_products_can_be_left_out() -> None:
+    """What is left copies as much, multiplies nothing, and is the same kernel."""
+    two = add(half(512, 512)) | add(half(512, 512)) | fast_gelu()
+    launches = [ping_pong(chain=two, k=2048, programs=programs) for programs in (16, 8, 4)]
+    without = [gemm.without_products(one) for one in launches]
+    for whole, rest in zip(*(compile_all(each, "sm_90") for each in (launches, without)), strict=True):
+        assert isinstance(whole, tuple)
+        assert isinstance(rest, tuple)
+        found = [each[0].stages["ptx"] for each in (whole, rest)]
+        assert whole[0].kernel == rest[0].kernel
+        assert ["wgmma.mma_async" in text for text in found] == [True, False]
+        copies = [text.count("cp.async.bulk.tensor") for text in found]
+        assert copies[0] == copies[1] > 0
+    for launch, said in (
+        (gemm.launch(half(64, 64), half(64, 64)), "a launch of gemm_kernel"),
+        (gemm.launch(half(64, 64)[:0], half(64, 64)), "a launch of no kernel"),
+        (ping_pong(k=0), "a launch of gemm_kernel"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=said):
+            gemm.without_products(launch)
+
+
 def test_which_tensors_are_brought() -> None:
     whole = half(512, 512)
     wide, row, across = torch.zeros(512, 512), half(1, 512)[0], half(512, 512).t()

@@ -946,9 +946,30 @@ def _ping_pong_step(
             "EPILOGUE": gemm_hopper.on_hopper(functors), "PLACE": place, "A_TRANSPOSED": a_transposed,
             "B_TRANSPOSED": b_transposed,
             "DIVISORS": (known[0], known[3] if place is transfer.affine else ()), "WIDE": is_wide,
-            "num_warps": gemm_hopper.WARPS,
+            "PRODUCTS": True, "num_warps": gemm_hopper.WARPS,
         },
     )  # fmt: skip
+
+
+def without_products(product: Launch) -> Launch:
+    """The same launch, but nothing is multiplied: it brings and stores as much, and finishes tiles of zeros.
+
+    For measuring: what takes nearly as long as the whole is not waiting for matrix units.
+
+    Args:
+        product: a launch of the template "ping-pong".
+
+    Raises:
+        InvalidArgumentError: its template is another one, or there is nothing along K.
+    """
+    kernels = gemm_hopper.gemm_ping_pong_kernel, gemm_hopper_pairs.gemm_pairs_kernel
+    if not product.steps or any(step.kernel not in kernels for step in product.steps):
+        names = ", ".join(step.name for step in product.steps) or "no kernel"
+        raise InvalidArgumentError(
+            "product", f"got a launch of {names}", 'Give one of the template "ping-pong", with some K.'
+        )
+    steps = tuple(replace(step, meta={**step.meta, "PRODUCTS": False}) for step in product.steps)
+    return replace(product, steps=steps)
 
 
 def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -96,11 +96,12 @@ def gemm_ping_pong_kernel(
     # whether, of a program's tiles, which are two at most, the second one begins as their sum; whether they
     # leave the L2 cache first; how tiles are numbered; what the product becomes, and where its elements lie;
     # whether the descriptors have A's and B's transpose; what divides the sizes and the strides of the
-    # output; whether offsets need 64 bits
+    # output; whether offsets need 64 bits; whether anything is multiplied, else all else is done with zeros
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, SLOTS: gl.constexpr, BEGIN: gl.constexpr, EVICT_FIRST: gl.constexpr,
     ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
     A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+    PRODUCTS: gl.constexpr,
 ):  # fmt: skip
     """output = EPILOGUE(A @ B), tile by tile, as many as a program gets."""
     A: gl.constexpr = a.block_type.shape
@@ -125,12 +126,12 @@ def gemm_ping_pong_kernel(
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(0),
                     BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, BEGIN, ORDER, GROUP, EPILOGUE, PLACE,
-                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE, PRODUCTS,
                 )),
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(1),
                     BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, BEGIN, ORDER, GROUP, EPILOGUE, PLACE,
-                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE, PRODUCTS,
                 )),
                 (copy, (
                     a, b, of_a, of_b, full, free, brought, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BEGIN,
@@ -151,12 +152,12 @@ def gemm_ping_pong_kernel(
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(0),
                     BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, BEGIN, ORDER, GROUP, EPILOGUE, PLACE,
-                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE, PRODUCTS,
                 )),
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(1),
                     BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, SLOTS, BEGIN, ORDER, GROUP, EPILOGUE, PLACE,
-                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE, PRODUCTS,
                 )),
                 (copy, (
                     a, b, of_a, of_b, full, free, (), sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BEGIN, ORDER,
@@ -304,7 +305,7 @@ def multiply_and_finish(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, SLOTS: gl.constexpr, BEGIN: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
     EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
-    DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+    DIVISORS: gl.constexpr, WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
     """A group of warps, with every second tile of its program.
 
@@ -320,7 +321,7 @@ def multiply_and_finish(
         for nth in range(WHO, number_of_tiles, 2):
             sums = multiply(
                 gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S), nth, steps, 0, of_a, of_b, full, free, turn, WHO,
-                STAGES, A_TRANSPOSED, B_TRANSPOSED,
+                STAGES, A_TRANSPOSED, B_TRANSPOSED, PRODUCTS,
             )  # fmt: skip
             number = gl.program_id(0) + nth * gl.num_programs(0)
             row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
@@ -331,7 +332,7 @@ def multiply_and_finish(
     elif WHO == 0:
         sums = multiply(
             gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S), 0, steps, 0, of_a, of_b, full, free, turn, WHO,
-            STAGES, A_TRANSPOSED, B_TRANSPOSED,
+            STAGES, A_TRANSPOSED, B_TRANSPOSED, PRODUCTS,
         )  # fmt: skip
         row, col = place_of(gl.program_id(0), sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
         finish(
@@ -355,18 +356,18 @@ def multiply_and_finish(
             sums = sum_of_brought(brought, nth, when, BLOCK_M, BLOCK_N, BESIDE, SLOTS)
             sums = multiply(
                 gl.convert_layout(sums, S), nth, steps, TAIL, of_a, of_b, full, free, turn, WHO, STAGES,
-                A_TRANSPOSED, B_TRANSPOSED,
+                A_TRANSPOSED, B_TRANSPOSED, PRODUCTS,
             )  # fmt: skip
             multiply_and_finish_halves(
                 sums, nth, steps, of_a, of_b, full, turn, sizes, output, extra, layout, STAGES, ORDER, GROUP,
-                EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+                EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE, PRODUCTS,
             )  # fmt: skip
 
 
 @gluon.jit
 def multiply(
     sums, nth, steps, LEFT: gl.constexpr, of_a, of_b, full, free, turn, WHO: gl.constexpr,
-    STAGES: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
+    STAGES: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
     """sums + A @ B of the program's nth tile, of all steps but the last LEFT, when it is the group's turn."""
     done = nth * steps
@@ -379,8 +380,9 @@ def multiply(
             x = x.permute((1, 0))
         if B_TRANSPOSED:
             y = y.permute((1, 0))
-        token = warpgroup_mma(x, y, sums, is_async=True)
-        sums = warpgroup_mma_wait(1, deps=[token])
+        if PRODUCTS:
+            token = warpgroup_mma(x, y, sums, is_async=True)
+            sums = warpgroup_mma_wait(1, deps=[token])
         if step > 0:
             mbarrier.arrive(free.index((done + step - 1) % STAGES), count=1)
     mbarrier.arrive(turn.index(1 - WHO), count=1)
@@ -394,7 +396,7 @@ def multiply_and_finish_halves(
     sums, nth, steps, of_a, of_b, full, turn, sizes, output, extra, layout, STAGES: gl.constexpr,
     ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
-    WIDE: gl.constexpr,
+    WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
     """The last TAIL steps of the last tile, and what the epilogue makes of it: first of its upper half.
 
@@ -415,12 +417,15 @@ def multiply_and_finish_halves(
     for i in gl.static_range(TAIL):
         at, half = (first + i) % STAGES, (first + i) // STAGES & 1
         mbarrier.wait(full.index(at), half)
-        upper = multiply_half(upper, at, 0, of_a, of_b, A_TRANSPOSED, B_TRANSPOSED)
+        if PRODUCTS:
+            upper = multiply_half(upper, at, 0, of_a, of_b, A_TRANSPOSED, B_TRANSPOSED)
     upper = warpgroup_mma_wait(0, deps=[upper])
     quarters = in_parts(upper, 1, 4)
     for i in gl.static_range(4):
         for step in gl.static_range(started(i), started(i + 1)):
-            lower = multiply_half(lower, (first + step) % STAGES, 1, of_a, of_b, A_TRANSPOSED, B_TRANSPOSED)
+            if PRODUCTS:
+                at = (first + step) % STAGES
+                lower = multiply_half(lower, at, 1, of_a, of_b, A_TRANSPOSED, B_TRANSPOSED)
         store(
             quarters[i], row, col + i * QUARTER, (), sizes, output, extra, layout, True, EPILOGUE, PLACE,
             DIVISORS, WIDE,

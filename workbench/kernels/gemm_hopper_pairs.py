@@ -56,11 +56,11 @@ def gemm_pairs_kernel(
     # meta-parameters: the tile; buffers of A, and of pairs of blocks of B; tensors that are added first; how
     # pairs are numbered; what the product becomes, and where its elements lie; whether the descriptors have
     # A's and B's transpose; what divides the sizes and the strides of the output; whether offsets need 64
-    # bits
+    # bits; whether anything is multiplied, else all else is done with zeros
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
-    WIDE: gl.constexpr,
+    WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
     """output = EPILOGUE(A @ B), by pairs of tiles that lie side by side, as many as a program gets."""
     A: gl.constexpr = a.block_type.shape
@@ -83,12 +83,12 @@ def gemm_pairs_kernel(
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(0),
                     BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE,
-                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE, PRODUCTS,
                 )),
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, brought, sizes, output, extra, layout, gl.constexpr(1),
                     BLOCK_M, BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE,
-                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE, PRODUCTS,
                 )),
                 (copy, (
                     a, b, of_a, of_b, full, free, brought, sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER,
@@ -106,12 +106,12 @@ def gemm_pairs_kernel(
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(0), BLOCK_M,
                     BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE,
-                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE, PRODUCTS,
                 )),
                 (multiply_and_finish, (
                     of_a, of_b, full, free, turn, (), sizes, output, extra, layout, gl.constexpr(1), BLOCK_M,
                     BLOCK_N, BLOCK_K, STAGES, BESIDE, ORDER, GROUP, EPILOGUE, PLACE,
-                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE,
+                    A_TRANSPOSED, B_TRANSPOSED, DIVISORS, WIDE, PRODUCTS,
                 )),
                 (copy, (
                     a, b, of_a, of_b, full, free, (), sizes, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP,
@@ -226,7 +226,7 @@ def multiply_and_finish(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
-    WIDE: gl.constexpr,
+    WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
     """A group of warps, with one tile of each of its program's pairs: the left ones, or the right ones."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
@@ -237,7 +237,7 @@ def multiply_and_finish(
         row, col = place_of(nth, WHO, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
         sums = multiply(
             gl.zeros([BLOCK_M, BLOCK_N], gl.float32, S), nth, steps, of_a, of_b, full, free, turn, brought,
-            WHO, STAGES, BESIDE, A_TRANSPOSED, B_TRANSPOSED,
+            WHO, STAGES, BESIDE, A_TRANSPOSED, B_TRANSPOSED, PRODUCTS,
         )  # fmt: skip
         finish(
             sums, row, col, nth, nth, (), sizes, output, extra, layout, 0, 0, BESIDE > 0, EPILOGUE, PLACE,
@@ -249,6 +249,7 @@ def multiply_and_finish(
 def multiply(
     sums, nth, steps, of_a, of_b, full, free, turn, brought, WHO: gl.constexpr,
     STAGES: gl.constexpr, BESIDE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
+    PRODUCTS: gl.constexpr,
 ):  # fmt: skip
     """sums + A @ B of the group's tile of the program's nth pair.
 
@@ -272,8 +273,9 @@ def multiply(
                 x = x.permute((1, 0))
             if B_TRANSPOSED:
                 y = y.permute((1, 0))
-            token = warpgroup_mma(x, y, sums, is_async=True)
-            sums = warpgroup_mma_wait(1, deps=[token])
+            if PRODUCTS:
+                token = warpgroup_mma(x, y, sums, is_async=True)
+                sums = warpgroup_mma_wait(1, deps=[token])
             if step > begin:
                 give_free(free, done, step - 1, steps, WHO, STAGES)
             if WHO == 0 and segment == 0:
