@@ -957,9 +957,9 @@ shipped_lines = recording.shipped("nvidia-h200")
 TUNED = "torch.compile max-autotune"
 
 
-def latest_of(op, mode="cuda_graph"):
+def latest_of(op, mode="cuda_graph", among=shipped_lines):
     """By problem and provider: the lines of an operator, of the last run that has it."""
-    lines = recording.select(shipped_lines, op=op, dtype="fp16", mode=mode)
+    lines = recording.select(among, op=op, dtype="fp16", mode=mode)
     found = {}
     for line in recording.latest_run(lines):
         found.setdefault(line.problem, {})[line.provider] = line
@@ -1042,12 +1042,74 @@ table_of(head, rows)
 #   takes {{recording device=nvidia-h200 op=fused_matmul dtype=fp16 m=1000 n=1000 k=1000 provider=workbench:bare over=workbench}}
 #   times as long as the bare product. (What else it waits for was not measured.)
 #
-# Why is so little hidden, most of all where K is short? Addends come to an SM the same way as A and B, from the L2
-# cache. An SM takes 64 bytes a clock at most. A step of 128 × 128 × 64 keeps the matrix units busy for 512
-# clocks, and needs 32 KiB of A and B. That is 64 bytes a clock: the way is full already. (Pairs, which
-# share blocks of A, need 48 while both groups multiply.) $D_0$ and $D_1$ come on top. They are $128 / K$ of the bytes of A and B: 3 % for K = 4,096, but 25 % for
-# K = 512. (That is reasoned. For 2048³ the kernel's own clock was read, and `CONTRIBUTING.md` has what it
-# said: how long it takes until the first tiles are there, to multiply, and to finish.)
+# Why is so little hidden where K is short? Ask the kernel: leave its products out, and nothing else (`if
+# PRODUCTS`, in the source above; `gemm.without_products` makes such a launch of a launch of this kernel). What is
+# left still copies $A$, $B$, $D_0$ and $D_1$, tile by tile, finishes tiles of zeros, and stores them. If that takes much
+# less time, the whole is waiting for the matrix units: it is *bound by compute*. If it takes about as long, the
+# products are hidden behind what is moved, and faster matrix units would change nothing.
+#
+# This was recorded on an H100, which has the SMs and the L2 cache of an H200, and 70 % of its memory's
+# bandwidth. **Predict.** How much of its time is left of 2048 × 3072 × 768 without the products?
+
+# %%
+SHARES = ("a third", "two thirds", "nearly all")
+left_without = teach.predict(
+    "Left without products, 2048 × 3072 × 768", guess=None, choices=SHARES
+)
+
+# %%
+on_h100 = latest_of("fused_matmul", "burst", recording.shipped("nvidia-h100-80gb-hbm3"))
+WITHOUT = "workbench:without products"
+rows, shares = [], {}
+for problem, by in on_h100.items():
+    if WITHOUT in by:  # the portable kernel cannot leave them out
+        whole, bare, rest = (
+            1e3 * by[name].median_ms
+            for name in ("workbench", "workbench:bare", WITHOUT)
+        )
+        shares[problem] = rest / whole
+        rows.append(
+            [
+                problem,
+                f"{bare:.4g}",
+                f"{whole:.4g}",
+                f"{rest:.4g}",
+                f"{rest / whole:.2f}",
+                f"{rest / bare:.2f}",
+            ]
+        )
+of_transformer = shares["2048 x 3072 x 768"]
+left_without.reveal(
+    SHARES[(of_transformer > 0.5) + (of_transformer > 0.83)],
+    because="the products are made while the kernel waits for what it moves.",
+)
+head = [
+    "problem (H100)",
+    "bare, µs",
+    "whole, µs",
+    "without products, µs",
+    "over whole",
+    "over bare",
+]
+table_of(head, rows)
+
+# %% [markdown]
+# - **Large, with a long K:** seven to eight tenths are left. These wait for the matrix units, and the chain
+#   hides behind them.
+# - **A short K:** nearly all is left: what is moved alone takes 1.2 and 1.4 times as long as the bare product,
+#   and faster matrix units could not change that. What would help is less to move, or to move it more evenly.
+# - **2048³** takes a little *longer* without products. With them, an SM asks for a block when it has multiplied
+#   the one before; without, for all of them as fast as it can. (Why that is slower was not measured.) So read
+#   the column as "about as long", not as a least time.
+#
+# For 2048 × 3072 × 768 the roofline leaves it open. By the datasheets its 212 FLOP a byte are fewer than an
+# H100's ridge asks for, 295, and a little more than an H200's, 206. But a roofline knows one way, that from
+# memory. The way from the L2 cache to an SM has a bandwidth too. There an SM takes 64 bytes a clock at most. A
+# step of 128 × 128 × 64 keeps the matrix units busy for 512 clocks, and needs 32 KiB of $A$ and $B$: 64 bytes
+# a clock, so the way is full already. (Pairs, which share blocks of $A$, need 48 while both groups multiply.)
+# $D_0$ and $D_1$ come on top: $128 / K$ of the bytes of $A$ and $B$, which is 3 % for K = 4,096, but 25 % for
+# K = 512. (That is reasoned; `CONTRIBUTING.md` has what the kernel's own clock says, and how long it takes to
+# copy alone.)
 #
 # Now the compiler. `torch.compile` in its mode `max-autotune` times several kernels for each product, and
 # may put the chain into one, as we do. **Predict.** For how many of the ten problems does it?

@@ -703,6 +703,31 @@ def test_addends_of_lesson_10_cost_what_its_prose_says(
             assert times["workbench"] - promised > sum_of_both - times["workbench"]  # "nearer to the sum"
 
 
+def test_what_is_left_without_products_as_lesson_10_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "recordings_folder", lambda: SHIPPED)
+    lines = recording.select(recording.shipped("nvidia-h100-80gb-hbm3"), op="fused_matmul", mode="burst")
+    found: dict[str, dict[str, recording.Line]] = {}
+    for line in recording.latest_run(lines):
+        found.setdefault(line.problem, {})[line.provider] = line
+    shares, over_bare = {}, {}
+    for problem, by in found.items():
+        times = microseconds(by)
+        if rest := times.get("workbench:without products"):
+            shares[problem] = rest / times["workbench"]
+            over_bare[problem] = rest / times["workbench:bare"]
+    assert set(shares) == {*LONG_K, *SHORT_K, "2048^3"}
+    for problem in LONG_K:  # "seven to eight tenths"
+        assert 0.69 < shares[problem] < 0.83
+    for problem in SHORT_K:  # "nearly all"
+        assert shares[problem] > 0.93
+    assert abs(over_bare["2048 x 3072 x 768"] - 1.2) < 0.05
+    assert abs(over_bare["4096 x 4096 x 512"] - 1.4) < 0.05
+    assert 1 < shares["2048^3"] < 1.1  # "a little longer"
+    line = found["2048 x 3072 x 768"]["workbench"]
+    products = 2 * line.case["m"] * line.case["n"] * line.case["k"]
+    assert round(products / line.bytes) == 212  # "212 FLOP a byte"
+
+
 def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]) -> None:
     for by in fused.values():
         line = by["workbench"]
