@@ -194,6 +194,16 @@ def test_what_there_is_not_of_a_problem_here_is_left_out_and_said() -> None:
     ]
 
 
+def test_what_the_workbench_itself_cannot_measure_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise NotMeasurableError("not here")
+
+    monkeypatch.setattr(ops, "add", refuse)
+    case = Case("add", "fp32", {"shape": [16]}, ("workbench", "torch"))
+    with pytest.raises(NotMeasurableError, match="not here"):
+        suites.run(suites.Suite("one", "of one case", (case,)), interpreter=True, progress=False)
+
+
 def test_the_attention_that_is_measured() -> None:
     """16,384 tokens of heads of 64 and 128 columns, of 256, with shared keys; and one query of many keys."""
     for suite in ("attention", "attention_backward"):

@@ -665,9 +665,10 @@ def _checked_candidates(
 ) -> tuple[dict[str, Callable[[], Any]], list[Cut]]:
     """A case's candidates, whose results are right; and those that are left out, and why.
 
-    The optional ones that fail, and what there is not of this problem on this device.
+    The optional ones that fail, and parts of the operator (`Operator.beside`) that this device has not.
     """
-    options = OPERATORS[case.op].options(case.case)
+    operator = OPERATORS[case.op]
+    options = operator.options(case.case)
     candidates: dict[str, Callable[[], Any]] = {}
     left_out = []
     for name in case.providers:
@@ -680,7 +681,8 @@ def _checked_candidates(
                 time_together({name: candidate}, mode=case.mode, rounds=1)
                 check(case, inputs, candidate(), name)
         except Exception as error:
-            if not (_is_optional(name) or isinstance(error, NotMeasurableError)):
+            is_absent = name in operator.beside and isinstance(error, NotMeasurableError)
+            if not (_is_optional(name) or is_absent):
                 raise
             left_out.append(Cut(case, f"{name} is left out: {_first_line(error)}"))
         else:

@@ -1042,11 +1042,11 @@ table_of(head, rows)
 #   takes {{recording device=nvidia-h200 op=fused_matmul dtype=fp16 m=1000 n=1000 k=1000 provider=workbench:bare over=workbench}}
 #   times as long as the bare product. (What else it waits for was not measured.)
 #
-# Why is so little hidden where K is short? Ask the kernel: leave its products out, and nothing else (`if
-# PRODUCTS`, in the source above; `gemm.without_products` makes such a launch of a launch of this kernel). What is
-# left still copies $A$, $B$, $D_0$ and $D_1$, tile by tile, finishes tiles of zeros, and stores them. If that takes much
-# less time, the whole is waiting for the matrix units: it is *bound by compute*. If it takes about as long, the
-# products are hidden behind what is moved, and faster matrix units would change nothing.
+# Why is so little hidden where K is short? Ask the kernel: leave its products out, and nothing else. (That is
+# `if PRODUCTS`, in the source above and in that of pairs; `gemm.without_products` makes such a launch of
+# another.) What is left still copies $A$, $B$, $D_0$ and $D_1$, tile by tile, finishes each tile as if $A$ were
+# 0, and stores it. If that takes much less time, the whole waits for its products. If it takes about as long,
+# the products are hidden behind the rest, and faster matrix units would change nothing.
 #
 # This was recorded on an H100, which has the SMs and the L2 cache of an H200, and 70 % of its memory's
 # bandwidth. **Predict.** How much of its time is left of 2048 × 3072 × 768 without the products?
@@ -1060,14 +1060,21 @@ left_without = teach.predict(
 # %%
 on_h100 = latest_of("fused_matmul", "burst", recording.shipped("nvidia-h100-80gb-hbm3"))
 WITHOUT = "workbench:without products"
-rows, shares = [], {}
+of_transformer = on_h100["2048 x 3072 x 768"]
+share = of_transformer[WITHOUT].median_ms / of_transformer["workbench"].median_ms
+left_without.reveal(
+    SHARES[(share > 0.5) + (share > 0.83)],
+    because="the products are made while the kernel waits for the rest.",
+)
+
+# %% tags=["nbval-ignore-output"]
+rows = []
 for problem, by in on_h100.items():
     if WITHOUT in by:  # the portable kernel cannot leave them out
         whole, bare, rest = (
             1e3 * by[name].median_ms
             for name in ("workbench", "workbench:bare", WITHOUT)
         )
-        shares[problem] = rest / whole
         rows.append(
             [
                 problem,
@@ -1078,11 +1085,6 @@ for problem, by in on_h100.items():
                 f"{rest / bare:.2f}",
             ]
         )
-of_transformer = shares["2048 x 3072 x 768"]
-left_without.reveal(
-    SHARES[(of_transformer > 0.5) + (of_transformer > 0.83)],
-    because="the products are made while the kernel waits for what it moves.",
-)
 head = [
     "problem (H100)",
     "bare, µs",
@@ -1094,22 +1096,25 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **Large, with a long K:** seven to eight tenths are left. These wait for the matrix units, and the chain
-#   hides behind them.
-# - **A short K:** nearly all is left: what is moved alone takes 1.2 and 1.4 times as long as the bare product,
-#   and faster matrix units could not change that. What would help is less to move, or to move it more evenly.
-# - **2048³** takes a little *longer* without products. With them, an SM asks for a block when it has multiplied
-#   the one before; without, for all of them as fast as it can. (Why that is slower was not measured.) So read
-#   the column as "about as long", not as a least time.
+# (These kernels have the hint for the cache.) A GPU that multiplies nothing runs at a higher clock. So a part of
+# what is saved is the clock's.
 #
-# For 2048 × 3072 × 768 the roofline leaves it open. By the datasheets its 212 FLOP a byte are fewer than an
-# H100's ridge asks for, 295, and a little more than an H200's, 206. But a roofline knows one way, that from
-# memory. The way from the L2 cache to an SM has a bandwidth too. There an SM takes 64 bytes a clock at most. A
-# step of 128 × 128 × 64 keeps the matrix units busy for 512 clocks, and needs 32 KiB of $A$ and $B$: 64 bytes
-# a clock, so the way is full already. (Pairs, which share blocks of $A$, need 48 while both groups multiply.)
-# $D_0$ and $D_1$ come on top: $128 / K$ of the bytes of $A$ and $B$, which is 3 % for K = 4,096, but 25 % for
-# K = 512. (That is reasoned; `CONTRIBUTING.md` has what the kernel's own clock says, and how long it takes to
-# copy alone.)
+# - **A short K:** nearly all is left, even so. What is not products, copies and finishing, takes 1.2 and 1.4
+#   times as long as the bare product. What would help is less of that, or to do it more evenly.
+# - **Large, with a long K:** seven to eight tenths are left. Products *and* the rest nearly fill the time, side
+#   by side.
+# - **2048³** takes a little *longer* without products. With them, an SM asks for a block when an older one has
+#   been multiplied; without, as fast as it can. (Why that is slower was not measured.) So a few hundredths in
+#   this table say nothing.
+#
+# And the roofline? By the datasheets, 2048 × 3072 × 768, with 212 FLOP a byte, is memory-bound on an H100, whose
+# ridge is at 295, and just compute-bound on an H200, at 206; 4096 × 4096 × 512, with 158, is memory-bound on
+# both. But a roofline knows one way, that from memory. The way from the L2 cache to an SM has a bandwidth too:
+# kernels that only copied $A$ and $B$ brought each SM 56 to 66 bytes a clock (on an H100, not recorded;
+# `CONTRIBUTING.md` has more). A step of 128 × 128 × 64 keeps the matrix units busy for 512 clocks, and needs 32 KiB of $A$ and $B$:
+# 64 bytes a clock, so the way is full already. (Pairs, which share blocks of $A$, need 48 while both groups
+# multiply.) $D_0$ and $D_1$ come on top: $128 / K$ of the bytes of $A$ and $B$, which is 3 % for K = 4,096, but
+# 25 % for K = 512. (That is reasoned.)
 #
 # Now the compiler. `torch.compile` in its mode `max-autotune` times several kernels for each product, and
 # may put the chain into one, as we do. **Predict.** For how many of the ten problems does it?

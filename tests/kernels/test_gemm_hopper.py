@@ -12,7 +12,7 @@ import triton.language as tl
 
 from tests.kernels.test_gemm_instances import A100, H200
 from workbench import device, ops
-from workbench.errors import InvalidArgumentError, WorkbenchError
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError
 from workbench.kernels import gemm, gemm_hopper_pairs
 from workbench.kernels.epilogues import (
     Epilogue,
@@ -102,6 +102,9 @@ def test_products_can_be_left_out() -> None:
     ):
         with pytest.raises(InvalidArgumentError, match=said):
             gemm.without_products(launch)
+    with pytest.raises(ArgumentTypeError, match="product"):
+        gemm.without_products(half(64, 64))  # type: ignore[arg-type]
+    assert [(one.work, one.outputs) for one in without] == [(None, one.outputs) for one in launches]
 
 
 def test_which_tensors_are_brought() -> None:

@@ -952,24 +952,28 @@ def _ping_pong_step(
 
 
 def without_products(product: Launch) -> Launch:
-    """The same launch, but nothing is multiplied: it brings and stores as much, and finishes tiles of zeros.
+    """The same launch, but nothing is multiplied: it copies and stores as much, and finishes as if A were 0.
 
-    For measuring: what takes nearly as long as the whole is not waiting for matrix units.
+    For measuring: what takes about as long as the whole, though the clock is higher where nothing is
+    multiplied, does not wait for matrix units. Its work is not known: it has no FLOPs of a product.
 
     Args:
         product: a launch of the template "ping-pong".
 
     Raises:
-        InvalidArgumentError: its template is another one, or there is nothing along K.
+        ArgumentTypeError: `product` is no launch. InvalidArgumentError: its template is another one, or it
+        has no kernel of that template, since there is nothing in the output, or along K.
     """
-    kernels = gemm_hopper.gemm_ping_pong_kernel, gemm_hopper_pairs.gemm_pairs_kernel
-    if not product.steps or any(step.kernel not in kernels for step in product.steps):
+    check_type("product", product, Launch, 'Give what `launch(..., template="ping-pong")` returns.')
+    if not product.steps or any("PRODUCTS" not in step.meta for step in product.steps):
         names = ", ".join(step.name for step in product.steps) or "no kernel"
         raise InvalidArgumentError(
-            "product", f"got a launch of {names}", 'Give one of the template "ping-pong", with some K.'
+            "product",
+            f"got a launch of {names}",
+            'Give one of the template "ping-pong", of no empty product.',
         )
     steps = tuple(replace(step, meta={**step.meta, "PRODUCTS": False}) for step in product.steps)
-    return replace(product, steps=steps)
+    return replace(product, steps=steps, work=None)
 
 
 def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -96,7 +96,8 @@ def gemm_ping_pong_kernel(
     # whether, of a program's tiles, which are two at most, the second one begins as their sum; whether they
     # leave the L2 cache first; how tiles are numbered; what the product becomes, and where its elements lie;
     # whether the descriptors have A's and B's transpose; what divides the sizes and the strides of the
-    # output; whether offsets need 64 bits; whether anything is multiplied, else all else is done with zeros
+    # output; whether offsets need 64 bits; whether anything is multiplied: if not, all else is done, as if A
+    # were 0
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, SLOTS: gl.constexpr, BEGIN: gl.constexpr, EVICT_FIRST: gl.constexpr,
     ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,

@@ -56,7 +56,7 @@ def gemm_pairs_kernel(
     # meta-parameters: the tile; buffers of A, and of pairs of blocks of B; tensors that are added first; how
     # pairs are numbered; what the product becomes, and where its elements lie; whether the descriptors have
     # A's and B's transpose; what divides the sizes and the strides of the output; whether offsets need 64
-    # bits; whether anything is multiplied, else all else is done with zeros
+    # bits; whether anything is multiplied: if not, all else is done, as if A were 0
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
