@@ -1096,8 +1096,8 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# (These kernels have the hint for the cache.) A GPU that multiplies nothing runs at a higher clock. So a part of
-# what is saved is the clock's.
+# (These kernels have the hint for the cache, where it ships.) A GPU that multiplies nothing runs at a higher
+# clock. So a part of what is saved is the clock's.
 #
 # - **A short K:** nearly all is left, even so. What is not products, copies and finishing, takes 1.2 and 1.4
 #   times as long as the bare product. What would help is less of that, or to do it more evenly.
