@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -814,6 +814,17 @@ def _our_convolution(name: str, *given: torch.Tensor, **options: Any) -> Callabl
     return baseline.backward_of(lambda taps: ops.conv2d(x, taps, **options), weight, *gradient)
 
 
+_FUSED_PRODUCT = Operator(
+    keys=frozenset({"m", "n", "k", "layout"}),
+    arity=4,
+    inputs=_fused_inputs,
+    options=lambda case: {},
+    work=_fused_work,
+    references=_fused_references,
+    blocks=some_rows,
+    ours=_our_fused_product,
+)
+
 OPERATORS: Mapping[str, Operator] = {
     **{name: _attention(name) for name in ATTENTION},
     **{name: _varlen_attention(name) for name in VARLEN_ATTENTION},
@@ -885,26 +896,15 @@ OPERATORS: Mapping[str, Operator] = {
         whole=True,
         ours=_our_product,
     ),
-    "fused_matmul": Operator(
-        keys=frozenset({"m", "n", "k", "layout"}),
-        arity=4,
-        inputs=_fused_inputs,
-        options=lambda case: {},
-        work=_fused_work,
-        references=_fused_references,
-        blocks=some_rows,
-        ours=_our_fused_product,
+    "fused_matmul": replace(
+        _FUSED_PRODUCT,
         beside=dict.fromkeys(("workbench:bare", "cuBLAS", "rocBLAS"), "matmul")
         | {"workbench:without products": "fused_matmul_without_products"},
     ),
-    "fused_matmul_without_products": Operator(
-        keys=frozenset({"m", "n", "k", "layout"}),
-        arity=4,
-        inputs=_fused_inputs,
-        options=lambda case: {},
+    "fused_matmul_without_products": replace(
+        _FUSED_PRODUCT,
         work=_without_products_work,
         references=_without_products_references,
-        blocks=some_rows,
         ours=_our_fused_product_without_products,
     ),
     **{name: _fused(name) for name in FUSED},

@@ -925,7 +925,8 @@ for name, (step,) in outcomes.items():
 # Where an SM has more tiles, and K is long, the groups do not take turns (`gemm_hopper_pairs.py`). They have
 # neighboring tiles of one row, and multiply the same block of A at the same time, each by its own block of B.
 # One group is seven steps behind the other. So it still multiplies, alone, when the first one finishes, and
-# finishes while the first begins the next pair. $D_0$ and $D_1$ are added half-way along K.
+# finishes while the first begins the next pair. $D_0$ and $D_1$ are added half-way along K. (`PRODUCTS` is true
+# in every call; you will meet it when we measure.)
 
 # %%
 for kernel_part, begins in (
