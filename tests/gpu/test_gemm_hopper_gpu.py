@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from workbench import device
-from workbench.kernels import gemm, gemm_hopper, gemm_hopper_pairs
+from workbench.kernels import gemm, gemm_hopper, gemm_hopper_pairs, gemm_hopper_wide
 from workbench.kernels.epilogues import (
     add,
     bias,
@@ -190,6 +190,75 @@ def test_pairs_of_bf16() -> None:
     assert launch.steps[0].kernel is gemm_hopper_pairs.gemm_pairs_kernel
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("programs", [32, 16, 20])
+@pytest.mark.parametrize("k", [40, 200, 1096])
+def test_tiles_of_192_columns(k: int, programs: int, layout: str, dtype: torch.dtype) -> None:
+    """One or two for each program, ragged; what is added comes first, or last, or not at all."""
+    m, n = 1000, 712
+    a = whole(m, k, dtype=dtype) if layout[0] == "n" else whole(k, m, dtype=dtype).t()
+    b = whole(k, n, dtype=dtype, seed=1) if layout[1] == "n" else whole(n, k, dtype=dtype, seed=1).t()
+    first, second = whole(m, n, dtype=dtype, seed=2), whole(m, 1024, dtype=dtype, seed=3)[:, :n]
+    exact = a.float() @ b.float()
+    for chain, wanted, may_begin in (
+        (add(first) | add(second) | relu(), (exact + first + second).relu(), True),
+        (add(first) | scale(0.5), (exact + first) / 2, True),
+        (scale(0.5) | add(first) | add(second), exact / 2 + first + second, False),
+        (bias(first[0]) | relu(), (exact + first[0]).relu(), False),
+        (None, exact, False),
+    ):
+        output = poisoned(m, 1024, dtype)[:, :n]
+        launch = gemm.launch(
+            a, b, output=output, epilogue=chain, template="ping-pong", tile=gemm_hopper_wide.TILE,
+            num_stages=5, programs=programs,
+        )  # fmt: skip
+        for _ in range(3):
+            output.fill_(float("nan"))
+            launch.run()
+            assert torch.equal(output, wanted.to(dtype))
+        assert launch.steps[0].meta["BEGIN"] == (may_begin and dtype == torch.float16)
+
+
+@pytest.mark.parametrize("shape", [(2048, 3072, 768), (2304, 2304, 64), (1536, 4096, 2048)], ids=str)
+def test_tiles_of_192_columns_are_the_same_a_hundred_times(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b, first, second = half(m, k), half(k, n, seed=1), half(m, n, seed=2), half(m, n, seed=3)
+    exact = a.double() @ b.double()
+    for chain, wanted in (
+        (add(first) | add(second) | fast_gelu(), functional.gelu(exact + first + second, approximate="tanh")),
+        (gelu() | add(first), functional.gelu(exact) + first),
+        (None, exact),
+    ):
+        launch = gemm.launch(
+            a, b, epilogue=chain, template="ping-pong", tile=gemm_hopper_wide.TILE, num_stages=5
+        )
+        once = launch.run()[0].clone()
+        for _ in range(100):
+            launch.outputs[0].fill_(float("nan"))
+            assert torch.equal(launch.run()[0], once)
+        torch.testing.assert_close(once.double(), wanted.double(), atol=0.05, rtol=2e-3)
+
+
+@pytest.mark.parametrize("tile", [(128, 128, 64), (64, 256, 64), gemm_hopper_wide.TILE], ids=str)
+def test_gelu_of_narrow_results(tile: tuple[int, int, int]) -> None:
+    """Within what rounding to fp16 takes, where it is next to nothing too; of what is infinite, torch's."""
+    identity = torch.eye(256, 512, device="cuda", dtype=torch.float16)
+    a = torch.linspace(-8, 8, 512 * 256, device="cuda").view(512, 256).half()
+    x = a.double()
+    exact = x * torch.special.erfc(-x * math.sqrt(0.5)) / 2
+    how = {"template": "ping-pong", "tile": tile, "num_stages": 4}
+    (found,) = gemm.launch(a, identity, epilogue=gelu(), **how).run()  # type: ignore[arg-type]
+    fp16 = torch.finfo(torch.float16)
+    step = exact.abs().clamp(min=fp16.tiny) * fp16.eps
+    assert ((found[:, :256].double() - exact).abs() <= 0.52 * step).all()
+    infinite = torch.zeros(64, 64, device="cuda", dtype=torch.float16)
+    infinite[0, :3] = torch.tensor([float("inf"), float("-inf"), float("nan")])
+    none = torch.zeros_like(infinite)
+    (found,) = gemm.launch(none, none, epilogue=add(infinite) | gelu(), **how).run()  # type: ignore[arg-type]
+    assert torch.equal(found.nan_to_num(), functional.gelu(infinite).nan_to_num())
+
+
 @pytest.mark.parametrize(("n", "k"), [(2048, 768), (2048, 1024), (2048, 2048), (4096, 4096)])
 def test_it_is_the_same_a_hundred_times(n: int, k: int) -> None:
     """So nobody writes where another one still reads: buffers of tiles of A and B, and of what is brought."""
@@ -274,15 +343,18 @@ def test_dropout_is_that_of_the_portable_kernel() -> None:
     assert torch.equal(found, wanted)
 
 
-@pytest.mark.parametrize(("programs", "kernel"), [(None, "ping"), (8, "ping"), (4, "pairs")])
-def test_without_products_all_else_is_done(programs: int | None, kernel: str) -> None:
+@pytest.mark.parametrize(
+    ("programs", "cols", "kernel"),
+    [(None, 128, "ping"), (8, 128, "ping"), (4, 128, "pairs"), (None, 192, "wide"), (6, 192, "wide")],
+)
+def test_without_products_all_else_is_done(programs: int | None, cols: int, kernel: str) -> None:
     """Whether the sums begin as what is added, in the middle, or not: the chain of zeros is stored."""
     a, b = whole(512, 2048), whole(2048, 512, seed=1)
     first, second = whole(512, 512, seed=2), whole(512, 512, seed=3)
     output = poisoned(512, 512, torch.float16)
     launch = gemm.launch(
         a, b, output=output, epilogue=add(first) | add(second) | relu(), template="ping-pong",
-        tile=(128, 128, 64), num_stages=6, programs=programs,
+        tile=(128, cols, 64), num_stages=6, programs=programs,
     )  # fmt: skip
     assert kernel in launch.steps[0].name
     gemm.without_products(launch).run()

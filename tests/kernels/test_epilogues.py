@@ -143,6 +143,22 @@ def test_exponentials_of_what_is_no_finite_number() -> None:
         assert torch.equal(got.nan_to_num(-1), want(a).nan_to_num(-1))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gelu_of_narrow_results(dtype: torch.dtype) -> None:
+    """Next to nothing too within what rounding takes, where 1 + erf would cancel; infinite as in torch."""
+    a = torch.linspace(-12, 12, 64 * 64).view(64, 64).to(dtype)
+    exact = a.double() * torch.special.erfc(-a.double() * math.sqrt(0.5)) / 2
+    got = fused(a, torch.eye(64, dtype=dtype), epilogues.gelu())
+    known = torch.finfo(dtype)
+    step = exact.abs().clamp(min=known.tiny) * known.eps
+    assert ((got.double() - exact).abs() <= 0.52 * step).all()
+    infinite = torch.tensor([[math.inf, -math.inf, math.nan, 0]], dtype=dtype)
+    none = torch.zeros(1, 4, dtype=dtype)
+    got = fused(none[:, :1], none, epilogues.add(infinite) | epilogues.gelu())
+    assert torch.equal(got.isnan(), functional.gelu(infinite).isnan())
+    assert got[0, 0] == math.inf
+
+
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_once_after_the_sum_however_the_product_is_made(way: dict[str, Any]) -> None:
     """Whole numbers: exact in any order. Squares tell the sum's from the sum of squares."""

@@ -188,6 +188,16 @@ class Epilogue:
             for each in self.tensors
         )
 
+    def matrices_added(self, shape: tuple[int, ...]) -> list[torch.Tensor]:
+        """The tensors with all rows and columns of an output of that shape that it adds before all else."""
+        found = []
+        for one in self.functors:
+            tensors = [each.value for each in one.operands if isinstance(each.value, torch.Tensor)]
+            if one.function is not epilogue.add or not tensors or tensors[0].shape[-2:] != shape[-2:]:
+                break
+            found += tensors
+        return found
+
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Epilogue:
         """The same chain with others in the places of :attr:`tensors`."""
         left = list(tensors)

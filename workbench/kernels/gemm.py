@@ -29,7 +29,7 @@ from workbench.errors import (
     check_power_of_two,
     check_type,
 )
-from workbench.kernels import epilogues, gemm_hopper, gemm_hopper_pairs
+from workbench.kernels import epilogues, gemm_hopper, gemm_hopper_pairs, gemm_hopper_wide
 from workbench.kernels.epilogues import Bound, Epilogue, Frame, Permuted, Placed, expanded, lowered
 from workbench.kernels.layout import (
     ACCESS_BYTES,
@@ -622,7 +622,8 @@ def launch(
             as many programs as run at one time, which take tile by tile; "stream-k", likewise, but a last
             wave that would not be full is shared equally along K; "ping-pong", persistent too, on Hopper and
             of what :func:`why_not_ping_pong` has no word against, with two tiles at a time, of which one is
-            multiplied while the other is finished (`gemm_hopper`, or of neighbors `gemm_hopper_pairs`).
+            multiplied while the other is finished (`gemm_hopper`, or of neighbors `gemm_hopper_pairs`, or of
+            128 x 192, two for a program at most, `gemm_hopper_wide`).
         programs: of the templates that start as many as run at one time; None for one to each compute unit,
             of "ping-pong" for the fewest of which none has more tiles than then.
         flatten: of persistent programs, whether the loops over tiles and K become one; None where the tile is
@@ -859,13 +860,15 @@ def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, in
             return f"TMA takes no {name} of shape {tuple(matrix.shape)} and strides {matrix.stride()}"
     if tile is not None:
         rows, cols, _ = tile
+        if tile == gemm_hopper_wide.TILE:
+            return ""
         fewest, most = gemm_hopper.COLS
         is_power = len(powers_of_two(cols)) == 1 and fewest <= cols <= most
         if rows % gemm_hopper.ROWS.value or not is_power or rows * cols > gemm_hopper.MOST_ELEMENTS:
             return (
                 f"a tile has a multiple of {gemm_hopper.ROWS.value} rows, columns that are a power of two "
-                f"from {fewest} to {most}, and {gemm_hopper.MOST_ELEMENTS} elements at most, not {rows} x "
-                f"{cols}"
+                f"from {fewest} to {most}, and {gemm_hopper.MOST_ELEMENTS} elements at most, or is "
+                f"{gemm_hopper_wide.TILE}, not {tile}"
             )
     return ""
 
@@ -878,9 +881,11 @@ def _ping_pong_step(
     if reason := why_not_ping_pong(a, b, tile):
         raise InvalidArgumentError("template", f"ping-pong: {reason}", "Give another template, or tile.")
     block_m, block_n, block_k = tile
-    blocks = (block_m, block_k), (block_k, block_n)
-    found = [descriptor_of(each, block) for each, block in zip((a, b), blocks, strict=True)]
-    (of_a, a_transposed), (of_b, b_transposed) = (one for one in found if one is not None)
+    of_a, *of_b = (
+        one
+        for each, block in ((a, (block_m, block_k)), *((b, (block_k, w)) for w in powers_of_two(block_n)))
+        if (one := descriptor_of(each, block)) is not None
+    )
     stages = check_positive("num_stages", num_stages)
     if stages < gemm_hopper.FEWEST_STAGES:
         raise InvalidArgumentError(
@@ -911,7 +916,22 @@ def _ping_pong_step(
         and 2 * triton.cdiv(pairs, programs) <= gemm_hopper_pairs.MOST_TILES * rounds
     )
     meta: dict[str, Any]
-    if in_pairs:
+    if tile == gemm_hopper_wide.TILE:
+        if rounds > gemm_hopper_wide.MOST_TILES:
+            most_tiles = programs * gemm_hopper_wide.MOST_TILES
+            raise InvalidArgumentError(
+                "tile", f"got {tile}, of which there are {number} for {programs} programs",
+                f"Give another tile: of this one there may be {most_tiles}.",
+            )  # fmt: skip
+        if stages < gemm_hopper_wide.FEWEST_STAGES:
+            fix = f"Give {gemm_hopper_wide.FEWEST_STAGES} or more."
+            raise InvalidArgumentError("num_stages", f"got {stages}, of tiles of {tile}", fix)
+        kernel = gemm_hopper_wide.gemm_wide_kernel
+        if beside:
+            stages = min(stages, gemm_hopper_wide.MOST_STAGES_BESIDE)
+        meta = {"STAGES": stages, "BEGIN": bool(beside) and may_add}
+        meta["EVICT_FIRST"] = bool(beside) and size <= gemm_hopper.L2_BYTES
+    elif in_pairs:
         kernel, meta, number = gemm_hopper_pairs.gemm_pairs_kernel, {"STAGES": stages_of_pairs}, pairs
     else:
         # One buffer is enough where parts are needed long after another; else they take the place of a stage.
@@ -933,7 +953,7 @@ def _ping_pong_step(
         (
             *(
                 gemm_hopper.described(one.base, one.shape, one.strides, one.block_shape)
-                for one in (of_a, of_b)
+                for one in (of_a.descriptor, *(each.descriptor for each in of_b))
             ),
             *beside, *[None] * (gemm_hopper.MOST_BROUGHT - len(beside)), output, bound.extras, problem.m,
             problem.n, problem.k, place_params, number,
@@ -943,8 +963,8 @@ def _ping_pong_step(
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "BESIDE": len(beside),
             "ORDER": order.ORDERS[launch_order],
             "GROUP": check_positive("group", group, most=order.MOST_GROUP),
-            "EPILOGUE": gemm_hopper.on_hopper(functors), "PLACE": place, "A_TRANSPOSED": a_transposed,
-            "B_TRANSPOSED": b_transposed,
+            "EPILOGUE": gemm_hopper.on_hopper(functors), "PLACE": place,
+            "A_TRANSPOSED": of_a.is_transposed, "B_TRANSPOSED": of_b[0].is_transposed,
             "DIVISORS": (known[0], known[3] if place is transfer.affine else ()), "WIDE": is_wide,
             "PRODUCTS": True, "num_warps": gemm_hopper.WARPS,
         },

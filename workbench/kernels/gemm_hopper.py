@@ -722,6 +722,13 @@ def reciprocal(x):
 
 
 @gluon.jit
+def gelu(tile, operands, place):
+    """:func:`epilogue.gelu`"""
+    x = epilogue.floats(tile)
+    return x * epilogue.normal_share(x, reciprocal(tl.abs(x) * epilogue.OF_ABS + 1.0))
+
+
+@gluon.jit
 def fast_gelu(tile, operands, place):
     """:func:`epilogue.fast_gelu`"""
     x = epilogue.floats(tile)
@@ -741,7 +748,9 @@ def sigmoid(tile, operands, place):
     return reciprocal(1.0 + gl.exp2(epilogue.floats(tile) * epilogue.LESS_LOG2_E))
 
 
-ON_HOPPER = {epilogue.fast_gelu: fast_gelu, epilogue.silu: silu, epilogue.sigmoid: sigmoid}
+ON_HOPPER = {
+    epilogue.gelu: gelu, epilogue.fast_gelu: fast_gelu, epilogue.silu: silu, epilogue.sigmoid: sigmoid,
+}  # fmt: skip
 
 
 def on_hopper(functors: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -275,8 +275,7 @@ def _started(
         b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
     if b.dim() == 2 and len(shape) > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
-    is_loading = chain.loads_matrices(rows.shape if chain.permuted is None else shape) and chain.takes_turns
-    choose = instances.chosen_for_followed if is_loading else instances.chosen
+    choose = instances.chooser_for(chain, rows.shape if chain.permuted is None else shape)
     again = gemm.run(choose, a, b, rows, precision=products._precision(a), epilogue=chain)
     return output, Started(again, (a, b, *chain.tensors), 2)
 

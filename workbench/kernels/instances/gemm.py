@@ -8,7 +8,7 @@ other devices there are instances too, without times: taken is the largest tile 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -20,9 +20,10 @@ import triton
 from workbench import device
 from workbench.device import Device
 from workbench.errors import InvalidArgumentError, TensorMismatchError
-from workbench.kernels import epilogues, gemm, reference
+from workbench.kernels import epilogues, gemm, gemm_hopper_wide, reference
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances import operation
+from workbench.kernels.tile.epilogue import fast_gelu, sigmoid, silu
 
 # Bytes of a line of the L2 cache, which is also what TMA's widest swizzle spans.
 LINE_BYTES = 128
@@ -104,11 +105,19 @@ FEW_ROWS: Sequence[tuple[int, tuple[int, ...], int, int]] = ((16, (128,), 256, 3
 # Where an epilogue loads as much as is stored: two tiles a program, of which one is finished while the other
 # is multiplied (fp16 and bf16, tiles of which each unit gets one, rows that begin at lines); and for products
 # that take less than their launch, tiles small enough to be many. (H200, two addends and gelu: 0.92 to 1.07
-# times the bare product where that is long, by the instances above 1.13 to 1.19.)
+# times the bare product where that is long, by the instances above 1.13 to 1.19.) Likewise where it computes
+# what takes long, but loads no more than a bias. (H200, a bias and fast_gelu, 2048 x 3072 x 768: 20.9 us, not
+# 26.4; eight others, 2048^3 to 4096 x 11008 x 4096: 0.87 to 0.99 times as long. Gelu: 0.98 to 1.06 times.)
 PING_PONG = (
     Instance("ping_pong_128x128", 128, 128, 128, 4, 6, "ping-pong"),
     Instance("ping_pong_64x256", 64, 256, 128, 4, 4, "ping-pong"),
+    Instance("ping_pong_128x192", 128, 192, 128, 4, 5, "ping-pong"),
 )
+# Two tiles of the last where there would be three of the first, if two tensors are added and not less is
+# multiplied than this many steps. (H200, two addends and gelu: 2048 x 3072 x 512 the same, x 768 0.94, x 1024
+# 0.95, x 4096 0.96 times as long; with one addend, up to x 1024, 1.01 to 1.05.)
+WIDE_ADDENDS, WIDE_STEPS = 2, 10
+TAKE_LONG = fast_gelu, silu, sigmoid
 LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"), 2**23
 STEPS_OF_LITTLE = 16  # more are worth splits
 
@@ -252,10 +261,33 @@ def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: st
     return choose(asked_of(a, b, output, precision))
 
 
+def chooser_for(
+    chain: Epilogue, shape: tuple[int, ...]
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str], dict[str, Any]]:
+    """What chooses, as :func:`chosen`, for a product of that shape which the chain follows."""
+    loads = chain.loads_matrices(shape)
+    is_long = any(one.function in TAKE_LONG for one in chain.functors)
+    if not chain.takes_turns or not (loads or is_long):
+        return chosen
+    first = chain.matrices_added(shape)[:WIDE_ADDENDS]
+    adds_two = len(first) == WIDE_ADDENDS and all(one.dtype == torch.float16 for one in first)
+    return partial(chosen_for_followed, loads=loads, adds_two=adds_two)
+
+
 def chosen_for_followed(
-    a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    precision: str,
+    *,
+    loads: bool = True,
+    adds_two: bool = False,
 ) -> dict[str, Any]:
-    """The same where an epilogue loads tensors of the output's shape."""
+    """The same where an epilogue loads tensors of the output's shape, or computes what takes long.
+
+    Args:
+        loads: whether it does. adds_two: whether it begins with adding two of them, of fp16.
+    """
     asked = asked_of(a, b, output, precision)
     if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:
         return choose(asked)
@@ -266,7 +298,12 @@ def chosen_for_followed(
     are_lines = asked.a.is_line_aligned and asked.b.is_line_aligned
     is_long = are_whole and are_lines and _tiles(first, asked) >= asked.compute_units
     if is_long and not gemm.why_not_ping_pong(a, b):
-        return _keywords(first, asked, 1)
+        wide = PING_PONG[-1]
+        rounds = [-(-_tiles(each, asked) // asked.compute_units) for each in (first, wide)]
+        is_wide = adds_two and output.dtype == torch.float16 and _steps(wide, asked) >= WIDE_STEPS
+        return _keywords(wide if is_wide and rounds == [3, gemm_hopper_wide.MOST_TILES] else first, asked, 1)
+    if not loads:
+        return choose(asked)
     is_little = 2 * asked.m * asked.n * asked.k <= FLOPS_OF_LITTLE
     if asked.itemsize == 2 and is_little and _steps(LITTLE, asked) <= STEPS_OF_LITTLE:
         return _keywords(LITTLE, asked, 1)
@@ -495,8 +532,7 @@ def instances_for(
         for splits in sorted(_splits_worth_a_try(each, asked))
     ]
     shape = (a.shape[-2], b.shape[-1])
-    is_followed = epilogue is not None and takes_turns and epilogue.loads_matrices(shape)
-    shipped = chosen_for_followed(a, b, output, precision) if is_followed else choose(asked)
+    shipped = choose(asked) if epilogue is None else chooser_for(epilogue, shape)(a, b, output, precision)
     return operation.instances_of(make, shipped, others)
 
 
