@@ -145,7 +145,7 @@ def test_exponentials_of_what_is_no_finite_number() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_gelu_of_narrow_results(dtype: torch.dtype) -> None:
-    """Next to nothing too within what rounding takes, where 1 + erf would cancel; infinite as in torch."""
+    """Within what rounding takes, next to nothing too, where 1 + erf would cancel."""
     a = torch.linspace(-12, 12, 64 * 64).view(64, 64).to(dtype)
     exact = a.double() * torch.special.erfc(-a.double() * math.sqrt(0.5)) / 2
     got = fused(a, torch.eye(64, dtype=dtype), epilogues.gelu())
@@ -155,8 +155,7 @@ def test_gelu_of_narrow_results(dtype: torch.dtype) -> None:
     infinite = torch.tensor([[math.inf, -math.inf, math.nan, 0]], dtype=dtype)
     none = torch.zeros(1, 4, dtype=dtype)
     got = fused(none[:, :1], none, epilogues.add(infinite) | epilogues.gelu())
-    assert torch.equal(got.isnan(), functional.gelu(infinite).isnan())
-    assert got[0, 0] == math.inf
+    assert got[0].nan_to_num(-1, posinf=math.inf).tolist() == [math.inf, -1, -1, 0]
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)

@@ -350,6 +350,7 @@ def test_who_gets_tiles_of_192_columns(
         assert (found["template"], found["tile"][1]) == ("ping-pong", cols)
         launch = gemm.launch(a, b, output=output, epilogue=each, compute_units=132, **found)
         assert launch.steps[0].meta["BLOCK_N"] == cols
+    assert instances.chooser_for(chain | gelu(), (m, n))(a, b, output, "ieee")["tile"][1] != 192
     late = instances.chooser_for(relu() | chain | fast_gelu(), (m, n))(a, b, output, "ieee")
     assert late["tile"][1] == 128
 

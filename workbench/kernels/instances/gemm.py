@@ -23,7 +23,7 @@ from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels import epilogues, gemm, gemm_hopper_wide, reference
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances import operation
-from workbench.kernels.tile.epilogue import fast_gelu, sigmoid, silu
+from workbench.kernels.tile.epilogue import fast_gelu, gelu, sigmoid, silu
 
 # Bytes of a line of the L2 cache, which is also what TMA's widest swizzle spans.
 LINE_BYTES = 128
@@ -107,16 +107,17 @@ FEW_ROWS: Sequence[tuple[int, tuple[int, ...], int, int]] = ((16, (128,), 256, 3
 # that take less than their launch, tiles small enough to be many. (H200, two addends and gelu: 0.92 to 1.07
 # times the bare product where that is long, by the instances above 1.13 to 1.19.) Likewise where it computes
 # what takes long, but loads no more than a bias. (H200, a bias and fast_gelu, 2048 x 3072 x 768: 20.9 us, not
-# 26.4; eight others, 2048^3 to 4096 x 11008 x 4096: 0.87 to 0.99 times as long. Gelu: 0.98 to 1.06 times.)
+# 26.4; eight others, 2048^3 to 4096 x 11008 x 4096: 0.80 to 0.99 times as long. Gelu: 0.88 to 1.06 times.)
 PING_PONG = (
     Instance("ping_pong_128x128", 128, 128, 128, 4, 6, "ping-pong"),
     Instance("ping_pong_64x256", 64, 256, 128, 4, 4, "ping-pong"),
     Instance("ping_pong_128x192", 128, 192, 128, 4, 5, "ping-pong"),
 )
-# Two tiles of the last where there would be three of the first, if two tensors are added and not less is
-# multiplied than this many steps. (H200, two addends and gelu: 2048 x 3072 x 512 the same, x 768 0.94, x 1024
-# 0.95, x 4096 0.96 times as long; with one addend, up to x 1024, 1.01 to 1.05.)
+# Two tiles of the last where there would be three of the first, if a chain begins with adding two tensors of
+# fp16, and K has this many steps. (H200, two addends and gelu: 2048 x 3072 x 512 the same, x 768 0.94, x 1024
+# 0.95, x 4096 0.96 times as long; with one addend, up to x 1024, 1.01 to 1.05; with gelu, 27.4 us, not 24.1.)
 WIDE_ADDENDS, WIDE_STEPS = 2, 10
+# What an epilogue computes that takes long, and less by `gemm_hopper`.
 TAKE_LONG = fast_gelu, silu, sigmoid
 LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"), 2**23
 STEPS_OF_LITTLE = 16  # more are worth splits
@@ -269,9 +270,10 @@ def chooser_for(
     is_long = any(one.function in TAKE_LONG for one in chain.functors)
     if not chain.takes_turns or not (loads or is_long):
         return chosen
-    first = chain.matrices_added(shape)[:WIDE_ADDENDS]
-    adds_two = len(first) == WIDE_ADDENDS and all(one.dtype == torch.float16 for one in first)
-    return partial(chosen_for_followed, loads=loads, adds_two=adds_two)
+    added = chain.matrices_added(shape)[:WIDE_ADDENDS]
+    adds_two = len(added) == WIDE_ADDENDS and all(one.dtype == torch.float16 for one in added)
+    takes_many_registers = any(one.function is gelu for one in chain.functors)
+    return partial(chosen_for_followed, loads=loads, may_be_wide=adds_two and not takes_many_registers)
 
 
 def chosen_for_followed(
@@ -281,12 +283,12 @@ def chosen_for_followed(
     precision: str,
     *,
     loads: bool = True,
-    adds_two: bool = False,
+    may_be_wide: bool = False,
 ) -> dict[str, Any]:
     """The same where an epilogue loads tensors of the output's shape, or computes what takes long.
 
     Args:
-        loads: whether it does. adds_two: whether it begins with adding two of them, of fp16.
+        loads: whether it does. may_be_wide: whether it suits tiles of 192 columns.
     """
     asked = asked_of(a, b, output, precision)
     if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:
@@ -300,7 +302,7 @@ def chosen_for_followed(
     if is_long and not gemm.why_not_ping_pong(a, b):
         wide = PING_PONG[-1]
         rounds = [-(-_tiles(each, asked) // asked.compute_units) for each in (first, wide)]
-        is_wide = adds_two and output.dtype == torch.float16 and _steps(wide, asked) >= WIDE_STEPS
+        is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) >= WIDE_STEPS
         return _keywords(wide if is_wide and rounds == [3, gemm_hopper_wide.MOST_TILES] else first, asked, 1)
     if not loads:
         return choose(asked)
