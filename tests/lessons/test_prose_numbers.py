@@ -588,7 +588,8 @@ def test_calls_cost_what_lesson_13_says() -> None:
                 each[name].config["launch_us"] for name in ("workbench", "Triton", "Triton autotuned")
             )
             assert ours < plain < tuned
-            assert 1.15 < ours / each["torch"].config["launch_us"] < 1.35  # "a quarter more"
+            more = ours / each["torch"].config["launch_us"]
+            assert 1.13 < more < 1.23  # "a fifth more, or a little less"
             assert all(line.config["launch_us"] > 1e3 * line.median_ms for line in each.values())
 
 
@@ -673,7 +674,7 @@ def fused() -> dict[str, dict[str, recording.Line]]:
     [
         *((problem, 1.03, 1.06) for problem in LONG_K),  # "three to six hundredths"
         ("2048^3", 1.065, 1.095),  # "seven to nine hundredths"
-        *((problem, 1.25, 1.4) for problem in SHORT_K),  # "from a quarter to two fifths"
+        *((problem, 1.16, 1.4) for problem in SHORT_K),  # "from a sixth to two fifths"
     ],
 )
 def test_chain_of_lesson_10_costs_what_its_prose_says(
@@ -696,34 +697,30 @@ def test_addends_of_lesson_10_cost_what_its_prose_says(
         more = times["workbench"] - times["workbench:bare"]
         if problem in LONG_K:  # "a third to seven tenths of what the addends' bytes would take alone"
             assert 1 / 3 < more / addends < 0.7
-        else:  # "over half of what the addends' bytes take", and far from what the model promised
-            assert 0.5 < more / addends < 1
+        else:  # "about half of what the addends' bytes take, or over", and far from what the model promised
+            assert 0.45 < more / addends < 1
             promised = 1e6 * explored.predicted[0]
             sum_of_both = times["workbench:bare"] + addends
             assert times["workbench"] - promised > sum_of_both - times["workbench"]  # "nearer to the sum"
 
 
-def test_what_is_left_without_products_as_lesson_10_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "recordings_folder", lambda: SHIPPED)
-    lines = recording.select(recording.shipped("nvidia-h100-80gb-hbm3"), op="fused_matmul", mode="burst")
-    found: dict[str, dict[str, recording.Line]] = {}
-    for line in recording.latest_run(lines):
-        found.setdefault(line.problem, {})[line.provider] = line
+def test_what_is_left_without_products_as_lesson_10_says(fused: dict[str, dict[str, recording.Line]]) -> None:
     shares, over_bare = {}, {}
-    for problem, by in found.items():
+    for problem, by in fused.items():
         times = microseconds(by)
         if rest := times.get("workbench:without products"):
             shares[problem] = rest / times["workbench"]
             over_bare[problem] = rest / times["workbench:bare"]
     assert set(shares) == {*LONG_K, *SHORT_K, "2048^3"}
-    for problem in LONG_K:  # "seven to eight tenths"
-        assert 0.69 < shares[problem] < 0.83
-    for problem in SHORT_K:  # "nearly all"
-        assert shares[problem] > 0.93
-    assert abs(over_bare["2048 x 3072 x 768"] - 1.2) < 0.05
-    assert abs(over_bare["4096 x 4096 x 512"] - 1.4) < 0.05
-    assert 1 < shares["2048^3"] < 1.1  # "a little longer"
-    line = found["2048 x 3072 x 768"]["workbench"]
+    for problem in LONG_K:  # "some three fifths"
+        assert 0.57 < shares[problem] < 0.67
+    for problem in SHORT_K:  # "four fifths or more"
+        assert shares[problem] > 0.79
+    assert 0.9 < over_bare["2048 x 3072 x 768"] < 1  # "nearly as long as the bare product"
+    assert abs(over_bare["4096 x 4096 x 512"] - 1.2) < 0.05  # "or a fifth longer"
+    long, short = (max(shares[problem] for problem in LONG_K), min(shares[problem] for problem in SHORT_K))
+    assert long < shares["2048^3"] < short  # "between them"
+    line = fused["2048 x 3072 x 768"]["workbench"]
     products = 2 * line.case["m"] * line.case["n"] * line.case["k"]
     assert round(products / line.bytes) == 212  # "212 FLOP a byte"
 
@@ -733,7 +730,10 @@ def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]
         line = by["workbench"]
         tiles = tiles_of(line, 128, 128)
         has_more = tiles > 2 * 132 and line.case["k"] >= 1024  # "where an SM has more tiles, and K is long"
+        rounds = [-(-tiles_of(line, 128, cols) // 132) for cols in (128, 192)]
         name = "gemm_pairs_kernel" if has_more else "gemm_ping_pong_kernel"
+        if rounds == [3, 2]:  # "three tiles of 128 x 128, but two of 128 x 192"
+            name = "gemm_wide_kernel"
         assert (name in line.config["kernels"]) == (tiles >= 132)
     assert tiles_of(fused["2048^3"]["workbench"], 128, 128) == 256
 
