@@ -101,6 +101,9 @@ class Functor:
         return self.name, function, self.makes_floats, self.uses_place, self.dtype, tuple(operands)
 
 
+_EXPONENTIALS = epilogue.fast_gelu, epilogue.silu, epilogue.sigmoid
+
+
 @dataclass(frozen=True)
 class Permuted:
     """A product that is stored as a tensor with its dimensions exchanged; see :func:`permuted`."""
@@ -188,15 +191,25 @@ class Epilogue:
             for each in self.tensors
         )
 
-    def matrices_added(self, shape: tuple[int, ...]) -> list[torch.Tensor]:
-        """The tensors with all rows and columns of an output of that shape that it adds before all else."""
-        found = []
-        for one in self.functors:
-            tensors = [each.value for each in one.operands if isinstance(each.value, torch.Tensor)]
-            if one.function is not epilogue.add or not tensors or tensors[0].shape[-2:] != shape[-2:]:
-                break
-            found += tensors
-        return found
+    @property
+    def takes_long(self) -> bool:
+        """Whether it computes an exponential of each element, which `gemm_hopper` does in few instructions."""
+        return any(one.function in _EXPONENTIALS for one in self.functors)
+
+    def suits_wide_tiles(self, shape: tuple[int, ...]) -> bool:
+        """Whether products of that shape gain by tiles of 128 x 192, two for a program (`gemm_hopper_wide`).
+
+        Those that it begins with adding two matrices of fp16 to, unless it has gelu, which takes more
+        registers than such tiles leave.
+        """
+        first = [each.value for one in self.functors[:2] for each in one.operands]
+        return (
+            len(first) == 2
+            and all(one.function is epilogue.add for one in self.functors[:2])
+            and all(isinstance(each, torch.Tensor) and each.dtype == torch.float16 for each in first)
+            and all(each.shape[-2:] == shape[-2:] for each in first)
+            and all(one.function is not epilogue.gelu for one in self.functors)
+        )
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Epilogue:
         """The same chain with others in the places of :attr:`tensors`."""

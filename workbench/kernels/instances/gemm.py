@@ -23,7 +23,6 @@ from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels import epilogues, gemm, gemm_hopper_wide, reference
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances import operation
-from workbench.kernels.tile.epilogue import fast_gelu, gelu, sigmoid, silu
 
 # Bytes of a line of the L2 cache, which is also what TMA's widest swizzle spans.
 LINE_BYTES = 128
@@ -114,11 +113,9 @@ PING_PONG = (
     Instance("ping_pong_128x192", 128, 192, 128, 4, 5, "ping-pong"),
 )
 # Two tiles of the last where there would be three of the first, if a chain begins with adding two tensors of
-# fp16, and K has this many steps. (H200, two addends and gelu: 2048 x 3072 x 512 the same, x 768 0.94, x 1024
-# 0.95, x 4096 0.96 times as long; with one addend, up to x 1024, 1.01 to 1.05; with gelu, 27.4 us, not 24.1.)
-WIDE_ADDENDS, WIDE_STEPS = 2, 10
-# What an epilogue computes that takes long, and less by `gemm_hopper`.
-TAKE_LONG = fast_gelu, silu, sigmoid
+# fp16, and K has this many steps. (H200, two and fast_gelu: 2048 x 3072 x 512 as long, x 768 0.94 times, x 1024
+# 0.95, x 4096 0.96; one addend, up to x 1024, 1.01 to 1.05; two and gelu 27.4 us instead of 24.1.)
+WIDE_STEPS = 10
 LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"), 2**23
 STEPS_OF_LITTLE = 16  # more are worth splits
 
@@ -267,13 +264,9 @@ def chooser_for(
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str], dict[str, Any]]:
     """What chooses, as :func:`chosen`, for a product of that shape which the chain follows."""
     loads = chain.loads_matrices(shape)
-    is_long = any(one.function in TAKE_LONG for one in chain.functors)
-    if not chain.takes_turns or not (loads or is_long):
+    if not chain.takes_turns or not (loads or chain.takes_long):
         return chosen
-    added = chain.matrices_added(shape)[:WIDE_ADDENDS]
-    adds_two = len(added) == WIDE_ADDENDS and all(one.dtype == torch.float16 for one in added)
-    takes_many_registers = any(one.function is gelu for one in chain.functors)
-    return partial(chosen_for_followed, loads=loads, may_be_wide=adds_two and not takes_many_registers)
+    return partial(chosen_for_followed, loads=loads, may_be_wide=chain.suits_wide_tiles(shape))
 
 
 def chosen_for_followed(
