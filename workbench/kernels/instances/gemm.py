@@ -113,8 +113,8 @@ PING_PONG = (
     Instance("ping_pong_128x192", 128, 192, 128, 4, 5, "ping-pong"),
 )
 # Two tiles of the last where there would be three of the first, if a chain begins with adding two tensors of
-# fp16, and K has this many steps. (H200, two and fast_gelu: 2048 x 3072 x 512 as long, x 768 0.94 times, x 1024
-# 0.95, x 4096 0.96; one addend, up to x 1024, 1.01 to 1.05; two and gelu 27.4 us instead of 24.1.)
+# fp16, and K has this many steps. (H200, two and fast_gelu: 2048 x 3072 x 512 as long, x 768 0.94 times, x
+# 1024 0.95, x 4096 0.96; one addend, up to x 1024, 1.01 to 1.05; two and gelu 27.4 us instead of 24.1.)
 WIDE_STEPS = 10
 LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"), 2**23
 STEPS_OF_LITTLE = 16  # more are worth splits
