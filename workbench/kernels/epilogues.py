@@ -193,7 +193,7 @@ class Epilogue:
 
     @property
     def takes_long(self) -> bool:
-        """Whether it computes an exponential of each element, which `gemm_hopper` does in few instructions."""
+        """Whether it computes an exponential of each element, by functions that `gemm_hopper` has too."""
         return any(one.function in _EXPONENTIALS for one in self.functors)
 
     def suits_wide_tiles(self, shape: tuple[int, ...]) -> bool:
