@@ -928,8 +928,8 @@ for name, (step,) in outcomes.items():
 # One group is seven steps behind the other. So it still multiplies, alone, when the first one finishes, and
 # finishes while the first begins the next pair. $D_0$ and $D_1$ are added half-way along K.
 #
-# And where an SM would have three tiles of 128 × 128, but has two of 128 × 192, two added matrices get those
-# (`gemm_hopper_wide.py`): for each sum a sixth less of A and B is brought. The second tile begins as the sum of
+# And where an SM would have three tiles of 128 × 128, but has two of 128 × 192, chains that begin with adding two
+# matrices of fp16 get those, from ten steps along K on (`gemm_hopper_wide.py`): for each sum a sixth less of A and B is brought. The second tile begins as the sum of
 # $D_0$ and $D_1$, as above; a third of it is handed to the first group at the end. (`PRODUCTS` is true in every
 # call; you will meet it when we measure.)
 
@@ -963,9 +963,9 @@ shipped_lines = recording.shipped("nvidia-h200")
 TUNED = "torch.compile max-autotune"
 
 
-def latest_of(op, mode="cuda_graph", among=shipped_lines):
+def latest_of(op, mode="cuda_graph"):
     """By problem and provider: the lines of an operator, of the last run that has it."""
-    lines = recording.select(among, op=op, dtype="fp16", mode=mode)
+    lines = recording.select(shipped_lines, op=op, dtype="fp16", mode=mode)
     found = {}
     for line in recording.latest_run(lines):
         found.setdefault(line.problem, {})[line.provider] = line

@@ -18,6 +18,7 @@ from workbench.kernels.epilogues import (
     Epilogue,
     add,
     bias,
+    cast,
     dropout,
     fast_gelu,
     gelu,
@@ -271,8 +272,9 @@ def test_when_tiles_of_192_columns_begin_as_what_is_added() -> None:
         ((half(64, 64), half(64, 64)), {"tile": (32, 64, 64)}, "multiple of 64 rows"),
         ((half(64, 64), half(64, 64)), {"tile": (64, 192, 64)}, "power of two"),
         ((half(512, 64), half(64, 768)), {"tile": (128, 192, 32)}, "power of two"),
-        ((half(512, 64), half(64, 768)), {"tile": (128, 192, 64), "programs": 7}, "there may be 14"),
-        ((half(512, 64), half(64, 768)), {"tile": (128, 192, 64), "num_stages": 2}, "Give 3 or more"),
+        ((half(512, 192), half(192, 768)), {"tile": (128, 192, 64), "programs": 7}, "there may be 14"),
+        ((half(512, 192), half(192, 768)), {"tile": (128, 192, 64), "num_stages": 2}, "Give 3 or more"),
+        ((half(512, 128), half(128, 768)), {"tile": (128, 192, 64)}, "K has 129 elements or more"),
         ((half(64, 64), half(64, 64)), {"num_stages": 1}, "Give 2 or more"),
         ((half(64, 64), half(64, 64)), {"num_warps": 8}, "num_warps"),
         ((half(64, 64), half(64, 64)), {"splits": 2}, "splits"),
@@ -331,6 +333,7 @@ def test_who_gets_it(
         ((2048, 3072, 768), (torch.float16, torch.float32), 128),
         ((2048, 3072, 768), (), 128),
         ((2048, 3072, 576), (torch.float16, torch.float16), 128),  # nine steps
+        ((2048, 3072, 33024), (torch.float16, torch.float16), 128),  # so many lose of what is added first
         ((2048, 2048, 768), (torch.float16, torch.float16), 128),  # two tiles of 128 columns
         ((2048, 4096, 768), (torch.float16, torch.float16), 128),  # three of 192
     ],
@@ -346,13 +349,35 @@ def test_who_gets_tiles_of_192_columns(
     for dtype in added:
         chain |= add(torch.zeros(m, n, dtype=dtype))
     for each in (chain | fast_gelu(), chain | bias(half(1, n)[0]) | silu()):
-        found = instances.chooser_for(each, (m, n))(a, b, output, "ieee")
+        found = instances.chosen_for_chain(each, a, b, output, "ieee")
         assert (found["template"], found["tile"][1]) == ("ping-pong", cols)
         launch = gemm.launch(a, b, output=output, epilogue=each, compute_units=132, **found)
         assert launch.steps[0].meta["BLOCK_N"] == cols
-    assert instances.chooser_for(chain | gelu(), (m, n))(a, b, output, "ieee")["tile"][1] != 192
-    late = instances.chooser_for(relu() | chain | fast_gelu(), (m, n))(a, b, output, "ieee")
+    assert instances.chosen_for_chain(chain | gelu(), a, b, output, "ieee")["tile"][1] != 192
+    late = instances.chosen_for_chain(relu() | chain | fast_gelu(), a, b, output, "ieee")
     assert late["tile"][1] == 128
+
+
+def test_what_would_not_be_brought_gets_no_tiles_of_192_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addends that TMA does not take, and what is wider or narrower: sums of 192 columns would spill."""
+    monkeypatch.setattr(device, "current", lambda: H200)
+    m, n, k = 2048, 3072, 768
+    a, b, first = half(m, k), half(k, n), half(m, n)
+    wanted = instances.chosen_for_chain(add(first) | add(first) | relu(), a, b, half(m, n), "ieee")
+    assert wanted["tile"] == gemm_hopper_wide.TILE
+    for other in (
+        half(n, m).t(),
+        half(m, n + 4)[:, :n],
+        half(1, m * n + 1)[0, 1:].view(m, n),
+        half(1, n).expand(m, n),
+        torch.zeros(m, n, dtype=torch.bfloat16),
+    ):
+        for chain in (add(first) | add(other), add(other) | add(first)):
+            found = instances.chosen_for_chain(chain | relu(), a, b, half(m, n), "ieee")
+            assert found["tile"] == (128, 128, 64), other.stride()
+    for behind in (add(torch.zeros(m, n)), cast(torch.int8)):
+        found = instances.chosen_for_chain(add(first) | add(first) | behind, a, b, half(m, n), "ieee")
+        assert found["tile"] == (128, 128, 64)
 
 
 def test_who_gets_it_without_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,11 +391,14 @@ def test_who_gets_it_without_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
         a, b, output, row = half(m, k), half(k, n), half(m, n), half(1, n)[0]
         alone = instances.chosen(a, b, output, "ieee")
         for chain in (bias(row) | fast_gelu(), fast_gelu() | gelu(), silu(), bias(row) | sigmoid()):
-            found = instances.chooser_for(chain, (m, n))(a, b, output, "ieee")
+            found = instances.chosen_for_chain(chain, a, b, output, "ieee")
             assert found["template"] == wanted, chain
             assert wanted == "ping-pong" or found == alone
+        wide = torch.empty(m, n, device="meta")
+        chosen = instances.chosen(a, b, wide, "ieee")
+        assert instances.chosen_for_chain(silu(), a, b, wide, "ieee") == chosen  # not measured
         for chain in (bias(row) | relu(), gelu(), Epilogue(), silu() | dropout(0.5, seed=1)):
-            assert instances.chooser_for(chain, (m, n))(a, b, output, "ieee") == alone
+            assert instances.chosen_for_chain(chain, a, b, output, "ieee") == alone
 
 
 def test_what_is_wider_than_shared_memory_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:

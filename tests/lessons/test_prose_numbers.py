@@ -589,7 +589,7 @@ def test_calls_cost_what_lesson_13_says() -> None:
             )
             assert ours < plain < tuned
             more = ours / each["torch"].config["launch_us"]
-            assert 1.13 < more < 1.23  # "a fifth more, or a little less"
+            assert 1.14 < more < 1.19  # "some 15 to 18 % more"
             assert all(line.config["launch_us"] > 1e3 * line.median_ms for line in each.values())
 
 
@@ -732,7 +732,7 @@ def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]
         has_more = tiles > 2 * 132 and line.case["k"] >= 1024  # "where an SM has more tiles, and K is long"
         rounds = [-(-tiles_of(line, 128, cols) // 132) for cols in (128, 192)]
         name = "gemm_pairs_kernel" if has_more else "gemm_ping_pong_kernel"
-        if rounds == [3, 2]:  # "three tiles of 128 x 128, but two of 128 x 192"
+        if rounds == [3, 2] and line.case["k"] >= 640:  # "three tiles of 128 x 128, but two of 128 x 192"
             name = "gemm_wide_kernel"
         assert (name in line.config["kernels"]) == (tiles >= 132)
     assert tiles_of(fused["2048^3"]["workbench"], 128, 128) == 256

@@ -193,22 +193,30 @@ class Epilogue:
 
     @property
     def takes_long(self) -> bool:
-        """Whether it computes an exponential of each element, by functions that `gemm_hopper` has too."""
+        """Whether it computes fast_gelu, silu or a sigmoid, which take long, and less by `gemm_hopper`."""
         return any(one.function in _EXPONENTIALS for one in self.functors)
 
     def suits_wide_tiles(self, shape: tuple[int, ...]) -> bool:
         """Whether products of that shape gain by tiles of 128 x 192, two for a program (`gemm_hopper_wide`).
 
-        Those that it begins with adding two matrices of fp16 to, unless it has gelu, which takes more
-        registers than such tiles leave.
+        Those that it begins with adding two matrices of fp16 to, which TMA takes, if all else is as narrow;
+        unless it has gelu, which takes more registers than such tiles leave.
         """
         first = [each.value for one in self.functors[:2] for each in one.operands]
         return (
             len(first) == 2
             and all(one.function is epilogue.add for one in self.functors[:2])
-            and all(isinstance(each, torch.Tensor) and each.dtype == torch.float16 for each in first)
-            and all(each.shape[-2:] == shape[-2:] for each in first)
-            and all(one.function is not epilogue.gelu for one in self.functors)
+            and all(one.function is not epilogue.gelu and one.dtype is None for one in self.functors)
+            and all(each.element_size() <= 2 for each in self.tensors)
+            and all(
+                isinstance(each, torch.Tensor)
+                and (each.dtype, tuple(each.shape)) == (torch.float16, shape)
+                and each.stride(1) == 1
+                and each.stride(0) >= each.shape[1]
+                and each.stride(0) * each.element_size() % ACCESS_BYTES == 0
+                and each.data_ptr() % ACCESS_BYTES == 0
+                for each in first
+            )
         )
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Epilogue:

@@ -923,6 +923,10 @@ def _ping_pong_step(
                 "tile", f"got {tile}, of which there are {number} for {programs} programs",
                 f"Give another tile: of this one there may be {most_tiles}.",
             )  # fmt: skip
+        if steps < gemm_hopper_wide.FEWEST_STEPS:
+            fewest_k = (gemm_hopper_wide.FEWEST_STEPS - 1) * block_k + 1
+            fix = f"Give another tile: with this one K has {fewest_k} elements or more."
+            raise InvalidArgumentError("tile", f"got {tile}, and K of {problem.k}", fix)
         if stages < gemm_hopper_wide.FEWEST_STAGES:
             fix = f"Give {gemm_hopper_wide.FEWEST_STAGES} or more."
             raise InvalidArgumentError("num_stages", f"got {stages}, of tiles of {tile}", fix)

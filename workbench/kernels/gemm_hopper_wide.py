@@ -39,8 +39,9 @@ TILE = 128, 192, 64
 LEFT, RIGHT = gl.constexpr(128), gl.constexpr(64)
 PARTS = gl.constexpr(6)
 
-# Tiles that a program has at most.
-MOST_TILES = 2
+# Tiles that a program has at most, and steps along K at least: of fewer, the first tile's last products may
+# still read the buffers of A in which parts of the second are handed over.
+MOST_TILES, FEWEST_STEPS = 2, 3
 
 # Stages, beside which two buffers of parts have room.
 FEWEST_STAGES, MOST_STAGES_BESIDE = 3, 4

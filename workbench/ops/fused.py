@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import torch
@@ -275,7 +276,7 @@ def _started(
         b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
     if b.dim() == 2 and len(shape) > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
-    choose = instances.chooser_for(chain, rows.shape if chain.permuted is None else shape)
+    choose = partial(instances.chosen_for_chain, chain)
     again = gemm.run(choose, a, b, rows, precision=products._precision(a), epilogue=chain)
     return output, Started(again, (a, b, *chain.tensors), 2)
 

@@ -8,7 +8,7 @@ other devices there are instances too, without times: taken is the largest tile 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -20,7 +20,7 @@ import triton
 from workbench import device
 from workbench.device import Device
 from workbench.errors import InvalidArgumentError, TensorMismatchError
-from workbench.kernels import epilogues, gemm, gemm_hopper_wide, reference
+from workbench.kernels import epilogues, gemm, gemm_hopper, gemm_hopper_wide, reference
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances import operation
 
@@ -115,7 +115,7 @@ PING_PONG = (
 # Two tiles of the last where there would be three of the first, if a chain begins with adding two tensors of
 # fp16, and K has this many steps. (H200, two and fast_gelu: 2048 x 3072 x 512 as long, x 768 0.94 times, x
 # 1024 0.95, x 4096 0.96; one addend, up to x 1024, 1.01 to 1.05; two and gelu 27.4 us instead of 24.1.)
-WIDE_STEPS = 10
+WIDE_STEPS = range(10, gemm_hopper.LONG_STEPS[1] + 1)
 LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"), 2**23
 STEPS_OF_LITTLE = 16  # more are worth splits
 
@@ -259,14 +259,16 @@ def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: st
     return choose(asked_of(a, b, output, precision))
 
 
-def chooser_for(
-    chain: Epilogue, shape: tuple[int, ...]
-) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str], dict[str, Any]]:
-    """What chooses, as :func:`chosen`, for a product of that shape which the chain follows."""
+def chosen_for_chain(
+    chain: Epilogue, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
+) -> dict[str, Any]:
+    """The same where a chain follows."""
+    shape = tuple(output.shape)
     loads = chain.loads_matrices(shape)
     if not chain.takes_turns or not (loads or chain.takes_long):
-        return chosen
-    return partial(chosen_for_followed, loads=loads, may_be_wide=chain.suits_wide_tiles(shape))
+        return chosen(a, b, output, precision)
+    wide = chain.suits_wide_tiles(shape)
+    return chosen_for_followed(a, b, output, precision, loads=loads, may_be_wide=wide)
 
 
 def chosen_for_followed(
@@ -292,10 +294,11 @@ def chosen_for_followed(
     are_whole = asked.m >= first.rows and asked.n >= first.cols
     are_lines = asked.a.is_line_aligned and asked.b.is_line_aligned
     is_long = are_whole and are_lines and _tiles(first, asked) >= asked.compute_units
+    is_long = is_long and (loads or asked.output_itemsize == asked.itemsize)
     if is_long and not gemm.why_not_ping_pong(a, b):
         wide = PING_PONG[-1]
         rounds = [-(-_tiles(each, asked) // asked.compute_units) for each in (first, wide)]
-        is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) >= WIDE_STEPS
+        is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) in WIDE_STEPS
         return _keywords(wide if is_wide and rounds == [3, gemm_hopper_wide.MOST_TILES] else first, asked, 1)
     if not loads:
         return choose(asked)
@@ -526,8 +529,7 @@ def instances_for(
         for each in _for_units(known, asked)
         for splits in sorted(_splits_worth_a_try(each, asked))
     ]
-    shape = (a.shape[-2], b.shape[-1])
-    shipped = choose(asked) if epilogue is None else chooser_for(epilogue, shape)(a, b, output, precision)
+    shipped = choose(asked) if epilogue is None else chosen_for_chain(epilogue, a, b, output, precision)
     return operation.instances_of(make, shipped, others)
 
 
