@@ -929,9 +929,9 @@ for name, (step,) in outcomes.items():
 # finishes while the first begins the next pair. $D_0$ and $D_1$ are added half-way along K.
 #
 # And where an SM would have three tiles of 128 × 128, but has two of 128 × 192, chains that begin with adding two
-# matrices of fp16 get those, from ten steps along K on (`gemm_hopper_wide.py`): for each sum a sixth less of A and B is brought. The second tile begins as the sum of
-# $D_0$ and $D_1$, as above; a third of it is handed to the first group at the end. (`PRODUCTS` is true in every
-# call; you will meet it when we measure.)
+# matrices of fp16 get those, from ten steps along K on (`gemm_hopper_wide.py`): for each sum a sixth less of A and
+# B is brought. The second tile begins as the sum of $D_0$ and $D_1$, as above; a third of it is handed to the first
+# group at the end. (`PRODUCTS` is true in every call; you will meet it when we measure.)
 
 # %%
 for kernel_part, begins in (
@@ -1108,9 +1108,9 @@ table_of(head, rows)
 # - **2048³** is between them.
 #
 # Beside it is not for nothing, either. While one group multiplies, the matrix units read and write its sums, which
-# are in registers, and the other group gets on more slowly: a part of 64 × 64 took it 2,000 to 3,000 clocks to
-# finish, and some 1,200 when nothing was multiplied (clocks read by the kernel with tiles of 128 × 192, not
-# recorded; that registers are why is reasoned).
+# are in registers, and the other group gets on more slowly: a part of 64 × 64 took it 2,000 to 4,400 clocks to
+# finish, and some 1,200 when nothing was multiplied (by a copy of the kernel with tiles of 128 × 192 that reads
+# the clock, not recorded; that registers are why is reasoned).
 #
 # And the roofline? By the datasheets, 2048 × 3072 × 768, with 212 FLOP a byte, is memory-bound on an H100, whose
 # ridge is at 295, and just compute-bound on an H200, at 206; 4096 × 4096 × 512, with 158, is memory-bound on

@@ -58,7 +58,8 @@ def brought(launch: Launch) -> int:
     return found
 
 
-def test_it_compiles_for_hopper_without_spills() -> None:
+def test_it_compiles_for_hopper() -> None:
+    """Without spills; of 192 columns with a few."""
     two = add(half(512, 512)) | add(half(512, 512)) | fast_gelu()
     launches = {
         "bare": ping_pong(),
@@ -244,7 +245,7 @@ def test_which_tiles_are_made_by_pairs(more: dict[str, Any], added: bool, loaded
 
 
 def test_when_tiles_of_192_columns_begin_as_what_is_added() -> None:
-    """As others, of any number of steps; two stages and buffers of parts are what shared memory has."""
+    """As others, but of fewer steps too; beside buffers of parts there is room for four stages."""
     first, wide = half(512, 768), torch.zeros(512, 768)
     for chain, begins, stages in (
         (add(first) | add(first) | fast_gelu(), True, 4),

@@ -196,28 +196,25 @@ class Epilogue:
         """Whether it computes fast_gelu, silu or a sigmoid, which take long, and less by `gemm_hopper`."""
         return any(one.function in _EXPONENTIALS for one in self.functors)
 
-    def suits_wide_tiles(self, shape: tuple[int, ...]) -> bool:
-        """Whether products of that shape gain by tiles of 128 x 192, two for a program (`gemm_hopper_wide`).
+    def added_by_wide_tiles(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+        """The two matrices of fp16 that it begins with adding to a product of that shape, or none.
 
-        Those that it begins with adding two matrices of fp16 to, which TMA takes, if all else is as narrow;
-        unless it has gelu, which takes more registers than such tiles leave.
+        None also where tiles of 128 x 192 (`gemm_hopper_wide`) gain nothing: if anything else is wider, or
+        cast, or it has gelu, which takes more registers than such tiles leave.
         """
-        first = [each.value for one in self.functors[:2] for each in one.operands]
-        return (
-            len(first) == 2
-            and all(one.function is epilogue.add for one in self.functors[:2])
+        first = self.functors[:2]
+        added = tuple(each.value for one in first for each in one.operands)
+        suits = (
+            len(added) == 2
+            and all(one.function is epilogue.add for one in first)
             and all(one.function is not epilogue.gelu and one.dtype is None for one in self.functors)
             and all(each.element_size() <= 2 for each in self.tensors)
             and all(
-                isinstance(each, torch.Tensor)
-                and (each.dtype, tuple(each.shape)) == (torch.float16, shape)
-                and each.stride(1) == 1
-                and each.stride(0) >= each.shape[1]
-                and each.stride(0) * each.element_size() % ACCESS_BYTES == 0
-                and each.data_ptr() % ACCESS_BYTES == 0
-                for each in first
+                isinstance(each, torch.Tensor) and (each.dtype, tuple(each.shape)) == (torch.float16, shape)
+                for each in added
             )
         )
+        return added if suits else ()
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Epilogue:
         """The same chain with others in the places of :attr:`tensors`."""

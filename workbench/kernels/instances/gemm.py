@@ -267,8 +267,9 @@ def chosen_for_chain(
     loads = chain.loads_matrices(shape)
     if not chain.takes_turns or not (loads or chain.takes_long):
         return chosen(a, b, output, precision)
-    wide = chain.suits_wide_tiles(shape)
-    return chosen_for_followed(a, b, output, precision, loads=loads, may_be_wide=wide)
+    added = [gemm.descriptor_of(each, (16, 16)) for each in chain.added_by_wide_tiles(shape)]
+    are_brought = bool(added) and all(one is not None and not one.is_transposed for one in added)
+    return chosen_for_followed(a, b, output, precision, loads=loads, may_be_wide=are_brought)
 
 
 def chosen_for_followed(
@@ -283,7 +284,7 @@ def chosen_for_followed(
     """The same where an epilogue loads tensors of the output's shape, or computes what takes long.
 
     Args:
-        loads: whether it does. may_be_wide: whether it suits tiles of 192 columns.
+        loads: whether it does. may_be_wide: whether it adds two first that tiles of 192 columns bring.
     """
     asked = asked_of(a, b, output, precision)
     if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:
