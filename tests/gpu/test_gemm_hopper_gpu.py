@@ -220,6 +220,44 @@ def test_tiles_of_192_columns(k: int, programs: int, layout: str, dtype: torch.d
         assert launch.steps[0].meta["BEGIN"] == (may_begin and dtype == torch.float16)
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize("programs", [13, 11, 8, 7, 1])
+@pytest.mark.parametrize("k", [136, 200, 328, 1096])
+def test_many_tiles_of_192_columns(k: int, programs: int, layout: str, dtype: torch.dtype) -> None:
+    """Two to 32 for each program, as many for all or one more for some, where nothing is brought."""
+    m, n = 1000, 712
+    a = whole(m, k, dtype=dtype) if layout[0] == "n" else whole(k, m, dtype=dtype).t()
+    b = whole(k, n, dtype=dtype, seed=1) if layout[1] == "n" else whole(n, k, dtype=dtype, seed=1).t()
+    row = whole(1, n, dtype=dtype, seed=2)[0]
+    exact = a.float() @ b.float()
+    for chain, wanted in ((bias(row) | relu(), (exact + row).relu()), (None, exact)):
+        output = poisoned(m, 1024, dtype)[:, :n]
+        launch = gemm.launch(
+            a, b, output=output, epilogue=chain, template="ping-pong", tile=gemm_hopper_wide.TILE,
+            num_stages=5, programs=programs,
+        )  # fmt: skip
+        for _ in range(3):
+            output.fill_(float("nan"))
+            launch.run()
+            assert torch.equal(output, wanted.to(dtype))
+
+
+@pytest.mark.parametrize("tile", [(128, 128, 64), gemm_hopper_wide.TILE], ids=str)
+@pytest.mark.parametrize("shape", [(3072, 3072, 3072), (3072, 3072, 192), (4096, 6144, 1024)], ids=str)
+def test_bare_products_are_the_same_a_hundred_times(
+    shape: tuple[int, int, int], tile: tuple[int, int, int]
+) -> None:
+    m, n, k = shape
+    a, b = half(m, k), half(k, n, seed=1)
+    launch = gemm.launch(a, b, template="ping-pong", tile=tile, num_stages=5)
+    once = launch.run()[0].clone()
+    for _ in range(100):
+        launch.outputs[0].fill_(float("nan"))
+        assert torch.equal(launch.run()[0], once)
+    torch.testing.assert_close(once.double(), a.double() @ b.double(), atol=0.05, rtol=2e-3)
+
+
 @pytest.mark.parametrize("shape", [(2048, 3072, 768), (2304, 2304, 192), (1536, 4096, 2048)], ids=str)
 def test_tiles_of_192_columns_are_the_same_a_hundred_times(shape: tuple[int, int, int]) -> None:
     m, n, k = shape

@@ -261,6 +261,7 @@ def test_when_tiles_of_192_columns_begin_as_what_is_added() -> None:
     assert of_192(programs=None).steps[0].grid == (16,)  # a tile for each
     assert of_192(programs=15, chain=add(first)).steps[0].grid == (15,)
     assert of_192(programs=None, compute_units=10).steps[0].grid == (8,)  # two for each
+    assert of_192(programs=3, chain=bias(first[0])).steps[0].grid == (3,)  # more: none is brought
 
 
 @pytest.mark.parametrize(
@@ -273,7 +274,11 @@ def test_when_tiles_of_192_columns_begin_as_what_is_added() -> None:
         ((half(64, 64), half(64, 64)), {"tile": (32, 64, 64)}, "multiple of 64 rows"),
         ((half(64, 64), half(64, 64)), {"tile": (64, 192, 64)}, "power of two"),
         ((half(512, 64), half(64, 768)), {"tile": (128, 192, 32)}, "power of two"),
-        ((half(512, 192), half(192, 768)), {"tile": (128, 192, 64), "programs": 7}, "there may be 14"),
+        (
+            (half(512, 192), half(192, 768)),
+            {"tile": (128, 192, 64), "programs": 7, "epilogue": add(half(512, 768))},
+            "there may be 14",
+        ),
         ((half(512, 192), half(192, 768)), {"tile": (128, 192, 64), "num_stages": 2}, "Give 3 or more"),
         ((half(512, 128), half(128, 768)), {"tile": (128, 192, 64)}, "K has 129 elements or more"),
         ((half(64, 64), half(64, 64)), {"num_stages": 1}, "Give 2 or more"),
@@ -311,7 +316,7 @@ def test_it_is_not_interpreted() -> None:
 def test_who_gets_it(
     shape: tuple[int, int, int], here: device.Device, template: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where an epilogue loads a tensor of the output's shape; products alone, and in fp32, do not."""
+    """Where an epilogue loads a tensor of the output's shape; and products alone, where it promises most."""
     monkeypatch.setattr(device, "current", lambda: here)
     m, n, k = shape
     for dtype in (torch.float16, torch.float32):
@@ -322,7 +327,9 @@ def test_who_gets_it(
             assert found["template"] == template
         else:
             assert found["template"] != "ping-pong"
-        assert instances.chosen(a, b, output, "ieee")["template"] != "ping-pong"
+        alone = instances.chosen(a, b, output, "ieee")["template"] == "ping-pong"
+        assert alone == (dtype == torch.float16 and template == "ping-pong")
+        assert instances.chosen_for_sum(a, b, output, "ieee")["template"] != "ping-pong"
 
 
 @pytest.mark.parametrize(
@@ -398,8 +405,21 @@ def test_who_gets_it_without_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
         wide = torch.empty(m, n, device="meta")
         chosen = instances.chosen(a, b, wide, "ieee")
         assert instances.chosen_for_chain(silu(), a, b, wide, "ieee") == chosen  # not measured
+        others = instances.chosen_for_sum(a, b, output, "ieee")
         for chain in (bias(row) | relu(), gelu(), Epilogue(), silu() | dropout(0.5, seed=1)):
-            assert instances.chosen_for_chain(chain, a, b, output, "ieee") == alone
+            assert instances.chosen_for_chain(chain, a, b, output, "ieee") == others
+
+
+def test_who_gets_it_where_less_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains that take little, where products gain more than they cost; tiles of 192 columns, where fewer."""
+    monkeypatch.setattr(device, "current", lambda: H200)
+    for m, n, k, cols in ((2048, 3072, 4096, 128), (3072, 3072, 3072, 192)):
+        a, b, output, row = half(m, k), half(k, n), half(m, n), half(1, n)[0]
+        for chain in (bias(row) | relu(), gelu(), Epilogue(), bias(row) | fast_gelu()):
+            found = instances.chosen_for_chain(chain, a, b, output, "ieee")
+            assert (found["template"], found["tile"]) == ("ping-pong", (128, cols, 64)), chain
+        late = instances.chosen_for_chain(relu() | dropout(0.5, seed=1), a, b, output, "ieee")
+        assert late["template"] != "ping-pong"
 
 
 def test_what_is_wider_than_shared_memory_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,11 +39,16 @@ def chosen(
 @pytest.mark.parametrize(
     ("shape", "tile", "template", "splits"),
     [
-        ((8192, 8192, 8192), (128, 256, 64), "persistent", 1),
+        ((8192, 8192, 8192), (128, 128, 64), "ping-pong", 1),
+        ((2048, 3072, 4096), (128, 128, 64), "ping-pong", 1),  # one and a half waves of 128 x 256
+        ((3072, 3072, 3072), (128, 192, 64), "ping-pong", 1),  # three waves, but five of 128 x 128
+        ((2304, 2304, 768), (128, 128, 64), "ping-pong", 1),
+        ((1536, 1536, 1536), (64, 128, 64), "simple", 1),  # of which a unit has three at a time
+        ((3072, 3072, 128), (128, 128, 64), "persistent", 1),
         ((2048, 2048, 2048), (128, 256, 64), "simple", 1),
         ((1024, 1024, 1024), (64, 128, 128), "simple", 1),
         ((512, 512, 512), (64, 64, 128), "simple", 1),
-        ((8192, 8192, 64), (64, 256, 64), "persistent", 1),
+        ((4096, 4096, 64), (64, 256, 64), "persistent", 1),
         ((1, 4096, 4096), (16, 128, 128), "simple", 4),
         ((64, 4096, 4096), (64, 32, 128), "simple", 1),
     ],
@@ -71,6 +76,15 @@ def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
     itemsize = torch.empty((), dtype=dtype).element_size()
     assert found["num_stages"] * (rows + cols) * depth * itemsize <= here.shared_memory_bytes
     assert 1 <= found["splits"] <= max(-(-k // depth), 1)
+
+
+@given(data=st.data())
+def test_what_is_chosen_on_hopper_can_be_launched(data: st.DataObject) -> None:
+    """Rows that begin at lines or not: templates have sizes that they do not take."""
+    step = data.draw(st.sampled_from([1, 8, 64]), label="step")
+    m, n, k = (step * data.draw(st.integers(1, 4096 // step), label=name) for name in "mnk")
+    a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
+    gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k))
 
 
 @pytest.mark.parametrize("here", [H200, A100, MI300], ids=lambda each: each.architecture)

@@ -917,7 +917,7 @@ def _ping_pong_step(
     )
     meta: dict[str, Any]
     if tile == gemm_hopper_wide.TILE:
-        if rounds > gemm_hopper_wide.MOST_TILES:
+        if beside and rounds > gemm_hopper_wide.MOST_TILES:
             most_tiles = programs * gemm_hopper_wide.MOST_TILES
             raise InvalidArgumentError(
                 "tile", f"got {tile}, of which there are {number} for {programs} programs",

@@ -59,6 +59,10 @@ PART_COLS = gl.constexpr(64)
 # what sums begin with is needed sooner.
 WAITING, WAITING_TO_BEGIN = gl.constexpr(2), gl.constexpr(1)
 
+# Steps along K that are copied before there are groups of warps: there is a buffer for each. (H200, two
+# addends and gelu over the bare product, 2048^3: 1.067 without, 1.056 with two or three, 1.065 with more.)
+EARLY = gl.constexpr(2)
+
 # Tiles, and steps along K, behind which hides what is read: the fewest of them, and the most of sums that are
 # added to before their end.
 LARGE_TILE = 128, 128
@@ -114,6 +118,9 @@ def gemm_ping_pong_kernel(
         PARTS: gl.constexpr = BLOCK_M // ROWS * number_of_columns(BLOCK_N)
         NUMBERS: gl.constexpr = (STAGES, STAGES, 3, 2 * barriers_of_parts(PARTS, SLOTS), SLOTS, 1)
         full, free, turn, there, is_free, may_begin = barriers(NUMBERS, (1, 1, 1, 1, 1, 1))
+        begin_copies(
+            a, b, of_a, of_b, full, sizes, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, A_TRANSPOSED, B_TRANSPOSED
+        )
         mbarrier.arrive(turn.index(0), count=1)
         BROUGHT_PART: gl.constexpr = first.block_type.shape
         brought = (
@@ -147,6 +154,9 @@ def gemm_ping_pong_kernel(
         )  # fmt: skip
     else:
         full, free, turn = barriers((STAGES, STAGES, 3), (1, 1, 1))  # two turns, and what is handed over
+        begin_copies(
+            a, b, of_a, of_b, full, sizes, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, A_TRANSPOSED, B_TRANSPOSED
+        )
         mbarrier.arrive(turn.index(0), count=1)
         gl.warp_specialize(
             [
@@ -225,33 +235,60 @@ def place_of(
 
 
 @gluon.jit
+def begin_copies(
+    a, b, of_a, of_b, full, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
+    ORDER: gl.constexpr, GROUP: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
+):  # fmt: skip
+    """Fill the first buffers while groups of warps begin."""
+    place = place_of(gl.program_id(0), sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+    for step in gl.static_range(EARLY):
+        if step < gl.cdiv(sizes[2], BLOCK_K):
+            copy_step(a, b, of_a, of_b, full, step, place, step * BLOCK_K, A_TRANSPOSED, B_TRANSPOSED)
+
+
+@gluon.jit
 def copy(
     a, b, of_a, of_b, full, free, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr, STAGES: gl.constexpr, BEGIN: gl.constexpr, ORDER: gl.constexpr,
     GROUP: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies: of each tile, along K, a block of A and one of B, once their buffers are free."""
+    """The warp that copies what :func:`begin_copies` has not, once its buffers are free."""
     WAIT: gl.constexpr = (WAITING_TO_BEGIN if BEGIN else WAITING) * STAGES
-    done = 0
+    steps = gl.cdiv(sizes[2], BLOCK_K)
+    done = gl.minimum(EARLY, steps)
+    if len(brought) > 0:
+        if done == gl.minimum(WAIT, steps):
+            mbarrier.arrive(brought[3].index(0), count=1)
     for number in range(gl.program_id(0), sizes[3], gl.num_programs(0)):
-        row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
-        for step in range(gl.cdiv(sizes[2], BLOCK_K)):
-            at, half = done % STAGES, done // STAGES & 1
-            mbarrier.wait(free.index(at), half ^ 1)
-            mbarrier.expect(full.index(at), a.block_type.nbytes + b.block_type.nbytes)
-            start = step * BLOCK_K
-            if A_TRANSPOSED:
-                tma.async_copy_global_to_shared(a, [start, row], full.index(at), of_a.index(at))
-            else:
-                tma.async_copy_global_to_shared(a, [row, start], full.index(at), of_a.index(at))
-            if B_TRANSPOSED:
-                tma.async_copy_global_to_shared(b, [col, start], full.index(at), of_b.index(at))
-            else:
-                tma.async_copy_global_to_shared(b, [start, col], full.index(at), of_b.index(at))
+        place = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+        begin = 0
+        if number == gl.program_id(0):
+            begin = gl.minimum(EARLY, steps)
+        for step in range(begin, steps):
+            at = done % STAGES
+            mbarrier.wait(free.index(at), (done // STAGES & 1) ^ 1)
+            copy_step(a, b, of_a, of_b, full, at, place, step * BLOCK_K, A_TRANSPOSED, B_TRANSPOSED)
             done += 1
             if len(brought) > 0:
-                if done == gl.minimum(WAIT, gl.cdiv(sizes[2], BLOCK_K)):
+                if done == gl.minimum(WAIT, steps):
                     mbarrier.arrive(brought[3].index(0), count=1)
+
+
+@gluon.jit
+def copy_step(
+    a, b, of_a, of_b, full, at, place, start, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr
+):
+    """Along K, a block of A and one of B, to buffers that are free."""
+    row, col = place
+    mbarrier.expect(full.index(at), a.block_type.nbytes + b.block_type.nbytes)
+    if A_TRANSPOSED:
+        tma.async_copy_global_to_shared(a, [start, row], full.index(at), of_a.index(at))
+    else:
+        tma.async_copy_global_to_shared(a, [row, start], full.index(at), of_a.index(at))
+    if B_TRANSPOSED:
+        tma.async_copy_global_to_shared(b, [col, start], full.index(at), of_b.index(at))
+    else:
+        tma.async_copy_global_to_shared(b, [start, col], full.index(at), of_b.index(at))
 
 
 @gluon.jit

@@ -1,13 +1,15 @@
-"""The matrix product in Gluon, for Hopper: tiles of 128 x 192, two to a program, which take less to bring.
+"""The matrix product in Gluon, for Hopper: tiles of 128 x 192, which take less to bring.
 
 As in `gemm_hopper`, one group of warps multiplies while the other one finishes. Of K elements a tile of 128 x
 128 needs 256 rows and columns for 16,384 sums, one of 128 x 192 needs 320 for 24,576: for each sum a sixth
 less. It takes 192 of a lane's registers for its sums, and is two blocks of columns, 128 and 64, since those
 of Triton are powers of two.
 
-The first group has a program's first tile, and the second one, where there is one, the second. If it may,
-that begins as the sum of what is added to it, which is brought while the first is multiplied; and as nothing
-is multiplied while it is finished, the first group, which has nothing else to do by then, finishes a third.
+Where a chain's tensors are brought, a program has two tiles at most: the first group has the first, and the
+second group, where there is one, the second. If it may, that begins as the sum of what is added to it, which
+is brought while the first is multiplied. Where nothing is brought, the groups take turns with as many tiles
+as there are. As nothing is multiplied while a program's last tile is finished, the first group, which has
+nothing else to do by then, finishes a third of it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from workbench.kernels.gemm_hopper import (
+    EARLY,
     PART_COLS,
     ROWS,
     barriers,
@@ -39,8 +42,9 @@ TILE = 128, 192, 64
 LEFT, RIGHT = gl.constexpr(128), gl.constexpr(64)
 PARTS = gl.constexpr(6)
 
-# Tiles that a program has at most, and steps along K at least: of fewer, the first tile's last products may
-# still read the buffers of A in which parts of the second are handed over.
+# Tiles that a program has at most where parts are brought, and steps along K at least: of fewer, the last
+# products of the tile before may still read the buffers of A in which parts of a program's last one are
+# handed over.
 MOST_TILES, FEWEST_STEPS = 2, 3
 
 # Stages, beside which two buffers of parts have room.
@@ -65,7 +69,7 @@ def gemm_wide_kernel(
     GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr,
     B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """output = EPILOGUE(A @ B), of which each program makes a tile, or two."""
+    """output = EPILOGUE(A @ B), tile by tile, as many as a program gets."""
     A: gl.constexpr = a.block_type.shape
     L: gl.constexpr = left.block_type.shape
     R: gl.constexpr = right.block_type.shape
@@ -79,6 +83,10 @@ def gemm_wide_kernel(
         full, free, turn, there, is_free, may_begin = barriers(
             (STAGES, STAGES, 2, 2 * SLOTS, SLOTS, 1), (1, 1, 1, 1, 1, 1)
         )
+        begin_copies(
+            a, left, right, of_a, of_b, full, sizes, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, A_TRANSPOSED,
+            B_TRANSPOSED,
+        )  # fmt: skip
         PART: gl.constexpr = first.block_type.shape
         brought = (
             gl.allocate_shared_memory(first.dtype, [SLOTS * BESIDE, PART[0], PART[1]], first.layout),
@@ -107,17 +115,22 @@ def gemm_wide_kernel(
             [4, 1, 1], [240, 24, 24],
         )  # fmt: skip
     else:
-        full, free, turn = barriers((STAGES, STAGES, 2), (1, 1, 1))
+        full, free, turn = barriers((STAGES, STAGES, 3), (1, 1, 1))  # two turns, and what is handed over
+        begin_copies(
+            a, left, right, of_a, of_b, full, sizes, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, A_TRANSPOSED,
+            B_TRANSPOSED,
+        )  # fmt: skip
+        mbarrier.arrive(turn.index(number_of_tiles(sizes) % 2), count=1)
         gl.warp_specialize(
             [
-                (make_first, (
-                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, BLOCK_M, BLOCK_N, BLOCK_K,
-                    STAGES, BESIDE, BEGIN, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED,
+                (take_turns, (
+                    of_a, of_b, full, free, turn, sizes, output, extra, layout, gl.constexpr(0), BLOCK_M,
+                    BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED,
                     DIVISORS, WIDE, PRODUCTS,
                 )),
-                (make_second, (
-                    of_a, of_b, full, free, turn, (), sizes, output, extra, layout, BLOCK_M, BLOCK_N, BLOCK_K,
-                    STAGES, BESIDE, BEGIN, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED,
+                (take_turns, (
+                    of_a, of_b, full, free, turn, sizes, output, extra, layout, gl.constexpr(1), BLOCK_M,
+                    BLOCK_N, BLOCK_K, STAGES, ORDER, GROUP, EPILOGUE, PLACE, A_TRANSPOSED, B_TRANSPOSED,
                     DIVISORS, WIDE, PRODUCTS,
                 )),
                 (copy, (
@@ -131,17 +144,28 @@ def gemm_wide_kernel(
 
 @gluon.jit
 def number_of_tiles(sizes):
-    """Of this program: one, or two."""
+    """Of this program."""
     return gl.cdiv(sizes[3] - gl.program_id(0), gl.num_programs(0))
 
 
 @gluon.jit
 def place_of_nth(
-    NTH: gl.constexpr, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, ORDER: gl.constexpr,
-    GROUP: gl.constexpr,
+    nth, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr
+):
+    """The first row and the first column of this program's nth tile, from 0."""
+    return place_of(gl.program_id(0) + nth * gl.num_programs(0), sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+
+
+@gluon.jit
+def begin_copies(
+    a, left, right, of_a, of_b, full, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, A_TRANSPOSED: gl.constexpr,
+    B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """The first row and the first column of this program's first tile (0) or second."""
-    return place_of(gl.program_id(0) + NTH * gl.num_programs(0), sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+    """Fill the first buffers while groups of warps begin."""
+    place = place_of(gl.program_id(0), sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+    for step in gl.static_range(EARLY):
+        copy_step(a, left, right, of_a, of_b, full, step, place, step * BLOCK_K, A_TRANSPOSED, B_TRANSPOSED)
 
 
 @gluon.jit
@@ -150,30 +174,42 @@ def copy(
     BLOCK_K: gl.constexpr, STAGES: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
     A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies: of each tile, along K, a block of A and two of B, once their buffers are free."""
-    done = 0
+    """The warp that copies what :func:`begin_copies` has not, once the buffers are free."""
+    steps = gl.cdiv(sizes[2], BLOCK_K)
+    done = gl.to_tensor(EARLY)
     for number in range(gl.program_id(0), sizes[3], gl.num_programs(0)):
-        row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
-        for step in range(gl.cdiv(sizes[2], BLOCK_K)):
-            at, half = done % STAGES, done // STAGES & 1
-            whole = full.index(at)
-            mbarrier.wait(free.index(at), half ^ 1)
-            mbarrier.expect(whole, a.block_type.nbytes + left.block_type.nbytes + right.block_type.nbytes)
-            start = step * BLOCK_K
-            if A_TRANSPOSED:
-                tma.async_copy_global_to_shared(a, [start, row], whole, of_a.index(at))
-            else:
-                tma.async_copy_global_to_shared(a, [row, start], whole, of_a.index(at))
-            if B_TRANSPOSED:
-                tma.async_copy_global_to_shared(left, [col, start], whole, of_b[0].index(at))
-                tma.async_copy_global_to_shared(right, [col + LEFT, start], whole, of_b[1].index(at))
-            else:
-                tma.async_copy_global_to_shared(left, [start, col], whole, of_b[0].index(at))
-                tma.async_copy_global_to_shared(right, [start, col + LEFT], whole, of_b[1].index(at))
+        place = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+        begin = 0
+        if number == gl.program_id(0):
+            begin = EARLY
+        for step in range(begin, steps):
+            at = done % STAGES
+            mbarrier.wait(free.index(at), (done // STAGES & 1) ^ 1)
+            copy_step(a, left, right, of_a, of_b, full, at, place, step * BLOCK_K, A_TRANSPOSED, B_TRANSPOSED)
             done += 1
             if len(brought) > 0:
-                if done == gl.minimum(STAGES, gl.cdiv(sizes[2], BLOCK_K)):  # which are needed first
+                if done == gl.minimum(STAGES, steps):  # which are needed first
                     mbarrier.arrive(brought[3].index(0), count=1)
+
+
+@gluon.jit
+def copy_step(
+    a, left, right, of_a, of_b, full, at, place, start, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr
+):
+    """Along K, a block of A and two of B, to buffers that are free."""
+    row, col = place
+    whole = full.index(at)
+    mbarrier.expect(whole, a.block_type.nbytes + left.block_type.nbytes + right.block_type.nbytes)
+    if A_TRANSPOSED:
+        tma.async_copy_global_to_shared(a, [start, row], whole, of_a.index(at))
+    else:
+        tma.async_copy_global_to_shared(a, [row, start], whole, of_a.index(at))
+    if B_TRANSPOSED:
+        tma.async_copy_global_to_shared(left, [col, start], whole, of_b[0].index(at))
+        tma.async_copy_global_to_shared(right, [col + LEFT, start], whole, of_b[1].index(at))
+    else:
+        tma.async_copy_global_to_shared(left, [start, col], whole, of_b[0].index(at))
+        tma.async_copy_global_to_shared(right, [start, col + LEFT], whole, of_b[1].index(at))
 
 
 @gluon.jit
@@ -260,9 +296,6 @@ def make_first(
     WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
     """The group of warps that has a program's first tile, and what is handed to it of the second."""
-    S: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
-    )
     steps = gl.cdiv(sizes[2], BLOCK_K)
     sums = multiply(
         zeros(BLOCK_M, LEFT), zeros(BLOCK_M, RIGHT), 0, steps, of_a, of_b, full, free, STAGES, A_TRANSPOSED,
@@ -272,15 +305,12 @@ def make_first(
     parts = multiplied(sums, steps - 1, free, STAGES, PRODUCTS)
     row, col = place_of_nth(0, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
     finish(parts, row, col, 0, brought, sizes, output, extra, layout, BESIDE, EPILOGUE, PLACE, DIVISORS, WIDE)
-    if BEGIN or BESIDE == 0:
+    if BEGIN:
         for _ in range(1, number_of_tiles(sizes)):
             row, col = place_of_nth(1, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
-            mbarrier.wait(turn.index(1), 0)
-            for i in gl.static_range(PARTS - HANDED, PARTS):
-                store(
-                    handed(of_a, i).load(S), row + row_of_part(i), col + col_of_part(i), (), sizes, output,
-                    extra, layout, True, EPILOGUE, PLACE, DIVISORS, WIDE,
-                )  # fmt: skip
+            finish_handed(
+                of_a, turn.index(1), row, col, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS, WIDE
+            )
 
 
 @gluon.jit
@@ -292,9 +322,6 @@ def make_second(
     WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
     """The group of warps that has a program's second tile, if there is one."""
-    S: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
-    )
     steps = gl.cdiv(sizes[2], BLOCK_K)
     for _ in range(1, number_of_tiles(sizes)):
         if BEGIN:
@@ -314,11 +341,8 @@ def make_second(
             p, q, steps, steps, of_a, of_b, full, free, STAGES, A_TRANSPOSED, B_TRANSPOSED, PRODUCTS
         )
         parts = multiplied(sums, 2 * steps - 1, free, STAGES, PRODUCTS)
-        if BEGIN or BESIDE == 0:
-            for i in gl.static_range(PARTS - HANDED, PARTS):
-                handed(of_a, i).store(gl.convert_layout(parts[i], S))
-            tl.debug_barrier()  # by all warps
-            mbarrier.arrive(turn.index(1), count=1)
+        if BEGIN:
+            hand_over(parts, of_a, turn.index(1))
             for i in gl.static_range(PARTS - HANDED):
                 store(
                     parts[i], row + row_of_part(i), col + col_of_part(i), (), sizes, output, extra, layout,
@@ -329,6 +353,44 @@ def make_second(
                 parts, row, col, 1, brought, sizes, output, extra, layout, BESIDE, EPILOGUE, PLACE, DIVISORS,
                 WIDE,
             )  # fmt: skip
+
+
+@gluon.jit
+def take_turns(
+    of_a, of_b, full, free, turn, sizes, output, extra, layout, WHO: gl.constexpr, BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, ORDER: gl.constexpr,
+    GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr,
+    B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
+):  # fmt: skip
+    """A group of warps where nothing is brought: with every second tile, the second group with the last one.
+
+    Of which the first group, which has nothing else to do by then, finishes a third.
+    """
+    steps = gl.cdiv(sizes[2], BLOCK_K)
+    number = number_of_tiles(sizes)
+    for nth in range((number + WHO) % 2, number, 2):
+        mbarrier.wait(turn.index(WHO), nth // 2 & 1)
+        sums = multiply(
+            zeros(BLOCK_M, LEFT), zeros(BLOCK_M, RIGHT), nth * steps, steps, of_a, of_b, full, free, STAGES,
+            A_TRANSPOSED, B_TRANSPOSED, PRODUCTS,
+        )  # fmt: skip
+        mbarrier.arrive(turn.index(1 - WHO), count=1)
+        parts = multiplied(sums, (nth + 1) * steps - 1, free, STAGES, PRODUCTS)
+        if WHO == 1:
+            if nth == number - 1:
+                hand_over(parts, of_a, turn.index(2))
+        row, col = place_of_nth(nth, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+        for i in gl.static_range(PARTS):
+            if WHO == 0 or i < PARTS - HANDED or nth < number - 1:
+                store(
+                    parts[i], row + row_of_part(i), col + col_of_part(i), (), sizes, output, extra, layout,
+                    False, EPILOGUE, PLACE, DIVISORS, WIDE,
+                )  # fmt: skip
+    if WHO == 0:
+        row, col = place_of_nth(number - 1, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
+        finish_handed(
+            of_a, turn.index(2), row, col, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS, WIDE
+        )
 
 
 @gluon.jit
@@ -413,6 +475,35 @@ def finish(
         store(
             parts[i], row + row_of_part(i), col + col_of_part(i), there, sizes, output, extra, layout, False,
             EPILOGUE, PLACE, DIVISORS, WIDE,
+        )  # fmt: skip
+
+
+@gluon.jit
+def hand_over(parts, of_a, barrier):
+    """The last parts of a tile's sums, to the other group."""
+    S: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
+    )
+    for i in gl.static_range(PARTS - HANDED, PARTS):
+        handed(of_a, i).store(gl.convert_layout(parts[i], S))
+    tl.debug_barrier()  # by all warps
+    mbarrier.arrive(barrier, count=1)
+
+
+@gluon.jit
+def finish_handed(
+    of_a, barrier, row, col, sizes, output, extra, layout, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
+    DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+):  # fmt: skip
+    """Store what the epilogue makes of the parts that :func:`hand_over` gives, whose sums are whole."""
+    S: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
+    )
+    mbarrier.wait(barrier, 0)
+    for i in gl.static_range(PARTS - HANDED, PARTS):
+        store(
+            handed(of_a, i).load(S), row + row_of_part(i), col + col_of_part(i), (), sizes, output, extra,
+            layout, True, EPILOGUE, PLACE, DIVISORS, WIDE,
         )  # fmt: skip
 
 

@@ -391,13 +391,14 @@ def _run(
             alpha = 1.0  # of no product
         if b.dim() > 2 and math.prod(shape[:-2]) == 1:
             b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
+    choose = instances.chosen if addend is None else instances.chosen_for_sum
     if b.dim() == 2 and len(shape) > 2:
         a = _as_rows(a)
         if addend is not None and addend.dim() > 1:
             addend = _as_rows(addend.expand(shape))
-        gemm.run(instances.chosen, a, b, _as_rows(output), addend, alpha, beta, _precision(a))
+        gemm.run(choose, a, b, _as_rows(output), addend, alpha, beta, _precision(a))
     else:
-        again = gemm.run(instances.chosen, a, b, output, addend, alpha, beta, _precision(a))
+        again = gemm.run(choose, a, b, output, addend, alpha, beta, _precision(a))
         if again is not None and addend is None and a.dim() == b.dim() == 2:
             if len(_kept) >= MOST_KEPT:
                 _kept.clear()

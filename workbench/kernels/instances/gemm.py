@@ -40,6 +40,7 @@ class Instance:
         step_ns: how long a unit takes for one step along K of one tile, in nanoseconds; None if not measured.
         first_ns, next_ns: what a unit's first tile takes beside its steps, and each one after it: of 16-bit
             results; of wider ones longer where nothing is loaded meanwhile.
+        together: programs that a unit has at a time, where a last one alone takes as long as all of them.
     """
 
     name: str
@@ -52,10 +53,14 @@ class Instance:
     step_ns: float | None = None
     first_ns: float = 0
     next_ns: float = 0
+    together: int = 1
 
 
 # Fitted, by least squares and then by hand, to tuning runs on an H200 (2026-11-21 and 22, Triton 3.6, fp16,
-# graphs) over 13 shapes. Those runs are not in a recording.
+# graphs) over 13 shapes. Those runs are not in a recording. Mended by hand after races on H200s (2026-11-26):
+# 384 tiles of simple_128x128, of which a unit has two at a time, take as long as 528 (2048 x 3072 x 4096, 88
+# us; 3072^3, 576 tiles, 100); simple_64x128 has three (1536^3 15.4, 1024 x 3072 x 1024 12.2, 2304 x 2304 x
+# 768 17.5); and 2304 tiles of simple_64x64 with one step take 17.7 (3072 x 3072 x 128).
 HOPPER = (
     Instance("persistent_128x256", 128, 256, 128, 8, 3, "persistent", 680, 1700, 1700),
     Instance("simple_128x256_deep", 128, 256, 128, 8, 4, "simple", 690, 600, 3200),
@@ -63,11 +68,11 @@ HOPPER = (
     Instance("persistent_128x128", 128, 128, 128, 4, 5, "persistent", 358, 815, 815),
     Instance("persistent_64x256", 64, 256, 128, 4, 4, "persistent", 375, 790, 790),
     Instance("simple_128x128_deep", 128, 128, 128, 4, 5, "simple", 340, 420, 3500),
-    Instance("simple_128x128", 128, 128, 128, 4, 3, "simple", 345, 420, 1500),
+    Instance("simple_128x128", 128, 128, 128, 4, 3, "simple", 345, 420, 1500, 2),
     Instance("simple_64x128_deep", 64, 128, 256, 4, 4, "simple", 343, 700, 1500),
     Instance("simple_64x128_light", 64, 128, 256, 4, 3, "simple", 420, 100, 1500),
-    Instance("simple_64x128", 64, 128, 128, 4, 3, "simple", 197, 400, 450),
-    Instance("simple_64x64", 64, 64, 256, 4, 3, "simple", 320, 60, 60),
+    Instance("simple_64x128", 64, 128, 128, 4, 3, "simple", 188, 400, 600, 3),
+    Instance("simple_64x64", 64, 64, 256, 4, 3, "simple", 320, 60, 500),
 )
 
 # A launch; what leaving parts of splits and adding them up takes beside their bytes, and those.
@@ -101,19 +106,28 @@ ONE_BY_ONE, OTHERWISE = 4, 4.9
 # along K, and stages. H200, (M, 4096, 4096) for M of 1, 16 and 64.
 FEW_ROWS: Sequence[tuple[int, tuple[int, ...], int, int]] = ((16, (128,), 256, 3), (64, (64, 32), 256, 5))
 
-# Where an epilogue loads as much as is stored: two tiles a program, of which one is finished while the other
-# is multiplied (fp16 and bf16, tiles of which each unit gets one, rows that begin at lines); and for products
-# that take less than their launch, tiles small enough to be many. (H200, two addends and gelu: 0.92 to 1.07
-# times the bare product where that is long, by the instances above 1.13 to 1.19.) Likewise where it computes
-# what takes long, but loads no more than a bias. (H200, a bias and fast_gelu, 2048 x 3072 x 768: 20.9 us, not
-# 26.4; eight others, 2048^3 to 4096 x 11008 x 4096: 0.80 to 0.99 times as long. Gelu: 0.88 to 1.06 times.)
+# Two groups of warps in turns, of which one multiplies while the other one finishes: for fp16 and bf16, whose
+# rows begin at lines. Fitted by hand to times on an H200 (2026-11-26, graphs, fp16, 12 shapes of the first, 9
+# of the second; not in a recording): 2048 x 3072 x 4096 takes 72 and 70 us, where simple_128x128 takes 88;
+# 3072^3 86 and 79, not 100; 8192^3 1430 to 1470, not 1530 to 1600, and so they come first where all promise
+# as much.
+#
+# Where an epilogue loads as much as is stored, of tiles of which each unit gets one, they are taken without
+# asking for times; and for products that take less than their launch, tiles small enough to be many. (H200,
+# two addends and gelu: 0.92 to 1.07 times the bare product where that is long, by the instances above 1.13 to
+# 1.19.) Likewise where it computes what takes long, but loads no more than a bias. (H200, a bias and
+# fast_gelu, 2048 x 3072 x 768: 20.9 us, not 26.4; eight others, 2048^3 to 4096 x 11008 x 4096: 0.80 to 0.99
+# times as long. Gelu: 0.88 to 1.06 times.)
 PING_PONG = (
-    Instance("ping_pong_128x128", 128, 128, 128, 4, 6, "ping-pong"),
+    Instance("ping_pong_128x128", 128, 128, 128, 4, 6, "ping-pong", 330, 1500, 800),
+    Instance("ping_pong_128x192", 128, 192, 128, 4, 5, "ping-pong", 505, 3300, 450),
     Instance("ping_pong_64x256", 64, 256, 128, 4, 4, "ping-pong"),
-    Instance("ping_pong_128x192", 128, 192, 128, 4, 5, "ping-pong"),
 )
-# Two tiles of the last where there would be three of the first, if a chain begins with adding two tensors of
-# fp16, and K has this many steps. (H200, two and fast_gelu: 2048 x 3072 x 512 as long, x 768 0.94 times, x
+# What a chain that is neither adds to each of their tiles. (H200, a bias and relu: 0.3 to 1.2 us.)
+CHAIN_NS = 1000
+
+# Two tiles of the second where there would be three of the first, if a chain begins with adding two tensors
+# of fp16, and K has this many steps. (H200, two and fast_gelu: 2048 x 3072 x 512 as long, x 768 0.94 times, x
 # 1024 0.95, x 4096 0.96; one addend, up to x 1024, 1.01 to 1.05; two and gelu 27.4 us instead of 24.1.)
 WIDE_STEPS = range(10, gemm_hopper.LONG_STEPS[1] + 1)
 LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"), 2**23
@@ -200,6 +214,12 @@ class Asked:
         return not self.uses_units or (self.a.suits_units and self.b.suits_units)
 
     @property
+    def can_take_turns(self) -> bool:
+        """Whether it may get an instance of PING_PONG: only results as wide as the operands were measured."""
+        are_alike = self.are_matrices and self.itemsize == self.output_itemsize == 2
+        return are_alike and self.can_describe and self.a.is_line_aligned and self.b.is_line_aligned
+
+    @property
     def can_describe(self) -> bool:
         """Whether A and B can be moved by tensor descriptors."""
         return (
@@ -259,14 +279,21 @@ def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: st
     return choose(asked_of(a, b, output, precision))
 
 
+def chosen_for_sum(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str) -> dict[str, Any]:
+    """The same where something of another shape or dtype may be added."""
+    return choose(asked_of(a, b, output, precision), takes_turns=False)
+
+
 def chosen_for_chain(
     chain: Epilogue, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
 ) -> dict[str, Any]:
     """The same where a chain follows."""
     shape = tuple(output.shape)
     loads = chain.loads_matrices(shape)
-    if not chain.takes_turns or not (loads or chain.takes_long):
-        return chosen(a, b, output, precision)
+    if not chain.takes_turns:
+        return chosen_for_sum(a, b, output, precision)
+    if not (loads or chain.takes_long):
+        return choose(asked_of(a, b, output, precision), chain_ns=CHAIN_NS)
     added = [gemm.descriptor_of(each, (16, 16)) for each in chain.added_by_wide_tiles(shape)]
     are_brought = bool(added) and all(one is not None and not one.is_transposed for one in added)
     return chosen_for_followed(a, b, output, precision, loads=loads, may_be_wide=are_brought)
@@ -288,42 +315,62 @@ def chosen_for_followed(
     """
     asked = asked_of(a, b, output, precision)
     if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:
-        return choose(asked)
+        return choose(asked, takes_turns=False)
     if asked.output_itemsize > 4:  # two tiles of 64 bits are more than shared memory holds beside the stages
-        return choose(asked)
-    first = PING_PONG[0]
+        return choose(asked, takes_turns=False)
+    first, wide, _ = PING_PONG
     are_whole = asked.m >= first.rows and asked.n >= first.cols
     are_lines = asked.a.is_line_aligned and asked.b.is_line_aligned
     is_long = are_whole and are_lines and _tiles(first, asked) >= asked.compute_units
     is_long = is_long and (loads or asked.output_itemsize == asked.itemsize)
     if is_long and not gemm.why_not_ping_pong(a, b):
-        wide = PING_PONG[-1]
-        rounds = [-(-_tiles(each, asked) // asked.compute_units) for each in (first, wide)]
-        is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) in WIDE_STEPS
-        return _keywords(wide if is_wide and rounds == [3, gemm_hopper_wide.MOST_TILES] else first, asked, 1)
+        if loads:
+            rounds = [-(-_tiles(each, asked) // asked.compute_units) for each in (first, wide)]
+            is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) in WIDE_STEPS
+            is_wide = is_wide and rounds == [3, gemm_hopper_wide.MOST_TILES]
+        else:
+            times = {each.name: predicted_ns(each, 1, asked) for each in _in_turns(asked, 0)}
+            is_wide = times.get(wide.name, math.inf) < times.get(first.name, 0)
+        return _keywords(wide if is_wide else first, asked, 1)
     if not loads:
-        return choose(asked)
+        return choose(asked, chain_ns=CHAIN_NS)
     is_little = 2 * asked.m * asked.n * asked.k <= FLOPS_OF_LITTLE
     if asked.itemsize == 2 and is_little and _steps(LITTLE, asked) <= STEPS_OF_LITTLE:
         return _keywords(LITTLE, asked, 1)
-    return choose(asked)
+    return choose(asked, takes_turns=False)
 
 
-def choose(asked: Asked) -> dict[str, Any]:
-    """What `gemm.launch` is to be given for a product."""
+def choose(asked: Asked, *, takes_turns: bool = True, chain_ns: float = 0) -> dict[str, Any]:
+    """What `gemm.launch` is to be given for a product.
+
+    Args:
+        takes_turns: whether what follows suits PING_PONG. chain_ns: what it adds to each of their tiles.
+    """
     if asked.architecture != "sm_90":
         return _by_size(OTHERS.get(asked.architecture, OTHERS["sm_80"]), asked)
     if min(asked.m, asked.n) == asked.m <= FEW_ROWS[-1][0] and asked.batch == 1:
         return _of_few_rows(asked)
+    turns = _in_turns(asked, chain_ns) if takes_turns else []
     ways: list[tuple[float, int, dict[str, Any]]] = []
     for names in ((), ("b",), ("a",), ("a", "b")):
         moved = [each.packed_bytes for name, each in (("a", asked.a), ("b", asked.b)) if name in names]
         if all(moved):
             a, b = (Laid() if name in names else each for name, each in (("a", asked.a), ("b", asked.b)))
-            time, found = _fastest(replace(asked, a=a, b=b))
+            time, found = _fastest(replace(asked, a=a, b=b), () if names else turns)
             found |= {"pack": names} if names else {}
             ways.append((time + _packing_ns(sum(moved), asked), len(ways), found))
     return min(ways)[2]
+
+
+def _in_turns(asked: Asked, chain_ns: float) -> list[Instance]:
+    """Those of PING_PONG that were measured, and take the product."""
+    return [
+        replace(each, first_ns=each.first_ns + chain_ns, next_ns=each.next_ns + chain_ns)
+        for each in PING_PONG
+        if asked.can_take_turns and each.step_ns is not None
+        if asked.m >= each.rows and asked.n >= each.cols
+        if each is not PING_PONG[1] or _steps(each, asked) >= gemm_hopper_wide.FEWEST_STEPS
+    ]
 
 
 def _packing_ns(bytes_moved: int, asked: Asked) -> float:
@@ -332,13 +379,14 @@ def _packing_ns(bytes_moved: int, asked: Asked) -> float:
     return PACK_NS + bytes_moved / rate if bytes_moved else 0.0
 
 
-def _fastest(asked: Asked) -> tuple[float, dict[str, Any]]:
-    """What promises the least time on Hopper, and what it promises."""
+def _fastest(asked: Asked, turns: Sequence[Instance]) -> tuple[float, dict[str, Any]]:
+    """What promises the least time on Hopper, `turns` among it, and what it promises."""
     fitting = [
         each for each in _for_units(HOPPER, asked) if _shared_bytes(each, asked) <= asked.shared_memory_bytes
     ]
     usable = [each for each in fitting if each.template == "simple" or asked.can_describe]
-    ways = [(each, splits) for each in usable for splits in _splits_worth_a_try(each, asked)]
+    tried = (*turns, *usable)
+    ways = [(each, splits) for each in tried for splits in _splits_worth_a_try(each, asked)]
     time, best = min(((predicted_ns(*way, asked), i) for i, way in enumerate(ways)))
     instance, splits = ways[best]
     whole = _keywords(instance, asked, splits)
@@ -378,6 +426,8 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
         raise InvalidArgumentError("instance", f"{instance.name} was not measured", "Give one of HOPPER.")
     tiles, steps = _tiles(instance, asked), _steps(instance, asked)
     rounds = -(-tiles * splits // asked.compute_units)
+    if rounds > instance.together:
+        rounds = -(-rounds // instance.together) * instance.together
     a_lines, b_lines = (1 if each.is_line_aligned else 2 for each in (asked.a, asked.b))
     lines = (instance.rows * a_lines + instance.cols * b_lines) * instance.row_bytes / LINE_BYTES
     step = max(instance.step_ns, lines * LINE_NS) * (ONE_BY_ONE if asked.is_one_by_one else 1)
