@@ -1060,6 +1060,8 @@ _PRODUCT_SIZES = (
     *_SKINNY,
     (4096, 11008, 4096),
     (2048, 3072, 768),
+    (2048, 3072, 4096),  # this and the next: waves of tiles of 128 x 256 that are not full
+    (3072, 3072, 3072),
     (384, 384, 65536),
 )
 # All layouts and dtypes are measured on these: from small to large, square and not.
