@@ -907,8 +907,8 @@ for name, (step,) in outcomes.items():
 # language beneath it, has. So the package has a second kernel, in Gluon, for what is asked for most:
 # `workbench/kernels/gemm_hopper.py`. On Hopper it ships where an epilogue loads matrices, or computes
 # FastGELU, SiLU or a sigmoid, in 16 bits, with rows that begin at lines of memory, and at least one tile of
-# 128 × 128 for each SM. (With a functor of your own, the portable kernel ships.) It does the same sums, and
-# calls the same functors:
+# 128 × 128 for each SM. For other chains, and for a product alone, it ships where lesson 06's formula promises most
+# of it. (With a functor of your own, the portable kernel ships.) It does the same sums, and calls the same functors:
 #
 # - Two groups of four warps have a tile each. While one multiplies, the other one finishes. Then they
 #   change places. (CUTLASS calls this *ping-pong*.)
@@ -931,7 +931,8 @@ for name, (step,) in outcomes.items():
 # And where an SM would have three tiles of 128 × 128, but has two of 128 × 192, chains that begin with adding two
 # matrices of fp16 get those, from ten steps along K on (`gemm_hopper_wide.py`): for each sum a sixth less of A and
 # B is brought. The second tile begins as the sum of $D_0$ and $D_1$, as above; a third of it is handed to the first
-# group at the end. (`PRODUCTS` is true in every call; you will meet it when we measure.)
+# group at the end. (Where no matrices are added, the groups take turns with as many such tiles as there are.
+# `PRODUCTS` is true in every call; you will meet it when we measure.)
 
 # %%
 for kernel_part, begins in (
@@ -1038,7 +1039,7 @@ table_of(head, rows)
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks. So the kernel begins this tile
 #   as the sum of the addends, finishes its upper half between the last products of the lower one, and hands half
 #   of that to the group that has nothing left to do.
-# - **A short K loses more:** from a sixth to two fifths. There `more` is about half of what the addends' bytes
+# - **A short K loses more:** from a fifth to over two fifths. There `more` is about half of what the addends' bytes
 #   take, or over. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum of
 #   the bare product and the addends.
 # - **The addends are read once**, A and B by a whole row or column of tiles. So the copies of addends have a hint,
@@ -1102,8 +1103,9 @@ table_of(head, rows)
 # %% [markdown]
 # A GPU that multiplies nothing runs at a higher clock. So a part of what is saved is the clock's.
 #
-# - **A short K:** four fifths or more are left, even so. What is not products, copies and finishing, takes nearly as
-#   long as the bare product, or a fifth longer. So nearly all products would have to be made beside it.
+# - **A short K:** more than four fifths are left, even so. What is not products, copies and finishing, takes longer
+#   than the bare product, by some hundredths or by more than a quarter. So all products would have to be made beside
+#   it, and the whole would still take longer.
 # - **Large, with a long K:** some three fifths are left. Products *and* the rest fill the time, side by side.
 # - **2048³** is between them.
 #

@@ -258,16 +258,29 @@ def test_untuned_costs_a_few_hundredths_as_lesson_06_says() -> None:
     assert math.prod(ratios) ** (1 / len(ratios)) < 1.05
 
 
-def test_last_rung_of_lesson_06_is_what_matmul_takes_on_an_h200() -> None:
+def test_last_rung_of_lesson_06_is_what_matmul_took_on_an_h200() -> None:
+    """And would, were there no groups that take turns; the runs that the lesson compares have both."""
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
     h200 = dataclasses.replace(
         device.current(), architecture="sm_90", compute_units=132, l2_bytes=60 << 20,
         shared_memory_bytes=227 << 10,
     )  # fmt: skip
-    chosen = instances.choose(instances.asked_of(a, b, output, here=h200))
-    (step,) = gemm.launch(a, b, output=output, programs=132, **chosen).steps
+    asked = instances.asked_of(a, b, output, here=h200)
+    now, then = (
+        gemm.launch(a, b, output=output, programs=132, **instances.choose(asked, takes_turns=turns)).steps[0]
+        for turns in (True, False)
+    )
     (rung,) = gemm_ladder.flattened(a, b, output, programs=132).steps
-    assert (step.kernel, step.grid, step.meta) == (rung.kernel, rung.grid, rung.meta)
+    assert (then.kernel, then.grid, then.meta) == (rung.kernel, rung.grid, rung.meta)
+    lines = recording.select(
+        recording.load(SHIPPED / "nvidia-h200.jsonl"), op="matmul", dtype="fp16", mode="events", case=CUBE
+    )
+    ran = [
+        recording.select(lines, run=top.run, provider="workbench")[0].config.get("kernels")
+        for top in recording.select(lines, provider="workbench:flattened")
+    ]
+    assert ran[-1] == [now.kernel.fn.__name__]
+    assert sum(kernels in (None, [rung.kernel.fn.__name__]) for kernels in ran) >= 3
 
 
 @pytest.mark.parametrize(
@@ -589,7 +602,7 @@ def test_calls_cost_what_lesson_13_says() -> None:
             )
             assert ours < plain < tuned
             more = ours / each["torch"].config["launch_us"]
-            assert 1.14 < more < 1.19  # "some 15 to 18 % more"
+            assert 1.125 < more < 1.19  # "some 13 to 18 % more"
             assert all(line.config["launch_us"] > 1e3 * line.median_ms for line in each.values())
 
 
@@ -674,7 +687,7 @@ def fused() -> dict[str, dict[str, recording.Line]]:
     [
         *((problem, 1.03, 1.06) for problem in LONG_K),  # "three to six hundredths"
         ("2048^3", 1.065, 1.095),  # "seven to nine hundredths"
-        *((problem, 1.16, 1.4) for problem in SHORT_K),  # "from a sixth to two fifths"
+        *((problem, 1.19, 1.45) for problem in SHORT_K),  # "from a fifth to over two fifths"
     ],
 )
 def test_chain_of_lesson_10_costs_what_its_prose_says(
@@ -714,10 +727,10 @@ def test_what_is_left_without_products_as_lesson_10_says(fused: dict[str, dict[s
     assert set(shares) == {*LONG_K, *SHORT_K, "2048^3"}
     for problem in LONG_K:  # "some three fifths"
         assert 0.57 < shares[problem] < 0.67
-    for problem in SHORT_K:  # "four fifths or more"
-        assert shares[problem] > 0.79
-    assert 0.9 < over_bare["2048 x 3072 x 768"] < 1  # "nearly as long as the bare product"
-    assert abs(over_bare["4096 x 4096 x 512"] - 1.2) < 0.05  # "or a fifth longer"
+    for problem in SHORT_K:  # "more than four fifths"
+        assert shares[problem] > 0.8
+    assert 1.01 < over_bare["2048 x 3072 x 768"] < 1.1  # "longer than the bare product, by some hundredths"
+    assert 1.25 < over_bare["4096 x 4096 x 512"] < 1.35  # "or by more than a quarter"
     long, short = (max(shares[problem] for problem in LONG_K), min(shares[problem] for problem in SHORT_K))
     assert long < shares["2048^3"] < short  # "between them"
     line = fused["2048 x 3072 x 768"]["workbench"]
