@@ -1034,16 +1034,17 @@ for top in recording.select(at_4096, provider="workbench:flattened"):
 # ## What `ops.matmul` takes now
 #
 # In all these kernels each warp of a program does the same: all multiply, and then all
-# store. On an H100 or H200 warps can divide the work. Two groups of them have a tile each;
-# while the one multiplies, the other one stores; and one more warp does nothing but copy.
+# store. On an H100 or H200 warps can divide the work. Two groups of them have a tile each,
+# and are not in step, so that one multiplies while the other one stores; and one more warp
+# does nothing but copy.
 # Triton's language has no words for that. Gluon, the language beneath it, has, and
-# [lesson 10](10_fused_operators.ipynb) reads that kernel: it gains most where much is done
+# [lesson 10](10_fused_operators.ipynb) reads such kernels: they gain most where much is done
 # with a tile before it is stored. In fp16 and bf16, and with rows that begin at lines of
-# 128 bytes, it is what `ops.matmul` takes there for most large products. On this one it was
+# 128 bytes, they are what `ops.matmul` takes there for most large products. On this one it was
 # {{recording device=nvidia-h200 op=matmul dtype=fp16 mode=events m=4096 n=4096 k=4096 layout=nn provider=workbench over=workbench:flattened}}
 # times as fast as rung 11 when it was last recorded, which is no more than the same kernel
-# gains over itself. It counts where waves are not full: its tiles of 128 × 128 keep the
-# units as busy as others do with 128 × 256, and of 3072³ even 128 × 192 can be had.
+# gained over itself in some runs. It counts where waves are not full: tiles of 128 × 128 keep
+# units as busy so as tiles of 128 × 256 do otherwise, and 3072³ gets tiles of 128 × 192.
 #
 # ## Rows that begin off a line
 #
@@ -1324,9 +1325,9 @@ if longer:
 # fill the units, for the price of parts to add up. *Few rows*: all of B is loaded for few
 # sums, so that a product waits for memory, and rungs that keep matrix units busy gain
 # nothing. *One step a tile*: there is no next step to load ahead, and what takes the time
-# how a tile begins and ends, above all the storing of it. The vendor's library has
-# far more instances than a handful, and on Hopper all of them divide the work among warps;
-# of ours the two that are in Gluon do. (All that is reasoned: the table says
+# is how a tile begins and ends, above all the storing of it. The vendor's library has
+# far more instances than a handful, and on Hopper those for fp16 divide the work among warps;
+# of ours the ones in Gluon do. (All that is reasoned: the table says
 # how much is missing, not why.) And a launch from Python takes several times as long as
 # a small product: lesson 13 is about that.
 #

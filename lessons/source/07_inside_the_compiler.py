@@ -558,8 +558,9 @@ viz.Picture(viz.figure_png(viz.layout_map(mfma)), viz.describe_layout_map(mfma))
 # Now the same for what `ops.matmul` runs: the GEMM of lessons [05](05_tile_gemm.ipynb) and
 # [06](06_fast_gemm.ipynb). It has no single tile. For each problem and each GPU it chooses
 # an *instance*: a tile, warps, stages, and a template of the kernel. So "the same kernel on another GPU" means another choice, not only
-# another compiler. Here is what it chooses for two fp16 matrices of 4096 × 4096. (Times are
-# behind the choice for the H200. Those for the A100 and the MI300X are **not measured**.)
+# another compiler. Here is what it chooses for two fp16 matrices of 4096 × 4096, of kernels in Triton's language. (On
+# an H200 it takes one in Gluon for these, which [lesson 10](10_fused_operators.ipynb) reads: `takes_turns` leaves those out.
+# Times are behind the choice for the H200. Those for the A100 and the MI300X are **not measured**.)
 
 # %%
 full = torch.empty(4096, 4096, dtype=torch.float16)
@@ -573,7 +574,8 @@ for name in ("sm_90", "sm_80", "gfx942"):
         l2_bytes=limits.l2_bytes,
         shared_memory_bytes=limits.most_shared_per_block,
     )
-    choice = instances.choose(instances.asked_of(full, full, full, here=gpu))
+    asked = instances.asked_of(full, full, full, here=gpu)
+    choice = instances.choose(asked, takes_turns=False)
     shipped[name] = gemm.launch(
         full, full, output=full, compute_units=limits.sms, **choice
     )

@@ -79,6 +79,20 @@ def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
     assert 1 <= found["splits"] <= max(-(-k // depth), 1)
 
 
+@pytest.mark.parametrize("shape", [(3072, 2112, 128), (3200, 4032, 64)], ids=str)
+def test_short_products_get_no_tile_that_wants_more_steps(shape: tuple[int, int, int]) -> None:
+    """By its times it would be one of 192 columns."""
+    m, n, k = shape
+    a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
+    gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k))
+    asked = instances.asked_of(a, b, torch.empty(m, n, dtype=torch.float16), here=H200)
+    times = {
+        each.name: instances.predicted_ns(each, 1, asked)
+        for each in (*instances.PING_PONG[:2], *instances.HOPPER)
+    }
+    assert min(times, key=lambda name: times[name]) == "ping_pong_128x192"
+
+
 @given(data=st.data())
 def test_what_is_chosen_on_hopper_can_be_launched(data: st.DataObject) -> None:
     """Rows that begin at lines or not: templates have sizes that they do not take."""

@@ -276,11 +276,11 @@ def test_last_rung_of_lesson_06_is_what_matmul_took_on_an_h200() -> None:
         recording.load(SHIPPED / "nvidia-h200.jsonl"), op="matmul", dtype="fp16", mode="events", case=CUBE
     )
     ran = [
-        recording.select(lines, run=top.run, provider="workbench")[0].config.get("kernels")
+        recording.select(lines, run=top.run, provider="workbench")[0].config["kernels"]
         for top in recording.select(lines, provider="workbench:flattened")
     ]
     assert ran[-1] == [now.kernel.fn.__name__]
-    assert sum(kernels in (None, [rung.kernel.fn.__name__]) for kernels in ran) >= 3
+    assert sum(kernels == [rung.kernel.fn.__name__] for kernels in ran) >= 3
 
 
 @pytest.mark.parametrize(
@@ -602,7 +602,7 @@ def test_calls_cost_what_lesson_13_says() -> None:
             )
             assert ours < plain < tuned
             more = ours / each["torch"].config["launch_us"]
-            assert 1.125 < more < 1.19  # "some 13 to 18 % more"
+            assert 1.125 < more < 1.225  # "some 13 to 22 % more"
             assert all(line.config["launch_us"] > 1e3 * line.median_ms for line in each.values())
 
 

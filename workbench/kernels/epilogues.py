@@ -199,8 +199,8 @@ class Epilogue:
     def added_by_wide_tiles(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
         """The two matrices of fp16 that it begins with adding to a product of that shape, or none.
 
-        None also where tiles of 128 x 192 (`gemm_hopper_wide`) gain nothing: if anything else is wider, or
-        cast, or it has gelu, which takes more registers than such tiles leave.
+        None also where two such tiles for a program (`gemm_hopper_wide`) gain nothing: if anything else is
+        wider, or cast, or it has gelu, which takes more registers than they leave beside what is brought.
         """
         first = self.functors[:2]
         added = tuple(each.value for one in first for each in one.operands)

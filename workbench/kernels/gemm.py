@@ -623,7 +623,7 @@ def launch(
             wave that would not be full is shared equally along K; "ping-pong", persistent too, on Hopper and
             of what :func:`why_not_ping_pong` has no word against, with two tiles at a time, of which one is
             multiplied while the other is finished (`gemm_hopper`, or of neighbors `gemm_hopper_pairs`, or of
-            128 x 192, two for a program at most, `gemm_hopper_wide`).
+            128 x 192, `gemm_hopper_wide`: two for a program at most where an epilogue's tensors are brought).
         programs: of the templates that start as many as run at one time; None for one to each compute unit,
             of "ping-pong" for the fewest of which none has more tiles than then.
         flatten: of persistent programs, whether the loops over tiles and K become one; None where the tile is

@@ -42,9 +42,8 @@ TILE = 128, 192, 64
 LEFT, RIGHT = gl.constexpr(128), gl.constexpr(64)
 PARTS = gl.constexpr(6)
 
-# Tiles that a program has at most where parts are brought, and steps along K at least: of fewer, the last
-# products of the tile before may still read the buffers of A in which parts of a program's last one are
-# handed over.
+# Tiles that a program has at most where parts are brought, and steps along K at least: one more than EARLY,
+# behind which parts are brought, and than are handed over in the buffers of a tile's last steps.
 MOST_TILES, FEWEST_STEPS = 2, 3
 
 # Stages, beside which two buffers of parts have room.
@@ -309,8 +308,9 @@ def make_first(
         for _ in range(1, number_of_tiles(sizes)):
             row, col = place_of_nth(1, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
             finish_handed(
-                of_a, turn.index(1), row, col, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS, WIDE
-            )
+                of_a, turn.index(1), 2 * steps - 1, row, col, sizes, output, extra, layout, STAGES, EPILOGUE,
+                PLACE, DIVISORS, WIDE,
+            )  # fmt: skip
 
 
 @gluon.jit
@@ -342,7 +342,7 @@ def make_second(
         )
         parts = multiplied(sums, 2 * steps - 1, free, STAGES, PRODUCTS)
         if BEGIN:
-            hand_over(parts, of_a, turn.index(1))
+            hand_over(parts, of_a, turn.index(1), 2 * steps - 1, STAGES)
             for i in gl.static_range(PARTS - HANDED):
                 store(
                     parts[i], row + row_of_part(i), col + col_of_part(i), (), sizes, output, extra, layout,
@@ -378,7 +378,7 @@ def take_turns(
         parts = multiplied(sums, (nth + 1) * steps - 1, free, STAGES, PRODUCTS)
         if WHO == 1:
             if nth == number - 1:
-                hand_over(parts, of_a, turn.index(2))
+                hand_over(parts, of_a, turn.index(2), number * steps - 1, STAGES)
         row, col = place_of_nth(nth, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
         for i in gl.static_range(PARTS):
             if WHO == 0 or i < PARTS - HANDED or nth < number - 1:
@@ -389,8 +389,9 @@ def take_turns(
     if WHO == 0:
         row, col = place_of_nth(number - 1, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
         finish_handed(
-            of_a, turn.index(2), row, col, sizes, output, extra, layout, EPILOGUE, PLACE, DIVISORS, WIDE
-        )
+            of_a, turn.index(2), number * steps - 1, row, col, sizes, output, extra, layout, STAGES, EPILOGUE,
+            PLACE, DIVISORS, WIDE,
+        )  # fmt: skip
 
 
 @gluon.jit
@@ -479,21 +480,21 @@ def finish(
 
 
 @gluon.jit
-def hand_over(parts, of_a, barrier):
-    """The last parts of a tile's sums, to the other group."""
+def hand_over(parts, of_a, barrier, last, STAGES: gl.constexpr):
+    """The last parts of a tile's sums, to the other group; `last`: the program's last step."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
     )
     for i in gl.static_range(PARTS - HANDED, PARTS):
-        handed(of_a, i).store(gl.convert_layout(parts[i], S))
+        handed(of_a, i, last, STAGES).store(gl.convert_layout(parts[i], S))
     tl.debug_barrier()  # by all warps
     mbarrier.arrive(barrier, count=1)
 
 
 @gluon.jit
 def finish_handed(
-    of_a, barrier, row, col, sizes, output, extra, layout, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
-    DIVISORS: gl.constexpr, WIDE: gl.constexpr,
+    of_a, barrier, last, row, col, sizes, output, extra, layout, STAGES: gl.constexpr, EPILOGUE: gl.constexpr,
+    PLACE: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """Store what the epilogue makes of the parts that :func:`hand_over` gives, whose sums are whole."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
@@ -502,13 +503,17 @@ def finish_handed(
     mbarrier.wait(barrier, 0)
     for i in gl.static_range(PARTS - HANDED, PARTS):
         store(
-            handed(of_a, i).load(S), row + row_of_part(i), col + col_of_part(i), (), sizes, output, extra,
-            layout, True, EPILOGUE, PLACE, DIVISORS, WIDE,
+            handed(of_a, i, last, STAGES).load(S), row + row_of_part(i), col + col_of_part(i), (), sizes,
+            output, extra, layout, True, EPILOGUE, PLACE, DIVISORS, WIDE,
         )  # fmt: skip
 
 
 @gluon.jit
-def handed(of_a, PART: gl.constexpr):
-    """Room for a part of the sums, which one group hands to the other: a buffer of A, when none is needed."""
+def handed(of_a, PART: gl.constexpr, last, STAGES: gl.constexpr):
+    """Room for a part of the sums, which one group hands to the other: where A was of one of the last steps.
+
+    They are of the tile that is handed over, so the group that has it has waited for their products.
+    """
     LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(8, 1, 8, [1, 0])
-    return of_a.index(PARTS - 1 - PART)._reinterpret(gl.float32, [ROWS, PART_COLS], LAYOUT)
+    at = (last - (PARTS - 1 - PART)) % STAGES
+    return of_a.index(at)._reinterpret(gl.float32, [ROWS, PART_COLS], LAYOUT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import torch
@@ -389,21 +390,25 @@ def _run(
             a, b = a[:, :0], b[:0]  # as in torch, and libraries of linear algebra: what is NaN stays out
         if not a.shape[-1]:
             alpha = 1.0  # of no product
-        if b.dim() > 2 and math.prod(shape[:-2]) == 1:
-            b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
-    choose = instances.chosen if addend is None else instances.chosen_for_sum
+    if b.dim() > 2 and math.prod(shape[:-2]) == 1:
+        b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
     if b.dim() == 2 and len(shape) > 2:
         a = _as_rows(a)
         if addend is not None and addend.dim() > 1:
             addend = _as_rows(addend.expand(shape))
-        gemm.run(choose, a, b, _as_rows(output), addend, alpha, beta, _precision(a))
+        gemm.run(_choosing(addend, alpha, beta), a, b, _as_rows(output), addend, alpha, beta, _precision(a))
     else:
-        again = gemm.run(choose, a, b, output, addend, alpha, beta, _precision(a))
+        again = gemm.run(_choosing(addend, alpha, beta), a, b, output, addend, alpha, beta, _precision(a))
         if again is not None and addend is None and a.dim() == b.dim() == 2:
             if len(_kept) >= MOST_KEPT:
                 _kept.clear()
             _kept[_key_of(a, b)] = again, shape, output.stride(), dtype
     return output
+
+
+def _choosing(addend: torch.Tensor | None, alpha: float, beta: float) -> Callable[..., dict[str, Any]]:
+    """What gives a launch of the sum its tile and template, when one is made."""
+    return instances.chosen if addend is None else partial(instances.chosen_for_sum, addend, alpha, beta)
 
 
 def _as_rows(batch: torch.Tensor) -> torch.Tensor:

@@ -109,11 +109,11 @@ FEW_ROWS: Sequence[tuple[int, tuple[int, ...], int, int]] = ((16, (128,), 256, 3
 # Two groups of warps in turns, of which one multiplies while the other one finishes: for fp16 and bf16, whose
 # rows begin at lines. Fitted by hand to times of 30 products on an H200 (2026-11-26, graphs, fp16; not in a
 # recording), among them 2048 x 3072 x 4096: 72 and 70 us, where simple_128x128 takes 88; 3072^3: 86 and 79,
-# not 96 to 101; 2304 x 2304 x 768: 15.7 and 16.8, not 17.2. They come first where all promise as much: 8192^3
-# took 1430 to 1470 us by the first, 1490 to 1600 by persistent_128x256.
+# not 96; 2304 x 2304 x 768: 15.7 and 16.8, not 17.2. They come first where all promise as much: 8192^3 took
+# 1430 and 1470 us by the first in two races, 1530 and 1490 to 1600 by persistent_128x256.
 #
-# Where an epilogue loads as much as is stored, of tiles of which each unit gets one, they are taken without
-# asking for times; and for products that take less than their launch, tiles small enough to be many. (H200,
+# Where an epilogue loads as much as is stored, of tiles of which each unit gets one, they are taken whatever
+# others promise; and for products that take less than their launch, tiles small enough to be many. (H200,
 # two addends and gelu: 0.92 to 1.07 times the bare product where that is long, by the instances above 1.13 to
 # 1.19.) Likewise where it computes what takes long, but loads no more than a bias. (H200, a bias and
 # fast_gelu, 2048 x 3072 x 768: 20.9 us, not 26.4; eight others, 2048^3 to 4096 x 11008 x 4096: 0.80 to 0.99
@@ -123,8 +123,11 @@ PING_PONG = (
     Instance("ping_pong_128x192", 128, 192, 128, 4, 5, "ping-pong", 505, 3300, 800),
     Instance("ping_pong_64x256", 64, 256, 128, 4, 4, "ping-pong"),
 )
-# What a chain that is neither adds to each of their tiles. (H200, a bias and relu: 0.3 to 1.2 us.)
-CHAIN_NS = 1000
+# What a chain that does neither adds to each tile, beside what it adds to those of simple programs. (H200, 22
+# products and a row: 0.4 to 0.7 us to a tile in turns, 0.8 to 1.4 to one of persistent programs, 0.3 to 0.6
+# to simple ones. 2048 x 3072 x 768 17.5 by tiles of 128 x 128 in turns, 19.5 and more by others.) Where it is
+# FLOPs or lines that decide, it changes nothing.
+CHAIN_NS = {"ping-pong": 100, "persistent": 600}
 
 # Two tiles of the second where there would be three of the first, if a chain begins with adding two tensors
 # of fp16, and K has this many steps. (H200, two and fast_gelu: 2048 x 3072 x 512 as long, x 768 0.94 times, x
@@ -215,7 +218,7 @@ class Asked:
 
     @property
     def can_take_turns(self) -> bool:
-        """Whether it may get an instance of PING_PONG: only results as wide as the operands were measured."""
+        """Whether times of PING_PONG hold for it: results wider than the operands were not measured."""
         are_alike = self.are_matrices and self.itemsize == self.output_itemsize == 2
         return are_alike and self.can_describe and self.a.is_line_aligned and self.b.is_line_aligned
 
@@ -279,11 +282,6 @@ def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: st
     return choose(asked_of(a, b, output, precision))
 
 
-def chosen_for_sum(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str) -> dict[str, Any]:
-    """The same where something of another shape or dtype may be added."""
-    return choose(asked_of(a, b, output, precision), takes_turns=False)
-
-
 def chosen_for_chain(
     chain: Epilogue, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
 ) -> dict[str, Any]:
@@ -291,12 +289,20 @@ def chosen_for_chain(
     shape = tuple(output.shape)
     loads = chain.loads_matrices(shape)
     if not chain.takes_turns:
-        return chosen_for_sum(a, b, output, precision)
+        return choose(asked_of(a, b, output, precision), takes_turns=False)
     if not (loads or chain.takes_long):
-        return choose(asked_of(a, b, output, precision), chain_ns=CHAIN_NS)
+        return choose(asked_of(a, b, output, precision), is_followed=True)
     added = [gemm.descriptor_of(each, (16, 16)) for each in chain.added_by_wide_tiles(shape)]
     are_brought = bool(added) and all(one is not None and not one.is_transposed for one in added)
     return chosen_for_followed(a, b, output, precision, loads=loads, may_be_wide=are_brought)
+
+
+def chosen_for_sum(
+    addend: torch.Tensor, alpha: float, beta: float, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor,
+    precision: str,
+) -> dict[str, Any]:  # fmt: skip
+    """The same of `alpha * (a @ b) + beta * addend`."""
+    return chosen_for_chain(epilogues.add_scaled(addend, alpha, beta), a, b, output, precision)
 
 
 def chosen_for_followed(
@@ -329,43 +335,43 @@ def chosen_for_followed(
             is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) in WIDE_STEPS
             is_wide = is_wide and rounds == [3, gemm_hopper_wide.MOST_TILES]
         else:
-            times = {each.name: predicted_ns(each, 1, asked) for each in _in_turns(asked, 0)}
+            times = {each.name: predicted_ns(each, 1, asked) for each in _in_turns(asked)}
             is_wide = times.get(wide.name, math.inf) < times.get(first.name, 0)
         return _keywords(wide if is_wide else first, asked, 1)
     if not loads:
-        return choose(asked, chain_ns=CHAIN_NS)
+        return choose(asked, is_followed=True)
     is_little = 2 * asked.m * asked.n * asked.k <= FLOPS_OF_LITTLE
     if asked.itemsize == 2 and is_little and _steps(LITTLE, asked) <= STEPS_OF_LITTLE:
         return _keywords(LITTLE, asked, 1)
     return choose(asked, takes_turns=False)
 
 
-def choose(asked: Asked, *, takes_turns: bool = True, chain_ns: float = 0) -> dict[str, Any]:
+def choose(asked: Asked, *, takes_turns: bool = True, is_followed: bool = False) -> dict[str, Any]:
     """What `gemm.launch` is to be given for a product.
 
     Args:
-        takes_turns: whether what follows suits PING_PONG. chain_ns: what it adds to each of their tiles.
+        takes_turns: whether what follows suits PING_PONG. is_followed: whether a chain does, by CHAIN_NS.
     """
     if asked.architecture != "sm_90":
         return _by_size(OTHERS.get(asked.architecture, OTHERS["sm_80"]), asked)
     if min(asked.m, asked.n) == asked.m <= FEW_ROWS[-1][0] and asked.batch == 1:
         return _of_few_rows(asked)
-    turns = _in_turns(asked, chain_ns) if takes_turns else []
+    turns = _in_turns(asked) if takes_turns else []
     ways: list[tuple[float, int, dict[str, Any]]] = []
     for names in ((), ("b",), ("a",), ("a", "b")):
         moved = [each.packed_bytes for name, each in (("a", asked.a), ("b", asked.b)) if name in names]
         if all(moved):
             a, b = (Laid() if name in names else each for name, each in (("a", asked.a), ("b", asked.b)))
-            time, found = _fastest(replace(asked, a=a, b=b), () if names else turns)
+            time, found = _fastest(replace(asked, a=a, b=b), () if names else turns, is_followed)
             found |= {"pack": names} if names else {}
             ways.append((time + _packing_ns(sum(moved), asked), len(ways), found))
     return min(ways)[2]
 
 
-def _in_turns(asked: Asked, chain_ns: float) -> list[Instance]:
+def _in_turns(asked: Asked) -> list[Instance]:
     """Those of PING_PONG that were measured, and take the product."""
     return [
-        replace(each, first_ns=each.first_ns + chain_ns, next_ns=each.next_ns + chain_ns)
+        each
         for each in PING_PONG
         if asked.can_take_turns and each.step_ns is not None
         if asked.m >= each.rows and asked.n >= each.cols
@@ -379,13 +385,13 @@ def _packing_ns(bytes_moved: int, asked: Asked) -> float:
     return PACK_NS + bytes_moved / rate if bytes_moved else 0.0
 
 
-def _fastest(asked: Asked, turns: Sequence[Instance]) -> tuple[float, dict[str, Any]]:
+def _fastest(asked: Asked, turns: Sequence[Instance], is_followed: bool) -> tuple[float, dict[str, Any]]:
     """What promises the least time on Hopper, `turns` among it, and what it promises."""
     fitting = [
         each for each in _for_units(HOPPER, asked) if _shared_bytes(each, asked) <= asked.shared_memory_bytes
     ]
     usable = [each for each in fitting if each.template == "simple" or asked.can_describe]
-    tried = (*turns, *usable)
+    tried = [_followed(each) if is_followed else each for each in (*turns, *usable)]
     ways = [(each, splits) for each in tried for splits in _splits_worth_a_try(each, asked)]
     time, best = min(((predicted_ns(*way, asked), i) for i, way in enumerate(ways)))
     instance, splits = ways[best]
@@ -397,6 +403,12 @@ def _fastest(asked: Asked, turns: Sequence[Instance]) -> tuple[float, dict[str, 
         default=(math.inf, whole),
     )
     return apart if apart[0] < (1 - WORTH_A_REST) * time else (time, whole)
+
+
+def _followed(instance: Instance) -> Instance:
+    """With what a chain adds."""
+    more = CHAIN_NS.get(instance.template, 0)
+    return replace(instance, first_ns=instance.first_ns + more, next_ns=instance.next_ns + more)
 
 
 def _with_a_rest(
@@ -423,7 +435,7 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
         InvalidArgumentError: the instance was not measured.
     """
     if instance.step_ns is None:
-        raise InvalidArgumentError("instance", f"{instance.name} was not measured", "Give one of HOPPER.")
+        raise InvalidArgumentError("instance", f"{instance.name} was not measured", "Give one that was.")
     tiles, steps = _tiles(instance, asked), _steps(instance, asked)
     rounds = -(-tiles * splits // asked.compute_units)
     if rounds > instance.together:
@@ -553,8 +565,14 @@ def instances_for(
         shapes = f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
         raise TensorMismatchError("input, other", shapes, "Give matrices: a vector is one of one row.")
     chain = Epilogue() if epilogue is None else epilogue
+    if addend is not None and beta == 0:
+        addend = a.new_zeros(())
+    if b.dim() > 2 and math.prod(gemm.batch_shape(a, b)) == 1:
+        b = b.view(b.shape[-2:])
+        if a.dim() == 2:
+            a = a[None]
     if b.dim() == 2 < a.dim() and (flat := chain.as_rows((*a.shape[:-1], b.shape[1]))) is not None:
-        a, epilogue = a.flatten(0, -2), flat
+        a, epilogue = a.flatten(0, -2), None if epilogue is None else flat
         if addend is not None and addend.dim() > 1:
             addend = addend.expand(*addend.shape[:-1], b.shape[1]).flatten(0, -2)
     if reason := gemm.is_supported(a, b):
@@ -580,7 +598,12 @@ def instances_for(
         for each in _for_units(known, asked)
         for splits in sorted(_splits_worth_a_try(each, asked))
     ]
-    shipped = choose(asked) if epilogue is None else chosen_for_chain(epilogue, a, b, output, precision)
+    if addend is not None:
+        shipped = chosen_for_sum(addend, alpha, beta, a, b, output, precision)
+    elif epilogue is not None:
+        shipped = chosen_for_chain(epilogue, a, b, output, precision)
+    else:
+        shipped = choose(asked)
     return operation.instances_of(make, shipped, others)
 
 
