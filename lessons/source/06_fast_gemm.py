@@ -998,7 +998,7 @@ gained(
 # %% [markdown]
 # How near can two times be and still differ? Time the same kernel twice. On this product
 # `ops.matmul` took the very kernel of rung 11, with the same tile, warps, stages and
-# groups, before it had a better one (below), and all runs of the rungs that were recorded
+# groups, before it took another one (below), and all runs of the rungs that were recorded
 # until then have both. A line for each of them, in times as fast: the same kernel over
 # itself, and rungs 9 to 11, each over the one before.
 
@@ -1036,15 +1036,14 @@ for top in recording.select(at_4096, provider="workbench:flattened"):
 # In all these kernels each warp of a program does the same: all multiply, and then all
 # store. On an H100 or H200 warps can divide the work. Two groups of them have a tile each,
 # and are not in step, so that one multiplies while the other one stores; and one more warp
-# does nothing but copy.
-# Triton's language has no words for that. Gluon, the language beneath it, has, and
+# does nothing but copy. Triton's language has no words for that. Gluon, the language beneath it, has, and
 # [lesson 10](10_fused_operators.ipynb) reads such kernels: they gain most where much is done
 # with a tile before it is stored. In fp16 and bf16, and with rows that begin at lines of
 # 128 bytes, they are what `ops.matmul` takes there for most large products. On this one it was
 # {{recording device=nvidia-h200 op=matmul dtype=fp16 mode=events m=4096 n=4096 k=4096 layout=nn provider=workbench over=workbench:flattened}}
 # times as fast as rung 11 when it was last recorded, which is no more than the same kernel
-# gained over itself in some runs. It counts where waves are not full: tiles of 128 × 128 keep
-# units as busy so as tiles of 128 × 256 do otherwise, and 3072³ gets tiles of 128 × 192.
+# gained over itself in some runs. But its tiles of 128 × 128 are half as large as those of
+# rung 11, and fill waves better where those do not; 3072³ gets tiles of 128 × 192.
 #
 # ## Rows that begin off a line
 #

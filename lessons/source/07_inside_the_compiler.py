@@ -593,7 +593,7 @@ for name in ("sm_90", "sm_80", "gfx942"):
 
 # %%
 of_shared = teach.predict(
-    "Shared memory of the shipped product on the H200", guess=None, unit="KiB"
+    "Shared memory of this product on an H200", guess=None, unit="KiB"
 )
 
 # %%

@@ -507,15 +507,21 @@ def test_which_chains_take_turns() -> None:
     assert not (add(whole) | own(made_anew)).takes_turns
 
 
-def test_sums_take_turns_like_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row where the product gains more than that costs, a matrix as a chain's; so says the profiler."""
-    chosen = []
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What calls of operators on an H200 get, which start nothing."""
+    found: list[dict[str, Any]] = []
 
     def run(choose: Any, a: Any, b: Any, output: Any, *_: Any) -> None:
-        chosen.append(choose(a, b, output, "ieee"))
+        found.append(choose(a, b, output, "ieee"))
 
     monkeypatch.setattr(device, "current", lambda: H200)
     monkeypatch.setattr(gemm, "run", run)
+    return found
+
+
+def test_sums_take_turns_like_chains(chosen: list[dict[str, Any]]) -> None:
+    """A row where the product gains more than that costs, a matrix as a chain's; so says the profiler."""
     for m, k, of_a_row in ((2048, 4096, "ping-pong"), (2048, 768, "ping-pong"), (1024, 1024, "simple")):
         a, b, output = half(m, k), half(k, 3072), half(m, 3072)
         for addend, template in ((half(1, 3072)[0], of_a_row), (half(m, 3072), "ping-pong")):
@@ -527,15 +533,8 @@ def test_sums_take_turns_like_chains(monkeypatch: pytest.MonkeyPatch) -> None:
             assert chosen[-1] == found
 
 
-def test_instances_ship_what_ops_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instances_ship_what_ops_take(chosen: list[dict[str, Any]]) -> None:
     """Of what is not read, and of batches of one, alone or in a sum."""
-    chosen = []
-
-    def run(choose: Any, a: Any, b: Any, output: Any, *_: Any) -> None:
-        chosen.append(choose(a, b, output, "ieee"))
-
-    monkeypatch.setattr(device, "current", lambda: H200)
-    monkeypatch.setattr(gemm, "run", run)
     a, b, c = half(3072, 3072), half(3072, 3072), half(3072, 3072)
     for listed, call in (
         (instances.instances_for(a, b, c, 1.0, 0.0), lambda: ops.addmm(c, a, b, beta=0)),

@@ -462,16 +462,14 @@ def finish(
     parts, row, col, NTH: gl.constexpr, brought, sizes, output, extra, layout, BESIDE: gl.constexpr,
     EPILOGUE: gl.constexpr, PLACE: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of a tile, part by part.
+    """Store what the epilogue makes of a tile for which parts are brought, part by part.
 
-    What a part needs that was brought is read, and its buffer given back, before the one before is finished.
+    What a part needs of them is read, and its buffer given back, before the one before is finished.
     """
-    ahead = ()
-    if BESIDE > 0:
-        ahead = taken(brought, NTH, 0, BESIDE)
+    ahead = taken(brought, NTH, 0, BESIDE)
     for i in gl.static_range(PARTS):
         there = ahead
-        if BESIDE > 0 and i + 1 < PARTS:
+        if i + 1 < PARTS:
             ahead = taken(brought, NTH, i + 1, BESIDE)
         store(
             parts[i], row + row_of_part(i), col + col_of_part(i), there, sizes, output, extra, layout, False,
