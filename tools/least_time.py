@@ -1,0 +1,293 @@
+"""What parts of a fused product take, alone and together: `python -m tools.least_time`, on a Hopper GPU.
+
+How much faster could a kernel be that multiplies, adds two matrices, applies gelu and stores? One that leaves
+some of that out says: `least_time.cu`, in CUDA, copies, multiplies and finishes 2048 x 3072 x 768 in fp16 as
+a whole or in part, by TMA and `wgmma`, with a warp or a group of warps for each. Its sums are handed to those
+who finish them for nothing (they finish other numbers), which no real kernel can. Times are raced in bursts
+with the product alone and with the chain as they ship.
+
+CUDA is compiled by NVRTC, through NVIDIA's own `cuda.bindings`, which a torch for GPUs brings along.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench import device, ops
+from workbench.bench import measure_together
+from workbench.kernels.epilogues import add, fast_gelu
+
+M, N, K = 2048, 3072, 768
+STEP = 64  # along K
+UNITS = 128  # which have as many tiles each, of any of the sizes below
+SOURCE = Path(__file__).with_suffix(".cu")
+OUTSIDE = 1024  # bytes, for the alignment of what a unit shares
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel that does a part of the work; the switches are `least_time.cu`'s.
+
+    Attributes:
+        rows, cols: of a tile.
+        stages, slots: buffers of A and B, and of what is added.
+    """
+
+    rows: int
+    cols: int
+    stages: int
+    slots: int
+    copy: bool = False
+    multiply: bool = False
+    beside: bool = False
+    first: bool = False
+    last: int = 0
+
+    @property
+    def tiles(self) -> int:
+        """Of a unit."""
+        return M * N // (self.rows * self.cols * UNITS)
+
+    @property
+    def name(self) -> str:
+        """What is done, for people."""
+        done = [
+            "A and B copied" if self.copy else "",
+            "multiplied" if self.multiply else "",
+            "" if not self.beside else "addends copied" if self.first else "addends copied, stored again",
+            "all added, all but the last tile finished and stored" if self.first else "",
+            ("", "gelu of the last tile", "gelu of the last tile, stored")[self.last],
+        ]
+        return f"{self.rows} x {self.cols}, {self.stages}, {self.slots}: " + "; ".join(filter(None, done))
+
+    @property
+    def defines(self) -> dict[str, int]:
+        """Macros of `least_time.cu`."""
+        return {
+            "BM": self.rows, "BN": self.cols, "TILES": self.tiles, "STAGES": self.stages, "SLOTS": self.slots,
+            "COPY": self.copy, "MULTIPLY": self.multiply, "BESIDE": self.beside, "FIRST": self.first,
+            "LAST": self.last,
+        }  # fmt: skip
+
+    @property
+    def threads(self) -> int:
+        """Of a unit: one group of warps copies, two multiply, one finishes."""
+        return 128 * (1 + 2 * self.multiply + self.first)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a unit's buffers."""
+        return OUTSIDE + self.stages * (self.rows + self.cols) * STEP * 2 + self.slots * 2 * 64 * 64 * 2
+
+
+WIDE = Part(128, 192, 4, 2)
+SQUARE = Part(128, 128, 5, 3)
+ONE = Part(256, 192, 3, 2)
+
+PARTS = (
+    replace(WIDE, multiply=True),
+    replace(WIDE, copy=True, beside=True),
+    replace(WIDE, copy=True, multiply=True),
+    replace(WIDE, copy=True, multiply=True, last=2),
+    replace(WIDE, copy=True, multiply=True, beside=True),
+    replace(WIDE, copy=True, multiply=True, beside=True, last=1),
+    replace(WIDE, copy=True, multiply=True, beside=True, first=True),
+    replace(WIDE, copy=True, multiply=True, beside=True, first=True, last=1),
+    replace(WIDE, copy=True, multiply=True, beside=True, first=True, last=2),
+    replace(WIDE, slots=3, copy=True, multiply=True, beside=True, first=True, last=2),
+    replace(WIDE, stages=3, slots=4, copy=True, multiply=True, beside=True, first=True, last=2),
+    replace(SQUARE, copy=True, multiply=True, beside=True),
+    replace(SQUARE, copy=True, multiply=True, beside=True, last=1),
+    replace(SQUARE, copy=True, multiply=True, beside=True, first=True, last=2),
+    replace(ONE, copy=True, multiply=True),
+    replace(ONE, copy=True, multiply=True, last=1),
+    replace(ONE, copy=True, multiply=True, beside=True),
+    replace(ONE, copy=True, multiply=True, beside=True, last=1),
+    replace(ONE, copy=True, multiply=True, beside=True, last=2),
+)
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """A [M, K], B [N, K], two addends and the output [M, N], all fp16."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    addends: tuple[torch.Tensor, torch.Tensor]
+    output: torch.Tensor
+
+
+def tensors() -> Tensors:
+    """Random ones."""
+    torch.manual_seed(0)
+
+    def randn(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device="cuda").half()
+
+    return Tensors(randn(M, K), randn(N, K), (randn(M, N), randn(M, N)), randn(M, N))
+
+
+def launcher(part: Part, given: Tensors) -> Callable[[], None]:
+    """A function that launches a part's kernel.
+
+    Raises:
+        RuntimeError: what the compiler or the driver says.
+    """
+    driver = importlib.import_module("cuda.bindings.driver")
+    nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+    options = ["--gpu-architecture=sm_90a", *(f"-D{name}={value:d}" for name, value in part.defines.items())]
+    program = taken(
+        nvrtc.nvrtcCreateProgram(
+            (multiply_add(part.cols) + SOURCE.read_text()).encode(), b"least_time.cu", 0, [], []
+        )
+    )
+    if nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]:
+        log = b" " * taken(nvrtc.nvrtcGetProgramLogSize(program))
+        taken(nvrtc.nvrtcGetProgramLog(program, log))
+        raise RuntimeError(log.decode())
+    binary = b" " * taken(nvrtc.nvrtcGetCUBINSize(program))
+    taken(nvrtc.nvrtcGetCUBIN(program, binary))
+    kernel = taken(driver.cuModuleGetFunction(taken(driver.cuModuleLoadData(binary)), b"least_time"))
+    wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    taken(driver.cuFuncSetAttribute(kernel, wanted, part.shared_bytes))
+    boxes = ((given.a, 128), (given.b, part.cols), *((x, 64) for x in (*given.addends, given.output)))
+    maps = [descriptor(driver, tensor, rows) for tensor, rows in boxes]
+    arguments = (
+        (*maps, N // part.cols, K // STEP),
+        (*(None for _ in maps), ctypes.c_int, ctypes.c_int),
+    )
+
+    def launch() -> None:
+        stream = torch.cuda.current_stream().cuda_stream
+        taken(
+            driver.cuLaunchKernel(
+                kernel, UNITS, 1, 1, part.threads, 1, 1, part.shared_bytes, stream, arguments, 0
+            )
+        )
+
+    return launch
+
+
+def multiply_add(cols: int) -> str:
+    """CUDA: `wgmma` of 64 rows and `cols` columns, sums += (or =, where not `add`) x @ y."""
+    sums = ", ".join(f"%{i}" for i in range(cols // 2))
+    outputs = ", ".join(f'"+f"(sums[{i}])' for i in range(cols // 2))
+    x = cols // 2
+    return f"""
+__device__ __forceinline__ void multiply_add(
+    float (&sums)[{x}], unsigned long long x, unsigned long long y, int add) {{
+  asm volatile(
+      "{{ .reg .pred p; setp.ne.b32 p, %{x + 2}, 0;"
+      " wgmma.mma_async.sync.aligned.m64n{cols}k16.f32.f16.f16 {{{sums}}}, %{x}, %{x + 1}, p, 1, 1, 0, 0; }}"
+      : {outputs} : "l"(x), "l"(y), "r"(add));
+}}
+"""
+
+
+def descriptor(driver: Any, tensor: torch.Tensor, rows: int) -> Any:
+    """Of a matrix, for TMA: boxes of rows x 64, with the swizzle of 128 bytes."""
+    return taken(
+        driver.cuTensorMapEncodeTiled(
+            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            2,
+            tensor.data_ptr(),
+            [driver.cuuint64_t(size) for size in reversed(tensor.shape)],
+            [driver.cuuint64_t(tensor.stride(0) * tensor.element_size())],
+            [driver.cuuint32_t(size) for size in (64, rows)],
+            [driver.cuuint32_t(1), driver.cuuint32_t(1)],
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    )
+
+
+def taken(returned: tuple[Any, ...]) -> Any:
+    """What a function of CUDA returns beside its status.
+
+    Raises:
+        RuntimeError: the status is an error.
+    """
+    status, *found = returned
+    if int(status):
+        raise RuntimeError(f"CUDA says {status!r}.")
+    return found[0] if found else None
+
+
+def expected(part: Part, given: Tensors) -> torch.Tensor:
+    """The output that a part's kernel leaves where it finishes tiles, fp32; NaN where it does not."""
+
+    def gelu(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x, approximate="tanh")
+
+    first = gelu(given.addends[0].float() + given.addends[1].float())
+    last = gelu(given.a.float() @ given.b.float().T)
+    nowhere = torch.full_like(first, torch.nan)
+    output = nowhere.clone()
+    group = 1024 // part.rows
+    across = N // part.cols
+    for number in range(UNITS * part.tiles):
+        row = (number // (group * across) * group + number % group) * part.rows
+        col = number % (group * across) // group * part.cols
+        is_last = number >= UNITS * (part.tiles - 1)
+        source = (last if part.last == 2 else nowhere) if is_last else (first if part.first else nowhere)
+        here = slice(row, row + part.rows), slice(col, col + part.cols)
+        output[here] = source[here]
+    return output
+
+
+def verified(part: Part, given: Tensors) -> Callable[[], None]:
+    """:func:`launcher` of a part that finishes its tiles as it should.
+
+    Raises:
+        AssertionError: it does not.
+        RuntimeError: as :func:`launcher`.
+    """
+    launch = launcher(part, given)
+    given.output.fill_(torch.nan)
+    launch()
+    should_be = expected(part, given)
+    finished = ~should_be.isnan()
+    torch.testing.assert_close(given.output[finished].float(), should_be[finished], rtol=2e-3, atol=2e-3)
+    return launch
+
+
+def main() -> int:
+    """Race all parts, print a table; return the exit status."""
+    if device.current().architecture != "sm_90":
+        print(f"This needs a Hopper GPU (sm_90), not {device.current().architecture}.")
+        return 1
+    try:
+        importlib.import_module("cuda.bindings")
+    except ModuleNotFoundError:
+        print(f"This needs NVIDIA's bindings: {sys.executable} -m pip install cuda-bindings")
+        return 1
+    given = tensors()
+    b = given.b.T.contiguous()
+    chain = add(given.addends[0]) | add(given.addends[1]) | fast_gelu()
+    raced: dict[str, Callable[[], object]] = {
+        "the product alone, as it ships": lambda: ops.matmul(given.a, b),
+        "the whole chain, as it ships": lambda: ops.fused_matmul(given.a, b, epilogue=chain),
+    }
+    raced |= {part.name: verified(part, given) for part in PARTS}
+    times = measure_together(raced, mode="burst")
+    bare = next(iter(times.values())).median_ms
+    print(f"{device.current().name}, {M} x {N} x {K}, fp16, bursts\n")
+    print("| tiles, stages, buffers of addends: what is done | us | over the product alone |")
+    print("| --- | --- | --- |")
+    for name, found in times.items():
+        print(f"| {name} | {found.median_ms * 1e3:.2f} | {found.median_ms / bare:.3f} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
