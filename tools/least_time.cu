@@ -2,7 +2,8 @@
 //
 // A unit (an SM) has TILES tiles of BM x BN of A @ B, one after the other, in steps of 64 along K. One warp
 // copies blocks of A [M, K] and B [N, K] into a ring of STAGES buffers, one brings two addends in parts of
-// 64 x 64 into a ring of SLOTS buffers, the last tile's first. What is done is chosen by
+// 64 x 64 into a ring of SLOTS buffers, the last tile's first, each behind the first STAGES steps and PACE / 4
+// steps for each part before. What is done is chosen by
 //   COPY      A and B are copied; without it nothing waits for them
 //   MULTIPLY  two groups of warps multiply each step once it is there, half of the tile's rows each
 //   BESIDE    addends are brought, and as many results stored; without FIRST addends, as they are
@@ -119,7 +120,9 @@ least_time(const __grid_constant__ Map a, const __grid_constant__ Map b, const _
   char* of_b = of_a + STAGES * BM * 128;
   char* of_parts = of_b + STAGES * BN * 128;
   __shared__ u64 full[STAGES], is_free[STAGES], there[SLOTS], is_finished[SLOTS], may_bring[SLOTS], last_begins;
+  __shared__ volatile int asked_for;  // steps
   if (threadIdx.x == 0) {
+    asked_for = COPY ? 0 : TILES * steps;
     for (int i = 0; i < STAGES; i++) make_barrier(full + i, 1), make_barrier(is_free + i, MULTIPLY ? 2 : 1);
     for (int i = 0; i < SLOTS; i++) make_barrier(there + i, 1), make_barrier(is_finished + i, 1), make_barrier(may_bring + i, 1);
     make_barrier(&last_begins, 1);
@@ -142,6 +145,7 @@ least_time(const __grid_constant__ Map a, const __grid_constant__ Map b, const _
           expect(full + stage, (BM + BN) * 128);
           for (int i = 0; i < BM; i += 128) copy_in(&a, done % steps * 64, row + i, at(of_a + stage * BM * 128 + i * 128), full + stage);
           copy_in(&b, done % steps * 64, col, at(of_b + stage * BN * 128), full + stage);
+          asked_for = done + 1;
         }
       } else if (warp == 1 && COPY && !MULTIPLY) {  // gives buffers back that nobody multiplies
         for (int done = 0; done < total; done++) {
@@ -152,6 +156,7 @@ least_time(const __grid_constant__ Map a, const __grid_constant__ Map b, const _
         for (int done = 0; done < TILES * PARTS; done++) {
           int row, col, slot = done % SLOTS, part = done % PARTS;
           place((done / PARTS + TILES - 1) % TILES, tiles_n, row, col);
+          while (asked_for < min(STAGES + done * PACE / 4, total)) __nanosleep(20);
           wait(may_bring + slot, done / SLOTS & 1 ^ 1);
           expect(there + slot, 2 * PART);
           row += part / COLS * 64, col += part % COLS * 64;

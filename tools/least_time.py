@@ -1,8 +1,8 @@
 """What parts of a fused product take, alone and together: `python -m tools.least_time`, on a Hopper GPU.
 
 How much faster could a kernel be that multiplies, adds two matrices, applies gelu and stores? One that leaves
-some of that out says: `least_time.cu`, in CUDA, copies, multiplies and finishes 2048 x 3072 x 768 in fp16 as
-a whole or in part, by TMA and `wgmma`, with a warp or a group of warps for each. Its sums are handed to those
+some of that out says: `least_time.cu`, in CUDA, copies, multiplies and finishes some products in fp16 as a
+whole or in part, by TMA and `wgmma`, with a warp or a group of warps for each. Its sums are handed to those
 who finish them for nothing (they finish other numbers), which no real kernel can. Times are raced in bursts
 with the product alone and with the chain as they ship.
 
@@ -25,9 +25,9 @@ from workbench import device, ops
 from workbench.bench import measure_together
 from workbench.kernels.epilogues import add, fast_gelu
 
-M, N, K = 2048, 3072, 768
+PROBLEMS = (2048, 3072, 768), (2048, 2048, 2048)
 STEP = 64  # along K
-UNITS = 128  # which have as many tiles each, of any of the sizes below
+UNITS = 128  # which have as many tiles each
 SOURCE = Path(__file__).with_suffix(".cu")
 OUTSIDE = 1024  # bytes, for the alignment of what a unit shares
 
@@ -37,14 +37,20 @@ class Part:
     """A kernel that does a part of the work; the switches are `least_time.cu`'s.
 
     Attributes:
+        m, n, k: of the product.
         rows, cols: of a tile.
         stages, slots: buffers of A and B, and of what is added.
+        pace: of bringing that, quarters of a step for each part.
     """
 
+    m: int
+    n: int
+    k: int
     rows: int
     cols: int
     stages: int
     slots: int
+    pace: int
     copy: bool = False
     multiply: bool = False
     beside: bool = False
@@ -54,7 +60,7 @@ class Part:
     @property
     def tiles(self) -> int:
         """Of a unit."""
-        return M * N // (self.rows * self.cols * UNITS)
+        return self.m * self.n // (self.rows * self.cols * UNITS)
 
     @property
     def name(self) -> str:
@@ -66,15 +72,17 @@ class Part:
             "all added, all but the last tile finished and stored" if self.first else "",
             ("", "gelu of the last tile", "gelu of the last tile, stored")[self.last],
         ]
-        return f"{self.rows} x {self.cols}, {self.stages}, {self.slots}: " + "; ".join(filter(None, done))
+        return f"{self.rows} x {self.cols}, {self.stages}, {self.slots}, {self.pace / 4}: " + "; ".join(
+            filter(None, done)
+        )
 
     @property
     def defines(self) -> dict[str, int]:
         """Macros of `least_time.cu`."""
         return {
             "BM": self.rows, "BN": self.cols, "TILES": self.tiles, "STAGES": self.stages, "SLOTS": self.slots,
-            "COPY": self.copy, "MULTIPLY": self.multiply, "BESIDE": self.beside, "FIRST": self.first,
-            "LAST": self.last,
+            "PACE": self.pace, "COPY": self.copy, "MULTIPLY": self.multiply, "BESIDE": self.beside,
+            "FIRST": self.first, "LAST": self.last,
         }  # fmt: skip
 
     @property
@@ -88,31 +96,56 @@ class Part:
         return OUTSIDE + self.stages * (self.rows + self.cols) * STEP * 2 + self.slots * 2 * 64 * 64 * 2
 
 
-WIDE = Part(128, 192, 4, 2)
-SQUARE = Part(128, 128, 5, 3)
-ONE = Part(256, 192, 3, 2)
+# Tiles, and for each buffers of A and B and of what is added, for which there is room.
+BUFFERS = {
+    (128, 192): ((4, 1), (4, 2), (4, 3)),
+    (128, 128): ((6, 1), (5, 2), (5, 3)),
+    (256, 192): ((3, 1), (3, 2), (3, 3)),
+    (256, 128): ((4, 1), (4, 2), (3, 3)),
+}
+# What is added is asked for as early as there are buffers, or by and by: of all steps, so many are done then.
+SHARES = 0.0, 0.5, 0.75
 
-PARTS = (
-    replace(WIDE, multiply=True),
-    replace(WIDE, copy=True, beside=True),
-    replace(WIDE, copy=True, multiply=True),
-    replace(WIDE, copy=True, multiply=True, last=2),
-    replace(WIDE, copy=True, multiply=True, beside=True),
-    replace(WIDE, copy=True, multiply=True, beside=True, last=1),
-    replace(WIDE, copy=True, multiply=True, beside=True, first=True),
-    replace(WIDE, copy=True, multiply=True, beside=True, first=True, last=1),
-    replace(WIDE, copy=True, multiply=True, beside=True, first=True, last=2),
-    replace(WIDE, slots=3, copy=True, multiply=True, beside=True, first=True, last=2),
-    replace(WIDE, stages=3, slots=4, copy=True, multiply=True, beside=True, first=True, last=2),
-    replace(SQUARE, copy=True, multiply=True, beside=True),
-    replace(SQUARE, copy=True, multiply=True, beside=True, last=1),
-    replace(SQUARE, copy=True, multiply=True, beside=True, first=True, last=2),
-    replace(ONE, copy=True, multiply=True),
-    replace(ONE, copy=True, multiply=True, last=1),
-    replace(ONE, copy=True, multiply=True, beside=True),
-    replace(ONE, copy=True, multiply=True, beside=True, last=1),
-    replace(ONE, copy=True, multiply=True, beside=True, last=2),
-)
+
+def alike(problem: tuple[int, int, int]) -> dict[tuple[int, int], list[Part]]:
+    """Parts that do nothing yet, for every tile that fits: what is added can be brought in several ways."""
+    m, n, k = problem
+    found = {}
+    for (rows, cols), buffers in BUFFERS.items():
+        if m * n % (rows * cols * UNITS) or n % cols:
+            continue
+        steps_for_part = k / STEP * 64 * 64 / (rows * cols)
+        found[rows, cols] = [
+            Part(m, n, k, rows, cols, stages, slots, round(4 * share * steps_for_part))
+            for stages, slots in buffers
+            for share in SHARES
+        ]
+    return found
+
+
+def moved(part: Part) -> Part:
+    """One that multiplies, and moves all that has to be moved."""
+    return replace(part, copy=True, multiply=True, beside=True)
+
+
+def finished(part: Part) -> Part:
+    """One that does all there is to do."""
+    return replace(moved(part), first=part.tiles > 1, last=2)
+
+
+def steps_between(fastest_moved: Part, fastest_finished: Part) -> list[Part]:
+    """From a product alone to all that there is to do, of one tile."""
+    alone = replace(fastest_moved, beside=False)
+    return [
+        replace(alone, copy=False),
+        replace(fastest_moved, multiply=False),
+        alone,
+        replace(alone, last=2),
+        fastest_moved,
+        replace(fastest_moved, last=1),
+        *([replace(fastest_finished, last=last) for last in (0, 1)] if fastest_finished.first else []),
+        fastest_finished,
+    ]
 
 
 @dataclass(frozen=True)
@@ -125,14 +158,15 @@ class Tensors:
     output: torch.Tensor
 
 
-def tensors() -> Tensors:
+def tensors(problem: tuple[int, int, int]) -> Tensors:
     """Random ones."""
     torch.manual_seed(0)
+    m, n, k = problem
 
     def randn(*shape: int) -> torch.Tensor:
         return torch.randn(shape, device="cuda").half()
 
-    return Tensors(randn(M, K), randn(N, K), (randn(M, N), randn(M, N)), randn(M, N))
+    return Tensors(randn(m, k), randn(n, k), (randn(m, n), randn(m, n)), randn(m, n))
 
 
 def launcher(part: Part, given: Tensors) -> Callable[[], None]:
@@ -161,7 +195,7 @@ def launcher(part: Part, given: Tensors) -> Callable[[], None]:
     boxes = ((given.a, 128), (given.b, part.cols), *((x, 64) for x in (*given.addends, given.output)))
     maps = [descriptor(driver, tensor, rows) for tensor, rows in boxes]
     arguments = (
-        (*maps, N // part.cols, K // STEP),
+        (*maps, part.n // part.cols, part.k // STEP),
         (*(None for _ in maps), ctypes.c_int, ctypes.c_int),
     )
 
@@ -234,7 +268,7 @@ def expected(part: Part, given: Tensors) -> torch.Tensor:
     nowhere = torch.full_like(first, torch.nan)
     output = nowhere.clone()
     group = 1024 // part.rows
-    across = N // part.cols
+    across = part.n // part.cols
     for number in range(UNITS * part.tiles):
         row = (number // (group * across) * group + number % group) * part.rows
         col = number % (group * across) // group * part.cols
@@ -261,8 +295,40 @@ def verified(part: Part, given: Tensors) -> Callable[[], None]:
     return launch
 
 
+def timed_together(parts: list[Part], given: Tensors) -> dict[Part, float]:
+    """Milliseconds."""
+    times = measure_together({part.name: verified(part, given) for part in parts}, mode="burst", rounds=3)
+    return {part: times[part.name].median_ms for part in parts}
+
+
+def race(problem: tuple[int, int, int]) -> None:
+    """Print what parts of one product take, brought in the ways that are the fastest."""
+    given = tensors(problem)
+    b = given.b.T.contiguous()
+    chain = add(given.addends[0]) | add(given.addends[1]) | fast_gelu()
+    rows: list[Part] = []
+    for same in alike(problem).values():
+        fastest = []
+        for way in (moved, finished):
+            timed = timed_together([way(part) for part in same], given)
+            fastest.append(min(timed, key=lambda part: timed[part]))
+        rows += steps_between(*fastest)
+    raced: dict[str, Callable[[], object]] = {
+        "the product alone, as it ships": lambda: ops.matmul(given.a, b),
+        "the whole chain, as it ships": lambda: ops.fused_matmul(given.a, b, epilogue=chain),
+    }
+    raced |= {part.name: verified(part, given) for part in rows}
+    times = measure_together(raced, mode="burst")
+    bare = next(iter(times.values())).median_ms
+    print(f"\n{device.current().name}, {' x '.join(map(str, problem))}, fp16, bursts\n")
+    print("| tile, stages, buffers of addends, steps for a part: what is done | us | over the product |")
+    print("| --- | --- | --- |")
+    for name, found in times.items():
+        print(f"| {name} | {found.median_ms * 1e3:.2f} | {found.median_ms / bare:.3f} |")
+
+
 def main() -> int:
-    """Race all parts, print a table; return the exit status."""
+    """Race the parts of each product; return the exit status."""
     if device.current().architecture != "sm_90":
         print(f"This needs a Hopper GPU (sm_90), not {device.current().architecture}.")
         return 1
@@ -271,21 +337,8 @@ def main() -> int:
     except ModuleNotFoundError:
         print(f"This needs NVIDIA's bindings: {sys.executable} -m pip install cuda-bindings")
         return 1
-    given = tensors()
-    b = given.b.T.contiguous()
-    chain = add(given.addends[0]) | add(given.addends[1]) | fast_gelu()
-    raced: dict[str, Callable[[], object]] = {
-        "the product alone, as it ships": lambda: ops.matmul(given.a, b),
-        "the whole chain, as it ships": lambda: ops.fused_matmul(given.a, b, epilogue=chain),
-    }
-    raced |= {part.name: verified(part, given) for part in PARTS}
-    times = measure_together(raced, mode="burst")
-    bare = next(iter(times.values())).median_ms
-    print(f"{device.current().name}, {M} x {N} x {K}, fp16, bursts\n")
-    print("| tiles, stages, buffers of addends: what is done | us | over the product alone |")
-    print("| --- | --- | --- |")
-    for name, found in times.items():
-        print(f"| {name} | {found.median_ms * 1e3:.2f} | {found.median_ms / bare:.3f} |")
+    for problem in PROBLEMS:
+        race(problem)
     return 0
 
 

@@ -1104,8 +1104,9 @@ table_of(head, rows)
 # A GPU that multiplies nothing runs at a higher clock. So a part of what is saved is the clock's.
 #
 # - **A short K:** more than four fifths are left, even so. What is not products, copies and finishing, takes longer
-#   than the bare product, by some hundredths or by more than a quarter. So all products would have to be made beside
-#   it, and the whole would still take longer.
+#   than the bare product: 2048 × 3072 × 768 by some hundredths or by a fifth (GPUs of one kind differ), 4096 × 4096 ×
+#   512 by more than a quarter. So all products would have to be made beside it, and the whole would still take
+#   longer.
 # - **Large, with a long K:** some three fifths are left. Products *and* the rest fill the time, side by side.
 # - **2048³** is between them.
 #

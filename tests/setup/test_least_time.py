@@ -13,36 +13,45 @@ from workbench import device
 MOST_SHARED_BYTES = 227 * 1024  # of a unit of Hopper
 
 
-@pytest.fixture(scope="module")
-def given() -> least_time.Tensors:
+@pytest.mark.parametrize("problem", least_time.PROBLEMS, ids=str)
+def test_parts_differ_and_have_room(problem: tuple[int, int, int]) -> None:
+    m, n, k = problem
+    for same in least_time.alike(problem).values():
+        for parts in (
+            [least_time.moved(part) for part in same],
+            [least_time.finished(part) for part in same],
+            least_time.steps_between(least_time.moved(same[0]), least_time.finished(same[-1])),
+        ):
+            assert len({part.name for part in parts}) == len(parts)
+            for part in parts:
+                assert part.tiles * part.rows * part.cols * least_time.UNITS == m * n
+                assert (
+                    k % least_time.STEP == m % 1024 == n % part.cols == 0
+                )  # tiles are numbered by 1024 rows
+                assert part.shared_bytes < MOST_SHARED_BYTES
+                # the last tile is stored from where A was
+                assert part.last < 2 or part.stages * least_time.STEP >= part.cols
+
+
+@pytest.mark.parametrize("problem", least_time.PROBLEMS, ids=str)
+def test_units_have_every_tile_once(problem: tuple[int, int, int]) -> None:
+    m, n, k = problem
     generator = torch.Generator().manual_seed(0)
 
     def randn(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator).half()
 
-    m, n, k = least_time.M, least_time.N, least_time.K
-    return least_time.Tensors(randn(m, k), randn(n, k), (randn(m, n), randn(m, n)), randn(m, n))
-
-
-def test_parts_differ_and_have_room() -> None:
-    assert len({part.name for part in least_time.PARTS}) == len(least_time.PARTS)
-    for part in least_time.PARTS:
-        assert part.tiles * part.rows * part.cols * least_time.UNITS == least_time.M * least_time.N
-        assert part.shared_bytes < MOST_SHARED_BYTES
-        # the last tile is stored from where A was
-        assert part.last < 2 or part.stages * least_time.STEP >= part.cols
-
-
-@pytest.mark.parametrize("tile", [least_time.WIDE, least_time.SQUARE, least_time.ONE])
-def test_units_have_every_tile_once(given: least_time.Tensors, tile: least_time.Part) -> None:
-    whole = least_time.expected(replace(tile, first=True, last=2), given)
-    assert not whole.isnan().any()
-    last = least_time.expected(replace(tile, last=2), given)
-    assert (~last.isnan()).sum() * tile.tiles == whole.numel()
-    assert torch.equal(whole[~last.isnan()], last[~last.isnan()])
+    given = least_time.Tensors(randn(m, k), randn(n, k), (randn(m, n), randn(m, n)), randn(m, n))
     product = given.a.float() @ given.b.float().T
     gelu = torch.nn.functional.gelu(product, approximate="tanh")
-    assert torch.equal(last[~last.isnan()], gelu[~last.isnan()])
+    for same in least_time.alike(problem).values():
+        part = least_time.finished(same[0])
+        last = least_time.expected(replace(part, first=False), given)
+        assert (~last.isnan()).sum() * part.tiles == last.numel()
+        assert torch.equal(last[~last.isnan()], gelu[~last.isnan()])
+        whole = least_time.expected(replace(part, first=True), given)
+        assert not whole.isnan().any()
+        assert torch.equal(whole[~last.isnan()], last[~last.isnan()])
 
 
 def test_without_hopper_it_says_what_it_needs(
