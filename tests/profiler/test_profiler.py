@@ -62,6 +62,8 @@ FAMILIES: list[tuple[str, dict[str, int], dict[str, str]]] = [
     ("rms_norm_backward", {"cols": 130}, {"dtype": "fp32"}),
     ("group_norm", {}, {"layout": "nhwc"}),
     ("batch_norm", {"n": 1}, {"init": "integer"}),
+    ("group_norm_backward", {"c": 6, "groups": 3}, {"layout": "nhwc", "dtype": "bf16"}),
+    ("batch_norm_backward", {"n": 3}, {"dtype": "fp32"}),
     ("matmul", {"m": 17, "n": 33, "k": 1}, {"layout": "tt", "init": "integer"}),
     ("matmul", {"m": 16, "n": 31, "k": 70}, {"dtype": "int8"}),
     ("baddbmm", {"batch": 2, "m": 15, "n": 17, "k": 16}, {"dtype": "fp32"}),
@@ -86,8 +88,9 @@ FAMILIES: list[tuple[str, dict[str, int], dict[str, str]]] = [
 def test_every_function_of_the_client_api_is_an_operator() -> None:
     assert set(ops.__all__) <= set(OPERATIONS)
     assert {name for name in OPERATIONS if name not in ops.__all__} == {
-        "conv2d_backward_data", "conv2d_backward_weight", "layer_norm_backward", "log_softmax_backward",
-        "rms_norm_backward", "scaled_dot_product_attention_backward", "softmax_backward",
+        "batch_norm_backward", "conv2d_backward_data", "conv2d_backward_weight", "group_norm_backward",
+        "layer_norm_backward", "log_softmax_backward", "rms_norm_backward",
+        "scaled_dot_product_attention_backward", "softmax_backward",
     }  # fmt: skip
 
 

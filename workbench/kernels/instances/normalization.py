@@ -1,4 +1,4 @@
-"""Instances of the normalizations: layer, RMS, group and batch norm, and gradients of the first two."""
+"""Instances of the normalizations, layer, RMS, group and batch norm, and of their gradients."""
 
 from __future__ import annotations
 
@@ -136,6 +136,34 @@ def batch_norm(
     return instances_of(make, {}, ({k: v for k, v in one.items() if k != "splits"} for one in tiles))
 
 
+def _group_norm_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    eps: float = 1e-5,
+) -> list[Instance]:
+    forward = by_group.launch(input, num_groups, weight, bias, epsilon=eps, with_statistics=True)
+    statistics = forward.run()[1:]
+    make = partial(by_group.launch_backward, gradient, input, num_groups, weight, statistics, vectors=2)
+    return instances_of(make, {}, ())
+
+
+def _batch_norm_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    training: bool = True,
+    eps: float = 1e-5,
+) -> list[Instance]:
+    _, mean, scale, _ = by_channel.launch(input, weight, bias, epsilon=eps).run()
+    return instances_of(partial(by_channel.launch_backward, gradient, input, mean, scale, weight), {}, ())
+
+
 def _rms_norm(
     input: torch.Tensor,
     normalized_shape: Sequence[int],
@@ -158,14 +186,22 @@ def _images(draw: Draw, n: int, c: int, h: int, w: int) -> torch.Tensor:
     return draw(n, c, h, w).contiguous(memory_format=format)
 
 
-def _group_arguments(draw: Draw, n: int, c: int, h: int, w: int, groups: int) -> Arguments:
-    if c % groups:
-        raise InvalidArgumentError("--groups", f"got {groups} for {c} channels", "Give a divisor.")
-    return given(_images(draw, n, c, h, w), groups, draw(c), draw(c))
+def _group_arguments(is_backward: bool) -> Callable[..., Arguments]:
+    def arguments(draw: Draw, n: int, c: int, h: int, w: int, groups: int) -> Arguments:
+        if c % groups:
+            raise InvalidArgumentError("--groups", f"got {groups} for {c} channels", "Give a divisor.")
+        images = [_images(draw, n, c, h, w) for _ in range(1 + is_backward)]
+        return given(*images, groups, draw(c), draw(c))
+
+    return arguments
 
 
-def _batch_arguments(draw: Draw, n: int, c: int, h: int, w: int) -> Arguments:
-    return given(_images(draw, n, c, h, w), None, None, draw(c), draw(c), training=True)
+def _batch_arguments(is_backward: bool) -> Callable[..., Arguments]:
+    def arguments(draw: Draw, n: int, c: int, h: int, w: int) -> Arguments:
+        images = [_images(draw, n, c, h, w) for _ in range(1 + is_backward)]
+        return given(*images, None, None, draw(c), draw(c), training=True)
+
+    return arguments
 
 
 def _as_rows(input: torch.Tensor, cols: int) -> torch.Tensor:
@@ -212,22 +248,72 @@ def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
     def accuracy(
         gradient: torch.Tensor, input: torch.Tensor, shape: Sequence[int], *vectors: torch.Tensor, eps: float
     ) -> tuple[Accuracy, ...]:
-        """Of scale * (g - mean of g - y * mean of y g), where g is weighted, and of sums of y g and of g.
-
-        A mean is as large as its deviation, and y, which is (x - mean) * scale, known to the roundings of x.
-        """
-        cols = math.prod(shape)
-        x, g = (_as_rows(each, cols).double() for each in (input, gradient))
-        weighted = g * vectors[0].double().flatten()
-        mean = x.mean(1, keepdim=True) if norm == "layer_norm" else torch.zeros_like(x[:, :1])
-        scale = ((x - mean).square().mean(1, keepdim=True) + eps).rsqrt()
-        y = (x.abs() + mean.abs()) * scale
-        of_mean, of_product = ((each.norm(dim=1, keepdim=True) / cols) for each in (weighted, y * weighted))
-        size = _of_each_row(scale * (weighted.abs() + of_mean + y * of_product))
+        x, g = (_as_rows(each, math.prod(shape)).double() for each in (input, gradient))
+        size, y = _sizes_of_gradients(x, g * vectors[0].double().flatten(), eps, norm == "layer_norm")
         of_weight = sum_of(x.shape[0])._replace(is_sum=False, between=(y * g).norm(dim=0))
-        return (Accuracy(cols, between=size), of_weight, *(sum_of(x.shape[0]) for _ in vectors[1:]))
+        return (Accuracy(x.shape[1], between=size), of_weight, *(sum_of(x.shape[0]) for _ in vectors[1:]))
 
     return accuracy
+
+
+def _sizes_of_gradients(
+    x: torch.Tensor, weighted: torch.Tensor, eps: float, is_centered: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of scale * (g - mean of g - y * mean of y g) in each row, where g is weighted; and y's own.
+
+    A mean is as large as its deviation, and y, which is (x - mean) * scale, known to the roundings of x.
+    """
+    mean = x.mean(1, keepdim=True) if is_centered else torch.zeros_like(x[:, :1])
+    scale = ((x - mean).square().mean(1, keepdim=True) + eps).rsqrt()
+    y = (x.abs() + mean.abs()) * scale
+    of_mean, of_product = (each.norm(dim=1, keepdim=True) / x.shape[1] for each in (weighted, y * weighted))
+    return _of_each_row(scale * (weighted.abs() + of_mean + y * of_product)), y
+
+
+def _accuracy_of_group_gradients(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    eps: float = 1e-5,
+) -> tuple[Accuracy, ...]:
+    cols = math.prod(input.shape[1:]) // num_groups
+    weighted = gradient.double() * weight.double()[:, None, None]
+    size, y = _sizes_of_gradients(_as_rows(input.double(), cols), _as_rows(weighted, cols), eps, True)
+    return _of_images(gradient, cols, size.reshape(input.shape), y.reshape(input.shape))
+
+
+def _accuracy_of_batch_gradients(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    training: bool = True,
+    eps: float = 1e-5,
+) -> tuple[Accuracy, ...]:
+    weighted = gradient.double() * weight.double()[:, None, None]
+    by_channels = input.double().transpose(0, 1)
+    size, y = (
+        each.reshape(by_channels.shape).transpose(0, 1)
+        for each in _sizes_of_gradients(
+            by_channels.flatten(1), weighted.transpose(0, 1).flatten(1), eps, True
+        )
+    )
+    return _of_images(gradient, by_channels[0].numel(), size, y)
+
+
+def _of_images(
+    gradient: torch.Tensor, cols: int, size: torch.Tensor, y: torch.Tensor
+) -> tuple[Accuracy, ...]:
+    """Of the gradients of images, and of a weight and a bias of each of their channels."""
+    terms = gradient.numel() // gradient.shape[1]
+    of_weight = sum_of(terms)._replace(
+        is_sum=False, between=(y * gradient.double()).square().sum((0, 2, 3)).sqrt()
+    )
+    return Accuracy(cols, between=size), of_weight, sum_of(terms)
 
 
 def _accuracy_of_groups(
@@ -262,6 +348,7 @@ def _accuracy_of_batches(
 
 _SIZES = {"rows": (3, 8192), "cols": (1100, 8192)}
 _IMAGES = {"n": (2, 32), "c": (4, 256), "h": (5, 32), "w": (6, 32)}
+_GROUPS = {**_IMAGES, "groups": (2, 32)}
 _NORMS: dict[str, tuple[Callable[..., list[Instance]], Callable[..., torch.Tensor], int, Any]] = {
     "layer_norm": (layer_norm, reference.layer_norm, 2, _accuracy_of_layers),
     # Of RMS norm nothing cancels.
@@ -292,19 +379,35 @@ OPERATIONS = {
         for name, (_, meaning, vectors, _) in _NORMS.items()
     },
     "group_norm": Operation(
-        sizes={**_IMAGES, "groups": (2, 32)},
-        arguments=_group_arguments,
+        sizes=_GROUPS,
+        arguments=_group_arguments(is_backward=False),
         instances=group_norm,
         reference=reference.group_norm,
         accuracy=_accuracy_of_groups,
         layouts=LAYOUTS,
     ),
+    "group_norm_backward": Operation(
+        sizes=_GROUPS,
+        arguments=_group_arguments(is_backward=True),
+        instances=_group_norm_backward,
+        reference=gradients_of(reference.group_norm, (0, 2, 3)),
+        accuracy=_accuracy_of_group_gradients,
+        layouts=LAYOUTS,
+    ),
     "batch_norm": Operation(
         sizes=_IMAGES,
-        arguments=_batch_arguments,
+        arguments=_batch_arguments(is_backward=False),
         instances=batch_norm,
         reference=reference.batch_norm,
         accuracy=_accuracy_of_batches,
+        layouts=LAYOUTS,
+    ),
+    "batch_norm_backward": Operation(
+        sizes=_IMAGES,
+        arguments=_batch_arguments(is_backward=True),
+        instances=_batch_norm_backward,
+        reference=gradients_of(reference.batch_norm, (0, 3, 4)),
+        accuracy=_accuracy_of_batch_gradients,
         layouts=LAYOUTS,
     ),
 }
