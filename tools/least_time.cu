@@ -11,7 +11,8 @@
 //             the last one, with sums that it has for nothing: gelu(0 + addend + addend)
 //   LAST      0: nothing; 1: the groups that multiplied compute gelu of the last tile's sums, without
 //             addends, as if it had begun with them; 2: and store that
-// So results are a fused product's but for sums that were handed on: a time to be faster than is hard.
+// So the last tile is what its products make, without addends, and the others are what addends make, without
+// products: a fused product's work, but that no sums are handed on, and that nobody waits for any.
 // Everything is fp16, sums are fp32; "parts" are 64 x 64 numbers, with the swizzle of 128 bytes.
 
 typedef unsigned long long u64;
@@ -226,7 +227,7 @@ least_time(const __grid_constant__ Map a, const __grid_constant__ Map b, const _
 #pragma unroll
         for (int columns = 0; columns < 4; columns++) write_gelu(of_lane(to, columns), sums[i] + 32 * part + 8 * columns);
         show_to_copies();
-        asm volatile("bar.sync 1, 256;" ::: "memory");
+        asm volatile("bar.sync %0, 128;" ::"r"(3 + group) : "memory");
         if (threadIdx.x % 128 == 0) copy_out(&output, col + part * 64, row + (group * BLOCKS + i) * 64, to);
       }
     if (threadIdx.x % 128 == 0) wait_for_copies_out();

@@ -203,6 +203,36 @@ def test_sums_of_whole_numbers_are_held_to_the_bit(
     assert judge((0 * result,)) != ""
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_gradients_of_batch_norm_by_known_statistics(training: bool) -> None:
+    operation = OPERATIONS["batch_norm_backward"]
+    gradient, x = torch.randn(3, 4, 5, 6), torch.randn(3, 4, 5, 6) + 1
+    vectors = [torch.rand(4) + 0.5 for _ in range(4)]
+    arguments = called_with(gradient, x, *vectors, training, 0.3)
+    shipped, *_ = operation.instances(*arguments.args)
+    assert judge_of(operation, arguments)(shipped.launch().run()) == ""
+    other = called_with(gradient, x, *vectors, not training, 0.3)
+    assert judge_of(operation, other)(shipped.launch().run()) != ""
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("layer_norm_backward", {"rows": 64, "cols": 1024}),
+        ("group_norm_backward", {"n": 4, "c": 32, "h": 16, "w": 16, "groups": 8}),
+        ("batch_norm_backward", {"n": 4, "c": 8, "h": 16, "w": 16}),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_a_gradient_that_keeps_its_mean_is_found(name: str, sizes: dict[str, int], dtype: str) -> None:
+    operation = OPERATIONS[name]
+    arguments = profiler.arguments_of(name, sizes, dtype=dtype)
+    shipped, *_ = operation.instances(*arguments.args, **arguments.keywords)
+    judge, (of_input, *others) = judge_of(operation, arguments), shipped.launch().run()
+    assert judge((of_input, *others)) == ""
+    assert judge((of_input + arguments.args[0].float().mean(), *others)) != ""
+
+
 def test_sums_of_other_numbers_are_not() -> None:
     """Nor those of whole numbers that fp32 does not add up exactly."""
     large = torch.full((3, 5), 2.0**24 + 2)

@@ -46,12 +46,15 @@ def test_units_have_every_tile_once(problem: tuple[int, int, int]) -> None:
     gelu = torch.nn.functional.gelu(product, approximate="tanh")
     for same in least_time.alike(problem).values():
         part = least_time.finished(same[0])
-        last = least_time.expected(replace(part, first=False), given)
+        last = least_time.expected(replace(part, beside=False, first=False), given)
         assert (~last.isnan()).sum() * part.tiles == last.numel()
         assert torch.equal(last[~last.isnan()], gelu[~last.isnan()])
         whole = least_time.expected(replace(part, first=True), given)
         assert not whole.isnan().any()
         assert torch.equal(whole[~last.isnan()], last[~last.isnan()])
+        assert torch.equal(
+            least_time.expected(least_time.moved(part), given)[:64], given.addends[0][:64].float()
+        )
 
 
 def test_without_hopper_it_says_what_it_needs(

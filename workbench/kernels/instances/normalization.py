@@ -127,10 +127,10 @@ def batch_norm(
 ) -> list[Instance]:
     """Of the kernel of `ops.batch_norm`: statistics of a batch, or known ones; none are updated."""
     output = torch.empty_like(input)
-    if training or running_mean is None or running_var is None:
+    known = _known(running_mean, running_var, training)
+    if known is None:
         make = partial(by_channel.launch, input, weight, bias, epsilon=eps, output=output)
         return instances_of(make, {}, _tiles(input, input.numel() // max(input.shape[1], 1)))
-    known = (running_mean, running_var)
     make = partial(by_channel.launch_known, input, *known, weight, bias, epsilon=eps, output=output)
     tiles = _tiles(input, math.prod(input.shape[2:]))
     return instances_of(make, {}, ({k: v for k, v in one.items() if k != "splits"} for one in tiles))
@@ -157,11 +157,25 @@ def _batch_norm_backward(
     running_var: torch.Tensor | None,
     weight: torch.Tensor,
     bias: torch.Tensor,
-    training: bool = True,
+    training: bool = False,
+    momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> list[Instance]:
+    known = _known(running_mean, running_var, training)
     _, mean, scale, _ = by_channel.launch(input, weight, bias, epsilon=eps).run()
-    return instances_of(partial(by_channel.launch_backward, gradient, input, mean, scale, weight), {}, ())
+    if known is not None:
+        mean, scale = known[0].to(mean.dtype), (known[1].to(scale.dtype) + eps).rsqrt()
+    make = partial(
+        by_channel.launch_backward, gradient, input, mean, scale, weight, are_known=known is not None
+    )
+    return instances_of(make, {}, ())
+
+
+def _known(
+    running_mean: torch.Tensor | None, running_var: torch.Tensor | None, training: bool
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Mean and variance of each channel, where a batch norm takes them as they are."""
+    return None if training or running_mean is None or running_var is None else (running_mean, running_var)
 
 
 def _rms_norm(
@@ -175,10 +189,15 @@ def _rms_norm(
 
 def _arguments(vectors: int, is_backward: bool) -> Callable[..., Arguments]:
     def arguments(draw: Draw, rows: int, cols: int) -> Arguments:
-        gradient = [draw(rows, cols)] if is_backward else []
+        gradient = [_gradient(draw(rows, cols))] if is_backward else []
         return given(*gradient, draw(rows, cols), (cols,), *(draw(cols) for _ in range(vectors)), eps=1e-5)
 
     return arguments
+
+
+def _gradient(drawn: torch.Tensor) -> torch.Tensor:
+    """One that has a mean: without it, a kernel that forgets to take it away would not be noticed."""
+    return drawn + 1
 
 
 def _images(draw: Draw, n: int, c: int, h: int, w: int) -> torch.Tensor:
@@ -190,16 +209,18 @@ def _group_arguments(is_backward: bool) -> Callable[..., Arguments]:
     def arguments(draw: Draw, n: int, c: int, h: int, w: int, groups: int) -> Arguments:
         if c % groups:
             raise InvalidArgumentError("--groups", f"got {groups} for {c} channels", "Give a divisor.")
-        images = [_images(draw, n, c, h, w) for _ in range(1 + is_backward)]
-        return given(*images, groups, draw(c), draw(c))
+        images = _images(draw, n, c, h, w)
+        gradient = [_gradient(_images(draw, n, c, h, w))] if is_backward else []
+        return given(*gradient, images, groups, draw(c), draw(c))
 
     return arguments
 
 
 def _batch_arguments(is_backward: bool) -> Callable[..., Arguments]:
     def arguments(draw: Draw, n: int, c: int, h: int, w: int) -> Arguments:
-        images = [_images(draw, n, c, h, w) for _ in range(1 + is_backward)]
-        return given(*images, None, None, draw(c), draw(c), training=True)
+        images = _images(draw, n, c, h, w)
+        gradient = [_gradient(_images(draw, n, c, h, w))] if is_backward else []
+        return given(*gradient, images, None, None, draw(c), draw(c), training=True)
 
     return arguments
 
@@ -257,7 +278,7 @@ def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
 
 
 def _sizes_of_gradients(
-    x: torch.Tensor, weighted: torch.Tensor, eps: float, is_centered: bool
+    x: torch.Tensor, weighted: torch.Tensor, eps: float, is_centered: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Of scale * (g - mean of g - y * mean of y g) in each row, where g is weighted; and y's own.
 
@@ -280,7 +301,7 @@ def _accuracy_of_group_gradients(
 ) -> tuple[Accuracy, ...]:
     cols = math.prod(input.shape[1:]) // num_groups
     weighted = gradient.double() * weight.double()[:, None, None]
-    size, y = _sizes_of_gradients(_as_rows(input.double(), cols), _as_rows(weighted, cols), eps, True)
+    size, y = _sizes_of_gradients(_as_rows(input.double(), cols), _as_rows(weighted, cols), eps)
     return _of_images(gradient, cols, size.reshape(input.shape), y.reshape(input.shape))
 
 
@@ -291,18 +312,21 @@ def _accuracy_of_batch_gradients(
     running_var: torch.Tensor | None,
     weight: torch.Tensor,
     bias: torch.Tensor,
-    training: bool = True,
+    training: bool = False,
+    momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> tuple[Accuracy, ...]:
-    weighted = gradient.double() * weight.double()[:, None, None]
     by_channels = input.double().transpose(0, 1)
-    size, y = (
-        each.reshape(by_channels.shape).transpose(0, 1)
-        for each in _sizes_of_gradients(
-            by_channels.flatten(1), weighted.transpose(0, 1).flatten(1), eps, True
-        )
-    )
-    return _of_images(gradient, by_channels[0].numel(), size, y)
+    x = by_channels.flatten(1)
+    weighted = (gradient.double() * weight.double()[:, None, None]).transpose(0, 1).flatten(1)
+    if known := _known(running_mean, running_var, training):
+        mean, variance = (each.double()[:, None] for each in known)
+        scale = (variance + eps).rsqrt()
+        size, y = _of_each_row(scale * weighted.abs()), (x.abs() + mean.abs()) * scale
+    else:
+        size, y = _sizes_of_gradients(x, weighted, eps)
+    size, y = (each.reshape(by_channels.shape).transpose(0, 1) for each in (size, y))
+    return _of_images(gradient, x.shape[1], size, y)
 
 
 def _of_images(
@@ -338,9 +362,7 @@ def _accuracy_of_batches(
     eps: float = 1e-5,
 ) -> tuple[Accuracy]:
     of_channels = input.transpose(0, 1)
-    known: tuple[torch.Tensor, ...] = ()
-    if not training and running_mean is not None and running_var is not None:
-        known = (running_mean.double(), running_var.double())
+    known = [each.double() for each in _known(running_mean, running_var, training) or ()]
     between = cancels(of_channels.flatten(1), weight, bias, eps, *known)
     terms = input.numel() // max(len(of_channels), 1)
     return (Accuracy(terms, between=between.reshape(of_channels.shape).transpose(0, 1)),)
