@@ -1105,8 +1105,8 @@ table_of(head, rows)
 #
 # - **A short K:** more than four fifths are left, even so. What is not products, copies and finishing, takes longer
 #   than the bare product: 2048 × 3072 × 768 by some hundredths in one recording and by a fifth in the next one (of
-#   another GPU, and the kernel had changed a little), 4096 × 4096 × 512 by more than a quarter. So all products would have to be made beside it, and the whole would still take
-#   longer.
+#   another GPU, and the kernel had changed a little), 4096 × 4096 × 512 by more than a quarter. So all products would
+#   have to be made beside it, and the whole would still take longer.
 # - **Large, with a long K:** some three fifths are left. Products *and* the rest fill the time, side by side.
 # - **2048³** is between them.
 #

@@ -189,14 +189,17 @@ def _rms_norm(
 
 def _arguments(vectors: int, is_backward: bool) -> Callable[..., Arguments]:
     def arguments(draw: Draw, rows: int, cols: int) -> Arguments:
-        gradient = [_gradient(draw(rows, cols))] if is_backward else []
-        return given(*gradient, draw(rows, cols), (cols,), *(draw(cols) for _ in range(vectors)), eps=1e-5)
+        each = [draw(cols) for _ in range(vectors)]
+        if not is_backward:
+            return given(draw(rows, cols), (cols,), *each, eps=1e-5)
+        gradient, weight = _with_mean(draw(rows, cols)), _with_mean(each[0])
+        return given(gradient, draw(rows, cols), (cols,), weight, *each[1:], eps=1e-5)
 
     return arguments
 
 
-def _gradient(drawn: torch.Tensor) -> torch.Tensor:
-    """One that has a mean: without it, a kernel that forgets to take it away would not be noticed."""
+def _with_mean(drawn: torch.Tensor) -> torch.Tensor:
+    """A gradient, or its weight: with a mean of 0 nobody notices a kernel that does not subtract it."""
     return drawn + 1
 
 
@@ -210,7 +213,7 @@ def _group_arguments(is_backward: bool) -> Callable[..., Arguments]:
         if c % groups:
             raise InvalidArgumentError("--groups", f"got {groups} for {c} channels", "Give a divisor.")
         images = _images(draw, n, c, h, w)
-        gradient = [_gradient(_images(draw, n, c, h, w))] if is_backward else []
+        gradient = [_with_mean(_images(draw, n, c, h, w))] if is_backward else []
         return given(*gradient, images, groups, draw(c), draw(c))
 
     return arguments
@@ -219,7 +222,7 @@ def _group_arguments(is_backward: bool) -> Callable[..., Arguments]:
 def _batch_arguments(is_backward: bool) -> Callable[..., Arguments]:
     def arguments(draw: Draw, n: int, c: int, h: int, w: int) -> Arguments:
         images = _images(draw, n, c, h, w)
-        gradient = [_gradient(_images(draw, n, c, h, w))] if is_backward else []
+        gradient = [_with_mean(_images(draw, n, c, h, w))] if is_backward else []
         return given(*gradient, images, None, None, draw(c), draw(c), training=True)
 
     return arguments

@@ -1,10 +1,10 @@
-"""What parts of a fused product take, alone and together: `python -m tools.least_time`, on a Hopper GPU.
+"""Ablation of a fused product: what parts of it take, alone and together: `python -m tools.ablation`.
 
-How much faster could a kernel be that multiplies, adds two matrices, applies gelu and stores? One that leaves
-some of that out says: `least_time.cu`, in CUDA, copies, multiplies and finishes some products in fp16 as a
-whole or in part, by TMA and `wgmma`, with a warp or a group of warps for each. Its sums are handed to those
-who finish them for nothing (they finish other numbers), which no real kernel can. Times are raced in bursts
-with the product alone and with the chain as they ship.
+What does it cost to copy, to multiply, to add two matrices, to apply gelu, to store? `ablation.cu`, in
+CUDA, for a Hopper GPU, does some or all of that for some products in fp16, by TMA and `wgmma`, with a warp or
+a group of warps for each. Nobody waits for the sums that others finish: those finish numbers of their own.
+Times are raced in bursts with the product alone and with the chain as they ship. They are times of these
+kernels, and no bounds: one that orders its copies better may be faster.
 
 CUDA is compiled by NVRTC, through NVIDIA's own `cuda.bindings`, which a torch for GPUs brings along.
 """
@@ -34,7 +34,7 @@ OUTSIDE = 1024  # bytes, for the alignment of what a unit shares
 
 @dataclass(frozen=True)
 class Part:
-    """A kernel that does a part of the work; the switches are `least_time.cu`'s.
+    """A kernel that does a part of the work; the switches are `ablation.cu`'s.
 
     Attributes:
         m, n, k: of the product.
@@ -83,7 +83,7 @@ class Part:
 
     @property
     def defines(self) -> dict[str, int]:
-        """Macros of `least_time.cu`."""
+        """Macros of `ablation.cu`."""
         return {
             "BM": self.rows, "BN": self.cols, "TILES": self.tiles, "STAGES": self.stages, "SLOTS": self.slots,
             "PACE": self.pace, "COPY": self.copy, "MULTIPLY": self.multiply, "BESIDE": self.beside,
@@ -185,7 +185,7 @@ def launcher(part: Part, given: Tensors) -> Callable[[], None]:
     options = ["--gpu-architecture=sm_90a", *(f"-D{name}={value:d}" for name, value in part.defines.items())]
     program = taken(
         nvrtc.nvrtcCreateProgram(
-            (multiply_add(part.cols) + SOURCE.read_text()).encode(), b"least_time.cu", 0, [], []
+            (multiply_add(part.cols) + SOURCE.read_text()).encode(), b"ablation.cu", 0, [], []
         )
     )
     if nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]:
@@ -194,7 +194,7 @@ def launcher(part: Part, given: Tensors) -> Callable[[], None]:
         raise RuntimeError(log.decode())
     binary = b" " * taken(nvrtc.nvrtcGetCUBINSize(program))
     taken(nvrtc.nvrtcGetCUBIN(program, binary))
-    kernel = taken(driver.cuModuleGetFunction(taken(driver.cuModuleLoadData(binary)), b"least_time"))
+    kernel = taken(driver.cuModuleGetFunction(taken(driver.cuModuleLoadData(binary)), b"ablation"))
     wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     taken(driver.cuFuncSetAttribute(kernel, wanted, part.shared_bytes))
     boxes = ((given.a, 128), (given.b, part.cols), *((x, 64) for x in (*given.addends, given.output)))

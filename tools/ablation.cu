@@ -1,4 +1,4 @@
-// What parts of a fused product take, alone and together: see least_time.py, which compiles this.
+// What parts of a fused product take, alone and together: see ablation.py, which compiles this.
 //
 // A unit (an SM) has TILES tiles of BM x BN of A @ B, one after the other, in steps of 64 along K. One warp
 // copies blocks of A [M, K] and B [N, K] into a ring of STAGES buffers, one brings two addends in parts of
@@ -25,12 +25,12 @@ struct __align__(64) Map { char bytes[128]; };
 #define PARTS (BM / 64 * COLS)          // of a tile
 #define PART 8192                       // bytes
 #define MULTIPLIERS (MULTIPLY ? 2 : 0)  // groups of four warps
-#if FIRST
+// Registers of a lane, of as many as there are.
 #define COPY_REGS "40"
-#define MULTIPLY_REGS "168"
 #define FINISH_REGS "104"
+#if FIRST
+#define MULTIPLY_REGS "168"
 #else
-#define COPY_REGS "40"
 #define MULTIPLY_REGS "232"
 #endif
 
@@ -114,7 +114,7 @@ __device__ __forceinline__ void place(int nth, int tiles_n, int& row, int& col) 
 }
 
 extern "C" __global__ void __launch_bounds__(128 * (1 + MULTIPLIERS + FIRST), 1)
-least_time(const __grid_constant__ Map a, const __grid_constant__ Map b, const __grid_constant__ Map first,
+ablation(const __grid_constant__ Map a, const __grid_constant__ Map b, const __grid_constant__ Map first,
            const __grid_constant__ Map second, const __grid_constant__ Map output, int tiles_n, int steps) {
   extern __shared__ char raw[];
   char* of_a = (char*)(((u64)raw + 1023) / 1024 * 1024);

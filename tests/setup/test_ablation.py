@@ -7,33 +7,31 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tools import least_time
+from tools import ablation
 from workbench import device
 
 MOST_SHARED_BYTES = 227 * 1024  # of a unit of Hopper
 
 
-@pytest.mark.parametrize("problem", least_time.PROBLEMS, ids=str)
+@pytest.mark.parametrize("problem", ablation.PROBLEMS, ids=str)
 def test_parts_differ_and_have_room(problem: tuple[int, int, int]) -> None:
     m, n, k = problem
-    for same in least_time.alike(problem).values():
+    for same in ablation.alike(problem).values():
         for parts in (
-            [least_time.moved(part) for part in same],
-            [least_time.finished(part) for part in same],
-            least_time.steps_between(least_time.moved(same[0]), least_time.finished(same[-1])),
+            [ablation.moved(part) for part in same],
+            [ablation.finished(part) for part in same],
+            ablation.steps_between(ablation.moved(same[0]), ablation.finished(same[-1])),
         ):
             assert len({part.name for part in parts}) == len(parts)
             for part in parts:
-                assert part.tiles * part.rows * part.cols * least_time.UNITS == m * n
-                assert (
-                    k % least_time.STEP == m % 1024 == n % part.cols == 0
-                )  # tiles are numbered by 1024 rows
+                assert part.tiles * part.rows * part.cols * ablation.UNITS == m * n
+                assert k % ablation.STEP == m % 1024 == n % part.cols == 0  # tiles are numbered by 1024 rows
                 assert part.shared_bytes < MOST_SHARED_BYTES
                 # the last tile is stored from where A was
-                assert part.last < 2 or part.stages * least_time.STEP >= part.cols
+                assert part.last < 2 or part.stages * ablation.STEP >= part.cols
 
 
-@pytest.mark.parametrize("problem", least_time.PROBLEMS, ids=str)
+@pytest.mark.parametrize("problem", ablation.PROBLEMS, ids=str)
 def test_units_have_every_tile_once(problem: tuple[int, int, int]) -> None:
     m, n, k = problem
     generator = torch.Generator().manual_seed(0)
@@ -41,18 +39,18 @@ def test_units_have_every_tile_once(problem: tuple[int, int, int]) -> None:
     def randn(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator).half()
 
-    given = least_time.Tensors(randn(m, k), randn(n, k), (randn(m, n), randn(m, n)), randn(m, n))
+    given = ablation.Tensors(randn(m, k), randn(n, k), (randn(m, n), randn(m, n)), randn(m, n))
     product = given.a.float() @ given.b.float().T
     gelu = torch.nn.functional.gelu(product, approximate="tanh")
-    for same in least_time.alike(problem).values():
-        part = least_time.finished(same[0])
-        last = least_time.expected(replace(part, beside=False, first=False), given)
+    for same in ablation.alike(problem).values():
+        part = ablation.finished(same[0])
+        last = ablation.expected(replace(part, beside=False, first=False), given)
         assert (~last.isnan()).sum() * part.tiles == last.numel()
         assert torch.equal(last[~last.isnan()], gelu[~last.isnan()])
-        whole = least_time.expected(replace(part, first=True), given)
+        whole = ablation.expected(replace(part, first=True), given)
         assert not whole.isnan().any()
         assert torch.equal(whole[~last.isnan()], last[~last.isnan()])
-        again = least_time.expected(least_time.moved(same[0]), given)
+        again = ablation.expected(ablation.moved(same[0]), given)
         assert torch.equal(again, given.addends[0].float())
 
 
@@ -61,12 +59,12 @@ def test_without_hopper_it_says_what_it_needs(
 ) -> None:
     other = replace(device.current(), architecture="sm_80")
     monkeypatch.setattr(device, "current", lambda: other)
-    assert least_time.main() == 1
+    assert ablation.main() == 1
     assert capsys.readouterr().out == "This needs a Hopper GPU (sm_90), not sm_80.\n"
 
 
 def test_what_cuda_refuses_is_said() -> None:
-    assert least_time.taken((0, "found")) == "found"
-    assert least_time.taken((0,)) is None
+    assert ablation.taken((0, "found")) == "found"
+    assert ablation.taken((0,)) is None
     with pytest.raises(RuntimeError, match="719"):
-        least_time.taken((719, None))
+        ablation.taken((719, None))
