@@ -20,6 +20,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton._utils import validate_block_shape
 from triton.backends import backends
 from triton.compiler import ASTSource, CompilationError
 from triton.compiler.code_generator import CodeGenerator
@@ -445,10 +446,59 @@ def test_a_copy_behind_a_mark_has_its_hint() -> None:
 def test_gluon_has_no_word_for_a_hint() -> None:
     words = inspect.signature(tma.async_copy_global_to_shared).parameters
     has_none = not any(word in name for name in words for word in ("evict", "cache", "policy"))
-    assert has_none, "Gluon hints the cache by itself: remove let_copies_hint_the_cache"
+    assert has_none, "Gluon hints the cache by itself: remove with_hints"
+
+
+def test_tensors_have_no_192_columns() -> None:
+    with pytest.raises(ValueError, match="power of"):  # if they have, remove with_whole_products
+        validate_block_shape([128, 192])
+
+
+def test_marks_are_minded_once() -> None:
     before = backends["nvidia"].compiler.make_ptx
-    compat.let_copies_hint_the_cache()
+    compat.let_marks_change_ptx()
     assert backends["nvidia"].compiler.make_ptx is before
+
+
+def of_columns(columns: int, sums: str, a: str, b: str, how: str = "%p4, 1, 1, 0, 1") -> str:
+    kind = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16"
+    return f"\t{kind} {{{sums}}}, {a}, {b}, {how};"
+
+
+LEFT, RIGHT = of_columns(128, "%r1,%r2", "%rd1", "%rd2"), of_columns(64, "%r9", "%rd1", "%rd3")
+BELOW = [of_columns(128, "%r3,%r4", "%rd5", "%rd2"), of_columns(64, "%r7", "%rd5", "%rd3")]
+MARK, WAIT = f"\t{compat.ONE_BLOCK}", "\twgmma.wait_group.sync.aligned 2;"
+BETWEEN = "\tadd.s64 \t%rd5, %rd1, 2; // %r9"
+
+
+def test_products_of_one_block_are_one() -> None:
+    """Each with the one of the same A, however many; behind the mark, and not behind what waits for them."""
+    lines = [LEFT, RIGHT, WAIT, MARK, LEFT, BETWEEN, BELOW[0], RIGHT, BELOW[1], WAIT, LEFT, RIGHT, WAIT]
+    made = compat.with_whole_products("\n".join(lines)).split("\n")
+    assert [i for i, line in enumerate(made) if line != lines[i]] == [4, 6, 7, 8]
+    assert made[4] == of_columns(192, "%r1,%r2,%r9", "%rd1", "%rd2")
+    assert made[6] == of_columns(192, "%r3,%r4,%r7", "%rd5", "%rd2")
+    assert made[7] == made[8] == ""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [LEFT, RIGHT],  # no mark
+        [MARK, LEFT, RIGHT],  # nothing that waits
+        [MARK, LEFT, WAIT, RIGHT, WAIT],
+        [MARK, LEFT, BELOW[1], WAIT],  # of another A
+        [MARK, LEFT, *BELOW, WAIT],  # one has no other
+        [MARK, LEFT, RIGHT, RIGHT, WAIT],
+        [MARK, LEFT, of_columns(64, "%r9", "%rd1", "%rd3", "%p4, 1, 1, 0, 0"), WAIT],  # B lies otherwise
+        [MARK, LEFT, "\tmov.b32 \t%r9, 0;", RIGHT, WAIT],  # sums that begin between them
+        [MARK, LEFT, "\tbra.uni \t$L__BB0_7;", RIGHT, WAIT],
+        [MARK, LEFT, "$L__BB0_7:", RIGHT, WAIT],
+    ],
+    ids=repr,
+)
+def test_other_products_stay(lines: list[str]) -> None:
+    assert compat.with_whole_products("\n".join(lines)).split("\n") == lines
 
 
 def test_errors_of_triton_itself_know_no_function() -> None:

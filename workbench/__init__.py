@@ -13,7 +13,7 @@ from workbench import compat as _compat  # noqa: E402
 from workbench.launch import Launch, Step, Work  # noqa: E402
 
 _compat.tell_functions_in_tuples_apart()
-_compat.let_copies_hint_the_cache()
+_compat.let_marks_change_ptx()
 _compat.let_errors_know_their_functions()
 if _device.is_interpreter():
     _compat.repair_interpreter()

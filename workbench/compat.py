@@ -326,8 +326,10 @@ def tell_functions_in_tuples_apart() -> None:
     """Let Triton's cache on disk know the functions in a tuple of constants by their text.
 
     Of its own accord (seen on 3.6.0 and 3.7.1) it knows them by module and name: a kernel that takes a tuple
-    of functions, as those with an epilogue do, stayed the one of the function before it was edited.
+    of functions, as those with an epilogue do, stayed the one of the function before it was edited. And let
+    it know this file, which changes what is compiled.
     """
+    own = Path(__file__).read_bytes()
     plain = ASTSource.hash
     if hasattr(plain, "__wrapped__"):
         return
@@ -336,7 +338,7 @@ def tell_functions_in_tuples_apart() -> None:
     def repaired(self: Any) -> str:
         constants = (value for value in self.constants.values() if isinstance(value, tuple))
         keys = [function.cache_key for value in constants for function in _functions_in(value)]
-        return hashlib.sha256(repr((plain(self), keys)).encode()).hexdigest()
+        return hashlib.sha256(repr((plain(self), keys)).encode() + own).hexdigest()
 
     ASTSource.hash = repaired
 
@@ -349,15 +351,16 @@ def _functions_in(values: tuple[Any, ...]) -> Iterator[Any]:
             yield value
 
 
-# What a kernel writes by inline assembly in front of a copy: to an assembler a comment.
+# What a kernel writes by inline assembly in front of a copy, and of products: to an assembler a comment.
 EVICT_FIRST = "// L2::evict_first"
+ONE_BLOCK = "// of one block"
 
 
-def let_copies_hint_the_cache() -> None:
-    """Let Triton's compiler hint the L2 cache at the copies (TMA) in front of which a kernel has EVICT_FIRST.
+def let_marks_change_ptx() -> None:
+    """Let a kernel have instructions for which Gluon has no word (seen on 3.6.0 and 3.7.1).
 
-    What they bring leaves the cache before what lies there else. Gluon has no word for it in 3.6.0 and 3.7.1;
-    NVIDIA's instruction has (`.L2::cache_hint`). Where this finds no such copy the mark stays, a comment.
+    It marks by inline assembly what :func:`with_hints` and :func:`with_whole_products` then change. Where
+    they find nothing that they know, the mark stays, a comment.
     """
     nvidia = backends.get("nvidia")
     if nvidia is None or hasattr(nvidia.compiler.make_ptx, "__wrapped__"):
@@ -367,13 +370,16 @@ def let_copies_hint_the_cache() -> None:
     @wraps(plain)
     def repaired(*args: Any, **keywords: Any) -> str:
         made: str = plain(*args, **keywords)
-        return with_hints(made) if EVICT_FIRST in made else made
+        for mark, changed in ((EVICT_FIRST, with_hints), (ONE_BLOCK, with_whole_products)):
+            if mark in made:
+                made = changed(made)
+        return made
 
     nvidia.compiler.make_ptx = repaired
 
 
 def with_hints(ptx: str) -> str:
-    """PTX in which the copy behind each mark has its hint."""
+    """PTX in which the copy (TMA) behind each mark hints the L2 cache: what it brings leaves that first."""
     lines = ptx.split("\n")
     is_marked = False
     for i, line in enumerate(lines):
@@ -391,6 +397,46 @@ def with_hints(ptx: str) -> str:
 _COPY = re.compile(
     r"\s*((?:@%p\d+ )?cp\.async\.bulk\.tensor\.\dd\.shared::\w+\.global\.mbarrier::complete_tx::bytes)"
     r" (\[[^\[\]]*\], \[[^\[\]]*\], \[[^\[\]]*\]);"
+)
+
+
+def with_whole_products(ptx: str) -> str:
+    """PTX in which of two products of one A, behind each mark and before what waits for them, one is made.
+
+    Of a block of B a kernel multiplies first the 128 columns on the left, then the 64 on the right, since a
+    tensor of Triton has a power of two of them; `wgmma` has 192 too. By the mark a kernel says that in shared
+    memory the one lies right behind the other.
+    """
+    lines = ptx.split("\n")
+    for mark in (i for i, line in enumerate(lines) if ONE_BLOCK in line):
+        end = next((i for i in range(mark, len(lines)) if "wgmma.wait_group" in lines[i]), mark)
+        found = {i: product for i in range(mark, end) if (product := _PRODUCT.fullmatch(lines[i]))}
+        left = {_what_both_have(each): i for i, each in found.items() if each["columns"] == "128"}
+        right = {_what_both_have(each): i for i, each in found.items() if each["columns"] == "64"}
+        between = " ".join(lines[i].partition("//")[0] for i in range(mark, end) if i not in found)
+        begun = {register for i in right.values() for register in found[i]["sums"].split(",")}
+        is_straight = not re.search(r"\bbra\b|\$L__BB", between)
+        is_straight = is_straight and begun.isdisjoint(re.findall(r"%\w+", between))
+        if left.keys() != right.keys() or 2 * len(left) != len(found) or not is_straight:
+            continue
+        for both, i in left.items():
+            one, other = found[i], found[right[both]]
+            lines[i] = (
+                f"\twgmma.mma_async.sync.aligned.m64n192{one['kind']} {{{one['sums']},{other['sums']}}}, "
+                f"{one['a']}, {one['b']}, {one['how']};"
+            )
+            lines[right[both]] = ""
+    return "\n".join(lines)
+
+
+def _what_both_have(product: re.Match[str]) -> tuple[str, ...]:
+    return product["kind"], product["a"], product["how"]
+
+
+# An instruction: its columns, what else it is of; its sums, the descriptors of A and of B, and the rest.
+_PRODUCT = re.compile(
+    r"\s*wgmma\.mma_async\.sync\.aligned\.m64n(?P<columns>128|64)(?P<kind>k\S+)"
+    r" \{(?P<sums>[^{}]*)\}, (?P<a>%rd\d+), (?P<b>%rd\d+), (?P<how>[^;]*);"
 )
 
 

@@ -115,7 +115,7 @@ def test_products_that_begin_as_what_is_added(
     ):
         output = poisoned(m, 1024, dtype)[:, :n]
         launch = gemm.launch(
-            a, b, output=output, epilogue=chain, template="ping-pong", tile=tile, num_stages=4,
+            a, b, output=output, epilogue=chain, template="ping-pong", tile=tile, num_stages=5,
             programs=programs,
         )  # fmt: skip
         launch.run()

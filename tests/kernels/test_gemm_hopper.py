@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -38,10 +39,11 @@ def half(rows: int, cols: int) -> torch.Tensor:
 
 
 def ping_pong(
-    layout: str = "nn", chain: Epilogue | None = None, m: int = 512, n: int = 512, k: int = 128, **more: Any
-) -> Launch:
-    a = half(m, k) if layout[0] == "n" else half(k, m).t()
-    b = half(k, n) if layout[1] == "n" else half(n, k).t()
+    layout: str = "nn", chain: Epilogue | None = None, m: int = 512, n: int = 512, k: int = 128,
+    dtype: torch.dtype = torch.float16, **more: Any,
+) -> Launch:  # fmt: skip
+    a = half(m, k).to(dtype) if layout[0] == "n" else half(k, m).to(dtype).t()
+    b = half(k, n).to(dtype) if layout[1] == "n" else half(n, k).to(dtype).t()
     how = {"tile": (128, 128, 64), "num_stages": 6, "compute_units": 132, **more}
     return gemm.launch(a, b, epilogue=chain, template="ping-pong", **how)
 
@@ -97,6 +99,17 @@ def test_it_compiles_for_hopper() -> None:
         assert "setmaxnreg" in step.stages["ptx"], (
             name
         )  # warps that copy leave registers to those that compute
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_products_of_192_columns_are_whole(layout: str, dtype: torch.dtype) -> None:
+    """Of Triton's products of 128 and of 64 columns none is left."""
+    (found,) = compile_all([of_192(layout, dtype=dtype)], "sm_90")
+    assert isinstance(found, tuple), found
+    products = re.findall(r"wgmma\.mma_async\S+\.m64n(\d+)k16\.f32\.(\w+)", found[0].stages["ptx"])
+    # Of two groups of warps and a step of 64 along K: four of 16, each for two halves of the rows.
+    assert products == [("192", {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype])] * 16
 
 
 def test_products_can_be_left_out() -> None:
@@ -184,8 +197,8 @@ def test_what_is_added_leaves_the_cache_before_a_and_b() -> None:
         ({"programs": 8, "k": 32768 + 64}, False),  # so many lose of what is added to something large
         ({"programs": 8, "tile": (64, 256, 64), "num_stages": 4}, False),
         ({"programs": 8, "num_stages": 2}, False),  # nothing is brought
-        ({"programs": 8, "num_stages": 3}, False),  # fewer than the steps that a tile ends with
-        ({"programs": 8, "num_stages": 4}, True),
+        ({"programs": 8, "num_stages": 4}, False),  # no buffer is left beside the steps that a tile ends with
+        ({"programs": 8, "num_stages": 5}, True),
         ({"programs": 8, "tile": (64, 64, 64)}, False),
         ({"programs": 8, "tile": (128, 128, 32)}, False),  # of which no buffer takes what is handed over
     ],

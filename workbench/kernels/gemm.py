@@ -904,7 +904,7 @@ def _ping_pong_step(
     # What is added to something large loses: a wider output, or very many steps, would show it.
     may_add = is_first and output.element_size() == 2 and steps <= most
     is_long = (block_m, block_n) == gemm_hopper.LARGE_TILE and steps >= fewest
-    begin = may_add and is_long and rounds == 2 and stages >= gemm_hopper.TAIL.value
+    begin = may_add and is_long and rounds == 2 and stages > gemm_hopper.TAIL.value
     begin = begin and block_k == gemm_hopper.BLOCK_K_OF_HALVES
     stages_of_pairs = stages * 2 // 3  # each has a block of B more
     in_pairs = (

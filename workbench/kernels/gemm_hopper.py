@@ -69,11 +69,11 @@ LARGE_TILE = 128, 128
 LONG_STEPS = 16, 512
 
 # Where programs have two such tiles, the second one begins as the sum of what is added to it, and ends by
-# halves: of the lower one's last steps, TAIL, so many are started before each quarter of the upper one's
-# columns is stored, and in all. A quarter of it, in fp32, then takes the place of a block of A, of so many
-# elements along K. (H200, two addends and gelu, 2048^3: times are in CONTRIBUTING. With more
-# tiles, or fewer steps, beginning so takes as long or longer.)
-STARTED = 0, 1, 3, 4, 4
+# halves: of the lower one's last steps, TAIL, so many are started before the upper one's right part is handed
+# to the other group, and before each half of its left part is stored. A part that is handed over, in fp32,
+# takes the place of a block of A, of so many elements along K. (H200, two addends and gelu, 2048^3: times are
+# in CONTRIBUTING. With more tiles, or fewer steps, beginning so takes as long or longer.)
+STARTED = 1, 2, 4
 TAIL = gl.constexpr(STARTED[-1])
 BLOCK_K_OF_HALVES = 64
 
@@ -377,17 +377,19 @@ def multiply_and_finish(
             sums, row, col, 0, when_brought(0, number_of_tiles, BEGIN), brought, sizes, output, extra, layout,
             BESIDE, SLOTS, False, EPILOGUE, PLACE, DIVISORS, WIDE,
         )  # fmt: skip
+        PART: gl.constexpr = gl.NVMMADistributedLayout(
+            version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
+        )
         for nth in range(1, number_of_tiles, 2):
             number = gl.program_id(0) + nth * gl.num_programs(0)
             row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
-            mbarrier.wait(turn.index(2), 0)
-            PART: gl.constexpr = gl.NVMMADistributedLayout(
-                version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
-            )
-            store(
-                handed(of_a).load(PART), row + ROWS, col + PART_COLS, (), sizes, output, extra, layout, True,
-                EPILOGUE, PLACE, DIVISORS, WIDE,
-            )  # fmt: skip
+            for half in gl.static_range(2):
+                mbarrier.wait(turn.index(2), half)
+                part = handed(of_a, half, (nth + 1) * steps, STAGES).load(PART)
+                store(
+                    part, row + half * ROWS, col + PART_COLS, (), sizes, output, extra, layout, True,
+                    EPILOGUE, PLACE, DIVISORS, WIDE,
+                )  # fmt: skip
     else:
         for nth in range(1, number_of_tiles, 2):  # which is one, or none
             when = when_brought(nth, number_of_tiles, BEGIN)
@@ -439,8 +441,8 @@ def multiply_and_finish_halves(
     """The last TAIL steps of the last tile, and what the epilogue makes of it: first of its upper half.
 
     The tensor cores' queue takes few products, and a warp that starts more waits: so those of the lower half
-    are started few at a time, between what is stored of the upper one. No buffer is given back. The last
-    quarter is handed to the other group, which has nothing to do.
+    are started few at a time, between what is stored of the upper one. No buffer is given back. The right
+    part of each half is handed to the other group, which has nothing to do.
     """
     BLOCK_N: gl.constexpr = sums.shape[1]
     S: gl.constexpr = gl.NVMMADistributedLayout(
@@ -451,47 +453,60 @@ def multiply_and_finish_halves(
     row, col = place_of(number, sizes, sums.shape[0], BLOCK_N, ORDER, GROUP)
     halves = in_parts(sums, 2, 1)
     upper, lower = gl.convert_layout(halves[0], S), gl.convert_layout(halves[1], S)
-    first = (nth + 1) * steps - TAIL
-    for i in gl.static_range(TAIL):
-        at, half = (first + i) % STAGES, (first + i) // STAGES & 1
+    end = (nth + 1) * steps
+    for step in gl.static_range(TAIL):
+        at, half = (end - TAIL + step) % STAGES, (end - TAIL + step) // STAGES & 1
         mbarrier.wait(full.index(at), half)
         if PRODUCTS:
             upper = multiply_half(upper, at, 0, of_a, of_b, A_TRANSPOSED, B_TRANSPOSED)
     upper = warpgroup_mma_wait(0, deps=[upper])
-    quarters = in_parts(upper, 1, 4)
-    for i in gl.static_range(4):
-        for step in gl.static_range(started(i), started(i + 1)):
+    parts = in_parts(upper, 1, 2)
+    quarters = in_parts(parts[0], 1, 2)
+    for i in gl.static_range(3):
+        for step in gl.static_range(started(i - 1), started(i)):
             if PRODUCTS:
-                at = (first + step) % STAGES
+                at = (end - TAIL + step) % STAGES
                 lower = multiply_half(lower, at, 1, of_a, of_b, A_TRANSPOSED, B_TRANSPOSED)
-        store(
-            quarters[i], row, col + i * QUARTER, (), sizes, output, extra, layout, True, EPILOGUE, PLACE,
-            DIVISORS, WIDE,
-        )  # fmt: skip
+        if i == 0:
+            hand_over(parts[1], handed(of_a, 0, end, STAGES), turn.index(2))
+        else:
+            store(
+                quarters[i - 1], row, col + (i - 1) * QUARTER, (), sizes, output, extra, layout, True,
+                EPILOGUE, PLACE, DIVISORS, WIDE,
+            )  # fmt: skip
     lower = warpgroup_mma_wait(0, deps=[lower])
     parts = in_parts(lower, 1, 2)
-    PART: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
-    )
-    handed(of_a).store(gl.convert_layout(parts[1], PART))
-    tl.debug_barrier()  # by all warps
-    mbarrier.arrive(turn.index(2), count=1)
+    hand_over(parts[1], handed(of_a, 1, end, STAGES), turn.index(2))
     store(
         parts[0], row + ROWS, col, (), sizes, output, extra, layout, True, EPILOGUE, PLACE, DIVISORS, WIDE,
     )  # fmt: skip
 
 
 @gluon.jit
-def handed(of_a):
-    """Room for a part of the sums, which one group hands to the other: a buffer of A, when none is needed."""
+def hand_over(part, room, barrier):
+    """A part of a tile's sums, to the other group of warps."""
+    S: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
+    )
+    room.store(gl.convert_layout(part, S))
+    tl.debug_barrier()  # by all warps
+    mbarrier.arrive(barrier, count=1)
+
+
+@gluon.jit
+def handed(of_a, half, end, STAGES: gl.constexpr):
+    """Room for a part of the sums of one half, which one group hands to the other: a buffer of A.
+
+    While the upper one's part is, the last TAIL blocks are still multiplied; then none is.
+    """
     LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(8, 1, 8, [1, 0])
-    return of_a.index(0)._reinterpret(gl.float32, [ROWS, PART_COLS], LAYOUT)
+    return of_a.index((end - TAIL - 1 + half) % STAGES)._reinterpret(gl.float32, [ROWS, PART_COLS], LAYOUT)
 
 
 @gluon.constexpr_function
-def started(quarter: int) -> int:
-    """How many of the lower half's last steps are, once a quarter of the upper half has been stored."""
-    return STARTED[quarter]
+def started(when: int) -> int:
+    """How many of the lower half's last steps are, before that is done of the upper half."""
+    return STARTED[when] if when >= 0 else 0
 
 
 @gluon.jit

@@ -25,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from workbench import compat
 from workbench.kernels.gemm_hopper import (
     EARLY,
     PART_COLS,
@@ -41,6 +42,10 @@ from workbench.kernels.gemm_hopper import (
 TILE = 128, 192, 64
 LEFT, RIGHT = gl.constexpr(128), gl.constexpr(64)
 PARTS = gl.constexpr(6)
+
+# In shared memory a block of B is three of 64 columns: two on the left and one on the right.
+BLOCKS = gl.constexpr(3)
+MARK = gl.constexpr(compat.ONE_BLOCK)
 
 # Tiles that a program has at most where parts are brought, and steps along K at least: one more than EARLY,
 # behind which parts are brought, and than are handed over in the buffers of a tile's last steps.
@@ -70,13 +75,9 @@ def gemm_wide_kernel(
 ):  # fmt: skip
     """output = EPILOGUE(A @ B), tile by tile, as many as a program gets."""
     A: gl.constexpr = a.block_type.shape
-    L: gl.constexpr = left.block_type.shape
     R: gl.constexpr = right.block_type.shape
     of_a = gl.allocate_shared_memory(a.dtype, [STAGES, A[0], A[1]], a.layout)
-    of_b = (
-        gl.allocate_shared_memory(left.dtype, [STAGES, L[0], L[1]], left.layout),
-        gl.allocate_shared_memory(right.dtype, [STAGES, R[0], R[1]], right.layout),
-    )
+    of_b = gl.allocate_shared_memory(right.dtype, [BLOCKS * STAGES, R[0], R[1]], right.layout)
     sizes = (m, n, k, tiles)
     if BESIDE > 0:
         full, free, turn, there, is_free, may_begin = barriers(
@@ -204,11 +205,25 @@ def copy_step(
     else:
         tma.async_copy_global_to_shared(a, [row, start], whole, of_a.index(at))
     if B_TRANSPOSED:
-        tma.async_copy_global_to_shared(left, [col, start], whole, of_b[0].index(at))
-        tma.async_copy_global_to_shared(right, [col + LEFT, start], whole, of_b[1].index(at))
+        tma.async_copy_global_to_shared(left, [col, start], whole, left_of(of_b, at, B_TRANSPOSED))
+        tma.async_copy_global_to_shared(right, [col + LEFT, start], whole, right_of(of_b, at))
     else:
-        tma.async_copy_global_to_shared(left, [start, col], whole, of_b[0].index(at))
-        tma.async_copy_global_to_shared(right, [start, col + LEFT], whole, of_b[1].index(at))
+        tma.async_copy_global_to_shared(left, [start, col], whole, left_of(of_b, at, B_TRANSPOSED))
+        tma.async_copy_global_to_shared(right, [start, col + LEFT], whole, right_of(of_b, at))
+
+
+@gluon.jit
+def left_of(of_b, at, B_TRANSPOSED: gl.constexpr):
+    """The buffer of the left block of B."""
+    HEIGHT: gl.constexpr = of_b.shape[1] * (2 if B_TRANSPOSED else 1)
+    WIDTH: gl.constexpr = of_b.shape[2] * (1 if B_TRANSPOSED else 2)
+    return of_b.index(BLOCKS * at)._reinterpret(of_b.dtype, [HEIGHT, WIDTH], of_b.layout)
+
+
+@gluon.jit
+def right_of(of_b, at):
+    """The buffer of the right block, right behind it."""
+    return of_b.index(BLOCKS * at + BLOCKS - 1)
 
 
 @gluon.jit
@@ -410,19 +425,23 @@ def multiply(
 ):  # fmt: skip
     """The sums of both blocks of columns, to which A @ B is added, the last step's not yet.
 
+    A step's products are of 192 columns, by the mark. While products of 64 run, which read as much of shared
+    memory as it gives, nobody else reads there.
+
     Args:
         done: steps of the program before these.
     """
     for step in range(steps):
         at, half = (done + step) % STAGES, (done + step) // STAGES & 1
         mbarrier.wait(full.index(at), half)
-        x, y, z = of_a.index(at), of_b[0].index(at), of_b[1].index(at)
+        x, y, z = of_a.index(at), left_of(of_b, at, B_TRANSPOSED), right_of(of_b, at)
         if A_TRANSPOSED:
             x = x.permute((1, 0))
         if B_TRANSPOSED:
             y = y.permute((1, 0))
             z = z.permute((1, 0))
         if PRODUCTS:
+            gl.inline_asm_elementwise(MARK, "=r,r", [0], gl.int32, is_pure=False, pack=1)
             of_p = warpgroup_mma(x, y, p, is_async=True)
             of_q = warpgroup_mma(x, z, q, is_async=True)
             p, q = warpgroup_mma_wait(2, deps=[of_p, of_q])
