@@ -5,22 +5,20 @@ CUDA, for a Hopper GPU, does some or all of that for some products in fp16, by T
 a group of warps for each. Nobody waits for the sums that others finish: those finish numbers of their own.
 Times are raced in bursts with the product alone and with the chain as they ship. They are times of these
 kernels, and no bounds: one that orders its copies better may be faster.
-
-CUDA is compiled by NVRTC, through NVIDIA's own `cuda.bindings`, which a torch for GPUs brings along.
 """
 
 from __future__ import annotations
 
-import ctypes
-import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from tools import hopper
+from tools.hopper import OUTSIDE
 from workbench import device, ops
 from workbench.bench import measure_together
 from workbench.kernels.epilogues import add, fast_gelu
@@ -29,7 +27,6 @@ PROBLEMS = (2048, 3072, 768), (2048, 2048, 2048)
 STEP = 64  # along K
 UNITS = 128  # which have as many tiles each
 SOURCE = Path(__file__).with_suffix(".cu")
-OUTSIDE = 1024  # bytes, for the alignment of what a unit shares
 
 
 @dataclass(frozen=True)
@@ -180,86 +177,11 @@ def launcher(part: Part, given: Tensors) -> Callable[[], None]:
     Raises:
         RuntimeError: what the compiler or the driver says.
     """
-    driver = importlib.import_module("cuda.bindings.driver")
-    nvrtc = importlib.import_module("cuda.bindings.nvrtc")
-    options = ["--gpu-architecture=sm_90a", *(f"-D{name}={value:d}" for name, value in part.defines.items())]
-    program = taken(
-        nvrtc.nvrtcCreateProgram(
-            (multiply_add(part.cols) + SOURCE.read_text()).encode(), b"ablation.cu", 0, [], []
-        )
-    )
-    if nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]:
-        log = b" " * taken(nvrtc.nvrtcGetProgramLogSize(program))
-        taken(nvrtc.nvrtcGetProgramLog(program, log))
-        raise RuntimeError(log.decode())
-    binary = b" " * taken(nvrtc.nvrtcGetCUBINSize(program))
-    taken(nvrtc.nvrtcGetCUBIN(program, binary))
-    kernel = taken(driver.cuModuleGetFunction(taken(driver.cuModuleLoadData(binary)), b"ablation"))
-    wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    taken(driver.cuFuncSetAttribute(kernel, wanted, part.shared_bytes))
+    kernel = hopper.Kernel(SOURCE, "ablation", [part.cols], part.defines, part.shared_bytes)
     boxes = ((given.a, 128), (given.b, part.cols), *((x, 64) for x in (*given.addends, given.output)))
-    maps = [descriptor(driver, tensor, rows) for tensor, rows in boxes]
-    arguments = (
-        (*maps, part.n // part.cols, part.k // STEP),
-        (*(None for _ in maps), ctypes.c_int, ctypes.c_int),
-    )
-
-    def launch() -> None:
-        stream = torch.cuda.current_stream().cuda_stream
-        taken(
-            driver.cuLaunchKernel(
-                kernel, UNITS, 1, 1, part.threads, 1, 1, part.shared_bytes, stream, arguments, 0
-            )
-        )
-
-    return launch
-
-
-def multiply_add(cols: int) -> str:
-    """CUDA: `wgmma` of 64 rows and `cols` columns, sums += (or =, where not `add`) x @ y."""
-    sums = ", ".join(f"%{i}" for i in range(cols // 2))
-    outputs = ", ".join(f'"+f"(sums[{i}])' for i in range(cols // 2))
-    x = cols // 2
-    return f"""
-__device__ __forceinline__ void multiply_add(
-    float (&sums)[{x}], unsigned long long x, unsigned long long y, int add) {{
-  asm volatile(
-      "{{ .reg .pred p; setp.ne.b32 p, %{x + 2}, 0;"
-      " wgmma.mma_async.sync.aligned.m64n{cols}k16.f32.f16.f16 {{{sums}}}, %{x}, %{x + 1}, p, 1, 1, 0, 0; }}"
-      : {outputs} : "l"(x), "l"(y), "r"(add));
-}}
-"""
-
-
-def descriptor(driver: Any, tensor: torch.Tensor, rows: int) -> Any:
-    """Of a matrix, for TMA: boxes of rows x 64, with the swizzle of 128 bytes."""
-    return taken(
-        driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            2,
-            tensor.data_ptr(),
-            [driver.cuuint64_t(size) for size in reversed(tensor.shape)],
-            [driver.cuuint64_t(tensor.stride(0) * tensor.element_size())],
-            [driver.cuuint32_t(size) for size in (64, rows)],
-            [driver.cuuint32_t(1), driver.cuuint32_t(1)],
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-    )
-
-
-def taken(returned: tuple[Any, ...]) -> Any:
-    """What a function of CUDA returns beside its status.
-
-    Raises:
-        RuntimeError: the status is an error.
-    """
-    status, *found = returned
-    if int(status):
-        raise RuntimeError(f"CUDA says {status!r}.")
-    return found[0] if found else None
+    maps = [kernel.descriptor(tensor, rows) for tensor, rows in boxes]
+    sizes = part.n // part.cols, part.k // STEP
+    return partial(kernel.launch, UNITS, part.threads, *maps, *sizes)
 
 
 def expected(part: Part, given: Tensors) -> torch.Tensor:
@@ -334,13 +256,8 @@ def race(problem: tuple[int, int, int]) -> None:
 
 def main() -> int:
     """Race the parts of each product; return the exit status."""
-    if device.current().architecture != "sm_90":
-        print(f"This needs a Hopper GPU (sm_90), not {device.current().architecture}.")
-        return 1
-    try:
-        importlib.import_module("cuda.bindings")
-    except ModuleNotFoundError:
-        print(f"This needs NVIDIA's bindings: {sys.executable} -m pip install cuda-bindings")
+    if missing := hopper.is_missing():
+        print(missing)
         return 1
     for problem in PROBLEMS:
         race(problem)

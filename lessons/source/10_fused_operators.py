@@ -921,7 +921,7 @@ for name, (step,) in outcomes.items():
 # what was brought of $D_0$ and $D_1$, to call the functors and to store, part by part. `BEGIN` is for a long
 # K where an SM has two tiles, and so the second group has one. It does not begin with zeros but with the sum of
 # $D_0$ and $D_1$, read while the first tile is multiplied. And it ends by halves: the last products of the
-# lower half are started between what is stored of the upper one, and half of it is handed to the first group.
+# lower half are started between what is stored of the upper one, and half of each is handed to the first group.
 #
 # Where an SM has more tiles, and K is long, the groups do not take turns (`gemm_hopper_pairs.py`). They have
 # neighboring tiles of one row, and multiply the same block of A at the same time, each by its own block of B.
@@ -1034,11 +1034,11 @@ table_of(head, rows)
 # %% [markdown]
 # - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs three to six
 #   hundredths. That is a third to seven tenths of what the addends' bytes would take alone: the rest is hidden.
-# - **2048³ costs more**, seven to nine hundredths: there are 256 tiles, so an SM has two at most, and nothing
+# - **2048³ costs more**, six to nine hundredths: there are 256 tiles, so an SM has two at most, and nothing
 #   is left to multiply while the second one is finished. Its gelu alone, an exponential and a reciprocal for each of
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks. So the kernel begins this tile
 #   as the sum of the addends, finishes its upper half between the last products of the lower one, and hands half
-#   of that to the group that has nothing left to do.
+#   of each to the group that has nothing left to do.
 # - **A short K loses more:** from a fifth to over two fifths. There `more` is about half of what the addends' bytes
 #   take, or over. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum of
 #   the bare product and the addends.
@@ -1103,17 +1103,29 @@ table_of(head, rows)
 # %% [markdown]
 # A GPU that multiplies nothing runs at a higher clock. So a part of what is saved is the clock's.
 #
-# - **A short K:** more than four fifths are left, even so. What is not products, copies and finishing, takes longer
-#   than the bare product: 2048 × 3072 × 768 by some hundredths in one recording and by a fifth in the next one (of
-#   another GPU, and the kernel had changed a little), 4096 × 4096 × 512 by more than a quarter. So all products would
-#   have to be made beside it, and the whole would still take longer.
+# - **A short K:** more than four fifths are left, even so. What is not products, copies and finishing, takes about as
+#   long as the bare product on 2048 × 3072 × 768 (in an earlier recording, of another GPU, a fifth longer), and more
+#   than a quarter longer on 4096 × 4096 × 512. So all products would have to be made beside it.
 # - **Large, with a long K:** some three fifths are left. Products *and* the rest fill the time, side by side.
-# - **2048³** is between them.
+# - **2048³** keeps more than those, and about as much as these.
 #
-# Beside it is not for nothing, either. While one group multiplies, the matrix units read and write its sums, which
-# are in registers, and the other group gets on more slowly: a part of 64 × 64 took it 2,000 to 4,400 clocks to
-# finish, and some 1,200 when nothing was multiplied (by a copy of the kernel with tiles of 128 × 192 that reads
-# the clock, not recorded; that registers are why is reasoned).
+# Beside it is not for nothing, either: the group that finishes and the one that multiplies share an SM. What
+# does the first one get done then? Kernels in CUDA that do nothing else tell (`tools/contention.py`; an H100 and
+# an H200, not recorded):
+#
+# | beside products of | reads of shared memory, bytes a clock | exponentials a clock | a part of 64 × 64 is finished in |
+# | --- | --- | --- | --- |
+# | nothing | 106 | 15 | 1,000 clocks |
+# | 64 columns | 2 | 12 | 14,000 clocks |
+# | 128 columns, then 64, by turns | 21 | - | 2,600 clocks |
+# | 128 columns | 31 | 12 | 2,200 clocks |
+# | 192 columns | 31 | 12 | 1,800 clocks |
+#
+# `wgmma` takes both blocks from shared memory, which gives 128 bytes a clock. Of 64 rows and 64 columns, and 16 along K, it
+# reads 4 KiB for 32 clocks of the matrix units: 128 bytes a clock, and nobody else gets any. Of 192 columns it
+# reads 8 KiB for 96 clocks. That is why the kernel with tiles of 128 × 192 multiplies by products of 192 columns.
+# A tensor in Triton has a power of two of columns, so the kernel is written with products of 128 and of 64, marks them,
+# and `compat.with_whole_products` makes one of two in the PTX. It gained two to four hundredths.
 #
 # And the roofline? By the datasheets, 2048 × 3072 × 768, with 212 FLOP a byte, is memory-bound on an H100, whose
 # ridge is at 295, and just compute-bound on an H200, at 206; 4096 × 4096 × 512, with 158, is memory-bound on

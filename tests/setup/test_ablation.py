@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tools import ablation
-from workbench import device
 
 MOST_SHARED_BYTES = 227 * 1024  # of a unit of Hopper
 
@@ -52,19 +51,3 @@ def test_units_have_every_tile_once(problem: tuple[int, int, int]) -> None:
         assert torch.equal(whole[~last.isnan()], last[~last.isnan()])
         again = ablation.expected(ablation.moved(same[0]), given)
         assert torch.equal(again, given.addends[0].float())
-
-
-def test_without_hopper_it_says_what_it_needs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = replace(device.current(), architecture="sm_80")
-    monkeypatch.setattr(device, "current", lambda: other)
-    assert ablation.main() == 1
-    assert capsys.readouterr().out == "This needs a Hopper GPU (sm_90), not sm_80.\n"
-
-
-def test_what_cuda_refuses_is_said() -> None:
-    assert ablation.taken((0, "found")) == "found"
-    assert ablation.taken((0,)) is None
-    with pytest.raises(RuntimeError, match="719"):
-        ablation.taken((719, None))

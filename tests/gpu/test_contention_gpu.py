@@ -1,0 +1,37 @@
+"""What one group of warps gets done while another one multiplies."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tools import contention
+from workbench import device
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def on_hopper() -> None:
+    if device.current().architecture != "sm_90":
+        pytest.skip("it is a kernel for Hopper")
+
+
+def test_products_alone_are_at_their_roof() -> None:
+    for columns in contention.PRODUCTS[1:]:
+        alone = contention.measured(columns, 0)
+        assert 0.95 < alone.products <= 1.01
+        assert math.isnan(alone.clocks)
+
+
+def test_nobody_reads_shared_memory_beside_products_of_64_columns() -> None:
+    """Of 192, which need two thirds of what it gives, leave much more; so does who multiplies nothing."""
+    reads = [contention.rate(1, contention.measured((cols, 0), 1).clocks) for cols in (64, 192, 0)]
+    assert reads[0] < 8
+    assert 20 < reads[1] < 64 < reads[2] <= 129
+
+
+def test_parts_take_longer_beside_products() -> None:
+    part = [contention.measured(columns, 5).clocks for columns in ((0, 0), (192, 0), (128, 64))]
+    assert 1.4 * part[0] < part[1] < part[2] / 1.2

@@ -1,0 +1,40 @@
+"""What tools for Hopper have in common, as far as no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tools import ablation, contention, hopper
+from workbench import device
+
+
+@pytest.mark.parametrize("main", [ablation.main, contention.main])
+def test_without_hopper_they_say_what_they_need(
+    main: Callable[[], int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = replace(device.current(), architecture="sm_80")
+    monkeypatch.setattr(device, "current", lambda: other)
+    assert main() == 1
+    assert capsys.readouterr().out == "This needs a Hopper GPU (sm_90), not sm_80.\n"
+
+
+def test_what_cuda_refuses_is_said() -> None:
+    assert hopper.taken((0, "found")) == "found"
+    assert hopper.taken((0,)) is None
+    with pytest.raises(RuntimeError, match="719"):
+        hopper.taken((719, None))
+
+
+def test_products_have_their_columns() -> None:
+    text = hopper.multiply_add(64)
+    assert "m64n64k16" in text
+    assert text.count('"+f"') == 32
+
+
+def test_rates_are_of_what_is_done_at_once() -> None:
+    assert contention.rate(1, 512) == 32  # two parts of fp16
+    assert contention.rate(3, 256) == 16
+    assert contention.rate(5, 999.0) == 999

@@ -1,0 +1,134 @@
+"""Kernels in CUDA for a Hopper GPU, which tools time: compiled by NVRTC, launched by the driver.
+
+Both through NVIDIA's own `cuda.bindings`, which a torch for GPUs brings along.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench import device
+
+SHARED = Path(__file__).with_suffix(".cu")  # what the kernels have in common
+OUTSIDE = 1024  # bytes, for the alignment of what a unit shares
+
+
+def is_missing() -> str:
+    """Why kernels cannot be launched here; empty if they can be."""
+    if device.current().architecture != "sm_90":
+        return f"This needs a Hopper GPU (sm_90), not {device.current().architecture}."
+    try:
+        importlib.import_module("cuda.bindings")
+    except ModuleNotFoundError:
+        return f"This needs NVIDIA's bindings: {sys.executable} -m pip install cuda-bindings"
+    return ""
+
+
+class Kernel:
+    """A kernel of a file beside this one.
+
+    Args:
+        source: the file. name: the kernel's. columns: of products, of which it gets a function each.
+        defines: macros. shared_bytes: of a unit.
+
+    Raises:
+        RuntimeError: what the compiler or the driver says.
+    """
+
+    def __init__(
+        self,
+        source: Path,
+        name: str,
+        columns: Sequence[int],
+        defines: Mapping[str, int],
+        shared_bytes: int,
+    ) -> None:
+        self._driver = importlib.import_module("cuda.bindings.driver")
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+        products = (multiply_add(cols) for cols in columns)
+        text = "".join((SHARED.read_text(), *products, source.read_text()))
+        options = ["--gpu-architecture=sm_90a", *(f"-D{macro}={value:d}" for macro, value in defines.items())]
+        program = taken(nvrtc.nvrtcCreateProgram(text.encode(), source.name.encode(), 0, [], []))
+        if nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]:
+            log = b" " * taken(nvrtc.nvrtcGetProgramLogSize(program))
+            taken(nvrtc.nvrtcGetProgramLog(program, log))
+            raise RuntimeError(log.decode())
+        binary = b" " * taken(nvrtc.nvrtcGetCUBINSize(program))
+        taken(nvrtc.nvrtcGetCUBIN(program, binary))
+        module = taken(self._driver.cuModuleLoadData(binary))
+        self._kernel = taken(self._driver.cuModuleGetFunction(module, name.encode()))
+        self._shared_bytes = shared_bytes
+        wanted = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        taken(self._driver.cuFuncSetAttribute(self._kernel, wanted, shared_bytes))
+
+    def launch(self, units: int, threads: int, *arguments: Any) -> None:
+        """On torch's stream; arguments: tensors, whole numbers (int), or what :meth:`descriptor` gives."""
+        values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each for each in arguments)
+        types = tuple(
+            ctypes.c_void_p
+            if isinstance(each, torch.Tensor)
+            else ctypes.c_int
+            if isinstance(each, int)
+            else None
+            for each in arguments
+        )
+        stream = torch.cuda.current_stream().cuda_stream
+        taken(
+            self._driver.cuLaunchKernel(
+                self._kernel, units, 1, 1, threads, 1, 1, self._shared_bytes, stream, (values, types), 0
+            )
+        )
+
+    def descriptor(self, tensor: torch.Tensor, rows: int) -> Any:
+        """Of a matrix in fp16, for TMA: boxes of rows x 64, with the swizzle of 128 bytes."""
+        driver = self._driver
+        return taken(
+            driver.cuTensorMapEncodeTiled(
+                driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                2,
+                tensor.data_ptr(),
+                [driver.cuuint64_t(size) for size in reversed(tensor.shape)],
+                [driver.cuuint64_t(tensor.stride(0) * tensor.element_size())],
+                [driver.cuuint32_t(size) for size in (64, rows)],
+                [driver.cuuint32_t(1), driver.cuuint32_t(1)],
+                driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+                driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+                driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        )
+
+
+def multiply_add(cols: int) -> str:
+    """CUDA: `wgmma` of 64 rows and `cols` columns, sums += (or =, where not `add`) x @ y."""
+    sums = ", ".join(f"%{i}" for i in range(cols // 2))
+    outputs = ", ".join(f'"+f"(sums[{i}])' for i in range(cols // 2))
+    x = cols // 2
+    return f"""
+__device__ __forceinline__ void multiply_add(
+    float (&sums)[{x}], unsigned long long x, unsigned long long y, int add) {{
+  asm volatile(
+      "{{ .reg .pred p; setp.ne.b32 p, %{x + 2}, 0;"
+      " wgmma.mma_async.sync.aligned.m64n{cols}k16.f32.f16.f16 {{{sums}}}, %{x}, %{x + 1}, p, 1, 1, 0, 0; }}"
+      : {outputs} : "l"(x), "l"(y), "r"(add));
+}}
+"""
+
+
+def taken(returned: tuple[Any, ...]) -> Any:
+    """What a function of CUDA returns beside its status.
+
+    Raises:
+        RuntimeError: the status is an error.
+    """
+    status, *found = returned
+    if int(status):
+        raise RuntimeError(f"CUDA says {status!r}.")
+    return found[0] if found else None
