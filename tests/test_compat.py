@@ -431,6 +431,13 @@ def test_a_function_in_a_tuple_is_another_when_it_is_edited(text: str) -> None:
     assert plain(before) == plain(after), "Triton minds functions in tuples: remove the repair"
 
 
+def test_a_kernel_is_another_when_what_changes_its_ptx_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = with_chain(edited("@jit\ndef functor(x, y):\n    return x\n")[0])
+    before = source.hash()
+    monkeypatch.setattr(compat, "_own_text", lambda: "edited")
+    assert source.hash() != before
+
+
 COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 
 
@@ -481,11 +488,19 @@ def test_products_of_one_block_are_one() -> None:
     assert made[7] == made[8] == ""
 
 
+def test_products_behind_another_mark_are_others() -> None:
+    """What lies between is of no product, so it may branch."""
+    wait = "\t@!complete bra.uni waitLoop;"
+    lines = [MARK, LEFT, RIGHT, wait, MARK, *BELOW, MARK, LEFT, wait, MARK, RIGHT, WAIT]
+    made = compat.with_whole_products("\n".join(lines)).split("\n")
+    assert [i for i, line in enumerate(made) if line != lines[i]] == [1, 2, 5, 6]
+
+
 @pytest.mark.parametrize(
     "lines",
     [
         [LEFT, RIGHT],  # no mark
-        [MARK, LEFT, RIGHT],  # nothing that waits
+        [MARK, WAIT],
         [MARK, LEFT, WAIT, RIGHT, WAIT],
         [MARK, LEFT, BELOW[1], WAIT],  # of another A
         [MARK, LEFT, *BELOW, WAIT],  # one has no other

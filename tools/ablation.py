@@ -179,7 +179,7 @@ def launcher(part: Part, given: Tensors) -> Callable[[], None]:
     """
     kernel = hopper.Kernel(SOURCE, "ablation", [part.cols], part.defines, part.shared_bytes)
     boxes = ((given.a, 128), (given.b, part.cols), *((x, 64) for x in (*given.addends, given.output)))
-    maps = [kernel.descriptor(tensor, rows) for tensor, rows in boxes]
+    maps = [hopper.descriptor(tensor, rows) for tensor, rows in boxes]
     sizes = part.n // part.cols, part.k // STEP
     return partial(kernel.launch, UNITS, part.threads, *maps, *sizes)
 

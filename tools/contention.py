@@ -16,9 +16,10 @@ import torch
 
 from tools import hopper
 from tools.hopper import OUTSIDE
+from workbench import device
 
 SOURCE = Path(__file__).with_suffix(".cu")
-UNITS, THREADS = 132, 384
+THREADS = 384  # of a unit
 BYTES = 64 * 64 * 2 * (1 + 4 + 3)  # of a block of A, of one of B with 256 columns, and of three parts
 STEPS, CLOCKS = 2000, 400_000  # of products; where nothing is multiplied
 
@@ -38,7 +39,7 @@ BESIDE = {
 
 @dataclass(frozen=True)
 class Found:
-    """Medians of all units.
+    """What medians of all units make.
 
     Attributes:
         products: how fast they were made, of how fast they can be (0 to 1); NaN where there are none.
@@ -61,10 +62,11 @@ def measured(columns: tuple[int, int], beside: int) -> Found:
     left, right = columns
     defines = {"LEFT": left, "RIGHT": right, "BESIDE": beside, "BYTES": BYTES}
     kernel = hopper.Kernel(SOURCE, "contention", [each for each in columns if each], defines, OUTSIDE + BYTES)
-    found = torch.zeros(UNITS, 3, dtype=torch.int64, device="cuda")
-    results = torch.zeros(UNITS, 64 * 64, dtype=torch.float16, device="cuda")
+    units = device.current().compute_units
+    found = torch.zeros(units, 3, dtype=torch.int64, device="cuda")
+    results = torch.zeros(units, 64 * 64, dtype=torch.float16, device="cuda")
     for _ in range(2):  # the first one is to warm up
-        kernel.launch(UNITS, THREADS, found, results, STEPS if left else CLOCKS)
+        kernel.launch(units, THREADS, found, results, STEPS if left else CLOCKS)
     multiplying, often, doing = found.double().quantile(0.5, dim=0).tolist()
     # A block of 64 x columns and a step of 64 keep the matrix units busy for 2 clocks a column.
     roof = STEPS * 2 * sum(columns)

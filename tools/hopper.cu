@@ -50,4 +50,3 @@ __device__ __forceinline__ void read(u32 (&to)[4], u32 from) {
 __device__ __forceinline__ void need(u32 value, u64* somewhere) {
   if (value == 0x12345678) *(volatile u64*)somewhere = 0;
 }
-

@@ -53,7 +53,7 @@ class Kernel:
         self._driver = importlib.import_module("cuda.bindings.driver")
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         products = (multiply_add(cols) for cols in columns)
-        text = "".join((SHARED.read_text(), *products, source.read_text()))
+        text = "".join((SHARED.read_text(), *products, "#line 1\n", source.read_text()))
         options = ["--gpu-architecture=sm_90a", *(f"-D{macro}={value:d}" for macro, value in defines.items())]
         program = taken(nvrtc.nvrtcCreateProgram(text.encode(), source.name.encode(), 0, [], []))
         if nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]:
@@ -69,7 +69,7 @@ class Kernel:
         taken(self._driver.cuFuncSetAttribute(self._kernel, wanted, shared_bytes))
 
     def launch(self, units: int, threads: int, *arguments: Any) -> None:
-        """On torch's stream; arguments: tensors, whole numbers (int), or what :meth:`descriptor` gives."""
+        """On torch's stream; arguments: tensors, whole numbers (int), or what :func:`descriptor` gives."""
         values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each for each in arguments)
         types = tuple(
             ctypes.c_void_p
@@ -86,24 +86,25 @@ class Kernel:
             )
         )
 
-    def descriptor(self, tensor: torch.Tensor, rows: int) -> Any:
-        """Of a matrix in fp16, for TMA: boxes of rows x 64, with the swizzle of 128 bytes."""
-        driver = self._driver
-        return taken(
-            driver.cuTensorMapEncodeTiled(
-                driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                2,
-                tensor.data_ptr(),
-                [driver.cuuint64_t(size) for size in reversed(tensor.shape)],
-                [driver.cuuint64_t(tensor.stride(0) * tensor.element_size())],
-                [driver.cuuint32_t(size) for size in (64, rows)],
-                [driver.cuuint32_t(1), driver.cuuint32_t(1)],
-                driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-                driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-                driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            )
+
+def descriptor(tensor: torch.Tensor, rows: int) -> Any:
+    """Of a matrix in fp16, for TMA: boxes of rows x 64, with the swizzle of 128 bytes."""
+    driver = importlib.import_module("cuda.bindings.driver")
+    return taken(
+        driver.cuTensorMapEncodeTiled(
+            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            2,
+            tensor.data_ptr(),
+            [driver.cuuint64_t(size) for size in reversed(tensor.shape)],
+            [driver.cuuint64_t(tensor.stride(0) * tensor.element_size())],
+            [driver.cuuint32_t(size) for size in (64, rows)],
+            [driver.cuuint32_t(1), driver.cuuint32_t(1)],
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
+    )
 
 
 def multiply_add(cols: int) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial, wraps
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -329,7 +330,6 @@ def tell_functions_in_tuples_apart() -> None:
     of functions, as those with an epilogue do, stayed the one of the function before it was edited. And let
     it know this file, which changes what is compiled.
     """
-    own = Path(__file__).read_bytes()
     plain = ASTSource.hash
     if hasattr(plain, "__wrapped__"):
         return
@@ -338,9 +338,14 @@ def tell_functions_in_tuples_apart() -> None:
     def repaired(self: Any) -> str:
         constants = (value for value in self.constants.values() if isinstance(value, tuple))
         keys = [function.cache_key for value in constants for function in _functions_in(value)]
-        return hashlib.sha256(repr((plain(self), keys)).encode() + own).hexdigest()
+        return hashlib.sha256(repr((plain(self), keys, _own_text())).encode()).hexdigest()
 
     ASTSource.hash = repaired
+
+
+@cache
+def _own_text() -> str:
+    return Path(__file__).read_text()
 
 
 def _functions_in(values: tuple[Any, ...]) -> Iterator[Any]:
@@ -401,23 +406,26 @@ _COPY = re.compile(
 
 
 def with_whole_products(ptx: str) -> str:
-    """PTX in which of two products of one A, behind each mark and before what waits for them, one is made.
+    """PTX in which of two products of one A, behind one mark and before what waits for them, one is made.
 
     Of a block of B a kernel multiplies first the 128 columns on the left, then the 64 on the right, since a
     tensor of Triton has a power of two of them; `wgmma` has 192 too. By the mark a kernel says that in shared
-    memory the one lies right behind the other.
+    memory the one lies right behind the other, which is not checked. Descriptors are set once, as by LLVM.
     """
     lines = ptx.split("\n")
-    for mark in (i for i, line in enumerate(lines) if ONE_BLOCK in line):
-        end = next((i for i in range(mark, len(lines)) if "wgmma.wait_group" in lines[i]), mark)
+    ends = [i for i, line in enumerate(lines) if ONE_BLOCK in line or "wgmma.wait_group" in line]
+    for mark, end in pairwise([*ends, len(lines)]):
         found = {i: product for i in range(mark, end) if (product := _PRODUCT.fullmatch(lines[i]))}
+        if ONE_BLOCK not in lines[mark] or not found:
+            continue
         left = {_what_both_have(each): i for i, each in found.items() if each["columns"] == "128"}
         right = {_what_both_have(each): i for i, each in found.items() if each["columns"] == "64"}
-        between = " ".join(lines[i].partition("//")[0] for i in range(mark, end) if i not in found)
-        begun = {register for i in right.values() for register in found[i]["sums"].split(",")}
-        is_straight = not re.search(r"\bbra\b|\$L__BB", between)
-        is_straight = is_straight and begun.isdisjoint(re.findall(r"%\w+", between))
-        if left.keys() != right.keys() or 2 * len(left) != len(found) or not is_straight:
+        are_pairs = left.keys() == right.keys() and 2 * len(left) == len(found)
+        others = [lines[i].partition("//")[0] for i in range(mark, max(found)) if i not in found]
+        between = " ".join(others)
+        begun = " ".join(found[i]["sums"] for i in right.values())
+        are_others = set(re.findall(r"%\w+", begun)).isdisjoint(re.findall(r"%\w+", between))
+        if not are_pairs or not are_others or re.search(r"\bbra\b|\$L__BB", between):
             continue
         for both, i in left.items():
             one, other = found[i], found[right[both]]

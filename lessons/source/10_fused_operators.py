@@ -1039,7 +1039,7 @@ table_of(head, rows)
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks. So the kernel begins this tile
 #   as the sum of the addends, finishes its upper half between the last products of the lower one, and hands half
 #   of each to the group that has nothing left to do.
-# - **A short K loses more:** from a fifth to over two fifths. There `more` is about half of what the addends' bytes
+# - **A short K loses more:** from about a fifth to over two fifths. There `more` is about half of what the addends' bytes
 #   take, or over. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum of
 #   the bare product and the addends.
 # - **The addends are read once**, A and B by a whole row or column of tiles. So the copies of addends have a hint,
@@ -1107,11 +1107,11 @@ table_of(head, rows)
 #   long as the bare product on 2048 × 3072 × 768 (in an earlier recording, of another GPU, a fifth longer), and more
 #   than a quarter longer on 4096 × 4096 × 512. So all products would have to be made beside it.
 # - **Large, with a long K:** some three fifths are left. Products *and* the rest fill the time, side by side.
-# - **2048³** keeps more than those, and about as much as these.
+# - **2048³** keeps more than those, and up to as much as these.
 #
 # Beside it is not for nothing, either: the group that finishes and the one that multiplies share an SM. What
-# does the first one get done then? Kernels in CUDA that do nothing else tell (`tools/contention.py`; an H100 and
-# an H200, not recorded):
+# does the first one get done then? Kernels in CUDA that do nothing else tell (an H100 and an H200, not recorded;
+# `tools/contention.py` was made of them, to try it on your GPU):
 #
 # | beside products of | reads of shared memory, bytes a clock | exponentials a clock | a part of 64 × 64 is finished in |
 # | --- | --- | --- | --- |
@@ -1125,7 +1125,7 @@ table_of(head, rows)
 # reads 4 KiB for 32 clocks of the matrix units: 128 bytes a clock, and nobody else gets any. Of 192 columns it
 # reads 8 KiB for 96 clocks. That is why the kernel with tiles of 128 × 192 multiplies by products of 192 columns.
 # A tensor in Triton has a power of two of columns, so the kernel is written with products of 128 and of 64, marks them,
-# and `compat.with_whole_products` makes one of two in the PTX. It gained two to four hundredths.
+# and `compat.with_whole_products` makes one of two in the PTX. It gained two to five hundredths (not recorded).
 #
 # And the roofline? By the datasheets, 2048 × 3072 × 768, with 212 FLOP a byte, is memory-bound on an H100, whose
 # ridge is at 295, and just compute-bound on an H200, at 206; 4096 × 4096 × 512, with 158, is memory-bound on
@@ -1186,7 +1186,7 @@ table_of(head, rows)
 #   long again as ours. (It chooses by what it times: four of the others were fused in one run, and not in
 #   another.)
 # - **torch's kernels**, one for each operator, take longer on all ten as well. On the large products with a long K ours
-#   gains about what the roofs allow. Where K is short it gains much less, as above, and on 1000³, too.
+#   gains about what the roofs allow. Where K is short it gains a sixth less or more, as above, and on 1000³, too.
 # - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the
 #   shipped kernel is
 #   {{recording device=nvidia-h200 op=fused_matmul dtype=fp16 m=4096 n=4096 k=4096 provider=workbench over=workbench:chained}}

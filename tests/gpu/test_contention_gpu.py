@@ -32,6 +32,15 @@ def test_nobody_reads_shared_memory_beside_products_of_64_columns() -> None:
     assert 20 < reads[1] < 64 < reads[2] <= 129
 
 
+@pytest.mark.parametrize("columns", [(0, 0), (128, 64), (256, 0)], ids=str)
+@pytest.mark.parametrize("beside", contention.BESIDE)
+def test_something_is_done_beside_products(beside: int, columns: tuple[int, int]) -> None:
+    found = contention.measured(columns, beside)
+    assert found.clocks > 0
+    if columns[0]:
+        assert 0.2 < found.products <= 1.01
+
+
 def test_parts_take_longer_beside_products() -> None:
     part = [contention.measured(columns, 5).clocks for columns in ((0, 0), (192, 0), (128, 64))]
     assert 1.4 * part[0] < part[1] < part[2] / 1.2

@@ -126,7 +126,8 @@ def test_products_that_begin_as_what_is_added(
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("programs", [24, 30])
-def test_tiles_that_end_by_halves(layout: str, programs: int) -> None:
+@pytest.mark.parametrize("stages", [5, 6])
+def test_tiles_that_end_by_halves(stages: int, layout: str, programs: int) -> None:
     """Of two tiles for each program, or one for some; however A and B lie."""
     m, n, k = 1000, 712, 1096
     a = whole(m, k) if layout[0] == "n" else whole(k, m).t()
@@ -135,7 +136,7 @@ def test_tiles_that_end_by_halves(layout: str, programs: int) -> None:
     output = poisoned(m, n, torch.float16)
     launch = gemm.launch(
         a, b, output=output, epilogue=add(first) | add(second) | relu(), template="ping-pong",
-        tile=(128, 128, 64), num_stages=5, programs=programs,
+        tile=(128, 128, 64), num_stages=stages, programs=programs,
     )  # fmt: skip
     wanted = (a.float() @ b.float() + first + second).relu().half()
     for _ in range(3):
@@ -143,6 +144,21 @@ def test_tiles_that_end_by_halves(layout: str, programs: int) -> None:
         launch.run()
         assert torch.equal(output, wanted)
     assert launch.steps[0].meta["BEGIN"]
+
+
+@pytest.mark.parametrize("k", [1024, 1088, 2048])
+def test_halves_are_handed_over_before_the_first_tile_is_finished(k: int) -> None:
+    """Both, where a chain takes long to compute and products are short: the other group finds them later."""
+    a, b, first = half(2048, k), half(k, 2048, seed=1), half(2048, 2048, seed=2)
+    chain, wanted = add(first), a.double() @ b.double() + first
+    for _ in range(8):
+        chain = chain | gelu() | scale(2.0)
+        wanted = functional.gelu(wanted) * 2
+    launch = gemm.launch(a, b, epilogue=chain, template="ping-pong", tile=(128, 128, 64), num_stages=6)
+    assert launch.steps[0].meta["BEGIN"]
+    for _ in range(10):
+        launch.outputs[0].fill_(float("nan"))
+        torch.testing.assert_close(launch.run()[0].double(), wanted, atol=0.5, rtol=2e-3)
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

@@ -105,11 +105,15 @@ def test_it_compiles_for_hopper() -> None:
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_products_of_192_columns_are_whole(layout: str, dtype: torch.dtype) -> None:
     """Of Triton's products of 128 and of 64 columns none is left."""
-    (found,) = compile_all([of_192(layout, dtype=dtype)], "sm_90")
-    assert isinstance(found, tuple), found
-    products = re.findall(r"wgmma\.mma_async\S+\.m64n(\d+)k16\.f32\.(\w+)", found[0].stages["ptx"])
-    # Of two groups of warps and a step of 64 along K: four of 16, each for two halves of the rows.
-    assert products == [("192", {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype])] * 16
+    addend = half(512, 768).to(dtype)
+    two = add(addend) | add(addend) | fast_gelu()
+    chains = None, bias(addend[0]) | fast_gelu(), two, gelu() | add(addend)
+    launches = [of_192(layout, chain, dtype=dtype) for chain in chains]
+    for found in compile_all(launches, "sm_90"):
+        assert isinstance(found, tuple), found
+        products = re.findall(r"wgmma\.mma_async\S+\.m64n(\d+)k16\.f32\.(\w+)", found[0].stages["ptx"])
+        # Of two groups of warps and a step of 64 along K: four of 16, each for two halves of the rows.
+        assert products == [("192", {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype])] * 16
 
 
 def test_products_can_be_left_out() -> None:

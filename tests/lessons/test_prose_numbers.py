@@ -687,7 +687,7 @@ def fused() -> dict[str, dict[str, recording.Line]]:
     [
         *((problem, 1.03, 1.06) for problem in LONG_K),  # "three to six hundredths"
         ("2048^3", 1.055, 1.095),  # "six to nine hundredths"
-        *((problem, 1.17, 1.46) for problem in SHORT_K),  # "from a fifth to over two fifths"
+        *((problem, 1.18, 1.46) for problem in SHORT_K),  # "from about a fifth to over two fifths"
     ],
 )
 def test_chain_of_lesson_10_costs_what_its_prose_says(
@@ -732,7 +732,7 @@ def test_what_is_left_without_products_as_lesson_10_says(fused: dict[str, dict[s
     assert 0.93 < over_bare["2048 x 3072 x 768"] < 1.08  # "about as long as the bare product"
     assert 1.25 < over_bare["4096 x 4096 x 512"] < 1.35  # "by more than a quarter"
     long, short = (max(shares[problem] for problem in LONG_K), min(shares[problem] for problem in SHORT_K))
-    assert long < shares["2048^3"] < short + 0.04  # "more than of those, and no more than of these"
+    assert long + 0.1 < shares["2048^3"] < short + 0.04  # "more than of those, and up to as much as of these"
     line = fused["2048 x 3072 x 768"]["workbench"]
     products = 2 * line.case["m"] * line.case["n"] * line.case["k"]
     assert round(products / line.bytes) == 212  # "212 FLOP a byte"
@@ -778,7 +778,7 @@ def test_four_kernels_lose_what_the_roofs_allow_or_less_as_lesson_10_says(
         assert gained > 1
         shares[problem] = gained / (unfused / least)
     assert all(abs(shares[problem] - 1) < 0.03 for problem in LONG_K)  # "about what the roofs allow"
-    assert all(shares[problem] < 0.85 for problem in (*SHORT_K, "1000^3"))  # "much less"
+    assert all(shares[problem] < 0.85 for problem in (*SHORT_K, "1000^3"))  # "a sixth less or more"
 
 
 def test_chain_that_lesson_10_builds_lies_between_torch_and_its_compiler(

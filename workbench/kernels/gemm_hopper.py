@@ -9,9 +9,9 @@ in turns, and is told by barriers in shared memory when a buffer is free. Anothe
 first tensors, part by part, so that they are there when a product is.
 
 Programs that have more tiles, and of neighbors in a row, do better by `gemm_hopper_pairs`. Where one has two,
-nothing would hide how the second one is finished. So the group that has it,
-and nothing to do while the first is multiplied, begins its sums with what is added first, finishes a half
-of its tile between the last products of the other half, and hands half of that to the other group.
+nothing would hide how the second one is finished. So the group that has it, and nothing to do while the first
+is multiplied, begins its sums with what is added first, finishes a half of its tile between the last products
+of the other half, and hands half of each to the other group.
 
 Programs are persistent: there are as many as compute units, and each takes tile by tile. The functors of an
 epilogue are those of `tile.epilogue`, which Gluon compiles as they are.
@@ -116,7 +116,8 @@ def gemm_ping_pong_kernel(
     sizes = (m, n, k, tiles)
     if BESIDE > 0:
         PARTS: gl.constexpr = BLOCK_M // ROWS * number_of_columns(BLOCK_N)
-        NUMBERS: gl.constexpr = (STAGES, STAGES, 3, 2 * barriers_of_parts(PARTS, SLOTS), SLOTS, 1)
+        # Two turns, and a half each that is handed over.
+        NUMBERS: gl.constexpr = (STAGES, STAGES, 4, 2 * barriers_of_parts(PARTS, SLOTS), SLOTS, 1)
         full, free, turn, there, is_free, may_begin = barriers(NUMBERS, (1, 1, 1, 1, 1, 1))
         begin_copies(
             a, b, of_a, of_b, full, sizes, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, A_TRANSPOSED, B_TRANSPOSED
@@ -384,7 +385,7 @@ def multiply_and_finish(
             number = gl.program_id(0) + nth * gl.num_programs(0)
             row, col = place_of(number, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
             for half in gl.static_range(2):
-                mbarrier.wait(turn.index(2), half)
+                mbarrier.wait(turn.index(2 + half), 0)
                 part = handed(of_a, half, (nth + 1) * steps, STAGES).load(PART)
                 store(
                     part, row + half * ROWS, col + PART_COLS, (), sizes, output, extra, layout, True,
@@ -476,7 +477,7 @@ def multiply_and_finish_halves(
             )  # fmt: skip
     lower = warpgroup_mma_wait(0, deps=[lower])
     parts = in_parts(lower, 1, 2)
-    hand_over(parts[1], handed(of_a, 1, end, STAGES), turn.index(2))
+    hand_over(parts[1], handed(of_a, 1, end, STAGES), turn.index(3))
     store(
         parts[0], row + ROWS, col, (), sizes, output, extra, layout, True, EPILOGUE, PLACE, DIVISORS, WIDE,
     )  # fmt: skip
@@ -484,10 +485,14 @@ def multiply_and_finish_halves(
 
 @gluon.jit
 def hand_over(part, room, barrier):
-    """A part of a tile's sums, to the other group of warps."""
+    """A part of a tile's sums, to the other group of warps, which waits for the barrier: one for each part.
+
+    Each warp of this group has waited for its own products alone, so all wait for one another first.
+    """
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
     )
+    tl.debug_barrier()
     room.store(gl.convert_layout(part, S))
     tl.debug_barrier()  # by all warps
     mbarrier.arrive(barrier, count=1)
