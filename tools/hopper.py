@@ -71,14 +71,8 @@ class Kernel:
     def launch(self, units: int, threads: int, *arguments: Any) -> None:
         """On torch's stream; arguments: tensors, whole numbers (int), or what :func:`descriptor` gives."""
         values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each for each in arguments)
-        types = tuple(
-            ctypes.c_void_p
-            if isinstance(each, torch.Tensor)
-            else ctypes.c_int
-            if isinstance(each, int)
-            else None
-            for each in arguments
-        )
+        kinds = {torch.Tensor: ctypes.c_void_p, int: ctypes.c_int}
+        types = tuple(kinds.get(type(each)) for each in arguments)
         stream = torch.cuda.current_stream().cuda_stream
         taken(
             self._driver.cuLaunchKernel(

@@ -1123,7 +1123,7 @@ table_of(head, rows)
 #
 # `wgmma` takes both blocks from shared memory, which gives 128 bytes a clock. Of 64 rows and 64 columns, and 16 along K, it
 # reads 4 KiB for 32 clocks of the matrix units: 128 bytes a clock, and nobody else gets any. Of 192 columns it
-# reads 8 KiB for 96 clocks. That is why the kernel with tiles of 128 × 192 multiplies by products of 192 columns.
+# reads 8 KiB for 96 clocks. (31 is what the loop that reads gets done; there may be room for more.) That is why the kernel with tiles of 128 × 192 multiplies by products of 192 columns.
 # A tensor in Triton has a power of two of columns, so the kernel is written with products of 128 and of 64, marks them,
 # and `compat.with_whole_products` makes one of two in the PTX. It gained two to five hundredths (not recorded).
 #

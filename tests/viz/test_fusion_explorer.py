@@ -44,7 +44,7 @@ def explored(ceilings: Ceilings) -> ExploredFusion:
     )
 
 
-def test_bytes_and_ablations_are_in_the_picture_and_in_words(explored: ExploredFusion) -> None:
+def test_bytes_and_least_times_are_in_the_picture_and_in_words(explored: ExploredFusion) -> None:
     shown, told = texts(fusion_explorer_figure(explored)), describe_fusion_explorer(explored)
     for said in ("168 MB", "369 MB", "compute", "1.32 times", "2.20 times as much"):
         assert any(said in text for text in shown), said
@@ -55,7 +55,7 @@ def test_bytes_and_ablations_are_in_the_picture_and_in_words(explored: ExploredF
     assert "no recording of this product and chain" in told
 
 
-def test_the_ablation_is_of_the_longer_of_flops_and_bytes(explored: ExploredFusion) -> None:
+def test_the_least_time_is_of_the_longer_of_flops_and_bytes(explored: ExploredFusion) -> None:
     assert explored.roofs is not None
     fused, unfused = explored.predicted
     assert fused == pytest.approx(FLOPS / explored.roofs.rate("fp16"))

@@ -154,7 +154,7 @@ def gemm_ping_pong_kernel(
             [4, 1, 1], [240, 24, 24],
         )  # fmt: skip
     else:
-        full, free, turn = barriers((STAGES, STAGES, 3), (1, 1, 1))  # two turns, and what is handed over
+        full, free, turn = barriers((STAGES, STAGES, 2), (1, 1, 1))
         begin_copies(
             a, b, of_a, of_b, full, sizes, BLOCK_M, BLOCK_N, BLOCK_K, ORDER, GROUP, A_TRANSPOSED, B_TRANSPOSED
         )

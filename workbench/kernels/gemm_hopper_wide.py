@@ -54,8 +54,8 @@ MOST_TILES, FEWEST_STEPS = 2, 3
 # Stages, beside which two buffers of parts have room.
 FEWEST_STAGES, MOST_STAGES_BESIDE = 3, 4
 
-# Buffers of parts, and parts of the second tile that the first group finishes, the last ones. (H100 and H200,
-# 2048 x 3072 x 768, two addends and gelu: three buffers take a fiftieth longer; one part to three the same.)
+# Buffers of parts, and parts of the second tile that the first group finishes, the last ones. (H100s,
+# 2048 x 3072 x 768, two addends and gelu: three buffers take a thirtieth more, one part or three a fiftieth.)
 SLOTS, HANDED = gl.constexpr(2), gl.constexpr(2)
 
 
