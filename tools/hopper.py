@@ -62,6 +62,7 @@ class Kernel:
             raise RuntimeError(log.decode())
         binary = b" " * taken(nvrtc.nvrtcGetCUBINSize(program))
         taken(nvrtc.nvrtcGetCUBIN(program, binary))
+        torch.cuda.synchronize()  # which makes a context, where nothing has used the GPU yet
         module = taken(self._driver.cuModuleLoadData(binary))
         self._kernel = taken(self._driver.cuModuleGetFunction(module, name.encode()))
         self._shared_bytes = shared_bytes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 
@@ -44,3 +46,10 @@ def test_something_is_done_beside_products(beside: int, columns: tuple[int, int]
 def test_parts_take_longer_beside_products() -> None:
     part = [contention.measured(columns, 5).clocks for columns in ((0, 0), (192, 0), (128, 64))]
     assert 1.4 * part[0] < part[1] < part[2] / 1.2
+
+
+def test_it_runs_where_nothing_has_used_the_gpu_before() -> None:
+    code = "from tools import contention; print(contention.measured((192, 0), 0).products)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert 0.95 < float(ran.stdout) <= 1.01
