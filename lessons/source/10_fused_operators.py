@@ -1034,7 +1034,7 @@ table_of(head, rows)
 # %% [markdown]
 # - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs three to six
 #   hundredths. That is a third to seven tenths of what the addends' bytes would take alone: the rest is hidden.
-# - **2048³ costs more**, six to nine hundredths: there are 256 tiles, so an SM has two at most, and nothing
+# - **2048³ costs more**, five to nine hundredths: there are 256 tiles, so an SM has two at most, and nothing
 #   is left to multiply while the second one is finished. Its gelu alone, an exponential and a reciprocal for each of
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks. So the kernel begins this tile
 #   as the sum of the addends, finishes its upper half between the last products of the lower one, and hands half
@@ -1103,23 +1103,25 @@ table_of(head, rows)
 # %% [markdown]
 # A GPU that multiplies nothing runs at a higher clock. So a part of what is saved is the clock's.
 #
-# - **A short K:** more than four fifths are left, even so. What is not products, copies and finishing, takes about as
-#   long as the bare product on 2048 × 3072 × 768 (in an earlier recording, of another GPU, a fifth longer), and more
-#   than a quarter longer on 4096 × 4096 × 512. So all products would have to be made beside it.
+# - **A short K:** more than four fifths are left, even so. What is not products, copies and finishing, takes a fifth
+#   longer than the bare product on 2048 × 3072 × 768 (in an earlier recording, of another GPU, as long), and more
+#   than a quarter longer on 4096 × 4096 × 512. So all products would have to be made beside it. (Where all tensors
+#   nearly fill the L2 cache, as on 2048 × 3072 × 768, a tenth is by how they lie there: so it may even take longer
+#   than the whole.)
 # - **Large, with a long K:** some three fifths are left. Products *and* the rest fill the time, side by side.
 # - **2048³** keeps more than those, and up to as much as these.
 #
 # Beside it is not for nothing, either: the group that finishes and the one that multiplies share an SM. What
-# does the first one get done then? Kernels in CUDA that do nothing else tell (an H100 and an H200, not recorded;
-# `tools/contention.py` was made of them, to try it on your GPU):
+# does the first one get done then? Kernels in CUDA that do nothing else tell (an H200, not recorded; on your GPU,
+# `python -m tools.contention`):
 #
 # | beside products of | reads of shared memory, bytes a clock | exponentials a clock | a part of 64 × 64 is finished in |
 # | --- | --- | --- | --- |
-# | nothing | 106 | 15 | 1,000 clocks |
-# | 64 columns | 2 | 12 | 14,000 clocks |
-# | 128 columns, then 64, by turns | 21 | - | 2,600 clocks |
-# | 128 columns | 31 | 12 | 2,200 clocks |
-# | 192 columns | 31 | 12 | 1,800 clocks |
+# | nothing | 77 | 15 | 1,030 clocks |
+# | 64 columns | 2 | 11 | 11,600 clocks |
+# | 128 columns, then 64, by turns | 21 | 11 | 2,530 clocks |
+# | 128 columns | 31 | 12 | 2,090 clocks |
+# | 192 columns | 31 | 12 | 1,870 clocks |
 #
 # `wgmma` takes both blocks from shared memory, which gives 128 bytes a clock. Of 64 rows and 64 columns, and 16 along K, it
 # reads 4 KiB for 32 clocks of the matrix units: 128 bytes a clock, and nobody else gets any. Of 192 columns it
@@ -1181,17 +1183,17 @@ head = [
 table_of(head, rows)
 
 # %% [markdown]
-# - **The compiler** is slower on all ten, if only by some 10 % on 4096³. Of the large products with a
-#   long K it leaves the chain to a kernel of its own. For the product of 16 rows it takes at least half as
-#   long again as ours. (It chooses by what it times: four of the others were fused in one run, and not in
-#   another.)
+# - **The compiler** is slower on all ten. Of the large products with a long K it leaves the chain to a kernel of
+#   its own, and is an eighth slower or more. For the product of 16 rows it takes over a third as long again as ours.
+#   (It chooses by what it times: on 4096³ it chose worse in this run than in all before, in which it was some 10 %
+#   slower, once 6 %; and four of the others were fused in one run, and not in another.)
 # - **torch's kernels**, one for each operator, take longer on all ten as well. On the large products with a long K ours
 #   gains about what the roofs allow. Where K is short it gains a sixth less or more, as above, and on 1000³, too.
 # - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the
 #   shipped kernel is
 #   {{recording device=nvidia-h200 op=fused_matmul dtype=fp16 m=4096 n=4096 k=4096 provider=workbench over=workbench:chained}}
-#   times as fast. Yours is ahead of torch's four, but *behind* the compiler's two. One kernel
-#   gains nothing by itself, if it spills and its epilogue hides behind nothing.
+#   times as fast. Yours is ahead of torch's four, but was *behind* the compiler's two in all runs but this
+#   one. One kernel gains nothing by itself, if it spills and its epilogue hides behind nothing.
 #
 # Now norms, softmax, pairs (with a relu between) and gates, these in graphs that ran for longer. Of each problem the
 # newest run counts, and the table says on which GPU: most kernels that do all in one were made faster after the

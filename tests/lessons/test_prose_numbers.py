@@ -686,7 +686,7 @@ def fused() -> dict[str, dict[str, recording.Line]]:
     ("problem", "least", "most"),
     [
         *((problem, 1.03, 1.06) for problem in LONG_K),  # "three to six hundredths"
-        ("2048^3", 1.055, 1.095),  # "six to nine hundredths"
+        ("2048^3", 1.045, 1.095),  # "five to nine hundredths"
         *((problem, 1.18, 1.46) for problem in SHORT_K),  # "from about a fifth to over two fifths"
     ],
 )
@@ -729,7 +729,7 @@ def test_what_is_left_without_products_as_lesson_10_says(fused: dict[str, dict[s
         assert 0.57 < shares[problem] < 0.67
     for problem in SHORT_K:  # "more than four fifths"
         assert shares[problem] > 0.8
-    assert 0.93 < over_bare["2048 x 3072 x 768"] < 1.08  # "about as long as the bare product"
+    assert 1.15 < over_bare["2048 x 3072 x 768"] < 1.25  # "a fifth longer than the bare product"
     assert 1.25 < over_bare["4096 x 4096 x 512"] < 1.35  # "by more than a quarter"
     long, short = (max(shares[problem] for problem in LONG_K), min(shares[problem] for problem in SHORT_K))
     assert long + 0.1 < shares["2048^3"] < short + 0.04  # "more than of those, and up to as much as of these"
@@ -755,15 +755,26 @@ def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, 
     ratios = {problem: ratios_to_ours(by) for problem, by in fused.items()}
     tuned = {problem: each[TUNED] for problem, each in ratios.items()}
     assert min(tuned.values()) > 1  # "slower on all ten"
-    assert min(tuned, key=lambda problem: tuned[problem]) == "4096^3"
-    assert 1.08 < tuned["4096^3"] < 1.12  # "some 10 %"
+    assert min(tuned[problem] for problem in LONG_K) > 1.12  # "an eighth slower or more"
+    lines = recording.select(recording.load(SHIPPED / "nvidia-h200.jsonl"), op="fused_matmul", dtype="fp16")
+    runs: dict[str, dict[str, recording.Line]] = {}
+    for line in recording.select(lines, mode="burst"):
+        if line.problem == "4096^3":
+            runs.setdefault(line.run, {})[line.provider] = line
+    *before, newest = (microseconds(by) for by in runs.values())
+    ratios_before = sorted(times[TUNED] / times["workbench"] for times in before)
+    assert ratios_before[0] > 1.055  # "once 6 %"
+    assert 1.09 < ratios_before[1] <= ratios_before[-1] < 1.115  # "some 10 %"
+    assert newest[TUNED] / newest["workbench"] > 1.2  # "it chose worse in this run than in all before"
+    assert all(times[TUNED] < times["workbench:chained"] for times in before)  # "in all runs but this one"
+    assert newest["workbench:chained"] < newest[TUNED]
     in_one = {
         problem
         for problem, by in fused.items()
         if sum("Mem" not in name for name in by[TUNED].config["kernels"]) == 1
     }
     assert not in_one & set(LONG_K)  # "of the large products with a long K"
-    assert tuned["16 x 4096 x 4096"] > 1.45  # "at least half as long again"
+    assert tuned["16 x 4096 x 4096"] > 1.35  # "over a third as long again"
 
 
 def test_four_kernels_lose_what_the_roofs_allow_or_less_as_lesson_10_says(
@@ -781,11 +792,11 @@ def test_four_kernels_lose_what_the_roofs_allow_or_less_as_lesson_10_says(
     assert all(shares[problem] < 0.85 for problem in (*SHORT_K, "1000^3"))  # "a sixth less or more"
 
 
-def test_chain_that_lesson_10_builds_lies_between_torch_and_its_compiler(
+def test_chain_that_lesson_10_builds_is_ahead_of_torch(
     fused: dict[str, dict[str, recording.Line]],
 ) -> None:
     times = microseconds(fused["4096^3"])
-    assert times[TUNED] < times["workbench:chained"] < times["torch"]
+    assert times["workbench:chained"] < times["torch"]
 
 
 def newest_of(op: str) -> dict[str, dict[str, recording.Line]]:
