@@ -212,7 +212,8 @@ def test_few_elements_far_apart(many: int) -> None:
     elementwise.launch(x, y, view).run()
     assert torch.equal(view, x + y)
     assert torch.equal(ops.add(view, 1), x + y + 1)
-    assert memory.count_nonzero() == view.count_nonzero()
+    # In pieces: torch counts in eight bytes an element.
+    assert sum(int(piece.count_nonzero()) for piece in memory.split(2**26)) == view.count_nonzero()
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -324,7 +325,8 @@ def test_copies_of_few_elements_far_apart(many: int) -> None:
     transfer.launch(x.t(), view).run()
     assert torch.equal(view, x.t())
     assert torch.equal(ops.transpose_copy(view, 0, 1), x)
-    assert memory.count_nonzero() == view.count_nonzero()
+    # In pieces: torch counts in eight bytes an element.
+    assert sum(int(piece.count_nonzero()) for piece in memory.split(2**26)) == view.count_nonzero()
 
 
 def test_calls_on_tensors_that_lie_alike_share_a_launch() -> None:
