@@ -114,6 +114,7 @@ def test_every_mode_of_timing_can_be_asked_for(
     ("arguments", "said"),
     [
         (["matmull"], "Did you mean 'matmul'"),
+        (["--m", "8", "matmul"], "operator: got '8'. Name it first"),
         (["matmul", "--m", "0"], "--m: got 0. Give a whole number of 1 or more."),
         (["matmul", "--dtype", "fp4"], "--dtype: matmul is not made for 'fp4'. Give one of fp16, bf16,"),
         (["matmul", "--layout", "nx"], "--layout: 'nx' is not known"),

@@ -199,6 +199,9 @@ def profile(options: argparse.Namespace) -> int:
         print(f"operators: {', '.join(operations())}")
         print("Their sizes are switches: python -m workbench profile matmul --help")
         return 0
+    if options.operator not in operations() and any(word in operations() for word in options.rest):
+        given, fix = f"got {options.operator!r}", "Name it first: python -m workbench profile matmul --m 64."
+        raise InvalidArgumentError("operator", given, fix)
     chosen = _switches_of(options.operator).parse_args(options.rest)
     sizes = profiler.default_sizes(profiler.named(options.operator))
     sizes |= {name: value for name in sizes if (value := getattr(chosen, name)) is not None}

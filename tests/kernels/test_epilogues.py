@@ -136,6 +136,26 @@ def test_exponentials_of_numbers_that_are_alike(name: str, around: float, dtype:
     assert_near(got, theirs, exact)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["gelu", "fast_gelu", "silu", "sigmoid"])
+def test_a_sum_leaves_no_more_of_an_activation_than_of_torchs(name: str, dtype: torch.dtype) -> None:
+    """Of 16 bits a result hides a few rounding steps, but not where a sum cancels all but them."""
+    make, _, torchs = FUNCTORS[name]
+    a = numbers(16, 16)
+    addend = (1e-4 * numbers(16, 16, seed=1) - torchs(a.double())).float()
+    got = torch.empty(16, 16, dtype=dtype)
+    fused(a, torch.eye(16), make() | epilogues.add(addend), output=got)
+    assert_near(got, (torchs(a) + addend).to(dtype), torchs(a.double()) + addend)
+
+
+def test_half_of_a_sigmoid_is_a_half() -> None:
+    """To the last bit, where what follows compares, or rounds to whole numbers."""
+    zeros = torch.zeros(4, 4, dtype=torch.float16)
+    assert (fused(zeros, zeros, epilogues.sigmoid() | epilogues.add(-0.5)) == 0).all()
+    whole = fused(zeros, zeros, epilogues.sigmoid() | epilogues.scale(3.0) | epilogues.cast(torch.int8))
+    assert (whole == 2).all()  # 1.5, to even
+
+
 def test_exponentials_of_what_is_no_finite_number() -> None:
     a = torch.tensor([[math.inf, -math.inf, math.nan, 0]])
     for make, want in ((epilogues.silu, functional.silu), (epilogues.sigmoid, torch.sigmoid)):
@@ -284,6 +304,16 @@ def test_any_chain_is_the_chain_of_torchs(data: st.DataObject) -> None:
     assert_near(output, of_torch(a.to(wide) @ b.to(wide)).to(dtype), exact, largest)
     output.fill_(math.nan)
     assert memory.isnan().all()
+
+
+@pytest.mark.parametrize("out", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_what_is_too_large_for_fp8_is_the_largest(out: torch.dtype) -> None:
+    large = torch.tensor([[1e9, math.inf, -math.inf, math.nan, 3.0]])
+    got = ops.fused_matmul(torch.ones(1, 1), large, epilogue=epilogues.scale(1.0), out_dtype=out).float()
+    most = torch.finfo(out).max
+    assert got[0, :3].tolist() == [most, most, -most]
+    assert got[0, 3].isnan()
+    assert got[0, 4] == 3
 
 
 @pytest.mark.parametrize("out", [torch.float16, torch.float32], ids=str)

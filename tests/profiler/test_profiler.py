@@ -87,7 +87,7 @@ FAMILIES: list[tuple[str, dict[str, int], dict[str, str]]] = [
 
 def test_every_function_of_the_client_api_is_an_operator() -> None:
     assert set(ops.__all__) <= set(OPERATIONS)
-    assert {name for name in OPERATIONS if name not in ops.__all__} == {
+    assert set(OPERATIONS) - set(ops.__all__) >= {
         "batch_norm_backward", "conv2d_backward_data", "conv2d_backward_weight", "group_norm_backward",
         "layer_norm_backward", "log_softmax_backward", "rms_norm_backward",
         "scaled_dot_product_attention_backward", "softmax_backward",

@@ -594,9 +594,10 @@ def lowered(
     """As :func:`bind`, of tensors of which is known where they lie."""
     left = list(places)
     functors, extras, reach = [], [], 0
-    exact = epilogue.EXACT if stored.itemsize >= activation.EXACT_FROM else {}
-    for one in chain.functors:
-        constants: list[Any] = [exact.get(one.function, one.function)]
+    for number, one in enumerate(chain.functors):
+        behind = {each.function for each in chain.functors[number + 1 :]}
+        is_shown = stored.itemsize >= activation.EXACT_FROM or not behind <= epilogue.HIDING
+        constants: list[Any] = [epilogue.EXACT.get(one.function, one.function) if is_shown else one.function]
         given: list[Any] = []
         for each in one.operands:
             value = each.value
@@ -638,7 +639,7 @@ def reach_of(tensor: torch.Tensor) -> int:
 
 
 def bias(vector: torch.Tensor) -> Epilogue:
-    """product + vector, of [n]: one for each column, of a convolution for each feature; of [1] for all.
+    """product + vector, of [n]: one for each column, of a convolution for each feature. Of matrices [1] too.
 
     Of a batch also [batch, n]; of grouped products [groups, n], a vector for each.
     """

@@ -360,7 +360,7 @@ def is_supported(
         return "b has no columns, so there is nothing to reduce"
     if len(given) >= len(OPERATORS[operator][1] if operator in OPERATORS else ()) and given:
         return f"{operator} has no {given[-1][0]}"
-    for name, tensor in given:
+    for name, tensor in reversed(given):  # the bias first: beside one, who calls may have made the weight
         if not isinstance(tensor, torch.Tensor):
             return f"{name} is a {type(tensor).__name__}, not a tensor"
         if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():

@@ -49,6 +49,16 @@ def as_number(name: str, value: object) -> Number:
     return value
 
 
+def as_float(name: str, value: float) -> float:
+    """A number as a float; raises NumberRangeError where it is larger than any."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise NumberRangeError(
+            name, f"got {in_brief(value)}", "Give a number that a float can hold."
+        ) from None
+
+
 def check_plain(input: torch.Tensor) -> None:
     """Raise where `input` is no tensor, or one that the kernels cannot take."""
     check_operand("input", input, torch.Tensor, "a torch.Tensor")

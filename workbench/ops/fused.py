@@ -44,10 +44,10 @@ def fused_matmul(
         input, other: [..., m, k] and [..., k, n] of one dtype: fp16, bf16, fp32, fp64, int8 or fp8; batches
             broadcast. As of :func:`matmul` for autocast and tf32.
         epilogue: of functors in `workbench.kernels.epilogues`, whose tensors broadcast to [..., m, n].
-        out_dtype: of the result, a floating dtype, int8 or int32, which it is converted to as by `Tensor.to`
-            (`cast` rounds and saturates; of fp64 and int8 there is no fp8 without it); None for what the
-            epilogue casts to, or for the operands', of fp8 bf16, of int8 int32, or fp32 where the epilogue
-            makes floats.
+        out_dtype: of the result, a floating dtype, int8 or int32, which it is converted to as by `Tensor.to`,
+            but of fp8 what is too large, or infinite, is the largest there is (`cast` does so of int8 too,
+            and rounds; of fp64 and int8 there is no fp8 without it); None for what the epilogue casts to, or
+            for the operands', of fp8 bf16, of int8 int32, or fp32 where the epilogue makes floats.
 
     Raises:
         ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product

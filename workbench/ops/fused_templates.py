@@ -26,7 +26,7 @@ from workbench.kernels.instances import fused_templates as instances
 from workbench.kernels.reference import ACTIVATIONS
 from workbench.ops import normalization, softmax
 from workbench.ops import reduction as reductions
-from workbench.ops.arguments import check_operand, is_followed, precision_of
+from workbench.ops.arguments import as_float, check_operand, is_followed, precision_of
 from workbench.ops.fused import accumulated
 from workbench.ops.gemm import matmul
 from workbench.ops.gradients import once
@@ -345,12 +345,13 @@ def _rows(
             return kept
     a, b = _operands(f"matmul_{operator}", input=input, other=other)
     check_operand("eps", eps, float | int, "a number")
-    for name, vector in zip(("weight", "bias"), vectors, strict=False):
+    names = ("weight", "bias")[: len(vectors)]
+    for name, vector in zip(names, vectors, strict=True):
         check_operand(name, vector, torch.Tensor | None, "a torch.Tensor, or None")
     columns = [None if t is None else t.resolve_neg().contiguous() for t in vectors]
-    _refuse("input, other, weight, bias", gemm_rows.is_supported(operator, a, b, *columns))
+    _refuse(", ".join(("input", "other", *names)), gemm_rows.is_supported(operator, a, b, *columns))
     chain = _chain(epilogue, a, b)
-    count, epsilon = len(columns), float(eps or 0.0)
+    count, epsilon = len(columns), as_float("eps", eps or 0.0)
     run = partial(_run_rows, operator, epsilon, chain, count)
     plain = partial(_rows_plainly, operator, epsilon, chain, count)
     return _kept.keep(key, given, *_followed(run, plain, a, b, *columns, *chain.tensors))

@@ -13,15 +13,20 @@ from torch._prims_common import suggest_memory_format
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
-    NumberRangeError,
     TensorMismatchError,
     UnsupportedDtypeError,
-    in_brief,
 )
 from workbench.kernels import batch_norm as by_channel
 from workbench.kernels import group_norm as by_group
 from workbench.kernels import normalization
-from workbench.ops.arguments import check_operand, check_plain, in_float32, is_autocast, is_followed
+from workbench.ops.arguments import (
+    as_float,
+    check_operand,
+    check_plain,
+    in_float32,
+    is_autocast,
+    is_followed,
+)
 from workbench.ops.gradients import follow_the_first, once
 from workbench.ops.profiled import profiled
 
@@ -60,7 +65,7 @@ def layer_norm(
         )
     if bias is not None and weight is None:
         weight = torch.ones_like(bias)
-    return _normalized("layer_norm", input, weight, bias, rank, _as_float("eps", eps))
+    return _normalized("layer_norm", input, weight, bias, rank, as_float("eps", eps))
 
 
 @profiled
@@ -90,7 +95,7 @@ def rms_norm(
         raise UnsupportedDtypeError("weight", f"{weight.dtype}", "Give a floating dtype of up to 64 bits.")
     if eps is None:
         eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
-    return _normalized("rms_norm", input, weight, None, rank, _as_float("eps", eps))
+    return _normalized("rms_norm", input, weight, None, rank, as_float("eps", eps))
 
 
 @profiled
@@ -139,7 +144,7 @@ def group_norm(
     columns = _checked_vectors(input, channels, weight=weight, bias=bias)
     weight, bias = _with_weight(*columns)
     input = input.resolve_neg()
-    epsilon = _as_float("eps", eps)
+    epsilon = as_float("eps", eps)
     if not is_followed(input, *(t for t in (weight, bias) if t is not None)):
         return _run_groups(input, weight, bias, num_groups, epsilon, with_statistics=False)[0]
     return _GroupNorm.apply(input, weight, bias, num_groups, epsilon)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
@@ -184,7 +189,7 @@ def batch_norm(
     check_operand("eps", eps, float | int, "a number")
     if not isinstance(training, bool):
         raise ArgumentTypeError("training", f"got {training!r}", "Give True or False.")
-    epsilon, momentum = _as_float("eps", eps), _as_float("momentum", momentum)
+    epsilon, momentum = as_float("eps", eps), as_float("momentum", momentum)
     if eps < 0 or (training and not eps):
         raise InvalidArgumentError("eps", f"got {eps}", "Give a positive number.")
     if input.dim() < 2 and input.numel():
@@ -468,15 +473,6 @@ def _needed(ctx: Any, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor | 
     return [
         each if is_asked else None for each, is_asked in zip(gradients, ctx.needs_input_grad, strict=False)
     ]
-
-
-def _as_float(name: str, value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise NumberRangeError(
-            name, f"got {in_brief(value)}", "Give a number that a float can hold."
-        ) from None
 
 
 def _in_float32(column: torch.Tensor | None) -> torch.Tensor | None:

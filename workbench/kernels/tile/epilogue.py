@@ -207,7 +207,7 @@ def over(x, y):
 
     A division would look first whether y is so large that its reciprocal is no normal number. In fp32 this,
     and the power of two whose exponent was rounded, are a few rounding steps off, which 16 bits do not show;
-    for wider results there is `EXACT`.
+    elsewhere there is `EXACT`.
     """
     root = tl.rsqrt(y)
     return x * root * root
@@ -292,7 +292,7 @@ def to_whole(tile, operands, place):
         return clamp(tile, operands, place)
 
 
-# For results of `activation.EXACT_FROM` bytes and more.
+# For results of `activation.EXACT_FROM` bytes and more, and where what follows is not of `HIDING`.
 
 
 @triton.jit
@@ -320,3 +320,7 @@ def exact_sigmoid(tile, operands, place):
 
 
 EXACT = {gelu: exact_gelu, fast_gelu: exact_fast_gelu, silu: exact_silu, sigmoid: exact_sigmoid}
+
+# Behind these a narrow result shows no more of an activation's rounding than by itself. A sum may leave
+# nothing else of it, and what compares, or rounds to whole numbers, may take the other side.
+HIDING = frozenset({multiply, dropout, to_fp8})
