@@ -1034,18 +1034,19 @@ table_of(head, rows)
 # %% [markdown]
 # - **Large, with a long K** (the four with K = 4096 and thousands of rows). The chain costs three to six
 #   hundredths. That is a third to seven tenths of what the addends' bytes would take alone: the rest is hidden.
-# - **2048³ costs more**, five to nine hundredths: there are 256 tiles, so an SM has two at most, and nothing
+# - **2048³** has less to hide behind: there are 256 tiles, so an SM has two at most, and nothing
 #   is left to multiply while the second one is finished. Its gelu alone, an exponential and a reciprocal for each of
 #   16,384 elements, keeps units that do 16 in a clock busy for 2,048 clocks. So the kernel begins this tile
 #   as the sum of the addends, finishes its upper half between the last products of the lower one, and hands half
-#   of each to the group that has nothing left to do.
+#   of each to the group that has nothing left to do. So it costs no more than they do, five hundredths. (On
+#   another H200, before all that was done, it was nine; on an H100 it is seven.)
 # - **A short K loses more:** from about a fifth to over two fifths. There `more` is about half of what the addends' bytes
 #   take, or over. The model above promised the longer one of FLOPs and bytes. What came is nearer to the sum of
 #   the bare product and the addends.
 # - **The addends are read once**, A and B by a whole row or column of tiles. So the copies of addends have a hint,
 #   where all tensors fit the L2 cache, as at 2048³ and 2048 × 3072 × 768: evict these first, and A and B stay.
 # - **Portable** are the three that have fewer tiles of 128 × 128 than there are SMs. There the chain takes longer than
-#   its addends' bytes: no other group multiplies while a tile is finished. On 1000³ that shows most, and the whole
+#   its addends' bytes: no other group multiplies while a tile is finished. On 1000³, for one, the whole
 #   takes {{recording device=nvidia-h200 op=fused_matmul dtype=fp16 m=1000 n=1000 k=1000 provider=workbench:bare over=workbench}}
 #   times as long as the bare product. (What else it waits for was not measured.)
 #
@@ -1103,11 +1104,12 @@ table_of(head, rows)
 # %% [markdown]
 # A GPU that multiplies nothing runs at a higher clock. So a part of what is saved is the clock's.
 #
-# - **A short K:** more than four fifths are left, even so. What is not products, copies and finishing, takes a fifth
-#   longer than the bare product on 2048 × 3072 × 768 (in an earlier recording, of another GPU, as long), and more
-#   than a quarter longer on 4096 × 4096 × 512. So all products would have to be made beside it. (Where all tensors
-#   nearly fill the L2 cache, as on 2048 × 3072 × 768, a tenth is by how they lie there: so it may even take longer
-#   than the whole.)
+# - **A short K:** more than four fifths are left, even so. What is not products, copies and finishing, takes more
+#   than a quarter longer than the bare product on 4096 × 4096 × 512. So all products would have to be made beside it.
+#   On 2048 × 3072 × 768 runs differ, from 0.80 to 1.02 of the whole, which is 0.94 to 1.22 of the bare product.
+#   All tensors nearly fill the L2 cache there, and a tenth is by how the result lies beside the others: without
+#   products it was stored in another place than the whole's. (In an H100's recording both have a new result for
+#   each call, and 0.90 is left.)
 # - **Large, with a long K:** some three fifths are left. Products *and* the rest fill the time, side by side.
 # - **2048³** keeps more than those, and up to as much as these.
 #
@@ -1185,8 +1187,8 @@ table_of(head, rows)
 # %% [markdown]
 # - **The compiler** is slower on all ten. Of the large products with a long K it leaves the chain to a kernel of
 #   its own, and is an eighth slower or more. For the product of 16 rows it takes over a third as long again as ours.
-#   (It chooses by what it times: on 4096³ it chose worse in this run than in all before, in which it was some 10 %
-#   slower, once 6 %; and four of the others were fused in one run, and not in another.)
+#   (On 4096³ its two kernels took longer in this run than in all such runs before, in which it was some 10 %
+#   slower, once 6 %. It chooses by what it times: five of the others were fused in one run, and not in another.)
 # - **torch's kernels**, one for each operator, take longer on all ten as well. On the large products with a long K ours
 #   gains about what the roofs allow. Where K is short it gains a sixth less or more, as above, and on 1000³, too.
 # - **The chain that you built**, with tiles of 128 × 256, for which it spills, was recorded on 4096³: the

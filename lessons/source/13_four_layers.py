@@ -1055,7 +1055,7 @@ markdown_table(table) if table[1:] else Markdown(NOT_YET)
 #
 # What remains of our own call: the output is allocated, the tensors are asked how they lie, a
 # dictionary is read, and the driver is called. torch's own call does much the same in C++, and is ahead: ours
-# costs some 13 to 22 % more.
+# costs some 13 to 18 % more (22 % in a run before).
 
 # %% [markdown]
 # ## A profiler for your own operator

@@ -602,7 +602,7 @@ def test_calls_cost_what_lesson_13_says() -> None:
             )
             assert ours < plain < tuned
             more = ours / each["torch"].config["launch_us"]
-            assert 1.125 < more < 1.225  # "some 13 to 22 % more"
+            assert 1.125 < more < 1.185  # "some 13 to 18 % more"
             assert all(line.config["launch_us"] > 1e3 * line.median_ms for line in each.values())
 
 
@@ -662,6 +662,16 @@ def latest_of(op: str, mode: str = "cuda_graph") -> dict[str, dict[str, recordin
     return found
 
 
+def runs_of(problem: str, slug: str) -> list[dict[str, recording.Line]]:
+    """By provider, what each run in bursts on a GPU says of a fused product, the newest last."""
+    runs: dict[str, dict[str, recording.Line]] = {}
+    lines = recording.load(SHIPPED / f"{slug}.jsonl")
+    for line in recording.select(lines, op="fused_matmul", dtype="fp16", mode="burst"):
+        if line.problem == problem:
+            runs.setdefault(line.run, {})[line.provider] = line
+    return list(runs.values())
+
+
 def microseconds(by: dict[str, recording.Line]) -> dict[str, float]:
     return {provider: 1e3 * line.median_ms for provider, line in by.items()}
 
@@ -682,11 +692,18 @@ def fused() -> dict[str, dict[str, recording.Line]]:
     return found
 
 
+def test_what_2048_cubed_cost_elsewhere_as_lesson_10_says() -> None:
+    *_, other, _, _ = map(microseconds, runs_of("2048^3", "nvidia-h200"))
+    assert round(other["workbench"] / other["workbench:bare"], 2) == 1.09  # "on another H200 it was nine"
+    times = microseconds(runs_of("2048^3", "nvidia-h100-80gb-hbm3")[-1])
+    assert round(times["workbench"] / times["workbench:bare"], 2) == 1.07  # "on an H100 it is seven"
+
+
 @pytest.mark.parametrize(
     ("problem", "least", "most"),
     [
         *((problem, 1.03, 1.06) for problem in LONG_K),  # "three to six hundredths"
-        ("2048^3", 1.045, 1.095),  # "five to nine hundredths"
+        ("2048^3", 1.045, 1.055),  # "no more than they do, five hundredths"
         *((problem, 1.18, 1.46) for problem in SHORT_K),  # "from about a fifth to over two fifths"
     ],
 )
@@ -729,10 +746,21 @@ def test_what_is_left_without_products_as_lesson_10_says(fused: dict[str, dict[s
         assert 0.57 < shares[problem] < 0.67
     for problem in SHORT_K:  # "more than four fifths"
         assert shares[problem] > 0.8
-    assert 1.15 < over_bare["2048 x 3072 x 768"] < 1.25  # "a fifth longer than the bare product"
     assert 1.25 < over_bare["4096 x 4096 x 512"] < 1.35  # "by more than a quarter"
     long, short = (max(shares[problem] for problem in LONG_K), min(shares[problem] for problem in SHORT_K))
     assert long + 0.1 < shares["2048^3"] < short + 0.04  # "more than of those, and up to as much as of these"
+    runs = [
+        microseconds(by)
+        for by in runs_of("2048 x 3072 x 768", "nvidia-h200")
+        if "workbench:without products" in by
+    ]
+    left = [times["workbench:without products"] / times["workbench"] for times in runs]
+    assert 0.795 < min(left) <= max(left) < 1.03  # "from 0.80 to 1.02 of the whole"
+    assert 0.96 < sorted(left)[-2] < 0.975  # "0.80 to 0.97" in other runs
+    left = [times["workbench:without products"] / times["workbench:bare"] for times in runs]
+    assert 0.935 < min(left) <= max(left) < 1.225  # "0.94 to 1.22 of the bare product"
+    times = microseconds(runs_of("2048 x 3072 x 768", "nvidia-h100-80gb-hbm3")[-1])
+    assert round(times["workbench:without products"] / times["workbench"], 2) == 0.90  # "0.90 is left"
     line = fused["2048 x 3072 x 768"]["workbench"]
     products = 2 * line.case["m"] * line.case["n"] * line.case["k"]
     assert round(products / line.bytes) == 212  # "212 FLOP a byte"
@@ -756,16 +784,18 @@ def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, 
     tuned = {problem: each[TUNED] for problem, each in ratios.items()}
     assert min(tuned.values()) > 1  # "slower on all ten"
     assert min(tuned[problem] for problem in LONG_K) > 1.12  # "an eighth slower or more"
-    lines = recording.select(recording.load(SHIPPED / "nvidia-h200.jsonl"), op="fused_matmul", dtype="fp16")
-    runs: dict[str, dict[str, recording.Line]] = {}
-    for line in recording.select(lines, mode="burst"):
-        if line.problem == "4096^3":
-            runs.setdefault(line.run, {})[line.provider] = line
-    *before, newest = (microseconds(by) for by in runs.values())
+    *before, newest = map(microseconds, runs_of("4096^3", "nvidia-h200"))
     ratios_before = sorted(times[TUNED] / times["workbench"] for times in before)
     assert ratios_before[0] > 1.055  # "once 6 %"
     assert 1.09 < ratios_before[1] <= ratios_before[-1] < 1.115  # "some 10 %"
-    assert newest[TUNED] / newest["workbench"] > 1.2  # "it chose worse in this run than in all before"
+    assert newest[TUNED] / newest["workbench"] > 1.2  # "longer in this run than in all such runs before"
+    are_fused: dict[str, set[bool]] = {}
+    for problem in fused:
+        for by in runs_of(problem, "nvidia-h200"):
+            kernels = [name for name in by[TUNED].config["kernels"] if "Mem" not in name]
+            are_fused.setdefault(problem, set()).add(len(kernels) == 1)
+    assert sum(len(each) == 2 for each in are_fused.values()) == 5  # "fused in one run, and not in another"
+    assert "4096^3" not in {problem for problem, each in are_fused.items() if len(each) == 2}
     assert all(times[TUNED] < times["workbench:chained"] for times in before)  # "in all runs but this one"
     assert newest["workbench:chained"] < newest[TUNED]
     in_one = {
