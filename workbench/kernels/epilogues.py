@@ -596,7 +596,8 @@ def lowered(
     functors, extras, reach = [], [], 0
     for number, one in enumerate(chain.functors):
         behind = {each.function for each in chain.functors[number + 1 :]}
-        is_shown = stored.itemsize >= activation.EXACT_FROM or not behind <= epilogue.HIDING
+        is_wide = stored.itemsize >= activation.EXACT_FROM
+        is_shown = is_wide or (one.function in epilogue.COARSE and not behind <= epilogue.HIDING)
         constants: list[Any] = [epilogue.EXACT.get(one.function, one.function) if is_shown else one.function]
         given: list[Any] = []
         for each in one.operands:
