@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from tools import contention
 from workbench import device
 
 pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +53,6 @@ def test_parts_take_longer_beside_products() -> None:
 
 def test_it_runs_where_nothing_has_used_the_gpu_before() -> None:
     code = "from tools import contention; print(contention.measured((192, 0), 0).products)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert 0.95 < float(ran.stdout) <= 1.01
