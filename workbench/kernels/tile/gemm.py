@@ -120,8 +120,8 @@ def mainloop(
     Args:
         a, bs: operands of the loaders: of A, and of B one for each of WIDTHS.
         row, col: the first element of the output's tile.
-        begin, end: tiles along K, `end` not beyond the last one. With CHECK_K there may be none (begin >= end),
-            as of a split without work, which adds nothing; else at least one.
+        begin, end: tiles along K, none beyond the last. With CHECK_K there may be no tile (begin >= end), as
+            for a split without work; otherwise there is at least one.
         k: the length of K.
         WIDTHS: columns of the tile's parts, a tuple of powers of two.
         LOAD_A, LOAD_B: loaders of tiles [BLOCK_M, BLOCK_K] and [BLOCK_K, width].
