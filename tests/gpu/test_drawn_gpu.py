@@ -12,20 +12,15 @@ import pytest
 import torch
 
 from tests.drawn import FAMILIES, check
+from tests.everything import examples
 
 pytestmark = pytest.mark.gpu
 
-# Problems of a test; tests of a family, which may run side by side.
-DRAWS = 10
+# Problems of a test, and tests of a family, which may run side by side: a problem takes seconds to compile.
+DRAWS = examples(10)
 TESTS = {
-    "convolution": 24,
-    "attention": 16,
-    "product": 12,
-    "rows": 12,
-    "channels": 12,
-    "moved": 2,
-    "grouped": 2,
-}
+    "convolution": 20, "attention": 12, "product": 10, "rows": 10, "channels": 10, "moved": 2, "grouped": 2
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import workbench
 from tests.kernels.compiled_for import kernels_for
-from workbench import compat, lens
+from workbench import Launch, compat, lens
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
@@ -366,7 +366,7 @@ def test_no_hint_reaches_beyond_a_tile_of_what_adds_up_splits(problem: Any) -> N
     for rows, cols in hints:
         assert int(rows) <= step.meta["BLOCK_M"]
         assert int(cols) <= step.meta["BLOCK_N"]
-    lens.compile(one, "sm_90")
+    lens.compile(Launch((step,), one.outputs), "sm_90")
 
 
 @pytest.mark.parametrize(("channels", "store"), [(4, 64), (8, 128)])
