@@ -224,7 +224,7 @@ def planning_for(name: str | None) -> Iterator[Device]:
 
 
 def plans_for_device(make: Callable[P, R]) -> Callable[P, R]:
-    """Have the keyword `device` of a function that makes launches name the device, by :func:`planning_for`."""
+    """Let the keyword `device` of a function that makes launches name the device, as `planning_for` does."""
 
     @wraps(make)
     def make_for_device(*args: P.args, **kwargs: P.kwargs) -> R:

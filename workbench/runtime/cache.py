@@ -87,7 +87,7 @@ class BucketCache:
 
 
 def _made_here(make: Callable[..., Launch], *tensors: torch.Tensor) -> Launch:
-    """The launch for this process's device, which is to run it and keep it, whatever others are planned for."""
+    """The launch for this process's device, which is to run it, whatever others are planned for."""
     with device.planning_for(None):
         return make(*tensors)
 
