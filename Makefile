@@ -1,6 +1,6 @@
 # One entry for everyone: `make` alone says what there is.
 #
-# PYTHON     the interpreter that makes .venv (or, for `make gpu`, the one to run with): make PYTHON=python3.12 lab
+# PYTHON     the interpreter that makes .venv (or, for `make gpu` and `gpu-lessons`, the one to run with): make PYTHON=python3.12 lab
 # TORCH      auto, cpu, cuda or rocm: the build of torch to install; auto looks for a GPU
 # LAB_ARGS   more arguments for JupyterLab:  make lab LAB_ARGS="--no-browser --port 8899"
 # TEST_ARGS  more arguments for pytest:      make test TEST_ARGS="-k roofline"
@@ -18,7 +18,7 @@ RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-all test-fast test-matrix check format pictures gpu clean
+.PHONY: help setup lab test test-all test-fast test-matrix check format pictures gpu gpu-lessons clean
 
 help: ## say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,14 @@ ifeq ($(GIVEN),)
 	@$(RUN) tools/gpu.py
 else
 	@$(PYTHON) tools/gpu.py
+endif
+
+gpu-lessons: ## on a machine with a GPU: every lesson runs, four at a time, and prints what is stored in it
+ifeq ($(GIVEN),)
+	@$(SETUP) lab test
+	@$(RUN) tools/gpu.py lessons
+else
+	@$(PYTHON) tools/gpu.py lessons
 endif
 
 clean: ## remove .venv and every cache

@@ -16,7 +16,7 @@ import pytest
 
 WORKBENCH = Path(__file__).parents[1] / "workbench"
 
-FOUNDATION = {"errors", "compat", "device", "interpreter"}
+FOUNDATION = {"errors", "targets", "compat", "device", "interpreter"}
 LAUNCHES = FOUNDATION | {"launch"}
 KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.reference"}
 ROOMS = LAUNCHES | KERNELS | {"runtime", "coords", "ops", "lens", "bench", "viz", "teach"}
@@ -28,7 +28,8 @@ LAYERS = ("kernels/tile", "kernels", "kernels/instances", "ops")
 MAY_IMPORT: Mapping[str, set[str]] = {
     "errors": set(),
     "compat": {"errors"},
-    "device": {"errors"},
+    "targets": {"errors"},
+    "device": {"errors", "targets"},
     "interpreter": {"errors", "compat"},
     "launch": FOUNDATION,
     "__init__": LAUNCHES,

@@ -486,6 +486,57 @@ def failing_kernel(x):
     tl.static_assert(False, "as it should")
 
 
+@triton.jit
+def doubled(x):
+    return x + x
+
+
+@triton.jit
+def of_tiles(length, BLOCK: tl.constexpr):
+    return tl.cdiv(length, BLOCK)
+
+
+@triton.jit
+def doubling_kernel(x, output, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(output + i, doubled(tl.load(x + i)) + of_tiles(n, 4))
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: doubled(3), "doubled"),
+        (lambda: doubled(torch.ones(4)), "doubled"),
+        (lambda: of_tiles.fn(9, 4), "cdiv"),
+        (lambda: copy_kernel(torch.ones(4), torch.ones(4), 4, 0, N=4), "copy_kernel"),
+    ],
+)
+def test_a_jit_function_that_python_calls_is_refused_as_on_a_gpu(call: Callable[[], Any], name: str) -> None:
+    """Also after a kernel has run, whose language Triton's interpreter replaces."""
+    for _ in range(2):
+        with pytest.raises(KernelError, match=rf"^kernel {name}: a jit function, called from Python"):
+            call()
+        x = torch.arange(4.0)
+        (output,) = Launch.of(doubling_kernel, 1, x, torch.empty(4), 9, outputs=x, N=4).steps[0].args[1:2]
+        Launch.of(doubling_kernel, 1, x, output, 9, outputs=output, N=4).run()
+        assert output.tolist() == [3, 5, 7, 9]
+
+
+def test_it_is_refused_in_words() -> None:
+    with pytest.raises(KernelError, match=r"Call it in a kernel, and start that"):
+        doubled(3)
+    with pytest.raises(KernelError, match=r"In Python, call triton\.cdiv\."):
+        tl.cdiv(7, 2)
+    assert triton.cdiv(7, 2) == 4
+    assert doubled.fn(3) == 6  # plain arithmetic, which Python does on any machine
+
+
+def test_tritons_own_start_is_no_call() -> None:
+    x, output = torch.arange(4.0), torch.empty(4)
+    doubling_kernel[(1,)](x, output, 9, N=4)
+    assert output.tolist() == [3, 5, 7, 9]
+
+
 @pytest.mark.parametrize("order", [None, [1, 0]])
 def test_all_is_as_before_after_an_error(order: list[int] | None) -> None:
     plain, memory = vars(triton_interpreter.interpreter_builder).copy(), triton_interpreter._interpreter

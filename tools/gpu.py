@@ -1,18 +1,23 @@
-"""Run everything that wants a GPU, in one go: the GPU tests, the lessons, the benchmarks.
+"""Run what wants a GPU: the GPU tests, the lessons, the benchmarks; or the lessons alone.
 
-`make gpu` runs it, with `.venv` or with the interpreter that `make gpu PYTHON=...` names. A part that fails
-does not stop the next; the exit status is 0 only when all went well.
+`make gpu` runs everything and `make gpu-lessons` the lessons (`python tools/gpu.py lessons`), with `.venv` or
+with the interpreter that `make gpu PYTHON=...` names. A part that fails does not stop the next; the exit
+status is 0 only when all went well.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
+import itertools
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +32,39 @@ class Part:
         name: for people.
         modules: what it imports that an interpreter may lack.
         arguments: what follows `python -m`.
+        shares: whether it may run beside its neighbors that may too. Its output is then kept, and shown as a
+            whole if it fails.
     """
 
     name: str
     modules: tuple[str, ...]
     arguments: tuple[str, ...]
+    shares: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a part ended.
+
+    Attributes:
+        name: the part's.
+        outcome: in words; "passed" is how a good one begins.
+        seconds: what it took.
+        output: what it said, where that was kept.
+    """
+
+    name: str
+    outcome: str
+    seconds: float
+    output: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all went well."""
+        return self.outcome.startswith("passed")
+
+    def __str__(self) -> str:
+        return f"{self.name:<32} {self.seconds:6.0f} s  {self.outcome}"
 
 
 TRITON = ("torch", "triton", "numpy")
@@ -49,18 +82,35 @@ OTHERS = (f"--ignore={TIMES}", "--ignore=tests/browser", "-p", "no:benchmark")
 PROCESSES = min(os.cpu_count() or 1, 4)
 
 
+# A lesson waits for its compiler and its interpreter most of the time; four share a GPU and its memory well.
+LESSONS_AT_A_TIME = 4
+
+# The last line of pytest, such as "1 failed, 30 passed in 12.34s".
+COUNTS = re.compile(r"\b(\d+) (passed|failed|errors?)\b")
+
+
 def parts() -> list[Part]:
     """Everything there is to run, in order: what is wrong shows early, what takes long comes late."""
     return [
         Part("GPU tests of times", PYTEST, ("pytest", "-m", "gpu", TIMES)),
         # The browser tests are not collected: a machine with a GPU need not have what they import.
         Part("other GPU tests", TESTS, ("pytest", "-m", "gpu", "-n", str(PROCESSES), *OTHERS)),
-        *(
-            Part(f"lesson {notebook.stem}", LESSONS, (*NBVAL, str(notebook.relative_to(ROOT))))
-            for notebook in sorted((ROOT / "lessons").glob("*.ipynb"))
-        ),
+        *lessons(),
         # Last: the lessons' stored outputs are those of the recordings so far.
         Part("benchmarks", WORKBENCH, ("workbench", "record", "all")),
+    ]
+
+
+def lessons() -> list[Part]:
+    """Every lesson: it runs, and prints what is stored in it."""
+    return [
+        Part(
+            f"lesson {notebook.stem}",
+            LESSONS,
+            (*NBVAL, "--color=no", str(notebook.relative_to(ROOT))),
+            shares=True,
+        )
+        for notebook in sorted((ROOT / "lessons").glob("*.ipynb"))
     ]
 
 
@@ -69,20 +119,69 @@ def missing(modules: Sequence[str]) -> list[str]:
     return [name for name in modules if importlib.util.find_spec(name) is None]
 
 
-def run(part: Part) -> tuple[str, float]:
-    """Run one part; say how it ended, and after how many seconds."""
+def run(part: Part) -> Result:
+    """Run one part; what it says is shown as it comes, or kept where it shares."""
     lacking = missing(part.modules)
     if lacking:
-        return f"not run: this Python lacks {', '.join(lacking)}", 0.0
-    print(f"\n== {part.name}: python -m {' '.join(part.arguments)}", flush=True)
+        return Result(part.name, f"not run: this Python lacks {', '.join(lacking)}", 0.0)
+    if not part.shares:
+        print(f"\n== {heading(part)}", flush=True)
     # A lesson's kernel starts in lessons/, and must find this package where it is not installed.
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as home:  # the user's own progress and settings stay out of it
         own = {"PYTHONPATH": paths, "WORKBENCH_HOME": home, "IPYTHONDIR": home}
-        command = [sys.executable, "-m", *part.arguments]
-        status = subprocess.run(command, cwd=ROOT, env=os.environ | own, check=False).returncode
-    return "passed" if status == 0 else f"FAILED, exit status {status}", time.monotonic() - start
+        ended = subprocess.run(
+            [sys.executable, "-m", *part.arguments],
+            cwd=ROOT,
+            env=os.environ | own,
+            check=False,
+            stdout=subprocess.PIPE if part.shares else None,
+            stderr=subprocess.STDOUT if part.shares else None,
+            text=True,
+            errors="replace",
+        )
+    output = ended.stdout or ""
+    outcome = "passed" if ended.returncode == 0 else f"FAILED, exit status {ended.returncode}"
+    return Result(part.name, outcome + cells(output), time.monotonic() - start, output)
+
+
+def heading(part: Part) -> str:
+    """The part's name, and the command that runs it alone."""
+    return f"{part.name}: python -m {' '.join(part.arguments)}"
+
+
+def cells(output: str) -> str:
+    """How many cells of a lesson passed and failed, in words, by the last line of pytest; "" without one."""
+    last = output.rstrip().rpartition("\n")[2]
+    counts = {kind.rstrip("s"): int(number) for number, kind in COUNTS.findall(last)}
+    if not counts:
+        return ""
+    wrong = counts.get("failed", 0) + counts.get("error", 0)
+    number = sum(counts.values())
+    of_them = f"{wrong} of {number}" if wrong else f"{number}"
+    return f", {of_them} cell{'s' * (number != 1)}"
+
+
+def run_together(chosen: Sequence[Part]) -> Iterator[Result]:
+    """Run parts that share, `LESSONS_AT_A_TIME` of them at a time; each result as soon as there is one."""
+    with ThreadPoolExecutor(LESSONS_AT_A_TIME) as threads:
+        running = {threads.submit(run, part): part for part in chosen}
+        for ended in as_completed(running):
+            result = ended.result()
+            if result.output and not result.passed:
+                print(f"\n== {heading(running[ended])}\n{result.output.rstrip()}", flush=True)
+            print(result, flush=True)
+            yield result
+
+
+def run_all(chosen: Iterable[Part]) -> list[Result]:
+    """Run all parts, in order; those that share beside their neighbors."""
+    results: list[Result] = []
+    for shares, group in itertools.groupby(chosen, key=lambda part: part.shares):
+        alike = tuple(group)
+        results += run_together(alike) if shares else map(run, alike)
+    return results
 
 
 def main(chosen: Sequence[Part]) -> int:
@@ -92,12 +191,20 @@ def main(chosen: Sequence[Part]) -> int:
         print(f"{sys.executable} lacks {', '.join(lacking)}. This adds them and leaves torch as it is:")
         packages = ("pytest-xdist" if name == "xdist" else name.replace("_", "-") for name in lacking)
         print(f"    {sys.executable} -m pip install {' '.join(packages)}")
-    results = [(part.name, *run(part)) for part in chosen]
+    results = run_all(chosen)
+    places = {part.name: place for place, part in enumerate(chosen)}
     print("\n== summary")
-    for name, outcome, seconds in results:
-        print(f"{name:<24} {seconds:6.0f} s  {outcome}")
-    return 0 if all(outcome == "passed" for _, outcome, _ in results) else 1
+    for result in sorted(results, key=lambda result: places[result.name]):
+        print(result)
+    return 0 if all(result.passed for result in results) else 1
+
+
+def parts_asked_for(arguments: Sequence[str]) -> list[Part]:
+    """The parts that the command line names."""
+    parser = argparse.ArgumentParser(prog="python tools/gpu.py", description="Run what wants a GPU.")
+    parser.add_argument("what", nargs="?", choices=("all", "lessons"), default="all")
+    return lessons() if parser.parse_args(arguments).what == "lessons" else parts()
 
 
 if __name__ == "__main__":
-    sys.exit(main(parts()))
+    sys.exit(main(parts_asked_for(sys.argv[1:])))

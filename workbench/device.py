@@ -2,19 +2,29 @@
 
 `@triton.jit` reads `TRITON_INTERPRET` once, when Triton is imported, so the choice is made before that:
 importing `workbench` calls :func:`choose`. Only this file asks the running machine.
+
+A launch can be made for a device that is not here: inside :func:`planning_for`, whatever chooses templates,
+tiles and grids asks :func:`planned`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
-from typing import Literal, get_args
+from functools import cache, wraps
+from typing import Literal, ParamSpec, TypeVar, get_args
 
 import torch
 
-from workbench.errors import DeviceError, check_name
+from workbench.errors import DeviceError, check_name, check_type
+from workbench.targets import target
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Kind = Literal["cuda", "hip", "interpreter"]
 
@@ -33,7 +43,7 @@ class Device:
         architecture: the compile target, such as "sm_90" or "gfx942"; "interpreter" without a GPU.
         compute_units: streaming multiprocessors (NVIDIA), compute units (AMD) or CPU cores.
         shared_memory_bytes: the most shared memory (LDS) that one program can have; 0 in the interpreter.
-        memory_bytes: device memory in all; the CPU's in the interpreter.
+        memory_bytes: device memory in all; the CPU's in the interpreter; 0 where unknown.
         l2_bytes: the last-level cache that all compute units share; 0 where unknown.
         warp_size: threads in a warp (wavefront); 1 in the interpreter.
         driver: the version of the driver, "none" in the interpreter.
@@ -154,6 +164,78 @@ def current() -> Device:
         warp_size=properties.warp_size,
         driver=_driver_version(),
     )
+
+
+@cache
+def named(name: str) -> Device:
+    """The device of that name, which need not be here: what `workbench.targets` knows of it.
+
+    Args:
+        name: a name in `targets.TARGETS`, such as "sm_90" or "gfx942".
+
+    Raises:
+        UnknownNameError: it is not in the table.
+    """
+    on = target(name)
+    return Device(
+        kind="cuda" if on.vendor == "NVIDIA" else "hip",
+        name=on.product,
+        architecture=on.name,
+        compute_units=on.sms,
+        shared_memory_bytes=on.most_shared_per_block,
+        memory_bytes=0,
+        l2_bytes=on.l2_bytes,
+        warp_size=on.warp_size,
+        driver="none",
+    )
+
+
+_planned: ContextVar[Device | None] = ContextVar("planned", default=None)
+
+
+def planned() -> Device:
+    """The device that launches are made for: the one named by :func:`planning_for`, else :func:`current`."""
+    return _planned.get() or current()
+
+
+@contextmanager
+def planning_for(name: str | None) -> Iterator[Device]:
+    """Make launches for the named device, as they would be made on a machine that has it.
+
+        with device.planning_for("sm_90"):
+            launch = gemm.launch(a, b)
+        lens.compile(launch, "sm_90")
+
+    Templates, tiles, splits and options are then chosen for it, whatever runs kernels here; tensors stay
+    where they are. It holds for the thread (or task) that enters it. Functions of `ops`, which run what they
+    make, choose for this process's device even so.
+
+    Args:
+        name: a name in `targets.TARGETS`; None for this process's device.
+
+    Raises:
+        UnknownNameError: the name.
+    """
+    token = _planned.set(None if name is None else named(name))
+    try:
+        yield planned()
+    finally:
+        _planned.reset(token)
+
+
+def plans_for_device(make: Callable[P, R]) -> Callable[P, R]:
+    """Let the keyword `device` of a function that makes launches name the device, as `planning_for` does."""
+
+    @wraps(make)
+    def make_for_device(*args: P.args, **kwargs: P.kwargs) -> R:
+        name = kwargs.get("device")
+        if name is None:
+            return make(*args, **kwargs)
+        check_type("device", name, str, 'Name a target, such as "sm_90", or give None for this device.')
+        with planning_for(str(name)):
+            return make(*args, **kwargs)
+
+    return make_for_device
 
 
 def free_memory_bytes() -> int:

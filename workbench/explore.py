@@ -192,7 +192,7 @@ class _Problem:
 
     def _is_taken(self, chosen: TileConfiguration) -> bool:
         try:
-            self._launch(chosen, self.a, self.b, self.output)
+            self._launch(chosen, self.a, self.b, self.output, on=chosen.target)
         except InvalidArgumentError:
             return False
         return True
@@ -231,7 +231,7 @@ class _Problem:
                 f"{here.name} is {here.architecture}, not {chosen.target}: choose its own to measure."
             )
         a, b = OPERATORS["matmul"].inputs(self.dtype, self._case)
-        candidates: dict[str, Any] = {THIS_TILE: self._launch(chosen, a, b)}
+        candidates: dict[str, Any] = {THIS_TILE: self._launch(chosen, a, b, on=None)}
         if self.dtype == INT8:
             # torch.matmul would return int8; this is the one of the vendor's libraries that returns int32.
             library = next(name for name in baseline.VENDOR_LIBRARIES[here.kind] if name.endswith("Lt"))
@@ -262,8 +262,15 @@ class _Problem:
         )
 
     def _launch(
-        self, chosen: TileConfiguration, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor | None = None
+        self,
+        chosen: TileConfiguration,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        output: torch.Tensor | None = None,
+        *,
+        on: str | None,
     ) -> Launch:
+        """The launch of a configuration, planned for the target `on`; None for this machine's GPU."""
         return gemm.launch(
             a,
             b,
@@ -276,13 +283,13 @@ class _Problem:
             descriptors=chosen.descriptors,
             num_warps=chosen.num_warps,
             num_stages=chosen.num_stages,
-            compute_units=TARGETS[chosen.target].sms,
+            device=on,
         )
 
     def _compiled(self, chosen: TileConfiguration, on: Target) -> tuple[CompiledStep | None, str, int]:
         """The compiled kernel, or None; why it cannot run, or ""; how many programs run at a time."""
         try:
-            launch = self._launch(chosen, self.a, self.b, self.output)
+            launch = self._launch(chosen, self.a, self.b, self.output, on=chosen.target)
             if problem := self._too_large(chosen, on):
                 return None, problem, 0
             (step,) = lens.compile(launch, chosen.target)

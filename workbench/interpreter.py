@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from types import FrameType, ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
 from workbench import compat
-from workbench.errors import OutOfBoundsError, Place, place_to_show
+from workbench.errors import KernelError, OutOfBoundsError, Place, place_to_show
 
 AccessKind = Literal["load", "store", "atomic"]
 ComputationKind = Literal["dot", "reduction", "scan", "arithmetic"]
@@ -332,6 +332,38 @@ def _running() -> list[FrameType]:
         frame = frame.f_back
     frames.reverse()
     return frames
+
+
+def _refuse_outside_kernels(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The interpreter's call of a jit function by another, which Python may not make, as on a GPU.
+
+    The interpreter would run such a call, with Python's numbers; the compiler refuses it in words that name
+    neither the function nor what to do, so that whoever has no GPU would never know.
+    """
+
+    @wraps(call)
+    def call_within_kernel(self: Any, *args: Any, **kwargs: Any) -> Any:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not _START_OF_PROGRAMS:
+            frame = frame.f_back
+        if frame is None:
+            function = compat.python_function(self)
+            own = f"triton.{function.__name__}"
+            raise KernelError(
+                function.__name__,
+                "a jit function, called from Python and not from a kernel",
+                fix=f"In Python, call {own}."
+                if function.__module__ == "triton.language.standard" and hasattr(triton, function.__name__)
+                else "Call it in a kernel, and start that: kernel[grid](...), or Launch.of(...).",
+            )
+        return call(self, *args, **kwargs)
+
+    return call_within_kernel
+
+
+triton_interpreter.InterpretedFunction.__call__ = _refuse_outside_kernels(
+    triton_interpreter.InterpretedFunction.__call__
+)
 
 
 def called_by(frame: FrameType) -> Any:

@@ -26,7 +26,6 @@ from workbench.kernels.instances import gemm as instances
 import inspect
 import math
 import re
-from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import torch
@@ -566,19 +565,10 @@ viz.Picture(viz.figure_png(viz.layout_map(mfma)), viz.describe_layout_map(mfma))
 full = torch.empty(4096, 4096, dtype=torch.float16)
 shipped = {}
 for name in ("sm_90", "sm_80", "gfx942"):
-    limits = lens.targets.target(name)
-    gpu = replace(
-        device.current(),
-        architecture=name,
-        compute_units=limits.sms,
-        l2_bytes=limits.l2_bytes,
-        shared_memory_bytes=limits.most_shared_per_block,
-    )
-    asked = instances.asked_of(full, full, full, here=gpu)
-    choice = instances.choose(asked, takes_turns=False)
-    shipped[name] = gemm.launch(
-        full, full, output=full, compute_units=limits.sms, **choice
-    )
+    with device.planning_for(name):
+        asked = instances.asked_of(full, full, full)
+        choice = instances.choose(asked, takes_turns=False)
+        shipped[name] = gemm.launch(full, full, output=full, **choice)
     tile = " × ".join(map(str, choice["tile"]))
     print(
         f"{name:7s} {choice['template']:10s} tile {tile:14s} "

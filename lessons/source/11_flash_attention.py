@@ -629,32 +629,23 @@ visited.reveal(some_tiles, because="1 + 2 + ... + 8: half, and half of the diago
 
 # %% [markdown]
 # For longer texts it is nearly half. Both alignments now, with lengths that are no multiples
-# of anything. The maps are drawn by the rule of the package, `tiles_of_window`, which has
-# two bounds more, for windows that end on the left: ■ needs no mask, ◪ does, · is skipped.
+# of anything. The maps are told by a kernel that asks the rule of the package,
+# `tiles_of_window`, which has two bounds more, for windows that end on the left: ■ needs no
+# mask, ◪ does, · is skipped. (A kernel has to ask: Python cannot call a jit function on a GPU.)
 
 
 # %%
-def map_of(queries, keys, left, right, shift, block_m=16, block_n=16):
-    lines = []
-    for first in range(0, queries, block_m):
-        begin, whole, whole_end, end = scores.tiles_of_window.fn(
-            first,
-            min(first + block_m, queries) - 1,
-            keys,
-            left or 0,
-            right or 0,
-            shift,
-            block_n,
-            left is not None,
-            right is not None,
-        )
-        lines.append(
-            "".join(
-                "■" if whole <= i < whole_end else "◪" if begin <= i < end else "·"
-                for i in range(math.ceil(keys / block_n))
-            )
-        )
-    return lines
+def visits_of(query, key, window, tile=(16, 16)):
+    """Which tiles the programs of the shipped kernel visit."""
+    scoring = Scoring(window=window)
+    return attend.tiles(attention.launch(query, key, key, scoring, tile=tile, splits=1))
+
+
+def map_of(query, key, window):
+    return [
+        "".join("·◪■"[kind] for kind in row)
+        for row in visits_of(query, key, window).visits
+    ]
 
 
 few, many = normals(1, 1, 50, 16), normals(1, 1, 90, 16)
@@ -666,7 +657,7 @@ for query, key in ((few, many), (many, few)):
         shift = keys - queries if from_end else 0
         seen = torch.ones(queries, keys, dtype=torch.bool).tril(shift)
         error = error_of(causal(query, key, value, from_end), query, key, value, seen)
-        drawn.append(map_of(queries, keys, None, 0, shift))
+        drawn.append(map_of(query, key, CAUSAL._replace(from_end=from_end)))
         place = "last" if from_end else "first"
         print(
             f"{queries} queries, {keys} keys, {place} at {place}: right {error < 2e-3}"
@@ -1229,13 +1220,13 @@ fusion.reveal(
 # **Causal skipping.** All tiles over those that are visited. Counted for tiles of 128 × 64:
 
 # %%
-bounds = [
-    scores.tiles_of_window.fn(first, first + 127, n, 0, 0, 0, 64, False, True)
-    for first in range(0, n, 128)
-]
-pairs, visits = (n // 128) * (n // 64), sum(end - begin for begin, *_, end in bounds)
-by_tiles = pairs / visits
-print(f"{visits:,} of {pairs:,} tiles are visited: {by_tiles:.2f} times as fast")
+one_text = tokens[:, :1]
+counted = visits_of(one_text, one_text, CAUSAL, tile=(128, 64))
+by_tiles = counted.tiles / counted.visited
+print(
+    f"{counted.visited:,} of {counted.tiles:,} tiles are visited: "
+    f"{by_tiles:.2f} times as fast"
+)
 
 # %% [markdown]
 # **Base 2.** In this problem heads share no keys. What is left of rung 5 is that a score takes
@@ -1528,12 +1519,10 @@ for provider, (slope, besides) in fits.items():
 # $Q$, $K$, $V$ and $O$ have to be moved.
 
 # %%
-visited_keys, tile = [], attention_ladder.PORTABLE[64][0]
-for first in range(0, n, tile[0]):
-    rule = (first, first + tile[0] - 1, n, 0, 0, 0, tile[1], False, True)
-    begin, *_, end = scores.tiles_of_window.fn(*rule)
-    visited_keys.append((end - begin) * tile[1])
-for_nothing = sum(visited_keys) / len(visited_keys) - (n + 1) / 2
+tile = attention_ladder.PORTABLE[64][0]
+counted = visits_of(one_text, one_text, CAUSAL, tile=tile)
+visited_keys = (counted.visits != 0).sum(1) * tile[1]
+for_nothing = visited_keys.mean() - (n + 1) / 2
 line = curves[64, True][OURS][512]
 print(f"computed for nothing: {for_nothing:.0f} keys for each query,")
 print(f"   {for_nothing * fits[OURS][0]:.0f} of {fits[OURS][1]:.0f} µs")

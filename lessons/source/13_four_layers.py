@@ -556,13 +556,15 @@ finds_it.reveal(
 #
 # An invoker knows its template, but not every device. The second filter is the compiler: an
 # instance may ask for more shared memory than a block can have. A product with a large tile and
-# four stages, for an H200 and for a GeForce RTX 4090:
+# four stages, for an H200 and for a GeForce RTX 4090. (`device` names the GPU to plan for: what
+# we leave open, such as the number of programs that share a sum, depends on its units. Else it
+# is planned for the device that is here.)
 
 # %%
-a, b = (torch.empty(512, 512, dtype=torch.float16) for _ in range(2))
-large = gemm.launch(a, b, tile=(128, 256, 64), num_stages=4, num_warps=8)
+a, b = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(2))
+LARGE = {"tile": (128, 256, 64), "num_stages": 4, "num_warps": 8}
 for target in ("sm_90", "sm_89"):
-    (step,) = lens.compile(large, target)
+    (step,) = lens.compile(gemm.launch(a, b, **LARGE, device=target), target)
     lacks = "shared memory" in step.problem
     print(f"{target}: {'too little shared memory' if lacks else 'has room for it'}")
 

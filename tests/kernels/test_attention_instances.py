@@ -306,7 +306,7 @@ def test_default_tiles_fit_any_gpu(
     (step,) = compile(attention.launch(query, key, value, splits=1), target)
     assert step.problem == ""
     here = replace(device.current(), shared_memory_bytes=room)
-    monkeypatch.setattr(attention_backward, "current", lambda: here)
+    monkeypatch.setattr(device, "current", lambda: here)
     sums = torch.zeros(query.shape[:3])
     back = attention_backward.launch(query, query, key, value, query, sums, one_pass=False)
     assert [one.problem for one in compile(back, target)] == ["", "", ""]

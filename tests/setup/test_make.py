@@ -28,7 +28,7 @@ def make(*arguments: str, **variables: str) -> str:
 
 
 def test_targets() -> None:
-    assert {"help", "lab", "test", "test-fast", "check", "gpu", "clean"} <= TARGETS
+    assert {"help", "lab", "test", "test-fast", "check", "gpu", "gpu-lessons", "clean"} <= TARGETS
 
 
 def test_help_is_the_default_and_names_every_target_and_variable() -> None:
@@ -73,6 +73,11 @@ def test_named_python_makes_the_environment() -> None:
 def test_gpu_with_a_named_python_makes_no_environment() -> None:
     assert make("-n", "PYTHON=/some/python", "gpu").split() == ["/some/python", "tools/gpu.py"]
     assert "setup_environment.py" in make("-n", "gpu")
+    given = make("-n", "PYTHON=/some/python", "gpu-lessons")
+    assert given.split() == ["/some/python", "tools/gpu.py", "lessons"]
+    made, run = make("-n", "gpu-lessons").splitlines()
+    assert "setup_environment.py" in made
+    assert run.split() == [".venv/bin/python", "tools/gpu.py", "lessons"]
 
 
 def test_lab_passes_arguments_on_and_opens_the_first_lesson() -> None:

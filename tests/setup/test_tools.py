@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,9 +99,124 @@ def test_gpu_parts_go_on_after_a_failure(capfd: pytest.CaptureFixture[str]) -> N
     assert gpu.main(chosen) == 1
     said = capfd.readouterr().out
     assert f"{sys.executable} -m pip install no-such-module" in said
-    outcomes = [line.split(" s  ")[1] for line in said.partition("== summary")[2].splitlines() if line]
-    assert outcomes == ["FAILED, exit status 1", "not run: this Python lacks no_such_module", "passed"]
+    assert outcomes(said) == [
+        "FAILED, exit status 1",
+        "not run: this Python lacks no_such_module",
+        "passed",
+    ]
     assert gpu.main(chosen[2:]) == 0
+
+
+def outcomes(said: str) -> list[str]:
+    """What the table at the end says of each part."""
+    return [line.split(" s  ")[1] for line in said.partition("== summary")[2].splitlines() if line]
+
+
+# Stands in for pytest: says where it is at any time, and waits for as many others as are to run beside it.
+STAND_IN = """
+import os, sys, time
+from pathlib import Path
+
+folder, name, others, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+(folder / name).touch()
+print(f"{name} begins", flush=True)
+until = time.monotonic() + 60
+while len(list(folder.iterdir())) < others and time.monotonic() < until:
+    time.sleep(0.01)
+print(f"{name} saw {len(list(folder.iterdir()))}", file=sys.stderr, flush=True)
+print(f"{name} ends, at home in {os.environ['WORKBENCH_HOME']}")
+print(last)
+sys.exit("failed" in last or "error" in last)
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Part]:
+    """A part that runs a stand-in, from its name, how many it waits for, and the last line it prints."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "modules" / "stand_in.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+
+    def part(name: str, others: int, last: str) -> Part:
+        return Part(name, (), ("stand_in", str(tmp_path / "there"), name, str(others), last), shares=True)
+
+    return part
+
+
+def test_lessons_run_beside_one_another_and_say_what_failed_as_a_whole(
+    stand_in: Callable[..., Part], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each waits until all four have begun; the lines of the two that fail are not mixed with others'."""
+    lasts = ("3 passed in 1.00s", "2 failed, 5 passed in 1s", "1 passed, 1 warning in 2s", "1 error in 1s")
+    chosen = [stand_in(f"lesson{n}", 4, f"==== {last} ====") for n, last in enumerate(lasts)]
+    assert gpu.main(chosen) == 1
+    said = capfd.readouterr().out
+    assert outcomes(said) == [
+        "passed, 3 cells",
+        "FAILED, exit status 1, 2 of 7 cells",
+        "passed, 1 cell",
+        "FAILED, exit status 1, 1 of 1 cell",
+    ]
+    before, table = said.split("\n== summary\n")
+    for name in ("lesson1", "lesson3"):
+        shown = before.partition(f"\n== {name}: python -m stand_in ")[2].splitlines()
+        assert shown[1:3] == [f"{name} begins", f"{name} saw 4"]
+        assert shown[3].startswith(f"{name} ends, at home in ")
+    assert "lesson0 begins" not in said
+    assert "lesson2 begins" not in said
+    # A line for each as it ends, and the same in order in the end.
+    lines = [line for line in before.splitlines() if " s  " in line]
+    assert sorted(lines) == table.splitlines()
+    homes = [line for line in before.splitlines() if "at home in" in line]
+    assert len({line.rpartition(" ")[2] for line in homes}) == 2
+
+
+def test_no_more_lessons_at_a_time_than_a_gpu_has_room_for(
+    stand_in: Callable[..., Part], tmp_path: Path
+) -> None:
+    """The fifth begins when one of the first four has ended: each sees at most those that have begun."""
+    chosen = [stand_in(f"lesson{n}", gpu.LESSONS_AT_A_TIME, "1 passed in 1s") for n in range(6)]
+    (first, *_) = gpu.run_all(chosen)
+    assert "saw 4" in first.output
+    assert len(list((tmp_path / "there").iterdir())) == 6
+
+
+def test_a_lesson_that_ends_without_a_word_has_failed(stand_in: Callable[..., Part]) -> None:
+    (killed,) = gpu.run_all([Part("lesson", (), ("no_such_module",), shares=True)])
+    assert not killed.passed
+    assert killed.outcome == "FAILED, exit status 1"
+    assert "No module named no_such_module" in killed.output
+    (lacking,) = gpu.run_all([Part("lesson", ("no_such_module",), ("this",), shares=True)])
+    assert lacking.outcome == "not run: this Python lacks no_such_module"
+
+
+def test_lessons_beside_other_parts_keep_their_place(stand_in: Callable[..., Part]) -> None:
+    """What measures times has the machine for itself."""
+    alone = [Part(name, ("sys",), ("platform",)) for name in ("before", "after")]
+    results = gpu.run_all([alone[0], stand_in("a", 2, "1 passed"), stand_in("b", 2, "1 passed"), alone[1]])
+    names = [result.name for result in results]
+    assert names[0] == "before"
+    assert set(names[1:3]) == {"a", "b"}
+    assert names[3] == "after"
+
+
+def test_gpu_lessons_alone() -> None:
+    assert gpu.parts_asked_for(["lessons"]) == gpu.lessons()
+    assert gpu.parts_asked_for([]) == gpu.parts()
+    assert all(part.shares for part in gpu.lessons())
+    assert len(gpu.lessons()) == len(list((ROOT / "lessons").glob("*.ipynb")))
+
+
+@pytest.mark.lesson
+def test_a_real_lesson_by_the_script(tmp_path: Path) -> None:
+    """By the interpreter that runs it, of which nothing else is known."""
+    (chosen,) = (part for part in gpu.lessons() if part.name == "lesson 02_roofline")
+    result = gpu.run(chosen)
+    assert result.passed, result.output
+    notebook = json.loads((ROOT / "lessons" / "02_roofline.ipynb").read_text())
+    number = sum(cell["cell_type"] == "code" for cell in notebook["cells"])
+    assert result.outcome == f"passed, {number} cells"
 
 
 def test_gpu_parts() -> None:

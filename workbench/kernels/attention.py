@@ -28,7 +28,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
-from workbench.device import current
+from workbench.device import planned
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -742,7 +742,7 @@ def _step_on_hopper(
     shift = window.shift + (window.right or 0) + (keys - queries if window.from_end else 0)
     programs = triton.cdiv(queries, attention_hopper.ROWS.value * way.groups) * heads * batch
     if way.persistent:
-        programs = min(programs, current().compute_units)
+        programs = min(programs, planned().compute_units)
     return Step(
         attention_hopper.attention_hopper_kernel, (programs,),
         (
@@ -948,5 +948,5 @@ def default_tile(dtype: torch.dtype, size: int) -> tuple[int, int, int, int]:
 
 def default_splits(programs: int, tiles: int) -> int:
     """How many programs share the keys of a head: two for each unit, if they have work."""
-    units = current().compute_units if current().is_gpu else 1
+    units = planned().compute_units if planned().is_gpu else 1
     return max(1, min(2 * units // max(programs, 1), tiles // 2, MOST_SPLITS))

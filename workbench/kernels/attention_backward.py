@@ -23,7 +23,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
-from workbench.device import current
+from workbench.device import planned
 from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_name, check_type
 from workbench.kernels import attention
 from workbench.kernels.attention import (
@@ -672,7 +672,7 @@ def default_tilings(dtype: torch.dtype, size: int) -> tuple[Tiling, Tiling]:
     """
     if dtype in (torch.float32, torch.float64):
         return Tiling((32, 32)), Tiling((32, 32))
-    if 0 < current().shared_memory_bytes < ROOM_OF_LARGE_TILES:
+    if 0 < planned().shared_memory_bytes < ROOM_OF_LARGE_TILES:
         tiling = Tiling((32, 64)) if size <= 128 else Tiling((32, 32), 4, 1)
         return tiling, Tiling((64, 32)) if size <= 128 else tiling
     if size <= 64:

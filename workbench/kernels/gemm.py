@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from workbench import device
+from workbench.device import planned, plans_for_device
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -566,6 +566,7 @@ def is_supported(a: torch.Tensor, b: torch.Tensor) -> str:
     return ""
 
 
+@plans_for_device
 def launch(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -592,6 +593,7 @@ def launch(
     num_warps: int | None = None,
     num_stages: int = 3,
     compute_units: int | None = None,
+    device: str | None = None,
 ) -> Launch:
     """output = a @ b, or alpha * (a @ b) + beta * addend; and what an epilogue makes of that.
 
@@ -638,11 +640,13 @@ def launch(
         rest: what differs in a second launch, for the rows behind those: tile, warps, stages. So most of the
             output can be made in whole waves of large tiles, and what is left over in small ones.
         num_warps: None for one to each 4096 elements of the output's tile, 4 to 8. num_stages: of the loop.
-        compute_units: of the device to plan for; None for this one.
+        compute_units: of the device to plan for; None for as many as it has.
+        device: the device to plan for, a name in `targets.TARGETS`, such as "sm_90"; None for that of
+            `device.planning_for`, or this one. Tensors stay where they are.
 
     Raises:
-        TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `launch_order` or
-        `precision`. InvalidArgumentError, ArgumentTypeError: another argument.
+        TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `launch_order`,
+        `precision` or `device`. InvalidArgumentError, ArgumentTypeError: another argument.
     """
     for name, tensor in (("a", a), ("b", b)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
@@ -710,9 +714,7 @@ def launch(
         return Launch(overlapping(work, *above.steps, *below.steps), (output,), work=work)
     m, n, k = end_row, shape[-1], a.shape[-1]
     units = (
-        device.current().compute_units
-        if compute_units is None
-        else check_positive("compute_units", compute_units)
+        planned().compute_units if compute_units is None else check_positive("compute_units", compute_units)
     )
     batch, height = output.numel() // (shape[-2] * n), m - first_row
     chosen_tile = (
@@ -1102,7 +1104,7 @@ def overlapping(work: Work, *steps: Step) -> tuple[Step, ...]:
 
 def overlapped(*steps: Step) -> tuple[Step, ...]:
     """The steps, each started while the one before it runs, on devices that can (see `tile.overlap`)."""
-    architecture = device.current().architecture
+    architecture = planned().architecture
     if not architecture.startswith("sm_") or int(architecture[3:]) < 90:
         return steps
     return tuple(

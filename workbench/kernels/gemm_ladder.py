@@ -643,7 +643,7 @@ def _known(product: Product, meta: Mapping[str, int]) -> dict[str, Any]:
 
 def _programs(tiles: int, programs: int | None) -> int:
     """How many persistent programs are started."""
-    most = device.current().compute_units if programs is None else check_positive("programs", programs)
+    most = device.planned().compute_units if programs is None else check_positive("programs", programs)
     return min(most, tiles)
 
 

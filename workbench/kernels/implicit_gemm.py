@@ -142,7 +142,7 @@ def launch(
     work = with_epilogue(work, chain, batch * m * n)
     if output.tensor.numel() == 0 or 0 in (batch, m, n):
         return Launch((), (output.tensor,), work=work)
-    units = device.current().compute_units if compute_units is None else compute_units
+    units = device.planned().compute_units if compute_units is None else compute_units
     chosen = gemm.default_tile(m, n, batch, a.tensor.element_size(), units) if tile is None else tile
     block_m, block_n, block_k = chosen = gemm.checked_tile(chosen)
     itemsize = a.tensor.element_size()

@@ -322,7 +322,7 @@ def launch(
     is_across = _are_taps_neighbors(pool, x.stride()) and not is_backward
     if tile is None and pool.taps <= MOST_TAPS and not is_across:
         # The interpreter takes tile after tile, and as long for a short one.
-        is_one_by_one = device.is_interpreter() and compute_units is None
+        is_one_by_one = not device.planned().is_gpu and compute_units is None
         tile, warps = default_tile(
             view, x.element_size(), 0 if is_one_by_one else rowwise.units_of(compute_units)
         )

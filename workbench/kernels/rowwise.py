@@ -339,7 +339,7 @@ def enough_tiles(view: Rows | Described, rows: int, fewest: int) -> int:
 def units_of(compute_units: int | None) -> int:
     """The compute units to plan for; None for this device's."""
     return (
-        device.current().compute_units
+        device.planned().compute_units
         if compute_units is None
         else check_positive("compute_units", compute_units)
     )
@@ -385,7 +385,7 @@ def plan(
     splits = triton.cdiv(col_tiles, triton.cdiv(col_tiles, check_positive("splits", splits)))  # none is idle
     if programs is None:
         most = MOST_PER_UNIT * units
-        if device.is_interpreter() and compute_units is None:
+        if not device.planned().is_gpu and compute_units is None:
             most = max(PERSISTENT_IN_INTERPRETER, splits)
         programs = min(row_tiles * splits, most)
     if num_warps is None:
@@ -550,7 +550,7 @@ def _meta(
         "WIDE": any(each.is_wide(padded) for each in views),
         "num_warps": plan.num_warps,
     }
-    if device.current().kind == "cuda" and plan.rows * plan.cols >= MOST_PER_LANE * 32 * plan.num_warps:
+    if device.planned().kind == "cuda" and plan.rows * plan.cols >= MOST_PER_LANE * 32 * plan.num_warps:
         meta["maxnreg"] = REGISTERS  # an option of NVIDIA's compiler alone
     return meta
 

@@ -1,7 +1,4 @@
-"""The GPUs that kernels are compiled for, with the limits that decide how many blocks one of them holds.
-
-Every figure has its source. Capacities are binary, as their sources mean them: 1 KB is 1024 bytes.
-"""
+"""How many blocks of a kernel a unit of a target holds, and what limits them; and the targets themselves."""
 
 from __future__ import annotations
 
@@ -9,81 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workbench.errors import check_name, check_positive
+from workbench.errors import check_positive
+from workbench.targets import KB, MB, PARTITIONS, TARGETS, Source, Target, Vendor, target
 
-Vendor = Literal["NVIDIA", "AMD"]
-
-KB = 1024
-MB = 1024 * KB
+__all__ = [
+    "KB",
+    "MB",
+    "MOST_THREADS_PER_BLOCK",
+    "PARTITIONS",
+    "TARGETS",
+    "Limit",
+    "Occupancy",
+    "Source",
+    "Target",
+    "Vendor",
+    "occupancy",
+    "target",
+]
 
 MOST_THREADS_PER_BLOCK = 1024
-
-# Each SM, compute unit and work-group processor in the table is made of four: NVIDIA's processing blocks (the
-# sub-partitions of cuda_occupancy.h), AMD's SIMDs. A warp stays in one of them and uses its registers only.
-PARTITIONS = 4
-
-
-@dataclass(frozen=True)
-class Source:
-    """A public document."""
-
-    title: str
-    url: str
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a kernel can be compiled for.
-
-    Attributes:
-        name: as the compiler spells it: "sm_90", "gfx942".
-        vendor: "NVIDIA" or "AMD".
-        architecture: the vendor's name for it: "Hopper", "CDNA3".
-        unit: what one block runs on, and what `_per_sm` below means: a streaming multiprocessor (NVIDIA), a
-            compute unit (CDNA), or a work-group processor, which is two compute units (RDNA, in the mode that
-            the compiler chooses).
-        warp_size: threads in a warp (AMD: wavefront), as Triton compiles.
-        registers_per_sm: 32-bit registers of all its threads together. On CDNA the accumulation registers
-            (AGPRs) that matrix instructions use are half of them.
-        most_registers_per_thread: a thread's most (CDNA: 256 VGPRs and 256 AGPRs).
-        register_granularity: a thread gets registers in multiples of so many.
-        most_warps_per_sm: resident at a time.
-        most_blocks_per_sm: resident at a time. On AMD it counts barriers, and blocks of one warp need none.
-        shared_per_sm: bytes of shared memory (AMD: LDS) that resident blocks divide among them.
-        most_shared_per_block: bytes that one block can ask for.
-        reserved_shared_per_block: bytes that the driver takes for itself, for every block.
-        shared_granularity: a block gets shared memory in multiples of so many bytes.
-        product: a GPU of that architecture; what follows depends on the product.
-        sms: how many units (`unit`) it has.
-        l2_bytes: each of its L2 caches.
-        l2_caches: how many there are. Where more than one, a unit uses the one of its own die, and blocks are
-            handed to the dies in turn.
-        sources: for each figure above, by its name, where it is published.
-    """
-
-    name: str
-    vendor: Vendor
-    architecture: str
-    unit: str
-    warp_size: int
-    registers_per_sm: int
-    most_registers_per_thread: int
-    register_granularity: int
-    most_warps_per_sm: int
-    most_blocks_per_sm: int
-    shared_per_sm: int
-    most_shared_per_block: int
-    reserved_shared_per_block: int
-    shared_granularity: int
-    product: str
-    sms: int
-    l2_bytes: int
-    l2_caches: int
-    sources: Mapping[str, Source] = field(hash=False)
-
-    def __repr__(self) -> str:
-        return f"Target({self.name}: {self.vendor} {self.architecture}, such as {self.product})"
-
 
 Limit = Literal["registers", "shared memory", "warps", "blocks"]
 
@@ -116,16 +57,6 @@ class Occupancy:
             f"Occupancy({self.blocks} blocks, {self.warps} of {self.most_warps} warps, "
             f"{self.percent:.0f}%, limited by {' and '.join(self.limited_by)})"
         )
-
-
-def target(name: str) -> Target:
-    """The target of that name.
-
-    Raises:
-        UnknownNameError: it is not in the table, or is spelled in another way.
-    """
-    check_name("target", name, TARGETS)
-    return TARGETS[name]
 
 
 def occupancy(on: Target, *, threads: int, registers: int, shared_bytes: int) -> Occupancy:
@@ -184,251 +115,3 @@ def _shared_limit(on: Target, shared: int) -> int:
 
 def _round_up(number: int, granularity: int) -> int:
     return -(-number // granularity) * granularity
-
-
-_CUDA_GUIDE = Source(
-    "CUDA Programming Guide, 5.1 Compute Capabilities, table of technical specifications",
-    "https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/compute-capabilities.html",
-)
-_CUDA_OCCUPANCY = Source(
-    "CUDA Toolkit, cuda_occupancy.h: registers are allocated to warps in units of 256, in 4 sub-partitions; "
-    "shared memory in units of 256 bytes (7.x) or 128 bytes (8.0 on)",
-    "https://developer.nvidia.com/cuda-toolkit",
-)
-_CCCL = Source(
-    "CUDA Core Compute Libraries, cuda/__device/arch_traits.h: reserved_shared_memory_per_block",
-    "https://github.com/NVIDIA/cccl/blob/main/libcudacxx/include/cuda/__device/arch_traits.h",
-)
-_CUDA_DEVICE = Source(
-    "CUDA Runtime API, cudaDeviceProp: multiProcessorCount and l2CacheSize as the driver reports them",
-    "https://docs.nvidia.com/cuda/cuda-runtime-api/structcudaDeviceProp.html",
-)
-_TURING = Source(
-    "NVIDIA Turing GPU Architecture, WP-09183-001, table 1",
-    "https://images.nvidia.com/aem-dam/en-zz/Solutions/design-visualization/technologies/"
-    "turing-architecture/NVIDIA-Turing-Architecture-Whitepaper.pdf",
-)
-_AMPERE = Source(
-    "NVIDIA A100 Tensor Core GPU Architecture, table 4",
-    "https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf",
-)
-_AMPERE_GA102 = Source(
-    "NVIDIA Ampere GA102 GPU Architecture, comparison of the GeForce RTX 3090",
-    "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.1.pdf",
-)
-_ADA = Source(
-    "NVIDIA Ada GPU Architecture, comparison of the GeForce RTX 4090",
-    "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf",
-)
-_RTX_BLACKWELL = Source(
-    "NVIDIA RTX Blackwell GPU Architecture, comparison of the GeForce RTX 5090",
-    "https://images.nvidia.com/aem-dam/Solutions/geforce/blackwell/nvidia-rtx-blackwell-gpu-architecture.pdf",
-)
-_ROCM = Source(
-    "ROCm documentation, AMD GPU specifications: compute units, wavefront size, LDS, L2, VGPR file",
-    "https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html",
-)
-_LLVM_OCCUPANCY = Source(
-    "LLVM, AMDGPUBaseInfo.cpp (IsaInfo), as llvm-calc-occupancy prints it: waves per SIMD, VGPRs and their "
-    "granularity, work-groups per compute unit or work-group processor, LDS of one work-group",
-    "https://llvm.org/docs/CommandGuide/llvm-calc-occupancy.html",
-)
-_LLVM_USAGE = Source(
-    "LLVM, User Guide for AMDGPU Backend, compute_pgm_rsrc2: GRANULATED_LDS_SIZE",
-    "https://llvm.org/docs/AMDGPUUsage.html",
-)
-
-
-def _nvidia(
-    name: str,
-    architecture: str,
-    *,
-    warps: int,
-    blocks: int,
-    shared: int,
-    product: str,
-    sms: int,
-    l2: int,
-    source: Source,
-    reserved: int = KB,
-    shared_granularity: int = 128,
-) -> Target:
-    """A compute capability; alike in all: 64 K registers, 255 a thread, 8 at a time (256 a warp)."""
-    guide = dict.fromkeys(
-        (
-            "warp_size",
-            "registers_per_sm",
-            "most_registers_per_thread",
-            "most_warps_per_sm",
-            "most_blocks_per_sm",
-            "shared_per_sm",
-            "most_shared_per_block",
-        ),
-        _CUDA_GUIDE,
-    )
-    return Target(
-        name=name,
-        vendor="NVIDIA",
-        architecture=architecture,
-        unit="streaming multiprocessor",
-        warp_size=32,
-        registers_per_sm=64 * KB,
-        most_registers_per_thread=255,
-        register_granularity=8,
-        most_warps_per_sm=warps,
-        most_blocks_per_sm=blocks,
-        shared_per_sm=shared,
-        most_shared_per_block=shared - reserved,
-        reserved_shared_per_block=reserved,
-        shared_granularity=shared_granularity,
-        product=product,
-        sms=sms,
-        l2_bytes=l2,
-        l2_caches=1,
-        sources=guide
-        | {
-            "register_granularity": _CUDA_OCCUPANCY,
-            "shared_granularity": _CUDA_OCCUPANCY,
-            "reserved_shared_per_block": _CCCL,
-            "sms": source,
-            "l2_bytes": source,
-            "l2_caches": source,
-        },
-    )
-
-
-def _amd(
-    name: str,
-    architecture: str,
-    *,
-    unit: str,
-    warp_size: int,
-    registers_per_lane: int,
-    most_registers: int,
-    register_granularity: int,
-    warps_per_simd: int,
-    blocks: int,
-    shared: int,
-    most_shared: int,
-    shared_granularity: int,
-    product: str,
-    sms: int,
-    l2: int,
-    l2_caches: int,
-) -> Target:
-    """An AMD architecture: each of its four SIMDs has `registers_per_lane` for each lane of a wavefront."""
-    compiler = dict.fromkeys(
-        (
-            "most_registers_per_thread",
-            "register_granularity",
-            "most_warps_per_sm",
-            "most_blocks_per_sm",
-            "most_shared_per_block",
-            "reserved_shared_per_block",
-        ),
-        _LLVM_OCCUPANCY,
-    )
-    specifications = dict.fromkeys(
-        ("warp_size", "registers_per_sm", "shared_per_sm", "sms", "l2_bytes", "l2_caches"), _ROCM
-    )
-    return Target(
-        name=name,
-        vendor="AMD",
-        architecture=architecture,
-        unit=unit,
-        warp_size=warp_size,
-        registers_per_sm=PARTITIONS * registers_per_lane * warp_size,
-        most_registers_per_thread=most_registers,
-        register_granularity=register_granularity,
-        most_warps_per_sm=PARTITIONS * warps_per_simd,
-        most_blocks_per_sm=blocks,
-        shared_per_sm=shared,
-        most_shared_per_block=most_shared,
-        reserved_shared_per_block=0,
-        shared_granularity=shared_granularity,
-        product=product,
-        sms=sms,
-        l2_bytes=l2,
-        l2_caches=l2_caches,
-        sources=compiler | specifications | {"shared_granularity": _LLVM_USAGE},
-    )
-
-
-def _cdna(
-    name: str,
-    architecture: str,
-    *,
-    shared: int = 64 * KB,
-    shared_granularity: int = 512,
-    product: str,
-    sms: int,
-    l2: int,
-    l2_caches: int,
-) -> Target:
-    return _amd(
-        name,
-        architecture,
-        unit="compute unit",
-        warp_size=64,
-        registers_per_lane=512,
-        most_registers=512,
-        register_granularity=8,
-        warps_per_simd=8,
-        blocks=16,
-        shared=shared,
-        most_shared=shared,
-        shared_granularity=shared_granularity,
-        product=product,
-        sms=sms,
-        l2=l2,
-        l2_caches=l2_caches,
-    )
-
-
-def _rdna(name: str, architecture: str, *, product: str, compute_units: int, l2: int) -> Target:
-    return _amd(
-        name,
-        architecture,
-        unit="work-group processor",
-        warp_size=32,
-        registers_per_lane=1536,
-        most_registers=256,
-        register_granularity=24,
-        warps_per_simd=16,
-        blocks=32,
-        shared=128 * KB,
-        most_shared=64 * KB,
-        shared_granularity=512,
-        product=product,
-        sms=compute_units // 2,
-        l2=l2,
-        l2_caches=1,
-    )
-
-
-TARGETS: Mapping[str, Target] = {
-    each.name: each
-    for each in (
-        _nvidia("sm_75", "Turing", warps=32, blocks=16, shared=64 * KB, reserved=0, shared_granularity=256,
-                product="GeForce RTX 2080 Ti", sms=68, l2=5632 * KB, source=_TURING),
-        _nvidia("sm_80", "Ampere", warps=64, blocks=32, shared=164 * KB,
-                product="A100", sms=108, l2=40 * MB, source=_AMPERE),
-        _nvidia("sm_86", "Ampere", warps=48, blocks=16, shared=100 * KB,
-                product="GeForce RTX 3090", sms=82, l2=6 * MB, source=_AMPERE_GA102),
-        _nvidia("sm_89", "Ada", warps=48, blocks=24, shared=100 * KB,
-                product="GeForce RTX 4090", sms=128, l2=72 * MB, source=_ADA),
-        _nvidia("sm_90", "Hopper", warps=64, blocks=32, shared=228 * KB,
-                product="H200", sms=132, l2=60 * MB, source=_CUDA_DEVICE),
-        _nvidia("sm_100", "Blackwell", warps=64, blocks=32, shared=228 * KB,
-                product="B200", sms=148, l2=126 * MB, source=_CUDA_DEVICE),
-        _nvidia("sm_120", "Blackwell", warps=48, blocks=24, shared=100 * KB,
-                product="GeForce RTX 5090", sms=170, l2=96 * MB, source=_RTX_BLACKWELL),
-        _cdna("gfx90a", "CDNA2",
-              product="Instinct MI250X (one of its two dies)", sms=110, l2=8 * MB, l2_caches=1),
-        _cdna("gfx942", "CDNA3", product="Instinct MI300X", sms=304, l2=4 * MB, l2_caches=8),
-        _cdna("gfx950", "CDNA4", shared=160 * KB, shared_granularity=1280,
-              product="Instinct MI355X", sms=256, l2=4 * MB, l2_caches=8),
-        _rdna("gfx1100", "RDNA3", product="Radeon RX 7900 XTX", compute_units=96, l2=6 * MB),
-        _rdna("gfx1201", "RDNA4", product="Radeon RX 9070 XT", compute_units=64, l2=8 * MB),
-    )
-}  # fmt: skip

@@ -79,10 +79,13 @@ def profile(
         check_type(word, flag, bool, "Give True or False.")
     check_name("mode", mode, get_args(Mode))
     operation, here = named(name), device.current()
-    with within_memory(name, "its results need", "Give smaller sizes."):
-        instances = listed(name, operation, arguments)
-    by_name = {each.name: each for each in instances}
-    entrants = enter(lambda instance: _launched(by_name[instance]), [{"instance": each} for each in by_name])
+    with device.planning_for(target):
+        with within_memory(name, "its results need", "Give smaller sizes."):
+            instances = listed(name, operation, arguments)
+        by_name = {each.name: each for each in instances}
+        entrants = enter(
+            lambda instance: _launched(by_name[instance]), [{"instance": each} for each in by_name]
+        )
     on = here_or(target) if here.is_gpu or target is not None else None
     key = _key(name, arguments, instances, entrants, mode) if here.is_gpu else None
     if verify and key is None:

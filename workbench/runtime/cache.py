@@ -46,11 +46,11 @@ class LaunchCache:
                 # Another object in each place, so that the launch tells them apart.
                 tensors = tuple(tensor.detach() for tensor in tensors)
             if device.is_interpreter():  # where each run is watched, which takes a whole launch
-                run_once(make(*tensors))
+                run_once(_made_here(make, *tensors))
                 return None
             with self._making:
                 if (again := self._kept.get(key)) is None:
-                    again = Replay(make(*tensors), *tensors)
+                    again = Replay(_made_here(make, *tensors), *tensors)
                     if len(self._kept) >= MOST_KEPT:
                         self._kept.clear()
                     self._kept[key] = again
@@ -79,11 +79,17 @@ class BucketCache:
             return None
         with self._making:
             if (found := self._kept.get(key)) is None:
-                made = launch()
+                made = _made_here(launch)
                 made.check_ready()
                 (step,) = made.steps
                 found = self._kept[key] = Bucket(step, self._leading)
         return found
+
+
+def _made_here(make: Callable[..., Launch], *tensors: torch.Tensor) -> Launch:
+    """The launch for this process's device, which is to run it, whatever others are planned for."""
+    with device.planning_for(None):
+        return make(*tensors)
 
 
 def warmup(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -340,15 +339,13 @@ def _space(a: torch.Tensor, b: torch.Tensor, precision: str, target: str | None)
         given = f"got shapes {tuple(a.shape)} and {tuple(b.shape)}"
         raise InvalidArgumentError("a, b", given, "Give matrices with elements: there is nothing to tune.")
     *batch, m, n = output.shape
-    on, here = here_or(target), device.current()
-    units = _units(on, target)
-    shared = on.most_shared_per_block
-    there = replace(here, architecture=on.name, compute_units=units, shared_memory_bytes=shared)
-    untuned = {**instances.choose(instances.asked_of(a, b, output, precision, there)), "programs": None}
+    units = _units(here_or(target), target)
+    with device.planning_for(target):
+        untuned = {**instances.choose(instances.asked_of(a, b, output, precision)), "programs": None}
     candidates = gemm_candidates(m, n, a.shape[-1], a.dtype, batch=math.prod(batch), target=target)
     return _Space(
         [untuned, *(each for each in candidates if each != untuned)],
-        partial(gemm.launch, a, b, output=output, precision=precision, compute_units=units),
+        partial(gemm.launch, a, b, output=output, precision=precision, device=target),
         partial(_too_many_programs, units),
         output.dtype,
     )

@@ -40,8 +40,8 @@ def prune(
         prune(partial(gemm.launch, a, b), [{"num_warps": 4}, {"num_warps": 8}], "sm_90")
 
     Args:
-        make: from a candidate's keywords to its Launch. All launches are made at once: let them share what
-            is large, such as the output.
+        make: from a candidate's keywords to its Launch, which is planned for the target. All launches are
+            made at once: let them share what is large, such as the output.
         candidates: the keywords of each.
         target: a name in `lens.targets.TARGETS`; None for this device.
         fault: what else speaks against a candidate that is compiled, in words; "" where nothing does.
@@ -54,7 +54,8 @@ def prune(
     check_type("progress", progress, bool, "Give True or False.")
     check_fault(fault)
     on = here_or(target)
-    entrants = enter(make, candidates)
+    with device.planning_for(target):
+        entrants = enter(make, candidates)
     compile_left(entrants, on, progress, fault)
     return Trials(tuple(entrants.trials), f"for {on.name}")
 

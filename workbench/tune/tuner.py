@@ -68,7 +68,8 @@ def tune(
     check_can_time(interpreter)
     here = device.current()
     on = here_or(target) if here.is_gpu or target is not None else None
-    entrants = enter(make, candidates)
+    with device.planning_for(target):
+        entrants = enter(make, candidates)
     label = mode if here.is_gpu else "interpreter"
     key, notes = None, []
     if problem is not None:

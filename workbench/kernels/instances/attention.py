@@ -115,7 +115,7 @@ def portable(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> dict[str, Any]:
     """The same for the portable kernel."""
-    here = device.current()
+    here = device.planned()
     if not _is_measured(query):
         return {}
     if _is_packed(query, key, scoring):
@@ -182,7 +182,7 @@ def _with_room(stages: int, query: torch.Tensor, value: torch.Tensor, scoring: S
 
 
 def _is_measured(query: torch.Tensor) -> bool:
-    return device.current().architecture == "sm_90" and query.dtype in HALVES
+    return device.planned().architecture == "sm_90" and query.dtype in HALVES
 
 
 def _can_describe(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> bool:
@@ -203,7 +203,7 @@ def _on_hopper(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scor
     if not _is_measured(query) or _is_packed(query, key, scoring):
         return None
     programs = query.shape[0] * query.shape[1] * triton.cdiv(query.shape[2], 2 * ROWS.value)
-    if programs < device.current().compute_units:
+    if programs < device.planned().compute_units:
         return None  # smaller tiles keep more units busy
     ways = ON_HOPPER[_width(query, value), scoring.window.right is not None]
     way = next((way for least, way in ways if key.shape[2] >= least), None)
@@ -245,7 +245,7 @@ def _forward_instances(
 
 
 def _configurations(query: torch.Tensor, key: torch.Tensor) -> Iterator[dict[str, Any]]:
-    has_descriptors = device.current().architecture in ("sm_90", "sm_100", "sm_103")
+    has_descriptors = device.planned().architecture in ("sm_90", "sm_100", "sm_103")
     longest = max(16, triton.next_power_of_2(query.shape[2] * query.shape[1] // max(key.shape[1], 1)))
     for tile, warps, stages in PORTABLE:
         if tile[0] <= longest:
@@ -254,7 +254,7 @@ def _configurations(query: torch.Tensor, key: torch.Tensor) -> Iterator[dict[str
                 yield {**portable, "descriptors": descriptors, "splits": 1}
             if tile[0] == PORTABLE[0][0][0]:
                 yield from ({**portable, "splits": splits} for splits in SPLITS)
-    if device.current().architecture == "sm_90":
+    if device.planned().architecture == "sm_90":
         ways = {way: None for ways in ON_HOPPER.values() for _, way in ways}
         yield from ({"hopper": way} for way in ways)
 

@@ -168,7 +168,7 @@ def chosen(kind: str, geometry: Geometry, images: int, dtype: torch.dtype) -> di
         kind: a name in `convolution.KINDS`.
         images: few or many of them: see `is_few`.
     """
-    here = device.current()
+    here = device.planned()
     problem = problem_of(kind, geometry, FEW_IMAGES if is_few(images) else MANY_IMAGES)
     if here.architecture == "sm_90" and dtype.itemsize == 2:
         return fastest(problem, here.compute_units)
@@ -332,7 +332,7 @@ def _configurations(
     """Those that were measured, in tiles no longer than the product, and those where nothing was."""
     problem = problem_of(kind, geometry, first.shape[0])
     longest = [max(triton.next_power_of_2(size), 16) for size in (problem.m, problem.n)]
-    itemsize, units = first.element_size(), device.current().compute_units
+    itemsize, units = first.element_size(), device.planned().compute_units
     measured = OF_WEIGHT if kind == "backward_weight" else OF_PIXELS
     for one in measured:
         (rows, cols), depth = map(min, one.tile[:2], longest), max(one.tile[2] * 2 // itemsize, 16)

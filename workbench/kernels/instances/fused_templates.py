@@ -182,7 +182,7 @@ def rows(
         here: the device to choose for; None for this one.
     """
     del operator
-    here = device.current() if here is None else here
+    here = device.planned() if here is None else here
     n, height = b.shape[-1], max(output.numel() // max(output.shape[-1], 1), 1)
     uses_units = _uses_units(a, precision)
     for each in _of(WHOLE_ROWS, here):
@@ -207,7 +207,7 @@ def reduced(
 ) -> dict[str, Any]:
     """Keyword arguments of `gemm_rows.launch_reduction`; arguments as those of :func:`rows`."""
     del operator
-    here = device.current() if here is None else here
+    here = device.planned() if here is None else here
     sizes = max(output.numel(), 1), b.shape[-1]
     return _largest(STATES, sizes, a, here, uses_units=_uses_units(a, precision))
 
@@ -222,7 +222,7 @@ def gated(
 ) -> dict[str, Any]:
     """Keyword arguments of `gemm_gated.launch`; arguments as the template takes them, and as :func:`rows`."""
     del up
-    here = device.current() if here is None else here
+    here = device.planned() if here is None else here
     n = gate.shape[-1]
     sizes = max(output.numel() // max(n, 1), 1), n
     table = SHORT_GATED if a.shape[-1] * a.element_size() <= SHORT_ROW_BYTES else GATED
@@ -231,7 +231,7 @@ def gated(
 
 def is_pair_fused(a: torch.Tensor, b0: torch.Tensor, b1: torch.Tensor, here: Device | None = None) -> bool:
     """Whether an instance of `gemm_pair.launch` is to make these products; else they are made one by one."""
-    here = device.current() if here is None else here
+    here = device.planned() if here is None else here
     widest = _of(PAIRS, here)[-1].cols
     return b1.shape[-1] <= widest and min(b0.shape[-2], b0.shape[-1]) <= SHORT
 
@@ -245,7 +245,7 @@ def pair(
     here: Device | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of `gemm_pair.launch`, of what :func:`is_pair_fused`."""
-    here = device.current() if here is None else here
+    here = device.planned() if here is None else here
     n = b1.shape[-1]
     are_described = all(
         products.side_of(each, (64, 64), descriptors=True).is_descriptor for each in (a, b0, b1)
@@ -385,7 +385,7 @@ def _listed(
     parts: int = 1,
 ) -> list[operation.Instance]:
     """The configurations of these tables for this device, be they too small for the product."""
-    here, uses_units = device.current(), _uses_units(a, precision)
+    here, uses_units = device.planned(), _uses_units(a, precision)
     many = [each for table in tables for each in _of(table, here)]
     ways = [_keywords(each, sizes, a, here, uses_units=uses_units, parts=parts) for each in many]
     return operation.instances_of(make, shipped, ways)
@@ -480,7 +480,7 @@ def _of_pairs(
     is_fused = is_pair_fused(input, mat1, mat2)
     shipped = pair(input, mat1, mat2, output, precision) if is_fused else None
     sizes = (output.numel() // max(mat2.shape[-1], 1), mat2.shape[-1])
-    here = device.current()
+    here = device.planned()
     many = [each for table in (PAIRS, DEEP_PAIRS, PLAIN_PAIRS) for each in _of(table, here)]
     ways = [_pair_keywords(each, sizes, input, mat1, precision, here) for each in many]
     return operation.instances_of(make, shipped, ways)

@@ -243,7 +243,7 @@ def asked_of(
         a, b, output, precision: as `gemm.launch` takes them.
         here: the device to choose for; None for this one.
     """
-    here = device.current() if here is None else here
+    here = device.planned() if here is None else here
     # A product of no elements, which starts nothing, is told as one of a single row, column or batch.
     m, n, batch = (max(size, 1) for size in (*output.shape[-2:], output.shape[:-2].numel()))
     uses_units = a.dtype not in (torch.float32, torch.float64) or precision == "tf32"
@@ -588,7 +588,7 @@ def instances_for(
         precision=precision,
     )  # fmt: skip
     asked = asked_of(a, b, output, precision)
-    is_hopper = asked.architecture == "sm_90" or device.is_interpreter()
+    is_hopper = asked.architecture == "sm_90" or not device.planned().is_gpu
     known = HOPPER if is_hopper else OTHERS.get(asked.architecture, OTHERS["sm_80"])
     takes_turns = epilogue is None or epilogue.takes_turns
     if asked.architecture == "sm_90" and takes_turns and not gemm.why_not_ping_pong(a, b):

@@ -1,0 +1,292 @@
+"""A launch that is made for a named device is the same whatever GPU is there, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from workbench import compat, device, explore, ops, profiler, teach, tune
+from workbench.errors import ArgumentTypeError, UnknownNameError
+from workbench.kernels import attention, attention_backward, gemm, gemm_ladder, softmax
+from workbench.kernels.attention import CAUSAL, Scoring
+from workbench.kernels.instances import attention as of_attention
+from workbench.kernels.instances import gemm as of_gemm
+from workbench.kernels.instances.operation import (
+    Accuracy,
+    Operation,
+    given,
+    instances_of,
+    listed,
+    operations,
+    register,
+)
+from workbench.launch import Launch, Step
+from workbench.teach import mutants
+from workbench.teach.definition import Definition
+from workbench.viz.tile_explorer import TileConfiguration
+
+OPERATIONS = operations()
+
+# Machines, by what they have; their figures are the driver's, and not those of the table.
+MACHINES = {
+    "H100": replace(device.named("sm_90"), name="NVIDIA H100 80GB HBM3", l2_bytes=50 << 20),
+    "A100": replace(device.named("sm_80"), name="NVIDIA A100-SXM4-40GB"),
+    "RTX 5090": device.named("sm_120"),
+    "MI300X": device.named("gfx942"),
+}
+TARGETS = ("sm_90", "sm_80", "gfx942")
+
+
+def described(value: Any) -> Any:
+    """What can be compared: kernels by name, tensors by how they lie."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, tuple(value.shape), value.stride()
+    if compat.is_kernel(value):
+        return value.__name__
+    if isinstance(value, tuple | list):
+        return [described(each) for each in value]
+    if isinstance(getattr(value, "base", None), torch.Tensor):  # a tensor descriptor
+        return {name: described(each) for name, each in vars(value).items()}
+    return repr(value)
+
+
+def steps_of(launch: Launch) -> list[Any]:
+    return [
+        (step.name, step.grid, described(step.args), {name: described(v) for name, v in step.meta.items()})
+        for step in launch.steps
+    ]
+
+
+@pytest.fixture(params=MACHINES)
+def on_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when this is called on, this process has one of the machines, where kernels are interpreted."""
+    monkeypatch.setattr(Step, "check_place", lambda self: None)
+    return lambda: monkeypatch.setattr(device, "current", lambda: MACHINES[request.param])
+
+
+def halves(*shape: int) -> torch.Tensor:
+    """Address space, of which nothing is read."""
+    return torch.empty(shape, dtype=torch.float16)
+
+
+def shipped_product(m: int, n: int, k: int) -> Launch:
+    a, b, output = halves(m, k), halves(k, n), halves(m, n)
+    return gemm.launch(a, b, output=output, **of_gemm.chosen(a, b, output, "ieee"))
+
+
+def shipped_attention(*lengths: int, heads: int = 16, window: attention.Window = CAUSAL) -> Launch:
+    queries, keys = lengths
+    query, key = halves(1, heads, queries, 64), halves(1, 4, keys, 64)
+    scoring = Scoring(window=window)
+    return attention.launch(query, key, key, scoring, **of_attention.forward(query, key, key, scoring))
+
+
+def backward_of_attention(columns: int) -> Launch:
+    of_heads = [halves(1, 2, 256, columns) for _ in range(5)]
+    return attention_backward.launch(*of_heads, torch.empty(1, 2, 256))
+
+
+# Of which each leaves something to the device: tiles, splits, programs, overlap, options, templates.
+MADE: dict[str, Callable[[], Launch]] = {
+    "a product that is split": lambda: gemm.launch(halves(512, 512), halves(512, 512), tile=(128, 256, 64)),
+    "a product without a tile": lambda: gemm.launch(halves(700, 512), halves(512, 900)),
+    "persistent programs": lambda: gemm.launch(
+        halves(2048, 64), halves(64, 2048), tile=(64, 64, 32), template="persistent", splits=1
+    ),
+    "Stream-K": lambda: gemm.launch(
+        halves(1100, 512), halves(512, 1100), tile=(64, 64, 32), template="stream-k"
+    ),
+    "packed first": lambda: gemm.launch(halves(100, 101), halves(101, 103), pack=True, splits=1),
+    "the product that ships": lambda: shipped_product(4096, 4096, 4096),
+    "the product that ships, of few rows": lambda: shipped_product(8, 4096, 4096),
+    "attention that ships": lambda: shipped_attention(4096, 4096),
+    "decoding that ships": lambda: shipped_attention(1, 8192),
+    "attention, shared by programs": lambda: attention.launch(
+        halves(1, 1, 16, 64), *[halves(1, 1, 4096, 64) for _ in range(2)]
+    ),
+    "attention backward": lambda: backward_of_attention(128),
+    "a rung": lambda: gemm_ladder.persistent(halves(4096, 64), halves(64, 4096), halves(4096, 4096)),
+    "softmax": lambda: softmax.launch("softmax", halves(4, 2**20), dim=-1),
+    "softmax in registers": lambda: softmax.launch("softmax", halves(4096, 16384), dim=-1),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", MADE)
+def test_a_launch_for_a_target(name: str, target: str, on_machine: Callable[[], None]) -> None:
+    with device.planning_for(target):
+        expected = steps_of(MADE[name]())
+    on_machine()
+    with device.planning_for(target):
+        assert steps_of(MADE[name]()) == expected
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", MADE)
+def test_it_is_what_a_machine_with_that_gpu_makes(
+    name: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with device.planning_for(MACHINES[machine].architecture):
+        expected = steps_of(MADE[name]())
+    monkeypatch.setattr(device, "current", partial(device.named, MACHINES[machine].architecture))
+    assert steps_of(MADE[name]()) == expected
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_without_a_name_it_is_the_gpus_that_is_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the tests above would show nothing."""
+    made = [steps_of(MADE[name]())]
+    for machine in MACHINES.values():
+        monkeypatch.setattr(device, "current", lambda machine=machine: machine)
+        made.append(steps_of(MADE[name]()))
+    assert any(one != made[0] for one in made[1:])
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_ships_of_every_operator(name: str, on_machine: Callable[[], None]) -> None:
+    """The instances that are listed, and the launch of the one that a call gets."""
+    arguments = profiler.arguments_of(name, {})
+    instances = {}
+    for target in ("sm_90", "sm_80"):
+        with device.planning_for(target):
+            found = listed(name, OPERATIONS[name], arguments)
+            instances[target] = [each.name for each in found], steps_of(found[0].launch())
+    on_machine()
+    for target, expected in instances.items():
+        with device.planning_for(target):
+            found = listed(name, OPERATIONS[name], arguments)
+            assert ([each.name for each in found], steps_of(found[0].launch())) == expected
+
+
+def test_a_product_for_a_named_device(on_machine: Callable[[], None]) -> None:
+    """`device` says it for one launch, parts of which are launches of their own."""
+    a, b = halves(512, 512), halves(512, 513)
+    options: list[dict[str, Any]] = [
+        {"tile": (128, 256, 64)}, {"pack": True}, {"rows": (0, 256), "rest": {"tile": (64, 64, 64)}}
+    ]  # fmt: skip
+    expected = [steps_of(gemm.launch(a, b, **each, device="sm_90")) for each in options]
+    assert [len(each) for each in expected] == [2, 2, 2]
+    on_machine()
+    assert [steps_of(gemm.launch(a, b, **each, device="sm_90")) for each in options] == expected
+    with device.planning_for("gfx942"):
+        assert [steps_of(gemm.launch(a, b, **each, device="sm_90")) for each in options] == expected
+
+
+def test_a_device_that_has_no_name() -> None:
+    a = halves(16, 16)
+    with pytest.raises(UnknownNameError, match="sm_9O"):
+        gemm.launch(a, a, device="sm_9O")
+    with pytest.raises(ArgumentTypeError, match="device"):
+        gemm.launch(a, a, device=90)  # type: ignore[arg-type]  # that is what is refused
+    with pytest.raises(UnknownNameError, match="H200"), device.planning_for("H200"):
+        pass
+    assert device.planned() is device.current()
+
+
+def fail_while_planning() -> None:
+    with device.planning_for("gfx942") as cdna:
+        assert (device.planned(), cdna.kind, cdna.compute_units, cdna.warp_size) == (cdna, "hip", 304, 64)
+        raise ZeroDivisionError
+
+
+def test_planning_ends_also_by_an_error_and_nests() -> None:
+    with device.planning_for("sm_90") as hopper:
+        assert (hopper.kind, hopper.compute_units, hopper.warp_size) == ("cuda", 132, 32)
+        with pytest.raises(ZeroDivisionError):
+            fail_while_planning()
+        assert device.planned() is hopper
+        with device.planning_for(None) as here:
+            assert here is device.current()
+        assert device.planned() is hopper
+    assert device.planned() is device.current()
+
+
+def test_another_thread_plans_for_its_own_device() -> None:
+    with device.planning_for("sm_90"), ThreadPoolExecutor(1) as threads:
+        assert threads.submit(device.planned).result() is device.current()
+
+
+def test_what_runs_is_planned_for_what_runs_it() -> None:
+    """Else kernels of a GPU that is not here would be kept, and started by later calls too."""
+    a, b = (torch.randn(64, 64) for _ in range(2))
+    seen = []
+
+    def make(*tensors: torch.Tensor) -> Launch:
+        seen.append(device.planned())
+        return gemm.launch(*tensors)
+
+    with device.planning_for("gfx942"):
+        torch.testing.assert_close(ops.matmul(a, b), a @ b)
+        gemm.LaunchCache().run("key", make, a, b)
+    assert seen == [device.current()]
+
+
+def test_candidates_and_instances_are_made_for_the_target(on_machine: Callable[[], None]) -> None:
+    """The tuner's and the profiler's, whatever GPU is there."""
+    x = torch.ones(4, 64)
+    planned = []
+
+    def make(**candidate: Any) -> Launch:
+        planned.append(device.planned().architecture)
+        return softmax.launch("softmax", x, dim=-1, tile=(1, 64), **candidate)
+
+    tune.prune(make, [{"num_warps": 1}, {"num_warps": 2}], "sm_80", progress=False)
+    tune.prune(make, [{"num_warps": 1}], "gfx942", progress=False)
+    assert planned == ["sm_80", "sm_80", "gfx942"]
+    a, b = halves(16, 32), halves(32, 16)
+    expected = tune.prune_gemm(a, b, target="sm_80", progress=False)
+    on_machine()
+    assert str(tune.prune_gemm(a, b, target="sm_80", progress=False)) == str(expected)
+
+
+def test_a_profile_lists_what_the_target_gets() -> None:
+    x = torch.ones(4, 64)
+    planned = []
+
+    def instances(input: torch.Tensor) -> list[Any]:
+        planned.append(device.planned().architecture)
+        return instances_of(partial(softmax.launch, "softmax", input, dim=-1), {}, ({"num_warps": 1},))
+
+    register(
+        "softmax_of_a_test",
+        Operation(
+            sizes={},
+            arguments=lambda draw: given(x),
+            instances=instances,
+            reference=lambda input: input.softmax(-1),
+            accuracy=lambda input: (Accuracy(input.shape[1]),),
+            dtypes=("fp32",),
+        ),
+    )
+    profiler.profile("softmax_of_a_test", given(x), target="gfx942", progress=False)
+    profiler.profile("softmax_of_a_test", given(x), progress=False)
+    assert planned == ["gfx942", "interpreter"]
+
+
+def test_the_explorer_shows_the_same_tile(on_machine: Callable[[], None]) -> None:
+    tile = TileConfiguration(target="sm_80", template="persistent")
+    shape = (2048, 2048, 512)
+    expected = explore.tile(tile, shape)
+    on_machine()
+    found = explore.tile(tile, shape)
+    # What is asked of the compiler again is known: the very same result.
+    assert found.step is expected.step
+    assert found.at_a_time == expected.at_a_time
+
+
+@pytest.mark.parametrize(
+    "exercise", [each for each in teach.exercises() if each.returns_launch], ids=lambda each: each.id
+)
+def test_a_solution_is_judged_alike_everywhere(exercise: Definition, on_machine: Callable[[], None]) -> None:
+    """What is traced and compiled of an answer is planned alike, though no check names a device."""
+    solve = mutants.build(exercise, exercise.solution_source(), f"<{exercise.id}>")
+    inputs = [case.inputs() for case in exercise.cases]
+    expected = [steps_of(solve(*each)) for each in inputs]
+    on_machine()
+    assert [steps_of(solve(*each)) for each in inputs] == expected
