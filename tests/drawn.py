@@ -273,9 +273,37 @@ def grouped(draw: Draw) -> Problem:
     )
 
 
+def fused(draw: Draw) -> Problem:
+    """What fuses a product with what is done to its rows, another product or a gate; and cross entropy."""
+    m, n, k = draw.size(), draw.size(), draw.one(draw.size(), draw.random.randint(1, 2000))
+    kind = draw.one("softmax", "layer_norm", "sum", "logsumexp", "pair", "swiglu", "cross_entropy")
+    tensors: tuple[torch.Tensor, ...]
+    if kind == "cross_entropy":
+        classes = draw.one(n, draw.random.randint(2, 40000))
+        target = torch.randint(classes, (m,), generator=draw.generator).to(draw.device)
+        tensors = (draw.tensor(m, classes), target)
+        return Problem(_words(kind, tensors), ops.cross_entropy, F.cross_entropy, tensors)
+    # Products of unit variance, which the next step neither saturates nor loses.
+    a, b = draw.tensor(m, k), draw.tensor(k, n) * k**-0.5
+    if kind == "pair":
+        tensors = (a, b, draw.tensor(n, draw.size(200)) * n**-0.5)
+        return Problem(_words(kind, tensors), ops.matmul_matmul, lambda a, b, c: a @ b @ c, tensors)
+    if kind == "swiglu":
+        tensors = (a, b, draw.tensor(k, n) * k**-0.5)
+        return Problem(_words(kind, tensors), ops.swiglu, lambda a, b, c: F.silu(a @ b) * (a @ c), tensors)
+    ours = getattr(ops, f"matmul_{kind}")
+    theirs: dict[str, Callable[..., torch.Tensor]] = {
+        "softmax": lambda a, b: torch.softmax(a @ b, -1),
+        "layer_norm": lambda a, b: F.layer_norm(a @ b, (n,)),
+        "sum": lambda a, b: (a @ b).sum(-1),
+        "logsumexp": lambda a, b: torch.logsumexp(a @ b, -1),
+    }
+    return Problem(_words(f"matmul_{kind}", (a, b)), ours, theirs[kind], (a, b))
+
+
 FAMILIES: dict[str, Callable[[Draw], Problem]] = {
     "convolution": convolution, "product": product, "rows": rows, "channels": channels,
-    "attention": attention, "moved": moved, "grouped": grouped,
+    "attention": attention, "moved": moved, "grouped": grouped, "fused": fused,
 }  # fmt: skip
 
 
