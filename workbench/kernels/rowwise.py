@@ -56,7 +56,8 @@ def rowwise_kernel(
     sources, columns, given, destination, results,
     # sizes
     rows, cols,
-    # what the access function is given, for each source and last for the output
+    # what the access function is given: for each source, for the output, and where access functions are those
+    # of a tile's shape, for the first elements of rows
     layouts,
     # the operator's scalar
     parameter: "fp64",
@@ -246,6 +247,8 @@ def first_of_rows(
 ):  # fmt: skip
     """The first element of each row of the first source, (vector,); nothing, (), where there is no SHIFT."""
     if SHIFT is not None:
+        if len(layouts) > len(sources) + 1:
+            layouts = layouts[len(sources) + 1 :]
         tiles, _ = load_tiles(sources[:1], row, columns_from(0, 1, WIDE), layouts, ACCESS, FILLS, TYPE, EXACT)
         return (tl.sum(tiles[0], 1),)
     else:
@@ -595,7 +598,8 @@ def prepared_views(
     tile = (plan.rows, plan.cols)
     *read, written = [each.access(*tile) for each in whole]
     beside = [placed(view, tile, is_vector=True) for view in vectors]
-    function, layouts = layouts_of_each([*read, *beside, written])
+    firsts = [] if operator.shift is None or plan.cols >= whole[0].cols else [whole[0].access(plan.rows, 1)]
+    function, layouts = layouts_of_each([*read, *beside, written, *firsts])
     tensors = tuple([view.tensor for view in (*sources, *vectors)])
     meta = {"ACCESS": function, "DIVISORS": ()} | _meta(operator, tensors[0], whole, plan)
     return Prepared((tensors, (), tuple(given)), (whole[0].rows, whole[0].cols, layouts), meta)
