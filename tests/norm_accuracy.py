@@ -114,7 +114,6 @@ def group_norm_of_torch(x: torch.Tensor) -> Found:
 
 def batch_norm_of_torch(x: torch.Tensor) -> Found:
     """Batch norm in training of channels that are the rows."""
-    count = len(x)
-    vectors = [torch.full((count,), value, device=x.device) for value in (1.0, 0.0)]
-    result, mean, scale = torch.native_batch_norm(x[None], *vectors, None, None, True, 0.1, EPSILON)
+    ones, zeros = (torch.full((len(x),), value, device=x.device) for value in (1.0, 0.0))
+    result, mean, scale = torch.native_batch_norm(x[None], ones, zeros, None, None, True, 0.1, EPSILON)
     return Found(mean, scale, result[0])

@@ -214,7 +214,7 @@ def test_shifted_rows_compile(target: str) -> None:
     for format in (torch.contiguous_format, torch.channels_last):
         images = torch.empty(32, 64, 32, 32, dtype=torch.float16).contiguous(memory_format=format)
         for splits, steps in ((1, 1), (4, 2)):
-            way = {"tile": (8, 512), "splits": splits}
+            way: dict[str, Any] = {"tile": (8, 512), "splits": splits}
             for launch in (
                 batch_norm.launch(images, epsilon=EPSILON, **way),
                 group_norm.launch(images, 8, epsilon=EPSILON, **way),
