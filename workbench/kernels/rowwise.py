@@ -57,8 +57,7 @@ def rowwise_kernel(
     sources, columns, given, destination, results,
     # sizes
     rows, cols,
-    # what the access function is given: for each source, for the output, and where access functions are those
-    # of a tile's shape, for the first elements of rows
+    # what the access function is given, for each source and last for the output
     layouts,
     # the operator's scalar
     parameter: "fp64",
@@ -122,7 +121,7 @@ def rowwise_tiles_kernel(
     FINISH: tl.constexpr, APPLY: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
-    # where states are those of the first source less the first element of each row: what makes them its own
+    # see :class:`Operator`
     SHIFT: tl.constexpr = None,
 ):  # fmt: skip
     """Rows of several tiles: gone over forward for the state, then backward, from what was read last."""
@@ -132,12 +131,11 @@ def rowwise_tiles_kernel(
     for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row = rows_of_tile(number, ROWS, WIDE)
         of_rows = load_each(given, row, row < rows)
-        first = first_of_rows(sources, row, layouts, ACCESS, FILLS, TYPE, EXACT, WIDE, SHIFT)
         state = row_state(
             sources, columns, of_rows, row, 0, cols, cols, layouts,
-            INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE, first,
+            INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE, SHIFT,
         )  # fmt: skip
-        result = FINISH(shifted_back(state, first, SHIFT), cols, parameter)
+        result = FINISH(state, cols, parameter)
         store_each(results, row, result, row < rows)
         apply_to_row(
             sources, columns, of_rows, destination, result, row, 0, cols, cols, layouts,
@@ -164,8 +162,7 @@ def row_states_kernel(
     state = row_state(
         sources, columns, load_each(given, row, row < rows), row,
         split * span, min(split * span + span, cols), cols, layouts,
-        INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
-        first_of_rows(sources, row, layouts, ACCESS, FILLS, TYPE, EXACT, WIDE, SHIFT),
+        INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE, SHIFT,
     )  # fmt: skip
     store_each(states, row * SPLITS + split, state, row < rows)
 
@@ -178,7 +175,7 @@ def apply_states_kernel(
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
     # what joins the states of a row at once, a power of two of at least SPLITS, if there is such a function
-    ACROSS: tl.constexpr = None, JOINED: tl.constexpr = 1, SHIFT: tl.constexpr = None,
+    ACROSS: tl.constexpr = None, JOINED: tl.constexpr = 1,
 ):  # fmt: skip
     """Rows split over SPLITS programs, second step: every program joins its row's states, then applies them.
 
@@ -191,14 +188,13 @@ def apply_states_kernel(
     last = tl.num_programs(0) - 1 - tl.program_id(0)
     number, split = last // SPLITS, last % SPLITS
     row = rows_of_tile(number, ROWS, WIDE)
-    first = first_of_rows(sources, row, layouts, ACCESS, FILLS, TYPE, EXACT, WIDE, SHIFT)
     if ACROSS is None:
         state = joined_states(states, row, rows, SPLITS, MERGE)
     else:
         state = ACROSS(states_beside(states, row, rows, SPLITS, JOINED))
         if ROWS == 1:
             state = alone(state)
-    result = FINISH(shifted_back(state, first, SHIFT), cols, parameter)
+    result = FINISH(state, cols, parameter)
     if split == 0:
         store_each(results, row, result, row < rows)
     apply_to_row(
@@ -241,57 +237,59 @@ def alone(vectors):
 
 
 @triton.jit
-def first_of_rows(
-    sources, row, layouts,
-    ACCESS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
-    SHIFT: tl.constexpr,
-):  # fmt: skip
-    """The first element of each row of the first source, (vector,); nothing, (), where there is no SHIFT."""
-    if SHIFT is not None:
-        if len(layouts) > len(sources) + 1:
-            layouts = layouts[len(sources) + 1 :]
-        tiles, _ = load_tiles(sources[:1], row, columns_from(0, 1, WIDE), layouts, ACCESS, FILLS, TYPE, EXACT)
-        return (tl.sum(tiles[0], 1),)
-    else:
-        return sources[:0]
-
-
-@triton.jit
-def shifted(tiles, first):
-    """The tiles, of which the first one is less the first element of each row, if that is given."""
-    if len(first) == 0:
-        return tiles
-    else:
-        found = tiles[:0]
-        found += (tiles[0] - first[0][:, None],)
-        return found + tiles[1:]
-
-
-@triton.jit
-def shifted_back(state, first, SHIFT: tl.constexpr):
-    """A row's state from that of its elements less the first one, if they were shifted."""
-    if SHIFT is None:
-        return state
-    else:
-        return SHIFT(state, first[0])
-
-
-@triton.jit
 def row_state(
     sources, columns, of_rows, row, begin, end, cols, layouts,
     INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
     ACCESS: tl.constexpr, FILLS: tl.constexpr,
     TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
-    first=(),
+    SHIFT: tl.constexpr = None,
 ):  # fmt: skip
-    """The state of columns begin to end of each row, of the first source less `first`, if that is given."""
+    """The state of columns begin to end of each row, of which there is one at least; see :class:`Operator`."""
     kept = INIT(ROWS, COLS, TYPE)
-    for start in range(begin, end, COLS):
-        col = columns_from(start, COLS, WIDE)
-        of_columns = load_each(columns, col[None, :], col[None, :] < cols)
-        tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
-        kept = UPDATE(kept, shifted(tiles, first), of_columns, of_rows, valid, (start - begin) // COLS + 1)
-    return SETTLE(kept, (end - begin - tl.arange(0, COLS) + COLS - 1) // COLS)
+    tallies = (end - begin - tl.arange(0, COLS) + COLS - 1) // COLS
+    if SHIFT is None:
+        for start in range(begin, end, COLS):
+            tiles, of_columns, valid = tiles_from(
+                start, sources, columns, row, cols, layouts, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE
+            )
+            kept = UPDATE(kept, tiles, of_columns, of_rows, valid, (start - begin) // COLS + 1)
+        return SETTLE(kept, tallies)
+    else:
+        # The first tile by itself: its first column is in registers, and need not be loaded before.
+        tiles, of_columns, valid = tiles_from(
+            begin, sources, columns, row, cols, layouts, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE
+        )
+        first = tl.sum(tl.where((tl.arange(0, COLS) == 0)[None, :], tiles[0], 0.0), 1)
+        kept = UPDATE(kept, shifted(tiles, first), of_columns, of_rows, valid, 1)
+        for start in range(begin + COLS, end, COLS):
+            tiles, of_columns, valid = tiles_from(
+                start, sources, columns, row, cols, layouts, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE
+            )
+            kept = UPDATE(
+                kept, shifted(tiles, first), of_columns, of_rows, valid, (start - begin) // COLS + 1
+            )
+        return SHIFT(SETTLE(kept, tallies), first)
+
+
+@triton.jit
+def tiles_from(
+    start, sources, columns, row, cols, layouts,
+    ACCESS: tl.constexpr, FILLS: tl.constexpr,
+    TYPE: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Tiles of the sources from a column on, values by column, and which elements there are."""
+    col = columns_from(start, COLS, WIDE)
+    of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+    tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+    return tiles, of_columns, valid
+
+
+@triton.jit
+def shifted(tiles, first):
+    """The tiles, the first of them less `first`, [rows]."""
+    found = tiles[:0]
+    found += (tiles[0] - first[:, None],)
+    return found + tiles[1:]
 
 
 @triton.jit
@@ -480,9 +478,9 @@ class Operator(NamedTuple):
         parts: how many tiles a state is.
         across: (states [rows, splits]) -> state [rows], of which a state of zeros changes none: lanes share
             the loads of many states. None: `merge` does it, one after the other.
-        shift: (state, first [rows]) -> state, of x from that of x - first. Where it is given, rows that do
-            not fit into a tile have their first element subtracted before `update`: means are of numbers
-            near 0 then, and rounded to a share of the deviation, however large they are.
+        shift: (state, first [rows]) -> state, of x from that of x - first. Where it is given, each part of a
+            row that does not fit into a tile has its first element subtracted before `update`: means are of
+            numbers near 0 then, and rounded to a share of the deviation, however large they are.
     """
 
     whole: Any
@@ -599,8 +597,7 @@ def prepared_views(
     tile = (plan.rows, plan.cols)
     *read, written = [each.access(*tile) for each in whole]
     beside = [placed(view, tile, is_vector=True) for view in vectors]
-    firsts = [] if operator.shift is None or plan.cols >= whole[0].cols else [whole[0].access(plan.rows, 1)]
-    function, layouts = layouts_of_each([*read, *beside, written, *firsts])
+    function, layouts = layouts_of_each([*read, *beside, written])
     tensors = tuple([view.tensor for view in (*sources, *vectors)])
     meta = {"ACCESS": function, "DIVISORS": ()} | _meta(operator, tensors[0], whole, plan)
     return Prepared((tensors, (), tuple(given)), (whole[0].rows, whole[0].cols, layouts), meta)
@@ -671,14 +668,14 @@ def _launched(
     second = Step(
         apply_states_kernel, first.grid,
         (*call.read, states, output, tuple(results), *call.sizes, parameter),
-        call.meta | {"SPLITS": plan.splits, "MERGE": operator.merge} | end | _shift(operator),
+        call.meta | {"SPLITS": plan.splits, "MERGE": operator.merge} | end,
     )  # fmt: skip
     return Launch((first, second), outputs, work=work, workspaces=states)
 
 
 def _kept_of_tiles(operator: Operator) -> dict[str, Any]:
     how = {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
-    return how | _shift(operator)
+    return how if operator.shift is None else how | {"SHIFT": operator.shift}
 
 
 def _limit(operator: Operator, call: Prepared, plan: Plan) -> dict[str, int]:
@@ -688,10 +685,6 @@ def _limit(operator: Operator, call: Prepared, plan: Plan) -> dict[str, int]:
     if operator.shift is None or not is_sparing or plan.num_warps != SHIFTED_WARPS:
         return {}
     return {"maxnreg": SHIFTED_REGISTERS} if device.current().kind == "cuda" else {}
-
-
-def _shift(operator: Operator) -> dict[str, Any]:
-    return {} if operator.shift is None else {"SHIFT": operator.shift}
 
 
 def workspaces(parts: int, like: torch.Tensor, rows: int, plan: Plan) -> tuple[torch.Tensor, ...]:

@@ -580,9 +580,14 @@ def welford_around(count, near, rest, squares):
 
 @triton.jit
 def welford_shift(state, first):
-    """The state of x from that of x - first, which :func:`welford_around` has made."""
+    """The state of x from that of x - first, both as of :func:`welford_around`.
+
+    The new mean's own rounding is left too: it is found as in Knuth's TwoSum, whatever is larger.
+    """
     count, mean, m2, left = state
-    return count, (first + mean) + left, m2
+    moved = first + mean
+    added = moved - first
+    return count, moved, m2, (first - (moved - added)) + (mean - added) + left
 
 
 @triton.jit
