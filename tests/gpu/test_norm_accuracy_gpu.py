@@ -60,9 +60,9 @@ NORMS: dict[str, tuple[Norm, Norm]] = {
 }
 
 
-def assert_near(name: str, inputs: list[torch.Tensor]) -> None:
+def assert_near(name: str, inputs: list[torch.Tensor], times: float = 1.0) -> None:
     ours, torchs = NORMS[name]
-    assert_as_near_as_torch(ours, [torchs, on_the_cpu(torchs)], inputs)
+    assert_as_near_as_torch(ours, [torchs, on_the_cpu(torchs)], inputs, times)
 
 
 def drawn(shape: tuple[int, int], ratio: float, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -111,16 +111,19 @@ def test_of_equal_numbers_the_variance_is_0(value: float, shape: tuple[int, int]
 
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 8192), TILES, SPLIT], ids=str)
 def test_parts_with_other_means(shape: tuple[int, int]) -> None:
-    """Such as channels of an image, dark ones and bright ones; and a first element like no other."""
+    """Such as channels of an image, dark ones and bright ones; and a first element like no other.
+
+    The deviation is that of the parts, so this is held to the rule for any result: twice torch's error.
+    """
     count, length = shape
     inputs = [x * 0.01 for x in drawn(shape, 0.0)]
     for x in inputs:
         x[:, length // 10 :] += 5
         x[:, length // 2 :] -= 100
-    assert_near("layer", inputs)
+    assert_near("layer", inputs, 2.0)
     for x in inputs:
         x[:, 0] = torch.linspace(-1e4, 1e4, count, device="cuda")
-    assert_near("layer", inputs)
+    assert_near("layer", inputs, 2.0)
 
 
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)

@@ -570,7 +570,7 @@ def welford_around(count, near, rest, squares):
     Returns:
         count, mean, m2, and what is left of the mean, which rounding took: mean + left = near + rest / count.
     """
-    off = quotient(rest, tl.maximum(count, 1.0))
+    off = rest * (1.0 / tl.maximum(count, 1.0))  # small, so that its own rounding is nothing
     m2 = squares - rest * off
     # Not below 0 by a rounding; but infinite or NaN where the squares are.
     m2 = tl.where(m2 > 0, m2, tl.where(squares < float("inf"), 0.0, squares))
