@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -457,3 +458,68 @@ def test_under_autocast_as_torch(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got, want = getattr(ops, name)(x, dim=1), getattr(torch, name)(x, dim=1)
     torch.testing.assert_close(got, want)
+
+
+INF, NAN = float("inf"), float("nan")
+
+ORDERS = [1, 2, 3, 0.5, 0.1, 1.5, 2.5, 7, -1, -2, -0.5, -3.5, INF, -INF, 20]
+
+ELEMENTS = {
+    "zeros": [0.0, 0.0, 0.0],
+    "a zero": [0.0, 1.0, -2.0],
+    "small beside large": [1e-4, *[16.0] * 30],
+    "tiny": [1e-20, 2e-20, -1e-21],
+    "huge": [3e38, -1e38, 1.0],
+    "huge of 16 bits": [60000.0, -60000.0, 3.0],
+    "denormal": [1e-7, 6e-8, 0.0],
+    "an infinity": [INF, 1.0, 0.0],
+    "NaN": [NAN, 1.0, 0.0],
+}
+
+
+def gradient_of(function: Any, x: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    """Of a result of any shape, with a gradient of 1."""
+    leaf = x.detach().requires_grad_()
+    result = function(leaf, *arguments)
+    return torch.autograd.grad(result, leaf, torch.ones_like(result))[0]
+
+
+@pytest.mark.parametrize("elements", ELEMENTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_the_gradient_of_a_norm_is_finite_where_torchs_is(elements: str, dtype: torch.dtype) -> None:
+    """And as near to that of the same numbers in fp64, of the whole tensor and along a dimension."""
+    row = ELEMENTS[elements]
+    x = torch.tensor([row, row[::-1]], dtype=dtype)
+    for order, arguments in itertools.product(ORDERS, ((), (1,), (0, True))):
+        got, torchs = (gradient_of(f, x, order, *arguments) for f in (ops.norm, torch.norm))
+        exact = gradient_of(torch.norm, x.double(), order, *arguments)
+        is_finite = torchs.isfinite()
+        assert got[is_finite].isfinite().all(), (order, arguments, got, torchs)
+        is_known = is_finite & exact.isfinite()
+        step = torch.finfo(dtype).eps * exact.abs().clamp(min=torch.finfo(dtype).tiny)
+        error = (got - exact).abs() <= 2 * (torchs - exact).abs() + step
+        assert error[is_known].all(), (order, arguments, got, torchs)
+
+
+def test_the_gradient_of_a_norm_of_order_one_half_in_fp16() -> None:
+    """A quotient of 1e-4 and the norm underflows in fp16, and 0 to a power under 0 is infinite."""
+    x = torch.tensor([1e-4] + [16.0] * 30).half()
+    got = gradient_of(ops.norm, x, 0.5)
+    torch.testing.assert_close(got, gradient_of(torch.norm, x, 0.5), rtol=2e-3, atol=0.0)
+    assert 11000 < float(got[0]) < 13000
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_gradient_of_a_product_beside_zeros_and_infinities(dtype: torch.dtype) -> None:
+    """All rows of three of these elements, of the whole tensor and along a dimension."""
+    special = [0.0, 2.0, INF, -INF, NAN]
+    rows = list(itertools.product(special, repeat=3))
+    for row in rows[:: 1 if dtype == torch.float32 else 7]:
+        x = torch.tensor(row, dtype=dtype)
+        pair = torch.stack([x, torch.ones_like(x)])
+        for tensor, arguments in ((x, ()), (x, (0,)), (pair, ()), (pair, (1,)), (pair, (0, True))):
+            got, want = (gradient_of(f, tensor, *arguments) for f in (ops.prod, torch.prod))
+            torch.testing.assert_close(got, want, equal_nan=True)
+    for number in special:
+        got, want = (gradient_of(f, torch.tensor(number)) for f in (ops.prod, torch.prod))
+        torch.testing.assert_close(got, want, equal_nan=True)

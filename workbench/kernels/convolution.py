@@ -462,12 +462,14 @@ class Product(NamedTuple):
     Attributes:
         a, b, output: the matrices.
         images: what a and b are seen in.
+        shape: of the part of the result that it makes.
     """
 
     a: View
     b: View
     output: View
     images: tuple[Image, Image]
+    shape: Lengths
 
 
 def forward(
@@ -490,6 +492,7 @@ def forward(
             View(kernel.tensor, weight_columns(geometry, channels, kernel.of_weight, order), {}),
             View(output, output_pixels(geometry, _strides_of(output, geometry.groups)), count),
             (image, kernel),
+            tuple(output.shape),
         )
     ]
 
@@ -514,6 +517,7 @@ def backward_data(
             View(kernel.tensor, phase_weight(geometry, features, kernel.of_weight, phases, order), {}),
             View(output, phase_input(geometry, _strides_of(output, geometry.groups), phases), count),
             (image, kernel),
+            (*output.shape[:2], *(phase.count for phase in phases)),
         )
         for phases in backward_data_phases(geometry)
     ]
@@ -539,6 +543,7 @@ def backward_weight(
             View(image.tensor, input_windows(geometry, channels, image.strides, order), count),
             View(output, weight_rows(geometry, features, channels, output.stride(), order), {}),
             (of_grad, image),
+            tuple(output.shape),
         )
     ]
 
@@ -566,19 +571,29 @@ def launch(
         kind: a name in `KINDS`.
         first, second, output: what its function is given.
         geometry: of all of them.
-        epilogue: what is done to the result of "forward" before it is stored, of an image (n, features,
-            outputs...), to which its tensors broadcast; None for nothing.
+        epilogue: what is done to the result before it is stored; None for nothing. Of "forward", its tensors
+            broadcast to the image (n, features, outputs...). Of "backward_data", which is a product for each
+            of the phases, they have a number for each channel, as a bias does.
         chosen: tile and the rest, as `implicit_gemm.launch` takes them.
     """
     check_name("kind", kind, KINDS)
-    if epilogue is not None and kind != "forward":
-        raise InvalidArgumentError("epilogue", f"given for {kind}", 'Give it to "forward" alone.')
-    frame = None if epilogue is None else ImageFrame(tuple(output.shape), geometry.groups)
+    is_taken = kind == "forward" or (kind == "backward_data" and epilogue and not _has_pixels(epilogue))
+    if epilogue is not None and not is_taken:
+        given = f"given for {kind}"
+        raise InvalidArgumentError("epilogue", given, 'Give "forward" one, or "backward_data" a bias.')
     work = geometry.work(first.shape[0], first.element_size())
     products = KINDS[kind](first, second, output, geometry=geometry)
     copies = [image.launch for image in products[0].images if image.launch is not None]
     parts = [
-        implicit_gemm.launch(one.a, one.b, one.output, epilogue=epilogue, frame=frame, work=work, **chosen)
+        implicit_gemm.launch(
+            one.a,
+            one.b,
+            one.output,
+            epilogue=epilogue,
+            frame=None if epilogue is None else ImageFrame(one.shape, geometry.groups),
+            work=work,
+            **chosen,
+        )
         for one in products
     ]
     steps = [step for part in (*copies, *parts) for step in part.steps]
@@ -587,6 +602,15 @@ def launch(
     if epilogue is not None:
         work = with_epilogue(work, epilogue, output.numel())
     return Launch(tuple(steps), (output,), work=work, workspaces=tuple(spaces))
+
+
+def _has_pixels(epilogue: Epilogue) -> bool:
+    """Whether an epilogue knows the pixels of an image: it has an operand for them, or uses their place."""
+    return any(
+        one.uses_place
+        or any(isinstance(each.value, torch.Tensor) and each.along != "columns" for each in one.operands)
+        for one in epilogue.functors
+    )
 
 
 _launches = LaunchCache()

@@ -16,7 +16,7 @@ import triton.language as tl
 from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_positive, check_type
 from workbench.kernels import normalization, reduction, rowwise
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths, described
-from workbench.kernels.layout import distinct_elements
+from workbench.kernels.layout import distinct_elements, suggested_format
 from workbench.kernels.normalization import (
     NORMS,
     SUPPORTED,
@@ -349,7 +349,7 @@ def gradients(x: torch.Tensor, vectors: int) -> tuple[torch.Tensor, ...]:
     """Where the gradients of x, and of weight and bias, go."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     sums = [torch.empty(x.shape[1], dtype=dtype, device=x.device) for _ in range(vectors)]
-    return torch.empty_like(x), *sums
+    return torch.empty_like(x, memory_format=suggested_format(x)), *sums
 
 
 _backward_launches = LaunchCache()

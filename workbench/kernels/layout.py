@@ -16,6 +16,31 @@ MOST_OFFSETS_IN_32_BITS = 2**31 - 1
 # The widest access of a lane. A hint about divisibility beyond that changes nothing.
 ACCESS_BYTES = 16
 
+# The order in which channels_last has the dimensions in memory, innermost first, by the number of dimensions.
+_CHANNELS_LAST_ORDERS = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
+    """Return the memory format that a tensor's strides suggest to torch for a result of its rank.
+
+    The rule is that of `Tensor::suggest_memory_format` in C++: strides that grow in the order of
+    channels_last suggest it, with or without gaps, as those of a chunk of channels do. Where channels_last
+    and contiguous strides are the same, as of (n, 1, 1, 1), it is contiguous. It differs from
+    `torch._prims_common.suggest_memory_format` where channels have a stride of 1 that others share.
+    """
+    strides = tensor.stride()
+    order = _CHANNELS_LAST_ORDERS.get(len(strides))
+    if order is None or not strides[1]:
+        return torch.contiguous_format
+    sizes, least = tensor.shape, 0
+    for dim in order:
+        stride, size = strides[dim], sizes[dim]
+        if not size or stride < least or (dim == 0 and least == strides[1]):
+            return torch.contiguous_format
+        least = stride * size
+    return _CHANNELS_LAST[len(strides)]
+
 
 def collapse(
     shape: Sequence[int], strides: Sequence[Sequence[int]]

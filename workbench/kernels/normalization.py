@@ -629,16 +629,26 @@ def launch_backward(
     check_type("fused", fused, bool | None, "Give True, False or None.")
     vectors = int(weight is not None) if vectors is None else vectors
     read = (x, gradient, *results, *(() if weight is None else (weight,)))
-    outputs = _gradients(x, cols, vectors)
+    outputs = _gradients(norm, x, gradient, cols, vectors)
     if x.numel() == 0:
         written = sum(t.numel() * t.element_size() for t in outputs)
         return Launch((), outputs, outputs[1:], work=Work(0, written))
     return _make_backward(norm, rank, len(results), vectors, fused, compute_units, *read, *outputs)
 
 
-def _gradients(x: torch.Tensor, cols: int, vectors: int) -> tuple[torch.Tensor, ...]:
-    """Where the gradients of x, and of weight and bias, go."""
-    return torch.empty_like(x), *[torch.empty(cols, dtype=x.dtype, device=x.device) for _ in range(vectors)]
+def _gradients(
+    norm: str, x: torch.Tensor, gradient: torch.Tensor, cols: int, vectors: int
+) -> tuple[torch.Tensor, ...]:
+    """Where the gradients of x, and of weight and bias, go.
+
+    The first is contiguous as torch's is; but on the CPU, where torch composes the RMS norm of elementwise
+    operators, it lies as the gradient that it is made from.
+    """
+    if norm == "rms_norm" and not x.is_cuda:
+        of_x = torch.empty_like(gradient, dtype=x.dtype)
+    else:
+        of_x = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return of_x, *[torch.empty(cols, dtype=x.dtype, device=x.device) for _ in range(vectors)]
 
 
 def checked_output(x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor:
@@ -685,7 +695,7 @@ def run_backward(
     vectors: int,
 ) -> tuple[torch.Tensor, ...]:
     """The outputs of `launch_backward(...).run()`, kept ready for tensors that lie alike."""
-    outputs = _gradients(x, x.shape[x.dim() - rank :].numel(), vectors)
+    outputs = _gradients(norm, x, gradient, x.shape[x.dim() - rank :].numel(), vectors)
     layouts = (x.shape, x.stride(), x.dtype, x.device, gradient.stride(), gradient.dtype)
     key = (norm, rank, None if weight is None else weight.dtype, vectors, layouts)
     make = partial(_make_backward, norm, rank, len(results), vectors, None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from types import UnionType
 from typing import Any, TypeGuard
@@ -47,6 +48,78 @@ def as_number(name: str, value: object) -> Number:
         wanted = "Give a number, or a tensor of no dimensions that requires no grad."
         raise ArgumentTypeError(name, f"got {in_brief(value)}, a {type(value).__name__}", wanted)
     return value
+
+
+def as_real(name: str, value: object) -> float:
+    """Return a number as a float; it is read as :func:`as_number` reads it, and is not complex."""
+    if type(value) is float:
+        return value
+    number = as_number(name, value)
+    if isinstance(number, complex):
+        raise ArgumentTypeError(name, f"got {in_brief(value)}", "Give a real number.")
+    return as_float(name, number)
+
+
+def as_whole(name: str, value: object, fix: str = "Give a whole number.", *, is_index: bool = False) -> int:
+    """Return a whole number as an int: Python's, numpy's, or that of a tensor of no dimensions.
+
+    These are what torch takes. A bool is none, nor is a floating-point number.
+
+    Args:
+        fix: what to give instead, a sentence.
+        is_index: whether everything that Python takes for an index will do, as torch has it for some.
+
+    Raises:
+        ArgumentTypeError: it is none. InvalidArgumentError: it does not fit 64 bits.
+    """
+    if type(value) is int:
+        number = value
+    elif isinstance(value, torch.Tensor):
+        is_one = value.dtype != torch.bool and (is_index or not value.dim())
+        number = _index(name, value if is_one else None, value, fix)
+    elif is_index or isinstance(value, int | np.integer | torch.SymInt):
+        number = _index(name, value, value, fix)
+    else:
+        raise ArgumentTypeError(name, f"got {in_brief(value)}, a {type(value).__name__}", fix)
+    if not -(2**63) <= number < 2**63:
+        raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give less than 2**63, as torch wants it.")
+    return number
+
+
+def as_wholes(name: str, value: object, fix: str = "Give whole numbers.") -> tuple[int, ...]:
+    """Return whole numbers as ints: one, or a tuple or list of what Python takes for an index.
+
+    As torch reads a list of sizes, a tensor of one element is a number, and an array is none.
+
+    Args:
+        fix: what to give instead, a sentence.
+
+    Raises:
+        ArgumentTypeError: they are none. InvalidArgumentError: one does not fit 64 bits.
+    """
+    if type(value) is int:
+        return (as_whole(name, value),)
+    if isinstance(value, torch.Tensor | int | np.integer | torch.SymInt):
+        value = (value,)
+    if not isinstance(value, tuple | list):
+        raise ArgumentTypeError(name, f"got {in_brief(value)}, a {type(value).__name__}", fix)
+    numbers = tuple([each if type(each) is int else _index(name, each, value, fix) for each in value])
+    for number in numbers:
+        if not -(2**63) <= number < 2**63:
+            raise InvalidArgumentError(
+                name, f"got {in_brief(value)}", "Give less than 2**63, as torch wants it."
+            )
+    return numbers
+
+
+def _index(name: str, value: Any, given: object, fix: str) -> int:
+    """`value` as Python takes it for an index, which a bool is not here; `given` is for the message."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except (TypeError, RuntimeError):
+        raise ArgumentTypeError(name, f"got {in_brief(given)}, a {type(given).__name__}", fix) from None
 
 
 def as_float(name: str, value: float) -> float:

@@ -20,7 +20,7 @@ from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook
 from workbench.kernels.gemm import FP8
 from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
-from workbench.ops.arguments import check_operand, is_followed
+from workbench.ops.arguments import as_real, check_operand, is_followed
 from workbench.ops.gradients import follow_the_first, once
 from workbench.ops.profiled import profiled
 
@@ -66,8 +66,7 @@ def scaled_dot_product_attention(
         if tensor.dim() < 2:
             raise TensorMismatchError(name, f"{tensor.dim()} dimensions", "Give (..., rows, columns).")
     check_operand("attn_mask", attn_mask, torch.Tensor | None, "a torch.Tensor")
-    for name, number in (("dropout_p", dropout_p), ("scale", scale)):
-        check_operand(name, number, float | int | None if name == "scale" else float | int, "a number")
+    dropout_p, scale = as_real("dropout_p", dropout_p), None if scale is None else as_real("scale", scale)
     for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
         check_operand(name, flag, bool, "True or False")
     if attn_mask is not None and is_causal:
@@ -83,7 +82,7 @@ def scaled_dot_product_attention(
         if tensor.dtype not in forward.SUPPORTED or tensor.dtype in FP8:
             raise UnsupportedDtypeError(name, str(tensor.dtype), "Give fp16, bf16, fp32 or fp64.")
     shape, (q, k, v) = _in_four_dimensions(query, key, value, enable_gqa)
-    scoring = _scoring(None if scale is None else float(scale), repr(scale), is_causal)
+    scoring = _scoring(scale, repr(scale), is_causal)
     bias = None
     if masks:
         wanted = (*shape[:-1], key.shape[-2])
@@ -95,7 +94,7 @@ def scaled_dot_product_attention(
     if dropout_p:
         compat.refuse_tracing()  # before a seed is read, which fake tensors do not have
         seed = int(torch.randint(MOST_SEEDS, (), device="cpu"))
-        scoring = replace(scoring, dropout=Dropout(float(dropout_p), seed))
+        scoring = replace(scoring, dropout=Dropout(dropout_p, seed))
     return _attended(q, k, v, bias, scoring).reshape(shape)
 
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 
 from workbench.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
     TensorMismatchError,
     UnsupportedDtypeError,
-    check_type,
     in_brief,
 )
 from workbench.kernels import convolution, epilogues
 from workbench.kernels.convolution import Geometry, sides_of
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
-from workbench.ops.arguments import check_operand, is_followed
+from workbench.ops import memory_format
+from workbench.ops.arguments import as_whole, as_wholes, check_operand, is_followed
 from workbench.ops.kept import Started
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum as sum_of
@@ -30,8 +28,6 @@ SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 # A result of more elements of 8 bytes each has no address for each byte.
 _MOST_ELEMENTS = 2**60 - 1
-
-_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 @profiled
@@ -63,7 +59,9 @@ def conv2d(
     Where y' = y * stride + r * dilation - padding, x' likewise with s, and input is 0 beyond its ends.
 
     As `torch.nn.functional.conv2d`. fp32 is rounded to tf32 on a GPU where torch's own switch allows it
-    (`torch.backends.cudnn.conv.fp32_precision`). The result is channels_last where input or weight is.
+    (`torch.backends.cudnn.conv.fp32_precision`). The result and the gradients are channels_last where the
+    strides of input or weight suggest it, as with cuDNN and oneDNN; of fp64 in three dimensions, or on a GPU,
+    they are contiguous, as torch's are.
     Zeros beyond the ends are multiplied, as an implicit GEMM does: where weight holds an infinity, results
     near the border may be NaN, and so may the input's gradient there, which torch may have finite.
 
@@ -137,9 +135,7 @@ def conv_transpose2d(
     batch = input.unsqueeze(0) if is_single else input
     shape_of_bias = None if bias is None else bias.shape
     geometry = _transposed_geometry(batch.shape, weight.shape, shape_of_bias, *numbers, _whole_groups(groups))
-    result = _product("backward_data", geometry, batch, weight)
-    if bias is not None:
-        result = result + bias.view(-1, 1, 1)
+    result = _with_bias("backward_data", geometry, batch, weight, bias)
     return result.squeeze(0) if is_single else result
 
 
@@ -159,12 +155,17 @@ def _convolved(
     geometry = geometry_of(
         rank, batch, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
-    result: torch.Tensor
-    if is_followed(batch, weight, *(() if bias is None else (bias,))):
-        result = _Convolution.apply(geometry, batch, weight, bias)  # type: ignore[no-untyped-call]  # torch's
-    else:
-        result = _run("forward", geometry, batch, weight, None if bias is None else epilogues.bias(bias))
+    result = _with_bias("forward", geometry, batch, weight, bias)
     return result.squeeze(0) if is_single else result
+
+
+def _with_bias(
+    kind: str, geometry: Geometry, batch: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """The convolution, or the transposed one, + bias, followed by autograd where that wants to know."""
+    if is_followed(batch, weight, *(() if bias is None else (bias,))):
+        return _Convolution.apply(kind, geometry, batch, weight, bias)  # type: ignore[no-any-return, no-untyped-call]  # torch's
+    return _run(kind, geometry, batch, weight, None if bias is None else epilogues.bias(bias))
 
 
 def geometry_of(
@@ -337,14 +338,10 @@ def _operands(
 def _per_dimension(name: str, value: object, rank: int, least: int) -> tuple[int, ...]:
     """One number for each spatial dimension."""
     fix = f"Give a whole number, or {rank} of them."
-    many = [value] if isinstance(value, int) else value
-    if not isinstance(many, list | tuple) or any(isinstance(n, bool) or not isinstance(n, int) for n in many):
-        raise ArgumentTypeError(name, f"got {in_brief(value)}", fix)
+    many = as_wholes(name, value, fix)
     if len(many) not in (1, rank):
         raise TensorMismatchError(name, f"got {in_brief(value)}", fix)
-    numbers = tuple(int(n) for n in many) * (1 if len(many) == rank else rank)
-    if max(numbers) >= 2**63:
-        raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give less than 2**63, as torch wants it.")
+    numbers = many * (1 if len(many) == rank else rank)
     if min(numbers) < least:
         raise TensorMismatchError(name, f"got {in_brief(value)}", f"Give {least} or more.")
     return numbers
@@ -352,17 +349,14 @@ def _per_dimension(name: str, value: object, rank: int, least: int) -> tuple[int
 
 def _whole_groups(groups: object) -> int:
     """Checked here, before a cache takes True for 1."""
-    check_type("groups", groups, int, "Give a whole number.")
-    return _per_dimension("groups", groups, 1, 1)[0]
+    return _per_dimension("groups", as_whole("groups", groups, is_index=True), 1, 1)[0]
 
 
-def _format_of(*tensors: torch.Tensor) -> torch.memory_format:
-    """channels_last where one of them is, as torch decides."""
-    found = _FORMATS.get(tensors[0].dim())
-    if found is None:
-        return torch.contiguous_format
-    is_last = any(t.is_contiguous(memory_format=found) and not t.is_contiguous() for t in tensors)
-    return found if is_last else torch.contiguous_format
+def _format_of(geometry: Geometry, input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """Of the result of a convolution, and of its gradients."""
+    if geometry.rank == 1:
+        input, weight = memory_format.as_images(input, weight)
+    return memory_format.of_convolution(input, weight)
 
 
 def _run(
@@ -372,13 +366,15 @@ def _run(
     second: torch.Tensor,
     epilogue: Epilogue | None = None,
     dtype: torch.dtype | None = None,
+    format: torch.memory_format | None = None,
 ) -> torch.Tensor:
     """One of `convolution.KINDS`, and what an epilogue makes of it, into a new tensor.
 
     Args:
         dtype: of the result; None for that of the first.
+        format: of the result; None where the operands are those of a convolution, which have one.
     """
-    return _started(kind, geometry, first, second, epilogue, dtype)[0]
+    return _started(kind, geometry, first, second, epilogue, dtype, format)[0]
 
 
 def _started(
@@ -388,9 +384,10 @@ def _started(
     second: torch.Tensor,
     epilogue: Epilogue | None = None,
     dtype: torch.dtype | None = None,
+    format: torch.memory_format | None = None,
 ) -> tuple[torch.Tensor, Started]:
     """:func:`_run`, and what it started."""
-    format = _format_of(first, second)
+    format = _format_of(geometry, first, second) if format is None else format
     images = first.shape[0]
     shape = {
         "forward": (images, geometry.features, *geometry.outputs),
@@ -398,7 +395,7 @@ def _started(
         "backward_weight": (geometry.features, geometry.group_channels, *geometry.taps),
     }[kind]
     dtype = first.dtype if dtype is None else dtype
-    output = torch.empty(shape, dtype=dtype, device=first.device, memory_format=format)
+    output = _empty(shape, dtype, first.device, format)
     if output.is_meta or not output.numel():
         return output, Started()
     if not first.numel() or not second.numel():
@@ -416,36 +413,63 @@ def _started(
     return output, Started(again, (*operands, *others), len(operands))
 
 
+def _empty(
+    shape: Sequence[int], dtype: torch.dtype, device: torch.device, format: torch.memory_format
+) -> torch.Tensor:
+    """A tensor in a memory format; a sequence, as torch convolves it, in that of images of height 1."""
+    if format is torch.channels_last and len(shape) == 3:
+        n, channels, length = shape
+        image = torch.empty((n, channels, 1, length), dtype=dtype, device=device, memory_format=format)
+        return image.squeeze(2)
+    return torch.empty(shape, dtype=dtype, device=device, memory_format=format)
+
+
 def _precision(tensor: torch.Tensor) -> str:
     """How fp32 is multiplied, by torch's own switch."""
     is_allowed = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]  # torch does not type it
     return "tf32" if tensor.dtype == torch.float32 and tensor.is_cuda and is_allowed else "ieee"
 
 
-def _product(kind: str, geometry: Geometry, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """One of `convolution.KINDS`, followed by autograd where that wants to know."""
+def _product(
+    kind: str,
+    geometry: Geometry,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """One of `convolution.KINDS`, as of :func:`_run`, followed by autograd where that wants to know."""
     if is_followed(first, second):
-        return _Product.apply(kind, geometry, first, second)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
-    return _run(kind, geometry, first, second)
+        return _Product.apply(kind, geometry, first, second, format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _run(kind, geometry, first, second, format=format)
 
 
 def _gradients(
-    kind: str, geometry: Geometry, first: torch.Tensor, second: torch.Tensor, grad: torch.Tensor
+    kind: str,
+    geometry: Geometry,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    grad: torch.Tensor,
+    format: torch.memory_format | None = None,
 ) -> tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]:
-    """What gives the gradient of each operand: each of the three products has the other two as its own."""
+    """What gives the gradient of each operand: each of the three products has the other two as its own.
+
+    The gradients have the memory format of the product, whatever that of `grad` is, as in torch.
+    """
+    found = _format_of(geometry, first, second) if format is None else format
+    product = partial(_product, geometry=geometry, format=found)
     if kind == "forward":  # of input and weight
         return (
-            lambda: _product("backward_data", geometry, grad, second),
-            lambda: _product("backward_weight", geometry, grad, first),
+            lambda: product("backward_data", first=grad, second=second),
+            lambda: product("backward_weight", first=grad, second=first),
         )
     if kind == "backward_data":  # of the output's gradient and weight
         return (
-            lambda: _product("forward", geometry, grad, second),
-            lambda: _product("backward_weight", geometry, first, grad),
+            lambda: product("forward", first=grad, second=second),
+            lambda: product("backward_weight", first=first, second=grad),
         )
     return (  # of the output's gradient and input
-        lambda: _product("forward", geometry, second, grad),
-        lambda: _product("backward_data", geometry, first, grad),
+        lambda: product("forward", first=second, second=grad),
+        lambda: product("backward_data", first=first, second=grad),
     )
 
 
@@ -453,44 +477,55 @@ class _Product(torch.autograd.Function):
     """A product of two tensors by one geometry, whose derivatives are such products again."""
 
     @staticmethod
-    def forward(kind: str, geometry: Geometry, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        return _run(kind, geometry, first, second)
+    def forward(
+        kind: str,
+        geometry: Geometry,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        format: torch.memory_format | None,
+    ) -> torch.Tensor:
+        return _run(kind, geometry, first, second, format=format)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.kind, ctx.geometry, first, second = inputs
+        ctx.kind, ctx.geometry, first, second, ctx.format = inputs
         ctx.save_for_backward(first, second)
         ctx.save_for_forward(first, second)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         first, second = ctx.saved_tensors
-        of_first, of_second = _gradients(ctx.kind, ctx.geometry, first, second, grads[0])
+        of_first, of_second = _gradients(ctx.kind, ctx.geometry, first, second, grads[0], ctx.format)
         return (
             None,
             None,
             of_first() if ctx.needs_input_grad[2] else None,
             of_second() if ctx.needs_input_grad[3] else None,
+            None,
         )
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
         first, second = ctx.saved_tensors
-        return _tangent(ctx.kind, ctx.geometry, first, second, tangents[2], tangents[3])
+        return _tangent(ctx.kind, ctx.geometry, first, second, tangents[2], tangents[3], ctx.format)
 
 
 class _Convolution(torch.autograd.Function):
-    """The convolution of input and weight, + bias."""
+    """The convolution of input and weight, or the transposed one, + bias."""
 
     @staticmethod
     def forward(
-        geometry: Geometry, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+        kind: str,
+        geometry: Geometry,
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
     ) -> torch.Tensor:
-        return _run("forward", geometry, input, weight, None if bias is None else epilogues.bias(bias))
+        return _run(kind, geometry, input, weight, None if bias is None else epilogues.bias(bias))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.geometry, input, weight, _ = inputs
+        ctx.kind, ctx.geometry, input, weight, _ = inputs
         ctx.save_for_backward(input, weight)
         ctx.save_for_forward(input, weight)
 
@@ -498,9 +533,10 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (grad,) = grads
         input, weight = ctx.saved_tensors
-        of_input, of_weight = _gradients("forward", ctx.geometry, input, weight, grad)
-        _, needs_input, needs_weight, needs_bias = ctx.needs_input_grad
+        of_input, of_weight = _gradients(ctx.kind, ctx.geometry, input, weight, grad)
+        _, _, needs_input, needs_weight, needs_bias = ctx.needs_input_grad
         return (
+            None,
             None,
             of_input() if needs_input else None,
             of_weight() if needs_weight else None,
@@ -509,9 +545,10 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        _, of_input, of_weight, of_bias = tangents
+        _, _, of_input, of_weight, of_bias = tangents
         input, weight = ctx.saved_tensors
-        total = _tangent("forward", ctx.geometry, input, weight, of_input, of_weight)
+        format = _format_of(ctx.geometry, input, weight)
+        total = _tangent(ctx.kind, ctx.geometry, input, weight, of_input, of_weight, format)
         return total if of_bias is None else total + of_bias.view(-1, *(1,) * ctx.geometry.rank)
 
 
@@ -522,13 +559,14 @@ def _tangent(
     second: torch.Tensor,
     of_first: torch.Tensor | None,
     of_second: torch.Tensor | None,
+    format: torch.memory_format | None = None,
 ) -> torch.Tensor:
     """How the product moves when its operands do."""
     parts = []
     if of_first is not None:
-        parts.append(_product(kind, geometry, of_first, second))
+        parts.append(_product(kind, geometry, of_first, second, format))
     if of_second is not None:
-        parts.append(_product(kind, geometry, first, of_second))
+        parts.append(_product(kind, geometry, first, of_second, format))
     if not parts:
-        return torch.zeros_like(_run(kind, geometry, first, second))
+        return torch.zeros_like(_run(kind, geometry, first, second, format=format))
     return parts[0] if len(parts) == 1 else parts[0] + parts[1]

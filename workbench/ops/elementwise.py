@@ -13,6 +13,7 @@ from workbench.kernels import elementwise
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     Number,
+    as_number,
     check_operand,
     check_out,
     copy_out,
@@ -64,10 +65,10 @@ def add(
             _keep(input, other, operation)
         return result
     other = other.item() if isinstance(other, np.generic) else other
-    alpha = alpha.item() if isinstance(alpha, np.generic) else alpha
+    # To torch a truth of numpy's is 1.0 or 0.0 as alpha.
+    alpha = as_number("alpha", float(alpha) if isinstance(alpha, np.bool_) else alpha)
     check_operand("input", input, torch.Tensor, "a torch.Tensor")
     check_operand("other", other, torch.Tensor | Number, "a torch.Tensor or a number")
-    check_operand("alpha", alpha, Number, "a number")
     operands = (input, other) if isinstance(other, torch.Tensor) else (input,)
     check_out(out, *operands)
     if is_followed(*operands):
@@ -120,7 +121,10 @@ class _Add(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (grad,) = grads
         input_grad = _reduced(grad, *ctx.input_like) if ctx.needs_input_grad[0] else None
-        other_grad = _reduced(grad * ctx.alpha, *ctx.other_like) if ctx.needs_input_grad[1] else None
+        other_grad = None
+        if ctx.needs_input_grad[1]:
+            # By 1 as torch has it: what is expanded stays so.
+            other_grad = _reduced(grad if ctx.alpha == 1 else grad * ctx.alpha, *ctx.other_like)
         return input_grad, other_grad, None
 
     @staticmethod

@@ -26,7 +26,7 @@ from workbench.kernels.instances import fused_templates as instances
 from workbench.kernels.reference import ACTIVATIONS
 from workbench.ops import normalization, softmax
 from workbench.ops import reduction as reductions
-from workbench.ops.arguments import as_float, check_operand, is_followed, precision_of
+from workbench.ops.arguments import as_real, check_operand, is_followed, precision_of
 from workbench.ops.fused import accumulated
 from workbench.ops.gemm import matmul
 from workbench.ops.gradients import once
@@ -344,14 +344,14 @@ def _rows(
         if (kept := _kept.again(key, *given)) is not None:
             return kept
     a, b = _operands(f"matmul_{operator}", input=input, other=other)
-    check_operand("eps", eps, float | int, "a number")
+    epsilon = as_real("eps", eps)
     names = ("weight", "bias")[: len(vectors)]
     for name, vector in zip(names, vectors, strict=True):
         check_operand(name, vector, torch.Tensor | None, "a torch.Tensor, or None")
     columns = [None if t is None else t.resolve_neg().contiguous() for t in vectors]
     _refuse(", ".join(("input", "other", *names)), gemm_rows.is_supported(operator, a, b, *columns))
     chain = _chain(epilogue, a, b)
-    count, epsilon = len(columns), as_float("eps", eps or 0.0)
+    count = len(columns)
     run = partial(_run_rows, operator, epsilon, chain, count)
     plain = partial(_rows_plainly, operator, epsilon, chain, count)
     return _kept.keep(key, given, *_followed(run, plain, a, b, *columns, *chain.tensors))

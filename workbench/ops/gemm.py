@@ -446,11 +446,11 @@ class _Product(torch.autograd.Function):
         if ctx.addend_shape is not None and ctx.needs_input_grad[2]:
             of_addend = _scaled(grad, ctx.beta).sum_to_size(ctx.addend_shape)
         if ctx.needs_input_grad[0]:
-            of_a = _scaled(_product(grad, b.mT), ctx.alpha).sum_to_size(a.shape)
+            of_a = _scaled_product(grad, b.mT, ctx.alpha).sum_to_size(a.shape)
         if ctx.needs_input_grad[1]:
             if b.dim() == 2:  # one product, which adds up over the batch too
                 a, grad = _as_rows(a.expand(*grad.shape[:-1], a.shape[-1])), _as_rows(grad)
-            of_b = _scaled(_product(a.mT, grad), ctx.alpha).sum_to_size(b.shape)
+            of_b = _scaled_product(a.mT, grad, ctx.alpha).sum_to_size(b.shape)
         return of_a, of_b, of_addend, None, None
 
     @staticmethod
@@ -459,9 +459,9 @@ class _Product(torch.autograd.Function):
         of_a, of_b, of_addend, _, _ = tangents
         parts = []
         if of_a is not None:
-            parts.append(_scaled(_product(of_a, b), ctx.alpha))
+            parts.append(_scaled_product(of_a, b, ctx.alpha))
         if of_b is not None:
-            parts.append(_scaled(_product(a, of_b), ctx.alpha))
+            parts.append(_scaled_product(a, of_b, ctx.alpha))
         total = sum(parts) if parts else torch.zeros((), dtype=a.dtype, device=a.device)
         if of_addend is not None:
             total = total + _scaled(of_addend, ctx.beta)
@@ -472,6 +472,13 @@ class _Product(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], a: Any, b: Any, addend: Any, alpha: float, beta: float
     ) -> tuple[torch.Tensor, int]:
         return _product_of_batches(in_dims, a, b, addend, alpha, beta, info.batch_size), 0
+
+
+def _scaled_product(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
+    """alpha * (a @ b), rounded once; by 0 what is NaN stays, as in torch's gradients."""
+    if alpha in (0, 1):
+        return _scaled(_product(a, b), alpha)
+    return _product(a, b, a.new_zeros(()), alpha, 0.0)
 
 
 def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:

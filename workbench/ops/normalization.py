@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch._prims_common import suggest_memory_format
 
 from workbench.errors import (
     ArgumentTypeError,
@@ -19,8 +17,11 @@ from workbench.errors import (
 from workbench.kernels import batch_norm as by_channel
 from workbench.kernels import group_norm as by_group
 from workbench.kernels import normalization
+from workbench.kernels.layout import suggested_format
 from workbench.ops.arguments import (
-    as_float,
+    as_real,
+    as_whole,
+    as_wholes,
     check_operand,
     check_plain,
     in_float32,
@@ -55,7 +56,8 @@ def layer_norm(
         TensorMismatchError: `input` does not end in `normalized_shape`; weight or bias are of another shape,
             dtype or device; a tensor is sparse, nested or quantized.
     """
-    rank = _checked_rank("layer_norm", input, normalized_shape, eps, weight=weight, bias=bias)
+    epsilon = as_real("eps", eps)
+    rank = _checked_rank("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     if is_autocast(input):
         input, weight, bias = in_float32(input), _in_float32(weight), _in_float32(bias)
     given = [t.dtype for t in (weight, bias) if t is not None]
@@ -65,7 +67,7 @@ def layer_norm(
         )
     if bias is not None and weight is None:
         weight = torch.ones_like(bias)
-    return _normalized("layer_norm", input, weight, bias, rank, as_float("eps", eps))
+    return _normalized("layer_norm", input, weight, bias, rank, epsilon)
 
 
 @profiled
@@ -77,7 +79,8 @@ def rms_norm(
 ) -> torch.Tensor:
     """input / sqrt(mean of input^2 + eps) * weight, as `torch.nn.functional.rms_norm`.
 
-    The mean is that of the last dimensions. It can be differentiated once.
+    The mean is that of the last dimensions. It can be differentiated once. The result is contiguous on a GPU,
+    as torch's own kernel has it; on the CPU, where torch composes it, it lies as the input.
 
     Args:
         input: a tensor of any shape and strides, fp16, bf16, fp32 or fp64.
@@ -88,14 +91,15 @@ def rms_norm(
     Raises:
         as :func:`layer_norm`; and InvalidArgumentError where `input` has fewer dimensions than that.
     """
-    rank = _checked_rank("rms_norm", input, normalized_shape, eps, weight=weight)
+    epsilon = None if eps is None else as_real("eps", eps)
+    rank = _checked_rank("rms_norm", input, normalized_shape, weight=weight)
     if is_autocast(input):
         input, weight = in_float32(input), _in_float32(weight)
     if weight is not None and weight.dtype not in normalization.SUPPORTED:
         raise UnsupportedDtypeError("weight", f"{weight.dtype}", "Give a floating dtype of up to 64 bits.")
-    if eps is None:
-        eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
-    return _normalized("rms_norm", input, weight, None, rank, as_float("eps", eps))
+    if epsilon is None:
+        epsilon = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
+    return _normalized("rms_norm", input, weight, None, rank, epsilon)
 
 
 @profiled
@@ -125,10 +129,7 @@ def group_norm(
         element.
     """
     check_plain(input)
-    check_operand("num_groups", num_groups, int, "a whole number")
-    check_operand("eps", eps, float | int, "a number")
-    if isinstance(num_groups, bool):
-        raise ArgumentTypeError("num_groups", f"got {num_groups}", "Give a whole number.")
+    num_groups, epsilon = as_whole("num_groups", num_groups), as_real("eps", eps)
     if input.dim() < 2:
         raise TensorMismatchError("input", f"{input.dim()} dimensions", "Give (n, channels, ...).")
     channels = input.shape[1]
@@ -144,7 +145,6 @@ def group_norm(
     columns = _checked_vectors(input, channels, weight=weight, bias=bias)
     weight, bias = _with_weight(*columns)
     input = input.resolve_neg()
-    epsilon = as_float("eps", eps)
     if not is_followed(input, *(t for t in (weight, bias) if t is not None)):
         return _run_groups(input, weight, bias, num_groups, epsilon, with_statistics=False)[0]
     return _GroupNorm.apply(input, weight, bias, num_groups, epsilon)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
@@ -185,12 +185,10 @@ def batch_norm(
         NumberRangeError: `eps` or `momentum` is larger than any float.
     """
     check_plain(input)
-    check_operand("momentum", momentum, float | int, "a number")
-    check_operand("eps", eps, float | int, "a number")
     if not isinstance(training, bool):
         raise ArgumentTypeError("training", f"got {training!r}", "Give True or False.")
-    epsilon, momentum = as_float("eps", eps), as_float("momentum", momentum)
-    if eps < 0 or (training and not eps):
+    epsilon, momentum = as_real("eps", eps), as_real("momentum", momentum)
+    if epsilon < 0 or (training and not epsilon):
         raise InvalidArgumentError("eps", f"got {eps}", "Give a positive number.")
     if input.dim() < 2 and input.numel():
         raise TensorMismatchError("input", f"{input.dim()} dimensions", "Give (n, channels, ...).")
@@ -296,8 +294,8 @@ def _with_weight(
 
 
 def _like(input: torch.Tensor) -> torch.Tensor:
-    """Where the result goes: channels_last where the input is, as in torch."""
-    return torch.empty_like(input, memory_format=suggest_memory_format(input))
+    """Where the result goes: channels_last where the input suggests it, as in torch."""
+    return torch.empty_like(input, memory_format=suggested_format(input))
 
 
 def _run_groups(
@@ -330,7 +328,7 @@ def _run_groups_backward(
     if input.numel() and not input.is_meta:
         outputs = by_group.run_backward(grad.resolve_neg(), input, groups, weight, results, vectors)
     else:
-        outputs = (torch.empty_like(input), *(input.new_zeros(input.shape[1]) for _ in range(vectors)))
+        outputs = (_like(input), *(input.new_zeros(input.shape[1]) for _ in range(vectors)))
     of_input, *sums = outputs
     rounded = [each if weight is None else each.to(weight.dtype) for each in sums]
     return of_input, *rounded, *[None] * (2 - vectors)
@@ -408,7 +406,7 @@ def _run_channels_backward(
     """The gradients of input, weight and bias."""
     if not input.numel() or input.is_meta:
         channels = input.shape[1:2].numel()
-        return torch.empty_like(input), input.new_zeros(channels), input.new_zeros(channels)
+        return _like(input), input.new_zeros(channels), input.new_zeros(channels)
     of_input, *sums = by_channel.run_backward(
         grad.resolve_neg(), input, mean, scale, weight, are_known=are_known
     )
@@ -513,7 +511,10 @@ def _run(
     with_statistics: bool,
 ) -> tuple[torch.Tensor, ...]:
     """The result, and with statistics what the gradients need of each row."""
-    output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    if norm == "rms_norm" and not input.is_cuda:
+        output = torch.empty_like(input)
+    else:
+        output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
     rows = input.shape[: input.dim() - rank].numel()
     results = normalization.statistics(norm, input, rows) if with_statistics else []
     if input.numel() and not input.is_meta:
@@ -538,7 +539,7 @@ def _run_backward(
             norm, grad.resolve_neg(), input, rank, weight, results, vectors
         )
     else:
-        of_input = torch.empty_like(input)
+        of_input = torch.empty_like(input, memory_format=torch.contiguous_format)
         outputs = [input.new_zeros(shape.numel()) for _ in range(vectors)]
     of_columns = [each if rank == 1 else each.view(shape) for each in outputs]
     return of_input, *of_columns, *[None] * (2 - vectors)
@@ -574,18 +575,14 @@ class _Norm(torch.autograd.Function):
 
 
 def _checked_rank(
-    norm: str, input: torch.Tensor, normalized_shape: object, eps: object, **columns: torch.Tensor | None
+    norm: str, input: torch.Tensor, normalized_shape: object, **columns: torch.Tensor | None
 ) -> int:
     """How many dimensions are normalized together."""
     check_plain(input)
     for name, tensor in columns.items():
         check_operand(name, tensor, torch.Tensor | None, "a torch.Tensor, or None")
-    check_operand("eps", eps, float | int | None if norm == "rms_norm" else float | int, "a number")
-    if not isinstance(normalized_shape, tuple | list) or not all(
-        isinstance(n, int | np.integer) and not isinstance(n, bool) for n in normalized_shape
-    ):
-        raise ArgumentTypeError("normalized_shape", f"got {normalized_shape!r}", "Give a tuple of lengths.")
-    shape = torch.Size(normalized_shape)
+    check_operand("normalized_shape", normalized_shape, tuple | list, "a tuple of lengths")
+    shape = torch.Size(as_wholes("normalized_shape", normalized_shape, "Give a tuple of lengths."))
     rank = len(shape)
     if not rank or rank > input.dim() or input.shape[input.dim() - rank :] != shape:
         # torch.rms_norm raises ValueError for more dimensions than there are, and RuntimeError for others.

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch.nn import functional
 
-from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError
+from workbench.errors import InvalidArgumentError, TensorMismatchError, UnsupportedDtypeError, in_brief
 from workbench.kernels import pooling, reduction
+from workbench.kernels.layout import suggested_format
 from workbench.kernels.pooling import Pool
-from workbench.ops.arguments import TORCHS_ERRORS, check_plain, in_words, is_followed, kind_of
+from workbench.ops.arguments import (
+    TORCHS_ERRORS,
+    as_whole,
+    as_wholes,
+    check_operand,
+    check_plain,
+    in_words,
+    is_followed,
+    kind_of,
+)
 from workbench.ops.gradients import follow_the_first, once
 from workbench.ops.profiled import profiled
 
@@ -123,8 +134,7 @@ def max_pool2d(
     """
     arguments = (kernel_size, stride, padding, dilation, ceil_mode)
     question = _question("max_pool2d", COMPARED, input, arguments)
-    if not isinstance(return_indices, bool):
-        raise ArgumentTypeError("return_indices", f"got {return_indices!r}", "Give True or False.")
+    return_indices = _is_true("return_indices", return_indices)
     batch = _resolved(input)
     results: tuple[torch.Tensor, ...]
     if is_followed(input):
@@ -134,6 +144,14 @@ def max_pool2d(
     if input.dim() == 3:
         results = tuple(each.squeeze(0) for each in results)
     return (results[0], results[1]) if return_indices else results[0]
+
+
+def _is_true(name: str, value: object) -> bool:
+    """Whether it is true to Python, which torch asks too."""
+    try:
+        return bool(value)
+    except (RuntimeError, ValueError, TypeError):  # of several elements nothing is
+        raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give True or False.") from None
 
 
 class _Question(NamedTuple):
@@ -159,13 +177,61 @@ def _question(
     if input.dtype not in dtypes:
         supported = ", ".join(str(each)[6:] for each in dtypes)
         raise UnsupportedDtypeError("input", f"{input.dtype}", f"{name} takes {supported}.")
-    plain = tuple(tuple(value) if isinstance(value, list) else value for value in arguments)
-    try:
-        return _answered(name, input.shape, input.stride(), plain)
-    except TypeError as error:  # one that has no hash is no number
-        if isinstance(error, ArgumentTypeError):
-            raise
-        raise _refused(name, input.shape, plain, error) from None
+    read = _of_plain if _are_plain(arguments) else _read
+    return read(name, input.shape, input.stride(), *arguments)
+
+
+def _are_plain(arguments: tuple[Any, ...]) -> bool:
+    """Whether they are ints, bools and tuples of ints, which a cache that knows types tells apart."""
+    for value in arguments:
+        if type(value) in _PLAIN:
+            continue
+        if type(value) is not tuple:
+            return False
+        for each in value:
+            if type(each) is not int:
+                return False
+    return True
+
+
+_PLAIN = frozenset((int, bool, type(None)))
+
+
+def _read(name: str, shape: torch.Size, strides: tuple[int, ...], *arguments: Any) -> _Question:
+    """The answer to arguments of any type, once they are read."""
+    names = _AVERAGES if name == "avg_pool2d" else _MAXIMA
+    plain = tuple([_READERS[each](each, value) for each, value in zip(names, arguments, strict=True)])
+    return _answered(name, shape, strides, plain)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _of_plain(name: str, shape: torch.Size, strides: tuple[int, ...], *arguments: Any) -> _Question:
+    return _read(name, shape, strides, *arguments)
+
+
+def _lengths(name: str, value: object) -> tuple[int, ...]:
+    return as_wholes(name, value, "Give a whole number, or two of them.")
+
+
+def _steps(name: str, value: object) -> tuple[int, ...] | None:
+    """Of no numbers, as of None, a window's lengths."""
+    return None if value is None else _lengths(name, value) or None
+
+
+def _divisor(name: str, value: object) -> int | None:
+    return None if value is None else as_whole(name, value)
+
+
+def _truth(name: str, value: object) -> bool:
+    check_operand(name, value, bool, "True or False")
+    return bool(value)
+
+
+# How each argument is read, before a cache takes 1.0 or True for 1.
+_READERS: dict[str, Callable[[str, object], Any]] = {
+    "kernel_size": _lengths, "stride": _steps, "padding": _lengths, "dilation": _lengths,
+    "ceil_mode": _truth, "count_include_pad": _truth, "divisor_override": _divisor,
+}  # fmt: skip
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -182,7 +248,7 @@ def _answered(
         raise _refused(name, shape, arguments, error) from None
     for argument, value in zip(_AVERAGES[:3] if is_average else _MAXIMA[:4], given, strict=False):
         if any(n > MOST for n in _pair(value or 0)):  # which torch refuses too, but for meta tensors
-            raise TensorMismatchError(argument, f"got {value}", f"Give {MOST} or less.")
+            raise TensorMismatchError(argument, f"got {_shown(value)}", f"Give {MOST} or less.")
     single = 4 - len(shape)
     sizes, steps = (torch.Size((1,) * single) + result.shape, (result.numel(),) * single + result.stride())
     window, padding, pixels = _pair(given[0]), _pair(given[2]), _pair(shape[-2:])
@@ -190,7 +256,7 @@ def _answered(
         pixels,
         _pair(sizes[-2:]),
         window,
-        _within(_pair(given[1]) if given[1] != () else window, pixels, padding),
+        _within(_pair(given[1]), pixels, padding),
         padding,
         (1, 1) if is_average else _within(_pair(given[3]), pixels, padding),
     )
@@ -201,10 +267,17 @@ def _refused(name: str, shape: torch.Size, arguments: tuple[Any, ...], error: Ex
     """What torch says to it, as an error of ours."""
     names = _AVERAGES if name == "avg_pool2d" else _MAXIMA
     given = zip(names, arguments, strict=True)
-    words = ", ".join(f"{argument}={in_words(value)}" for argument, value in given if value is not None)
+    words = ", ".join(
+        f"{argument}={in_words(_shown(value))}" for argument, value in given if value is not None
+    )
     reason = str(error).partition("\n")[0]
     argument = f"input, {', '.join(names)}"
     return kind_of(error)(argument, f"got shape {tuple(shape)}, {words}", f"torch.{name} says: {reason}")
+
+
+def _shown(value: Any) -> Any:
+    """Numbers as they were given: a single one was none of several."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -260,7 +333,7 @@ def _largest(batch: torch.Tensor, question: _Question, *, with_indices: bool) ->
 
 def _average_gradient(grad: torch.Tensor, batch: torch.Tensor, question: _Question) -> torch.Tensor:
     """Each pixel's share of the windows that have it: a reduction too, of what `pooling.spread` describes."""
-    output = torch.empty_like(batch, memory_format=_format_of(batch))
+    output = torch.empty_like(batch, memory_format=suggested_format(batch))
     if not output.numel() or output.is_meta:
         return output
     pool, divisor = question.pool, question.divisor
@@ -276,11 +349,6 @@ def _average_gradient(grad: torch.Tensor, batch: torch.Tensor, question: _Questi
         grad, divisor = grad.to(torch.promote_types(grad.dtype, torch.float32)) / divisor, 1
     pooling.run("average_backward", pool, grad.resolve_neg(), (output,), divisor=divisor)
     return output
-
-
-def _format_of(batch: torch.Tensor) -> torch.memory_format:
-    is_last = batch.is_contiguous(memory_format=torch.channels_last) and not batch.is_contiguous()
-    return torch.channels_last if is_last else torch.contiguous_format
 
 
 class _Average(torch.autograd.Function):
@@ -331,4 +399,4 @@ def _largest_gradient(grad: torch.Tensor, batch: torch.Tensor, indices: torch.Te
     wide = grad.dtype if grad.dtype == torch.float64 else torch.float32
     planes = torch.zeros(batch.shape, dtype=wide, device=batch.device).flatten(2)
     planes.scatter_add_(2, indices.flatten(2), grad.to(wide).flatten(2))
-    return planes.view(batch.shape).to(batch.dtype).contiguous(memory_format=_format_of(batch))
+    return torch.empty_like(batch, memory_format=suggested_format(batch)).copy_(planes.view(batch.shape))

@@ -10,7 +10,6 @@ from functools import cache, lru_cache
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from workbench import compat
 from workbench.errors import (
@@ -20,6 +19,7 @@ from workbench.errors import (
     UnsupportedDtypeError,
 )
 from workbench.kernels import rearrangement
+from workbench.kernels.layout import suggested_format
 from workbench.kernels.rearrangement import Flattened, How, Windows
 from workbench.kernels.view_transfer import bits_of
 from workbench.ops.arguments import TORCHS_ERRORS, Number, as_number, check_plain, is_followed, kind_of
@@ -57,6 +57,8 @@ def roll(
     input: torch.Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> torch.Tensor:
     """output[..., (i + shift) % length, ...] = input[..., i, ...] along each of `dims`, as `torch.roll`.
+
+    The result is contiguous on a GPU, as torch's is; on the CPU channels_last where torch's is.
 
     Args:
         input: a tensor of any shape, strides and dtype.
@@ -138,7 +140,8 @@ def unfold(
     if input.dim() not in (3, 4):
         given = f"{input.dim()} dimensions"
         raise DimensionError("input", given, "Give (n, channels, height, width), or without n.")
-    options = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    read = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    options = {name: _each(value) for name, value in read.items()}
     _check_as_torch(torch.nn.functional.unfold, input, **options)
     _check_dtype("unfold", input.dtype)
     taps, steps, around, strides = (_pair(value) for value in options.values())
@@ -178,6 +181,10 @@ class _Move(ABC):
         """What it does with a tangent: without a fill."""
         return self
 
+    def format_of_gradient(self, input: torch.Tensor) -> torch.memory_format | None:
+        """Of the input's gradient, where torch decides that by the input; None where the grad decides."""
+        return None
+
 
 @dataclass(frozen=True)
 class _Flip(_Move):
@@ -200,7 +207,7 @@ class _Roll(_Move):
     dims: tuple[int, ...] | None
 
     def run(self, input: torch.Tensor) -> torch.Tensor:
-        output = torch.empty_like(input, memory_format=torch.contiguous_format)
+        output = torch.empty_like(input, memory_format=self._format_of(input))
         shape = tuple(input.shape)
         if not shape:
             return _rearranged((), input, output)
@@ -208,6 +215,17 @@ class _Roll(_Move):
             return _rearranged(rearrangement.roll(shape, self.shifts, self.dims), input, output)
         (chain,) = rearrangement.roll((math.prod(shape),), self.shifts, (0,))
         return _rearranged(Flattened(chain, len(shape)), input, output)
+
+    def _format_of(self, input: torch.Tensor) -> torch.memory_format:
+        """channels_last where torch concatenates parts that are; its kernel for GPUs does not."""
+        if self.dims is None or input.is_cuda:
+            return torch.contiguous_format
+        if not input.numel():
+            return torch.preserve_format
+        moves = zip(self.shifts, self.dims, strict=True)
+        # To torch the second part is empty then, and as that is contiguous, so is the result.
+        stays = any(shift % input.shape[dim] == 0 for shift, dim in moves)
+        return torch.contiguous_format if stays else suggested_format(input)
 
     def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         return _moved(_Roll(tuple(-shift for shift in self.shifts), self.dims), grad)
@@ -247,22 +265,28 @@ class _Pad(_Move):
         shape = [n + left + right for n, (left, right) in zip(input.shape, self.pairs, strict=True)]
         if self.mode == "constant" and all(left <= 0 and right <= 0 for left, right in self.pairs):
             return torch.empty_like(_dropped(input, self.pairs))  # to torch it is a copy of a slice
-        format = torch.contiguous_format if self.mode == "circular" else suggest_memory_format(input)
+        format = torch.contiguous_format if self.mode == "circular" else suggested_format(input)
         return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=format)
 
     def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         if self.mode == "constant":
             return _moved(_Pad(tuple((-left, -right) for left, right in self.pairs), "constant"), grad)
+        # Where several are added up, in a type that need not round before the last of them.
+        dtype = torch.float32 if grad.dtype in (torch.float16, torch.bfloat16) else grad.dtype
+        total = grad.to(dtype)
         for dim, (length, pair) in enumerate(zip(shape, self.pairs, strict=True)):
             if any(pair):
-                grad = _GRADIENTS[self.mode](grad, dim, length, *pair)
-        return grad
+                total = _GRADIENTS[self.mode](total, dim, length, *pair)
+        return total.to(grad.dtype)
 
     def of_batch(self, batch: torch.Tensor) -> torch.Tensor:
         return _moved(_Pad(((0, 0), *self.pairs), self.mode, self.fill), batch)
 
     def tangent(self) -> _Move:
         return replace(self, fill=0)
+
+    def format_of_gradient(self, input: torch.Tensor) -> torch.memory_format | None:
+        return suggested_format(input) if self.mode in ("reflect", "replicate") else None
 
 
 @dataclass(frozen=True)
@@ -414,11 +438,14 @@ class _Moved(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         ctx.move, input = inputs
-        ctx.shape = input.shape
+        ctx.shape, ctx.format = input.shape, ctx.move.format_of_gradient(input)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return None, ctx.move.gradient(grads[0], ctx.shape)
+        gradient = ctx.move.gradient(grads[0], ctx.shape)
+        if ctx.format is not None and not batches(gradient):
+            gradient = gradient.contiguous(memory_format=ctx.format)
+        return None, gradient
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
@@ -446,6 +473,16 @@ def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:
 def _places(dims: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """Dimensions that torch has checked, counted from the beginning."""
     return tuple([d % max(rank, 1) for d in _numbers(dims) if rank])
+
+
+def _each(value: Any) -> Any:
+    """The elements of what has some, as torch's unfold has it: of an array, a range, or whatever it is."""
+    if type(value) is int or not isinstance(value, Iterable) or isinstance(value, str):
+        return value
+    try:
+        return tuple(value)
+    except TypeError:  # of no dimensions
+        return value
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:

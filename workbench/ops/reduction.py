@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial, wraps
 from typing import Any, TypeVar
@@ -13,14 +12,18 @@ import torch
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
+    NumberRangeError,
     TensorMismatchError,
     UnsupportedDtypeError,
     WorkbenchError,
     check_type,
+    in_brief,
 )
 from workbench.kernels import elementwise, reduction
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
+    as_real,
+    as_wholes,
     check_operand,
     check_out,
     check_plain,
@@ -42,6 +45,9 @@ _TWO_FORMS = ("max", "min")
 
 # Of a reduction to booleans the kernel is another one.
 _OF_TRUTHS = {"sum": "any", "prod": "all"}
+
+# These take several, as a list of sizes, which can be a tensor of one element.
+_OF_SEVERAL = ("sum", "mean", "amax", "amin", "norm")
 
 # torch's functions take NumPy's names as well, and Python's types as dtypes.
 _NUMPYS_NAMES = {
@@ -69,14 +75,14 @@ def _with_torchs_keywords(function: _Function) -> _Function:
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:
         if options and not (_PLAIN.issuperset(options) and type(options.get("dim")) in _PLAIN_DIMS):
-            options = _read(options)
+            options = _read(options, function.__name__ in _OF_SEVERAL)
         return function(*args, **options)
 
     return called  # type: ignore[return-value]  # of the same signature
 
 
-def _read(options: dict[str, Any]) -> dict[str, Any]:
-    """The same by our names, in our types."""
+def _read(options: dict[str, Any], are_several: bool) -> dict[str, Any]:
+    """The same by our names, in our types; a tensor may be one of several dimensions, or the only one."""
     read = {_NUMPYS_NAMES.get(name, name): value for name, value in options.items()}
     if len(read) < len(options):
         raise ArgumentTypeError(", ".join(options), "two of them are one argument", "Give one of the two.")
@@ -84,6 +90,9 @@ def _read(options: dict[str, Any]) -> dict[str, Any]:
         read["dtype"] = _PYTHONS_TYPES.get(read["dtype"], read["dtype"])
     if isinstance(dim := read.get("dim"), torch.Tensor):
         # By this name it is no second tensor for the larger or the smaller of two.
+        if are_several:
+            (read["dim"],) = as_wholes("dim", dim)
+            return read
         if dim.dim() or dim.dtype not in reduction.INTEGERS:
             raise ArgumentTypeError("dim", f"got {in_words(dim)}", "Give a whole number.")
         read["dim"] = int(dim)
@@ -156,7 +165,8 @@ def prod(
         return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
     to = _dtype_of_result(input, dtype, out, widened_on_cpu=True)
     compute = partial(_reduce, name="prod", dtype=to)
-    return _delivered(_derivable(compute, _prod_gradient, input, question.dims, keepdim, to), out)
+    derive = partial(_prod_gradient, is_of_all=dim is None)
+    return _delivered(_derivable(compute, derive, input, question.dims, keepdim, to), out)
 
 
 @_with_torchs_keywords
@@ -251,7 +261,10 @@ def norm(
         InvalidArgumentError: `p` is "nuc", the sum of singular values, which is no reduction.
         and as :func:`sum`.
     """
-    check_type("p", p, float | int | str | None, 'Give a number or "fro".')
+    if not isinstance(p, str | None):
+        if isinstance(p, int) and not -(2**63) <= p < 2**64:
+            raise NumberRangeError("p", f"got {in_brief(p)}", "Give a float.")
+        p = as_real("p", p)
     if p == "nuc":
         raise InvalidArgumentError(
             "p", "got 'nuc', the sum of singular values", "It is no reduction: use torch.linalg.matrix_norm."
@@ -434,6 +447,8 @@ def _extreme(
             )
         dim, other = None, dim
     if other is not None:
+        if dim is not None or keepdim:
+            raise ArgumentTypeError("dim, other", "got both", f"Give one of them to {name}.")
         return _of_two(f"{name}imum", input, other, out)
     if dim is None and not keepdim:
         return _value(name, f"a{name}", input, None, False, out)  # type: ignore[arg-type]  # _Question sees to it
@@ -554,29 +569,62 @@ def _check_derivable(input: torch.Tensor, dtype: torch.dtype | None) -> None:
 
 
 def _prod_gradient(
-    grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...]
+    grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...], *, is_of_all: bool
 ) -> tuple[torch.Tensor]:
-    """The product of all other elements: where another one is 0, that is the result."""
-    is_zero = x == 0
-    has_no_other = is_zero.sum(dims, True) == is_zero
-    filled = x.masked_fill(is_zero, 1)
-    others = _reduce(filled, "prod", frozenset(dims), True) / filled
-    return (grad * torch.where(has_no_other, others, result),)
+    """Return grad times the product of all other elements, by torch's rules for zeros, infinities and NaN.
+
+    Without a zero in `x` it is result / x, which is NaN for an infinity. With zeros it is the product of the
+    elements before times that of those behind, so that 0 times infinity is NaN only where both are others.
+    Two zeros of the product of all leave no gradient, whatever is beside them.
+    """
+    if not x.dim():
+        return (grad,)
+    wide = _widened(x)
+    rows, dim = (wide.reshape(-1), 0) if is_of_all else (wide, dims[0])
+    others = (_product_before(rows, dim) * _product_before(rows.flip(dim), dim).flip(dim)).view_as(wide)
+    zeros = (x == 0).sum()
+    if is_of_all:
+        others = others.masked_fill(zeros > 1, 0)
+    return ((grad * torch.where(zeros > 0, others, result / wide)).to(x.dtype),)
+
+
+def _product_before(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """For each element, the product of those before it along `dim`; 1 for the first."""
+    one = torch.ones_like(x.narrow(dim, 0, 1))
+    return torch.cat([one, x.narrow(dim, 0, x.shape[dim] - 1)], dim).cumprod(dim)
+
+
+def _widened(x: torch.Tensor) -> torch.Tensor:
+    """`x` in the type that gradients are computed in, to be rounded once: of halves fp32."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _norm_gradient(
     grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...], order: float
 ) -> tuple[torch.Tensor]:
-    """sgn(x) * (|x| / norm) ** (order - 1), 0 where there is no slope; of infinite orders as of a maximum."""
-    size = x.abs()
+    """Return grad * sgn(x) * (|x| / norm) ** (order - 1), 0 where there is no slope, as torch has it.
+
+    Of infinite orders it is the gradient of a maximum. Powers are in float64, as those of the norm are: in a
+    narrower type they overflow where their product does not. Of orders under 1 the quotient would underflow,
+    and a zero has no slope.
+    """
     if order == 0:
         return (torch.zeros_like(x),)
+    if order == 1:
+        return (x.sgn() * grad,)
+    if order == 2:
+        slope = (_widened(x) / result).masked_fill(result == 0, 0)
+        return ((grad * slope).to(x.dtype),)
+    size = x.abs()
     if math.isinf(order):
         is_it = (size == result) | size.isnan()
         return (x.sgn() * is_it * (grad / is_it.sum(dims, True)),)
-    slope = x.sgn() * (size / result) ** (order - 1)
-    has_none = (result == 0) | ((size == 0) & (order < 1) & result.isfinite())
-    return (grad * slope.masked_fill(has_none, 0),)
+    size, norm = size.double(), result.double()
+    if order < 1:
+        slope = size.pow(order - 1).masked_fill(x == 0, 0) * norm.pow(1 - order)
+    else:
+        slope = (size / norm).pow(order - 1).masked_fill(norm == 0, 0)
+    return ((grad * (x.sgn() * slope)).to(x.dtype),)
 
 
 def _equals_gradient(
@@ -726,11 +774,7 @@ def _hashable(dim: Any) -> int | tuple[int, ...] | None:
     """`dim` as whole numbers, or an error: names of dimensions, booleans and tensors are none."""
     if dim is None or type(dim) is int:
         return dim
-    each = dim if isinstance(dim, tuple | list) else (dim,)
-    for one in each:
-        if isinstance(one, bool) or not isinstance(one, numbers.Integral):
-            raise ArgumentTypeError("dim", f"got {dim!r}", "Give a whole number, or several in a tuple.")
-    whole = tuple(int(one) for one in each)
+    whole = as_wholes("dim", dim, "Give a whole number, or several in a tuple.")
     return whole if isinstance(dim, tuple | list) else whole[0]
 
 

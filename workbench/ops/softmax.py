@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from workbench import compat
 from workbench.errors import (
-    ArgumentTypeError,
     DimensionError,
     InvalidArgumentError,
     TensorMismatchError,
@@ -22,6 +20,9 @@ from workbench.kernels import reduction as reductions
 from workbench.kernels import softmax as rows
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
+    as_real,
+    as_whole,
+    as_wholes,
     check_operand,
     check_out,
     check_plain,
@@ -37,7 +38,6 @@ from workbench.ops.profiled import profiled
 
 _SUPPORTED = frozenset(rows.SUPPORTED)
 _HALVES = (torch.float16, torch.bfloat16)
-_NUMBER = float | int | np.floating | np.integer
 _REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -199,7 +199,7 @@ def _run_log_sum_exp(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:
 def _run_log_sum_exp_backward(
     input: torch.Tensor, result: torch.Tensor, grad: torch.Tensor, dims: frozenset[int]
 ) -> torch.Tensor:
-    output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    output = torch.empty_like(input)  # as of an elementwise operator, which it is to torch
     if output.numel() and not output.is_meta:
         rows.run_log_sum_exp_backward(input, result, grad.resolve_neg().contiguous(), dims, output)
     return output
@@ -264,7 +264,7 @@ def cross_entropy(
     check_operand("target", target, torch.Tensor, "a torch.Tensor")
     check_operand("weight", weight, torch.Tensor | None, "a torch.Tensor, or None")
     ignore_index = _checked_ignore_index(ignore_index)
-    check_operand("label_smoothing", label_smoothing, _NUMBER, "a number")
+    label_smoothing = as_real("label_smoothing", label_smoothing)
     if size_average is not None or reduce is not None:
         reduction = torch.nn._reduction.legacy_get_string(size_average, reduce)
     if reduction not in _REDUCTIONS:
@@ -280,7 +280,7 @@ def cross_entropy(
         raise TensorMismatchError("input", "it has no dimensions", "Give (classes,) or (N, classes, ...).")
     dim = min(input.dim() - 1, 1)
     _check_weight(weight, input, input.shape[dim])
-    smoothing = float(label_smoothing) if label_smoothing > 0 else 0.0  # of NaN none, as in torch
+    smoothing = label_smoothing if label_smoothing > 0 else 0.0  # of NaN none, as in torch
     if input.shape == target.shape:
         return _cross_entropy_of_probabilities(input, target, weight, dim, ignore_index, reduction, smoothing)
     _check_targets(input, target, dim, ignore_index)
@@ -423,13 +423,7 @@ def _cross_entropy_of_probabilities(
 
 
 def _checked_ignore_index(ignore_index: object) -> int:
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int | np.integer):
-        raise ArgumentTypeError(
-            "ignore_index", f"got {ignore_index!r}, a {type(ignore_index).__name__}", "Give a whole number."
-        )
-    if not -(2**63) <= ignore_index < 2**63:
-        raise InvalidArgumentError("ignore_index", f"got {ignore_index}", "Give a number of 64 bits.")
-    return int(ignore_index)
+    return as_whole("ignore_index", ignore_index, is_index=True)
 
 
 def _check_weight(weight: torch.Tensor | None, input: torch.Tensor, classes: int) -> None:
@@ -479,9 +473,7 @@ def _check_dtype(name: str, dtype: torch.dtype) -> None:
 
 
 def _checked_dim(dim: object, rank: int) -> int:
-    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
-        raise ArgumentTypeError("dim", f"got {dim!r}, a {type(dim).__name__}", "Give a whole number.")
-    number, most = int(dim), max(rank, 1)
+    number, most = as_whole("dim", dim), max(rank, 1)
     if not -most <= number < most:
         raise DimensionError(
             "dim", f"got {number}", f"The tensor has {rank} dimensions: from {-most} to {most - 1}."
@@ -491,8 +483,7 @@ def _checked_dim(dim: object, rank: int) -> int:
 
 def _checked_dims(dim: object, rank: int) -> frozenset[int]:
     """The dimensions from 0; none of a tensor that has none."""
-    numbers = tuple(dim) if isinstance(dim, tuple | list) else (dim,)
-    places = [_checked_dim(each, rank) for each in numbers]
+    places = [_checked_dim(each, rank) for each in as_wholes("dim", dim)]
     if len(set(places)) < len(places) or (rank and not places):
         raise TensorMismatchError("dim", f"got {dim!r}", "Name one dimension or more, each once.")
     return frozenset(places) if rank else frozenset()

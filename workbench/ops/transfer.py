@@ -11,8 +11,10 @@ import torch
 from workbench import compat
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import transfer
+from workbench.kernels.layout import suggested_format
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
+    as_whole,
     check_operand,
     check_out,
     check_plain,
@@ -95,7 +97,8 @@ def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
     """Depth to space: output[..., c, h r + i, w r + j] = input[..., (c r + i) r + j, h, w].
 
     As `torch.nn.functional.pixel_shuffle`. Splitting and permuting dimensions is all in the strides, so the
-    tile transfer that transposes does it. Channels_last where the input is.
+    tile transfer that transposes does it. Channels_last where torch's result is: where the input's strides
+    suggest it, and for gradients where those of the result's gradient do.
 
     Args:
         input: (..., channels r^2, height, width), of any strides and dtype.
@@ -129,7 +132,7 @@ def _rearranged(
 ) -> torch.Tensor:
     """Pixels to channels or back, as a view of six dimensions that is copied."""
     check_plain(input)
-    check_operand(name, factor, int, "a whole number")
+    factor = as_whole(name, factor)
     if factor < 1:
         raise TensorMismatchError(name, f"got {factor}", "Give 1 or more.")
     try:
@@ -139,7 +142,52 @@ def _rearranged(
     except TORCHS_ERRORS as error:
         given = f"got {factor} for a tensor of shape {tuple(input.shape)}"
         raise kind_of(error)(name, given, f"torch.{function.__name__} says: {error}") from None
-    is_last = input.dim() == 4 and _is_channels_last(input)
+    if is_followed(input):
+        return _Shuffled.apply(input, function, name, factor, shape)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _shuffled(input, function, factor, shape)
+
+
+class _Shuffled(torch.autograd.Function):
+    """A shuffle of pixels, whose derivative is the opposite one."""
+
+    @staticmethod
+    def forward(
+        input: torch.Tensor, function: Callable[..., torch.Tensor], name: str, factor: int, shape: torch.Size
+    ) -> torch.Tensor:
+        return _shuffled(input, function, factor, shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        _, ctx.function, ctx.name, ctx.factor, _ = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        is_shuffle = ctx.function is torch.nn.functional.pixel_shuffle
+        functional = torch.nn.functional
+        opposite = functional.pixel_unshuffle if is_shuffle else functional.pixel_shuffle
+        return _rearranged(opposite, grads[0], ctx.name, ctx.factor), None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
+        return _rearranged(ctx.function, tangents[0], ctx.name, ctx.factor)
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int, None],
+        input: torch.Tensor,
+        function: Callable[..., torch.Tensor],
+        name: str,
+        factor: int,
+        shape: torch.Size,
+    ) -> tuple[torch.Tensor, int]:
+        return _rearranged(function, input.movedim(in_dims[0], 0), name, factor), 0
+
+
+def _shuffled(
+    input: torch.Tensor, function: Callable[..., torch.Tensor], factor: int, shape: torch.Size
+) -> torch.Tensor:
+    is_last = input.dim() == 4 and suggested_format(input) is torch.channels_last
     channel, height, width = range(input.dim() - 3, input.dim())
     if function is torch.nn.functional.pixel_shuffle:
         apart = input.unflatten(channel, (shape[channel], factor, factor))
@@ -149,14 +197,10 @@ def _rearranged(
         parts = [[channel, height + 1, height + 3], [height], [height + 2]]
     order = [parts[i] for i in ((1, 2, 0) if is_last else (0, 1, 2))]
     permuted = apart.permute(*range(channel), *[dim for part in order for dim in part])
-    result = _contiguous(permuted, None)
+    result = _copy(permuted, torch.contiguous_format)
     if not is_last:
         return result.view(shape)
     return result.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
-
-
-def _is_channels_last(tensor: torch.Tensor) -> bool:
-    return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
 
 
 def _contiguous(view: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
