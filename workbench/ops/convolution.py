@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -22,9 +22,10 @@ from workbench.kernels.convolution import Geometry, sides_of
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.ops.arguments import check_operand, is_followed
+from workbench.ops.gradients import Function, batches, of_batches
 from workbench.ops.kept import Started
 from workbench.ops.profiled import profiled
-from workbench.ops.reduction import sum as sum_of
+from workbench.ops.reduction import sum_of_gradient
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -424,6 +425,8 @@ def _precision(tensor: torch.Tensor) -> str:
 
 def _product(kind: str, geometry: Geometry, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """One of `convolution.KINDS`, followed by autograd where that wants to know."""
+    if (found := batches(first, second)) is not None:
+        return of_batches(partial(_product, kind, geometry), found)  # type: ignore[no-any-return]  # a tensor
     if is_followed(first, second):
         return _Product.apply(kind, geometry, first, second)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(kind, geometry, first, second)
@@ -449,7 +452,7 @@ def _gradients(
     )
 
 
-class _Product(torch.autograd.Function):
+class _Product(Function):
     """A product of two tensors by one geometry, whose derivatives are such products again."""
 
     @staticmethod
@@ -459,7 +462,8 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         ctx.kind, ctx.geometry, first, second = inputs
-        ctx.save_for_backward(first, second)
+        _, _, of_first, of_second = ctx.needs_input_grad
+        ctx.save_for_backward(first if of_second else None, second if of_first else None)
         ctx.save_for_forward(first, second)
 
     @staticmethod
@@ -479,7 +483,7 @@ class _Product(torch.autograd.Function):
         return _tangent(ctx.kind, ctx.geometry, first, second, tangents[2], tangents[3])
 
 
-class _Convolution(torch.autograd.Function):
+class _Convolution(Function):
     """The convolution of input and weight, + bias."""
 
     @staticmethod
@@ -491,7 +495,8 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         ctx.geometry, input, weight, _ = inputs
-        ctx.save_for_backward(input, weight)
+        _, of_input, of_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(input if of_weight else None, weight if of_input else None)
         ctx.save_for_forward(input, weight)
 
     @staticmethod
@@ -504,7 +509,7 @@ class _Convolution(torch.autograd.Function):
             None,
             of_input() if needs_input else None,
             of_weight() if needs_weight else None,
-            sum_of(grad, (0, *range(2, grad.dim()))) if needs_bias else None,
+            sum_of_gradient(grad, (0, *range(2, grad.dim()))) if needs_bias else None,
         )
 
     @staticmethod
