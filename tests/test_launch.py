@@ -265,6 +265,12 @@ REFUSALS = [
         "a tensor of complex128",
         args=lambda x, output: ((3, (x.to(torch.complex128),)), output, 8),
     ),
+    Refusal(
+        "a pending negation",
+        TensorMismatchError,
+        r"args of scale_kernel: a view whose negation is pending, .* Give tensor.resolve_neg\(\)",
+        args=lambda x, output: ((3, (torch._neg_view(x),)), output, 8),
+    ),
     # outputs, accumulators and work
     Refusal(
         "an output not given",

@@ -155,7 +155,7 @@ class Step:
                 a parameter that is called as something of Triton's own.
             UnknownNameError: `meta` has a name that is neither a parameter of the kernel nor a launch option.
             InvalidArgumentError: more warps or stages than any GPU has.
-            TensorMismatchError: tensors on several devices, or of complex numbers.
+            TensorMismatchError: tensors on several devices, of complex numbers, or with a pending negation.
         """
         _check_kernel(self.kernel)
         _check_grid(self.grid)
@@ -281,6 +281,12 @@ class Step:
                     f"args of {self.name}",
                     f"a tensor of {str(tensor.dtype).removeprefix('torch.')}",
                     "Triton has no complex numbers. Give torch.view_as_real(...) of it: pairs of real ones.",
+                )
+            if tensor.is_neg():
+                raise TensorMismatchError(
+                    f"args of {self.name}",
+                    "a view whose negation is pending, which a kernel would not see in memory",
+                    "Give tensor.resolve_neg().",
                 )
         places = {tensor.device for tensor in tensors}
         if len(places) > 1:

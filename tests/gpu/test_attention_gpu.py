@@ -421,6 +421,29 @@ def test_sequences_of_various_lengths() -> None:
             rule(of_part, (of_exact[0], of_exact[1], of_exact[2]), others[1][1], 3.0)
 
 
+@pytest.mark.parametrize("ends", [[3, 130, 600], [700], [0, 700], [0, 1, 699]], ids=str)
+def test_rows_that_no_sequence_covers(ends: list[int]) -> None:
+    """They are written where memory held something else, and what they hold has no say."""
+    starts = torch.tensor(ends, dtype=torch.int32).cuda()
+    row = torch.arange(700, device="cuda")
+    is_slack = (row < ends[0]) | (row >= ends[-1])
+    given = tensors(1, 8, 2, 700, 700, 64, torch.float16)
+    for tensor in given:
+        tensor[:, :, is_slack] = torch.nan
+    scoring = Scoring(starts=Starts(starts, starts, 700, 700))
+    output, sums = torch.full_like(given[0], torch.nan), torch.full((1, 8, 700), torch.nan).cuda()
+    for splits in (1, 3):
+        attention.launch(*given, scoring, output=output, log_sums=sums, splits=splits).run()
+        assert not output[:, :, is_slack].any()
+        assert (sums[:, :, is_slack] == -torch.inf).all()
+        assert output[:, :, ~is_slack].isfinite().all()
+    inputs = [t.detach().requires_grad_() for t in given]
+    gradients = torch.autograd.grad(attend(*inputs, scoring), inputs, torch.ones_like(output))
+    for gradient in gradients:
+        assert not gradient[:, :, is_slack].any()
+        assert gradient[:, :, ~is_slack].isfinite().all()
+
+
 def test_dropout_is_the_same_whatever_the_tiles_and_in_the_gradient() -> None:
     query, key, _ = tensors(1, 4, 2, 500, 512, 64, torch.float16)
     value = torch.eye(512, device="cuda", dtype=torch.float16)[:, :256].expand(1, 2, 512, 256)

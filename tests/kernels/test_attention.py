@@ -34,6 +34,7 @@ from workbench.kernels.attention import (
     Window,
 )
 from workbench.kernels.tile import scores
+from workbench.launch import Launch
 
 SMALL: dict[str, Any] = {"tile": (16, 16)}
 AT_END = Window(right=0, from_end=True)
@@ -168,6 +169,34 @@ def test_sequences_one_after_another(window: Window, splits: int) -> None:
         exact, exact_sums = plain(*part, window=window)
         agree(found[:, :, q], exact, plain(*part, window=window, dtype=torch.float32)[0])
         torch.testing.assert_close(sums[:, :, q].double(), exact_sums, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("ends", [[4, 9, 9, 30], [0, 40], [17], [40, 40]], ids=str)
+@pytest.mark.parametrize("splits", [1, 2])
+def test_rows_that_no_sequence_covers(ends: list[int], splits: int) -> None:
+    starts, longest = torch.tensor(ends, dtype=torch.int32), 40
+    query, key, value = tensors(1, 4, 2, 40, 40, 16)
+    output, sums = torch.full_like(query, torch.nan), torch.full((1, 4, 40), torch.nan)
+    scoring = Scoring(starts=Starts(starts, starts, longest, longest))
+    attention.launch(
+        query, key, value, scoring, output=output, log_sums=sums, tile=(16, 16), splits=splits
+    ).run()
+    row = torch.arange(40)
+    is_slack = (row < ends[0]) | (row >= ends[-1])
+    assert not output[:, :, is_slack].any()
+    assert (sums[:, :, is_slack] == -torch.inf).all()
+    assert output[:, :, ~is_slack].isfinite().all()
+    assert sums[:, :, ~is_slack].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.float8_e4m3fn], ids=str)
+def test_what_clears_rows_compiles(dtype: torch.dtype) -> None:
+    starts = torch.tensor([4, 30], dtype=torch.int32)
+    query, key, value = (t.to(dtype) for t in tensors(1, 4, 2, 40, 40, 48))
+    launch = attention.launch(query, key, value, Scoring(starts=Starts(starts, starts, 26, 26)))
+    assert launch.steps[-1].name == "clear_slack_kernel"
+    (step,) = lens.compile(Launch(launch.steps[-1:], launch.outputs), "sm_90")
+    assert not step.spills
 
 
 def test_documents_in_sequences_one_after_another() -> None:

@@ -235,6 +235,35 @@ def test_sequences_one_after_another(window: Window, one_pass: bool) -> None:
         gradients_agree(of_part, part, gradient[:, :, q], window=window)
 
 
+@pytest.mark.parametrize("ends", [([4, 9, 30], [0, 12, 40]), ([17], [5]), ([0, 40], [3, 3])], ids=str)
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_rows_that_no_sequence_covers(ends: tuple[list[int], list[int]], one_pass: bool) -> None:
+    """What they hold has no say either."""
+    of_queries, of_keys = (torch.tensor(each, dtype=torch.int32) for each in ends)
+    starts = Starts(of_queries, of_keys, 40, 40)
+    given = tensors(1, 4, 2, 40, 40, 16)
+    row = torch.arange(40)
+    slack = [(row < each[0]) | (row >= each[-1]) for each in ends]
+    for tensor, is_slack in zip(given, (slack[0], slack[1], slack[1]), strict=True):
+        tensor[:, :, is_slack] = torch.nan
+    output, log_sums = forward(*given, Scoring(starts=starts), tile=(16, 16)).run()
+    gradient = torch.ones_like(output)
+    found = tuple(torch.full_like(each, torch.nan) for each in given)
+    launch(
+        gradient,
+        *given,
+        output,
+        log_sums,
+        Scoring(starts=starts),
+        one_pass=one_pass,
+        gradients=found,
+        **SMALL,
+    ).run()
+    for tensor, is_slack in zip(found, (slack[0], slack[1], slack[1]), strict=True):
+        assert not tensor[:, :, is_slack].any()
+        assert tensor[:, :, ~is_slack].isfinite().all()
+
+
 @pytest.mark.parametrize(
     "scoring",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
 )
-from workbench.kernels.attention import CAUSAL, Dropout, Hook, Scoring, Window
+from workbench.kernels.attention import CAUSAL, Dropout, Hook, Mask, Scoring, Starts, Window
 from workbench.kernels.tile import scores
 
 # Of any arguments, for the type checker.
@@ -30,6 +31,57 @@ attention: Any = ops.attention
 torchs_own: Any = F.scaled_dot_product_attention
 
 OPERATORS = [op for op in op_db if op.name == "nn.functional.scaled_dot_product_attention"]
+
+
+def numbers(*given: int) -> torch.Tensor:
+    return torch.tensor(given, dtype=torch.int32)
+
+
+@pytest.mark.parametrize("held", ["bias", "documents", "of queries", "of keys"])
+def test_tensors_of_a_scoring_are_kept_for_the_gradient(held: str) -> None:
+    """Changed in place they are an error, and no gradient of something else."""
+    each = {
+        "bias": torch.randn(4, 4), "documents": numbers(0, 0, 1, 1), "of queries": numbers(0, 2, 4),
+        "of keys": numbers(0, 2, 4),
+    }  # fmt: skip
+    extra = (each["bias"], (4, 4), (0, 0, 4, 1))
+    starts = Starts(each["of queries"], each["of keys"], 2, 2)
+    scoring = {
+        "bias": Scoring(hooks=(Hook(scores.add_bias, extra, scores.pass_gradient),)),
+        "documents": Scoring(mask=Mask(scores.same_document, (each["documents"], 4), of_batch=False)),
+    }.get(held, Scoring(starts=starts))
+    given = [t.requires_grad_() for t in tensors(1, 2, 1, 4, 4, 16)]
+    output = attention(*given, scoring)
+    torch.autograd.grad(output.sum(), given, retain_graph=True)
+    each[held].add_(0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(output.sum(), given)
+
+
+def test_tensors_of_a_scoring_are_released_with_the_graph() -> None:
+    bias = torch.randn(4, 4)
+    hook = Hook(scores.add_bias, (bias, (4, 4), (0, 0, 4, 1)), scores.pass_gradient)
+    given = [t.requires_grad_() for t in tensors(1, 2, 1, 4, 4, 16)]
+    output = attention(*given, Scoring(hooks=(hook,)))
+    held = weakref.ref(bias)
+    del hook, bias
+    output.sum().backward()
+    assert held() is None
+
+
+def test_what_a_hook_writes_is_whole_where_only_the_value_requires_grad() -> None:
+    query, key, value = tensors(1, 2, 2, 4, 4, 16)
+    found = []
+    for is_followed in (True, False):
+        written = torch.zeros(1, 2, 4, 4)
+        extra = (torch.zeros(4, 4), (4, 4), (0, 0, 4, 1), written, written.stride())
+        hook = Hook(scores.add_bias, extra, scores.pass_gradient, scores.store_bias_gradient)
+        leaf = value.clone().requires_grad_()
+        output = attention(query.clone().requires_grad_(is_followed), key, leaf, Scoring(hooks=(hook,)))
+        output.square().sum().backward()
+        found.append(written)
+    assert found[0].any()
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)

@@ -17,9 +17,9 @@ too, and a second kernel merges them.
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -69,6 +69,9 @@ MOST_SPLITS = 64
 # Of so many splits at most the merging is started while they run. (One query of 32 heads on 8, H200: of 2
 # splits that gains 0.4 to 1.4 us, of 16 it loses 0.2 to 0.7; between them nothing was measured.)
 MOST_SPLITS_OVERLAPPED = 4
+
+# A program's tile where rows that no sequence covers are cleared.
+ELEMENTS_CLEARED = 8192
 
 # Weights lie between 0 and 1; in fp8 they are stored times 2^BOOST, of which the largest is still a number.
 BOOSTS = {torch.float8_e4m3fn: 8, torch.float8_e5m2: 15}
@@ -346,6 +349,40 @@ def merge_kernel(
     transfer.store(output, places + cols * output_strides[4], sums, cols < value_size)
 
 
+@triton.jit(do_not_specialize=("rows",))
+def clear_slack_kernel(
+    # of [1, heads, rows, columns] each: pointers, columns, strides of head, row and column; log-sum-exps,
+    # [1, heads, rows], and their stride of a head
+    targets, columns, strides, log_sums, sums_stride,
+    # where sequences begin, int32 [sequences + 1]; sizes
+    starts, sequences, rows,
+    # meta-parameters: a tile's rows, and its columns for each target; whether there are log-sum-exps
+    ROWS: tl.constexpr, COLS: tl.constexpr, HAS_SUMS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Store 0 in rows before the first sequence and behind the last, and -inf for their log-sum-exps."""
+    tiles = tl.cdiv(rows, ROWS)
+    number = tl.program_id(0)
+    tile, head = number % tiles, number // tiles
+    if WIDE:
+        tile, head = tl.cast(tile, tl.int64), tl.cast(head, tl.int64)
+    begin, end = tl.load(starts), tl.load(starts + sequences)
+    if (tile * ROWS >= begin) & (tile * ROWS + ROWS <= end):
+        return
+    row = tile * ROWS + tl.arange(0, ROWS)
+    is_slack = ((row < begin) | (row >= end)) & (row < rows)
+    for i in tl.static_range(len(COLS)):
+        col = tl.arange(0, COLS[i])[None, :]
+        target = targets[i] + head * strides[i][0]
+        zeros = gemm.zeros(ROWS, COLS[i], tl.float32)
+        transfer.store(
+            target, row[:, None] * strides[i][1] + col * strides[i][2], zeros,
+            is_slack[:, None] & (col < columns[i]),
+        )  # fmt: skip
+    if HAS_SUMS:
+        nothing = tl.full((ROWS,), float("-inf"), log_sums.dtype.element_ty)
+        tl.store(log_sums + head * sums_stride + row, nothing, mask=is_slack)
+
+
 class Window(NamedTuple):
     """Which keys a query sees: those from query + shift - left to query + shift + right.
 
@@ -424,7 +461,8 @@ class Starts(NamedTuple):
     """Sequences of various lengths, one after another in tensors of one batch.
 
     Attributes:
-        queries, keys: int32 [sequences + 1]: where each begins, and where the last one ends.
+        queries, keys: int32 [sequences + 1]: where each begins, and where the last one ends. Rows before the
+            first sequence and behind the last belong to none: their output and their gradients are 0.
         most_queries, most_keys: the longest ones' lengths.
     """
 
@@ -491,6 +529,20 @@ class Scoring:
             if not 0 <= seed < 2**63:
                 raise InvalidArgumentError("dropout.seed", f"got {seed}", "Give 0 or more, below 2^63.")
 
+    @cached_property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All tensors of hooks, mask and starts, in order."""
+        return tuple(_tensors_in(self._held()))
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> "Scoring":
+        """The same scoring with others in the places of :attr:`tensors`."""
+        hooks, mask, starts = _replaced(self._held(), iter(tensors))
+        return replace(self, hooks=hooks, mask=mask, starts=starts)
+
+    def _held(self) -> tuple[Any, ...]:
+        """What may hold tensors."""
+        return self.hooks, self.mask, self.starts
+
     def factor(self, columns: int) -> float:
         """What products are multiplied by."""
         if self.scale is not None:
@@ -517,6 +569,24 @@ class Scoring:
 
 
 PLAIN = Scoring()
+
+
+def _tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """All tensors in tuples of tuples, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _tensors_in(each)
+
+
+def _replaced(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The same tuples with the next of `tensors` in the place of each tensor."""
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    if isinstance(value, tuple):
+        return compat.tuple_like(value, [_replaced(each, tensors) for each in value])
+    return value
 
 
 def is_supported(
@@ -710,7 +780,10 @@ def launch(
         steps = (step, merge_step(written, sums, output, log_sums))
         if splits <= MOST_SPLITS_OVERLAPPED:
             steps = overlapped(*steps)
-    return Launch((*before, *steps), (output, log_sums), work=work, workspaces=spaces)
+    if starts is not None:  # at last, since splits are merged in all rows
+        steps = (*steps, clear_slack_step(starts.queries, (output,), log_sums))
+    steps = tuple([each for each in (*before, *steps) if each.programs])
+    return Launch(steps, (output, log_sums), work=work, workspaces=spaces)
 
 
 def why_not_hopper(
@@ -855,6 +928,33 @@ def visits_launch(
 def visited(visits: torch.Tensor, batch: int, heads: int) -> tuple[Any, ...]:
     """What kernels are given of a `visits_launch`."""
     return (visits, *visits.expand(batch, heads, -1, -1).stride()[:3])
+
+
+def clear_slack_step(
+    starts: torch.Tensor, targets: tuple[torch.Tensor, ...], log_sums: torch.Tensor | None = None
+) -> Step:
+    """The kernel that writes the rows that no sequence covers: 0, and log-sum-exps of -inf.
+
+    Args:
+        starts: of `Starts`, for what the rows are.
+        targets: (1, heads, rows, columns) each, of as many heads and rows.
+    """
+    _, heads, rows, _ = targets[0].shape
+    cols = tuple([max(16, triton.next_power_of_2(each.shape[3])) for each in targets])
+    tile = max(1, ELEMENTS_CLEARED // max(cols))
+    return Step(
+        clear_slack_kernel, (heads * triton.cdiv(rows, tile),),
+        (
+            targets, tuple([each.shape[3] for each in targets]),
+            tuple([each.stride()[1:] for each in targets]),
+            () if log_sums is None else log_sums, 0 if log_sums is None else log_sums.stride(1),
+            starts, len(starts) - 1, rows,
+        ),
+        {
+            "ROWS": tile, "COLS": cols, "HAS_SUMS": log_sums is not None, "WIDE": is_wide(*targets),
+            "num_warps": 4,
+        },
+    )  # fmt: skip
 
 
 def merge_step(

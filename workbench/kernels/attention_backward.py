@@ -31,6 +31,7 @@ from workbench.kernels.attention import (
     Choice,
     Scoring,
     check_tile,
+    clear_slack_step,
     described,
     extent,
     is_wide,
@@ -591,6 +592,10 @@ def launch(
                 meta(of_queries, tuple([h.gradient for h in scoring.hooks]), loaded),
             )
         )  # fmt: skip
+    if starts is not None:
+        steps.append(clear_slack_step(starts.keys, (of_key, of_value)))
+        if not one_pass:  # whose sums begin with 0
+            steps.append(clear_slack_step(starts.queries, (of_query,)))
     return Launch(
         tuple([step for step in steps if step.programs]), gradients, (sums,) if one_pass else (), work,
         tuple(spaces),

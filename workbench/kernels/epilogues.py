@@ -8,6 +8,7 @@ tensors; a chain is one operator there, too.)
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -102,6 +103,12 @@ class Functor:
 
 
 _EXPONENTIALS = epilogue.fast_gelu, epilogue.silu, epilogue.sigmoid
+
+# Functors whose gradients depend on no element.
+_SUMS = epilogue.add, epilogue.add_scaled
+
+# What stands for a tensor that is kept elsewhere.
+_NOTHING = torch.empty(0, device="meta")
 
 
 @dataclass(frozen=True)
@@ -217,8 +224,10 @@ class Epilogue:
         return added if suits else ()
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Epilogue:
-        """The same chain with others in the places of :attr:`tensors`."""
+        """The same chain with others in the places of :attr:`tensors`; itself where they are the same."""
         left = list(tensors)
+        if len(left) == len(self.tensors) and all(map(operator.is_, left, self.tensors)):
+            return self
         functors = [
             replace(
                 one,
@@ -232,6 +241,40 @@ class Epilogue:
             for one in self.functors
         ]
         return Epilogue(tuple(functors), self.permuted)
+
+    @cached_property
+    def emptied(self) -> Epilogue:
+        """The same chain without its tensors, for a caller that keeps them; see :meth:`with_tensors`."""
+        return self.with_tensors([_NOTHING] * len(self.tensors))
+
+    def read_by_gradients(self, of_product: bool, of_tensors: Sequence[bool]) -> tuple[bool, list[bool]]:
+        """Tell which elements the requested gradients depend on: the product's, and those of which tensors.
+
+        The gradient of an addend depends on neither addend; that of a factor depends on the other one.
+
+        Args:
+            of_product: whether the product's gradient is requested.
+            of_tensors: for each of :attr:`tensors`, whether its gradient is requested.
+        """
+        left, is_asked = list(of_tensors), of_product
+        own: list[list[bool]] = []
+        last = -1  # the last functor whose tile is read, which all before it make
+        for i, one in enumerate(self.functors):
+            asked = [left.pop(0) if isinstance(each.value, torch.Tensor) else False for each in one.operands]
+            if one.function in _SUMS:
+                reads_tile, reads = False, False
+            elif one.function is epilogue.multiply:
+                reads_tile, reads = any(asked), is_asked
+            elif one.function is epilogue.dropout:
+                reads_tile, reads = False, is_asked
+            else:
+                reads_tile = is_asked or any(asked)
+                reads = reads_tile
+            last = i if reads_tile else last
+            own.append([reads for each in one.operands if isinstance(each.value, torch.Tensor)])
+            is_asked = is_asked or any(asked)
+        read = [is_read or i < last for i, of_one in enumerate(own) for is_read in of_one]
+        return last >= 0, read
 
     def result_dtype(self, product: torch.dtype) -> torch.dtype:
         """What is stored, where nobody says it: what a cast says; of whole numbers made floats, fp32.

@@ -244,7 +244,7 @@ def row_state(
     TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
     SHIFT: tl.constexpr = None,
 ):  # fmt: skip
-    """The state of columns begin to end of each row, of which there is one at least; see :class:`Operator`."""
+    """The state of columns begin to end of each row, one at least; SHIFT as of :class:`Operator`."""
     kept = INIT(ROWS, COLS, TYPE)
     tallies = (end - begin - tl.arange(0, COLS) + COLS - 1) // COLS
     if SHIFT is None:

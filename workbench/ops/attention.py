@@ -21,10 +21,13 @@ from workbench.kernels.gemm import FP8
 from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
 from workbench.ops.arguments import as_real, check_operand, is_followed
-from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once
 from workbench.ops.profiled import profiled
 
 MOST_SEEDS = 2**62
+
+# What stands for a scoring's tensors where autograd keeps these itself.
+_NOTHING = torch.empty(0, device="meta")
 
 
 @profiled
@@ -95,7 +98,7 @@ def scaled_dot_product_attention(
         compat.refuse_tracing()  # before a seed is read, which fake tensors do not have
         seed = int(torch.randint(MOST_SEEDS, (), device="cpu"))
         scoring = replace(scoring, dropout=Dropout(dropout_p, seed))
-    return _attended(q, k, v, bias, scoring).reshape(shape)
+    return _attended(q.resolve_neg(), k.resolve_neg(), v.resolve_neg(), bias, scoring).reshape(shape)
 
 
 @profiled
@@ -109,16 +112,32 @@ def attention(
     Args:
         query: (batch, heads, queries, columns), at most 256 columns; fp16, bf16, fp32, fp64 or fp8.
         key, value: (batch, key heads, keys, columns); key heads divide heads.
-        scoring: see `workbench.kernels.attention.Scoring`.
+        scoring: see `workbench.kernels.attention.Scoring`. Its tensors are kept for the gradient, as the
+            others are. Rows that none of its sequences covers have an output of 0, and gradients of 0.
 
     Raises:
         ArgumentTypeError: `scoring` is none. TensorMismatchError: tensors do not fit.
         InvalidArgumentError: a hook has no gradient, and one is asked for.
     """
     check_type("scoring", scoring, Scoring, "Give a workbench.kernels.attention.Scoring.")
+    if scoring.hooks or scoring.mask or scoring.starts:
+        scoring = scoring.with_tensors([_without_negation(t) for t in scoring.tensors])
+    query, key, value = (t.resolve_neg() if isinstance(t, torch.Tensor) else t for t in (query, key, value))
     if reason := forward.is_supported(query, key, value, scoring):
         raise TensorMismatchError("query, key, value", reason, "Give (batch, heads, rows, columns) each.")
     return _attended(query, key, value, None, scoring)
+
+
+def _without_negation(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without a pending negation, each element as far from the first one as it was.
+
+    Hooks and masks are told strides beside tensors, which `Tensor.resolve_neg` may change.
+    """
+    if not tensor.is_neg():
+        return tensor
+    span = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    memory = torch._neg_view(tensor).as_strided((span if tensor.numel() else 0,), (1,))
+    return memory.neg().as_strided(tensor.shape, tensor.stride())
 
 
 @lru_cache(maxsize=256)
@@ -184,6 +203,7 @@ def _as_bias(mask: torch.Tensor, query: torch.Tensor, shape: tuple[int, ...]) ->
         raise TensorMismatchError(
             "attn_mask", f"{tuple(mask.shape)} for scores {shape}", f"torch says: {error}"
         ) from None
+    mask = mask.resolve_neg()
     while mask.dim() < 4:
         mask = mask[None]
     return mask if mask.dim() == 4 else mask.flatten(0, -4)
@@ -192,10 +212,11 @@ def _as_bias(mask: torch.Tensor, query: torch.Tensor, shape: tuple[int, ...]) ->
 def _attended(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, scoring: Scoring
 ) -> torch.Tensor:
-    query, key, value = (t.resolve_neg() for t in (query, key, value))
     followed = [t for t in (query, key, value, bias) if t is not None and t.is_floating_point()]
     if is_followed(*followed):
-        return _Attention.apply(query, key, value, bias, scoring)[0]  # type: ignore[no-any-return, no-untyped-call]
+        held = [t.detach() for t in scoring.tensors]  # by which it is not differentiated
+        emptied = scoring.with_tensors([_NOTHING] * len(held)) if held else scoring
+        return _Attention.apply(query, key, value, bias, emptied, *held)[0]  # type: ignore[no-any-return, no-untyped-call]
     return _run(query, key, value, bias, scoring)[0]
 
 
@@ -247,7 +268,9 @@ def _precision(tensor: torch.Tensor) -> str:
     return "tf32" if is_tf32 and tensor.dtype == torch.float32 else "ieee"
 
 
-class _Attention(torch.autograd.Function):
+class _Attention(Function):
+    """Output and log-sum-exps, of a scoring whose tensors are given behind it."""
+
     @staticmethod
     def forward(
         query: torch.Tensor,
@@ -255,21 +278,28 @@ class _Attention(torch.autograd.Function):
         value: torch.Tensor,
         bias: torch.Tensor | None,
         scoring: Scoring,
+        *held: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return _run(query, key, value, bias, scoring)
+        return _run(query, key, value, bias, scoring.with_tensors(held) if held else scoring)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        query, key, value, bias, scoring = inputs
+        query, key, value, bias, scoring, *held = inputs
+        result, log_sums = output
         follow_the_first(ctx, output)
-        ctx.save_for_backward(query, key, value, bias, *output)
-        ctx.compute = partial(_gradients, scoring, ctx.needs_input_grad[3])
+        of_query, of_key, _, of_bias, *_ = ctx.needs_input_grad
+        # The gradient of value is made of weights and of the output's gradient; not so what a hook writes.
+        are_read = of_query or of_key or of_bias or any(hook.once is not None for hook in scoring.hooks)
+        read_besides = (value, result) if are_read else (None, None)
+        ctx.save_for_backward(query, key, bias, log_sums, *read_besides, *held)
+        ctx.compute = partial(_gradients, scoring, of_bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         if grads[0] is None:
-            return None, None, None, None, None
-        return (*once(ctx.compute, grads[0].resolve_neg(), *ctx.saved_tensors), None)
+            return (None,) * len(ctx.needs_input_grad)
+        gradients = once(ctx.compute, grads[0], *ctx.saved_tensors)
+        return (*gradients, *(None,) * (len(ctx.needs_input_grad) - len(gradients)))
 
 
 def _gradients(
@@ -278,16 +308,26 @@ def _gradients(
     gradient: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor,
-    value: torch.Tensor,
     bias: torch.Tensor | None,
-    output: torch.Tensor,
     log_sums: torch.Tensor,
+    value: torch.Tensor | None,
+    output: torch.Tensor | None,
+    *held: torch.Tensor,
 ) -> tuple[torch.Tensor | None, ...]:
+    """The gradients of query, key, value and bias; that of value alone where value and output are None."""
+    if value is None or output is None:
+        # Only the gradients of query and key depend on them, which are not requested.
+        value, output = key.new_zeros(()).expand(*key.shape[:3], gradient.shape[3]), gradient
+        *_, of_value, _ = _gradients(
+            scoring, False, gradient, query, key, bias, log_sums, value, output, *held
+        )
+        return None, None, of_value, None
     written = None
     if of_bias and bias is not None:
         written = torch.zeros(bias.shape, dtype=bias.dtype, device=bias.device)
     if gradient.is_meta:
         return (*backward.new_gradients(query, key, value), written)
+    scoring = scoring.with_tensors(held) if held else scoring
     gradients = backward.run(
         gradient, query, key, value, output, log_sums, _with(scoring, bias, written),
         instances.backward, precision=_precision(query),

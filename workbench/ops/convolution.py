@@ -20,9 +20,10 @@ from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.ops import memory_format
 from workbench.ops.arguments import as_whole, as_wholes, check_operand, is_followed
+from workbench.ops.gradients import Function, batches, of_batches
 from workbench.ops.kept import Started
 from workbench.ops.profiled import profiled
-from workbench.ops.reduction import sum as sum_of
+from workbench.ops.reduction import sum_of_gradient
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -352,7 +353,7 @@ def _whole_groups(groups: object) -> int:
     return _per_dimension("groups", as_whole("groups", groups, is_index=True), 1, 1)[0]
 
 
-def _format_of(geometry: Geometry, input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+def format_of(geometry: Geometry, input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
     """Of the result of a convolution, and of its gradients."""
     if geometry.rank == 1:
         input, weight = memory_format.as_images(input, weight)
@@ -387,7 +388,7 @@ def _started(
     format: torch.memory_format | None = None,
 ) -> tuple[torch.Tensor, Started]:
     """:func:`_run`, and what it started."""
-    format = _format_of(geometry, first, second) if format is None else format
+    format = format_of(geometry, first, second) if format is None else format
     images = first.shape[0]
     shape = {
         "forward": (images, geometry.features, *geometry.outputs),
@@ -438,6 +439,8 @@ def _product(
     format: torch.memory_format | None = None,
 ) -> torch.Tensor:
     """One of `convolution.KINDS`, as of :func:`_run`, followed by autograd where that wants to know."""
+    if (found := batches(first, second)) is not None:
+        return of_batches(partial(_product, kind, geometry, format=format), found)  # type: ignore[no-any-return]  # a tensor
     if is_followed(first, second):
         return _Product.apply(kind, geometry, first, second, format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(kind, geometry, first, second, format=format)
@@ -449,14 +452,13 @@ def _gradients(
     first: torch.Tensor,
     second: torch.Tensor,
     grad: torch.Tensor,
-    format: torch.memory_format | None = None,
+    format: torch.memory_format,
 ) -> tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]:
     """What gives the gradient of each operand: each of the three products has the other two as its own.
 
     The gradients have the memory format of the product, whatever that of `grad` is, as in torch.
     """
-    found = _format_of(geometry, first, second) if format is None else format
-    product = partial(_product, geometry=geometry, format=found)
+    product = partial(_product, geometry=geometry, format=format)
     if kind == "forward":  # of input and weight
         return (
             lambda: product("backward_data", first=grad, second=second),
@@ -473,7 +475,7 @@ def _gradients(
     )
 
 
-class _Product(torch.autograd.Function):
+class _Product(Function):
     """A product of two tensors by one geometry, whose derivatives are such products again."""
 
     @staticmethod
@@ -488,8 +490,10 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.kind, ctx.geometry, first, second, ctx.format = inputs
-        ctx.save_for_backward(first, second)
+        ctx.kind, ctx.geometry, first, second, format = inputs
+        _, _, of_first, of_second, _ = ctx.needs_input_grad
+        ctx.format = format_of(ctx.geometry, first, second) if format is None else format
+        ctx.save_for_backward(first if of_second else None, second if of_first else None)
         ctx.save_for_forward(first, second)
 
     @staticmethod
@@ -510,7 +514,7 @@ class _Product(torch.autograd.Function):
         return _tangent(ctx.kind, ctx.geometry, first, second, tangents[2], tangents[3], ctx.format)
 
 
-class _Convolution(torch.autograd.Function):
+class _Convolution(Function):
     """The convolution of input and weight, or the transposed one, + bias."""
 
     @staticmethod
@@ -526,29 +530,30 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         ctx.kind, ctx.geometry, input, weight, _ = inputs
-        ctx.save_for_backward(input, weight)
+        _, _, of_input, of_weight, _ = ctx.needs_input_grad
+        ctx.format = format_of(ctx.geometry, input, weight)
+        ctx.save_for_backward(input if of_weight else None, weight if of_input else None)
         ctx.save_for_forward(input, weight)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (grad,) = grads
         input, weight = ctx.saved_tensors
-        of_input, of_weight = _gradients(ctx.kind, ctx.geometry, input, weight, grad)
+        of_input, of_weight = _gradients(ctx.kind, ctx.geometry, input, weight, grad, ctx.format)
         _, _, needs_input, needs_weight, needs_bias = ctx.needs_input_grad
         return (
             None,
             None,
             of_input() if needs_input else None,
             of_weight() if needs_weight else None,
-            sum_of(grad, (0, *range(2, grad.dim()))) if needs_bias else None,
+            sum_of_gradient(grad, (0, *range(2, grad.dim()))) if needs_bias else None,
         )
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
         _, _, of_input, of_weight, of_bias = tangents
         input, weight = ctx.saved_tensors
-        format = _format_of(ctx.geometry, input, weight)
-        total = _tangent(ctx.kind, ctx.geometry, input, weight, of_input, of_weight, format)
+        total = _tangent(ctx.kind, ctx.geometry, input, weight, of_input, of_weight, ctx.format)
         return total if of_bias is None else total + of_bias.view(-1, *(1,) * ctx.geometry.rank)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from workbench.ops import convolution
 from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
 from workbench.ops.arguments import is_followed
-from workbench.ops.gradients import once
+from workbench.ops.gradients import Function, once, save, saved
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
 
@@ -107,7 +107,7 @@ def fused_grouped_mm(
     if mat_a.dtype not in grouped_gemm.SUPPORTED:
         supported = ", ".join(str(each)[6:] for each in grouped_gemm.SUPPORTED)
         raise UnsupportedDtypeError("mat_a", f"{mat_a.dtype}", f"fused_grouped_mm takes {supported}.")
-    mat_a, mat_b = mat_a.resolve_neg(), mat_b.resolve_neg()
+    mat_a, mat_b, offs = mat_a.resolve_neg(), mat_b.resolve_neg(), offs.resolve_neg()
     if reason := grouped_gemm.is_supported(mat_a, mat_b, offs):
         raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give what torch's grouped_mm takes.")
     problem = grouped_gemm.problem_of(mat_a, mat_b, offs)
@@ -345,7 +345,32 @@ def _through(
     return of_product, of_tensors
 
 
-class _Product(torch.autograd.Function):
+def _save(ctx: Any, operands: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
+    """Save those of a product's operands, and of its chain's tensors, that the requested gradients read.
+
+    Args:
+        operands: two, and before them offsets where there are some.
+        tensors: of `ctx.chain`.
+    """
+    needed = ctx.needs_input_grad[-len(operands) - len(tensors) :]
+    *offsets, of_first, of_second = needed[: len(operands)]
+    is_read, read = ctx.chain.read_by_gradients(of_first or of_second, needed[len(operands) :])
+    ctx.is_product_read = is_read
+    save(
+        ctx,
+        (*operands, *tensors),
+        (*[True for _ in offsets], is_read or of_second, is_read or of_first, *read),
+    )
+
+
+def _unread(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """A stand-in for a product whose elements no requested gradient depends on."""
+    return torch.zeros((), dtype=_accumulated(like.dtype), device=like.device).expand(tuple(shape))
+
+
+class _Product(Function):
+    """The chain's tensors follow the operands; kept is the chain without them."""
+
     @staticmethod
     def forward(
         chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor
@@ -354,32 +379,43 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.chain, _, *tensors = inputs
-        ctx.save_for_backward(*tensors)
+        chain, _, a, b, *tensors = inputs
+        ctx.chain = chain.emptied
+        _save(ctx, (a, b), tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        chain, is_product_read = ctx.chain, ctx.is_product_read
+        _, _, needs_a, needs_b, *_ = ctx.needs_input_grad
+
         def compute(grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor) -> Any:
             of_product: torch.Tensor | None = grad
             of_tensors: list[torch.Tensor | None] = []
-            if ctx.chain.functors:
-                product = _matmul(Epilogue(), _accumulated(a.dtype), a, b)
-                chain = ctx.chain.with_tensors(tensors)
-                of_product, of_tensors = _through(chain, Frame(tuple(product.shape)), product, grad)
+            if chain.functors:
+                shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
+                product = (
+                    _matmul(Epilogue(), _accumulated(a.dtype), a, b) if is_product_read else _unread(shape, a)
+                )
+                of_product, of_tensors = _through(chain.with_tensors(tensors), Frame(shape), product, grad)
+            of_a = of_b = None
             if of_product is None:
-                return (None, None, *of_tensors)
+                return (of_a, of_b, *of_tensors)
             of_product = of_product.to(a.dtype)
-            of_a = products._product(of_product, b.mT).sum_to_size(a.shape)
-            if b.dim() == 2:  # one product, which adds up over the batch too
-                a = products._as_rows(a.expand(*of_product.shape[:-1], a.shape[-1]))
-                of_product = products._as_rows(of_product)
-            of_b = products._product(a.mT, of_product).sum_to_size(b.shape)
+            if needs_a:
+                of_a = products._product(of_product, b.mT).sum_to_size(a.shape)
+            if needs_b:
+                if b.dim() == 2:  # one product, which adds up over the batch too
+                    a = products._as_rows(a.expand(*of_product.shape[:-1], a.shape[-1]))
+                    of_product = products._as_rows(of_product)
+                of_b = products._product(a.mT, of_product).sum_to_size(b.shape)
             return (of_a, of_b, *of_tensors)
 
-        return None, None, *once(compute, *grads, *ctx.saved_tensors)
+        return None, None, *once(compute, *grads, *saved(ctx))
 
 
-class _Convolution(torch.autograd.Function):
+class _Convolution(Function):
+    """As :class:`_Product`."""
+
     @staticmethod
     def forward(
         chain: Epilogue,
@@ -393,25 +429,41 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.chain, _, ctx.geometry, *tensors = inputs
-        ctx.save_for_backward(*tensors)
+        chain, _, ctx.geometry, input, weight, *tensors = inputs
+        ctx.format = convolution.format_of(ctx.geometry, input, weight)
+        ctx.chain = chain.emptied
+        _save(ctx, (input, weight), tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        chain, geometry, is_product_read = ctx.chain, ctx.geometry, ctx.is_product_read
+        format = ctx.format
+        _, _, _, needs_input, needs_weight, *_ = ctx.needs_input_grad
+
         def compute(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *tensors: torch.Tensor) -> Any:
-            geometry = ctx.geometry
-            product = _convolve(Epilogue(), _accumulated(x.dtype), geometry, x, w)
-            chain = ctx.chain.with_tensors(tensors)
-            frame = ImageFrame(tuple(product.shape), geometry.groups)
-            of_product, of_tensors = _through(chain, frame, product, grad)
+            shape = (x.shape[0], geometry.features, *geometry.outputs)
+            product = (
+                _convolve(Epilogue(), _accumulated(x.dtype), geometry, x, w)
+                if is_product_read
+                else _unread(shape, x)
+            )
+            frame = ImageFrame(shape, geometry.groups)
+            of_product, of_tensors = _through(chain.with_tensors(tensors), frame, product, grad)
             assert of_product is not None  # images are floats, and groups below
-            of_input, of_weight = convolution._gradients("forward", geometry, x, w, of_product.to(x.dtype))
-            return (of_input(), of_weight(), *of_tensors)
+            of_product = of_product.to(x.dtype)
+            of_input, of_weight = convolution._gradients("forward", geometry, x, w, of_product, format)
+            return (
+                of_input() if needs_input else None,
+                of_weight() if needs_weight else None,
+                *of_tensors,
+            )
 
-        return None, None, None, *once(compute, *grads, *ctx.saved_tensors)
+        return None, None, None, *once(compute, *grads, *saved(ctx))
 
 
-class _GroupedProduct(torch.autograd.Function):
+class _GroupedProduct(Function):
+    """As :class:`_Product`."""
+
     @staticmethod
     def forward(
         chain: Epilogue,
@@ -425,23 +477,32 @@ class _GroupedProduct(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.chain, _, *tensors = inputs
-        ctx.save_for_backward(*tensors)
+        chain, _, offs, a, b, *tensors = inputs
+        ctx.chain = chain.emptied
+        _save(ctx, (offs, a, b), tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        chain, is_product_read = ctx.chain, ctx.is_product_read
+        _, _, _, needs_a, needs_b, *_ = ctx.needs_input_grad
+
         def compute(
             grad: torch.Tensor, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor
         ) -> Any:
             problem = grouped_gemm.problem_of(a, b, offs)
-            product = _grouped(Epilogue(), _accumulated(a.dtype), offs, a, b)
+            product = (
+                _grouped(Epilogue(), _accumulated(a.dtype), offs, a, b)
+                if is_product_read
+                else _unread(grad.shape, a)
+            )
             frame = GroupedFrame(tuple(product.shape), problem.axis, offs)
-            chain = ctx.chain.with_tensors(tensors)
-            of_product, of_tensors = _through(chain, frame, product, grad, frame.within_groups)
+            of_product, of_tensors = _through(
+                chain.with_tensors(tensors), frame, product, grad, frame.within_groups
+            )
             assert of_product is not None
             of_product = of_product.to(a.dtype)
-            of_a = grouped_products._product(of_product, b.mT, offs)
-            of_b = grouped_products._product(a.mT, of_product, offs)
+            of_a = grouped_products._product(of_product, b.mT, offs) if needs_a else None
+            of_b = grouped_products._product(a.mT, of_product, offs) if needs_b else None
             return (None, of_a, of_b, *of_tensors)
 
-        return None, None, *once(compute, *grads, *ctx.saved_tensors)
+        return None, None, *once(compute, *grads, *saved(ctx))

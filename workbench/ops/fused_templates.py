@@ -29,7 +29,7 @@ from workbench.ops import reduction as reductions
 from workbench.ops.arguments import as_real, check_operand, is_followed, precision_of
 from workbench.ops.fused import accumulated
 from workbench.ops.gemm import matmul
-from workbench.ops.gradients import once
+from workbench.ops.gradients import Function, once, save, saved
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
 
@@ -229,7 +229,8 @@ def matmul_matmul(
     _refuse("input, mat1, mat2", gemm_pair.is_supported(*tensors))
     check_name("activation", activation, ACTIVATIONS)
     run, plain = partial(_run_pair, activation), partial(_pair_plainly, ACTIVATIONS[activation])
-    return _kept.keep(key, given, *_followed(run, plain, *tensors))
+    reads = _read_by_products if activation == "identity" else partial(_read_but_the_last, 1)
+    return _kept.keep(key, given, *_followed(run, plain, reads, *tensors))
 
 
 @profiled
@@ -272,7 +273,8 @@ def _gated(function: str, activation: str, *given: torch.Tensor) -> torch.Tensor
     tensors = _operands(function, **dict(zip(("input", "gate", "up"), given, strict=True)))
     _refuse("input, gate, up", gemm_gated.is_supported(*tensors))
     plain = partial(_gated_plainly, ACTIVATIONS[activation])
-    return _kept.keep(key, given, *_followed(partial(_run_gated, activation), plain, *tensors))
+    run, reads = partial(_run_gated, activation), partial(_read_but_the_last, 1)
+    return _kept.keep(key, given, *_followed(run, plain, reads, *tensors))
 
 
 def _run_gated(
@@ -353,8 +355,9 @@ def _rows(
     chain = _chain(epilogue, a, b)
     count = len(columns)
     run = partial(_run_rows, operator, epsilon, chain, count)
-    plain = partial(_rows_plainly, operator, epsilon, chain, count)
-    return _kept.keep(key, given, *_followed(run, plain, a, b, *columns, *chain.tensors))
+    plain = partial(_rows_plainly, operator, epsilon, chain.emptied, count)
+    reads = partial(_read_by_rows, count)
+    return _kept.keep(key, given, *_followed(run, plain, reads, a, b, *columns, *chain.tensors))
 
 
 def _run_rows(
@@ -416,11 +419,13 @@ def _reduced(
     check_operand("keepdim", keepdim, bool, "True or False")
     _refuse("input, other", gemm_rows.is_supported(operator, a, b))
     chain = _chain(epilogue, a, b)
-    run, plain = partial(_run_reduced, operator, chain), partial(_reduced_plainly, operator, chain)
+    empty = chain.emptied
+    run, plain = partial(_run_reduced, operator, chain), partial(_reduced_plainly, operator, empty)
+    reads = partial(_read_by_sums, empty) if operator in ("sum", "mean") else _read_all
     tensors = (a, b, *chain.tensors)
     if operator == "argmax":
         tensors = tuple([t.detach() for t in tensors])
-    result, started = _followed(run, plain, *tensors)
+    result, started = _followed(run, plain, reads, *tensors)
     return _kept.keep(key, given, result.unsqueeze(-1) if keepdim else result, started)
 
 
@@ -506,36 +511,71 @@ def _refuse(arguments: str, reason: str) -> None:
 
 _Run = Callable[..., tuple[torch.Tensor, Started]]
 
+# For each tensor, whether its elements are read, given for each whether its gradient is requested.
+_Reads = Callable[[Sequence[bool]], Sequence[bool]]
+
+
+def _read_all(needed: Sequence[bool]) -> Sequence[bool]:
+    """Rule for operators each of whose gradients depends on all tensors."""
+    return [True for _ in needed]
+
+
+def _read_but_the_last(count: int, needed: Sequence[bool]) -> Sequence[bool]:
+    """Rule for operators linear in the last `count` tensors, which their own gradients do not read."""
+    return [True] * (len(needed) - count) + [any(needed[:-count])] * count
+
+
+def _read_by_products(needed: Sequence[bool]) -> Sequence[bool]:
+    """Rule for products of all tensors: each gradient depends on the others."""
+    return [any(needed[:i]) or any(needed[i + 1 :]) for i in range(len(needed))]
+
+
+def _read_by_rows(count: int, needed: Sequence[bool]) -> Sequence[bool]:
+    """Rule for operands, `count` vectors (weight and bias), and a chain's tensors: the bias is not read."""
+    of_weight, of_product = any(needed[2:3][:count]), any((*needed[:2], *needed[2 + count :]))
+    is_product_read = of_product or of_weight
+    of_vectors = [of_product, False][:count]
+    return [is_product_read] * 2 + of_vectors + [is_product_read] * (len(needed) - 2 - count)
+
+
+def _read_by_sums(chain: Epilogue, needed: Sequence[bool]) -> Sequence[bool]:
+    """Rule for operands and a chain's tensors where the chain's result is added up, and so is not read."""
+    of_a, of_b, *of_tensors = needed
+    is_product_read, read = chain.read_by_gradients(of_a or of_b, of_tensors)
+    return [is_product_read or of_b, is_product_read or of_a, *read]
+
 
 def _followed(
-    run: _Run, plain: Callable[..., torch.Tensor], *tensors: torch.Tensor | None
+    run: _Run, plain: Callable[..., torch.Tensor], reads: _Reads, *tensors: torch.Tensor | None
 ) -> tuple[torch.Tensor, Started]:
     """`run(*tensors)`, a result and what was started, followed by autograd where that wants to know."""
     if is_followed(*(t for t in tensors if t is not None)):
-        return _Recomputed.apply(run, plain, *tensors), Started()  # type: ignore[no-untyped-call]  # torch does not type it
+        return _Recomputed.apply(run, plain, reads, *tensors), Started()  # type: ignore[no-untyped-call]  # torch does not type it
     return run(*tensors)
 
 
-class _Recomputed(torch.autograd.Function):
+class _Recomputed(Function):
     """An operator whose gradients are those of a composition, which the backward pass makes anew.
 
     In the type of the arithmetic, as the kernel does it: a product that fp16 cannot hold is no infinity.
     """
 
     @staticmethod
-    def forward(run: _Run, plain: Callable[..., torch.Tensor], *tensors: torch.Tensor | None) -> torch.Tensor:
+    def forward(
+        run: _Run, plain: Callable[..., torch.Tensor], reads: _Reads, *tensors: torch.Tensor | None
+    ) -> torch.Tensor:
         return run(*tensors)[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        _, ctx.plain, *tensors = inputs
-        ctx.save_for_backward(*tensors)
+        _, ctx.plain, reads, *tensors = inputs
+        save(ctx, tensors, reads(ctx.needs_input_grad[3:]))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        found = once(partial(_gradients, ctx.plain, ctx.needs_input_grad[2:]), *grads, *ctx.saved_tensors)
+        found = once(partial(_gradients, ctx.plain, ctx.needs_input_grad[3:]), *grads, *saved(ctx))
         wanted = iter(found)
-        return None, None, *[next(wanted) if needed else None for needed in ctx.needs_input_grad[2:]]
+        return None, None, None, *[next(wanted) if needed else None for needed in ctx.needs_input_grad[3:]]
 
 
 def _gradients(

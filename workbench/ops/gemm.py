@@ -434,8 +434,10 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         a, b, addend, ctx.alpha, ctx.beta = inputs
-        ctx.save_for_backward(a, b)
+        of_a, of_b, *_ = ctx.needs_input_grad
+        ctx.save_for_backward(a if of_b else None, b if of_a else None)
         ctx.save_for_forward(a, b)
+        ctx.a_shape, ctx.b_shape = a.shape, b.shape
         ctx.addend_shape = None if addend is None else addend.shape
 
     @staticmethod
@@ -446,11 +448,11 @@ class _Product(torch.autograd.Function):
         if ctx.addend_shape is not None and ctx.needs_input_grad[2]:
             of_addend = _scaled(grad, ctx.beta).sum_to_size(ctx.addend_shape)
         if ctx.needs_input_grad[0]:
-            of_a = _scaled_product(grad, b.mT, ctx.alpha).sum_to_size(a.shape)
+            of_a = _scaled_product(grad, b.mT, ctx.alpha).sum_to_size(ctx.a_shape)
         if ctx.needs_input_grad[1]:
-            if b.dim() == 2:  # one product, which adds up over the batch too
+            if len(ctx.b_shape) == 2:  # one product, which adds up over the batch too
                 a, grad = _as_rows(a.expand(*grad.shape[:-1], a.shape[-1])), _as_rows(grad)
-            of_b = _scaled_product(a.mT, grad, ctx.alpha).sum_to_size(b.shape)
+            of_b = _scaled_product(a.mT, grad, ctx.alpha).sum_to_size(ctx.b_shape)
         return of_a, of_b, of_addend, None, None
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -10,12 +11,46 @@ import torch
 from workbench.errors import TensorMismatchError
 
 
+class Function(torch.autograd.Function):
+    """A `torch.autograd.Function` that torch.func can batch, by a loop over the batch.
+
+    A subclass with a rule of its own defines `vmap`.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "vmap" not in vars(cls):
+            cls.vmap = staticmethod(partial(_looped, cls.apply))  # type: ignore[method-assign]
+
+
+def _looped(
+    apply: Callable[..., Any], info: Any, in_dims: tuple[int | None, ...], *inputs: Any
+) -> tuple[Any, Any]:
+    """The rule of vmap: results whose first dimension is the batch, and the number of that dimension."""
+    results = of_each(apply, in_dims, *inputs)
+    if isinstance(results, tuple):
+        return results, tuple(None if result is None else 0 for result in results)
+    return results, 0
+
+
 def once(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
-    """`compute(*tensors)`, a gradient; where autograd follows it, a derivative of it raises.
+    """Return the gradient `compute(*tensors)`, whose own derivative raises where autograd follows it.
+
+    Every gradient of a kernel goes through here. `compute` is given plain tensors: none has a pending
+    negation, and of a batch of gradients (`is_grads_batched`) it is called for each.
+
+    Args:
+        compute: must hold no tensors itself, of which transforms would not know.
 
     Raises:
         TensorMismatchError: later, where that derivative is asked for.
     """
+    is_batched = torch._C._functorch.is_legacy_batchedtensor
+    for tensor in tensors:  # not any(...), which takes longer
+        if tensor is not None and (is_batched(tensor) or tensor.is_neg()):
+            if (found := batches(*tensors)) is not None:
+                return of_batches(partial(once, compute), found)
+            return once(compute, *[None if t is None else t.resolve_neg() for t in tensors])
     if not torch.is_grad_enabled():
         return compute(*tensors)
     return _Once.apply(compute, *tensors)  # type: ignore[no-untyped-call]  # torch does not type it
@@ -79,7 +114,69 @@ def one_of(batch: torch.Tensor, level: int) -> torch.Tensor:
     return torch._add_batch_dim(batch, 0, level)
 
 
-class _Once(torch.autograd.Function):
+def of_batches(function: Callable[..., Any], found: Batches) -> Any:
+    """Return the results of `function` for each of the batches, as the vmap that shows them expects them."""
+    results = of_each(function, found.dims, *found.tensors)
+    if isinstance(results, tuple):
+        return tuple(None if each is None else one_of(each, found.level) for each in results)
+    return one_of(results, found.level)
+
+
+def of_each(function: Callable[..., Any], dims: Sequence[int | None], *inputs: Any) -> Any:
+    """Return the results of `function` for each of a batch, stacked along a new first dimension.
+
+    Args:
+        function: returns a tensor, or several, of which some may be None.
+        dims: which dimension of each input is the batch; None for those that all have in common.
+    """
+    (size, *_) = [each.shape[dim] for each, dim in zip(inputs, dims, strict=True) if dim is not None]
+    if not size:  # of which one of zeros has the shapes
+        of_zeros = [
+            each if dim is None else each.new_zeros(each.shape[:dim] + each.shape[dim + 1 :])
+            for each, dim in zip(inputs, dims, strict=True)
+        ]
+        return _stacked([function(*of_zeros)], slice(0))
+    one_by_one = (
+        [each if dim is None else each.select(dim, i) for each, dim in zip(inputs, dims, strict=True)]
+        for i in range(size)
+    )
+    return _stacked([function(*one) for one in one_by_one])
+
+
+def _stacked(results: Sequence[Any], kept: slice = slice(None)) -> Any:
+    if isinstance(results[0], tuple | list):
+        return tuple([_stacked(each, kept) for each in zip(*results, strict=True)])
+    return None if results[0] is None else torch.stack(list(results))[kept]
+
+
+class Unread(NamedTuple):
+    """A tensor whose elements no requested gradient depends on."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+
+def save(ctx: Any, tensors: Sequence[torch.Tensor | None], read: Sequence[bool]) -> None:
+    """Save the tensors whose elements the backward pass reads; :func:`saved` returns them there."""
+    ctx.save_for_backward(*[t if is_read else None for t, is_read in zip(tensors, read, strict=True)])
+    ctx.unread = [
+        None if t is None or is_read else Unread(t.shape, t.dtype, t.device)
+        for t, is_read in zip(tensors, read, strict=True)
+    ]
+
+
+def saved(ctx: Any) -> list[torch.Tensor | None]:
+    """Return the tensors that :func:`save` was given, with zeros in place of those that are not read."""
+    return [
+        t
+        if unread is None
+        else torch.zeros((), dtype=unread.dtype, device=unread.device).expand(unread.shape)
+        for t, unread in zip(ctx.saved_tensors, ctx.unread, strict=True)
+    ]
+
+
+class _Once(Function):
     @staticmethod
     def forward(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
         return compute(*tensors)

@@ -10,7 +10,7 @@ from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import grouped_gemm
 from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import bmm
-from workbench.ops.gradients import batches, one_of
+from workbench.ops.gradients import Function, batches, of_batches
 from workbench.ops.profiled import profiled
 
 
@@ -64,6 +64,7 @@ def grouped_mm(
             "Give offsets where an operand has two dimensions, and none where both have three.",
         )
     mat_a, mat_b = mat_a.resolve_neg(), mat_b.resolve_neg()
+    offs = None if offs is None else offs.resolve_neg()
     if offs is None:
         if mat_a.shape[0] != mat_b.shape[0]:
             raise TensorMismatchError(
@@ -78,24 +79,10 @@ def grouped_mm(
 def _product(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
     """The products, followed by autograd where that wants to know."""
     if (found := batches(a, b, offs)) is not None:
-        return one_of(_product_of_batches(found.dims, *found.tensors), found.level)
+        return of_batches(_product, found)  # type: ignore[no-any-return]  # a tensor, as of _product
     if is_followed(a, b):
         return _GroupedProduct.apply(a, b, offs)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(a, b, offs)
-
-
-def _product_of_batches(dims: tuple[int | None, ...], *tensors: torch.Tensor) -> torch.Tensor:
-    """The products of each of a batch, one after the other.
-
-    Args:
-        dims: which dimension of a, b and the offsets is the batch; None where all have the same.
-    """
-    (size, *_) = [t.shape[dim] for t, dim in zip(tensors, dims, strict=True) if dim is not None]
-    each = [
-        [t if dim is None else t.select(dim, i) for t, dim in zip(tensors, dims, strict=True)]
-        for i in range(size)
-    ]
-    return torch.stack([_product(*one) for one in each])
 
 
 def _run(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
@@ -106,7 +93,7 @@ def _run(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
     return output
 
 
-class _GroupedProduct(torch.autograd.Function):
+class _GroupedProduct(Function):
     """The products, whose derivatives are grouped products again, of the same groups."""
 
     @staticmethod
@@ -115,7 +102,9 @@ class _GroupedProduct(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+        a, b, offs = inputs
+        of_a, of_b, _ = ctx.needs_input_grad
+        ctx.save_for_backward(a if of_b else None, b if of_a else None, offs)
         ctx.save_for_forward(*inputs)
 
     @staticmethod
@@ -133,9 +122,3 @@ class _GroupedProduct(torch.autograd.Function):
         parts = [] if of_a is None else [_product(of_a, b, offs)]
         parts += [] if of_b is None else [_product(a, of_b, offs)]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor
-    ) -> tuple[torch.Tensor, int]:
-        return _product_of_batches(in_dims, a, b, offs), 0

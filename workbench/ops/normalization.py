@@ -28,8 +28,9 @@ from workbench.ops.arguments import (
     is_autocast,
     is_followed,
 )
-from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once
 from workbench.ops.profiled import profiled
+from workbench.ops.reduction import sum_of_gradient
 
 
 @profiled
@@ -323,18 +324,41 @@ def _run_groups_backward(
     *results: torch.Tensor,
     groups: int,
     vectors: int,
+    dtype: torch.dtype | None,
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradients of input, weight and bias; None for those beyond `vectors`."""
+    """The gradients of input, and in `dtype` of weight and bias; None for those beyond `vectors`."""
     if input.numel() and not input.is_meta:
-        outputs = by_group.run_backward(grad.resolve_neg(), input, groups, weight, results, vectors)
+        outputs = by_group.run_backward(grad, input, groups, weight, results, vectors)
     else:
         outputs = (_like(input), *(input.new_zeros(input.shape[1]) for _ in range(vectors)))
     of_input, *sums = outputs
-    rounded = [each if weight is None else each.to(weight.dtype) for each in sums]
-    return of_input, *rounded, *[None] * (2 - vectors)
+    return of_input, *[each.to(dtype) for each in sums], *[None] * (2 - vectors)
 
 
-class _GroupNorm(torch.autograd.Function):
+def _keep(
+    ctx: Any,
+    input: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    results: Sequence[torch.Tensor],
+) -> None:
+    """Save the tensors that the requested gradients depend on; that of the bias depends on none."""
+    of_input, of_weight, _, *_ = ctx.needs_input_grad
+    ctx.dtype = None if weight is None else weight.dtype
+    if of_input or of_weight:
+        ctx.save_for_backward(input, weight if of_input else None, *results)
+
+
+def _of_bias_alone(ctx: Any, grad: torch.Tensor, dims: Sequence[int]) -> tuple[torch.Tensor | None, ...]:
+    """The gradients of input, weight and bias where only the last is requested: the sum over `dims`."""
+    return None, None, sum_of_gradient(grad, dims, dtype=ctx.dtype)
+
+
+def _but_channels(grad: torch.Tensor) -> tuple[int, ...]:
+    """All dimensions but that of channels."""
+    return (0, *range(2, grad.dim()))
+
+
+class _GroupNorm(Function):
     @staticmethod
     def forward(
         input: torch.Tensor,
@@ -347,18 +371,19 @@ class _GroupNorm(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        input, weight, _, groups, _ = inputs
+        input, weight, _, ctx.groups, _ = inputs
         follow_the_first(ctx, output)
-        ctx.save_for_backward(input, weight, *output[1:])
-        ctx.compute = partial(_run_groups_backward, groups=groups)
+        _keep(ctx, input, weight, output[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         if grads[0] is None:
             return (None,) * 5
-        input, weight, *results = ctx.saved_tensors
+        if not (saved := ctx.saved_tensors):
+            return *_of_bias_alone(ctx, grads[0], _but_channels(grads[0])), None, None
+        input, weight, *results = saved
         vectors = 2 if ctx.needs_input_grad[2] else int(ctx.needs_input_grad[1])
-        compute = partial(ctx.compute, vectors=vectors)
+        compute = partial(_run_groups_backward, groups=ctx.groups, vectors=vectors, dtype=ctx.dtype)
         return *once(compute, input, weight, grads[0], *results), None, None
 
 
@@ -402,18 +427,17 @@ def _run_channels_backward(
     mean: torch.Tensor,
     scale: torch.Tensor,
     are_known: bool,
+    dtype: torch.dtype | None,
 ) -> tuple[torch.Tensor, ...]:
-    """The gradients of input, weight and bias."""
+    """The gradients of input, and in `dtype` of weight and bias."""
     if not input.numel() or input.is_meta:
         channels = input.shape[1:2].numel()
         return _like(input), input.new_zeros(channels), input.new_zeros(channels)
-    of_input, *sums = by_channel.run_backward(
-        grad.resolve_neg(), input, mean, scale, weight, are_known=are_known
-    )
-    return of_input, *(each if weight is None else each.to(weight.dtype) for each in sums)
+    of_input, *sums = by_channel.run_backward(grad, input, mean, scale, weight, are_known=are_known)
+    return of_input, *(each if dtype is None else each.to(dtype) for each in sums)
 
 
-class _BatchNorm(torch.autograd.Function):
+class _BatchNorm(Function):
     """With the batch's own statistics, which it returns too."""
 
     @staticmethod
@@ -424,19 +448,22 @@ class _BatchNorm(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        input, weight, _, _ = inputs
         follow_the_first(ctx, output)
-        ctx.save_for_backward(inputs[0], inputs[1], output[1], output[2])
+        _keep(ctx, input, weight, output[1:3])
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         if grads[0] is None:
             return (None,) * 4
-        input, weight, mean, scale = ctx.saved_tensors
-        compute = partial(_run_channels_backward, are_known=False)
+        if not (saved := ctx.saved_tensors):
+            return *_of_bias_alone(ctx, grads[0], _but_channels(grads[0])), None
+        input, weight, mean, scale = saved
+        compute = partial(_run_channels_backward, are_known=False, dtype=ctx.dtype)
         return *_needed(ctx, once(compute, input, weight, grads[0], mean, scale)), None
 
 
-class _KnownNorm(torch.autograd.Function):
+class _KnownNorm(Function):
     """With statistics that are known."""
 
     @staticmethod
@@ -453,17 +480,36 @@ class _KnownNorm(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         input, weight, _, mean, variance, epsilon = inputs
+        _, of_weight, *_ = ctx.needs_input_grad
+        ctx.format = suggested_format(input)
         dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
         # As they are now: training may change them before the gradient is asked for.
-        ctx.save_for_backward(
-            input, weight, mean.to(dtype, copy=True), (variance.to(dtype) + epsilon).rsqrt()
-        )
+        results = mean.to(dtype, copy=True), (variance.to(dtype) + epsilon).rsqrt()
+        _keep(ctx, input if of_weight else None, weight, results)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        input, weight, mean, scale = ctx.saved_tensors
-        compute = partial(_run_channels_backward, are_known=True)
-        return *_needed(ctx, once(compute, input, weight, grads[0], mean, scale)), None, None, None
+        (grad,) = grads
+        if not (saved := ctx.saved_tensors):
+            return *_of_bias_alone(ctx, grad, _but_channels(grad)), None, None, None
+        input, weight, mean, scale = saved
+        compute = partial(_run_known_backward, format=ctx.format, dtype=ctx.dtype)
+        return *_needed(ctx, once(compute, input, weight, grad, mean, scale)), None, None, None
+
+
+def _run_known_backward(
+    input: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    grad: torch.Tensor,
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+    format: torch.memory_format,
+    dtype: torch.dtype | None,
+) -> tuple[torch.Tensor, ...]:
+    """As :func:`_run_channels_backward`; the gradient of the input is made of the two others alone."""
+    if input is None:
+        input = grad.contiguous(memory_format=format)
+    return _run_channels_backward(input, weight, grad, mean, scale, are_known=True, dtype=dtype)
 
 
 def _needed(ctx: Any, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -495,9 +541,7 @@ def _normalized(
     wide = input.dtype
     for dtype in dtypes:
         wide = torch.promote_types(wide, dtype)
-    tensors = [t if t is None else t.to(wide) for t in (input, weight, bias)]
-    result = _Norm.apply(*tensors, norm, rank, epsilon)[0]  # type: ignore[no-untyped-call]  # torch does not type it
-    return result.to(input.dtype)  # type: ignore[no-any-return]
+    return _Norm.apply(input, weight, bias, wide, norm, rank, epsilon)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
 
 
 def _run(
@@ -528,50 +572,65 @@ def _run_backward(
     weight: torch.Tensor | None,
     grad: torch.Tensor,
     *results: torch.Tensor,
+    wide: torch.dtype,
+    dtype: torch.dtype | None,
     norm: str,
     rank: int,
     vectors: int,
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradients of input, weight and bias; None for those beyond `vectors`."""
-    shape = input.shape[input.dim() - rank :]
+    """The gradients of input, and in `dtype` of weight and bias; None for those beyond `vectors`.
+
+    Args:
+        wide: what the kernel gives them in.
+    """
+    shape, narrow = input.shape[input.dim() - rank :], input.dtype
+    input, grad = input.to(wide), grad.to(wide)
+    weight = None if weight is None else weight.to(wide)
     if input.numel() and not input.is_meta:
-        of_input, *outputs = normalization.run_backward(
-            norm, grad.resolve_neg(), input, rank, weight, results, vectors
-        )
+        of_input, *outputs = normalization.run_backward(norm, grad, input, rank, weight, results, vectors)
     else:
         of_input = torch.empty_like(input, memory_format=torch.contiguous_format)
         outputs = [input.new_zeros(shape.numel()) for _ in range(vectors)]
-    of_columns = [each if rank == 1 else each.view(shape) for each in outputs]
-    return of_input, *of_columns, *[None] * (2 - vectors)
+    of_columns = [(each if rank == 1 else each.view(shape)).to(dtype) for each in outputs]
+    return of_input.to(narrow), *of_columns, *[None] * (2 - vectors)
 
 
-class _Norm(torch.autograd.Function):
+class _Norm(Function):
     @staticmethod
     def forward(
         input: torch.Tensor,
         weight: torch.Tensor | None,
         bias: torch.Tensor | None,
+        wide: torch.dtype,
         norm: str,
         rank: int,
         epsilon: float,
     ) -> tuple[torch.Tensor, ...]:
-        return _run(norm, input, weight, bias, rank, epsilon, with_statistics=True)
+        wide_weight, wide_bias = (None if t is None else t.to(wide) for t in (weight, bias))
+        result, *statistics = _run(
+            norm, input.to(wide), wide_weight, wide_bias, rank, epsilon, with_statistics=True
+        )
+        return result.to(input.dtype), *statistics
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        input, weight, _, norm, rank, _ = inputs
+        input, weight, _, ctx.wide, ctx.norm, ctx.rank, _ = inputs
         follow_the_first(ctx, output)
-        ctx.save_for_backward(input, weight, *output[1:])
-        ctx.compute = partial(_run_backward, norm=norm, rank=rank)
+        _keep(ctx, input, weight, output[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         if grads[0] is None:
-            return (None,) * 6
-        input, weight, *results = ctx.saved_tensors
+            return (None,) * 7
+        if not (saved := ctx.saved_tensors):
+            rows = range(grads[0].dim() - ctx.rank)
+            return *_of_bias_alone(ctx, grads[0], rows), None, None, None, None
+        input, weight, *results = saved
         vectors = 2 if ctx.needs_input_grad[2] else int(ctx.needs_input_grad[1])
-        compute = partial(ctx.compute, vectors=vectors)
-        return *once(compute, input, weight, grads[0], *results), None, None, None
+        compute = partial(
+            _run_backward, wide=ctx.wide, dtype=ctx.dtype, norm=ctx.norm, rank=ctx.rank, vectors=vectors
+        )
+        return *once(compute, input, weight, grads[0], *results), None, None, None, None
 
 
 def _checked_rank(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
@@ -23,7 +23,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once
 from workbench.ops.profiled import profiled
 
 Pair = int | tuple[int, ...]
@@ -331,9 +331,21 @@ def _largest(batch: torch.Tensor, question: _Question, *, with_indices: bool) ->
     return outputs
 
 
-def _average_gradient(grad: torch.Tensor, batch: torch.Tensor, question: _Question) -> torch.Tensor:
+class _Like(NamedTuple):
+    """The batch, without its elements, of which no gradient is made."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    format: torch.memory_format
+
+    @classmethod
+    def of(cls, batch: torch.Tensor) -> _Like:
+        return cls(batch.shape, batch.dtype, suggested_format(batch))
+
+
+def _average_gradient(grad: torch.Tensor, like: _Like, question: _Question) -> torch.Tensor:
     """Each pixel's share of the windows that have it: a reduction too, of what `pooling.spread` describes."""
-    output = torch.empty_like(batch, memory_format=suggested_format(batch))
+    output = torch.empty(like.shape, dtype=like.dtype, device=grad.device, memory_format=like.format)
     if not output.numel() or output.is_meta:
         return output
     pool, divisor = question.pool, question.divisor
@@ -347,11 +359,11 @@ def _average_gradient(grad: torch.Tensor, batch: torch.Tensor, question: _Questi
             grad = grad / (high[:, None] * wide)
     elif not LEAST <= divisor <= MOST:
         grad, divisor = grad.to(torch.promote_types(grad.dtype, torch.float32)) / divisor, 1
-    pooling.run("average_backward", pool, grad.resolve_neg(), (output,), divisor=divisor)
+    pooling.run("average_backward", pool, grad, (output,), divisor=divisor)
     return output
 
 
-class _Average(torch.autograd.Function):
+class _Average(Function):
     @staticmethod
     def forward(batch: torch.Tensor, question: _Question) -> torch.Tensor:
         return _average(batch, question)
@@ -359,16 +371,14 @@ class _Average(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         batch, ctx.question = inputs
-        ctx.save_for_backward(batch)
+        ctx.like = _Like.of(batch)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        (batch,) = ctx.saved_tensors
-        question = ctx.question
-        return once(lambda grad: _average_gradient(grad, batch, question), grads[0]), None
+        return once(partial(_average_gradient, like=ctx.like, question=ctx.question), grads[0]), None
 
 
-class _Largest(torch.autograd.Function):
+class _Largest(Function):
     """Values and indices; its gradient is scattered by torch's own operator."""
 
     @staticmethod
@@ -378,25 +388,27 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
         batch, question = inputs
-        ctx.has_empty_windows = question.pool.has_empty_windows
+        ctx.like, ctx.has_empty_windows = _Like.of(batch), question.pool.has_empty_windows
         follow_the_first(ctx, output)
-        ctx.save_for_backward(batch, output[1])
+        ctx.save_for_backward(output[1])
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         if grads[0] is None:
             return None, None
-        batch, indices = ctx.saved_tensors
-        grad = grads[0]
-        if ctx.has_empty_windows:  # whose indices, as torch's, can be beyond the plane
-            is_there = indices < batch.shape[2:].numel()
-            grad, indices = grad * is_there, indices * is_there
-        return once(_largest_gradient, grad, batch, indices), None
+        compute = partial(_largest_gradient, like=ctx.like, has_empty_windows=ctx.has_empty_windows)
+        return once(compute, grads[0], *ctx.saved_tensors), None
 
 
-def _largest_gradient(grad: torch.Tensor, batch: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def _largest_gradient(
+    grad: torch.Tensor, indices: torch.Tensor, like: _Like, has_empty_windows: bool
+) -> torch.Tensor:
     """Windows that share their largest element add up there, halves in fp32."""
+    if has_empty_windows:  # whose indices, as torch's, can be beyond the plane
+        is_there = indices < like.shape[2:].numel()
+        grad, indices = grad * is_there, indices * is_there
     wide = grad.dtype if grad.dtype == torch.float64 else torch.float32
-    planes = torch.zeros(batch.shape, dtype=wide, device=batch.device).flatten(2)
+    planes = torch.zeros(like.shape, dtype=wide, device=grad.device).flatten(2)
     planes.scatter_add_(2, indices.flatten(2), grad.to(wide).flatten(2))
-    return torch.empty_like(batch, memory_format=suggested_format(batch)).copy_(planes.view(batch.shape))
+    result = torch.empty(like.shape, dtype=like.dtype, device=grad.device, memory_format=like.format)
+    return result.copy_(planes.view(like.shape))

@@ -25,7 +25,7 @@ from workbench.kernels.view_transfer import bits_of
 from workbench.ops.arguments import TORCHS_ERRORS, Number, as_number, check_plain, is_followed, kind_of
 from workbench.ops.gradients import batches, one_of
 from workbench.ops.profiled import profiled
-from workbench.ops.reduction import sum as sum_of
+from workbench.ops.reduction import sum_of_gradient
 
 # Of these a fill can be told to fit by its range.
 _INTEGERS = (
@@ -414,11 +414,9 @@ def _dropped(input: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> torch.Ten
 
 
 def _sum(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    if found := batches(tensor):
-        return one_of(_sum(found.tensors[0], dim + 1), found.level)
     if tensor.is_complex():
         return torch.complex(_sum(tensor.real, dim), _sum(tensor.imag, dim))
-    return sum_of(tensor, dim, keepdim=True)
+    return sum_of_gradient(tensor, (dim,), keepdim=True)
 
 
 def _moved(move: _Move, input: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ from workbench.ops.arguments import (
     kind_of,
 )
 from workbench.ops.elementwise import on_one_device
-from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.gradients import Function, batches, follow_the_first, once, one_of
 from workbench.ops.profiled import profiled
 
 Dims = int | Sequence[int] | None
@@ -354,6 +354,22 @@ def _total(
     return _delivered(_followed_total(input, name, question.dims, keepdim, to), out)
 
 
+def sum_of_gradient(
+    grad: torch.Tensor, dims: Sequence[int], keepdim: bool = False, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """The sum of a gradient over some of its dimensions, rounded once; of each, in a batch of gradients.
+
+    Args:
+        dims: numbers of 0 or more; none of them for the gradient itself.
+        keepdim: keep these dimensions, of one element each. dtype: of the result; None for that of `grad`.
+    """
+    if (found := batches(grad)) is not None:
+        behind = [d + 1 for d in dims]
+        return one_of(sum_of_gradient(found.tensors[0], behind, keepdim, dtype), found.level)
+    dtype = grad.dtype if dtype is None else dtype
+    return sum(grad, tuple(dims), keepdim, dtype=dtype) if dims else grad.to(dtype)
+
+
 def _dtype_of_result(
     input: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor | None, *, widened_on_cpu: bool = False
 ) -> torch.dtype | None:
@@ -373,7 +389,7 @@ def _followed_total(
     return _Total.apply(input, name, dims, keepdim, dtype)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
 
 
-class _Total(torch.autograd.Function):
+class _Total(Function):
     @staticmethod
     def forward(
         input: torch.Tensor, name: str, dims: frozenset[int], keepdim: bool, dtype: torch.dtype | None
@@ -458,7 +474,8 @@ def _extreme(
     if question.is_torchs:
         return question.torchs_answer()
     compute = partial(_pair, name=name)
-    results = _derivable(compute, _picked_gradient, input, question.dims, keepdim, needed=(1,))
+    derive = partial(_picked_gradient, shape=input.shape)
+    results = _derivable(compute, derive, input, question.dims, keepdim, needed=(2,))
     if out is not None:
         results = [_delivered(result, place) for result, place in zip(results, out, strict=True)]
     return getattr(torch.return_types, name)(results)
@@ -479,7 +496,7 @@ def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) ->
     for argument, tensor in (("input", input), ("other", other)):
         _check_dtype(argument, tensor.dtype)
     try:
-        like: torch.Tensor = getattr(torch, name)(*(t.to("meta") for t in (input, other)))
+        like: torch.Tensor = getattr(torch, name)(*(t.detach().to("meta") for t in (input, other)))
     except TORCHS_ERRORS as error:
         given = f"{in_words(input)}, {in_words(other)}"
         raise kind_of(error)("input, other", given, f"torch.{name} says: {error}") from None
@@ -487,7 +504,7 @@ def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) ->
     compute = partial(_run_of_two, name=name, like=like)
     if is_followed(input, other):
         derive = partial(_shared_gradient, is_smaller=torch.lt if name == "maximum" else torch.gt)
-        return _Followed.apply(compute, derive, (), *(t.to(like.dtype) for t in both))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _Followed.apply(compute, derive, (0, 1), *(t.to(like.dtype) for t in both))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _delivered(compute(*both), out)  # type: ignore[arg-type]  # check_out has seen that it is a tensor
 
 
@@ -505,7 +522,7 @@ def _derivable(
     dims: frozenset[int],
     keepdim: bool,
     dtype: torch.dtype | None = None,
-    needed: Sequence[int] = (0,),
+    needed: Sequence[int] = (0, 1),
 ) -> Any:
     """`compute(input, dims=..., keepdim=...)`, one result or a pair, and if it is followed its gradient.
 
@@ -529,10 +546,11 @@ def _derivable(
     return results if isinstance(kept, tuple) else results[0]
 
 
-class _Followed(torch.autograd.Function):
-    """`compute(*tensors)`, whose first result has the gradients `derive(grad, *tensors, *results)`.
+class _Followed(Function):
+    """`compute(*tensors)`, whose first result has the gradients `derive(grad, *needed)`.
 
-    Of the results, those that are `needed`, by their numbers: what is kept must not be changed in place.
+    `needed` are numbers of the tensors and, behind them, of the results: what is kept must not be changed in
+    place.
     """
 
     @staticmethod
@@ -549,7 +567,8 @@ class _Followed(torch.autograd.Function):
         _, ctx.derive, needed, *tensors = inputs
         results = output if isinstance(output, tuple) else (output,)
         follow_the_first(ctx, results)
-        ctx.save_for_backward(*tensors, *(results[i] for i in needed))
+        both = (*tensors, *results)
+        ctx.save_for_backward(*[both[i] for i in needed])
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
@@ -644,10 +663,10 @@ def _equals_or_nan_gradient(
 
 
 def _picked_gradient(
-    grad: torch.Tensor, x: torch.Tensor, indices: torch.Tensor, dims: tuple[int, ...]
+    grad: torch.Tensor, indices: torch.Tensor, dims: tuple[int, ...], shape: torch.Size
 ) -> tuple[torch.Tensor]:
     """The gradient goes to the element at the index."""
-    return (torch.zeros_like(x).scatter(dims[0] if dims else 0, indices, grad),)
+    return (grad.new_zeros(shape).scatter(dims[0] if dims else 0, indices, grad),)
 
 
 def _shared_gradient(

@@ -33,7 +33,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.gradients import follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once
 from workbench.ops.profiled import profiled
 
 _SUPPORTED = frozenset(rows.SUPPORTED)
@@ -122,7 +122,7 @@ def _run_along(operator: str, *sources: torch.Tensor, dim: int, dtype: torch.dty
     return output
 
 
-class _Along(torch.autograd.Function):
+class _Along(Function):
     @staticmethod
     def forward(input: torch.Tensor, operator: str, dim: int, dtype: torch.dtype) -> torch.Tensor:
         return _run_along(operator, input, dim=dim, dtype=dtype)
@@ -136,7 +136,7 @@ class _Along(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (output,) = ctx.saved_tensors
-        return once(ctx.compute, output, grads[0].resolve_neg()), None, None, None
+        return once(ctx.compute, output, grads[0]), None, None, None
 
 
 @profiled
@@ -201,11 +201,11 @@ def _run_log_sum_exp_backward(
 ) -> torch.Tensor:
     output = torch.empty_like(input)  # as of an elementwise operator, which it is to torch
     if output.numel() and not output.is_meta:
-        rows.run_log_sum_exp_backward(input, result, grad.resolve_neg().contiguous(), dims, output)
+        rows.run_log_sum_exp_backward(input, result, grad.contiguous(), dims, output)
     return output
 
 
-class _LogSumExp(torch.autograd.Function):
+class _LogSumExp(Function):
     @staticmethod
     def forward(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:
         return _run_log_sum_exp(input, dims)
@@ -351,12 +351,12 @@ def _run_cross_entropy_backward(
     output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
     if grad.dim() == 0:
         grad = grad.to(divisor.dtype) / divisor
-    grad = grad.resolve_neg().contiguous()
+    grad = grad.contiguous()
     losses.run_backward(input, target, weight, dim, known, grad, output, ignore_index, smoothing)
     return output
 
 
-class _CrossEntropy(torch.autograd.Function):
+class _CrossEntropy(Function):
     @staticmethod
     def forward(
         input: torch.Tensor,

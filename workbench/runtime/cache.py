@@ -128,7 +128,7 @@ def _real(value: Any) -> Any:
         if all(one is other for one, other in zip(made, value, strict=True)):
             return value
         return made if isinstance(value, list) else compat.tuple_like(value, made)
-    if hasattr(value, "with_tensors"):  # an epilogue, of which this room does not know
+    if hasattr(value, "with_tensors"):  # an epilogue or a scoring, of which this room does not know
         return value if (made := _real(value.tensors)) is value.tensors else value.with_tensors(made)
     return value
 

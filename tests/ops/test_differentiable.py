@@ -1,0 +1,304 @@
+"""What every differentiable operator has in common: what it saves, batched gradients, negated views."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import itertools
+import pkgutil
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.ops.differentiable import CASES, Case
+from workbench import ops
+from workbench.errors import TensorMismatchError
+
+NAN = float("nan")
+
+
+def subsets(case: Case) -> Iterator[tuple[bool, ...]]:
+    """Choices of the tensors that require grad, one at least; of many tensors one, all, or all but one."""
+    for chosen in itertools.product((False, True), repeat=case.followed):
+        is_one_of_few = case.followed < 5 or sum(chosen) in (1, case.followed - 1, case.followed)
+        if any(chosen) and is_one_of_few:
+            yield chosen + (False,) * case.fixed
+
+
+def followed(case: Case, chosen: tuple[bool, ...]) -> list[torch.Tensor]:
+    return [t.requires_grad_(is_chosen) for t, is_chosen in zip(case.tensors(), chosen, strict=True)]
+
+
+def result_and_kept(function: Any, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, set[int]]:
+    """The result; and which of the tensors are kept for the backward pass."""
+    kept = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.untyped_storage().data_ptr())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(*tensors)
+    return result, {i for i, t in enumerate(tensors) if t.untyped_storage().data_ptr() in kept}
+
+
+def gradients(
+    result: torch.Tensor, tensors: list[torch.Tensor], retain_graph: bool = False
+) -> tuple[torch.Tensor, ...]:
+    grad = torch.linspace(-1, 2, result.numel()).view(result.shape).to(result.dtype)
+    leaves = [t for t in tensors if t.requires_grad]
+    return torch.autograd.grad(result, leaves, grad, retain_graph=retain_graph)
+
+
+def negated(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers behind a pending negation; of complex ones, behind a pending conjugation."""
+    if tensor.is_complex():
+        view = tensor.conj_physical().conj()
+        assert view.is_conj()
+    else:
+        view = torch.imag(torch.complex(torch.zeros_like(tensor), -tensor).conj())
+        assert view.is_neg()
+    assert torch.equal(view, tensor)
+    return view
+
+
+def test_every_autograd_function_is_tested() -> None:
+    classes = set()
+    for module in pkgutil.iter_modules(ops.__path__):
+        members = vars(importlib.import_module(f"{ops.__name__}.{module.name}")).values()
+        classes |= {
+            each.__qualname__ if each.__module__.endswith("gemm") else each.__name__
+            for each in members
+            if isinstance(each, type) and issubclass(each, torch.autograd.Function)
+        }
+    seen = set()
+    for case in CASES.values():
+        nodes = [case.ours(*followed(case, next(iter(reversed([*subsets(case)]))))).grad_fn]
+        while nodes:
+            node = nodes.pop()
+            if node is not None:
+                seen.add(type(node).__name__.removesuffix("Backward"))
+                nodes += [before for before, _ in node.next_functions]
+    # The first two have no node in a graph of first derivatives.
+    assert classes - seen == {"Function", "_Once"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_more_is_kept_than_gradients_read(name: str) -> None:
+    """Gradients stay the same whatever becomes of what is not kept; torch keeps the others too."""
+    case = CASES[name]
+    for chosen in subsets(case):
+        theirs = followed(case, chosen)
+        result, kept_by_torch = result_and_kept(case.theirs, theirs)
+        want = gradients(result, theirs)
+        tensors = followed(case, chosen)
+        result, kept = result_and_kept(case.ours, tensors)
+        if not case.recomputes:
+            assert kept <= kept_by_torch, chosen
+        with torch.no_grad():
+            for i, tensor in enumerate(tensors):
+                if i not in kept:
+                    tensor.fill_(NAN)
+        for ours, torchs in zip(gradients(result, tensors), want, strict=True):
+            torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_kept_is_read_and_guarded(name: str) -> None:
+    """Gradients depend on each tensor that is kept, so that a change in place is an error, as in torch."""
+    case = CASES[name]
+    for chosen in subsets(case):
+        if 1 < sum(chosen) < case.followed:
+            continue  # these keep what single ones do, together
+        tensors = followed(case, chosen)
+        result, kept = result_and_kept(case.ours, tensors)
+        want = gradients(result, tensors)
+        for changed in kept:
+            again = followed(case, chosen)
+            result = case.ours(*again)
+            again[changed].data.mul_(-3)  # which autograd does not see
+            got = gradients(result, again, retain_graph=True)
+            assert not all(map(torch.equal, got, want)), (chosen, changed)
+            with torch.no_grad():
+                again[changed].mul_(-3)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                gradients(result, again)
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
+def test_norms_keep_no_wider_copy(norm: str) -> None:
+    """Of halves with a weight in fp32, which are multiplied in fp32."""
+    x, weight = torch.randn(3, 4).half().requires_grad_(), torch.randn(4, requires_grad=True)
+    kept: list[torch.dtype] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.shape == x.shape:
+            kept.append(tensor.dtype)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = getattr(ops, norm)(x, (4,), weight)
+    assert kept == [torch.float16]
+    gradients = torch.autograd.grad(result, (x, weight), torch.ones_like(result))
+    assert [each.dtype for each in gradients] == [torch.float16, torch.float32]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_held_once_gradients_are_made(name: str) -> None:
+    """The graph of a result that is still there holds leaves alone, neither chains of functors nor hooks."""
+    case = CASES[name]
+    for chosen in subsets(case):
+        if sum(chosen) > 1:
+            continue
+        tensors = followed(case, chosen)
+        others = [weakref.ref(t) for t in tensors if not t.requires_grad]
+        result = case.ours(*tensors)
+        del tensors
+        result.backward(torch.ones_like(result))
+        if any(other() is not None for other in others):
+            gc.collect()  # frames of the interpreter
+        assert all(other() is None for other in others), chosen
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_batched_gradients(name: str) -> None:
+    case = CASES[name]
+    for chosen in subsets(case):
+        if sum(chosen) == 1 or sum(chosen) == case.followed:
+            assert_batched_gradients(case, chosen)
+
+
+def assert_batched_gradients(case: Case, chosen: tuple[bool, ...]) -> None:
+    tensors, theirs = followed(case, chosen), followed(case, chosen)
+    result, torchs = case.ours(*tensors), case.theirs(*theirs)
+    generator = torch.Generator().manual_seed(2)
+    grads = torch.randn(3, *result.shape, generator=generator, dtype=result.dtype)
+    leaves = [[t for t in some if t.requires_grad] for some in (tensors, theirs)]
+    got = torch.autograd.grad(result, leaves[0], grads, is_grads_batched=True, retain_graph=True)
+    one_by_one = [torch.autograd.grad(torchs, leaves[1], grad, retain_graph=True) for grad in grads]
+    for ours, want in zip(got, map(torch.stack, zip(*one_by_one, strict=True)), strict=True):
+        torch.testing.assert_close(ours, want, rtol=1e-4, atol=1e-5)
+    # With a graph of the gradients.
+    followed_too = torch.autograd.grad(result, leaves[0], grads, is_grads_batched=True, create_graph=True)
+    for ours, want in zip(followed_too, got, strict=True):
+        torch.testing.assert_close(ours, want)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.complex])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_jacobians(name: str) -> None:
+    """By the older vmap, and by torch.func's."""
+    case = CASES[name]
+    tensors, others = case.tensors()[: case.followed], case.tensors()[case.followed :]
+    of_ours, of_torch = (lambda *some, f=f: f(*some, *others).flatten()[:3] for f in (case.ours, case.theirs))
+    want = torch.autograd.functional.jacobian(of_torch, tuple(tensors))
+    places = tuple(range(case.followed))
+    for got in (
+        torch.autograd.functional.jacobian(of_ours, tuple(tensors), vectorize=True),
+        torch.func.jacrev(of_ours, places)(*tensors),
+    ):
+        for ours, torchs in zip(got, want, strict=True):
+            torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_negated_views(name: str) -> None:
+    """Of each tensor, and of the gradient that comes in."""
+    case = CASES[name]
+    every = next(iter(reversed([*subsets(case)])))
+    tensors = followed(case, every)
+    leaves = [t for t in tensors if t.requires_grad]
+    want = case.ours(*tensors)
+    grad = torch.linspace(-1, 2, want.numel()).view(want.shape).to(want.dtype)
+    wanted = torch.autograd.grad(want, leaves, grad, retain_graph=True)
+    assert all(map(torch.equal, torch.autograd.grad(want, leaves, negated(grad)), wanted))
+    for i in range(len(tensors)):
+        some = case.tensors()
+        some[i] = negated(some[i])
+        assert torch.equal(case.ours(*some), want), i  # without a graph
+        some = [t.requires_grad_(is_chosen) for t, is_chosen in zip(some, every, strict=True)]
+        result = case.ours(*some)
+        assert torch.equal(result, want), i
+        got = torch.autograd.grad(result, [t for t in some if t.requires_grad], grad)
+        assert all(map(torch.equal, got, wanted)), i
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_element_is_written(name: str, uninitialized_is_nan: None) -> None:
+    """Rows that belong to no group and to no sequence too."""
+    case = CASES[name]
+    every = next(iter(reversed([*subsets(case)])))
+    (ours, tensors), (theirs, others) = (
+        (function(*some), some)
+        for function, some in ((f, followed(case, every)) for f in (case.ours, case.theirs))
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    for got, want in zip(gradients(ours, tensors), gradients(theirs, others), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def uninitialized_is_nan() -> Iterator[None]:
+    """Has torch.empty fill what it makes with NaN."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(1).isnan()
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+INTO: dict[str, Callable[..., Any]] = {
+    "add": lambda x, out: ops.add(x, x, out=out),
+    "matmul": lambda x, out: ops.matmul(x, x, out=out),
+    "addmm": lambda x, out: ops.addmm(x, x, x, out=out),
+    "softmax": lambda x, out: ops.softmax(x, 1, out=out),
+    "logsumexp": lambda x, out: ops.logsumexp(x, 1, out=out),
+    "sum": lambda x, out: ops.sum(x, 1, out=out),
+    "norm": lambda x, out: ops.norm(x, dim=1, out=out),
+    "amax": lambda x, out: ops.amax(x, 1, out=out),
+    "max, of two": lambda x, out: ops.max(x, -x, out=out),
+    "permute_copy": lambda x, out: ops.permute_copy(x, (1, 0), out=out),
+}
+
+
+@pytest.mark.parametrize("name", INTO)
+def test_results_go_into_negated_views(name: str) -> None:
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
+    want = INTO[name](x, None)
+    out = negated(torch.zeros_like(want))
+    assert INTO[name](x, out) is out
+    assert out.is_neg()
+    assert torch.equal(out, want)
+
+
+def test_running_statistics_that_are_negated_views() -> None:
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    mean, variance = torch.arange(4.0), torch.arange(1.0, 5.0)
+    negated_mean, negated_variance = negated(mean), negated(variance)
+    got = ops.batch_norm(x, negated_mean, negated_variance, training=True)
+    want = torch.nn.functional.batch_norm(x, mean, variance, training=True)
+    for ours, theirs in (got, want), (negated_mean, mean), (negated_variance, variance):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_batches_of_second_derivatives() -> None:
+    """Vectorized Hessians: those of products and convolutions; of others they are refused in words."""
+    generator = torch.Generator().manual_seed(3)
+    image, weight = (torch.randn(shape, generator=generator) for shape in ((1, 2, 3, 3), (2, 2, 2, 2)))
+    found = [
+        torch.autograd.functional.hessian(
+            lambda x, w, f=f: f(x, w).pow(2).sum(), (image, weight), vectorize=True
+        )
+        for f in (ops.conv2d, torch.nn.functional.conv2d)
+    ]
+    for ours, theirs in zip(*found, strict=True):
+        for got, want in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    with pytest.raises(TensorMismatchError, match="a second derivative, which this operator does not have"):
+        torch.autograd.functional.hessian(
+            lambda x: ops.softmax(x, 0).pow(2).sum(), torch.randn(4, generator=generator), vectorize=True
+        )
