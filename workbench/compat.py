@@ -513,6 +513,13 @@ def repair_interpreter() -> None:
 
     `tl.max` and `tl.min` warn of rows that are all NaN. Repaired: they give NaN and say nothing, as on GPUs.
 
+    It finds NaN where a GPU passes it by: `tl.maximum`, `tl.minimum` and `tl.clamp` propagate it though they
+    were not asked to, `tl.argmax` and `tl.argmin` return the first one. Repaired: as `PropagateNan.NONE` says,
+    and by Triton's own comparisons, in which NaN is chosen or lost depending on where it stands.
+
+    Lanes that a mask turns off load 0 where no `other` is given. Their value is undefined on a GPU. Repaired:
+    NaN, or an integer that stands out.
+
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
     for it runs one launch after another.
 
@@ -528,6 +535,10 @@ def repair_interpreter() -> None:
         setattr(builder, name, _converting(getattr(builder, name)))
     builder.create_dot = _dot_of_wide(builder.create_dot)
     builder.get_bf16 = lambda self, value: _narrow(self.get_fp32(value))
+    builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, np.fmax)
+    builder.create_minnumf = lambda self, one, other: self.binary_op(one, other, np.fmin)
+    builder.create_clampf = _clamped_as_asked(builder.create_clampf)
+    builder.create_masked_load = _poisoned_where_undefined(builder.create_masked_load)
     reductions: Any = interpreter.ReduceOps
     scans: Any = interpreter.ScanOps
     # Of these, only sums meet bf16 before Triton 3.9.
@@ -536,6 +547,7 @@ def repair_interpreter() -> None:
     ):  # fmt: skip
         setattr(operations, name, _reduced_in_fp32(getattr(operations, name)))
     reductions.generic_reduce = _reduced_by_pairs
+    reductions.apply_impl = _passing_nan_by(reductions.apply_impl)
     interpreter._interpreter = _Memory(interpreter._interpreter)
     patch: Any = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
     interpreter._patch_lang_tensor = _with_launches_in_order(patch)
@@ -678,6 +690,56 @@ def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
         return tl.core.tensor(_narrow(result.handle), result.type.with_element_ty(tl.bfloat16))
 
     return repaired
+
+
+def _clamped_as_asked(clamp: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, value: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
+        if propagate_nan == tl.PropagateNan.ALL:
+            return clamp(self, value, low, high, propagate_nan)
+        return self.create_minnumf(self.create_maxnumf(value, low), high)
+
+    return repaired
+
+
+def _passing_nan_by(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Reductions that give an index, where there is NaN: by the function that a GPU is given."""
+    standard: Any = tl.standard
+    with_indices = (standard._argmax_combine_tie_break_left, standard._argmin_combine_tie_break_left)
+
+    def repaired(self: Any, tiles: tuple[Any, ...]) -> Any:
+        if any(self.combine_fn is each for each in with_indices):
+            values = _widen(tiles[0].handle).data
+            if np.issubdtype(values.dtype, np.floating) and np.isnan(values).any():
+                return self.generic_reduce(tiles)
+        return apply(self, tiles)
+
+    return repaired
+
+
+def _poisoned_where_undefined(load: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, pointers: Any, mask: Any, other: Any, *hints: Any, **named_hints: Any) -> Any:
+        # The mask of a block pointer is a plain array, whose `data` is a memoryview.
+        if other is None and np.count_nonzero(lanes := np.asarray(mask.data)) < lanes.size:
+            dtype = pointers.get_element_ty()
+            # Of a pointer's shape, since that of a mask may still have to be broadcast to it.
+            values = np.full(pointers.data.shape, _poison(dtype), interpreter._get_np_dtype(dtype))
+            other = interpreter.TensorHandle(values, dtype)
+        return load(self, pointers, mask, other, *hints, **named_hints)
+
+    return repaired
+
+
+@cache
+def _poison(dtype: Any) -> float | int:
+    """NaN as the interpreter keeps it; of integers and pointers a value that no kernel expects."""
+    if dtype == tl.bfloat16:
+        return int(_to_bf16(np.array([np.nan]))[0])
+    if dtype in _FP8:
+        return int(np.flatnonzero(np.isnan(_values_of_fp8(_FP8[dtype])))[0])
+    stored = np.dtype(interpreter._get_np_dtype(dtype))
+    if stored.kind == "f":
+        return float("nan")
+    return 1 if stored.kind == "b" else int(np.iinfo(stored).max) - 12
 
 
 def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:
