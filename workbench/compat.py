@@ -139,7 +139,7 @@ def refuse_tracing() -> None:
         raise _without_memory()
 
 
-def refuse_fakes(*tensors: torch.Tensor) -> None:
+def refuse_fakes(*tensors: object) -> None:
     """Raise where one is a `FakeTensor`, whose mode may be off by now.
 
     Raises:
@@ -551,6 +551,44 @@ def repair_interpreter() -> None:
     interpreter._interpreter = _Memory(interpreter._interpreter)
     patch: Any = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
     interpreter._patch_lang_tensor = _with_launches_in_order(patch)
+
+
+def guard_interpreted_kernels(
+    guard: Callable[..., AbstractContextManager[None]], is_guarded: Callable[[], bool]
+) -> None:
+    """Let the interpreter run every kernel under a guard, also one that is called as `kernel[grid](...)`.
+
+    Autotuners and heuristics end in the same method. Calling this again changes nothing.
+
+    Args:
+        is_guarded: whether the caller has seen to that already.
+        guard: from the kernel, its positional and its keyword arguments, whose tensors are on the CPU, to
+            what is open while its programs run. Keyword arguments come in the order of the parameters.
+
+    Raises:
+        TracingError: (inside) torch traces the call, or has given a tensor that has no memory.
+    """
+    plain: Any = interpreter.InterpretedFunction.run
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @wraps(plain)
+    def guarded(self: Any, *args: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
+        if warmup or is_guarded():
+            return plain(self, *args, grid=grid, warmup=warmup, **keywords)
+        refuse_tracing()
+        refuse_fakes(*args, *keywords.values())
+        keywords = {name: keywords[name] for name in (*self.arg_names, *keywords) if name in keywords}
+        # As `GridExecutor.__call__` does: tensors of a GPU are copied to the CPU and back, and views of one
+        # storage stay views of one.
+        copier: Any = interpreter.GridExecutor(self.fn, self.arg_names, grid)
+        on_cpu, keywords_on_cpu = copier._init_args_hst(args, keywords)
+        with guard(self, tuple(on_cpu), keywords_on_cpu):
+            result = plain(self, *on_cpu, grid=grid, warmup=warmup, **keywords_on_cpu)
+        copier._restore_args_dev(args, on_cpu, keywords, keywords_on_cpu)
+        return result
+
+    interpreter.InterpretedFunction.run = guarded
 
 
 _TRITON = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")

@@ -520,6 +520,24 @@ def _device_of(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextMan
     return contextlib.nullcontext()
 
 
+@contextlib.contextmanager
+def guarded(kernel: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Iterator[None]:
+    """While this is open, `kernel[grid](*args, **keywords)` is watched in the interpreter as a step is.
+
+    For kernels that are called as Triton's documentation calls them: an access outside the tensors would
+    otherwise corrupt the process, and the cell that hangs or crashes is a later one.
+
+    Raises:
+        as :meth:`Step.run`, for what goes wrong in a program.
+    """
+    step = Step(kernel, (1,), args, keywords)
+    try:
+        with interpreter.watched(step.name, step.file, step.memory()):
+            yield
+    except (InterpreterError, KernelError) as error:
+        raise kernel_error(kernel, error) from None
+
+
 def kernel_error(kernel: Any, error: BaseException) -> KernelError:
     """What failed in Triton, in terms of the reader's own source: its line, and the reason."""
     if reported := next((e for e in _chain(error) if isinstance(e, KernelError)), None):
