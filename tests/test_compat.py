@@ -646,6 +646,22 @@ def test_masked_lanes_without_other_hold_what_stands_out(dtype: torch.dtype) -> 
 
 
 @triton.jit
+def single_kernel(x, output, n):
+    one = tl.arange(0, 1)
+    tl.store(output, tl.load(x, mask=n > 1, other=0))
+    tl.store(output + 1 + one, tl.load(x + one, mask=one > n, other=tl.zeros([1], output.dtype.element_ty)))
+    tl.store(output + 2, tl.load(x, mask=n > 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+def test_an_other_of_a_single_zero_is_no_missing_one(dtype: torch.dtype) -> None:
+    x, output = torch.ones(1).to(dtype), torch.ones(3).to(dtype)
+    Launch.of(single_kernel, 1, x, output, 1, outputs=output).run()
+    assert output[:2].tolist() == [0, 0]
+    assert output[2] != 0
+
+
+@triton.jit
 def block_kernel(x, output, n, PADDING: tl.constexpr, N: tl.constexpr):
     block = tl.make_block_ptr(x, (n,), (1,), (0,), (N,), (0,))
     tile = tl.load(block, boundary_check=(0,), padding_option=PADDING)

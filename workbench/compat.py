@@ -518,7 +518,7 @@ def repair_interpreter() -> None:
     and by Triton's own comparisons, in which NaN is chosen or lost depending on where it stands.
 
     Lanes that a mask turns off load 0 where no `other` is given. Their value is undefined on a GPU. Repaired:
-    NaN, or an integer that stands out.
+    NaN, or an integer that stands out. And it takes an `other` of one element that is 0 for none.
 
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
     for it runs one launch after another.
@@ -592,6 +592,7 @@ def guard_interpreted_kernels(
 
 
 _TRITON = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")
+_SEMANTIC = tl.semantic.TritonSemantic.__init__.__code__.co_filename
 
 
 def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
@@ -600,9 +601,11 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
         plain = tensor.__bool__
 
         def truth(self: Any) -> bool:
-            size = self.handle.data.size
-            # Triton's own code asks `if mask` for whether there is one.
-            if size > 1 and not sys._getframe(1).f_code.co_filename.startswith(_TRITON):
+            size, caller = self.handle.data.size, sys._getframe(1).f_code.co_filename
+            # It asks `if mask` or `if other` for whether there is one, be it a single 0.
+            if caller == _SEMANTIC:
+                return True
+            if size > 1 and not caller.startswith(_TRITON):
                 raise ValueError(
                     f"a tile of {size} elements is neither true nor false as a whole: "
                     "`if`, `and`, `or`, `not` and `assert` take a single value"

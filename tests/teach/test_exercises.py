@@ -237,6 +237,7 @@ def test_each_kind_of_edit_is_generated() -> None:
     assert [edit for edit, _ in generated.mutants(source)] == [
         "range(0, n, STEP) -> range(0, n)",
         "tl.load(p, mask=m, other=0.0) -> tl.load(p, other=0.0)",
+        "tl.load(p, mask=m, other=0.0) -> tl.load(p, mask=m)",
     ]
 
 

@@ -247,7 +247,7 @@ def smallest(x):
         ),
         *fixed_tiles("triton.next_power_of_2(columns)", 1024, 4096),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that tl.argmin would do as well: here "
+    unproven="that it is fast, or that tl.argmin would do as well: here "
     "it finds NaN, on a GPU it passes it by. Two reductions in a row, of the value and then of where it is, "
     "pass as well; pairs need one.",
     returns_launch=True,
@@ -377,7 +377,7 @@ def log_sum_exp(x):
             "The total itself is added to the maximum, not its logarithm.",
         ),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for rows with "
+    unproven="that it is fast, or that it is right for rows with "
     "infinity or NaN. A tile as wide as the row passes as well, as long as a tile can be so wide; it carries "
     "no state.",
     returns_launch=True,
@@ -502,7 +502,7 @@ def join_splits(maxima, totals):
         ),
         *fixed_tiles("triton.next_power_of_2(splits)", 128, 1024),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for more splits than "
+    unproven="that it is fast, or that it is right for more splits than "
     "a tile can hold.",
     returns_launch=True,
     budget=_value_each,

@@ -270,7 +270,7 @@ def linear(x, weight):
             "left is their rounding.",
         ),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for matrices that are "
+    unproven="that it is fast, or that it is right for matrices that are "
     "not contiguous.",
     returns_launch=True,
     is_contiguous=True,
@@ -368,7 +368,7 @@ def gram(x):
             "lost so, where each adds little.",
         ),
     ),
-    unproven="that the kernel compiles for a GPU, or that it is fast: programs below the diagonal are "
+    unproven="that it is fast: programs below the diagonal are "
     "started, and end at once, and half of the stores go down columns.",
     returns_launch=True,
     is_contiguous=True,

@@ -306,7 +306,6 @@ def gated(a, b, bias, gate, most):
     unproven="that it has a gradient: `own` takes a meaning in torch for that.",
     returns_launch=True,
     is_contiguous=True,
-    compiles_for="sm_90",
     budget=_vectors_once_a_tile,
 )
 
@@ -434,7 +433,6 @@ def activated(a, b, addend):
     returns_launch=True,
     is_contiguous=True,
     own_kernels=True,
-    compiles_for="sm_90",
     budget=_by_four,
 )
 
@@ -567,7 +565,6 @@ def normalized(a, b, weight, bias, epsilon):
     returns_launch=True,
     is_contiguous=True,
     own_kernels=True,
-    compiles_for="sm_90",
     budget=_in_one_kernel,
 )
 
