@@ -128,13 +128,16 @@ class Step:
         x, y, z = (*self.grid, 1, 1)[:3]
         return x, y, z
 
-    def arguments(self) -> dict[str, Any]:
-        """The kernel's own parameters by name, defaults filled in; launch options are left out."""
+    def arguments(self) -> Mapping[str, Any]:
+        """The kernel's own parameters by name, defaults filled in; launch options are left out.
+
+        A step does not change, and so neither does this.
+        """
         signature = compat.signature(self.kernel)
         own = {name: value for name, value in self.meta.items() if name in signature.parameters}
         bound = signature.bind(*self.args, **own)
         bound.apply_defaults()
-        return dict(bound.arguments)
+        return MappingProxyType(bound.arguments)
 
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor among the arguments, those inside tuples and tensor descriptors too."""
@@ -471,7 +474,7 @@ def _check_kernel(kernel: object) -> None:
 def _called(grid: Callable[[dict[str, Any]], Any], step: Step) -> Any:
     """What a grid given as a function says, called as Triton does: with the kernel's arguments by name."""
     step.check()
-    arguments = step.arguments()
+    arguments = dict(step.arguments())
     try:
         return grid(arguments)
     except Exception as error:
