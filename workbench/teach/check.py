@@ -115,21 +115,23 @@ def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdi
         for case, answer in zip(definition.cases, answers, strict=True):
             call = _call(definition, case)
             _check_budget(definition, case, answer)
-        compiles, unknown = _check_compiles(definition, answers)
+        unknown = {target: reason for answer in answers for target, reason in answer.unknown.items()}
+        compiled: set[bytes] = set()
+        for case, answer in zip(definition.cases, answers, strict=True):
+            call = _call(definition, case)
+            _check_compiles(answer, call, compiled, unknown)
     except _Rejected as rejected:
         text = f"{definition.name}: {rejected}"
         if rejected.evidence is not None and (mutant := _mutant_like(definition, function)):
             return Verdict(rejected.kind, f"{text}\nIt looks like this: {mutant.says}", call, mutant.name)
         return Verdict(rejected.kind, text, call)
-    for answer in answers:
-        unknown |= answer.unknown
     note = next((answer.note for answer in answers if answer.note), "")
     for target, reason in unknown.items():
         note += (
             f"\nNote: here nothing can be compiled for {target}, neither this kernel nor any other. So it is "
             f"not known whether such a GPU takes it.\n  {reason}"
         )
-    return Verdict("solved", _passing_text(definition, compiles, unknown) + note)
+    return Verdict("solved", _passing_text(definition, bool(compiled), unknown) + note)
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class _Answer:
         sectors: that its loads and stores touch; empty where there is no budget of them.
         missed: lines that its reads fetch from memory, by the model; 0 where there is no budget of them.
         code: in what its compiled code is not what was asked for.
-        unknown: the GPUs of the budget for which nothing can be compiled here, each with the reason.
+        unknown: the GPUs of its budget for which nothing can be compiled here, each with the reason.
     """
 
     launch: Launch | None = None
@@ -198,16 +200,18 @@ def _passing_text(definition: Definition, compiles: bool, unknown: Mapping[str, 
         agreed += f", with no more than {definition.transforms} transforms"
     if definition.returns_launch:
         agreed += ", in two orders of the programs, into outputs that were full of NaN"
+    targets: list[str] = []
     if definition.budget:
         agreed += ", and it moves no more bytes than it must"
         budget = definition.budget(*definition.cases[0].inputs())
-        if budget.sectors is not None:
+        if budget.sectors is not None and sectors.TARGET not in unknown:
             agreed += ", in no more sectors than it may"
         if budget.misses is not None:
             agreed += ", and no more of them from memory, by the model of the cache, than it may"
-        if targets := " and ".join(asked.target for asked in budget.code if asked.target not in unknown):
-            agreed += f"; compiled for {targets}, it keeps within its budget"
-    if compiles:
+        targets = [asked.target for asked in budget.code if asked.target not in unknown]
+        if targets:
+            agreed += f"; compiled for {' and '.join(targets)}, it keeps within its budget"
+    if compiles and code.TARGET not in targets:
         agreed += f"; it compiles for {code.TARGET}"
     return f"{definition.name}: solved. {agreed}.\nThis does not prove {definition.unproven}"
 
@@ -295,22 +299,28 @@ def _try_launch(
             "  Both write the same: the result is right, and the work is done twice."
         )
     budget = definition.budget(*case.inputs()) if definition.budget else None
+    unknown: dict[str, str] = {}
     return _Answer(
         launch,
         usage,
         note,
-        _sectors(budget, launch, call),
+        _sectors(budget, launch, call, unknown),
         _missed(budget, launch, call),
-        *_excesses(budget, launch, call),
+        _excesses(budget, launch, call, unknown),
+        unknown,
     )
 
 
-def _sectors(budget: Budget | None, launch: Launch, call: str) -> tuple[AccessSectors, ...]:
-    """Those that a launch which is right touches; empty where there is no budget of them."""
+def _sectors(
+    budget: Budget | None, launch: Launch, call: str, unknown: dict[str, str]
+) -> tuple[AccessSectors, ...]:
+    """Those that a launch which is right touches; empty where there is no budget of them, or `unknown`."""
     if budget is None or budget.sectors is None:
         return ()
-    with _right_but(f"the result of {call} is right, but its sectors cannot be counted."):
+    text = f"the result of {call} is right, but its sectors cannot be counted."
+    with _noting(unknown), _right_but(text, sectors.TARGET):
         return tuple(sectors.by_access(launch))
+    return ()
 
 
 def _missed(budget: Budget | None, launch: Launch, call: str) -> int:
@@ -328,19 +338,24 @@ def _missed(budget: Budget | None, launch: Launch, call: str) -> int:
 
 
 def _excesses(
-    budget: Budget | None, launch: Launch, call: str
-) -> tuple[tuple[Excess, ...], Mapping[str, str]]:
-    """In what the code of a launch which is right is not what its budget asks for; and what is not known."""
+    budget: Budget | None, launch: Launch, call: str, unknown: dict[str, str]
+) -> tuple[Excess, ...]:
+    """In what the code of a launch which is right is not what its budget asks for, where that is known."""
     found: list[Excess] = []
-    unknown: dict[str, str] = {}
     for asked in budget.code if budget else ():
         text = f"the result of {call} is right, but it does not compile for {asked.target}."
-        try:
-            with _right_but(text, asked.target):
-                found += code.excesses(launch, asked)
-        except _NothingCompiles as nothing:
-            unknown |= nothing.reasons
-    return tuple(found), unknown
+        with _noting(unknown), _right_but(text, asked.target):
+            found += code.excesses(launch, asked)
+    return tuple(found)
+
+
+@contextlib.contextmanager
+def _noting(unknown: dict[str, str]) -> Iterator[None]:
+    """Go on where no kernel compiles for a target here, and add it to `unknown`, with the reason."""
+    try:
+        yield
+    except _NothingCompiles as nothing:
+        unknown |= nothing.reasons
 
 
 @contextlib.contextmanager
@@ -482,29 +497,25 @@ def _check_own_kernels(launch: Launch, call: str) -> None:
             )
 
 
-def _check_compiles(
-    definition: Definition, answers: Sequence[_Answer]
-) -> tuple[bool, dict[str, str]]:
+def _check_compiles(answer: _Answer, call: str, compiled: set[bytes], unknown: dict[str, str]) -> None:
     """Compile each of the learner's kernels once: the interpreter runs what no compiler takes.
 
-    Returns:
-        whether there are any, and all compile; and the target with the reason where nothing does here.
+    Args:
+        answer: to a case, and right.
+        call: the same in words.
+        compiled: what tells those apart that were, to which this adds.
+        unknown: is given the target and the reason where nothing compiles for it here.
 
     Raises:
         _Rejected: one does not compile, or asks for more than the GPU has.
     """
-    seen = set()
-    for case, answer in zip(definition.cases, answers, strict=True):
-        for step in answer.launch.steps if answer.launch else ():
-            identity = code.identity(step)
-            if identity is None or identity in seen:
-                continue
-            seen.add(identity)
-            try:
-                _compile(step, _call(definition, case))
-            except _NothingCompiles as nothing:
-                return False, nothing.reasons
-    return bool(seen), {}
+    for step in answer.launch.steps if answer.launch else ():
+        identity = code.identity(step)
+        if identity is None or identity in compiled or code.TARGET in unknown:
+            continue
+        with _noting(unknown):
+            _compile(step, call)
+            compiled.add(identity)
 
 
 def _compile(step: Step, call: str) -> None:
