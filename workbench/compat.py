@@ -514,7 +514,7 @@ def repair_interpreter() -> None:
     `tl.max` and `tl.min` warn of rows that are all NaN. Repaired: they give NaN and say nothing, as on GPUs.
 
     It finds NaN where a GPU passes it by: `tl.maximum`, `tl.minimum` and `tl.clamp` propagate it though they
-    were not asked to, `tl.argmax` and `tl.argmin` return the first one. Repaired: as `PropagateNan.NONE` says,
+    were not asked to, `tl.argmax` and `tl.argmin` give the first one. Repaired: as `PropagateNan.NONE` says,
     and by Triton's own comparisons, in which NaN is chosen or lost depending on where it stands.
 
     Lanes that a mask turns off load 0 where no `other` is given. Their value is undefined on a GPU. Repaired:

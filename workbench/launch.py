@@ -128,7 +128,7 @@ class Step:
         x, y, z = (*self.grid, 1, 1)[:3]
         return x, y, z
 
-    def arguments(self) -> Mapping[str, Any]:
+    def arguments(self) -> MappingProxyType[str, Any]:
         """The kernel's own parameters by name, defaults filled in; launch options are left out.
 
         A step does not change, and so neither does this.

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
+from nbconvert.exporters import LatexExporter, WebPDFExporter
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Page, expect
+from traitlets.config import Config
 
 from tests.browser.conftest import Lab, OpenNotebook, opened
 from tools import lessons
@@ -99,7 +104,7 @@ def assert_exported(page: Page) -> None:
 
 def test_file_export_as_html_has_the_pictures(browser: Browser, lab: Lab, saved: Path) -> None:
     """As File > Save and Export Notebook As > HTML asks the server; no kernel runs, no network is there."""
-    context = browser.new_context(offline=False)
+    context = browser.new_context()
     try:
         page = context.new_page()
         page.route("**/*", lambda route: route.continue_() if lab.url in route.request.url else route.abort())
@@ -109,15 +114,16 @@ def test_file_export_as_html_has_the_pictures(browser: Browser, lab: Lab, saved:
         context.close()
 
 
-def converted(saved: Path, folder: Path, *options: str, environment: dict[str, str] | None = None) -> None:
-    """`jupyter nbconvert` with the shipped settings."""
-    command = [sys.executable, "-m", "jupyter", "nbconvert", *options, f"--output-dir={folder}", str(saved)]
-    settings = {"JUPYTER_CONFIG_PATH": str(SETTINGS), **(environment or {})}
-    subprocess.run(command, env=os.environ | settings, check=True, capture_output=True, timeout=120)
-
-
 def test_nbconvert_to_html_has_the_pictures(browser: Browser, saved: Path, tmp_path: Path) -> None:
-    converted(saved, tmp_path, "--to=html")
+    """In a folder of lessons, with the shipped settings."""
+    subprocess.run(
+        [sys.executable, "-m", "jupyter", "nbconvert", "--to=html", f"--output-dir={tmp_path}", saved.name],
+        cwd=saved.parent,
+        env=os.environ | {"JUPYTER_CONFIG_PATH": str(SETTINGS)},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     context = browser.new_context(offline=True)
     try:
         page = context.new_page()
@@ -125,3 +131,40 @@ def test_nbconvert_to_html_has_the_pictures(browser: Browser, saved: Path, tmp_p
         assert_exported(page)
     finally:
         context.close()
+
+
+def shipped_settings() -> Config:
+    return Config(json.loads((SETTINGS / "jupyter_config.json").read_text()))
+
+
+def test_a_pdf_by_a_browser_has_the_pictures(
+    browser: Browser, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As File > Save and Export Notebook As > Webpdf, but printed by the Chromium that there is."""
+
+    def printed(self: WebPDFExporter, html: str) -> bytes:
+        (tmp_path / "page.html").write_text(html)
+        context = browser.new_context(offline=True)
+        try:
+            page = context.new_page()
+            page.goto((tmp_path / "page.html").as_uri())
+            return page.pdf(print_background=True)
+        finally:
+            context.close()
+
+    monkeypatch.setattr(WebPDFExporter, "run_playwright", printed)
+    pdf: Any
+    pdf, _ = WebPDFExporter(config=shipped_settings()).from_filename(str(saved))
+    widths = [
+        int(width[1])
+        for entry in re.findall(rb"<<[^<>]*/Subtype\s*/Image[^<>]*", pdf)
+        if (width := re.search(rb"/Width\s+(\d+)", entry))
+    ]
+    assert sum(width > 100 for width in widths) >= 2
+
+
+def test_latex_has_the_pictures(saved: Path) -> None:
+    """What a PDF by LaTeX is made of; LaTeX itself need not be here."""
+    text, resources = LatexExporter(config=shipped_settings()).from_filename(str(saved))
+    assert sum(name.endswith(".png") for name in resources["outputs"]) == 2
+    assert text.count("includegraphics") >= 2

@@ -934,7 +934,10 @@ def test_a_budget_of_sectors() -> None:
 
     verdict = exercise.evaluate(answer(double_kernel))
     assert verdict.solved
-    assert "it moves no more bytes than it must, in no more sectors than it may; it compiles for sm_90." in verdict.text
+    assert (
+        "it moves no more bytes than it must, in no more sectors than it may; it compiles for sm_90."
+        in verdict.text
+    )
     verdict = exercise.evaluate(answer(double_spread_out_kernel))
     assert verdict.kind == "over budget"
     line = line_of(double_spread_out_kernel, "tl.store")

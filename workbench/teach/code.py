@@ -82,9 +82,7 @@ def identity(step: Step) -> bytes | None:
     if all(map(observation.is_the_packages, functions)):
         return None
     branches = tuple(
-        (name, value)
-        for name, value in arguments.items()
-        if value is None or isinstance(value, bool | str)
+        (name, value) for name, value in arguments.items() if value is None or isinstance(value, bool | str)
     )
     return pickle.dumps((*map(pack, functions), branches))
 
@@ -108,6 +106,6 @@ def why_nothing_compiles(target: str) -> str:
 
 
 # Triton's language has no types to check.
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _simplest_kernel(output):  # type: ignore[no-untyped-def]
     tl.store(output, 1.0)

@@ -37,15 +37,15 @@ MISTAKES = (
     Mistake(
         "a launch that is to be changed",
         r"'mappingproxy' object|cannot (assign to|delete) field"
-        r"|('tuple' object|attribute '(append|insert|extend)').*\n.*\.(steps|args|grid|outputs|accumulators)\b",
+        r"|('tuple' object|attribute '(append|insert|extend)').*\n.*\.(steps|args|grid|outputs)\b",
         "a launch cannot be changed. To compile it otherwise, name what is to differ: "
         "lens.compile(launch, target, BLOCK_N=n). To run it otherwise, make another: Launch.of(...).",
     ),
     Mistake(
         "break or continue",
         r"AST node type: (Break|Continue)\b",
-        "a compiled kernel has no `break` and no `continue`: a loop goes on to its end. Put the condition into "
-        "`while`, or leave out what a turn does by a mask, or by `if`.",
+        "a compiled kernel has no `break` and no `continue`: a loop goes on to its end. Put the condition "
+        "into `while`, or leave out what a turn does by a mask, or by `if`.",
     ),
     Mistake(
         "return in a loop",
@@ -56,8 +56,8 @@ MISTAKES = (
     Mistake(
         "a number of the run time, converted by Python",
         r"(int|float|complex)\(\) argument must be|must be real number, not tensor",
-        "when a kernel is compiled, its arguments and tl.program_id(...) have no values yet, so int(), float() "
-        "and math cannot convert them. Use them as they are, in range(...) too, and change a type by "
+        "when a kernel is compiled, its arguments and tl.program_id(...) have no values yet, so int(), "
+        "float() and math cannot convert them. Use them as they are, in range(...) too, and change a type by "
         "x.to(tl.float32).",
     ),
     Mistake(
@@ -104,7 +104,7 @@ MISTAKES = (
     Mistake(
         "text in a kernel",
         r"Cannot evaluate f-string|is not string|of type <class 'str'> to tensor",
-        "a compiled kernel makes no texts at run time. To print a value, write tl.device_print(\"n\", n).",
+        'a compiled kernel makes no texts at run time. To print a value, write tl.device_print("n", n).',
     ),
     Mistake(
         "a tuple in a tuple, unpacked",

@@ -229,8 +229,7 @@ def axpy(alpha, x, y):
         Mutant("zeros", "alpha * x + y, mask", "x * 0, mask", "Only zeros are stored."),
         Mutant("x, untouched", "alpha * x + y, mask", "x, mask", "x itself is stored, untouched."),
     ),
-    unproven="that it is fast, or that it is right for other dtypes and "
-    "strides.",
+    unproven="that it is fast, or that it is right for other dtypes and strides.",
     returns_launch=True,
 )
 

@@ -508,8 +508,7 @@ def join_splits(maxima, totals):
         ),
         *fixed_tiles("triton.next_power_of_2(splits)", 128, 1024),
     ),
-    unproven="that it is fast, or that it is right for more splits than "
-    "a tile can hold.",
+    unproven="that it is fast, or that it is right for more splits than a tile can hold.",
     returns_launch=True,
     budget=_value_each,
     tolerance=ROUNDING,

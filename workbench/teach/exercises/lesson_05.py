@@ -270,8 +270,7 @@ def linear(x, weight):
             "left is their rounding.",
         ),
     ),
-    unproven="that it is fast, or that it is right for matrices that are "
-    "not contiguous.",
+    unproven="that it is fast, or that it is right for matrices that are not contiguous.",
     returns_launch=True,
     is_contiguous=True,
     budget=_each_once,
