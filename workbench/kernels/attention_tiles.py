@@ -1,5 +1,6 @@
 """Which tiles attention visits, and which pairs of a query and a key its mask lets through, written down."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
