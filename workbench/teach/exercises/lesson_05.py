@@ -237,6 +237,13 @@ def linear(x, weight):
             "is multiplied too.",
         ),
         Mutant(
+            "a load without `other`",
+            "mask=(row < m) & (of_x < k), other=0.0)",
+            "mask=(row < m) & (of_x < k))",
+            "A load has a mask and no `other`. Lanes that are masked then hold anything on a GPU, NaN too, and "
+            "along K they are added up. What should they hold?",
+        ),
+        Mutant(
             "no zeros along K in x",
             "mask=(row < m) & (of_x < k)",
             "mask=row < m",
