@@ -240,7 +240,7 @@ def linear(x, weight):
             "a load without `other`",
             "mask=(row < m) & (of_x < k), other=0.0)",
             "mask=(row < m) & (of_x < k))",
-            "A load has a mask and no `other`. Lanes that are masked then hold anything on a GPU, NaN too, and "
+            "A load has a mask and no `other`. On a GPU its masked lanes then hold anything, NaN too, and "
             "along K they are added up. What should they hold?",
         ),
         Mutant(
