@@ -97,7 +97,8 @@ MISTAKES = (
     ),
     Mistake(
         "a list that grows, or changes",
-        r"'tuple' object has no attribute append|__setitem__ is not supported|only tuple comprehensions",
+        r"'tuple' object has no attribute append|'append\\?' is not in list"
+        r"|__setitem__ is not supported|only tuple comprehensions",
         "a compiled kernel has no lists: what is written as one becomes a tuple, which cannot grow and does "
         "not change. Keep a block of values, or write to memory.",
     ),
