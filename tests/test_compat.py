@@ -558,3 +558,153 @@ def test_other_launchers_are_left_to_triton() -> None:
     starter.start(3, 2, 1, 7, [16, "x", None])
     assert compiled.started == [((3, 2, 1), 7, (16, "x", None))]
     assert starter.expanded is None
+
+
+@triton.jit
+def bounds_kernel(x, output, KIND: tl.constexpr, NAN: tl.constexpr, N: tl.constexpr):
+    value = tl.load(x + tl.arange(0, N))
+    if KIND == "maximum":
+        result = tl.maximum(value, tl.full([N], 0.5, value.dtype), NAN)
+    elif KIND == "minimum":
+        result = tl.minimum(tl.full([N], 0.5, value.dtype), value, NAN)
+    else:
+        low, high = tl.full([N], -0.5, value.dtype), tl.full([N], 0.5, value.dtype)
+        result = tl.clamp(value, low, high, NAN)
+    tl.store(output + tl.arange(0, N), result)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    ("kind", "passed_by", "propagated"),
+    [
+        ("maximum", [1, 0.5, 0.5, 2], [1, torch.nan, 0.5, 2]),
+        ("minimum", [0.5, 0.5, -3, 0.5], [0.5, torch.nan, -3, 0.5]),
+        ("clamp", [0.5, -0.5, -0.5, 0.5], [0.5, torch.nan, -0.5, 0.5]),
+    ],
+)
+def test_nan_is_propagated_where_that_is_asked_for(
+    kind: str, passed_by: list[float], propagated: list[float], dtype: torch.dtype
+) -> None:
+    """The default, `PropagateNan.NONE`, gives the number that stands beside NaN, as on a GPU."""
+    x, output = torch.tensor([1, torch.nan, -3, 2], dtype=dtype), torch.zeros(4, dtype=dtype)
+    for nan, want in ((tl.PropagateNan.NONE, passed_by), (tl.PropagateNan.ALL, propagated)):
+        Launch.of(bounds_kernel, 1, x, output, kind, nan, 4, outputs=output).run()
+        torch.testing.assert_close(output, torch.tensor(want, dtype=dtype), equal_nan=True)
+
+
+@triton.jit
+def index_kernel(x, values, indices, KIND: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    row, col = tl.arange(0, ROWS), tl.arange(0, COLS)
+    tile = tl.load(x + row[:, None] * COLS + col[None, :])
+    if KIND == "argmax":
+        value, index = tl.max(tile, axis=1, return_indices=True)
+    else:
+        value, index = tl.min(tile, axis=1, return_indices=True)
+    tl.store(values + row, value)
+    tl.store(indices + row, index)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("kind", "best"), [("argmax", 3), ("argmin", 1)])
+def test_an_index_of_the_extreme_passes_nan_by(kind: str, best: int, dtype: torch.dtype) -> None:
+    """As comparisons do on a GPU: NaN among the first half of a row loses against all that is a number."""
+    x = torch.tensor([[2.0, -1, 0, 5, 1, 2, 3, 1]] * 4, dtype=dtype)
+    x[1, 0] = x[2, 2] = torch.nan
+    x[3] = torch.nan
+    values, indices = torch.zeros(4), torch.zeros(4, dtype=torch.int32)
+    Launch.of(index_kernel, 1, x, values, indices, kind, 4, 8, outputs=(values, indices)).run()
+    assert indices[:3].tolist() == [best] * 3
+    assert values[:3].tolist() == [x[0, best].item()] * 3
+    assert values[3].isnan()
+
+
+@triton.jit
+def undefined_kernel(x, output, n, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(output + i, tl.load(x + i, mask=i < n))
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+        torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool,
+    ],
+)  # fmt: skip
+def test_masked_lanes_without_other_hold_what_stands_out(dtype: torch.dtype) -> None:
+    """On a GPU they are undefined: a kernel that counts on 0 there is wrong."""
+    x, output = torch.ones(8).to(dtype), torch.zeros(8).to(dtype)
+    Launch.of(undefined_kernel, 1, x, output, 5, 8, outputs=output).run()
+    assert output[:5].float().tolist() == [1.0] * 5
+    rest = output[5:]
+    if dtype == torch.bool:
+        assert rest.all()
+    elif dtype.is_floating_point:
+        assert rest.float().isnan().all()
+    else:
+        assert (rest == torch.iinfo(dtype).max - 12).all()
+
+
+@triton.jit
+def single_kernel(x, output, n):
+    one = tl.arange(0, 1)
+    tl.store(output, tl.load(x, mask=n > 1, other=0))
+    tl.store(output + 1 + one, tl.load(x + one, mask=one > n, other=tl.zeros([1], output.dtype.element_ty)))
+    tl.store(output + 2, tl.load(x, mask=n > 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+def test_an_other_of_a_single_zero_is_no_missing_one(dtype: torch.dtype) -> None:
+    x, output = torch.ones(1).to(dtype), torch.ones(3).to(dtype)
+    Launch.of(single_kernel, 1, x, output, 1, outputs=output).run()
+    assert output[:2].tolist() == [0, 0]
+    assert output[2] != 0
+
+
+@triton.jit
+def block_kernel(x, output, n, PADDING: tl.constexpr, N: tl.constexpr):
+    block = tl.make_block_ptr(x, (n,), (1,), (0,), (N,), (0,))
+    tile = tl.load(block, boundary_check=(0,), padding_option=PADDING)
+    tl.store(output + tl.arange(0, N), tile)
+
+
+@pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
+def test_block_pointers_without_padding_are_undefined_beyond_the_edge() -> None:
+    x, output = torch.ones(8), torch.zeros(8)
+    Launch.of(block_kernel, 1, x, output, 5, "", 8, outputs=output).run()
+    assert output[5:].isnan().all()
+    Launch.of(block_kernel, 1, x, output, 5, "zero", 8, outputs=output).run()
+    assert output.tolist() == [1.0] * 5 + [0.0] * 3
+
+
+UNDEFINED = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def kernel(x, output, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tile = tl.load(x + i, mask=i < 4)
+    tl.store(output, tl.maximum(tl.load(x), 0.5))
+    tl.store(output + 1, tl.clamp(tl.load(x), -0.5, 0.5))
+    tl.store(output + 2, tl.argmin(tl.where(i < 4, tile, 9.0), axis=0))
+    tl.store(output + 3 + i, tile)
+
+x, output = torch.tensor([torch.nan, 2.0, 1.0, 3.0]), torch.zeros(11)
+kernel[(1,)](x, output, 8)
+print(output.nan_to_num(99).int().tolist())
+"""
+
+
+def test_nan_and_undefined_lanes_still_need_repair(tmp_path: Path) -> None:
+    """Unrepaired, NaN is found by all three, and masked lanes hold 0."""
+    script = tmp_path / "undefined.py"
+    script.write_text(UNDEFINED)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script)],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [99, 99, 0, 99, 2, 1, 3, 0, 0, 0, 0]

@@ -7,6 +7,8 @@ import inspect
 import linecache
 import math
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
@@ -28,6 +31,7 @@ from workbench.errors import (
     KernelError,
     OutOfBoundsError,
     TensorMismatchError,
+    TracingError,
     UnknownNameError,
     WorkbenchError,
 )
@@ -908,3 +912,143 @@ def test_launch_can_be_copied() -> None:
     launch = Launch.of(scale_kernel, 1, x, output, 8, outputs=output)
     again = copy.copy(launch)
     assert torch.equal(again.run()[0], 2 * x)
+
+
+@triton.jit
+def unmasked_copy_kernel(x, output, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, tl.load(x + i))
+
+
+@triton.jit
+def plane_kernel(x, output, rows, columns, row_stride, column_stride, TILE: tl.constexpr):
+    """output = x + 1, without a mask for the rows."""
+    row = tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
+    column = tl.program_id(1) * TILE + tl.arange(0, TILE)[None, :]
+    tile = tl.load(x + row * row_stride + column * column_stride, mask=column < columns)
+    tl.store(output + row * columns + column, tile + 1, mask=column < columns)
+
+
+@triton.jit
+def endless_kernel(output):
+    count = 0
+    while count >= 0:
+        count = count * 1
+    tl.store(output, count)
+
+
+@triton.jit
+def pair_kernel(pair, output, BLOCK_SIZE: tl.constexpr):
+    i = tl.arange(0, BLOCK_SIZE)
+    tl.store(output + i, tl.load(pair[0] + i) + tl.load(pair[1] + i))
+
+
+def error_of(run: Callable[[], object]) -> KernelError:
+    with pytest.raises(KernelError) as caught:
+        run()
+    return caught.value
+
+
+def called_and_launched(kernel: Any, grid: Any, *args: Any, **meta: Any) -> tuple[KernelError, KernelError]:
+    """The error of Triton's own call, and that of the same as a Launch."""
+    plain = kernel.fn if isinstance(kernel, triton.runtime.Autotuner | triton.runtime.Heuristics) else kernel
+    chosen = meta if plain is kernel else {**meta, "BLOCK_SIZE": 8}
+    launch = Launch.of(plain, grid, *args, outputs=args[1], **chosen)
+    return error_of(lambda: kernel[grid](*args, **meta)), error_of(launch.run)
+
+
+def test_a_kernel_called_as_tritons_is_guarded_as_a_launch_is() -> None:
+    """Its error names line, program and element, and nothing beyond the tensor is touched."""
+    memory = torch.full((200,), 7.0)
+    x, output = torch.arange(10.0), memory[50:60]
+    called, launched = called_and_launched(unmasked_copy_kernel, (30,), x, output, BLOCK_SIZE=4)
+    assert isinstance(called, OutOfBoundsError)
+    assert str(called) == str(launched)
+    assert "program (2, 0, 0)" in str(called)
+    assert "outside x: element 10 of a tensor with 10" in str(called)
+    assert called.source is not None
+    assert "tl.load(x + i)" in called.source
+    assert (memory[:50] == 7).all()
+    assert (memory[60:] == 7).all()
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        triton.autotune(configs=[triton.Config({"BLOCK_SIZE": 8})], key=[])(unmasked_copy_kernel),
+        triton.heuristics({"BLOCK_SIZE": lambda arguments: 8})(unmasked_copy_kernel),
+    ],
+    ids=["autotuned", "heuristic"],
+)
+def test_a_wrapped_kernel_is_guarded(kernel: Any) -> None:
+    x, output = torch.arange(16.0), torch.zeros(16)
+    kernel[(2,)](x, output)
+    assert torch.equal(output, x)
+    called, launched = called_and_launched(kernel, (3,), x, output)
+    assert isinstance(called, OutOfBoundsError)
+    assert str(called) == str(launched)
+
+
+def test_a_grid_that_is_a_function_is_guarded() -> None:
+    x, output = torch.arange(16.0), torch.zeros(16)
+    unmasked_copy_kernel[lambda meta: (triton.cdiv(16, meta["BLOCK_SIZE"]),)](x, output, BLOCK_SIZE=4)
+    assert torch.equal(output, x)
+    with pytest.raises(OutOfBoundsError, match=r"element 16 of a tensor with 16.*program \(4, 0, 0\)"):
+        unmasked_copy_kernel[lambda meta: (5,)](x, output, BLOCK_SIZE=4)
+
+
+def test_a_plane_of_programs_is_guarded_on_strided_views() -> None:
+    """The view is transposed, begins inside its storage, and has gaps."""
+    storage = torch.arange(400.0).reshape(20, 20)
+    x, output = storage[2:18:2, 4:12].T, torch.zeros(8, 8)
+    before = storage.clone()
+    plane_kernel[(2, 2)](x, output, 8, 8, *x.stride(), TILE=4)
+    assert torch.equal(output, x + 1)
+    with pytest.raises(OutOfBoundsError, match=r"outside output: element 64 .* program \(2, 0, 0\)"):
+        plane_kernel[(3, 2)](x, output, 8, 8, *x.stride(), TILE=4)
+    with pytest.raises(OutOfBoundsError, match=r"outside x: element 320 .* program \(0, 2, 0\)"):
+        plane_kernel[(1, 3)](x, torch.zeros(8, 12), 8, 12, *x.stride(), TILE=4)
+    assert torch.equal(storage, before)
+
+
+def test_keywords_in_any_order_reach_their_tensors() -> None:
+    x, output = torch.arange(4.0), torch.zeros(4)
+    unmasked_copy_kernel[(1,)](BLOCK_SIZE=4, output=output, x=x, num_warps=4)
+    assert torch.equal(output, x)
+    with pytest.raises(OutOfBoundsError, match="outside x: element 4 of a tensor with 4"):
+        unmasked_copy_kernel[(1,)](BLOCK_SIZE=8, output=torch.zeros(8), x=x)
+
+
+def test_tuples_the_same_tensor_twice_and_empty_ones_are_guarded() -> None:
+    x, output = torch.arange(8.0), torch.zeros(8)
+    pair_kernel[(1,)]((x, x), output, BLOCK_SIZE=8)
+    assert torch.equal(output, 2 * x)
+    unmasked_copy_kernel[(1,)](x, x, BLOCK_SIZE=8)
+    with pytest.raises(OutOfBoundsError, match="outside x: element 0 of a tensor with 0"):
+        unmasked_copy_kernel[(1,)](torch.zeros(0), output, BLOCK_SIZE=8)
+
+
+def test_what_triton_itself_says_of_arguments_stays_its_own() -> None:
+    with pytest.raises(TypeError, match="missing a required argument: 'output'"):
+        unmasked_copy_kernel[(1,)](torch.zeros(8), BLOCK_SIZE=8)
+
+
+def test_an_endless_loop_of_a_called_kernel_can_be_interrupted() -> None:
+    """And the interpreter is as before: the next kernel runs, and is guarded."""
+    timer = threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        endless_kernel[(1,)](torch.zeros(1, dtype=torch.int32))
+    timer.join()
+    x, output = torch.arange(8.0), torch.zeros(8)
+    unmasked_copy_kernel[(1,)](x, output, BLOCK_SIZE=8)
+    assert torch.equal(output, x)
+    with pytest.raises(OutOfBoundsError):
+        unmasked_copy_kernel[(2,)](x, output, BLOCK_SIZE=8)
+
+
+def test_a_fake_tensor_of_a_called_kernel_is_refused() -> None:
+    with FakeTensorMode():
+        x = torch.zeros(8)
+    with pytest.raises(TracingError, match="no memory"):
+        unmasked_copy_kernel[(1,)](x, x, BLOCK_SIZE=8)

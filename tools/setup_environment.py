@@ -22,6 +22,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SETTINGS = ROOT / "jupyter" / "jupyter_config.json"
 OLDEST_PYTHON = (3, 11)
 EXTRAS = ("dev", "lab", "test")
 WHEELS = "https://download.pytorch.org/whl"
@@ -238,6 +239,12 @@ class Environment:
         partial.write_text(json.dumps(record, indent=2) + "\n")
         partial.replace(self.folder / "workbench.json")
 
+    def write_settings(self) -> None:
+        """Give Jupyter's programs the project's settings, whatever folder they are started in."""
+        target = self.folder / "etc" / "jupyter" / SETTINGS.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(SETTINGS.read_bytes())
+
     @property
     def extras(self) -> set[str]:
         """The extras that the record names."""
@@ -330,6 +337,7 @@ def set_up(folder: Path, extras: set[str], wanted: str, python: str | None) -> N
     """
     environment, machine = Environment(folder), probe_machine()
     if up_to_date(environment, extras, machine, wanted, python):
+        environment.write_settings()
         return
     build = choose_torch(machine, wanted, answers)
     step(f"torch: the {build.name} build, since {build.reason}")
@@ -353,6 +361,7 @@ def set_up(folder: Path, extras: set[str], wanted: str, python: str | None) -> N
     step("checking that torch and Triton can be imported")
     if status != 0 or run(str(environment.python), "-c", CHECK) != 0:
         raise SetupError(f"{folder.name} is not whole. The same command makes it anew.")
+    environment.write_settings()
     environment.write_record(
         {
             "complete": True,

@@ -10,6 +10,8 @@ _device.choose()
 
 # Triton is imported from here on, after the choice.
 from workbench import compat as _compat  # noqa: E402
+from workbench import interpreter as _interpreter  # noqa: E402
+from workbench import launch as _launch  # noqa: E402
 from workbench.launch import Launch, Step, Work  # noqa: E402
 
 _compat.tell_functions_in_tuples_apart()
@@ -17,5 +19,6 @@ _compat.let_marks_change_ptx()
 _compat.let_errors_know_their_functions()
 if _device.is_interpreter():
     _compat.repair_interpreter()
+    _compat.guard_interpreted_kernels(_launch.guarded, _interpreter.is_watching)
 
 __all__ = ["Launch", "Step", "Work"]

@@ -139,7 +139,7 @@ def refuse_tracing() -> None:
         raise _without_memory()
 
 
-def refuse_fakes(*tensors: torch.Tensor) -> None:
+def refuse_fakes(*tensors: object) -> None:
     """Raise where one is a `FakeTensor`, whose mode may be off by now.
 
     Raises:
@@ -513,6 +513,13 @@ def repair_interpreter() -> None:
 
     `tl.max` and `tl.min` warn of rows that are all NaN. Repaired: they give NaN and say nothing, as on GPUs.
 
+    It finds NaN where a GPU passes it by: `tl.maximum`, `tl.minimum` and `tl.clamp` propagate it though they
+    were not asked to, `tl.argmax` and `tl.argmin` give the first one. Repaired: as `PropagateNan.NONE` says,
+    and by Triton's own comparisons, in which NaN is chosen or lost depending on where it stands.
+
+    Lanes that a mask turns off load 0 where no `other` is given. Their value is undefined on a GPU. Repaired:
+    NaN, or an integer that stands out. And it takes an `other` of one element that is 0 for none.
+
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
     for it runs one launch after another.
 
@@ -528,6 +535,10 @@ def repair_interpreter() -> None:
         setattr(builder, name, _converting(getattr(builder, name)))
     builder.create_dot = _dot_of_wide(builder.create_dot)
     builder.get_bf16 = lambda self, value: _narrow(self.get_fp32(value))
+    builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, np.fmax)
+    builder.create_minnumf = lambda self, one, other: self.binary_op(one, other, np.fmin)
+    builder.create_clampf = _clamped_as_asked(builder.create_clampf)
+    builder.create_masked_load = _poisoned_where_undefined(builder.create_masked_load)
     reductions: Any = interpreter.ReduceOps
     scans: Any = interpreter.ScanOps
     # Of these, only sums meet bf16 before Triton 3.9.
@@ -536,12 +547,52 @@ def repair_interpreter() -> None:
     ):  # fmt: skip
         setattr(operations, name, _reduced_in_fp32(getattr(operations, name)))
     reductions.generic_reduce = _reduced_by_pairs
+    reductions.apply_impl = _passing_nan_by(reductions.apply_impl)
     interpreter._interpreter = _Memory(interpreter._interpreter)
     patch: Any = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
     interpreter._patch_lang_tensor = _with_launches_in_order(patch)
 
 
+def guard_interpreted_kernels(
+    guard: Callable[..., AbstractContextManager[None]], is_guarded: Callable[[], bool]
+) -> None:
+    """Let the interpreter run every kernel under a guard, also one that is called as `kernel[grid](...)`.
+
+    Autotuners and heuristics end in the same method. Calling this again changes nothing.
+
+    Args:
+        is_guarded: whether the caller has seen to that already.
+        guard: from the kernel, its positional and its keyword arguments, whose tensors are on the CPU, to
+            what is open while its programs run. Keyword arguments come in the order of the parameters.
+
+    Raises:
+        TracingError: (inside) torch traces the call, or has given a tensor that has no memory.
+    """
+    plain: Any = interpreter.InterpretedFunction.run
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @wraps(plain)
+    def guarded(self: Any, *args: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
+        if warmup or is_guarded():
+            return plain(self, *args, grid=grid, warmup=warmup, **keywords)
+        refuse_tracing()
+        refuse_fakes(*args, *keywords.values())
+        keywords = {name: keywords[name] for name in (*self.arg_names, *keywords) if name in keywords}
+        # As `GridExecutor.__call__` does: tensors of a GPU are copied to the CPU and back, and views of one
+        # storage stay views of one.
+        copier: Any = interpreter.GridExecutor(self.fn, self.arg_names, grid)
+        on_cpu, keywords_on_cpu = copier._init_args_hst(args, keywords)
+        with guard(self, tuple(on_cpu), keywords_on_cpu):
+            result = plain(self, *on_cpu, grid=grid, warmup=warmup, **keywords_on_cpu)
+        copier._restore_args_dev(args, on_cpu, keywords, keywords_on_cpu)
+        return result
+
+    interpreter.InterpretedFunction.run = guarded
+
+
 _TRITON = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")
+_SEMANTIC = tl.semantic.TritonSemantic.__init__.__code__.co_filename
 
 
 def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
@@ -550,9 +601,11 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
         plain = tensor.__bool__
 
         def truth(self: Any) -> bool:
-            size = self.handle.data.size
-            # Triton's own code asks `if mask` for whether there is one.
-            if size > 1 and not sys._getframe(1).f_code.co_filename.startswith(_TRITON):
+            size, caller = self.handle.data.size, sys._getframe(1).f_code.co_filename
+            # It asks `if mask` or `if other` for whether there is one, be it a single 0.
+            if caller == _SEMANTIC:
+                return True
+            if size > 1 and not caller.startswith(_TRITON):
                 raise ValueError(
                     f"a tile of {size} elements is neither true nor false as a whole: "
                     "`if`, `and`, `or`, `not` and `assert` take a single value"
@@ -678,6 +731,56 @@ def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
         return tl.core.tensor(_narrow(result.handle), result.type.with_element_ty(tl.bfloat16))
 
     return repaired
+
+
+def _clamped_as_asked(clamp: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, value: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
+        if propagate_nan == tl.PropagateNan.ALL:
+            return clamp(self, value, low, high, propagate_nan)
+        return self.create_minnumf(self.create_maxnumf(value, low), high)
+
+    return repaired
+
+
+def _passing_nan_by(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Reductions that give an index, where there is NaN: by the function that a GPU is given."""
+    standard: Any = tl.standard
+    with_indices = (standard._argmax_combine_tie_break_left, standard._argmin_combine_tie_break_left)
+
+    def repaired(self: Any, tiles: tuple[Any, ...]) -> Any:
+        if any(self.combine_fn is each for each in with_indices):
+            values = _widen(tiles[0].handle).data
+            if np.issubdtype(values.dtype, np.floating) and np.isnan(values).any():
+                return self.generic_reduce(tiles)
+        return apply(self, tiles)
+
+    return repaired
+
+
+def _poisoned_where_undefined(load: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, pointers: Any, mask: Any, other: Any, *hints: Any, **named_hints: Any) -> Any:
+        # The mask of a block pointer is a plain array, whose `data` is a memoryview.
+        if other is None and np.count_nonzero(lanes := np.asarray(mask.data)) < lanes.size:
+            dtype = pointers.get_element_ty()
+            # Of a pointer's shape, since that of a mask may still have to be broadcast to it.
+            values = np.full(pointers.data.shape, _poison(dtype), interpreter._get_np_dtype(dtype))
+            other = interpreter.TensorHandle(values, dtype)
+        return load(self, pointers, mask, other, *hints, **named_hints)
+
+    return repaired
+
+
+@cache
+def _poison(dtype: Any) -> float | int:
+    """NaN as the interpreter keeps it; of integers and pointers a value that no kernel expects."""
+    if dtype == tl.bfloat16:
+        return int(_to_bf16(np.array([np.nan]))[0])
+    if dtype in _FP8:
+        return int(np.flatnonzero(np.isnan(_values_of_fp8(_FP8[dtype])))[0])
+    stored = np.dtype(interpreter._get_np_dtype(dtype))
+    if stored.kind == "f":
+        return float("nan")
+    return 1 if stored.kind == "b" else int(np.iinfo(stored).max) - 12
 
 
 def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:

@@ -116,6 +116,9 @@ Observer = Callable[[Access], None]
 
 _lock = threading.RLock()
 
+# The thread in which :func:`watched` is open; None where none is.
+_watching_thread: int | None = None
+
 
 @dataclass(frozen=True)
 class _Region:
@@ -371,6 +374,11 @@ def called_by(frame: FrameType) -> Any:
     return frame.f_locals["self"] if frame.f_code is _CALL_OF_FUNCTION else None
 
 
+def is_watching() -> bool:
+    """Whether this thread is inside :func:`watched`."""
+    return _watching_thread == threading.get_ident()
+
+
 @contextlib.contextmanager
 def watched(
     kernel: str,
@@ -400,6 +408,7 @@ def watched(
     Raises:
         OutOfBoundsError: (inside) an access outside all of the tensors; it is not executed.
     """
+    global _watching_thread
     builder: Any = triton_interpreter.interpreter_builder
     regions = [_Region.of(number, name, tensor) for number, (name, tensor) in enumerate(tensors.items())]
     watch = _Watch(kernel, file, regions, observer, computed)
@@ -419,9 +428,11 @@ def watched(
                 operations.apply = _counting_rows(operations, watch)
         if order is not None:
             builder.__dict__.update(_reordered(builder, order, grid or (len(order), 1, 1)))
+        thread_before, _watching_thread = _watching_thread, threading.get_ident()
         try:
             yield
         finally:
+            _watching_thread = thread_before
             vars(triton_interpreter).update(before)
             for name in (*_COUNTED, "set_grid_idx", "set_grid_dim"):
                 builder.__dict__.pop(name, None)

@@ -128,13 +128,16 @@ class Step:
         x, y, z = (*self.grid, 1, 1)[:3]
         return x, y, z
 
-    def arguments(self) -> dict[str, Any]:
-        """The kernel's own parameters by name, defaults filled in; launch options are left out."""
+    def arguments(self) -> MappingProxyType[str, Any]:
+        """The kernel's own parameters by name, defaults filled in; launch options are left out.
+
+        A step does not change, and so neither does this.
+        """
         signature = compat.signature(self.kernel)
         own = {name: value for name, value in self.meta.items() if name in signature.parameters}
         bound = signature.bind(*self.args, **own)
         bound.apply_defaults()
-        return dict(bound.arguments)
+        return MappingProxyType(bound.arguments)
 
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor among the arguments, those inside tuples and tensor descriptors too."""
@@ -477,7 +480,7 @@ def _check_kernel(kernel: object) -> None:
 def _called(grid: Callable[[dict[str, Any]], Any], step: Step) -> Any:
     """What a grid given as a function says, called as Triton does: with the kernel's arguments by name."""
     step.check()
-    arguments = step.arguments()
+    arguments = dict(step.arguments())
     try:
         return grid(arguments)
     except Exception as error:
@@ -524,6 +527,24 @@ def _device_of(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextMan
     if tensors and tensors[0].is_cuda and tensors[0].get_device() != torch.cuda.current_device():
         return torch.cuda.device(tensors[0].device)
     return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def guarded(kernel: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Iterator[None]:
+    """While this is open, `kernel[grid](*args, **keywords)` is watched in the interpreter as a step is.
+
+    For kernels that are called as Triton's documentation calls them: an access outside the tensors would
+    otherwise corrupt the process, and the cell that hangs or crashes is a later one.
+
+    Raises:
+        as :meth:`Step.run`, for what goes wrong in a program.
+    """
+    step = Step(kernel, (1,), args, keywords)
+    try:
+        with interpreter.watched(step.name, step.file, step.memory()):
+            yield
+    except (InterpreterError, KernelError) as error:
+        raise kernel_error(kernel, error) from None
 
 
 # Errors with which a kernel ends, long after it was started: CUDA gives them to whoever calls it next.

@@ -785,7 +785,7 @@ teach.exercise("07-3").check(distribute)
 # ### Exercise 07-4: 128 bits at once
 #
 # Write a kernel to a budget. `relu(x)` is $\max(x, 0)$ of an fp16 matrix whose rows may
-# have gaps between them. Each row has a multiple of 8 elements, and begins at a multiple
+# have gaps between them; NaN stays NaN. Each row has a multiple of 8 elements, and begins at a multiple
 # of 8 elements; of 16, perhaps not. The output is contiguous. Compiled for `sm_90`
 # *and* for `gfx942`, every load and every store has to move 128 bits a lane, and a
 # thread may take 64 registers and spill none. The tile and `num_warps` (4, unless you

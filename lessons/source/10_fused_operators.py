@@ -1264,8 +1264,8 @@ table_of([*head, f"{TUNED}, over ours", "torch, over ours", "note"], rows)
 #
 # ### Exercise 10-1: a functor of your own
 #
-# To each element of a product, add its column's `bias`; keep the result between `-most` and `most`;
-# multiply by its row's `gate`; and put 0 right of the diagonal, where the column's number is larger than
+# To each element of a product, add its column's `bias`; keep the result between `-most` and `most`,
+# NaN excepted, which stays; multiply by its row's `gate`; and put 0 right of the diagonal, where the column's number is larger than
 # the row's. `bias` is [n], `gate` is [m], `most` a number. It runs in the shipped kernel. A tile of 16
 # rows and 32 columns loads 32 numbers of the bias and 16 of the gate, and no more.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import socket
 import sys
 import threading
@@ -175,6 +176,16 @@ def test_second_time_nothing_is_run(computer: Computer, tmp_path: Path) -> None:
     assert computer.runs == ["venv", "install", "check"]
     ask(tmp_path / "venv", "lab")
     assert computer.runs == ["venv", "install", "check"]
+
+
+def test_jupyter_has_the_settings_of_the_project(computer: Computer, tmp_path: Path) -> None:
+    """In the folder in which its programs look, `jupyter nbconvert` too; again once they have changed."""
+    there = tmp_path / "venv" / "etc" / "jupyter" / "jupyter_config.json"
+    for _ in range(2):
+        ask(tmp_path / "venv", "lab")
+        assert there.read_bytes() == setup.SETTINGS.read_bytes()
+        assert "HTMLExporter" in json.loads(there.read_text())
+        there.write_text("{}")
 
 
 def test_extras_accumulate(computer: Computer, tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def mutants(source: str) -> Iterator[tuple[str, str]]:
 def _edits(node: ast.expr | ast.Assign) -> Iterator[ast.AST]:
     match node:
         case ast.Call(keywords=keywords):
-            # A mask, or what its idle lanes are given; the interpreter gives them 0 where nothing is said.
+            # A mask, or what its idle lanes are given.
             for keyword in keywords:
-                if keyword.arg == "mask" or (keyword.arg == "other" and not _is_zero(keyword.value)):
+                if keyword.arg in ("mask", "other"):
                     yield _with(node, keywords=[other for other in keywords if other is not keyword])
             if ast.unparse(node.func) == "tl.store":
                 # The precision of what is stored.

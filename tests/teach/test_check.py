@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +20,11 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench import compat, teach
+from workbench import compat, lens, teach
 from workbench.coords import Descriptor, naive, symbol, transform, transforms
 from workbench.launch import Launch
-from workbench.teach.definition import Budget, Case, eighths
+from workbench.teach import mutants
+from workbench.teach.definition import Budget, Case, Definition, Mutant, eighths
 from workbench.teach.exercise import Exercise
 from workbench.teach.solutions.ex_00_2_axpy import axpy, axpy_kernel
 from workbench.teach.solutions.ex_00_3_fewer_programs_than_blocks import add_persistent_kernel
@@ -930,7 +934,10 @@ def test_a_budget_of_sectors() -> None:
 
     verdict = exercise.evaluate(answer(double_kernel))
     assert verdict.solved
-    assert "it moves no more bytes than it must, in no more sectors than it may." in verdict.text
+    assert (
+        "it moves no more bytes than it must, in no more sectors than it may; it compiles for sm_90."
+        in verdict.text
+    )
     verdict = exercise.evaluate(answer(double_spread_out_kernel))
     assert verdict.kind == "over budget"
     line = line_of(double_spread_out_kernel, "tl.store")
@@ -942,13 +949,13 @@ def test_a_budget_of_sectors() -> None:
 
 
 def test_a_kernel_whose_sectors_cannot_be_counted() -> None:
-    """It is right, and no GPU's compiler takes it: only a budget of sectors finds out."""
+    """It is right, and no GPU's compiler takes it."""
 
     def answer(x: torch.Tensor) -> Launch:
         return launched(double_in_python_kernel, torch.empty_like(x), x)
 
     bytes_alone = exercise_on(doubled, 512, returns_launch=True, budget=lambda x: Budget(x.nbytes, x.nbytes))
-    assert bytes_alone.evaluate(answer).solved
+    assert "it does not compile for sm_90" in bytes_alone.evaluate(answer).text
     counted = dataclasses.replace(bytes_alone, budget=lambda x: Budget(x.nbytes, x.nbytes, sectors=128))
     verdict = counted.evaluate(answer)
     assert verdict.kind == "raises"
@@ -1101,3 +1108,160 @@ def test_a_descriptor_may_be_made_otherwise() -> None:
     """A table of its own is no fault where nobody asked for anything but the elements."""
     anyhow = dataclasses.replace(BORDERED, transforms=None)
     assert anyhow.evaluate(through_a_table).solved
+
+
+@triton.jit
+def branching_kernel(x_pointer, output_pointer, length, PLAIN: tl.constexpr, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    value = 2 * tl.load(x_pointer + offsets, mask=offsets < length)
+    if not PLAIN:
+        for turn in range(3):
+            if turn > 0:
+                break
+    tl.store(output_pointer + offsets, value, mask=offsets < length)
+
+
+def test_each_branch_of_a_kernel_is_compiled() -> None:
+    """Whatever the sizes, once for each combination of what branches depend on."""
+
+    def answer(x: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        plain, block = x.numel() == 64, triton.next_power_of_2(x.numel())
+        arguments = (x, output, x.numel(), plain)
+        return Launch.of(branching_kernel, (1,), *arguments, outputs=output, BLOCK_SIZE=block)
+
+    assert exercise_on(doubled, 64, returns_launch=True).evaluate(answer).solved
+    verdict = exercise_on(doubled, 64, 100, 300, returns_launch=True).evaluate(answer)
+    assert verdict.kind == "raises"
+    assert verdict.case == "answer(float32[100])"
+    assert f"line {line_of(branching_kernel, 'break')}: unsupported AST node type: Break" in verdict.text
+
+
+def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight cases, of which seven differ in sizes alone; a second check compiles nothing."""
+    compiled: list[str] = []
+    plain = lens.compile
+
+    def counted(launch: Launch, target: str, **meta: Any) -> Any:
+        compiled.extend(step.name for step in launch.steps)
+        return plain(launch, target, **meta)
+
+    monkeypatch.setattr(lens, "compile", counted)
+    verdict = AXPY.evaluate(axpy)
+    assert verdict.solved
+    assert "; it compiles for sm_90.\n" in verdict.text
+    assert compiled == ["axpy_kernel"]
+    begin = time.monotonic()
+    assert lens.compile(axpy(2.0, *(torch.ones(64) for _ in range(2))), "sm_90")
+    assert time.monotonic() - begin < 30
+
+
+def test_what_is_no_kernel_of_the_learners_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number, or a launch of the package's kernel, of which the learner gives the descriptor alone."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(lens, "compile", refuse)
+    for id in ("00-1", "08-2", "09-3"):
+        exercise = teach.exercise(id)
+        verdict = exercise.evaluate(mutants.build(exercise, exercise.solution_source(), f"<{id}>"))
+        assert verdict.solved
+        assert "compiles for" not in verdict.text
+
+
+@triton.jit
+def too_large_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    value = tl.load(x_pointer + offsets, mask=offsets < length, other=0.0)
+    row, column = tl.arange(0, 64)[:, None], tl.arange(0, 512)[None, :]
+    tile = tl.load(x_pointer + (row + column) % length)
+    square = tl.dot(tile, tl.trans(tl.load(x_pointer + (3 * row + column) % length)))
+    tl.store(output_pointer + offsets, 2 * value + 0 * tl.sum(square), mask=offsets < length)
+
+
+def test_a_kernel_that_no_block_of_the_gpu_holds_is_refused() -> None:
+    verdict = exercise_on(doubled, 64, returns_launch=True).evaluate(
+        lambda x: launched(too_large_kernel, torch.empty_like(x), x)
+    )
+    assert verdict.kind == "raises"
+    assert "is right, but sm_90 cannot run too_large_kernel: it needs " in verdict.text
+    assert "shared memory" in verdict.text
+
+
+NOTHING_COMPILES = """
+from workbench import teach
+from workbench.teach import mutants
+
+if __name__ == "__main__":
+    for id in ("00-2", "07-4"):
+        exercise = teach.exercise(id)
+        print(exercise.evaluate(mutants.build(exercise, exercise.solution_source(), f"<{id}>")).text)
+"""
+
+
+def test_where_nothing_can_be_compiled_the_verdict_says_so(tmp_path: Path) -> None:
+    """No folder can be made for what is compiled, say: that is not the learner's fault."""
+    (tmp_path / "a_file").touch()
+    (tmp_path / "script.py").write_text(NOTHING_COMPILES)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "a_file" / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert done.stdout.count(": solved. ") == 2
+    assert "it compiles for" not in done.stdout
+    assert "compiled for" not in done.stdout.replace("be compiled for", "")
+    of_each = "\nNote: here nothing can be compiled for {}, neither this kernel nor any other."
+    assert done.stdout.count(of_each.format("sm_90")) == 2
+    assert done.stdout.count(of_each.format("gfx942")) == 1
+
+
+@triton.jit
+def all_infinite_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    x = tl.load(x_pointer + offsets, mask=offsets < length, other=1.0)
+    wrong = tl.where(x < 0, float("inf"), tl.exp2(x * 0.3) * tl.exp2(x * 0.3))
+    tl.store(output_pointer + offsets, wrong, mask=offsets < length)
+
+
+INFINITE = """
+import torch, triton, triton.language as tl
+from workbench.launch import Launch
+
+@triton.jit
+def kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    x = tl.load(x_pointer + offsets, mask=offsets < length, other=1.0)
+    tl.store(output_pointer + offsets, tl.exp2(x * 0.6), mask=offsets < length)
+
+def answer(x):
+    output = torch.empty_like(x)
+    grid = (triton.cdiv(x.numel(), 64),)
+    return Launch.of(kernel, grid, x, output, x.numel(), outputs=output, BLOCK_SIZE=64)
+"""
+
+
+def test_rounding_beside_infinite_errors_hides_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wrong elements are infinite in both; right ones differ in their last digit."""
+    one = Mutant(
+        "infinite below 0", "tl.exp2(x * 0.6)", 'tl.where(x < 0, float("inf"), tl.exp2(x * 0.6))', "It is."
+    )
+    monkeypatch.setattr(Definition, "solution_source", lambda self: INFINITE)
+    exercise = dataclasses.replace(
+        exercise_on(lambda x: torch.exp2(x * 0.6), 300, returns_launch=True), mutants=(one,)
+    )
+    answer = mutants.build(exercise, INFINITE, "<right>")
+    assert exercise.evaluate(answer).solved
+
+    def infinite(x: torch.Tensor) -> Launch:
+        return launched(all_infinite_kernel, torch.empty_like(x), x)
+
+    (x,) = exercise.cases[0].inputs()
+    outputs = [made(x).run()[0] for made in (infinite, mutants.build_mutant(exercise, one))]
+    assert not torch.equal(*outputs)
+    verdict = exercise.evaluate(infinite)
+    assert (verdict.kind, verdict.mistake) == ("wrong values", "infinite below 0")

@@ -25,7 +25,7 @@ def unaided_kernel(x_pointer, output_pointer, rows, columns, row_stride, R: tl.c
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     tile = tl.load(x_pointer + row[:, None] * row_stride + column[None, :], mask=inside)
     places = row[:, None] * columns + column[None, :]
-    tl.store(output_pointer + places, tl.maximum(tile, 0), mask=inside)
+    tl.store(output_pointer + places, tl.where(tile < 0, 0, tile), mask=inside)
 
 
 @triton.jit
@@ -36,7 +36,7 @@ def hinted_kernel(x_pointer, output_pointer, rows, columns, row_stride, R: tl.co
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     tile = tl.load(x_pointer + row[:, None] * row_stride + column[None, :], mask=inside)
     places = row[:, None] * columns + column[None, :]
-    tl.store(output_pointer + places, tl.maximum(tile, 0), mask=inside)
+    tl.store(output_pointer + places, tl.where(tile < 0, 0, tile), mask=inside)
 
 
 @triton.jit
@@ -48,7 +48,7 @@ def constant_kernel(
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     tile = tl.load(x_pointer + row[:, None] * row_stride + column[None, :], mask=inside)
     places = row[:, None] * columns + column[None, :]
-    tl.store(output_pointer + places, tl.maximum(tile, 0), mask=inside)
+    tl.store(output_pointer + places, tl.where(tile < 0, 0, tile), mask=inside)
 
 
 @triton.jit
@@ -57,7 +57,7 @@ def in_eights_kernel(x_pointer, output_pointer, rows, columns, row_stride, R: tl
     inside = (row < rows)[:, None] & (column < columns * 8)[None, :]
     tile = tl.load(x_pointer + row[:, None] * (row_stride * 8) + column[None, :], mask=inside)
     places = row[:, None] * (columns * 8) + column[None, :]
-    tl.store(output_pointer + places, tl.where(tile > 0, tile, 0.0), mask=inside)
+    tl.store(output_pointer + places, tl.where(tile < 0, 0.0, tile), mask=inside)
 
 
 @triton.jit
@@ -65,7 +65,7 @@ def row_kernel(x_pointer, output_pointer, columns, row_stride, BLOCK_SIZE: tl.co
     row, column = tl.program_id(0), tl.arange(0, BLOCK_SIZE)
     columns = columns // 8 * 8
     tile = tl.load(x_pointer + row * (row_stride // 8 * 8) + column, mask=column < columns)
-    tl.store(output_pointer + row * columns + column, tl.maximum(tile, 0), mask=column < columns)
+    tl.store(output_pointer + row * columns + column, tl.where(tile < 0, 0, tile), mask=column < columns)
 
 
 @triton.jit
@@ -75,7 +75,7 @@ def python_kernel(x_pointer, output_pointer, rows, columns, row_stride, R: tl.co
         inside = (row < rows)[:, None] & (begin + column < columns)[None, :]
         tile = tl.load(x_pointer + row[:, None] * row_stride + begin + column[None, :], mask=inside)
         places = row[:, None] * columns + begin + column[None, :]
-        tl.store(output_pointer + places, tl.maximum(tile, 0), mask=inside)
+        tl.store(output_pointer + places, tl.where(tile < 0, 0, tile), mask=inside)
 
 
 def tiled(

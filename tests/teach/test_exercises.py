@@ -72,8 +72,9 @@ HARMLESS: dict[tuple[str, str], str] = {
     ): "the output is fp16 already",
     (
         "07-4",
-        "tl.store(output_pointer + places, tl.maximum(tile, 0), mask=inside) -> "
-        "tl.store(output_pointer + places, tl.maximum(tile, 0).to(tl.float16), mask=inside)",
+        "tl.store(output_pointer + row[:, None] * columns + column[None, :], result, mask=inside) -> "
+        "tl.store(output_pointer + row[:, None] * columns + column[None, :], result.to(tl.float16), "
+        "mask=inside)",
     ): "the matrix is fp16 already",
     (
         "10-2",
@@ -117,6 +118,88 @@ HARMLESS: dict[tuple[str, str], str] = {
         "13-3",
         "(row < rows) & (result >= 0.0) -> row < rows",
     ): "no crest factor is negative",
+    (
+        "06-1",
+        "tl.load(a_pointer + row * BLOCK + of_a, mask=row < m, other=0.0) -> "
+        "tl.load(a_pointer + row * BLOCK + of_a, mask=row < m)",
+    ): "what such lanes become is not stored",
+    (
+        "06-1",
+        "tl.load(b_pointer + of_b * n + col, mask=col < n, other=0.0) -> "
+        "tl.load(b_pointer + of_b * n + col, mask=col < n)",
+    ): "what such lanes become is not stored",
+    (
+        "06-2",
+        "tl.load(parts_pointer + split * m * n + row * n + col, mask=inside, other=0.0) -> "
+        "tl.load(parts_pointer + split * m * n + row * n + col, mask=inside)",
+    ): "such lanes are not stored",
+    (
+        "10-2",
+        "tl.load(addend_pointer + row * n + col, mask=inside, other=0.0) -> "
+        "tl.load(addend_pointer + row * n + col, mask=inside)",
+    ): "such lanes are not stored",
+    (
+        "10-2",
+        "tl.load(parts_pointer + split * m * n + row * n + col, mask=inside, other=0.0) -> "
+        "tl.load(parts_pointer + split * m * n + row * n + col, mask=inside)",
+    ): "such lanes are not stored",
+    (
+        "10-3",
+        "tl.load(weight_pointer + col, mask=col < n, other=0.0) -> "
+        "tl.load(weight_pointer + col, mask=col < n)",
+    ): "such columns are not stored",
+    (
+        "10-3",
+        "tl.load(bias_pointer + col, mask=col < n, other=0.0) -> tl.load(bias_pointer + col, mask=col < n)",
+    ): "such columns are not stored",
+    (
+        "11-1",
+        "tl.load(query + row[:, None] * BLOCK + col, mask=inside, other=0.0) -> "
+        "tl.load(query + row[:, None] * BLOCK + col, mask=inside)",
+    ): "such rows are not stored",
+    (
+        "11-1",
+        "tl.load(key + place[:, None] * BLOCK + col, mask=valid, other=0.0) -> "
+        "tl.load(key + place[:, None] * BLOCK + col, mask=valid)",
+    ): "such keys weigh nothing",
+    (
+        "11-2",
+        "tl.load(query + places, mask=inside, other=0.0) -> tl.load(query + places, mask=inside)",
+    ): "such rows are not stored",
+    (
+        "11-2",
+        "tl.load(key + places, mask=valid, other=0.0) -> tl.load(key + places, mask=valid)",
+    ): "such keys weigh nothing",
+    (
+        "12-1",
+        "tl.load(sum_gradient_pointer + row, mask=row < rows, other=0.0) -> "
+        "tl.load(sum_gradient_pointer + row, mask=row < rows)",
+    ): "such rows are not stored",
+    (
+        "12-2",
+        "tl.load(key + kept, mask=col < keys, other=0.0) -> tl.load(key + kept, mask=col < keys)",
+    ): "such rows are not stored",
+    (
+        "12-2",
+        "tl.load(value + kept, mask=col < keys, other=0.0) -> tl.load(value + kept, mask=col < keys)",
+    ): "such rows are not stored",
+    (
+        "12-3",
+        "tl.load(query + kept, mask=there[:, None], other=0.0) -> tl.load(query + kept, mask=there[:, None])",
+    ): "such rows are not stored",
+    (
+        "12-3",
+        "tl.load(gradient + kept, mask=there[:, None], other=0.0) -> "
+        "tl.load(gradient + kept, mask=there[:, None])",
+    ): "such rows are not stored",
+    (
+        "12-3",
+        "tl.load(log_sums + of_row, mask=there, other=0.0) -> tl.load(log_sums + of_row, mask=there)",
+    ): "such rows are not stored",
+    (
+        "12-3",
+        "tl.load(deltas + of_row, mask=there, other=0.0) -> tl.load(deltas + of_row, mask=there)",
+    ): "such rows are not stored",
 }
 
 
@@ -237,6 +320,7 @@ def test_each_kind_of_edit_is_generated() -> None:
     assert [edit for edit, _ in generated.mutants(source)] == [
         "range(0, n, STEP) -> range(0, n)",
         "tl.load(p, mask=m, other=0.0) -> tl.load(p, other=0.0)",
+        "tl.load(p, mask=m, other=0.0) -> tl.load(p, mask=m)",
     ]
 
 

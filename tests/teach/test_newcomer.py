@@ -13,6 +13,7 @@ import triton.language as tl
 
 from workbench import lens, teach
 from workbench.launch import Launch
+from workbench.teach import mutants
 from workbench.teach.newcomer import MISTAKES, hint
 from workbench.teach.solutions.ex_00_2_axpy import axpy_kernel
 
@@ -256,8 +257,81 @@ def all_steps_for_one(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
     return launch
 
 
+def changing(change: Callable[[Any], object]) -> Answer:
+    """An answer that makes the launch, and then another of it in place."""
+
+    def answer(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+        launch: Launch = launching(axpy_kernel)(alpha, x, y)
+        change(launch)
+        return launch
+
+    return answer
+
+
+def set_meta(launch: Any) -> None:
+    launch.steps[0].meta["BLOCK_SIZE"] = 32
+
+
+def update_meta(launch: Any) -> None:
+    launch.steps[0].meta.update(BLOCK_SIZE=32)
+
+
+def delete_meta(launch: Any) -> None:
+    del launch.steps[0].meta["BLOCK_SIZE"]
+
+
+def set_argument(launch: Any) -> None:
+    launch.steps[0].arguments()["BLOCK_SIZE"] = 32
+
+
+def set_positional_argument(launch: Any) -> None:
+    launch.steps[0].args[3] = 7
+
+
+def set_grid(launch: Any) -> None:
+    launch.steps[0].grid = (1,)
+
+
+def set_a_number_of_the_grid(launch: Any) -> None:
+    launch.steps[0].grid[0] = 1
+
+
+def append_a_step(launch: Any) -> None:
+    launch.steps.append(launch.steps[0])
+
+
+def replace_a_step(launch: Any) -> None:
+    launch.steps[0] = launch.steps[0]
+
+
+def set_steps(launch: Any) -> None:
+    launch.steps += launch.steps
+
+
+def set_outputs(launch: Any) -> None:
+    launch.outputs = ()
+
+
+def delete_outputs(launch: Any) -> None:
+    del launch.outputs
+
+
 MADE: dict[str, list[Answer]] = {
     "a kernel called like a function": [called_like_a_function],
+    "a launch that is to be changed": [
+        changing(set_meta),
+        changing(update_meta),
+        changing(delete_meta),
+        changing(set_argument),
+        changing(set_positional_argument),
+        changing(set_grid),
+        changing(set_a_number_of_the_grid),
+        changing(append_a_step),
+        changing(replace_a_step),
+        changing(set_steps),
+        changing(set_outputs),
+        changing(delete_outputs),
+    ],
     "a pointer indexed like an array": [
         launching(index_to_read_kernel),
         launching(index_one_element_kernel),
@@ -303,7 +377,9 @@ MADE: dict[str, list[Answer]] = {
 
 
 def test_each_mistake_is_made() -> None:
-    assert [mistake.name for mistake in MISTAKES] == list(MADE)
+    compiled = list(dict.fromkeys(name for name, _ in INTERPRETED_ALONE.values()))
+    assert [mistake.name for mistake in MISTAKES if mistake.name not in compiled] == list(MADE)
+    assert [mistake.name for mistake in MISTAKES if mistake.name in compiled] == compiled
 
 
 @pytest.mark.parametrize(
@@ -320,6 +396,149 @@ def test_the_last_line_is_the_hint(name: str, answer: Answer) -> None:
     assert not verdict.solved
     assert verdict.text.splitlines()[-1] == f"  Hint: {expected}"
     assert verdict == AXPY.evaluate(answer)  # no address in it that the next run does not have
+
+
+# Each of these kernels is right in the interpreter, and none of them compiles.
+INTERPRETED_ALONE = {
+    "break": (
+        "break or continue",
+        "    turn = 0\n    while True:\n        turn += 1\n        if turn > 2:\n            break\n",
+    ),
+    "continue": (
+        "break or continue",
+        "    for turn in range(0, 3):\n        if turn > 1:\n            continue\n",
+    ),
+    "return_in_loop": (
+        "return in a loop",
+        "    for turn in range(length):\n        if turn > length:\n            return\n",
+    ),
+    "int": (
+        "a number of the run time, converted by Python",
+        "    for turn in range(int(tl.program_id(0)), 1):\n        x += 0\n",
+    ),
+    "float": (
+        "a number of the run time, converted by Python",
+        "    length = length * int(float(length) / float(length))\n",
+    ),
+    "changing_type": (
+        "a variable that changes its type",
+        "    total = 0\n    for turn in range(length):\n        total = total * 1.5\n",
+    ),
+    "changing_shape": (
+        "a variable that changes its type",
+        "    total = 0.0\n"
+        "    for turn in range(length):\n"
+        "        total = total + tl.zeros([BLOCK_SIZE], tl.float32)\n",
+    ),
+    "branch_type": (
+        "a variable that changes its type",
+        "    if length > 3:\n        total = 1\n    else:\n        total = 2.5\n    alpha += total * 0\n",
+    ),
+    "ternary_type": (
+        "a variable that changes its type",
+        "    alpha = alpha * (1.0 if length > 3 else 1)\n",
+    ),
+    "chain": (
+        "comparisons in a chain",
+        "    if 0 < length < 1:\n        return\n",
+    ),
+    "global": (
+        "a global that is no tl.constexpr",
+        "    alpha = alpha * ONE\n",
+    ),
+    "python": (
+        "one of Python's own functions",
+        "    alpha = alpha * sum([1, 0])\n",
+    ),
+    "bool": (
+        "one of Python's own functions",
+        "    if bool(length < 1):\n        return\n",
+    ),
+    "late_name": (
+        "a name that is not assigned everywhere",
+        "    if length > 0:\n        factor = 1\n    alpha = alpha * factor\n",
+    ),
+    "loop_tuple": (
+        "a loop over something else than range",
+        "    for turn in (1, 1):\n        alpha = alpha * turn\n",
+    ),
+    "loop_list": (
+        "a loop over something else than range",
+        "    for turn in list(range(1)):\n        alpha = alpha + turn\n",
+    ),
+    "append": (
+        "a list that grows, or changes",
+        "    parts = []\n    parts.append(alpha)\n    alpha = parts[0]\n",
+    ),
+    "comprehension": (
+        "a list that grows, or changes",
+        "    parts = [alpha * turn for turn in range(2)]\n    alpha = parts[1]\n",
+    ),
+    "changed_list": (
+        "a list that grows, or changes",
+        "    parts = [0, 1]\n    parts[0] = alpha\n    alpha = parts[0]\n",
+    ),
+    "text": (
+        "text in a kernel",
+        '    label = f"{length}"\n',
+    ),
+    "print": (
+        "text in a kernel",
+        "    print(length)\n",
+    ),
+    "nested": (
+        "a tuple in a tuple, unpacked",
+        "    (one, two), three = (1, 2), 3\n",
+    ),
+    "try": (
+        "Python that is not Triton",
+        "    try:\n        alpha += 0\n    except ValueError:\n        pass\n",
+    ),
+    "in": (
+        "Python that is not Triton",
+        "    if length in (0, -1):\n        return\n",
+    ),
+    "lambda": (
+        "Python that is not Triton",
+        "    same = lambda value: value\n    alpha = same(alpha)\n",
+    ),
+    "walrus": (
+        "Python that is not Triton",
+        "    if (few := length) < 1:\n        alpha += few\n",
+    ),
+}
+
+AXPY_AROUND = """
+import torch, triton, triton.language as tl
+from workbench.launch import Launch
+ONE = 1
+
+@triton.jit
+def axpy_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+{lines}    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    value = alpha * tl.load(x + i, mask=i < length) + tl.load(y + i, mask=i < length)
+    tl.store(output + i, value, mask=i < length)
+
+def axpy(alpha, x, y):
+    output = torch.empty_like(x)
+    arguments = (x, y, output, x.numel(), alpha)
+    return Launch.of(axpy_kernel, (triton.cdiv(x.numel(), 64),), *arguments, outputs=output, BLOCK_SIZE=64)
+"""
+
+
+@pytest.mark.parametrize("kind", INTERPRETED_ALONE)
+def test_what_no_compiler_takes_is_refused_in_words(kind: str) -> None:
+    """With the line, what the compiler said, and what that means; the same at every run."""
+    name, lines = INTERPRETED_ALONE[kind]
+    answer = mutants.build(AXPY, AXPY_AROUND.format(lines=lines), f"<{kind}>")
+    verdict = AXPY.evaluate(answer)
+    assert verdict.kind == "raises", verdict.text
+    assert "is right, but it does not compile for sm_90.\n  kernel axpy_kernel, line " in verdict.text
+    source = verdict.text.splitlines()[-2].strip()
+    assert source in map(str.strip, AXPY_AROUND.format(lines=lines).splitlines())
+    expected = next(mistake.hint for mistake in MISTAKES if mistake.name == name)
+    assert verdict.text.splitlines()[-1] == f"  Hint: {expected}"
+    assert verdict == AXPY.evaluate(answer)
 
 
 def test_another_launch_before_changes_nothing() -> None:

@@ -1,5 +1,6 @@
 """Which tiles attention visits, and which pairs of a query and a key its mask lets through, written down."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ def step_of(launch: Launch) -> Step:
     return found[0]
 
 
-def check_head(given: dict[str, Any], batch: int, head: int) -> None:
+def check_head(given: Mapping[str, Any], batch: int, head: int) -> None:
     """Refuse a head that there is not; `given` are arguments of `attention_kernel`."""
     for name, number, count in (
         ("batch", batch, given["query"].shape[0]),

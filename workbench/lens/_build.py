@@ -41,7 +41,7 @@ from workbench.lens._layouts import tensor_layouts
 from workbench.lens._locations import Home, chains
 from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
 from workbench.lens.targets import MOST_THREADS_PER_BLOCK, Occupancy, Target, occupancy, target
-from workbench.runtime.source import KernelSource, unpack
+from workbench.runtime.source import KernelSource, forget_unpacked, unpack
 
 compat.tell_compilers_apart_quickly()
 
@@ -70,6 +70,7 @@ def build(request: Request) -> CompiledStep:
         except WorkbenchError:
             raise
         except Exception as error:
+            forget_unpacked()
             raise _in_the_learners_terms(kernel, error, output()) from None
 
 

@@ -469,7 +469,7 @@ def _bytes_of(name: str, size: int, counts: Mapping[tuple[int, str], Sequence[in
     )  # fmt: skip
 
 
-def _told(launch: Launch, names: tuple[str, ...], fix: str) -> dict[str, Any]:
+def _told(launch: Launch, names: tuple[str, ...], fix: str) -> Mapping[str, Any]:
     """The arguments of the last step, or an error where it is none that has these parameters."""
     check_type("launch", launch, Launch, fix)
     given = launch.steps[-1].arguments() if launch.steps else {}

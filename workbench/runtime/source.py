@@ -271,6 +271,15 @@ def unpack(source: KernelSource) -> Any:
     return _unpack(pickle.dumps(source))
 
 
+def forget_unpacked() -> None:
+    """Let :func:`unpack` make every function anew.
+
+    Triton reads a function before it compiles it, for its key. Where that fails, it takes the key for made
+    the next time, and compiles what it has just refused (seen on 3.6.0 and 3.7.1).
+    """
+    _unpack.cache_clear()
+
+
 @lru_cache(maxsize=256)
 def _unpack(pickled: bytes) -> Any:
     source: KernelSource = pickle.loads(pickled)

@@ -16,8 +16,8 @@ import re
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from workbench import compat, lens, runtime
 from workbench.coords import Descriptor
 from workbench.coords.transforms import PassThrough
 from workbench.errors import InvalidArgumentError, KernelError, OutOfBoundsError, WorkbenchError, WorkerError
-from workbench.launch import Launch
+from workbench.launch import Launch, Step
 from workbench.teach import code, comparison, mutants, newcomer, observation, races, sectors
 from workbench.teach.code import Excess
 from workbench.teach.comparison import in_words
@@ -46,12 +46,6 @@ LONG_TUPLE = 3
 
 # What stands in an array of offsets where there is no element: no offset is so far away.
 _PADDING = -(2**63)
-
-# What Triton's compiler says of `(x, y), z = ...`, which the interpreter runs.
-_NESTED_NAMES = "unhashable type: 'list'"
-_NO_NESTED_NAMES = (
-    "\n  Hint: on the left of =, the compiler takes no tuple in a tuple. Unpack each in a line of its own."
-)
 
 # What a run may take while a name for the mistake is looked for: a slow answer goes without one.
 NAMING_SECONDS = 10.0
@@ -121,15 +115,23 @@ def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdi
         for case, answer in zip(definition.cases, answers, strict=True):
             call = _call(definition, case)
             _check_budget(definition, case, answer)
-        call = _call(definition, definition.cases[0])
-        _check_compiles(definition, answers[0], call)
+        unknown = {target: reason for answer in answers for target, reason in answer.unknown.items()}
+        compiled: set[bytes] = set()
+        for case, answer in zip(definition.cases, answers, strict=True):
+            call = _call(definition, case)
+            _check_compiles(answer, call, compiled, unknown)
     except _Rejected as rejected:
         text = f"{definition.name}: {rejected}"
         if rejected.evidence is not None and (mutant := _mutant_like(definition, function)):
             return Verdict(rejected.kind, f"{text}\nIt looks like this: {mutant.says}", call, mutant.name)
         return Verdict(rejected.kind, text, call)
     note = next((answer.note for answer in answers if answer.note), "")
-    return Verdict("solved", _passing_text(definition) + note)
+    for target, reason in unknown.items():
+        note += (
+            f"\nNote: here nothing can be compiled for {target}, neither this kernel nor any other. So it is "
+            f"not known whether such a GPU takes it.\n  {reason}"
+        )
+    return Verdict("solved", _passing_text(definition, bool(compiled), unknown) + note)
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,7 @@ class _Answer:
         sectors: that its loads and stores touch; empty where there is no budget of them.
         missed: lines that its reads fetch from memory, by the model; 0 where there is no budget of them.
         code: in what its compiled code is not what was asked for.
+        unknown: the GPUs of its budget for which nothing can be compiled here, each with the reason.
     """
 
     launch: Launch | None = None
@@ -151,6 +154,7 @@ class _Answer:
     sectors: tuple[AccessSectors, ...] = ()
     missed: int = 0
     code: tuple[Excess, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Rejected(Exception):
@@ -182,24 +186,33 @@ def _prints_kept(shown: bool) -> Iterator[None]:
             print(f"... and {more:,} more lines that your code printed.")
 
 
-def _passing_text(definition: Definition) -> str:
+class _NothingCompiles(Exception):
+    """No kernel compiles for a target here, which says nothing about the answer."""
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(reason)
+        self.reasons = {target: reason}
+
+
+def _passing_text(definition: Definition, compiles: bool, unknown: Mapping[str, str]) -> str:
     agreed = f"All {len(definition.cases)} cases agree with the specification"
     if definition.transforms is not None:
         agreed += f", with no more than {definition.transforms} transforms"
     if definition.returns_launch:
         agreed += ", in two orders of the programs, into outputs that were full of NaN"
+    targets: list[str] = []
     if definition.budget:
         agreed += ", and it moves no more bytes than it must"
         budget = definition.budget(*definition.cases[0].inputs())
-        if budget.sectors is not None:
+        if budget.sectors is not None and sectors.TARGET not in unknown:
             agreed += ", in no more sectors than it may"
         if budget.misses is not None:
             agreed += ", and no more of them from memory, by the model of the cache, than it may"
-        if budget.code:
-            targets = " and ".join(asked.target for asked in budget.code)
-            agreed += f"; compiled for {targets}, it keeps within its budget"
-    if definition.compiles_for:
-        agreed += f"; it compiles for {definition.compiles_for}"
+        targets = [asked.target for asked in budget.code if asked.target not in unknown]
+        if targets:
+            agreed += f"; compiled for {' and '.join(targets)}, it keeps within its budget"
+    if compiles and code.TARGET not in targets:
+        agreed += f"; it compiles for {code.TARGET}"
     return f"{definition.name}: solved. {agreed}.\nThis does not prove {definition.unproven}"
 
 
@@ -286,22 +299,28 @@ def _try_launch(
             "  Both write the same: the result is right, and the work is done twice."
         )
     budget = definition.budget(*case.inputs()) if definition.budget else None
+    unknown: dict[str, str] = {}
     return _Answer(
         launch,
         usage,
         note,
-        _sectors(budget, launch, call),
+        _sectors(budget, launch, call, unknown),
         _missed(budget, launch, call),
-        _excesses(budget, launch, call),
+        _excesses(budget, launch, call, unknown),
+        unknown,
     )
 
 
-def _sectors(budget: Budget | None, launch: Launch, call: str) -> tuple[AccessSectors, ...]:
-    """Those that a launch which is right touches; empty where there is no budget of them."""
+def _sectors(
+    budget: Budget | None, launch: Launch, call: str, unknown: dict[str, str]
+) -> tuple[AccessSectors, ...]:
+    """Those that a launch which is right touches; empty where there is no budget of them, or `unknown`."""
     if budget is None or budget.sectors is None:
         return ()
-    with _right_but(f"the result of {call} is right, but its sectors cannot be counted."):
+    text = f"the result of {call} is right, but its sectors cannot be counted."
+    with _noting(unknown), _right_but(text, sectors.TARGET):
         return tuple(sectors.by_access(launch))
+    return ()
 
 
 def _missed(budget: Budget | None, launch: Launch, call: str) -> int:
@@ -318,23 +337,47 @@ def _missed(budget: Budget | None, launch: Launch, call: str) -> int:
     return sum(program.reads - program.hits for program in found.programs)
 
 
-def _excesses(budget: Budget | None, launch: Launch, call: str) -> tuple[Excess, ...]:
-    """In what the code of a launch which is right is not what its budget asks for."""
+def _excesses(
+    budget: Budget | None, launch: Launch, call: str, unknown: dict[str, str]
+) -> tuple[Excess, ...]:
+    """In what the code of a launch which is right is not what its budget asks for, where that is known."""
     found: list[Excess] = []
     for asked in budget.code if budget else ():
-        with _right_but(f"the result of {call} is right, but it does not compile for {asked.target}."):
+        text = f"the result of {call} is right, but it does not compile for {asked.target}."
+        with _noting(unknown), _right_but(text, asked.target):
             found += code.excesses(launch, asked)
     return tuple(found)
 
 
 @contextlib.contextmanager
-def _right_but(text: str) -> Iterator[None]:
-    """Reject an answer that is right in the interpreter, and that a compiler does not take."""
+def _noting(unknown: dict[str, str]) -> Iterator[None]:
+    """Go on where no kernel compiles for a target here, and add it to `unknown`, with the reason."""
+    try:
+        yield
+    except _NothingCompiles as nothing:
+        unknown |= nothing.reasons
+
+
+@contextlib.contextmanager
+def _right_but(text: str, target: str = "") -> Iterator[None]:
+    """Reject an answer that is right in the interpreter, and that a compiler does not take.
+
+    Args:
+        text: what to say of it.
+        target: what it is compiled for; empty where it is not.
+
+    Raises:
+        _Rejected: with `text`, the kernel's line, the compiler's words and what they mean.
+        _NothingCompiles: not the answer is to blame, since no kernel compiles for this target here.
+    """
     try:
         yield
     except WorkbenchError as error:
-        indented = _in_short(str(error)).replace("\n", "\n  ")
-        hint = _NO_NESTED_NAMES if _NESTED_NAMES in indented else ""
+        if target and (reason := code.why_nothing_compiles(target)):
+            raise _NothingCompiles(target, reason) from None
+        words = _in_short(str(error))
+        hint = newcomer.hint(words, getattr(error, "source", None) or "")
+        indented = words.replace("\n", "\n  ")
         raise _Rejected("raises", f"{text}\n  {indented}{hint}") from None
 
 
@@ -446,7 +489,7 @@ def _interpreted(
 def _check_own_kernels(launch: Launch, call: str) -> None:
     """A kernel of the package's does the work that is the exercise."""
     for step in launch.steps:
-        if observation.is_the_packages(step):
+        if observation.is_the_packages(step.kernel):
             raise _Rejected(
                 "computed elsewhere",
                 f"the launch of {call} runs {step.name}, a kernel of the package's.\n"
@@ -454,13 +497,35 @@ def _check_own_kernels(launch: Launch, call: str) -> None:
             )
 
 
-def _check_compiles(definition: Definition, answer: _Answer, call: str) -> None:
-    """A kernel that the interpreter runs may be none to the compiler, which wants types to stay the same."""
-    target = definition.compiles_for
-    if not target or answer.launch is None:
-        return
-    with _right_but(f"the result of {call} is right, but it does not compile for {target}."):
-        lens.compile(answer.launch, target)
+def _check_compiles(answer: _Answer, call: str, compiled: set[bytes], unknown: dict[str, str]) -> None:
+    """Compile each of the learner's kernels once: the interpreter runs what no compiler takes.
+
+    Args:
+        answer: to a case, and right.
+        call: the same in words.
+        compiled: what tells those apart that were, to which this adds.
+        unknown: is given the target and the reason where nothing compiles for it here.
+
+    Raises:
+        _Rejected: one does not compile, or asks for more than the GPU has.
+    """
+    for step in answer.launch.steps if answer.launch else ():
+        identity = code.identity(step)
+        if identity is None or identity in compiled or code.TARGET in unknown:
+            continue
+        with _noting(unknown):
+            _compile(step, call)
+            compiled.add(identity)
+
+
+def _compile(step: Step, call: str) -> None:
+    """Compile a step of a launch which is right; raises _Rejected, or _NothingCompiles."""
+    target = code.TARGET
+    with _right_but(f"the result of {call} is right, but it does not compile for {target}.", target):
+        (compiled,) = lens.compile(Launch((step,), ()), target)
+    if compiled.problem:
+        text = f"the result of {call} is right, but {target} cannot run {compiled.kernel}"
+        raise _Rejected("raises", f"{text}: it {compiled.problem}.")
 
 
 def _check_changed(
@@ -704,7 +769,8 @@ class _Values:
     """A wrong result, and what it should be. Two are equal if they come of one mistake, however rounded.
 
     In floating dtypes none of their elements may differ by more than `NAMING_SHARE` of what is wrong with it,
-    and of its largest error, but for the last digits of what it should be.
+    but for the last digits of what it should be; and where all errors are finite, by no more than that share
+    of the largest. Infinity and NaN have to be the same.
     """
 
     got: torch.Tensor
@@ -717,9 +783,12 @@ class _Values:
         if not differs.any() or not self.got.dtype.is_floating_point:
             return not differs.any()
         got, wanted = self.got.double(), self.reference.double()
-        errors = (got - wanted).abs().nan_to_num(posinf=0.0)
-        digits = NAMING_STEPS * torch.finfo(self.got.dtype).eps * wanted.abs()
-        allowed = (NAMING_SHARE * errors + digits).clamp(max=NAMING_SHARE * errors.max())
+        errors = (got - wanted).abs()
+        errors = torch.where(errors.isnan(), torch.inf, errors)
+        share, digits = NAMING_SHARE * errors, NAMING_STEPS * torch.finfo(self.got.dtype).eps * wanted.abs()
+        share, digits = (torch.where(each.isfinite(), each, 0.0) for each in (share, digits))
+        # Mistakes that leave no number have no size that rounding could be compared with.
+        allowed = (share + digits).clamp(max=NAMING_SHARE * errors.max())
         return bool(((got - other.got.double()).abs() <= allowed)[differs].all())
 
 

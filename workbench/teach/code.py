@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import linecache
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from workbench import lens
-from workbench.launch import Launch
+import torch
+import triton
+import triton.language as tl
+
+from workbench import compat, lens
+from workbench.errors import WorkbenchError
+from workbench.launch import Launch, Step
 from workbench.lens import CompiledStep
+from workbench.runtime.source import pack
+from workbench.teach import observation
 from workbench.teach.definition import Code
+
+# The GPU that every kernel of the learner's is compiled for; the shipped recordings are of it.
+TARGET = "sm_90"
 
 # What an instruction of a class does between a lane and memory.
 _MOVES = {"global load": "loads", "asynchronous copy": "copies", "global store": "stores"}
@@ -57,3 +69,43 @@ def _of_step(step: CompiledStep, asked: Code) -> Iterator[Excess]:
             (asked.target, "registers"),
             f"for {asked.target}, a thread takes {step.registers} registers where {asked.registers} would do",
         )
+
+
+def identity(step: Step) -> bytes | None:
+    """What tells a step that has to be compiled from others; None where nothing in it is the learner's.
+
+    That is the source of its kernel, and the constants on which branches of it may depend: not sizes, so that
+    the launches of all cases of an exercise are compiled once or twice.
+    """
+    arguments = step.arguments()
+    functions = [step.kernel, *_functions_in(tuple(arguments.values()))]
+    if all(map(observation.is_the_packages, functions)):
+        return None
+    branches = tuple(
+        (name, value) for name, value in arguments.items() if value is None or isinstance(value, bool | str)
+    )
+    return pickle.dumps((*map(pack, functions), branches))
+
+
+def _functions_in(value: Any) -> Iterator[Any]:
+    if compat.is_kernel(value):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _functions_in(item)
+
+
+def why_nothing_compiles(target: str) -> str:
+    """Why not even the simplest kernel compiles for `target` here; empty where it does."""
+    output = torch.zeros(1, device="cpu")
+    try:
+        lens.compile(Launch.of(_simplest_kernel, 1, output, outputs=output), target)
+    except WorkbenchError as error:
+        return str(error)
+    return ""
+
+
+# Triton's language has no types to check.
+@triton.jit
+def _simplest_kernel(output):  # type: ignore[no-untyped-def]
+    tl.store(output, 1.0)

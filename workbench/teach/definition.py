@@ -158,8 +158,6 @@ class Definition:
             tuple of such, or a Descriptor.
         is_contiguous: whether the outputs of that launch have to be contiguous.
         own_kernels: whether all kernels of that launch have to be the learner's, none the package's.
-        compiles_for: a GPU, which need not be here, that these kernels have to compile for, a name in
-            `lens.targets.TARGETS`; empty for none. The interpreter runs what the compiler refuses.
         budget: from a case's arguments, what the answer may use; None where only the result counts.
         transforms: the most that a descriptor may have, beside pass_throughs and what it has at the bottom,
             and no tables; None for any.
@@ -179,7 +177,6 @@ class Definition:
     returns_launch: bool = False
     is_contiguous: bool = False
     own_kernels: bool = False
-    compiles_for: str = ""
     budget: Callable[..., Budget] | None = None
     transforms: int | None = None
     tolerance: float = 0.0

@@ -1,7 +1,8 @@
 """The mistakes of a first kernel: how each shows itself, and a hint in plain words.
 
-A pattern is searched for in what the check has to say (an error's type and words, in those of Triton, numpy
-or the workbench), followed by the code that it is about: the line that failed, or the whole kernel.
+A pattern is searched for in what the check has to say (an error's type and words, in those of Triton's
+interpreter or compiler, numpy or the workbench), followed by the code that it is about: the line that failed,
+or the whole kernel.
 """
 
 from __future__ import annotations
@@ -32,6 +33,90 @@ MISTAKES = (
         r"(InterpreterError|outside of the scope of a kernel).*\n(?!.*\]\s*\()",
         "a kernel is not called like a function: it is launched over a grid, a number of programs. "
         "Return Launch.of(kernel, grid, ...).",
+    ),
+    Mistake(
+        "a launch that is to be changed",
+        r"'mappingproxy' object|cannot (assign to|delete) field"
+        r"|('tuple' object|attribute '(append|insert|extend)').*\n.*\.(steps|args|grid|outputs)\b",
+        "a launch cannot be changed. To compile it otherwise, name what is to differ: "
+        "lens.compile(launch, target, BLOCK_N=n). To run it otherwise, make another: Launch.of(...).",
+    ),
+    Mistake(
+        "break or continue",
+        r"AST node type: (Break|Continue)\b",
+        "a compiled kernel has no `break` and no `continue`: a loop goes on to its end. Put the condition "
+        "into `while`, or leave out what a turn does by a mask, or by `if`.",
+    ),
+    Mistake(
+        "return in a loop",
+        r"Cannot have `return` statements inside `while` or `for`",
+        "a compiled kernel cannot leave a loop: it goes on to its end. Put the condition into `while`, or "
+        "leave out what a turn does by a mask, or by `if`.",
+    ),
+    Mistake(
+        "a number of the run time, converted by Python",
+        r"(int|float|complex)\(\) argument must be|must be real number, not tensor",
+        "when a kernel is compiled, its arguments and tl.program_id(...) have no values yet, so int(), "
+        "float() and math cannot convert them. Use them as they are, in range(...) too, and change a type by "
+        "x.to(tl.float32).",
+    ),
+    Mistake(
+        "a variable that changes its type",
+        r"Loop-carried variable|Mismatched type for \w+ between|inconsistent types|Return type mismatch",
+        "in a compiled kernel a variable keeps one dtype and one shape, whichever way the program takes. "
+        "Begin with what it is to become, as in tl.zeros([BLOCK_SIZE], tl.float32), or convert by .to(...).",
+    ),
+    Mistake(
+        "comparisons in a chain",
+        r"simultaneous multiple comparison",
+        "a compiled kernel has no comparisons in a chain. Write (0 <= i) & (i < n).",
+    ),
+    Mistake(
+        "a global that is no tl.constexpr",
+        r"Cannot access global variable",
+        "a compiled kernel reads no variables from around it but constants: SIZE = tl.constexpr(64). Or pass "
+        "it as an argument.",
+    ),
+    Mistake(
+        "one of Python's own functions",
+        r"NameError\('(abs|all|any|bool|bytes|dict|divmod|enumerate|filter|id|list|map|open|pow|reversed|round"
+        r"|set|sorted|str|sum|tuple|type|zip|__import__) is not defined'\)",
+        "of Python's own functions a compiled kernel has range, min, max, len and few more. The others work "
+        "on Python's values, which are not known yet; Triton has tl.sum, tl.abs, tl.sort, ...",
+    ),
+    Mistake(
+        "a name that is not assigned everywhere",
+        r"NameError\('\w+ is not defined'\)",
+        "in a compiled kernel a name exists behind an `if` or a loop only where it has a value before. Give "
+        "it one.",
+    ),
+    Mistake(
+        "a loop over something else than range",
+        r"'(Tuple|List|Name|Attribute)' object has no attribute 'func'|Only `range` and `static_range`",
+        "in a compiled kernel `for` goes over range(start, end, step), or over tl.static_range of constants.",
+    ),
+    Mistake(
+        "a list that grows, or changes",
+        r"'tuple' object has no attribute append|'append\\?' is not in list"
+        r"|__setitem__ is not supported|only tuple comprehensions",
+        "a compiled kernel has no lists: what is written as one becomes a tuple, which cannot grow and does "
+        "not change. Keep a block of values, or write to memory.",
+    ),
+    Mistake(
+        "text in a kernel",
+        r"Cannot evaluate f-string|is not string|of type <class 'str'> to tensor",
+        'a compiled kernel makes no texts at run time. To print a value, write tl.device_print("n", n).',
+    ),
+    Mistake(
+        "a tuple in a tuple, unpacked",
+        r"unhashable type: 'list'",
+        "on the left of =, the compiler takes no tuple in a tuple. Unpack each in a line of its own.",
+    ),
+    Mistake(
+        "Python that is not Triton",
+        r"AST node type: |'(In|NotIn|MatMult)' object has no attribute|not supported in triton",
+        "the interpreter runs any Python, the compiler a part of it: numbers, blocks, tuples, `if`, `while`, "
+        "`for` over a range, and functions that are @triton.jit themselves.",
     ),
     Mistake(
         "a pointer indexed like an array",

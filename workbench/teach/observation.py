@@ -6,7 +6,7 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -58,16 +58,16 @@ def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
-def is_the_packages(step: Step) -> bool:
-    """Whether its kernel is one of the package's, and not the learner's, which solutions stand for."""
-    module = f"{compat.python_function(step.kernel).__module__}."
+def is_the_packages(kernel: Any) -> bool:
+    """Whether a jit function is one of the package's, and not the learner's, which solutions stand for."""
+    module = f"{compat.python_function(kernel).__module__}."
     return module.startswith("workbench.") and not module.startswith("workbench.teach.solutions.")
 
 
 def place_of(step: Step, access: Access) -> str:
     """Program, line and source of an access; and the file, where the learner did not write it."""
     program = access.program[: len(step.grid)]
-    line = f"line {access.line}" + (f" of {Path(step.file).name}" if is_the_packages(step) else "")
+    line = f"line {access.line}" + (f" of {Path(step.file).name}" if is_the_packages(step.kernel) else "")
     source = linecache.getline(step.file, access.line or 0).strip()
     return f"program {program[0] if len(program) == 1 else program}, {line}: {source}"
 

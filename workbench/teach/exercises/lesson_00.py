@@ -229,8 +229,7 @@ def axpy(alpha, x, y):
         Mutant("zeros", "alpha * x + y, mask", "x * 0, mask", "Only zeros are stored."),
         Mutant("x, untouched", "alpha * x + y, mask", "x, mask", "x itself is stored, untouched."),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for other dtypes and "
-    "strides.",
+    unproven="that it is fast, or that it is right for other dtypes and strides.",
     returns_launch=True,
 )
 
@@ -347,7 +346,7 @@ def add_persistent(x, y, programs):
         Mutant("zeros", "x + y, mask=valid)", "x * 0, mask=valid)", "Only zeros are stored."),
         Mutant("x, untouched", "x + y, mask=valid)", "x, mask=valid)", "x itself is stored, untouched."),
     ),
-    unproven="that the work is spread evenly, that the kernel compiles for a GPU, that it is fast, or that "
+    unproven="that the work is spread evenly, that it is fast, or that "
     "it is right for other dtypes and strides.",
     returns_launch=True,
     budget=_each_once,

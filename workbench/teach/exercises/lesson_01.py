@@ -332,8 +332,7 @@ def copy_any(x):
         *_GRID_MUTANTS,
         Mutant("zeros", "tile, mask=inside)", "tile * 0, mask=inside)", "Only zeros are stored."),
     ),
-    unproven="that it is fast for all strides, that the kernel compiles for a GPU, or that it is right for "
-    "other dtypes.",
+    unproven="that it is fast for all strides, or that it is right for other dtypes.",
     returns_launch=True,
     is_contiguous=True,
     budget=_each_once,

@@ -202,6 +202,13 @@ def smallest(x):
             "Of equals, the last is taken; it should be the first.",
         ),
         Mutant(
+            "tl.argmin",
+            "_, index = tl.reduce((x, column), 0, smaller)",
+            "index = tl.argmin(x, axis=0)",
+            "tl.argmin passes NaN by on a GPU: it compares, and every comparison with NaN is false. Of a "
+            "function of your own you can ask more.",
+        ),
+        Mutant(
             "NaN is not asked for",
             "tl.where(a_is_nan == b_is_nan, b_is_smaller, b_is_nan)",
             "b_is_smaller",
@@ -247,9 +254,8 @@ def smallest(x):
         ),
         *fixed_tiles("triton.next_power_of_2(columns)", 1024, 4096),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that tl.argmin would do as well: here "
-    "it finds NaN, on a GPU it passes it by. Two reductions in a row, of the value and then of where it is, "
-    "pass as well; pairs need one.",
+    unproven="that it is fast. Two reductions in a row, of the value and then of where it is, pass as well; "
+    "pairs need one.",
     returns_launch=True,
     budget=_index_each,
 )
@@ -377,7 +383,7 @@ def log_sum_exp(x):
             "The total itself is added to the maximum, not its logarithm.",
         ),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for rows with "
+    unproven="that it is fast, or that it is right for rows with "
     "infinity or NaN. A tile as wide as the row passes as well, as long as a tile can be so wide; it carries "
     "no state.",
     returns_launch=True,
@@ -502,8 +508,7 @@ def join_splits(maxima, totals):
         ),
         *fixed_tiles("triton.next_power_of_2(splits)", 128, 1024),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for more splits than "
-    "a tile can hold.",
+    unproven="that it is fast, or that it is right for more splits than a tile can hold.",
     returns_launch=True,
     budget=_value_each,
     tolerance=ROUNDING,

@@ -250,7 +250,7 @@ def variance(x):
             "This is the standard deviation; the variance is its square.",
         ),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for other dtypes. Two "
+    unproven="that it is fast, or that it is right for other dtypes. Two "
     "moments pass as well in fp64, or less the first element where that lies near the mean, and so does a "
     "tile as wide as the row, where one can be: the solution says what they cost.",
     returns_launch=True,
@@ -367,8 +367,7 @@ def add_rms_norm(x, residual, weight, eps):
         ),
         *fixed_tiles("triton.next_power_of_2(columns)", 1024, 4096),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that it is right for other dtypes and "
-    "for rows longer than a tile can be.",
+    unproven="that it is fast, or that it is right for other dtypes and for rows longer than a tile can be.",
     returns_launch=True,
     budget=_fused,
     tolerance=ROUNDING,
@@ -483,8 +482,7 @@ def rms_norm_backward(x, weight, dy, eps):
         ),
         *fixed_tiles("triton.next_power_of_2(columns)", 1024, 4096),
     ),
-    unproven="that the kernel compiles for a GPU, that it is fast, or that the gradient of the weight is "
-    "right, which nobody asked for.",
+    unproven="that it is fast, or that the gradient of the weight is right, which nobody asked for.",
     returns_launch=True,
     budget=_backward,
     tolerance=ROUNDING,

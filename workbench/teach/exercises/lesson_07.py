@@ -57,6 +57,7 @@ def distribute(
 def relu(x: torch.Tensor) -> torch.Tensor:
     """max(x, 0), contiguous, for a matrix in fp16 whose rows lie one after the other, perhaps with gaps.
 
+    NaN stays NaN, as in torch.
     Rows have a multiple of 8 elements and begin at multiples of 8 elements, which are 16 bytes.
     """
     return x.relu().contiguous()
@@ -120,6 +121,18 @@ def _rows(rows: int, columns: int, stride: int, seed: int) -> Case:
     return Case(
         lambda generator: (eighths(generator, rows, stride).half()[:, first : first + columns],), seed
     )
+
+
+def _with_nan(rows: int, columns: int, stride: int, seed: int) -> Case:
+    """The same, with NaN in every seventh column."""
+    first = min(8, stride - columns)
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor]:
+        x = eighths(generator, rows, stride).half()
+        x[:, ::7] = torch.nan
+        return (x[:, first : first + columns],)
+
+    return Case(build, seed)
 
 
 def _wide_and_small(x: torch.Tensor) -> Budget:
@@ -456,6 +469,7 @@ def distribute(shape, size_per_thread, threads_per_warp, warps_per_cta):
 
 _NO_MASK = "Has it a mask, and is the mask false for all of them?"
 
+_MAXIMUM = "tl.maximum(tile, 0, propagate_nan=tl.PropagateNan.ALL)"
 _LAUNCHED = """\
     grid = (triton.cdiv(rows, 16), triton.cdiv(columns, 128))
     sizes = (rows, columns, x.stride(0))
@@ -479,6 +493,7 @@ WIDE = Exercise(
         _rows(32, 256, 328, seed=4),  # the stride alone is none
         _rows(33, 136, 144, seed=5),  # the columns alone are none
         _rows(1, 8, 24, seed=6),  # the least
+        _with_nan(17, 40, 56, seed=7),
     ),
     stub="""\
 @triton.jit
@@ -592,8 +607,8 @@ def relu(x):
         ),
         Mutant(
             "no mask on the store",
-            "tl.maximum(tile, 0), mask=inside)",
-            "tl.maximum(tile, 0))",
+            "result, mask=inside)",
+            "result)",
             f"Lanes that have no element store a result. {_NO_MASK}",
         ),
         Mutant(
@@ -602,10 +617,17 @@ def relu(x):
             "(1, 1)",
             "One program is started, and one program does one tile.",
         ),
-        Mutant("the minimum", "tl.maximum(tile, 0)", "tl.minimum(tile, 0)", "That is min(x, 0)."),
-        Mutant("the absolute value", "tl.maximum(tile, 0)", "tl.abs(tile)", "That is the absolute value."),
-        Mutant("zeros", "tl.maximum(tile, 0)", "tile * 0", "Only zeros are stored."),
-        Mutant("x, untouched", "tl.maximum(tile, 0)", "tile", "That is x, just as it came."),
+        Mutant(
+            "NaN becomes 0",
+            _MAXIMUM,
+            "tl.maximum(tile, 0)",
+            "tl.maximum passes NaN by on a GPU: of NaN and 0 it gives 0. It has an argument for that, "
+            "`propagate_nan`.",
+        ),
+        Mutant("the minimum", _MAXIMUM, "tl.minimum(tile, 0)", "That is min(x, 0)."),
+        Mutant("the absolute value", _MAXIMUM, "tl.abs(tile)", "That is the absolute value."),
+        Mutant("zeros", _MAXIMUM, "tile * 0", "Only zeros are stored."),
+        Mutant("x, untouched", _MAXIMUM, "tile", "That is x, just as it came."),
     ),
     unproven="that neighboring lanes fill whole sectors (lesson 01 counts them), or that it is fast: nothing "
     "was timed, and no AMD GPU has run it.",

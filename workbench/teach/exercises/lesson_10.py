@@ -25,7 +25,7 @@ def gated(
 
     Returns:
         [m, n]: min(max((a @ b)[i, j] + bias[j], -most), most) * gate[i] where j <= i, else 0. All of it is
-        computed in fp32, and rounded to fp16 once.
+        computed in fp32, and rounded to fp16 once. NaN stays NaN.
     """
     wide = torch.promote_types(a.dtype, torch.float32)
     x = a.to(wide) @ b.to(wide) + bias.to(wide)
@@ -80,6 +80,18 @@ def _beyond_fp16(m: int, n: int, k: int, seed: int) -> Case:
         ),
         seed,
     )  # fmt: skip
+
+
+def _with_nan(m: int, n: int, k: int, seed: int) -> Case:
+    """NaN in the third row of A, and in the second bias."""
+
+    def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
+        a, b = normals(generator, m, k).half(), normals(generator, k, n).half()
+        bias, gate = normals(generator, n).half(), normals(generator, m).half()
+        a[2, k // 2] = bias[1] = torch.nan
+        return a, b, bias, gate, 2.0
+
+    return Case(build, seed)
 
 
 def _added(m: int, n: int, k: int, seed: int) -> Case:
@@ -193,6 +205,8 @@ def _in_one_kernel(
     )
 
 
+_CLAMPED = "tl.clamp(tile + bias, -most, most, tl.PropagateNan.ALL)"
+
 GATED = Exercise(
     id="10-1",
     title="a functor of your own",
@@ -206,6 +220,7 @@ GATED = Exercise(
         _gated(17, 16, 15, 100.0, seed=5),  # nothing is clamped
         _gated(16, 32, 40, 0.25, seed=6),  # nearly everything is
         _beyond_fp16(17, 33, 16, seed=7),
+        _with_nan(17, 20, 16, seed=8),
     ),
     stub="""\
 @triton.jit
@@ -242,47 +257,54 @@ def gated(a, b, bias, gate, most):
         ),
         Mutant(
             "the bias is subtracted",
-            "tl.maximum(tile + bias, -most)",
-            "tl.maximum(tile - bias, -most)",
+            "tl.clamp(tile + bias",
+            "tl.clamp(tile - bias",
             "The bias is subtracted, and not added.",
         ),
         Mutant(
             "max and min are exchanged",
-            "tl.minimum(tl.maximum(tile + bias, -most), most)",
+            _CLAMPED,
             "tl.maximum(tl.minimum(tile + bias, -most), most)",
             "Of max and min each stands where the other belongs: what is `-most` at most, and then `most` at "
             "least, is `most` everywhere.",
         ),
         Mutant(
             "the bounds are exchanged",
-            "tl.minimum(tl.maximum(tile + bias, -most), most)",
+            _CLAMPED,
             "tl.minimum(tl.maximum(tile + bias, most), -most)",
             "The bounds are exchanged: what is `most` at least, and then `-most` at most, is `-most` "
             "everywhere.",
         ),
         Mutant(
             "the bias comes after the clamp",
-            "tl.minimum(tl.maximum(tile + bias, -most), most) * gate",
-            "(tl.minimum(tl.maximum(tile, -most), most) + bias) * gate",
+            f"{_CLAMPED} * gate",
+            "(tl.clamp(tile, -most, most, tl.PropagateNan.ALL) + bias) * gate",
             "The bias is added after the clamp. An epilogue is a chain: the order counts.",
         ),
         Mutant(
             "the gate comes before the clamp",
-            "tl.minimum(tl.maximum(tile + bias, -most), most) * gate",
-            "tl.minimum(tl.maximum((tile + bias) * gate, -most), most)",
+            f"{_CLAMPED} * gate",
+            "tl.clamp((tile + bias) * gate, -most, most, tl.PropagateNan.ALL)",
             "The gate multiplies before the clamp, so that it is clamped too.",
         ),
         Mutant(
             "the bias is gated alone",
-            "tl.minimum(tl.maximum(tile + bias, -most), most) * gate",
-            "tl.minimum(tl.maximum(tile + bias * gate, -most), most)",
+            f"{_CLAMPED} * gate",
+            "tl.clamp(tile + bias * gate, -most, most, tl.PropagateNan.ALL)",
             "The gate multiplies the bias, and not what is clamped.",
         ),
         Mutant(
             "clamped on one side",
-            "tl.minimum(tl.maximum(tile + bias, -most), most)",
+            _CLAMPED,
             "tl.minimum(tile + bias, most)",
             "There is no lower bound.",
+        ),
+        Mutant(
+            "NaN becomes a bound",
+            _CLAMPED,
+            "tl.minimum(tl.maximum(tile + bias, -most), most)",
+            "tl.maximum and tl.minimum pass NaN by on a GPU: of NaN and a bound they give the bound. They "
+            "have an argument for that, `propagate_nan`; so has tl.clamp.",
         ),
         Mutant(
             "nothing is left out",
@@ -306,7 +328,6 @@ def gated(a, b, bias, gate, most):
     unproven="that it has a gradient: `own` takes a meaning in torch for that.",
     returns_launch=True,
     is_contiguous=True,
-    compiles_for="sm_90",
     budget=_vectors_once_a_tile,
 )
 
@@ -434,7 +455,6 @@ def activated(a, b, addend):
     returns_launch=True,
     is_contiguous=True,
     own_kernels=True,
-    compiles_for="sm_90",
     budget=_by_four,
 )
 
@@ -567,7 +587,6 @@ def normalized(a, b, weight, bias, epsilon):
     returns_launch=True,
     is_contiguous=True,
     own_kernels=True,
-    compiles_for="sm_90",
     budget=_in_one_kernel,
 )
 

@@ -116,6 +116,26 @@ def _rows(queries: int, keys: int, *, rising: float, seed: int, opposed: bool = 
     return Case(build, seed)
 
 
+def _first_weighs_most(generator: torch.Generator, queries: int, keys: int) -> tuple[torch.Tensor, ...]:
+    """A first key of a far higher score than the others, of which there are many.
+
+    In fp16 the last digit of the sums is worth more than what a tile of the others adds to them.
+    """
+    query, key, value = (normals(generator, rows, _SIDE) / 4 for rows in (queries, keys, keys))
+    query[:, 0], key[:, 0] = 4, 0
+    key[0, 0] = 11
+    return query.half(), key.half(), (value.abs() + 1).half()
+
+
+def _long(queries: int, keys: int, seed: int) -> Case:
+    return Case(lambda generator: _first_weighs_most(generator, queries, keys), seed)
+
+
+def _long_window(queries: int, keys: int, seed: int) -> Case:
+    """The last queries, which see all keys."""
+    return Case(lambda generator: (*_first_weighs_most(generator, queries, keys), keys, True), seed)
+
+
 def _window(queries: int, keys: int, left: int, from_end: bool, seed: int) -> Case:
     return Case(
         lambda generator: (
@@ -187,6 +207,8 @@ def _each_split_once(outputs: torch.Tensor, log_sums: torch.Tensor) -> Budget:
     )
 
 
+_LOST = "What one tile adds can be less than their last digit, and is lost, though many tiles add much."
+
 PREFIXES = Exercise(
     id="11-1",
     title="an answer after every tile",
@@ -199,6 +221,7 @@ PREFIXES = Exercise(
         _rows(33, 70, rising=600, seed=4),  # nothing subtracted, nothing left
         _rows(1, 1, rising=0, seed=5),
         _rows(17, 40, rising=600, seed=6, opposed=True),  # a row's maximum is far below that of others
+        _long(3, 700, seed=7),  # many tiles that add a little each
     ),
     stub="""\
 @triton.jit
@@ -302,6 +325,18 @@ def prefixes(query, key, value):
             "The maximum is that of the last tile, which may be far below that of all: then the rescale "
             "overflows.",
         ),
+        Mutant(
+            "sums are rounded between tiles",
+            "    return new_maximum, total, sums",
+            "    return new_maximum, total, sums.to(tl.float16).to(tl.float32)",
+            f"The sums are rounded to fp16 after each tile of keys. {_LOST}",
+        ),
+        Mutant(
+            "totals are rounded between tiles",
+            "    return new_maximum, total, sums",
+            "    return new_maximum, total.to(tl.float16).to(tl.float32), sums",
+            f"The totals are rounded to fp16 after each tile of keys. {_LOST}",
+        ),
     ),
     unproven="that a rescale in every tile is the fastest way: most of them are by 1.",
     returns_launch=True,
@@ -329,6 +364,7 @@ WINDOWED = Exercise(
         _window(64, 64, 16, False, seed=12),
         _window(32, 63, 500, True, seed=13),  # the first query sees whole tiles, to the last of their keys
         _window(70, 40, 100, False, seed=14),  # the last ones see all keys, which do not fill their tile
+        _long_window(3, 700, seed=15),  # many tiles that add a little each
     ),
     stub="""\
 def shift_of(queries, keys, from_end):
@@ -493,6 +529,12 @@ def windowed(query, key, value, left, from_end):
             "(end_key + tile - 1) // tile",
             "end_key // tile",
             "A tile that is seen in part on the right is not visited: its number is rounded down.",
+        ),
+        Mutant(
+            "sums are rounded between tiles",
+            "values, sums * rescale[:, None])",
+            "values, sums * rescale[:, None]).to(tl.float16).to(tl.float32)",
+            f"The sums are rounded to fp16 after each tile of keys. {_LOST}",
         ),
     ),
     unproven="that no instruction is wasted: a tile that is masked computes scores that nobody sees.",

@@ -456,7 +456,6 @@ def crest(x):
     unproven="that it is fast: a tile of 4 x 32 is a small one.",
     returns_launch=True,
     is_contiguous=True,
-    compiles_for="sm_90",
     budget=_each_element_once,
     tolerance=1e-6,
 )

@@ -15,6 +15,9 @@ Then the tile. With four warps of 32 lanes, eight numbers a lane are 1,024 eleme
 CDNA, 2,048: hence 16 x 128. Smaller tiles leave a lane with fewer than eight, and the load becomes narrower.
 Larger ones are as wide, but each lane keeps its whole part in registers from the loads to the stores, and at
 128 x 128 that part alone is 64 registers.
+
+Of NaN and a number, `tl.maximum` gives the number on a GPU, unless it is told to propagate NaN. Without
+`propagate_nan`, every NaN of x would be hidden as a 0.
 """
 
 import torch
@@ -41,8 +44,8 @@ def relu_kernel(
     column = tl.program_id(axis=1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     tile = tl.load(x_pointer + row[:, None] * row_stride + column[None, :], mask=inside)
-    places = row[:, None] * columns + column[None, :]
-    tl.store(output_pointer + places, tl.maximum(tile, 0), mask=inside)
+    result = tl.maximum(tile, 0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(output_pointer + row[:, None] * columns + column[None, :], result, mask=inside)
 
 
 def relu(x: torch.Tensor) -> Launch:

@@ -12,6 +12,9 @@ A number, `most`, comes as [1, 1], in fp32 as the tile is. And `place` has the n
 in the *output*, rows as a column and columns as a row, so that `col <= row` is a tile of true and false,
 whatever the tile and wherever it lies.
 
+Of NaN, `tl.clamp` makes a bound on a GPU, unless it is told to propagate NaN; so do `tl.maximum` and
+`tl.minimum`. A NaN that is hidden so is found much later, or never.
+
 The functor is compiled into the kernel, and there is nothing of it left in memory: four operations on each
 element, between the last `tl.dot` and the store. As kernels of their own, four functors would read and write
 the product four times.
@@ -30,7 +33,7 @@ def gate_and_clamp(tile, operands, place):
     """min(max(tile + bias, -most), most) * gate, and 0 right of the diagonal."""
     bias, gate, most = operands
     _, row, col = place
-    x = tl.minimum(tl.maximum(tile + bias, -most), most) * gate
+    x = tl.clamp(tile + bias, -most, most, tl.PropagateNan.ALL) * gate
     return tl.where(col <= row, x, 0.0)
 
 
