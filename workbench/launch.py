@@ -520,6 +520,13 @@ def _device_of(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextMan
     return contextlib.nullcontext()
 
 
+# Errors with which a kernel ends, long after it was started: CUDA gives them to whoever calls it next.
+OF_EARLIER_KERNELS = (
+    "misaligned address", "illegal memory access", "illegal instruction", "unspecified launch failure",
+    "device-side assert", "hardware stack error", "invalid program counter", "invalid address space",
+)  # fmt: skip
+
+
 def kernel_error(kernel: Any, error: BaseException) -> KernelError:
     """What failed in Triton, in terms of the reader's own source: its line, and the reason."""
     if reported := next((e for e in _chain(error) if isinstance(e, KernelError)), None):
@@ -530,6 +537,12 @@ def kernel_error(kernel: Any, error: BaseException) -> KernelError:
         return KernelError(
             function.__name__, str(error), file=file, fix="Use smaller tiles, or fewer num_stages."
         )
+    if any(text in str(error) for text in OF_EARLIER_KERNELS):
+        return KernelError(
+            function.__name__, str(error), file=file,
+            fix="The GPU says so of a kernel that ran before this one, of any library: restart Python, and "
+            "run with CUDA_LAUNCH_BLOCKING=1 to see which.",
+        )  # fmt: skip
     compiled = [each for each in _chain(error) if isinstance(each, CompilationError)]
     places, uncalled = _places_compiled(kernel, compiled) if compiled else _places_run(error)
     if uncalled is not None and not (places and is_readers(places[-1].file)):

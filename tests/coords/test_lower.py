@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.coords.random_chains import descriptors, offset_by_the_table
 from tests.everything import examples
@@ -88,6 +90,46 @@ def check_every_index(descriptor: Descriptor, **symbols: int) -> None:
 @given(descriptors(smallest=0))
 def test_every_index_as_in_python(descriptor: Descriptor) -> None:
     check_every_index(two_dimensions(descriptor))
+
+
+def check_hints(descriptor: Descriptor, checked: tuple[bool, bool]) -> None:
+    """Each aligned run that a hint names is valid as one, and lies together; the caller masks other runs."""
+    source = lower(descriptor, checked=checked).source
+    offsets, valid = (table.tolist() for table in probed(descriptor, checked))
+    rows, cols = (int(n) for n in descriptor.lengths)  # type: ignore[arg-type]
+    for of_offsets, pattern in (
+        (True, r"max_contiguous\(.*, \((\d+), (\d+)\)\)"),
+        (False, r"max_constancy\(valid, \((\d+), (\d+)\)\)"),
+    ):
+        found = re.search(pattern, source)
+        if found is None:
+            continue
+        for dim, run in enumerate(map(int, found.groups())):
+            for row in range(0, rows, run if dim == 0 else 1):
+                for col in range(0, cols, run if dim == 1 else 1):
+                    places = [(row + j * (dim == 0), col + j * (dim == 1)) for j in range(run)]
+                    if any(i >= len(offsets) or j >= len(offsets[0]) for i, j in places):
+                        continue  # longer than the tile
+                    if not of_offsets:
+                        assert len({valid[i][j] for i, j in places}) == 1
+                    elif all(valid[i][j] for i, j in places) and run > 1:
+                        got = [offsets[i][j] for i, j in places]
+                        assert got == list(range(got[0], got[0] + run))
+                        assert got[0] % run == 0
+
+
+@settings(max_examples=examples(60))
+@given(descriptors(smallest=1), st.booleans(), st.booleans())
+def test_hints_are_true(descriptor: Descriptor, check_rows: bool, check_cols: bool) -> None:
+    check_hints(two_dimensions(descriptor), (check_rows, check_cols))
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_hints_are_true_where_the_end_cuts_a_run(checked: bool) -> None:
+    """Of 24 rows, 20 of them valid, the second run of 16 is valid in part, whoever checks the end."""
+    padded = transform(packed((20, 3)), [pad(20, 0, 4), pass_through(3)], [(0,), (1,)], [(0,), (1,)])
+    assert "valid = tl.max_constancy(valid, (4, 1))" in lower(padded, checked=(checked, checked)).source
+    check_hints(padded, (checked, checked))
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -190,6 +190,22 @@ def test_fp32(window: Window, precision: str) -> None:
         torch.backends.cuda.matmul.fp32_precision = before
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+@pytest.mark.parametrize("operand", [0, 1, 2], ids=["query", "key", "value"])
+@pytest.mark.parametrize("where", ["pitch", "address"])
+def test_rows_at_no_multiple_of_an_access(where: str, operand: int, dtype: torch.dtype) -> None:
+    """One operand's rows lie at an odd pitch, or its first element at an odd address."""
+    query, key, value = tensors(2, 3, 3, 63, 63, 40, dtype)
+    given = [query, key, value]
+    odd = given[operand]
+    if where == "pitch":
+        space = odd.new_empty(*odd.shape[:-1], 41)[..., :40]
+    else:
+        space = odd.new_empty(odd.numel() + 1)[1:].view(odd.shape)
+    given[operand] = space.copy_(odd)
+    judged(sdpa, (given[0], given[1], given[2]), EVERYTHING)
+
+
 @pytest.mark.parametrize("one_pass", [False, True])
 @pytest.mark.parametrize(
     "tilings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,11 +32,43 @@ LAYERS = [
     (4, 96, 14, 192, 3, 2, 1, 12),
 ]
 
+# Input, features, taps, stride, padding, dilation, groups. No count is a multiple of a tile: pixels
+# of a gradient that splits share unevenly, more splits than tiles, channels that are padded, a single column.
+RAGGED: list[tuple[tuple[int, ...], int, tuple[int, ...], int, int, int, int]] = [
+    ((2, 16, 33, 33), 16, (3, 3), 1, 1, 1, 1),
+    ((2, 3, 33, 129), 16, (3, 3), 1, 1, 1, 1),
+    ((1, 1, 128, 128), 4, (5, 5), 1, 2, 1, 1),
+    ((3, 1, 65, 18), 8, (1, 1), 1, 0, 1, 1),
+    ((2, 8, 57, 51), 8, (3, 3), 1, 1, 1, 1),
+    ((6, 64, 24, 41), 16, (3, 3), 1, 2, 1, 4),
+    ((4, 3, 34, 59), 20, (3, 3), 2, 1, 1, 1),
+    ((6, 4, 11, 14), 80, (1, 1), 2, 0, 1, 4),
+    ((1, 16, 10, 61), 80, (1, 1), 2, 0, 1, 4),
+    ((3, 8, 26, 51), 20, (3, 3), 1, 2, 1, 1),
+    ((2, 6, 31, 29), 10, (2, 3), 2, 1, 2, 2),
+    ((3, 5, 1999), 7, (4,), 1, 1, 1, 1),
+    ((2, 4, 7, 11, 13), 6, (2, 3, 1), 1, 1, 1, 2),
+]
+
 
 def close_as_torchs(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
     """The accuracy rule: at most twice torch's error, and a rounding of the largest value."""
     rounding = torch.finfo(ours.dtype).eps * exact.abs().max()
     assert (ours - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
+
+
+def judged(ours: Any, torchs: Any, *operands: torch.Tensor) -> None:
+    """Result and gradients by the rule."""
+    found: list[tuple[torch.Tensor, ...]] = []
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for call, dtype in ((ours, None), (torchs, None), (torchs, torch.float64)):
+            given = [t.detach().to(dtype or t.dtype).requires_grad_() for t in operands]
+            result = call(*given)
+            if not found:
+                gradient = torch.randn_like(result)
+            found.append((result, *torch.autograd.grad(result, given, gradient.to(result.dtype))))
+    for mine, theirs, exact in zip(*found, strict=True):
+        close_as_torchs(mine, theirs, exact)
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -80,6 +113,29 @@ def test_layers_of_networks(layer: tuple[int, ...], last: bool, dtype: torch.dty
     assert torch.equal(ours, again)
     for mine, repeated in zip(all_three[0], torch.autograd.grad(again, (x, w), grad), strict=True):
         assert torch.equal(mine, repeated)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
+@pytest.mark.parametrize("layer", RAGGED, ids=str)
+def test_sizes_that_no_tile_divides(layer: Any, last: bool, dtype: torch.dtype) -> None:
+    """Forward and both gradients; what programs without work add shows in the weight's."""
+    shape, k, taps, stride, padding, dilation, groups = layer
+    torch.manual_seed(0)
+    name = f"conv{len(taps)}d"
+    formats = {2: torch.channels_last, 3: torch.channels_last_3d}
+    format = formats[len(taps)] if last and len(taps) in formats else torch.contiguous_format
+    x = torch.randn(shape, device=DEVICE).to(dtype).to(memory_format=format)
+    w = torch.randn(k, shape[1] // groups, *taps, device=DEVICE).to(dtype)
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    judged(partial(getattr(ops, name), **options), partial(getattr(F, name), **options), x, w)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_a_transposed_convolution_whose_pixels_no_tile_divides(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 8, 39, 35, device=DEVICE), torch.randn(8, 4, 3, 3, device=DEVICE)
+    judged(ops.conv_transpose2d, F.conv_transpose2d, x.to(dtype), w.to(dtype))
 
 
 def test_tf32_by_torchs_own_switch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import workbench
 from tests.kernels.compiled_for import kernels_for
-from workbench import lens
+from workbench import Launch, compat, lens
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
@@ -312,6 +313,60 @@ def test_channels_that_are_added_hold_zeros(
     for copy in (image.tensor, again):
         assert torch.equal(copy[:, 0, ..., :channels], source.permute(0, 2, 3, 1))
         assert not copy[..., channels:].any()
+
+
+RAGGED = [
+    # input, weight, stride, padding, dilation, groups: pixels that no tile along K divides.
+    ((2, 4, 37), (5, 4, 3), 1, 1, 1, 1),
+    ((1, 4, 11, 13), (8, 2, 3, 3), 2, 1, 1, 2),
+    ((1, 3, 5, 7), (3, 3, 2, 3), 1, 2, 2, 1),
+    ((1, 2, 3, 5, 4), (3, 2, 2, 1, 2), 1, 0, 1, 1),
+]
+
+
+@pytest.mark.parametrize("template", implicit_gemm.TEMPLATES)
+@pytest.mark.parametrize("problem", RAGGED, ids=str)
+def test_programs_without_pixels_add_nothing_to_a_weights_gradient(problem: Any, template: str) -> None:
+    """By more splits than there are tiles along K, which is what a GPU of many units asks for."""
+    shape, of_weight, stride, padding, dilation, groups = problem
+    x, w = random(*shape), random(*of_weight, seed=1).requires_grad_()
+    convolve = getattr(torch.nn.functional, f"conv{len(shape) - 2}d")
+    result = convolve(x, w, None, stride, padding, dilation, groups)
+    grad = random(*result.shape, seed=2)
+    (want,) = torch.autograd.grad(result, w, grad)
+    rank = len(shape) - 2
+    geometry = instances.geometry_of(x, w, (stride,) * rank, (padding,) * rank, (dilation,) * rank, groups)
+    pixels = grad[:, 0].numel()
+    tiles = -(-pixels // 16)
+    assert pixels % 16
+    for splits in (1, tiles - 1, tiles, tiles + 1, 2 * tiles + 3):
+        got = torch.full_like(w, float("nan"), requires_grad=False)
+        how: dict[str, Any] = {"tile": (16, 16, 16), "splits": splits, "template": template}
+        convolution.launch("backward_weight", grad, x, got, geometry=geometry, **how).run()
+        assert torch.equal(got, want), splits
+
+
+@pytest.mark.parametrize("problem", [((2, 3, 9, 11), (20, 3, 3, 3)), ((2, 4, 9, 11), (80, 1, 1, 1)),
+                                     ((2, 8, 9, 11), (20, 8, 3, 3))], ids=str)  # fmt: skip
+def test_no_hint_reaches_beyond_a_tile_of_what_adds_up_splits(problem: Any) -> None:
+    """Triton 3.6 fails to compile one; and a mask that is said to be constant over more has to be so."""
+    shape, of_weight = problem
+    groups = shape[1] // of_weight[1]
+    x, w = random(*shape, dtype=torch.float16), random(*of_weight, dtype=torch.float16)
+    geometry = instances.geometry_of(x, w, (2, 2), (1, 1), (1, 1), groups)
+    grad = random(shape[0], of_weight[0], *geometry.outputs, dtype=torch.float16)
+    x, grad = (t.to(memory_format=torch.channels_last) for t in (x, grad))
+    tile = (128, 128, 64)
+    one = convolution.launch(
+        "backward_weight", grad, x, torch.empty_like(w), geometry=geometry, tile=tile, splits=3
+    )
+    (step,) = (step for step in one.steps if step.kernel is gemm.sum_of_splits_kernel)
+    text = inspect.getsource(compat.python_function(step.meta["PLACE"]))
+    hints = re.findall(r"tl\.(?:max_constancy|max_contiguous|multiple_of)\(.*?\((\d+), (\d+)\)", text)
+    for rows, cols in hints:
+        assert int(rows) <= step.meta["BLOCK_M"]
+        assert int(cols) <= step.meta["BLOCK_N"]
+    lens.compile(Launch((step,), one.outputs), "sm_90")
 
 
 @pytest.mark.parametrize(("channels", "store"), [(4, 64), (8, 128)])

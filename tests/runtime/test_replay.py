@@ -247,3 +247,19 @@ def test_what_does_not_compile_names_the_kernel(compiler: Compiler, monkeypatch:
     launch, x, output = sized(20)
     with pytest.raises(KernelError, match=r"scale_kernel.*no such layout"):
         Replay(launch, x, output)(x, output)
+
+
+def test_an_earlier_kernels_error_is_not_laid_at_this_ones_door(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA gives the error that a kernel ended with to whoever asks next, here to who loads another one."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("Triton Error [CUDA]: misaligned address")
+
+    monkeypatch.setattr(compat, "compiled_for", fail)
+    launch, x, output = sized(20)
+    with pytest.raises(
+        KernelError, match=r"(?s)misaligned address.*ran before this one.*CUDA_LAUNCH_BLOCKING"
+    ):
+        Replay(launch, x, output)(x, output)

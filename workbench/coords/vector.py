@@ -119,7 +119,9 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int) -> Run | None:
         high = interval_of(descriptor.all_lengths[number]).high
         most = math.inf if high is None else high
         if place == dim:
-            runs[number] = Run(int(length > 1), length if most >= 2 * length else 0, 0)
+            # One run alone begins at 0. One that the dimension's end cuts counts too: those of its elements
+            # that are there have to be valid as one.
+            runs[number] = Run(int(length > 1), length if most > length else 0, 0)
         else:
             runs[number] = FIXED if most > 1 else Run(0, 0, 0)
     values = descriptor.values(descriptor.asked())

@@ -159,7 +159,8 @@ def launch(
     can_describe = descriptors and batch == 1
     of_a = _side(a, [(block_m, block_k)] if can_describe else ())
     of_b = _side(b, [(block_k, width) for width in widths] if can_describe else ())
-    of_output = _side(output, is_output=True)
+    rows, cols = gemm.SUM_TILE[0], min(gemm.SUM_TILE[1], triton.next_power_of_2(n))
+    of_output = _side(output, is_output=True, tile=(rows, cols) if splits > 1 else None)
     target = of_output
     if splits > 1:
         place = parts.stride()[2:]
@@ -219,7 +220,6 @@ def launch(
         first = Step(gemm.gemm_kernel, (tiles,), (*sources, 0, *rest), meta)
     if splits == 1:
         return Launch((first,), (output.tensor,), work=work)
-    rows, cols = gemm.SUM_TILE[0], min(gemm.SUM_TILE[1], triton.next_power_of_2(n))
     second = Step(
         gemm.sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch,),
         (
@@ -245,12 +245,22 @@ def _each(sources: tuple[Any, ...], widths: tuple[int, ...]) -> tuple[Any, ...]:
     return sources if len(sources) == len(widths) else sources * len(widths)
 
 
-def _side(view: View, blocks: Sequence[tuple[int, int]] = (), *, is_output: bool = False) -> Side:
-    """How the kernel finds a view's elements; by tensor descriptors of `blocks`, where there can be some."""
+def _side(
+    view: View,
+    blocks: Sequence[tuple[int, int]] = (),
+    *,
+    is_output: bool = False,
+    tile: tuple[int, int] | None = None,
+) -> Side:
+    """How the kernel finds a view's elements; by tensor descriptors of `blocks`, where there can be some.
+
+    Args:
+        tile: in which an output is stored; None for tiles of products.
+    """
     strides = view.strides
     if strides is None:
         described_matrix, batch_stride = of_a_batch(view.descriptor)
-        access = access_of(described_matrix)
+        access = access_of(described_matrix, tile)
         params = access.params(view.symbols, view.tensor.device)
         place = access.function if is_output else loader_of(described_matrix)
         step = evaluate(batch_stride, view.symbols)

@@ -152,9 +152,14 @@ def of_a_batch(descriptor: Descriptor) -> tuple[Descriptor, Number]:
     return matrix, found.strides[0]
 
 
-def access_of(descriptor: Descriptor) -> Access:
-    """The access function of a matrix whose ends the caller checks."""
-    return lower(descriptor, checked=(False,) * len(descriptor.top), is_whole=True)
+def access_of(descriptor: Descriptor, tile: tuple[int, int] | None = None) -> Access:
+    """The access function of a matrix whose ends the caller checks.
+
+    Args:
+        descriptor: [rows, cols].
+        tile: rows and columns of the tiles it is asked for; None where neither is less than `vector.MOST`.
+    """
+    return lower(descriptor, checked=(False,) * len(descriptor.top), tile=tile, is_whole=True)
 
 
 @lru_cache(maxsize=1024)

@@ -120,7 +120,8 @@ def mainloop(
     Args:
         a, bs: operands of the loaders: of A, and of B one for each of WIDTHS.
         row, col: the first element of the output's tile.
-        begin, end: tiles along K; none beyond the last, and unless CHECK_K one at least.
+        begin, end: tiles along K, none beyond the last. With CHECK_K there may be no tile (begin >= end), as
+            for a split without work; otherwise there is at least one.
         k: the length of K.
         WIDTHS: columns of the tile's parts, a tuple of powers of two.
         LOAD_A, LOAD_B: loaders of tiles [BLOCK_M, BLOCK_K] and [BLOCK_K, width].
@@ -147,7 +148,8 @@ def mainloop(
             BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, False, ACCUMULATOR, PRECISION,
         )  # fmt: skip
     if CHECK_K:
-        if whole < end:
+        # A split without work begins beyond `end`: the ragged tile is another's.
+        if (whole < end) & (begin < end):
             accumulators = multiply(
                 a, bs, row, col, whole * BLOCK_K, accumulators,
                 BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, True, ACCUMULATOR, PRECISION,

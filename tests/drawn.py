@@ -1,0 +1,323 @@
+"""Problems drawn at random for every family of operators: ragged sizes, any layout, forward and gradients.
+
+A problem is held to torch by the accuracy rule, against float64. A family and a seed are enough to draw it
+again (:func:`check`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from workbench import ops
+from workbench.kernels import epilogues
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+# Of sizes: one, two, a few, and such as no tile divides.
+SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 29, 33, 40, 63, 64, 65, 100, 127, 129, 200, 239, 333)
+
+# Allowed error, in errors of torch's own kernel and in roundings of the largest value. A draw may have few
+# elements, so that torch's largest error is below what its rounding allows.
+ERRORS_OF_TORCH, ROUNDINGS = 4.0, 4.0
+
+
+class Problem(NamedTuple):
+    """A call of an operator, and torch's of the same meaning.
+
+    Attributes:
+        words: the operator and its arguments, to be printed.
+        ours, torchs: functions of the tensors.
+        tensors: what they are given; those of floating point are differentiated by.
+        has_gradient: whether there are gradients to compare.
+    """
+
+    words: str
+    ours: Callable[..., torch.Tensor]
+    torchs: Callable[..., torch.Tensor]
+    tensors: tuple[torch.Tensor, ...]
+    has_gradient: bool = True
+
+
+class Draw:
+    """Random choices and tensors of one seed."""
+
+    def __init__(self, seed: int, device: str) -> None:
+        self.random = random.Random(seed)
+        self.device = device
+        self.generator = torch.Generator("cpu").manual_seed(seed)
+        self.dtype = self.random.choice(DTYPES)
+
+    def one(self, *choices: Any) -> Any:
+        """One of them."""
+        return self.random.choice(choices)
+
+    def size(self, most: int = 333) -> int:
+        """A length up to `most`."""
+        return self.random.choice([size for size in SIZES if size <= most])
+
+    def normal(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Normal numbers, contiguous."""
+        made = torch.randn(shape, generator=self.generator)
+        return made.to(self.dtype if dtype is None else dtype).to(self.device)
+
+    def tensor(self, *shape: int) -> torch.Tensor:
+        """Normal numbers in a random layout: permuted, channels_last, a slice, at an odd address, ..."""
+        layouts = ["contiguous", "permuted", "pitch", "offset", "step"]
+        if len(shape) in (4, 5):
+            layouts += ["last", "last", "chunk"]
+        layout = self.random.choice(layouts)
+        if layout == "permuted":
+            order = self.random.sample(range(len(shape)), len(shape))
+            back = [order.index(d) for d in range(len(shape))]
+            return self.normal(*(shape[d] for d in order)).permute(back)
+        if layout == "pitch":  # rows that begin at no multiple of an access
+            return self.normal(*shape[:-1], shape[-1] + self.one(1, 3, 4))[..., : shape[-1]]
+        if layout == "offset":
+            more = self.one(1, 2, 4)
+            return self.normal(more + torch.Size(shape).numel())[more:].view(shape)
+        if layout == "step":
+            return self.normal(*shape[:-1], 2 * shape[-1])[..., ::2]
+        format = {4: torch.channels_last, 5: torch.channels_last_3d}.get(len(shape), torch.contiguous_format)
+        if layout == "last":
+            return self.normal(*shape).to(memory_format=format)
+        if layout == "chunk":
+            first = self.one(0, 1, shape[1])
+            wide = self.normal(shape[0], 2 * shape[1], *shape[2:]).to(memory_format=format)
+            return wide[:, first : first + shape[1]]
+        return self.normal(*shape)
+
+
+def _words(name: str, tensors: Sequence[torch.Tensor], **others: Any) -> str:
+    described = [f"{t.dtype} {tuple(t.shape)} strides {t.stride()} at {t.data_ptr() % 16}" for t in tensors]
+    return f"{name}({'; '.join(described)}; {others})"
+
+
+def convolution(draw: Draw) -> Problem:
+    """conv1d, conv2d, conv3d and conv_transpose2d: groups, strides, padding and dilation."""
+    rank = draw.one(1, 2, 2, 2, 2, 3)
+    is_transposed = rank == 2 and draw.one(True, False, False)
+    groups = draw.one(1, 1, 1, 2, 4)
+    channels, features = (groups * draw.one(1, 2, 3, 4, 5, 8, 16, 20) for _ in range(2))
+    sizes = [draw.random.randint(5, 2000 if rank == 1 else 66 if rank == 2 else 13) for _ in range(rank)]
+    taps = [draw.random.randint(1, 4) for _ in range(rank)]
+    stride, padding = draw.one(1, 1, 2, 3), draw.random.randint(0, 2)
+    dilation = draw.one(1, 1, 2) if all((r - 1) * 2 < n for r, n in zip(taps, sizes, strict=True)) else 1
+    x = draw.tensor(draw.random.randint(1, 7), channels, *sizes)
+    bias = draw.normal(features)
+    others: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    if is_transposed:
+        others["padding"] = min(padding, min((r - 1) * dilation // 2 for r in taps))
+        weight = draw.tensor(channels, features // groups, *taps)
+        name = "conv_transpose2d"
+    else:
+        weight = draw.tensor(features, channels // groups, *taps)
+        name = f"conv{rank}d"
+    tensors = (x, weight, bias) if draw.one(True, False) else (x, weight)
+    ours, torchs = getattr(ops, name), getattr(F, name)
+    return Problem(
+        _words(name, tensors, **others),
+        lambda *t: ours(*t, **others),
+        lambda *t: torchs(*t, **others),
+        tensors,
+    )
+
+
+def product(draw: Draw) -> Problem:
+    """matmul of matrices and batches, linear, addmm."""
+    m, n, k = draw.size(), draw.size(), draw.one(draw.size(), draw.random.randint(1, 5000))
+    kind = draw.one("matmul", "batched", "linear", "addmm", "gelu")
+    tensors: tuple[torch.Tensor, ...]
+    if kind == "linear":
+        tensors = (draw.tensor(draw.size(8), m, k), draw.tensor(n, k), draw.normal(n))
+        return Problem(_words(kind, tensors), ops.linear, F.linear, tensors)
+    if kind == "addmm":
+        tensors = (draw.tensor(m, n), draw.tensor(m, k), draw.tensor(k, n))
+        return Problem(_words(kind, tensors), ops.addmm, torch.addmm, tensors)
+    if kind == "gelu":
+        tensors = (draw.tensor(m, k), draw.tensor(k, n), draw.normal(n))
+        return Problem(
+            _words("fused_matmul, bias and relu", tensors),
+            lambda a, b, c: ops.fused_matmul(a, b, epilogue=epilogues.bias(c) | epilogues.relu()),
+            lambda a, b, c: torch.relu(a @ b + c),
+            tensors, has_gradient=False,
+        )  # fmt: skip
+    batch = (draw.size(8),) if kind == "batched" else ()
+    tensors = (draw.tensor(*batch, m, k), draw.tensor(*batch, k, n))
+    return Problem(_words(kind, tensors), ops.matmul, torch.matmul, tensors)
+
+
+def rows(draw: Draw) -> Problem:
+    """Softmax, reductions and norms over any dimensions."""
+    shape = [draw.size(65) for _ in range(draw.one(1, 2, 3))]
+    dim = draw.random.randrange(len(shape))
+    shape[dim] = draw.one(draw.size(), draw.random.randint(1, 20000))
+    x = draw.tensor(*shape)
+    name = draw.one(
+        "softmax", "log_softmax", "logsumexp", "sum", "mean", "amax", "norm", "layer_norm", "rms_norm"
+    )
+    if name in ("layer_norm", "rms_norm"):
+        width = (shape[-1],)
+        vectors = (draw.normal(*width), draw.normal(*width))[: 2 if name == "layer_norm" else 1]
+        tensors = (x, *vectors)
+        ours, theirs = getattr(ops, name), getattr(F, name)
+        return Problem(
+            _words(name, tensors),
+            lambda x, *v: ours(x, width, *v),
+            lambda x, *v: theirs(x, width, *v),
+            tensors,
+        )
+    ours, theirs = getattr(ops, name), getattr(torch, name)
+    if name == "norm":
+        order = draw.one(1, 2, 3)
+        return Problem(
+            _words(name, (x,), p=order, dim=dim),
+            lambda x: ours(x, order, dim), lambda x: theirs(x, order, dim), (x,),
+        )  # fmt: skip
+    return Problem(_words(name, (x,), dim=dim), lambda x: ours(x, dim), lambda x: theirs(x, dim), (x,))
+
+
+def channels(draw: Draw) -> Problem:
+    """Group norm, batch norm and pools of images."""
+    groups = draw.one(1, 2, 4)
+    count = groups * draw.one(1, 2, 3, 8, 10)
+    x = draw.tensor(draw.random.randint(1, 7), count, draw.random.randint(2, 40), draw.random.randint(2, 40))
+    name = draw.one("group_norm", "batch_norm", "avg_pool2d", "max_pool2d")
+    if name.endswith("pool2d"):
+        window = draw.one(2, 3) if min(x.shape[2:]) > 2 else 2
+        others: dict[str, Any] = {"stride": draw.one(1, 2), "padding": draw.one(0, 1)}
+        ours, theirs = getattr(ops, name), getattr(F, name)
+        return Problem(
+            _words(name, (x,), window=window, **others),
+            lambda x: ours(x, window, **others), lambda x: theirs(x, window, **others), (x,),
+        )  # fmt: skip
+    tensors = (x, draw.normal(count), draw.normal(count))
+    if name == "group_norm":
+        return Problem(
+            _words(name, tensors, groups=groups),
+            lambda x, w, b: ops.group_norm(x, groups, w, b), lambda x, w, b: F.group_norm(x, groups, w, b),
+            tensors,
+        )  # fmt: skip
+    return Problem(
+        _words(name, tensors),
+        lambda x, w, b: ops.batch_norm(x, None, None, w, b, training=True),
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        tensors,
+    )
+
+
+def attention(draw: Draw) -> Problem:
+    """Scaled dot product attention: few and many queries, shared keys, masks, any layout of each operand."""
+    batch, heads, of_key = draw.random.randint(1, 3), draw.one(1, 2, 3, 4), 1
+    queries, keys = draw.one(1, draw.size(), draw.random.randint(1, 700)), draw.one(draw.size(), 700, 2049)
+    size, of_value = draw.one(
+        (40, 40), (64, 64), (128, 128), (59, 59), (32, 48), (96, 96), (8, 16), (160, 160)
+    )
+    is_shared = draw.one(True, False, False)
+    of_key = 1 if is_shared else heads
+    tensors = (
+        draw.tensor(batch, heads, queries, size), draw.tensor(batch, of_key, keys, size),
+        draw.tensor(batch, of_key, keys, of_value),
+    )  # fmt: skip
+    kind = draw.one("none", "none", "causal", "boolean", "number")
+    others: dict[str, Any] = {"is_causal": kind == "causal", "enable_gqa": is_shared}
+    beside: tuple[torch.Tensor, ...] = ()
+    if kind in ("boolean", "number"):
+        mask = draw.tensor(draw.one(1, batch), draw.one(1, heads), queries, keys)
+        beside = (mask > -1,) if kind == "boolean" else (mask,)
+
+    def torchs(*operands: torch.Tensor) -> torch.Tensor:
+        """By products and a softmax: torch's fused kernels take no rows at odd pitches, and crash on some."""
+        with sdpa_kernel(SDPBackend.MATH):
+            return partial(F.scaled_dot_product_attention, **others)(*operands)
+
+    given = (*tensors, *beside)
+    words = _words("scaled_dot_product_attention", given, **others)
+    return Problem(words, partial(ops.scaled_dot_product_attention, **others), torchs, given)
+
+
+def moved(draw: Draw) -> Problem:
+    """What only moves elements."""
+    x = draw.tensor(draw.random.randint(1, 4), 4 * draw.one(1, 2, 3), draw.size(40), draw.size(40))
+    name, how = draw.one(
+        ("pixel_shuffle", (2,)), ("clone", ()), ("flip", ((1, 3),)), ("roll", ((1, 3), (1, 2))),
+    )  # fmt: skip
+    theirs = F.pixel_shuffle if name == "pixel_shuffle" else getattr(torch, name)
+    ours = getattr(ops, name)
+    return Problem(_words(name, (x,), how=how), lambda x: ours(x, *how), lambda x: theirs(x, *how), (x,))
+
+
+def grouped(draw: Draw) -> Problem:
+    """Grouped products whose groups are empty, short and long."""
+    groups, n, k = draw.random.randint(1, 6), 8 * draw.random.randint(1, 20), 8 * draw.random.randint(1, 30)
+    lengths = [draw.one(0, 1, draw.size(), 8 * draw.size(29)) for _ in range(groups)]
+    dtype = draw.one(torch.float16, torch.bfloat16)
+    a, b = draw.normal(max(sum(lengths), 1), k, dtype=dtype), draw.normal(groups, k, n, dtype=dtype)
+    lengths[-1] += a.shape[0] - sum(lengths)
+    offsets = torch.tensor(lengths).cumsum(0).to(torch.int32).to(a.device)
+
+    def apart(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x @ y for x, y in zip(a.split(lengths), b, strict=True)])
+
+    return Problem(
+        _words("grouped_mm", (a, b), lengths=lengths),
+        lambda a, b: ops.grouped_mm(a, b, offs=offsets),
+        apart,
+        (a, b),
+    )
+
+
+FAMILIES: dict[str, Callable[[Draw], Problem]] = {
+    "convolution": convolution, "product": product, "rows": rows, "channels": channels,
+    "attention": attention, "moved": moved, "grouped": grouped,
+}  # fmt: skip
+
+
+def check(family: str, seed: int, device: str) -> None:
+    """Draw a problem of a family; assert that the result and every gradient are right."""
+    draw = Draw(seed, device)
+    problem = FAMILIES[family](draw)
+    words = f"{family}, seed {seed}: {problem.words}"
+    own, theirs = (
+        [t.detach().requires_grad_(t.is_floating_point() and problem.has_gradient) for t in problem.tensors]
+        for _ in range(2)
+    )
+    exact = [
+        t.detach().double().requires_grad_(problem.has_gradient) if t.is_floating_point() else t
+        for t in problem.tensors
+    ]
+    try:
+        result = problem.ours(*own)
+    except Exception as error:
+        raise AssertionError(f"{words}: {type(error).__name__}: {error}") from error
+    torchs, right = problem.torchs(*theirs), problem.torchs(*exact)
+    assert result.shape == right.shape, words
+    close(result, torchs, right, right.abs().max().item() if right.numel() else 0.0, words)
+    if not problem.has_gradient:
+        return
+    gradient = torch.randn(right.shape, generator=draw.generator).to(right.device)
+    of_each = []
+    for made, given in ((result, own), (torchs, theirs), (right, exact)):
+        followed = [t for t in given if t.requires_grad]
+        of_each.append(torch.autograd.grad(made, followed, gradient.to(made.dtype)))
+    # What cancels, such as the gradient of a softmax over one element, is as exact as what it is made of.
+    largest = max((t.abs().max().item() for t in (right, *of_each[-1]) if t.numel()), default=0.0)
+    for place, (ours, torchs, right) in enumerate(zip(*of_each, strict=True)):
+        close(ours, torchs, right, largest, f"{words}, gradient {place}")
+
+
+def close(ours: torch.Tensor, torchs: torch.Tensor, right: torch.Tensor, largest: float, words: str) -> None:
+    """Assert the accuracy rule for a draw; `largest` is what a rounding is of."""
+    if not right.numel():
+        return
+    assert not ours.isnan().any(), f"{words}: NaN"
+    error, of_torch = ((t.double() - right).abs().max().item() for t in (ours, torchs))
+    rounding = torch.finfo(ours.dtype).eps * largest
+    allowed = ERRORS_OF_TORCH * of_torch + ROUNDINGS * rounding
+    assert error <= allowed, f"{words}: error {error:.3g}, torch's {of_torch:.3g}, allowed {allowed:.3g}"
