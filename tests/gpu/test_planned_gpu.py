@@ -18,8 +18,7 @@ pytestmark = pytest.mark.gpu
 def test_a_product_for_a_target_is_one_kernel(target: str, place: str) -> None:
     """As in lesson 13: large enough that no GPU in the table shares its sums."""
     a, b = (torch.empty(4096, 4096, dtype=torch.float16, device=place) for _ in range(2))
-    tiles = {"tile": (128, 256, 64), "num_stages": 4, "num_warps": 8}
-    launch = gemm.launch(a, b, **tiles, device=target)
+    launch = gemm.launch(a, b, tile=(128, 256, 64), num_stages=4, num_warps=8, device=target)
     (step,) = lens.compile(launch, target)
     assert ("shared memory" in step.problem) == (target in ("sm_89", "gfx942"))
 
