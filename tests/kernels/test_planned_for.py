@@ -12,12 +12,14 @@ import pytest
 import torch
 
 from workbench import compat, device, explore, ops, profiler, teach, tune
+from workbench.coords import naive
 from workbench.errors import ArgumentTypeError, UnknownNameError
 from workbench.kernels import (
     attention,
     attention_backward,
     gemm,
     gemm_ladder,
+    implicit_gemm,
     normalization,
     pooling,
     softmax,
@@ -34,6 +36,7 @@ from workbench.kernels.instances.operation import (
     operations,
     register,
 )
+from workbench.kernels.views import View
 from workbench.launch import Launch, Step
 from workbench.runtime.cache import LaunchCache
 from workbench.teach import mutants
@@ -107,9 +110,17 @@ def backward_of_norm(rows: int, cols: int) -> Launch:
     return normalization.launch_backward("layer_norm", x, x, 1, weight, forward.outputs[1:])
 
 
+def described_product(m: int, n: int, k: int) -> Launch:
+    views = [
+        View(halves(*shape), naive(shape, (shape[1], 1), names=("row", "col")), {})
+        for shape in ((m, k), (k, n), (m, n))
+    ]
+    return implicit_gemm.launch(*views)
+
+
 def shipped_pooling() -> Launch:
-    x, output = halves(8, 64, 112, 112), halves(8, 64, 56, 56)
-    pool = pooling.Pool((112, 112), (56, 56), (3, 3), (2, 2), (1, 1))
+    x, output = halves(2, 64, 28, 28), halves(2, 64, 14, 14)
+    pool = pooling.Pool((28, 28), (14, 14), (3, 3), (2, 2), (1, 1))
     return pooling.launch("average", x, (output,), pool=pool)
 
 
@@ -134,6 +145,7 @@ MADE: dict[str, Callable[[], Launch]] = {
     "attention backward": lambda: backward_of_attention(128),
     "a rung": lambda: gemm_ladder.persistent(halves(4096, 64), halves(64, 4096), halves(4096, 4096)),
     "pooling": shipped_pooling,
+    "a described product without a tile": lambda: described_product(700, 900, 512),
     "gradients of a norm": lambda: backward_of_norm(4096, 512),
     "softmax": lambda: softmax.launch("softmax", halves(4, 2**20), dim=-1),
     "softmax in registers": lambda: softmax.launch("softmax", halves(4096, 16384), dim=-1),
