@@ -233,9 +233,23 @@ m2 = m2_a + m2_b + delta**2 * len(a) * len(b) / total
 print(torch.allclose(m2 / total, torch.tensor(row).var(unbiased=False)))
 
 # %% [markdown]
-# This is how the shipped layer norm takes rows that are longer than its tiles, and
-# rows that several programs share; where a row fits into registers it does what your
-# kernel does. Which way, a launch tells:
+# This is how the shipped layer norm takes rows that are longer than its tiles, and rows
+# that several programs share, with one step before it: a row's first element is
+# subtracted from all of them. Each $\mu$ is rounded, near 10,000 to steps of $10^{-3}$,
+# and $M_2$ gathers these roundings; less the first element, the numbers are near 0, and
+# $\mu$ is rounded to a small part of the deviation.
+#
+# Where a row fits into registers, it does what your kernel does, and then corrects the
+# mean. A sum of many numbers is off by some roundings, and so is a mean that is made of
+# it. The centered numbers tell by how much, since they should add up to 0. They are
+# added up together with their squares, so that lanes meet twice, as in your kernel:
+
+# %%
+print(inspect.getsource(reduce.welford_of_row.fn))
+print(inspect.getsource(reduce.welford_around.fn))
+
+# %% [markdown]
+# Which way a row is taken, a launch tells:
 
 # %%
 for shape in ((4096, 256), (4096, 4096), (4096, 65536), (128, 1_000_000)):

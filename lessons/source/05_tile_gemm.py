@@ -655,7 +655,9 @@ print(inspect.getsource(tile_gemm.mainloop.fn))
 #   lesson 06 puts tensor descriptors there, and lesson 08 coordinates of your own;
 # - **`WIDTHS`**: tiles of, say, 192 columns, as parts whose widths are powers of two
 #   and which share what is loaded of A;
-# - **`begin` and `end`** in tiles along K, so that several programs can share K;
+# - **`begin` and `end`** in tiles along K, so that several programs can share K. A program
+#   may have no tile of its own (`begin >= end`). Then it must not add the last, ragged
+#   tile: another program adds it;
 # - **`ACCUMULATOR` and `PRECISION`**: sums of int8 are int32, and fp32 operands are
 #   rounded to tf32 or not, as torch's switch says.
 #

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.gpu
 # Problems of a test, and tests of a family, which may run side by side: a problem takes seconds to compile.
 DRAWS = examples(10)
 TESTS = {
-    "convolution": 20, "attention": 12, "product": 10, "rows": 10, "channels": 10, "moved": 2, "grouped": 2
+    "convolution": 20, "attention": 12, "product": 10, "rows": 10, "channels": 10, "moved": 2, "grouped": 2,
+    "fused": 10,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import triton.language as tl
 from workbench.errors import TensorMismatchError, check_each, check_type
 from workbench.kernels import normalization, rowwise
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths, described
-from workbench.kernels.group_norm import both_across, merge_across
+from workbench.kernels.group_norm import both_across
 from workbench.kernels.layout import distinct_elements
 from workbench.kernels.normalization import NORMS, SUPPORTED, centered, centered_gradient, mean_and_scale
 from workbench.kernels.rowwise import Operator, Plan
@@ -40,7 +40,7 @@ MOST_COLS, FEWEST_COLS = 4096, 128
 def mean_scale_and_variance(state, cols, epsilon):
     """mean, 1 / sqrt(variance + epsilon), and the unbiased variance: m2 / (count - 1)"""
     mean, scale = mean_and_scale(state, cols, epsilon)
-    return mean, scale, state[2] / (state[0] - 1)
+    return mean, scale, reduce.quotient(state[2], state[0] - 1)
 
 
 @triton.jit
@@ -123,9 +123,7 @@ def apply_known(tiles, of_columns, of_rows, result):
 
 
 _LAYER = NORMS["layer_norm"]
-_FORWARD = _LAYER.forward[0]._replace(
-    finish=mean_scale_and_variance, apply=affine_of_rows, across=merge_across
-)
+_FORWARD = _LAYER.forward[0]._replace(finish=mean_scale_and_variance, apply=affine_of_rows)
 _KNOWN = Operator(no_state, no_init, no_update, no_settle, no_merge, no_finish, apply_known, (), 1)
 _BACKWARD = _LAYER.backward._replace(finish=both_and_means, across=both_across)
 

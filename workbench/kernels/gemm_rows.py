@@ -201,24 +201,11 @@ def apply_states_kernel(
     state = ACROSS(states_of_rows(states, row, rows, TILES, JOINED, STATE_FILLS))
     result = FINISH(state, cols, parameter)
     if ROWS == 1:
-        result = alone(result)
+        result = rowwise.alone(result)
     rowwise.apply_to_row(
         (output,), columns, (), output, result, row, 0, cols, cols, layouts,
         APPLY, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE,
     )  # fmt: skip
-
-
-@triton.jit
-def alone(vectors):
-    """Vectors of one element, as constants that every lane can have.
-
-    Else Triton brings the one element to the lanes of a row by way of lanes that hold all of the row: of
-    4,096 columns 2,052 stores to shared memory.
-    """
-    found = vectors[:0]
-    for i in tl.static_range(len(vectors)):
-        found += (tl.sum(vectors[i], 0) + tl.zeros([1], vectors[i].dtype),)
-    return found
 
 
 @triton.jit

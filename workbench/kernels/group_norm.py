@@ -27,7 +27,6 @@ from workbench.kernels.normalization import (
     centered_weighted,
 )
 from workbench.kernels.rowwise import Plan
-from workbench.kernels.tile import reduce
 from workbench.kernels.views import Described, View
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
@@ -42,20 +41,6 @@ TILE_ELEMENTS = 4096
 # The tile of the gradients of weight and bias where pixels are neighbors: a channel, and columns; and a
 # warp's share of any tile.
 VECTOR_COLS, VECTOR_PER_WARP = 2048, 512
-
-
-@triton.jit
-def merge_any(count, mean, m2, other_count, other_mean, other_m2):
-    """Welford's merge, also with the state of no numbers: (0, 0, 0)"""
-    mean = tl.where(count == 0, other_mean, mean)
-    other_mean = tl.where(other_count == 0, mean, other_mean)
-    return reduce.welford_merge(count, mean, m2, other_count, other_mean, other_m2)
-
-
-@triton.jit
-def merge_across(states):
-    """The state of each row from those of its splits"""
-    return tl.reduce(states, 1, merge_any)
 
 
 @triton.jit
@@ -108,7 +93,7 @@ def add_of_channel(kept, tiles, of_columns, of_rows, valid, tally):
 
 _LAYER = NORMS["layer_norm"]
 _FORWARD = tuple(
-    operator._replace(apply=apply, fills=(0.0,) * (1 + vectors), across=merge_across)
+    operator._replace(apply=apply, fills=(0.0,) * (1 + vectors))
     for vectors, (operator, apply) in enumerate(
         zip(_LAYER.forward, (_LAYER.forward[0].apply, weighted_beside, affine_beside), strict=True)
     )

@@ -63,7 +63,8 @@ def add_squares(kept, tiles, of_columns, of_rows, valid, tally):
 @triton.jit
 def root_scale(state, cols, epsilon):
     """1 / sqrt(mean of x^2 + epsilon)"""
-    return (tl.rsqrt(state[0] / cols + reduce.scalar(epsilon, state[0].dtype)),)
+    mean = reduce.quotient(state[0], reduce.scalar(cols, state[0].dtype))
+    return (tl.rsqrt(mean + reduce.scalar(epsilon, mean.dtype)),)
 
 
 @triton.jit
@@ -111,12 +112,6 @@ def two_zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
 def settle_both(kept, tallies):
     """The two sums of each row from those of its lanes."""
     return tl.sum(kept[0], 1), tl.sum(kept[1], 1)
-
-
-@triton.jit
-def add_both(a, b, c, d):
-    """The two sums of two parts of a row."""
-    return a + c, b + d
 
 
 @triton.jit
@@ -293,7 +288,7 @@ def sum_of_parts_kernel(
 _ZERO = (0.0,)
 _WELFORD = (state_of_row, reduce.welford_init, seen, reduce.welford_settle, reduce.welford_merge)
 _SQUARES = (sum_of_squares, reduce.zero_init, add_squares, reduce.zero_settle, reduce.add)
-_BOTH = (centered_sums, two_zeros, add_centered, settle_both, add_both, both_means)
+_BOTH = (centered_sums, two_zeros, add_centered, settle_both, reduce.add_both, both_means)
 _ONE = (scaled_sum, reduce.zero_init, add_scaled, reduce.zero_settle, reduce.add, one_mean)
 
 
@@ -308,7 +303,7 @@ class Norm(NamedTuple):
 NORMS = {
     "layer_norm": Norm(
         tuple(
-            Operator(*_WELFORD, mean_and_scale, apply, _ZERO, 3)
+            Operator(*_WELFORD, mean_and_scale, apply, _ZERO, 4, reduce.across_numbers, reduce.welford_shift)
             for apply in (centered, centered_weighted, centered_affine)
         ),
         Operator(*_BOTH, centered_gradient, _ZERO * 2, 2),

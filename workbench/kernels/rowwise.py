@@ -33,7 +33,8 @@ MOST_WARPS = 8
 MOST_SPLITS = 32
 
 # More states than these, of a tile's rows and their splits, are joined in one reduction, where an operator
-# has one. Of 8 rows of 27 splits (sm_90) it takes 60 registers, one after the other 128 and spills.
+# has one. Of 8 rows of 27 splits (sm_90) it takes 60 registers, one after the other 128 and spills. Shifted
+# states always are, since that rounds less.
 MOST_JOINED = 8
 
 # From so many elements in a tile on, values by column are loaded where they are used, not kept in registers
@@ -44,6 +45,11 @@ LATE_ELEMENTS = 4096
 # another. H200, layer norm of 4096 x 16384 halves: 3.5 TB/s, without the limit 2.4.
 MOST_PER_LANE, REGISTERS = 64, 128
 
+# Of rows in tiles, whose elements are shifted, so that three programs of 8 warps run beside one another:
+# without the limit two, of 94 to 98 registers (sm_90). With so many elements a lane, in fp32 and in tiles
+# that fit, none spill. Compiled, not measured.
+SHIFTED_PER_LANE, SHIFTED_WARPS, SHIFTED_REGISTERS = 16, 8, 80
+
 
 @triton.jit
 def rowwise_kernel(
@@ -51,7 +57,8 @@ def rowwise_kernel(
     sources, columns, given, destination, results,
     # sizes
     rows, cols,
-    # what the access function is given, for each source and last for the output
+    # what the access function is given: for each source, for the output, and where access functions are those
+    # of a tile's shape, for the first elements of rows
     layouts,
     # the operator's scalar
     parameter: "fp64",
@@ -115,6 +122,8 @@ def rowwise_tiles_kernel(
     FINISH: tl.constexpr, APPLY: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+    # where states are those of the first source less the first element of each row: what makes them its own
+    SHIFT: tl.constexpr = None,
 ):  # fmt: skip
     """Rows of several tiles: gone over forward for the state, then backward, from what was read last."""
     if len(DIVISORS) > 0:
@@ -123,11 +132,12 @@ def rowwise_tiles_kernel(
     for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row = rows_of_tile(number, ROWS, WIDE)
         of_rows = load_each(given, row, row < rows)
+        first = first_of_rows(sources, row, layouts, ACCESS, FILLS, TYPE, EXACT, WIDE, SHIFT)
         state = row_state(
             sources, columns, of_rows, row, 0, cols, cols, layouts,
-            INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
+            INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE, first,
         )  # fmt: skip
-        result = FINISH(state, cols, parameter)
+        result = FINISH(shifted_back(state, first, SHIFT), cols, parameter)
         store_each(results, row, result, row < rows)
         apply_to_row(
             sources, columns, of_rows, destination, result, row, 0, cols, cols, layouts,
@@ -142,6 +152,7 @@ def row_states_kernel(
     INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+    SHIFT: tl.constexpr = None,
 ):  # fmt: skip
     """Rows split over SPLITS programs, first step: the state of each split of each row."""
     if len(DIVISORS) > 0:
@@ -154,6 +165,7 @@ def row_states_kernel(
         sources, columns, load_each(given, row, row < rows), row,
         split * span, min(split * span + span, cols), cols, layouts,
         INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
+        first_of_rows(sources, row, layouts, ACCESS, FILLS, TYPE, EXACT, WIDE, SHIFT),
     )  # fmt: skip
     store_each(states, row * SPLITS + split, state, row < rows)
 
@@ -166,7 +178,7 @@ def apply_states_kernel(
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
     # what joins the states of a row at once, a power of two of at least SPLITS, if there is such a function
-    ACROSS: tl.constexpr = None, JOINED: tl.constexpr = 1,
+    ACROSS: tl.constexpr = None, JOINED: tl.constexpr = 1, SHIFT: tl.constexpr = None,
 ):  # fmt: skip
     """Rows split over SPLITS programs, second step: every program joins its row's states, then applies them.
 
@@ -179,10 +191,14 @@ def apply_states_kernel(
     last = tl.num_programs(0) - 1 - tl.program_id(0)
     number, split = last // SPLITS, last % SPLITS
     row = rows_of_tile(number, ROWS, WIDE)
+    first = first_of_rows(sources, row, layouts, ACCESS, FILLS, TYPE, EXACT, WIDE, SHIFT)
     if ACROSS is None:
-        result = FINISH(joined_states(states, row, rows, SPLITS, MERGE), cols, parameter)
+        state = joined_states(states, row, rows, SPLITS, MERGE)
     else:
-        result = FINISH(ACROSS(states_beside(states, row, rows, SPLITS, JOINED)), cols, parameter)
+        state = ACROSS(states_beside(states, row, rows, SPLITS, JOINED))
+        if ROWS == 1:
+            state = alone(state)
+    result = FINISH(shifted_back(state, first, SHIFT), cols, parameter)
     if split == 0:
         store_each(results, row, result, row < rows)
     apply_to_row(
@@ -212,19 +228,69 @@ def states_beside(states, row, rows, SPLITS: tl.constexpr, JOINED: tl.constexpr)
 
 
 @triton.jit
+def alone(vectors):
+    """Vectors of one element, as constants that every lane can have.
+
+    Else Triton brings the one element to the lanes of a row by way of lanes that hold all of the row: of
+    4,096 columns 2,052 stores to shared memory.
+    """
+    found = vectors[:0]
+    for i in tl.static_range(len(vectors)):
+        found += (tl.sum(vectors[i], 0) + tl.zeros([1], vectors[i].dtype),)
+    return found
+
+
+@triton.jit
+def first_of_rows(
+    sources, row, layouts,
+    ACCESS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+    SHIFT: tl.constexpr,
+):  # fmt: skip
+    """The first element of each row of the first source, (vector,); nothing, (), where there is no SHIFT."""
+    if SHIFT is not None:
+        if len(layouts) > len(sources) + 1:
+            layouts = layouts[len(sources) + 1 :]
+        tiles, _ = load_tiles(sources[:1], row, columns_from(0, 1, WIDE), layouts, ACCESS, FILLS, TYPE, EXACT)
+        return (tl.sum(tiles[0], 1),)
+    else:
+        return sources[:0]
+
+
+@triton.jit
+def shifted(tiles, first):
+    """The tiles, of which the first one is less the first element of each row, if that is given."""
+    if len(first) == 0:
+        return tiles
+    else:
+        found = tiles[:0]
+        found += (tiles[0] - first[0][:, None],)
+        return found + tiles[1:]
+
+
+@triton.jit
+def shifted_back(state, first, SHIFT: tl.constexpr):
+    """A row's state from that of its elements less the first one, if they were shifted."""
+    if SHIFT is None:
+        return state
+    else:
+        return SHIFT(state, first[0])
+
+
+@triton.jit
 def row_state(
     sources, columns, of_rows, row, begin, end, cols, layouts,
     INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
     ACCESS: tl.constexpr, FILLS: tl.constexpr,
     TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+    first=(),
 ):  # fmt: skip
-    """The state of columns begin to end of each row."""
+    """The state of columns begin to end of each row, of the first source less `first`, if that is given."""
     kept = INIT(ROWS, COLS, TYPE)
     for start in range(begin, end, COLS):
         col = columns_from(start, COLS, WIDE)
         of_columns = load_each(columns, col[None, :], col[None, :] < cols)
         tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
-        kept = UPDATE(kept, tiles, of_columns, of_rows, valid, (start - begin) // COLS + 1)
+        kept = UPDATE(kept, shifted(tiles, first), of_columns, of_rows, valid, (start - begin) // COLS + 1)
     return SETTLE(kept, (end - begin - tl.arange(0, COLS) + COLS - 1) // COLS)
 
 
@@ -414,6 +480,9 @@ class Operator(NamedTuple):
         parts: how many tiles a state is.
         across: (states [rows, splits]) -> state [rows], of which a state of zeros changes none: lanes share
             the loads of many states. None: `merge` does it, one after the other.
+        shift: (state, first [rows]) -> state, of x from that of x - first. Where it is given, rows that do
+            not fit into a tile have their first element subtracted before `update`: means are of numbers
+            near 0 then, and rounded to a share of the deviation, however large they are.
     """
 
     whole: Any
@@ -426,6 +495,7 @@ class Operator(NamedTuple):
     fills: tuple[float, ...]
     parts: int
     across: Any = None
+    shift: Any = None
 
 
 def launch(
@@ -529,7 +599,8 @@ def prepared_views(
     tile = (plan.rows, plan.cols)
     *read, written = [each.access(*tile) for each in whole]
     beside = [placed(view, tile, is_vector=True) for view in vectors]
-    function, layouts = layouts_of_each([*read, *beside, written])
+    firsts = [] if operator.shift is None or plan.cols >= whole[0].cols else [whole[0].access(plan.rows, 1)]
+    function, layouts = layouts_of_each([*read, *beside, written, *firsts])
     tensors = tuple([view.tensor for view in (*sources, *vectors)])
     meta = {"ACCESS": function, "DIVISORS": ()} | _meta(operator, tensors[0], whole, plan)
     return Prepared((tensors, (), tuple(given)), (whole[0].rows, whole[0].cols, layouts), meta)
@@ -580,7 +651,7 @@ def _launched(
     end = {"FINISH": operator.finish, "APPLY": operator.apply}
     outputs = (output, *results)
     if plan.splits == 1:
-        kernel, begin = rowwise_tiles_kernel, _kept_of_tiles(operator)
+        kernel, begin = rowwise_tiles_kernel, _kept_of_tiles(operator) | _limit(operator, call, plan)
         if plan.cols >= cols:
             kernel, begin = (
                 rowwise_kernel,
@@ -595,18 +666,32 @@ def _launched(
             (Step(kernel, (plan.programs,), arguments, call.meta | begin | end),), outputs, work=work
         )
     states, first = states_step(operator, call, output, plan)
-    if operator.across is not None and plan.rows * plan.splits > MOST_JOINED:
+    if operator.across is not None and (operator.shift or plan.rows * plan.splits > MOST_JOINED):
         end |= {"ACROSS": operator.across, "JOINED": triton.next_power_of_2(plan.splits)}
     second = Step(
         apply_states_kernel, first.grid,
         (*call.read, states, output, tuple(results), *call.sizes, parameter),
-        call.meta | {"SPLITS": plan.splits, "MERGE": operator.merge} | end,
+        call.meta | {"SPLITS": plan.splits, "MERGE": operator.merge} | end | _shift(operator),
     )  # fmt: skip
     return Launch((first, second), outputs, work=work, workspaces=states)
 
 
 def _kept_of_tiles(operator: Operator) -> dict[str, Any]:
-    return {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
+    how = {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
+    return how | _shift(operator)
+
+
+def _limit(operator: Operator, call: Prepared, plan: Plan) -> dict[str, int]:
+    """The registers of a lane for the kernel that goes over tiles twice, if they are limited."""
+    per_lane = plan.rows * plan.cols // (32 * plan.num_warps)
+    is_sparing = call.meta["EXACT"] and call.meta["TYPE"] == tl.float32 and per_lane <= SHIFTED_PER_LANE
+    if operator.shift is None or not is_sparing or plan.num_warps != SHIFTED_WARPS:
+        return {}
+    return {"maxnreg": SHIFTED_REGISTERS} if device.current().kind == "cuda" else {}
+
+
+def _shift(operator: Operator) -> dict[str, Any]:
+    return {} if operator.shift is None else {"SHIFT": operator.shift}
 
 
 def workspaces(parts: int, like: torch.Tensor, rows: int, plan: Plan) -> tuple[torch.Tensor, ...]:

@@ -172,6 +172,12 @@ def multiply(a, b):
 
 
 @triton.jit
+def add_both(a, b, other_a, other_b):
+    """a + other_a, b + other_b: two sums, for which lanes meet once"""
+    return a + other_a, b + other_b
+
+
+@triton.jit
 def larger(a, b):
     """The larger one; NaN if either is NaN."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
@@ -275,12 +281,19 @@ def across_first_larger_last_nan(state):
 def across_numbers(state):
     """Welford's state of each row: the merge of those of its lanes, all at once; of no numbers (0, 0, 0).
 
-    mean = sum of count * mean / count; m2 = sum of m2 + count * (mean of the lane - mean)^2
+    near = sum of count * mean / count, which roundings have moved off the mean; then, as in
+    :func:`welford_around`, the sums of count * (mean of the lane - near) and of m2 + count * (...)^2.
+
+    Args:
+        state: (count, mean, m2), or with what is left of the mean as :func:`welford_around` has it.
     """
-    count = tl.sum(state[0], 1)
-    mean = tl.sum(state[0] * state[1], 1) / tl.maximum(count, 1.0)
-    difference = state[1] - mean[:, None]
-    return count, mean, tl.sum(state[2] + state[0] * difference * difference, 1)
+    count, total = tl.reduce((state[0], state[0] * state[1]), 1, add_both)
+    near = total / tl.maximum(count, 1.0)
+    difference = state[1] - near[:, None]
+    if len(state) > 3:
+        difference += state[3]
+    sums = (state[0] * difference, state[2] + state[0] * difference * difference)
+    return welford_around(count, near, *tl.reduce(sums, 1, add_both))
 
 
 @triton.jit
@@ -516,29 +529,69 @@ def welford_update(kept, x, valid, tally):
 def welford_settle(kept, tallies):
     """The state of each row from what its lanes kept: the merge of all of them at once.
 
-    mean = sum of tally * mean / count; m2 = sum of m2 + tally * (mean of the lane - mean)^2
-
     Args:
         kept: (mean, m2), each [rows, cols]. tallies: [cols], how many numbers each lane has seen.
     """
-    tallies = tallies.to(kept[0].dtype)
-    count = tl.zeros([kept[0].shape[0]], kept[0].dtype) + tl.sum(tallies, 0)
-    mean = tl.sum(kept[0] * tallies[None, :], 1) / count
-    difference = kept[0] - mean[:, None]
-    return count, mean, tl.sum(kept[1] + difference * difference * tallies[None, :], 1)
+    counts = tl.broadcast_to(tallies.to(kept[0].dtype)[None, :], kept[0].shape)
+    return across_numbers((counts, kept[0], kept[1]))
 
 
 @triton.jit
 def welford_of_row(x, valid, cols):
     """The state of rows that are in registers as a whole: their mean, then the squares around it.
 
+    A sum of many numbers is off by some rounding steps. So what is near the mean is found first, and what it
+    is off by is added up together with the squares.
+
     Args:
         x: [rows, tile's columns], 0 where not valid.
         valid: bool [rows, tile's columns]. cols: how many of the columns are valid.
     """
-    mean = tl.sum(x, 1) / cols
-    centered = tl.where(valid, x - mean[:, None], 0.0)
-    return tl.zeros_like(mean) + cols, mean, tl.sum(centered * centered, 1)
+    count = scalar(cols, x.dtype)
+    near = tl.sum(x, 1) * (1.0 / count)
+    centered = tl.where(valid, x - near[:, None], 0.0)
+    rest, squares = tl.reduce((centered, centered * centered), 1, add_both)
+    count, mean, m2, _ = welford_around(tl.zeros_like(near) + count, near, rest, squares)
+    return count, mean, m2
+
+
+@triton.jit
+def welford_around(count, near, rest, squares):
+    """The state of numbers from their sums around a number that is near their mean.
+
+    mean = near + rest / count; m2 = squares - rest^2 / count (the corrected two-pass algorithm: Chan, Golub
+    and LeVeque, "Algorithms for computing the sample variance", 1983). As `rest` is small, nothing cancels;
+    and of equal numbers m2 is 0: all that is added up are small multiples of one rounding step, and so exact.
+
+    Args:
+        count: how many numbers, [rows].
+        near: [rows]. rest: sum of x - near. squares: sum of (x - near)^2.
+
+    Returns:
+        count, mean, m2, and what is left of the mean, which rounding took: mean + left = near + rest / count.
+    """
+    off = quotient(rest, tl.maximum(count, 1.0))
+    m2 = squares - rest * off
+    # Not below 0 by a rounding; but infinite or NaN where the squares are.
+    m2 = tl.where(m2 > 0, m2, tl.where(squares < float("inf"), 0.0, squares))
+    mean = near + off
+    return count, mean, m2, (near - mean) + off
+
+
+@triton.jit
+def welford_shift(state, first):
+    """The state of x from that of x - first, which :func:`welford_around` has made."""
+    count, mean, m2, left = state
+    return count, (first + mean) + left, m2
+
+
+@triton.jit
+def quotient(x, count):
+    """x / count, rounded to nearest: `/` of fp32 is off by up to two steps on NVIDIA's GPUs."""
+    if x.dtype == tl.float64:
+        return x / count
+    else:
+        return tl.div_rn(x, count)
 
 
 @triton.jit
@@ -554,5 +607,4 @@ def welford_merge(count, mean, m2, other_count, other_mean, other_m2):
 @triton.jit
 def welford_finish(state):
     """mean and variance; the variance is that of the numbers themselves, m2 / count."""
-    count, mean, m2 = state
-    return mean, m2 / count
+    return state[1], quotient(state[2], state[0])

@@ -1,0 +1,235 @@
+"""Mean, scale and result of every norm are at most as far from float64 as torch's, however large the mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.norm_accuracy import (
+    EPSILON,
+    RATIOS,
+    SEEDS,
+    Found,
+    Norm,
+    assert_as_near_as_torch,
+    batch_norm_of_torch,
+    exact,
+    group_norm_of_torch,
+    layer_norm_of_torch,
+    rows,
+)
+from workbench import ops
+from workbench.kernels import batch_norm, gemm_rows, group_norm, normalization
+from workbench.lens.compile import compile
+
+FLOATS = [torch.float32, torch.float16, torch.bfloat16]
+
+# How programs share rows: in registers, in tiles, and split over programs, with parts that differ.
+WAYS: dict[str, dict[str, Any]] = {
+    "whole": {"tile": (2, 2048)},
+    "tiles": {"tile": (2, 128), "splits": 1},
+    "split": {"tile": (1, 128), "splits": 3},
+    "many splits": {"tile": (2, 128), "splits": 8},
+}
+
+
+def layer_norm(**way: Any) -> Norm:
+    def found(x: torch.Tensor) -> Found:
+        launch = normalization.launch("layer_norm", x, 1, epsilon=EPSILON, with_statistics=True, **way)
+        result, mean, scale = launch.run()
+        return Found(mean, scale, result)
+
+    return found
+
+
+def group_norm_of(**way: Any) -> Norm:
+    def found(x: torch.Tensor) -> Found:
+        launch = group_norm.launch(x, 1, epsilon=EPSILON, with_statistics=True, **way)
+        result, mean, scale = launch.run()
+        return Found(mean, scale, result)
+
+    return found
+
+
+def batch_norm_of(**way: Any) -> Norm:
+    def found(x: torch.Tensor) -> Found:
+        result, mean, scale, _ = batch_norm.launch(x[None], epsilon=EPSILON, **way).run()
+        return Found(mean, scale, result[0])
+
+    return found
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("way", WAYS)
+def test_layer_norm(way: str, ratio: float) -> None:
+    inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
+    assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
+
+
+@pytest.mark.parametrize("norm", [layer_norm, group_norm_of, batch_norm_of])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_scale_of_rows_whose_mean_is_large(way: str, norm: Callable[..., Norm]) -> None:
+    """Within four steps, where torch's Welford is off by hundreds: no step is one of the mean."""
+    for seed in SEEDS:
+        x = rows(2, 1023, 1e4, seed, torch.float32)
+        found, right = norm(**WAYS[way])(x).scale, exact(x).scale
+        torch.testing.assert_close(found.double(), right, rtol=4 * torch.finfo(torch.float32).eps, atol=0)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 239, 4096])
+def test_layer_norm_of_other_lengths(length: int) -> None:
+    inputs = [rows(3, length, 1e4, seed, torch.float32) for seed in SEEDS]
+    assert_as_near_as_torch(layer_norm(), [layer_norm_of_torch], inputs)
+
+
+@pytest.mark.parametrize("ratio", [100.0, -1e4])
+@pytest.mark.parametrize("dtype", FLOATS[1:], ids=str)
+def test_layer_norm_of_narrow_numbers(dtype: torch.dtype, ratio: float) -> None:
+    inputs = [rows(4, 1023, ratio, seed, dtype) for seed in SEEDS]
+    for way in ("whole", "split"):
+        assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1e4])
+@pytest.mark.parametrize("way", WAYS)
+def test_group_norm(way: str, ratio: float) -> None:
+    inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
+    assert_as_near_as_torch(group_norm_of(**WAYS[way]), [group_norm_of_torch], inputs)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1e4])
+@pytest.mark.parametrize("way", WAYS)
+def test_batch_norm(way: str, ratio: float) -> None:
+    inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
+    assert_as_near_as_torch(batch_norm_of(**WAYS[way]), [batch_norm_of_torch], inputs)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("value", [5.0, 0.1, -1 / 3, 1e4 + 0.1, -1e6 / 7, 1e10])
+def test_of_equal_numbers_the_variance_is_0(way: str, value: float) -> None:
+    """Whatever the number of elements is divided by: a rounding of their sum is no deviation."""
+    for length in (3, 701, 1023):
+        x = torch.full((2, length), value)
+        mean, scale, result = layer_norm(**WAYS[way])(x)
+        assert torch.equal(mean, x[:, 0])
+        torch.testing.assert_close(scale, torch.full((2,), EPSILON).rsqrt(), rtol=2e-7, atol=0)
+        assert not result.any()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_of_equal_numbers_is_off_by_a_step(way: str) -> None:
+    x = torch.full((1, 701), 1e6)
+    x[0, 300] += 0.0625
+    _, scale, _ = layer_norm(**WAYS[way])(x)
+    torch.testing.assert_close(scale.double(), exact(x).scale, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_first_element_is_unlike_all_others(way: str) -> None:
+    """Rows in tiles are shifted by it: of all numbers the worst to shift by."""
+    inputs = [rows(3, 1023, 100.0, seed, torch.float32) for seed in SEEDS]
+    for x in inputs:
+        x[:, 0] = torch.tensor([0.0, -1e4, 1e6])
+    for number in range(3):
+        row = [x[number : number + 1] for x in inputs]
+        assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], row)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_parts_with_other_means(way: str) -> None:
+    """Such as channels of an image: dark ones, and bright ones."""
+    inputs = [rows(3, 1023, 0.0, seed, torch.float32) * 0.01 for seed in SEEDS]
+    for x in inputs:
+        x[:, 130:] += 5
+        x[:, 700:] -= 100
+    assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", [0, 3, 1000])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_rows_with_what_is_no_number(way: str, place: int, value: float) -> None:
+    x = rows(3, 1023, 1.0, 0, torch.float32)
+    x[1, place] = value
+    result = layer_norm(**WAYS[way])(x).result
+    assert result[1].isnan().all()
+    torch.testing.assert_close(result[::2], layer_norm_of_torch(x).result[::2])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("value", [1e20, -1e30, 1e34])
+def test_squares_that_overflow(way: str, value: float) -> None:
+    """An infinite variance, and so a scale of 0; not NaN, as of infinity less infinity."""
+    x = value * rows(3, 1023, 1.0, 0, torch.float32)
+    mean, scale, result = layer_norm(**WAYS[way])(x)
+    assert not scale.any()
+    assert not result.any()
+    torch.testing.assert_close(mean.double(), exact(x).mean, rtol=1e-6, atol=0)
+
+
+def test_running_statistics_of_a_batch() -> None:
+    """The variance is the unbiased one, and a momentum of 1 keeps nothing of what was."""
+    x = rows(6, 1023, 1e4, 0, torch.float32).reshape(6, 3, 341).transpose(0, 1).contiguous()
+    mean, variance = torch.zeros(6), torch.ones(6)
+    ops.batch_norm(x, mean, variance, training=True, momentum=1.0)
+    wide = x.double().transpose(0, 1).flatten(1)
+    torch.testing.assert_close(mean.double(), wide.mean(1), rtol=6e-8, atol=0)
+    torch.testing.assert_close(variance.double(), wide.var(1), rtol=5e-7, atol=0)
+
+
+@pytest.mark.parametrize("tile", [(16, 64, 32), (16, 192, 32), (16, 32, 32)])
+def test_rows_of_a_product(tile: tuple[int, int, int]) -> None:
+    """Whole in a tile, in the two parts of one, and in several; of a product that is exact."""
+    inputs = [rows(9, 60 if tile[1] < 192 else 180, 1e4, seed, torch.float32) for seed in SEEDS]
+
+    def found(x: torch.Tensor) -> Found:
+        ones = torch.eye(x.shape[1])
+        (result,) = gemm_rows.launch("layer_norm", x, ones, epsilon=EPSILON, tile=tile).run()
+        return Found(*exact(x)[:2], result)
+
+    assert_as_near_as_torch(found, [layer_norm_of_torch], inputs)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("way", ["whole", "tiles"])
+def test_gradient_of_the_input(way: str, ratio: float) -> None:
+    """Of saved statistics: those of the rows that torch has are no nearer."""
+    off, theirs = [], []
+    for seed in SEEDS:
+        x, gradient = (
+            rows(4, 1023, mean, seed + 10 * i, torch.float32) for i, mean in enumerate((ratio, 0.0))
+        )
+        wide = x.double().requires_grad_()
+        (right,) = torch.autograd.grad(
+            torch.nn.functional.layer_norm(wide, wide.shape[1:]), wide, gradient.double()
+        )
+        leaf = x.clone().requires_grad_()
+        (torchs,) = torch.autograd.grad(torch.nn.functional.layer_norm(leaf, leaf.shape[1:]), leaf, gradient)
+        _, *statistics = normalization.launch(
+            "layer_norm", x, 1, epsilon=EPSILON, with_statistics=True, **WAYS[way]
+        ).run()
+        ours, *_ = normalization.launch_backward("layer_norm", gradient, x, 1, None, statistics).run()
+        off.append((ours.double() - right).abs().max().item())
+        theirs.append((torchs.double() - right).abs().max().item())
+        rounding = right.abs().max().item() * torch.finfo(torch.float32).eps
+    assert max(off) <= max(*theirs, 2 * rounding)
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_shifted_rows_compile(target: str) -> None:
+    """Of images, whose access functions are those of a tile's shape: a row's first element has its own."""
+    for format in (torch.contiguous_format, torch.channels_last):
+        images = torch.empty(32, 64, 32, 32, dtype=torch.float16).contiguous(memory_format=format)
+        for splits, steps in ((1, 1), (4, 2)):
+            way: dict[str, Any] = {"tile": (8, 512), "splits": splits}
+            for launch in (
+                batch_norm.launch(images, epsilon=EPSILON, **way),
+                group_norm.launch(images, 8, epsilon=EPSILON, **way),
+            ):
+                compiled = compile(launch, target)
+                assert len(compiled) == steps
+                assert not any(step.spills for step in compiled)
