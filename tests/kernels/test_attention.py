@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.attention_cases import Tensors, agree, plain, seen, tensors
-from workbench import lens
+from workbench import attend, lens
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -417,12 +417,12 @@ def test_windows_whose_ends_would_overflow_are_refused(name: str, number: int) -
 @pytest.mark.parametrize(("left", "right"), [(24, 0), (0, 0), (24, None), (None, 0)])
 def test_tiles_of_which_no_query_sees_a_key_are_not_visited(left: int | None, right: int | None) -> None:
     """Where queries go on behind the last key, and its tile hangs over; by the keys that each query sees."""
-    keys, block = 40, 16
-    for first in range(0, 96, block):
-        last = first + block - 1
-        begin, _, _, end = scores.tiles_of_window.fn(
-            first, last, keys, left or 0, right or 0, 0, block, left is not None, right is not None
-        )
-        visible = seen(Window(left, right), last + 1, keys)[first:]
-        wanted = sorted({int(key) // block for key in visible.nonzero()[:, 1]})
-        assert list(range(begin, end)) == wanted
+    queries, keys, block = 96, 40, 16
+    query, key = (torch.zeros(1, 1, length, 16) for length in (queries, keys))
+    scoring = Scoring(window=Window(left, right))
+    told = attend.tiles(attention.launch(query, key, key, scoring, tile=(block, block), splits=1))
+    visible = seen(Window(left, right), queries, keys)
+    for row, visits in enumerate(told.visits):
+        of_tile = visible[row * block : (row + 1) * block]
+        wanted = sorted({int(key) // block for key in of_tile.nonzero()[:, 1]})
+        assert visits.nonzero()[0].tolist() == wanted

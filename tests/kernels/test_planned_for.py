@@ -12,8 +12,18 @@ import pytest
 import torch
 
 from workbench import compat, device, explore, ops, profiler, teach, tune
+from workbench.coords import naive
 from workbench.errors import ArgumentTypeError, UnknownNameError
-from workbench.kernels import attention, attention_backward, gemm, gemm_ladder, softmax
+from workbench.kernels import (
+    attention,
+    attention_backward,
+    gemm,
+    gemm_ladder,
+    implicit_gemm,
+    normalization,
+    pooling,
+    softmax,
+)
 from workbench.kernels.attention import CAUSAL, Scoring
 from workbench.kernels.instances import attention as of_attention
 from workbench.kernels.instances import gemm as of_gemm
@@ -26,7 +36,9 @@ from workbench.kernels.instances.operation import (
     operations,
     register,
 )
+from workbench.kernels.views import View
 from workbench.launch import Launch, Step
+from workbench.runtime.cache import LaunchCache
 from workbench.teach import mutants
 from workbench.teach.definition import Definition
 from workbench.viz.tile_explorer import TileConfiguration
@@ -88,8 +100,28 @@ def shipped_attention(*lengths: int, heads: int = 16, window: attention.Window =
 
 
 def backward_of_attention(columns: int) -> Launch:
-    of_heads = [halves(1, 2, 256, columns) for _ in range(5)]
-    return attention_backward.launch(*of_heads, torch.empty(1, 2, 256))
+    gradient, query, key, value, output = (halves(1, 2, 256, columns) for _ in range(5))
+    return attention_backward.launch(gradient, query, key, value, output, torch.empty(1, 2, 256))
+
+
+def backward_of_norm(rows: int, cols: int) -> Launch:
+    x, weight = halves(rows, cols), halves(cols)
+    forward = normalization.launch("layer_norm", x, 1, weight, epsilon=1e-5, with_statistics=True)
+    return normalization.launch_backward("layer_norm", x, x, 1, weight, forward.outputs[1:])
+
+
+def described_product(m: int, n: int, k: int) -> Launch:
+    views = [
+        View(halves(*shape), naive(shape, (shape[1], 1), names=("row", "col")), {})
+        for shape in ((m, k), (k, n), (m, n))
+    ]
+    return implicit_gemm.launch(*views)
+
+
+def shipped_pooling() -> Launch:
+    x, output = halves(2, 64, 28, 28), halves(2, 64, 14, 14)
+    pool = pooling.Pool((28, 28), (14, 14), (3, 3), (2, 2), (1, 1))
+    return pooling.launch("average", x, (output,), pool=pool)
 
 
 # Of which each leaves something to the device: tiles, splits, programs, overlap, options, templates.
@@ -108,10 +140,13 @@ MADE: dict[str, Callable[[], Launch]] = {
     "attention that ships": lambda: shipped_attention(4096, 4096),
     "decoding that ships": lambda: shipped_attention(1, 8192),
     "attention, shared by programs": lambda: attention.launch(
-        halves(1, 1, 16, 64), *[halves(1, 1, 4096, 64) for _ in range(2)]
+        halves(1, 1, 16, 64), halves(1, 1, 4096, 64), halves(1, 1, 4096, 64)
     ),
     "attention backward": lambda: backward_of_attention(128),
     "a rung": lambda: gemm_ladder.persistent(halves(4096, 64), halves(64, 4096), halves(4096, 4096)),
+    "pooling": shipped_pooling,
+    "a described product without a tile": lambda: described_product(700, 900, 512),
+    "gradients of a norm": lambda: backward_of_norm(4096, 512),
     "softmax": lambda: softmax.launch("softmax", halves(4, 2**20), dim=-1),
     "softmax in registers": lambda: softmax.launch("softmax", halves(4096, 16384), dim=-1),
 }
@@ -119,10 +154,13 @@ MADE: dict[str, Callable[[], Launch]] = {
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", MADE)
-def test_a_launch_for_a_target(name: str, target: str, on_machine: Callable[[], None]) -> None:
+def test_a_launch_for_a_target(
+    name: str, target: str, on_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with device.planning_for(target):
         expected = steps_of(MADE[name]())
     on_machine()
+    monkeypatch.setattr(device, "is_interpreter", lambda: False)
     with device.planning_for(target):
         assert steps_of(MADE[name]()) == expected
 
@@ -162,6 +200,23 @@ def test_what_ships_of_every_operator(name: str, on_machine: Callable[[], None])
         with device.planning_for(target):
             found = listed(name, OPERATIONS[name], arguments)
             assert ([each.name for each in found], steps_of(found[0].launch())) == expected
+
+
+def test_instances_of_a_product_are_those_of_the_target(
+    on_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where kernels are interpreted too, which lists what Hopper has if nobody names a device."""
+    arguments = given(halves(512, 512), halves(512, 512))
+
+    def names() -> list[str]:
+        return [each.name for each in listed("matmul", OPERATIONS["matmul"], arguments)]
+
+    with device.planning_for("gfx942"):
+        expected = names()
+    on_machine()
+    monkeypatch.setattr(device, "is_interpreter", lambda: False)
+    with device.planning_for("gfx942"):
+        assert names() == expected
 
 
 def test_a_product_for_a_named_device(on_machine: Callable[[], None]) -> None:
@@ -223,7 +278,7 @@ def test_what_runs_is_planned_for_what_runs_it() -> None:
 
     with device.planning_for("gfx942"):
         torch.testing.assert_close(ops.matmul(a, b), a @ b)
-        gemm.LaunchCache().run("key", make, a, b)
+        LaunchCache().run("key", make, a, b)
     assert seen == [device.current()]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from workbench import compat, device
+from workbench.device import planning_for
 from workbench.errors import ArgumentTypeError
 from workbench.launch import Launch
 from workbench.runtime.replay import Bucket, Replay, only_prepared, run_once
@@ -88,7 +89,7 @@ class BucketCache:
 
 def _made_here(make: Callable[..., Launch], *tensors: torch.Tensor) -> Launch:
     """The launch for this process's device, which is to run it, whatever others are planned for."""
-    with device.planning_for(None):
+    with planning_for(None):
         return make(*tensors)
 
 

@@ -30,7 +30,8 @@ class Mistake:
 MISTAKES = (
     Mistake(
         "a kernel called like a function",
-        r"(InterpreterError|outside of the scope of a kernel).*\n(?!.*\]\s*\()",
+        r"called from Python.*\nCall it in a kernel"
+        r"|(InterpreterError|outside of the scope of a kernel).*\n(?!.*\]\s*\()",
         "a kernel is not called like a function: it is launched over a grid, a number of programs. "
         "Return Launch.of(kernel, grid, ...).",
     ),

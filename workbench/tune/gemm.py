@@ -345,7 +345,7 @@ def _space(a: torch.Tensor, b: torch.Tensor, precision: str, target: str | None)
     candidates = gemm_candidates(m, n, a.shape[-1], a.dtype, batch=math.prod(batch), target=target)
     return _Space(
         [untuned, *(each for each in candidates if each != untuned)],
-        partial(gemm.launch, a, b, output=output, precision=precision, device=target),
+        partial(gemm.launch, a, b, output=output, precision=precision),
         partial(_too_many_programs, units),
         output.dtype,
     )
