@@ -234,10 +234,10 @@ print(torch.allclose(m2 / total, torch.tensor(row).var(unbiased=False)))
 
 # %% [markdown]
 # This is how the shipped layer norm takes rows that are longer than its tiles, and rows
-# that several programs share, with one step before it: a row's first element is
-# subtracted from all of them. Each $\mu$ is rounded, near 10,000 to steps of $10^{-3}$,
-# and $M_2$ gathers these roundings; less the first element, the numbers are near 0, and
-# $\mu$ is rounded to a small part of the deviation.
+# that several programs share, with one step before it: a program subtracts the first
+# element of its part from all others. Each $\mu$ is rounded, near 10,000 to steps of
+# $10^{-3}$, and $M_2$ gathers these roundings; less the first element, the numbers are
+# near 0, and $\mu$ is rounded to a small part of the deviation.
 #
 # Where a row fits into registers, it does what your kernel does, and then corrects the
 # mean. A sum of many numbers is off by some roundings, and so is a mean that is made of
