@@ -6,16 +6,19 @@ import gc
 import importlib
 import itertools
 import pkgutil
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch._vmap_internals import _vmap
 
 from tests.ops.differentiable import CASES, Case
 from workbench import ops
 from workbench.errors import TensorMismatchError
+from workbench.ops.gradients import once
 
 NAN = float("nan")
 
@@ -161,6 +164,22 @@ def test_nothing_is_held_once_gradients_are_made(name: str) -> None:
         if any(other() is not None for other in others):
             gc.collect()  # frames of the interpreter
         assert all(other() is None for other in others), chosen
+
+
+def test_batches_are_seen_in_another_thread() -> None:
+    """Gradients on a GPU are computed in one, which is not told of the vmap around it."""
+    weight = torch.randn(4)
+
+    def doubled(grad: torch.Tensor) -> torch.Tensor:
+        found: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: found.append(once(lambda g, w: 2 * g * w, grad, weight)))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    grads = torch.randn(2, 3, 4)
+    nested = _vmap(_vmap(doubled))(grads)
+    assert torch.equal(nested, 2 * grads * weight)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,6 +10,9 @@ import torch
 
 from workbench.errors import TensorMismatchError
 
+# How many vmaps can be within one another (ATen's `kVmapNumLevels`).
+MOST_LEVELS = 64
+
 
 class Function(torch.autograd.Function):
     """A `torch.autograd.Function` that torch.func can batch, by a loop over the batch.
@@ -89,7 +92,8 @@ def batches(*tensors: torch.Tensor | None) -> Batches | None:
         return None
     innermost = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
-    for level in range(innermost, 0, -1):
+    # Gradients on a GPU are computed in a thread of their own, which is not told how many vmaps there are.
+    for level in range(innermost or MOST_LEVELS, 0, -1):
         found = [_batch(t, level) for t in tensors]
         if any(batch is not None for batch in found):
             return Batches(
