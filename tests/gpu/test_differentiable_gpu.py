@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.ops import test_differentiable as on_cpu
 from tests.ops.differentiable import CASES
 from tests.ops.test_differentiable import followed, negated
 
@@ -58,3 +59,9 @@ def test_negated_views(name: str) -> None:
     for gradients in found:
         for got, one in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(got, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vmaps(name: str) -> None:
+    """Gradients are computed in another thread here."""
+    on_cpu.test_vmaps(name)

@@ -166,6 +166,43 @@ def test_nothing_is_held_once_gradients_are_made(name: str) -> None:
         assert all(other() is None for other in others), chosen
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_vmaps(name: str) -> None:
+    """Of the operator over its first tensor, and of its gradient over gradients of the result."""
+    case = CASES[name]
+    tensors = case.tensors()
+    batch = torch.stack([tensors[0], 2 * tensors[0]])
+    got = torch.func.vmap(lambda t: case.ours(t, *tensors[1:]))(batch)
+    torch.testing.assert_close(got, torch.stack([case.ours(each, *tensors[1:]) for each in batch]))
+    leaf = tensors[0].requires_grad_()
+    result = case.ours(leaf, *tensors[1:])
+    grads = torch.randn(2, *result.shape, dtype=result.dtype)
+
+    def of_one(grad: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(result, leaf, grad, retain_graph=True)[0]
+
+    torch.testing.assert_close(torch.func.vmap(of_one)(grads), torch.stack([of_one(each) for each in grads]))
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "softmax"])
+def test_vmaps_of_no_batch(name: str) -> None:
+    none = torch.ones(0, 2, 4, 3)
+    for function in (lambda t: getattr(ops, name)(t, 1), lambda t: ops.add(t, t)):
+        got = torch.func.vmap(function)(none)
+        assert got.shape == (0, *function(none.new_ones(none.shape[1:])).shape)
+
+
+def test_a_frozen_batch_norms_gradient_of_one_channel_lies_as_torchs() -> None:
+    wide = torch.randn(2, 2, 3, 5).contiguous(memory_format=torch.channels_last)
+    for x in (wide[:, :1], wide[:, :1].clone(memory_format=torch.channels_last)):
+        strides = []
+        for function in (ops.batch_norm, torch.nn.functional.batch_norm):
+            leaf = x.detach().requires_grad_()
+            result = function(leaf, torch.zeros(1), torch.ones(1))
+            strides.append(torch.autograd.grad(result, leaf, torch.ones(result.shape))[0].stride())
+        assert strides[0] == strides[1]
+
+
 def test_batches_are_seen_in_another_thread() -> None:
     """Gradients on a GPU are computed in one, which is not told of the vmap around it."""
     weight = torch.randn(4)

@@ -120,7 +120,7 @@ def attention(
         InvalidArgumentError: a hook has no gradient, and one is asked for.
     """
     check_type("scoring", scoring, Scoring, "Give a workbench.kernels.attention.Scoring.")
-    if scoring.hooks or scoring.mask or scoring.starts:
+    if any(t.is_neg() for t in scoring.tensors):
         scoring = scoring.with_tensors([_without_negation(t) for t in scoring.tensors])
     query, key, value = (t.resolve_neg() if isinstance(t, torch.Tensor) else t for t in (query, key, value))
     if reason := forward.is_supported(query, key, value, scoring):

@@ -144,8 +144,9 @@ class _Add(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], input: Any, other: Any, alpha: Number
     ) -> tuple[torch.Tensor, int]:
         input_dim, other_dim, _ = in_dims
-        one = input if input_dim is None else input.select(input_dim, 0)
-        another = other if other_dim is None else other.select(other_dim, 0)
+        # One of a batch, of which there may be none.
+        one = input if input_dim is None else input.new_empty(input.movedim(input_dim, 0).shape[1:])
+        another = other if other_dim is None else other.new_empty(other.movedim(other_dim, 0).shape[1:])
         dtype = torch.result_type(one, another)
         rank = max(one.dim(), another.dim() if isinstance(another, torch.Tensor) else 0)
         input, other = (_batched(*each, dtype, rank) for each in ((input, input_dim), (other, other_dim)))

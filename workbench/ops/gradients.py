@@ -30,7 +30,9 @@ def _looped(
     apply: Callable[..., Any], info: Any, in_dims: tuple[int | None, ...], *inputs: Any
 ) -> tuple[Any, Any]:
     """The rule of vmap: results whose first dimension is the batch, and the number of that dimension."""
-    results = of_each(apply, in_dims, *inputs)
+    # Of a tuple vmap tells the dimension of each part; only tensors, which are no parts here, have one.
+    dims = [dim if isinstance(dim, int) else None for dim in in_dims]
+    results = of_each(apply, dims, *inputs)
     if isinstance(results, tuple):
         return results, tuple(None if result is None else 0 for result in results)
     return results, 0
@@ -54,7 +56,7 @@ def once(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
             if (found := batches(*tensors)) is not None:
                 return of_batches(partial(once, compute), found)
             return once(compute, *[None if t is None else t.resolve_neg() for t in tensors])
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
         return compute(*tensors)
     return _Once.apply(compute, *tensors)  # type: ignore[no-untyped-call]  # torch does not type it
 

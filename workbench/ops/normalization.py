@@ -497,6 +497,11 @@ class _KnownNorm(Function):
         return *_needed(ctx, once(compute, input, weight, grad, mean, scale)), None, None, None
 
 
+def _copied(tensor: torch.Tensor, format: torch.memory_format) -> torch.Tensor:
+    """Return a copy in a memory format; of one channel, `Tensor.contiguous` would leave the strides."""
+    return torch.empty_like(tensor, memory_format=format).copy_(tensor)
+
+
 def _run_known_backward(
     input: torch.Tensor | None,
     weight: torch.Tensor | None,
@@ -507,8 +512,8 @@ def _run_known_backward(
     dtype: torch.dtype | None,
 ) -> tuple[torch.Tensor, ...]:
     """As :func:`_run_channels_backward`; the gradient of the input is made of the two others alone."""
-    if input is None:
-        input = grad.contiguous(memory_format=format)
+    if input is None:  # whose place is taken by what lies like it, of which nothing but that is asked
+        input = grad if suggested_format(grad) is format else _copied(grad, format)
     return _run_channels_backward(input, weight, grad, mean, scale, are_known=True, dtype=dtype)
 
 

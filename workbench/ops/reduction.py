@@ -825,7 +825,8 @@ def _reduce(
         name = _OF_TRUTHS.get(name, name) if dtype == torch.bool else name
         elements = _converted(input.resolve_neg(), dtype)
     outputs = _outputs(input, name, dims, keepdim, dtype)
-    reduction.run(elements, dims, outputs, name, exponent)
+    if outputs[0].numel():  # 0 of no batch, as vmap's rule has it
+        reduction.run(elements, dims, outputs, name, exponent)
     return outputs[0]
 
 

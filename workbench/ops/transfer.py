@@ -23,6 +23,7 @@ from workbench.ops.arguments import (
     kind_of,
     view_of,
 )
+from workbench.ops.gradients import batches, one_of
 from workbench.ops.profiled import profiled
 
 
@@ -165,7 +166,11 @@ class _Shuffled(torch.autograd.Function):
         is_shuffle = ctx.function is torch.nn.functional.pixel_shuffle
         functional = torch.nn.functional
         opposite = functional.pixel_unshuffle if is_shuffle else functional.pixel_shuffle
-        return _rearranged(opposite, grads[0], ctx.name, ctx.factor), None, None, None, None
+        (grad,) = grads
+        if (found := batches(grad)) is not None:  # which is but one more dimension in front
+            batch = _rearranged(opposite, found.tensors[0], ctx.name, ctx.factor)
+            return one_of(batch, found.level), None, None, None, None
+        return _rearranged(opposite, grad, ctx.name, ctx.factor), None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
