@@ -448,10 +448,10 @@ def test_operands_that_are_refused(
 @pytest.mark.parametrize(
     ("dtype", "alpha", "kind", "message"),
     [
-        (torch.float32, "1", ArgumentTypeError, "alpha: got a str. Give a number"),
+        (torch.float32, "1", ArgumentTypeError, "alpha: got '1', a str. Give a number"),
         (torch.float32, 2**70, NumberRangeError, "torch.add says: int too big to convert"),
-        (torch.float32, None, ArgumentTypeError, "alpha: got a NoneType"),
-        (torch.float32, torch.tensor(2), ArgumentTypeError, "alpha: got a Tensor"),
+        (torch.float32, None, ArgumentTypeError, "alpha: got None, a NoneType"),
+        (torch.float32, torch.tensor([2, 3]), ArgumentTypeError, "alpha: got .*, a Tensor"),
         (torch.int64, 0.5, TensorMismatchError, r"alpha=0\.5\. torch\.add says: For integral input tensors"),
         (torch.int8, 300, TensorMismatchError, "alpha=300. torch.add says: value cannot be converted"),
         (torch.int32, 2**31, TensorMismatchError, "alpha: got 2147483648 for torch.int32. Give a whole num"),

@@ -307,9 +307,10 @@ def test_an_error_of_the_candidate_is_shown_at_its_own_line(
     assert said in str(caught.value)
     assert caught.value.file == __file__
     assert caught.value.source is not None
-    assert caught.value.source.startswith(source)
+    assert caught.value.source.strip().startswith(source)
     assert str(caught.value.line) in str(caught.value)
-    assert caught.value.__cause__ is not None
+    if said != "NameError":  # which the guard around kernels has told already
+        assert caught.value.__cause__ is not None
 
 
 def test_an_error_in_a_library_has_no_line_of_the_readers() -> None:

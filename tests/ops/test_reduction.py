@@ -258,7 +258,7 @@ def test_a_dimension_in_a_tensor(name: str) -> None:
     if name != "norm":  # for which torch itself fails
         assert_as_torch(name, x, dim=torch.tensor(1))
         assert_as_torch(name, x, dim=torch.tensor(2))
-    with pytest.raises(ArgumentTypeError, match="dim: got float32"):
+    with pytest.raises(ArgumentTypeError, match=r"dim: got (float32|.*tensor\()"):
         getattr(ops, name)(x, dim=torch.ones(3))
 
 

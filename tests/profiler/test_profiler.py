@@ -508,7 +508,7 @@ def called_steps(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) ->
         (lambda a: ops.bmm.instances(a, a), TensorMismatchError, "must be a 3D tensor"),
         (lambda a: ops.mm.instances(a[None], a[None]), TensorMismatchError, "must be 2D"),
         (lambda a: ops.fused_matmul.instances(a, a, epilogue=None), ArgumentTypeError, "epilogue: got None"),  # type: ignore[arg-type]
-        (lambda a: ops.add.instances(a, a, alpha="x"), ArgumentTypeError, "alpha: got a str"),  # type: ignore[arg-type]
+        (lambda a: ops.add.instances(a, a, alpha="x"), ArgumentTypeError, "alpha: got 'x', a str"),  # type: ignore[arg-type]
         (lambda a: ops.sum.instances(a, 1, True), ArgumentTypeError, "instances, keepdim: got True"),
         (lambda a: ops.geglu.instances(a, a, a, "tanh"), ArgumentTypeError, "approximate: got 'tanh'"),
         (lambda a: ops.matmul.instances(a, a, out=a), ArgumentTypeError, "out: got a tensor"),

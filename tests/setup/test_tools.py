@@ -237,11 +237,13 @@ def test_gpu_parts() -> None:
 def test_settings_are_ones_that_jupyterlab_has() -> None:
     """A setting that JupyterLab has renamed would be passed over in silence."""
     settings = json.loads((ROOT / "jupyter" / "labconfig" / "default_setting_overrides.json").read_text())
-    schemas = Path(sys.prefix) / "share" / "jupyter" / "lab" / "schemas"
+    share = Path(sys.prefix) / "share" / "jupyter"
     for plugin, values in settings.items():
         package, _, name = plugin.partition(":")
-        schema = json.loads((schemas / package / f"{name}.json").read_text())
-        assert set(values) <= set(schema["properties"])
+        # The lab's own schemas, and those that an extension brings.
+        places = [share / "lab" / "schemas", share / "labextensions" / package / "schemas"]
+        (found,) = [file for place in places if (file := place / package / f"{name}.json").exists()]
+        assert set(values) <= set(json.loads(found.read_text())["properties"])
     assert settings["@jupyterlab/apputils-extension:notification"] == {
         "checkForUpdates": False,
         "fetchNews": "false",

@@ -57,7 +57,7 @@ SUM_OF_PARTS = "total += tl.load(parts_pointer + split * m * n + row * n + col, 
 SUM_IN_FP16 = f"{SUM_OF_PARTS}\n        total = total.to(tl.float16).to(tl.float32)"
 
 IN_FP16 = ".to(tl.float16).to(tl.float32)"
-CLAMPED = "tl.minimum(tl.maximum(tile + bias, -most), most)"
+CLAMPED = "tl.clamp(tile + bias, -most, most, tl.PropagateNan.ALL)"
 WHOLE_SUM = "    total += addend\n"
 SILU = "epilogue.silu(total, (), ())"
 NORM = "centered * tl.rsqrt(variance + epsilon)[:, None]"
@@ -141,10 +141,10 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
     ("09-2", "no padding at the end", (("- padding < size", "- padding < size + padding"),)),
     ("09-2", "no padding at the beginning", (("0 <= output", "-padding <= output"),)),
     ("10-1", "places within the tile", (("tl.where(col <= row", "tl.where(col % 32 <= row % 16"),)),
-    ("10-1", "nothing below 0", (("tl.maximum(tile + bias, -most)", "tl.maximum(tile + bias, 0.0)"),)),
-    ("10-1", "the gate's size alone", (("-most), most) * gate\n", "-most), most) * tl.abs(gate)\n"),)),
-    ("10-1", "rounded before the bias", (("maximum(tile + bias", f"maximum(tile{IN_FP16} + bias"),)),
-    ("10-1", "rounded before the clamp", (("maximum(tile + bias", f"maximum((tile + bias){IN_FP16}"),)),
+    ("10-1", "nothing below 0", (("tl.clamp(tile + bias, -most,", "tl.clamp(tile + bias, 0.0,"),)),
+    ("10-1", "the gate's size alone", ((f"{CLAMPED} * gate\n", f"{CLAMPED} * tl.abs(gate)\n"),)),
+    ("10-1", "rounded before the bias", (("clamp(tile + bias", f"clamp(tile{IN_FP16} + bias"),)),
+    ("10-1", "rounded before the clamp", (("clamp(tile + bias", f"clamp((tile + bias){IN_FP16}"),)),
     ("10-1", "rounded before the gate", ((CLAMPED, f"{CLAMPED}{IN_FP16}"),)),
     (
         "10-2",

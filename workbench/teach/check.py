@@ -581,6 +581,7 @@ def _check_follows(
         "computed elsewhere",
         f"the result of {call} is right, but {reason}.\n"
         "  Give the kernel the inputs themselves, and compute nothing before it runs.",
+        reason,  # so can a mistake be that shows with some numbers alone
     )
 
 
