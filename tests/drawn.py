@@ -243,7 +243,7 @@ def attention(draw: Draw) -> Problem:
 
 
 def moved(draw: Draw) -> Problem:
-    """What only moves elements."""
+    """Operators that only move elements."""
     x = draw.tensor(draw.random.randint(1, 4), 4 * draw.one(1, 2, 3), draw.size(40), draw.size(40))
     name, how = draw.one(
         ("pixel_shuffle", (2,)), ("clone", ()), ("flip", ((1, 3),)), ("roll", ((1, 3), (1, 2))),
@@ -274,7 +274,7 @@ def grouped(draw: Draw) -> Problem:
 
 
 def fused(draw: Draw) -> Problem:
-    """What fuses a product with what is done to its rows, another product or a gate; and cross entropy."""
+    """Products fused with a row operator, another product or a gate; and cross entropy."""
     m, n, k = draw.size(), draw.size(), draw.one(draw.size(), draw.random.randint(1, 2000))
     kind = draw.one("softmax", "layer_norm", "sum", "logsumexp", "pair", "swiglu", "cross_entropy")
     tensors: tuple[torch.Tensor, ...]

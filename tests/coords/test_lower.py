@@ -126,7 +126,7 @@ def test_hints_are_true(descriptor: Descriptor, check_rows: bool, check_cols: bo
 
 @pytest.mark.parametrize("checked", [True, False])
 def test_hints_are_true_where_the_end_cuts_a_run(checked: bool) -> None:
-    """Of 24 rows, 20 of them valid, the second run of 16 is valid in part, whoever checks the end."""
+    """The second run of 16 is valid in part where 20 of 24 rows are valid, whoever checks the end."""
     padded = transform(packed((20, 3)), [pad(20, 0, 4), pass_through(3)], [(0,), (1,)], [(0,), (1,)])
     assert "valid = tl.max_constancy(valid, (4, 1))" in lower(padded, checked=(checked, checked)).source
     check_hints(padded, (checked, checked))

@@ -23,7 +23,7 @@ def tensors_on_the_gpu() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_batched_gradients(name: str) -> None:
-    """As one by one."""
+    """A batch of gradients equals the gradients one by one."""
     case = CASES[name]
     tensors = followed(case, (True,) * case.followed + (False,) * case.fixed)
     leaves = [t for t in tensors if t.requires_grad]
