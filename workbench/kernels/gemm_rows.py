@@ -237,6 +237,13 @@ def states_of_rows(
     return found
 
 
+@triton.jit
+def moments_of_tile(tiles, of_columns, of_rows, valid, cols):
+    """count, mean and m2 of rows in one tile"""
+    count, mean, m2, _ = normalization.state_of_row(tiles, of_columns, of_rows, valid, cols)
+    return count, mean, m2
+
+
 class State(NamedTuple):
     """What is found of a row, as the kernels are given it.
 
@@ -261,7 +268,7 @@ _LOWEST, _HIGHEST = float("-inf"), float("inf")
 _BEHIND_ALL = torch.iinfo(torch.int64).max
 _ADDED = (reduce.add, reduce.across_add, 0.0, (0.0,))
 _MOMENTS = State(
-    normalization.state_of_row, None, reduce.welford_merge, reduce.across_numbers, 0.0, (0.0,) * 3
+    moments_of_tile, None, reduce.welford_merge, reduce.across_numbers, 0.0, (0.0,) * 3
 )
 _SQUARES = State(None, reduce.lift_square, *_ADDED)
 _SCORES = State(

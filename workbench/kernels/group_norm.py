@@ -108,7 +108,7 @@ _BACKWARD = tuple(
     )
     for vectors in (0, 1)
 )
-_OF_CHANNEL = _LAYER.backward._replace(update=add_of_channel, fills=(0.0,) * 4)
+_OF_CHANNEL = _LAYER.backward._replace(whole=None, update=add_of_channel, fills=(0.0,) * 4)
 
 
 def is_supported(x: torch.Tensor, groups: int, *others: torch.Tensor | None) -> str:

@@ -286,7 +286,7 @@ def sum_of_parts_kernel(
 
 
 _ZERO = (0.0,)
-_WELFORD = (state_of_row, reduce.welford_init, seen, reduce.welford_settle, reduce.welford_merge)
+_WELFORD = (state_of_row, reduce.welford_init, seen, reduce.welford_settle, None)
 _SQUARES = (sum_of_squares, reduce.zero_init, add_squares, reduce.zero_settle, reduce.add)
 _BOTH = (centered_sums, two_zeros, add_centered, settle_both, reduce.add_both, both_means)
 _ONE = (scaled_sum, reduce.zero_init, add_scaled, reduce.zero_settle, reduce.add, one_mean)
@@ -303,7 +303,7 @@ class Norm(NamedTuple):
 NORMS = {
     "layer_norm": Norm(
         tuple(
-            Operator(*_WELFORD, mean_and_scale, apply, _ZERO, 4, reduce.across_numbers, reduce.welford_shift)
+            Operator(*_WELFORD, mean_and_scale, apply, _ZERO, 4, reduce.across_numbers)
             for apply in (centered, centered_weighted, centered_affine)
         ),
         Operator(*_BOTH, centered_gradient, _ZERO * 2, 2),

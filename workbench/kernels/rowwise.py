@@ -33,8 +33,7 @@ MOST_WARPS = 8
 MOST_SPLITS = 32
 
 # More states than these, of a tile's rows and their splits, are joined in one reduction, where an operator
-# has one. Of 8 rows of 27 splits (sm_90) it takes 60 registers, one after the other 128 and spills. Shifted
-# states always are, since that rounds less.
+# has one. Of 8 rows of 27 splits (sm_90) it takes 60 registers, one after the other 128 and spills.
 MOST_JOINED = 8
 
 # From so many elements in a tile on, values by column are loaded where they are used, not kept in registers
@@ -44,11 +43,6 @@ LATE_ELEMENTS = 4096
 # Where a lane has so many elements, it gets no more registers than let two programs of 8 warps run beside one
 # another. H200, layer norm of 4096 x 16384 halves: 3.5 TB/s, without the limit 2.4.
 MOST_PER_LANE, REGISTERS = 64, 128
-
-# Of rows in tiles, whose elements are shifted, so that three programs of 8 warps run beside one another:
-# without the limit two, of 94 to 98 registers (sm_90). With so many elements a lane, in fp32 and in tiles
-# that fit, none spill. Compiled, not measured.
-SHIFTED_PER_LANE, SHIFTED_WARPS, SHIFTED_REGISTERS = 16, 8, 80
 
 
 @triton.jit
@@ -121,8 +115,6 @@ def rowwise_tiles_kernel(
     FINISH: tl.constexpr, APPLY: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
-    # see :class:`Operator`
-    SHIFT: tl.constexpr = None,
 ):  # fmt: skip
     """Rows of several tiles: gone over forward for the state, then backward, from what was read last."""
     if len(DIVISORS) > 0:
@@ -133,7 +125,7 @@ def rowwise_tiles_kernel(
         of_rows = load_each(given, row, row < rows)
         state = row_state(
             sources, columns, of_rows, row, 0, cols, cols, layouts,
-            INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE, SHIFT,
+            INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
         )  # fmt: skip
         result = FINISH(state, cols, parameter)
         store_each(results, row, result, row < rows)
@@ -150,7 +142,8 @@ def row_states_kernel(
     INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
-    SHIFT: tl.constexpr = None,
+    # where a split is one tile: the operator's function for rows of one
+    WHOLE: tl.constexpr = None,
 ):  # fmt: skip
     """Rows split over SPLITS programs, first step: the state of each split of each row."""
     if len(DIVISORS) > 0:
@@ -159,11 +152,19 @@ def row_states_kernel(
     span = tl.cdiv(tl.cdiv(cols, COLS), SPLITS) * COLS
     number, split = tl.program_id(0) // SPLITS, tl.program_id(0) % SPLITS
     row = rows_of_tile(number, ROWS, WIDE)
-    state = row_state(
-        sources, columns, load_each(given, row, row < rows), row,
-        split * span, min(split * span + span, cols), cols, layouts,
-        INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE, SHIFT,
-    )  # fmt: skip
+    of_rows = load_each(given, row, row < rows)
+    begin = split * span
+    end = min(begin + span, cols)
+    if WHOLE is None:
+        state = row_state(
+            sources, columns, of_rows, row, begin, end, cols, layouts,
+            INIT, UPDATE, SETTLE, ACCESS, FILLS, TYPE, ROWS, COLS, EXACT, WIDE,
+        )  # fmt: skip
+    else:
+        col = columns_from(begin, COLS, WIDE)
+        of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+        tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+        state = WHOLE(tiles, of_columns, of_rows, valid, end - begin)
     store_each(states, row * SPLITS + split, state, row < rows)
 
 
@@ -242,54 +243,15 @@ def row_state(
     INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
     ACCESS: tl.constexpr, FILLS: tl.constexpr,
     TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
-    SHIFT: tl.constexpr = None,
 ):  # fmt: skip
-    """The state of columns begin to end of each row, one at least; SHIFT as of :class:`Operator`."""
+    """The state of columns begin to end of each row."""
     kept = INIT(ROWS, COLS, TYPE)
-    tallies = (end - begin - tl.arange(0, COLS) + COLS - 1) // COLS
-    if SHIFT is None:
-        for start in range(begin, end, COLS):
-            tiles, of_columns, valid = tiles_from(
-                start, sources, columns, row, cols, layouts, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE
-            )
-            kept = UPDATE(kept, tiles, of_columns, of_rows, valid, (start - begin) // COLS + 1)
-        return SETTLE(kept, tallies)
-    else:
-        # The first tile by itself: its first column is in registers, and need not be loaded before.
-        tiles, of_columns, valid = tiles_from(
-            begin, sources, columns, row, cols, layouts, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE
-        )
-        first = tl.sum(tl.where((tl.arange(0, COLS) == 0)[None, :], tiles[0], 0.0), 1)
-        kept = UPDATE(kept, shifted(tiles, first), of_columns, of_rows, valid, 1)
-        for start in range(begin + COLS, end, COLS):
-            tiles, of_columns, valid = tiles_from(
-                start, sources, columns, row, cols, layouts, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE
-            )
-            kept = UPDATE(
-                kept, shifted(tiles, first), of_columns, of_rows, valid, (start - begin) // COLS + 1
-            )
-        return SHIFT(SETTLE(kept, tallies), first)
-
-
-@triton.jit
-def tiles_from(
-    start, sources, columns, row, cols, layouts,
-    ACCESS: tl.constexpr, FILLS: tl.constexpr,
-    TYPE: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """Tiles of the sources from a column on, values by column, and which elements there are."""
-    col = columns_from(start, COLS, WIDE)
-    of_columns = load_each(columns, col[None, :], col[None, :] < cols)
-    tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
-    return tiles, of_columns, valid
-
-
-@triton.jit
-def shifted(tiles, first):
-    """The tiles, the first of them less `first`, [rows]."""
-    found = tiles[:0]
-    found += (tiles[0] - first[:, None],)
-    return found + tiles[1:]
+    for start in range(begin, end, COLS):
+        col = columns_from(start, COLS, WIDE)
+        of_columns = load_each(columns, col[None, :], col[None, :] < cols)
+        tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
+        kept = UPDATE(kept, tiles, of_columns, of_rows, valid, (start - begin) // COLS + 1)
+    return SETTLE(kept, (end - begin - tl.arange(0, COLS) + COLS - 1) // COLS)
 
 
 @triton.jit
@@ -471,16 +433,13 @@ class Operator(NamedTuple):
         update: (kept, tiles, of_columns, of_rows, valid, tally) -> what is kept once these tiles were seen
             too, the row's number `tally`.
         settle: (kept, tallies) -> state; `tallies` [cols] is how many elements each lane has seen.
-        merge: (*state, *state) -> state, of two parts of rows.
+        merge: (*state, *state) -> state, of two parts of rows; None: `across` does it.
         finish: (state, cols, parameter) -> result, a tuple of tiles [rows].
         apply: (tiles, of_columns, of_rows, result) -> output [rows, cols].
         fills: for each source, what elements beyond the end of a row are taken for.
         parts: how many tiles a state is.
         across: (states [rows, splits]) -> state [rows], of which a state of zeros changes none: lanes share
             the loads of many states. None: `merge` does it, one after the other.
-        shift: (state, first [rows]) -> state, of x from that of x - first. Where it is given, each part of a
-            row that does not fit into a tile has its first element subtracted before `update`: means are of
-            numbers near 0 then, and rounded to a share of the deviation, however large they are.
     """
 
     whole: Any
@@ -493,7 +452,6 @@ class Operator(NamedTuple):
     fills: tuple[float, ...]
     parts: int
     across: Any = None
-    shift: Any = None
 
 
 def launch(
@@ -627,10 +585,12 @@ def states_step(
     operator: Operator, call: Prepared, like: torch.Tensor, plan: Plan
 ) -> tuple[tuple[torch.Tensor, ...], Step]:
     """Where the states of each split of each row are left, [rows, splits] each; and the step that does so."""
-    rows, *_ = call.sizes
+    rows, cols, _ = call.sizes
     states = workspaces(operator.parts, like, rows, plan)
     programs = triton.cdiv(rows, plan.rows) * plan.splits
     meta = call.meta | _kept_of_tiles(operator) | {"SPLITS": plan.splits}
+    if plan.splits * plan.cols >= cols:
+        meta["WHOLE"] = operator.whole
     return states, Step(row_states_kernel, (programs,), (*call.read, states, *call.sizes), meta)
 
 
@@ -648,7 +608,7 @@ def _launched(
     end = {"FINISH": operator.finish, "APPLY": operator.apply}
     outputs = (output, *results)
     if plan.splits == 1:
-        kernel, begin = rowwise_tiles_kernel, _kept_of_tiles(operator) | _limit(operator, call, plan)
+        kernel, begin = rowwise_tiles_kernel, _kept_of_tiles(operator)
         if plan.cols >= cols:
             kernel, begin = (
                 rowwise_kernel,
@@ -663,7 +623,8 @@ def _launched(
             (Step(kernel, (plan.programs,), arguments, call.meta | begin | end),), outputs, work=work
         )
     states, first = states_step(operator, call, output, plan)
-    if operator.across is not None and (operator.shift or plan.rows * plan.splits > MOST_JOINED):
+    is_joined = operator.merge is None or plan.rows * plan.splits > MOST_JOINED
+    if operator.across is not None and is_joined:
         end |= {"ACROSS": operator.across, "JOINED": triton.next_power_of_2(plan.splits)}
     second = Step(
         apply_states_kernel, first.grid,
@@ -674,17 +635,7 @@ def _launched(
 
 
 def _kept_of_tiles(operator: Operator) -> dict[str, Any]:
-    how = {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
-    return how if operator.shift is None else how | {"SHIFT": operator.shift}
-
-
-def _limit(operator: Operator, call: Prepared, plan: Plan) -> dict[str, int]:
-    """The registers of a lane for the kernel that goes over tiles twice, if they are limited."""
-    per_lane = plan.rows * plan.cols // (32 * plan.num_warps)
-    is_sparing = call.meta["EXACT"] and call.meta["TYPE"] == tl.float32 and per_lane <= SHIFTED_PER_LANE
-    if operator.shift is None or not is_sparing or plan.num_warps != SHIFTED_WARPS:
-        return {}
-    return {"maxnreg": SHIFTED_REGISTERS} if device.current().kind == "cuda" else {}
+    return {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
 
 
 def workspaces(parts: int, like: torch.Tensor, rows: int, plan: Plan) -> tuple[torch.Tensor, ...]:

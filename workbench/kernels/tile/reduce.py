@@ -279,15 +279,18 @@ def across_first_larger_last_nan(state):
 
 @triton.jit
 def across_numbers(state):
-    """Welford's state of each row: the merge of those of its lanes, all at once; of no numbers (0, 0, 0).
+    """Welford's state of each row: the merge of those of its lanes, all at once; of no numbers (0, 0, 0, 0).
 
     near = sum of count * mean / count, which roundings have moved off the mean; then, as in
     :func:`welford_around`, the sums of count * (mean of the lane - near) and of m2 + count * (...)^2.
 
     Args:
-        state: (count, mean, m2), or with what is left of the mean as :func:`welford_around` has it.
+        state: (count, mean, m2), or (count, a, m2, b) where the mean is a + b, not rounded.
     """
-    count, total = tl.reduce((state[0], state[0] * state[1]), 1, add_both)
+    mean = state[1]
+    if len(state) > 3:
+        mean += state[3]
+    count, total = tl.reduce((state[0], product(state[0], mean)), 1, add_both)
     near = total / tl.maximum(count, 1.0)
     difference = state[1] - near[:, None]
     if len(state) > 3:
@@ -504,25 +507,30 @@ def shift_or_0(maximum):
 
 @triton.jit
 def welford_init(ROWS: tl.constexpr, COLS: tl.constexpr, DTYPE: tl.constexpr):
-    """mean and m2 of no numbers, by lane: (0, 0), each [ROWS, COLS]."""
-    return tl.zeros([ROWS, COLS], DTYPE), tl.zeros([ROWS, COLS], DTYPE)
+    """What :func:`welford_update` keeps of no numbers, by lane: (0, 0, 0), each [ROWS, COLS]."""
+    zeros = tl.zeros([ROWS, COLS], DTYPE)
+    return zeros, zeros, zeros
 
 
 @triton.jit
 def welford_update(kept, x, valid, tally):
-    """mean and m2 of each lane once it has seen one more number.
+    """What is kept of each lane once it has seen one more number.
 
-    difference d = x - mean; mean' = mean + d / tally; m2' = m2 + d * (x - mean')
+    Mean and m2 are of x - first: numbers near 0, so that their mean is rounded to a share of the deviation,
+    however large the mean of x is. Difference d = x - first - mean; mean' = mean + d / tally;
+    m2' = m2 + d * (x - first - mean').
 
     Args:
-        kept: (mean, m2), each [rows, cols].
+        kept: (the lane's first number, mean, m2), each [rows, cols].
         x: [rows, cols]. valid: bool [rows, cols], which of them count.
         tally: how many numbers a lane has seen then.
     """
-    mean, m2 = kept
+    first, mean, m2 = kept
+    first = tl.where(tally == 1, x, first)
+    x -= first
     difference = tl.where(valid, x - mean, 0.0)
     mean += difference * (tl.full([1, 1], 1.0, x.dtype) / tally)
-    return mean, m2 + difference * (x - mean)
+    return first, mean, m2 + difference * (x - mean)
 
 
 @triton.jit
@@ -530,10 +538,11 @@ def welford_settle(kept, tallies):
     """The state of each row from what its lanes kept: the merge of all of them at once.
 
     Args:
-        kept: (mean, m2), each [rows, cols]. tallies: [cols], how many numbers each lane has seen.
+        kept: (first, mean, m2), each [rows, cols]. tallies: [cols], how many numbers each lane has seen.
     """
-    counts = tl.broadcast_to(tallies.to(kept[0].dtype)[None, :], kept[0].shape)
-    return across_numbers((counts, kept[0], kept[1]))
+    first, mean, m2 = kept
+    counts = tl.broadcast_to(tallies.to(mean.dtype)[None, :], mean.shape)
+    return across_numbers((counts, first, m2, mean))
 
 
 @triton.jit
@@ -548,11 +557,10 @@ def welford_of_row(x, valid, cols):
         valid: bool [rows, tile's columns]. cols: how many of the columns are valid.
     """
     count = scalar(cols, x.dtype)
-    near = tl.sum(x, 1) * (1.0 / count)
+    near = product(tl.sum(x, 1), 1.0 / count)
     centered = tl.where(valid, x - near[:, None], 0.0)
     rest, squares = tl.reduce((centered, centered * centered), 1, add_both)
-    count, mean, m2, _ = welford_around(tl.zeros_like(near) + count, near, rest, squares)
-    return count, mean, m2
+    return welford_around(tl.zeros_like(near) + count, near, rest, squares)
 
 
 @triton.jit
@@ -570,7 +578,9 @@ def welford_around(count, near, rest, squares):
     Returns:
         count, mean, m2, and what is left of the mean, which rounding took: mean + left = near + rest / count.
     """
-    off = rest * (1.0 / tl.maximum(count, 1.0))  # small, so that its own rounding is nothing
+    inverse = 1.0 / tl.maximum(count, 1.0)
+    off = rest * inverse
+    off = tl.fma(tl.fma(-off, count, rest), inverse, off)  # a Newton step: rounded to nearest
     m2 = squares - rest * off
     # Not below 0 by a rounding; but infinite or NaN where the squares are.
     m2 = tl.where(m2 > 0, m2, tl.where(squares < float("inf"), 0.0, squares))
@@ -579,24 +589,29 @@ def welford_around(count, near, rest, squares):
 
 
 @triton.jit
-def welford_shift(state, first):
-    """The state of x from that of x - first, both as of :func:`welford_around`.
+def quotient(x, count):
+    """x / count, off by less than a rounding step more than a division to nearest.
 
-    The new mean's own rounding is left too: it is found as in Knuth's TwoSum, whatever is larger.
+    `/` of fp32 is off by up to two steps on NVIDIA's GPUs, and an exact division takes its time. Of `count`
+    alone the latter can be done while x is still being found.
     """
-    count, mean, m2, left = state
-    moved = first + mean
-    added = moved - first
-    return count, moved, m2, (first - (moved - added)) + (mean - added) + left
+    if x.dtype == tl.float64:
+        return x * (1.0 / count)
+    else:
+        return x * tl.div_rn(tl.full(count.shape, 1.0, x.dtype), count)
 
 
 @triton.jit
-def quotient(x, count):
-    """x / count, rounded to nearest: `/` of fp32 is off by up to two steps on NVIDIA's GPUs."""
-    if x.dtype == tl.float64:
-        return x / count
-    else:
-        return tl.div_rn(x, count)
+def product(a, b):
+    """a * b, rounded by itself, for what has to be the same number wherever it is used.
+
+    A compiler makes `a * b + c` one instruction, which rounds once, but not where the addition is another
+    place's: so two lanes that add up the same products found different sums, each with its own product not
+    rounded; and what was subtracted from x was not what the result was added to. It leaves a + b * c as it is
+    where that is asked for.
+    """
+    a, b = tl.broadcast(a, b)
+    return tl.fma(a, b, tl.zeros_like(a))
 
 
 @triton.jit
