@@ -11,9 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kernels.compiled_for import torn_sums
 from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
+from workbench import device
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import gemm_gated, gemm_pair, gemm_rows, reference
+from workbench.kernels.instances import fused_templates as instances
 from workbench.kernels.products import SUPPORTED
 from workbench.launch import Launch, Work
 from workbench.lens.compile import compile
@@ -278,6 +281,25 @@ def test_offsets_of_64_bits() -> None:
         assert one.steps[0].meta["WIDE"]
         assert torch.equal(one.run()[0], want)
         assert not any(step.problem for step in compile(one, "sm_90"))
+
+
+LAYOUTS = {"k_by_n": (False, False), "one_of_each": (True, False), "other_way": (False, True)}
+
+
+@pytest.mark.parametrize("n", [2, 30])
+@pytest.mark.parametrize("layouts", LAYOUTS.values(), ids=LAYOUTS)
+def test_operands_of_other_layouts_are_read_where_they_are(layouts: tuple[bool, bool], n: int) -> None:
+    """Compiled as on a GPU: one along K and one along N, at odd pitches, which no asynchronous copy loads."""
+    a = torch.empty(239, 787, dtype=torch.float16)
+    gates = [
+        torch.empty(n, 787, dtype=a.dtype).t() if is_along_k else torch.empty(787, n, dtype=a.dtype)
+        for is_along_k in layouts
+    ]
+    with device.planning_for("sm_90"):
+        how = instances.gated(a, *gates, torch.empty(239, n, dtype=a.dtype))
+    (step,) = compile(gemm_gated.launch(a, *gates, **how), "sm_90")
+    assert "HGMMA" in step.stages["sass"]
+    assert not torn_sums(step.stages["sass"])
 
 
 def test_work() -> None:

@@ -167,11 +167,15 @@ def multiply(
 ):  # fmt: skip
     """One step of :func:`mainloop`: BLOCK_K elements along K, from `start` on."""
     x = LOAD_A(a, row, start, BLOCK_M, BLOCK_K, CHECK_M, CHECK_K)
+    # All of B before any product, so that they lie apart in shared memory. Where one takes the other's place
+    # and is laid out otherwise, ptxas 12.8 mixes up their addresses (`torn_sums` in the tests looks for it).
+    ys = accumulators[:0]
+    for i in tl.static_range(len(WIDTHS)):
+        ys += (LOAD_B(bs[i], start, col, BLOCK_K, WIDTHS[i], CHECK_K, CHECK_N),)
+        col += WIDTHS[i]
     sums = accumulators[:0]
     for i in tl.static_range(len(WIDTHS)):
-        y = LOAD_B(bs[i], start, col, BLOCK_K, WIDTHS[i], CHECK_K, CHECK_N)
-        sums += (product(x, y, accumulators[i], ACCUMULATOR, PRECISION),)
-        col += WIDTHS[i]
+        sums += (product(x, ys[i], accumulators[i], ACCUMULATOR, PRECISION),)
     return sums
 
 
