@@ -204,7 +204,10 @@ viz.Picture(
 # *before* anything is squared: $x$ is what was loaded, and only $\mu$ has been rounded.
 # So the error grows with mean / deviation, as the figure shows, and not with its
 # square. In the package every *lane* keeps such a state of its own, as in lesson 03's
-# sums:
+# sums. It takes one step more: of all its numbers it subtracts the first one. Each
+# $\mu$ is rounded, near 10,000 to steps of $10^{-3}$, and $M_2$ gathers these roundings;
+# less the first number, the others are near 0, and $\mu$ is rounded to a small part of
+# the deviation:
 
 # %%
 print(inspect.getsource(reduce.welford_update.fn))
@@ -233,16 +236,13 @@ m2 = m2_a + m2_b + delta**2 * len(a) * len(b) / total
 print(torch.allclose(m2 / total, torch.tensor(row).var(unbiased=False)))
 
 # %% [markdown]
-# This is how the shipped layer norm takes rows that are longer than its tiles, and rows
-# that several programs share, with one step before it: a program subtracts the first
-# element of its part from all others. Each $\mu$ is rounded, near 10,000 to steps of
-# $10^{-3}$, and $M_2$ gathers these roundings; less the first element, the numbers are
-# near 0, and $\mu$ is rounded to a small part of the deviation.
-#
-# Where a row fits into registers, it does what your kernel does, and then corrects the
-# mean. A sum of many numbers is off by some roundings, and so is a mean that is made of
-# it. The centered numbers tell by how much, since they should add up to 0. They are
-# added up together with their squares, so that lanes meet twice, as in your kernel:
+# This is how the shipped layer norm takes rows that are longer than its tiles. Where a
+# row fits into registers, or a program's part of one, it does what your kernel does, and
+# then corrects the mean. A sum of many numbers is off by some roundings, and so is a mean
+# that is made of it. The centered numbers tell by how much, since they should add up to
+# 0. They are added up together with their squares, so that lanes meet twice, as in your
+# kernel. (`product` multiplies. A plain `*` the compiler would join with the subtraction
+# that follows, and `x - near` would be of a number that nobody rounded to `near`.)
 
 # %%
 print(inspect.getsource(reduce.welford_of_row.fn))

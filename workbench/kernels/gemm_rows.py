@@ -267,9 +267,7 @@ class State(NamedTuple):
 _LOWEST, _HIGHEST = float("-inf"), float("inf")
 _BEHIND_ALL = torch.iinfo(torch.int64).max
 _ADDED = (reduce.add, reduce.across_add, 0.0, (0.0,))
-_MOMENTS = State(
-    moments_of_tile, None, reduce.welford_merge, reduce.across_numbers, 0.0, (0.0,) * 3
-)
+_MOMENTS = State(moments_of_tile, None, reduce.welford_merge, reduce.across_numbers, 0.0, (0.0,) * 3)
 _SQUARES = State(None, reduce.lift_square, *_ADDED)
 _SCORES = State(
     softmax.state_of_row, None, reduce.online_softmax_merge, reduce.across_scores, _LOWEST, (_LOWEST, 0.0)

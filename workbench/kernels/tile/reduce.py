@@ -603,12 +603,12 @@ def quotient(x, count):
 
 @triton.jit
 def product(a, b):
-    """a * b, rounded by itself, for what has to be the same number wherever it is used.
+    """a * b, rounded by itself.
 
-    A compiler makes `a * b + c` one instruction, which rounds once, but not where the addition is another
-    place's: so two lanes that add up the same products found different sums, each with its own product not
-    rounded; and what was subtracted from x was not what the result was added to. It leaves a + b * c as it is
-    where that is asked for.
+    A compiler makes `a * b + c` one instruction, which rounds once. Two lanes that add the same two products
+    then find different sums: each adds its own product, not rounded, to the other's, which is. And where
+    `a * b` is subtracted from x and used again later, the two are different numbers. `fma(a, b, 0)` is left
+    as it is.
     """
     a, b = tl.broadcast(a, b)
     return tl.fma(a, b, tl.zeros_like(a))
