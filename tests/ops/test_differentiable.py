@@ -15,12 +15,16 @@ import pytest
 import torch
 from torch._vmap_internals import _vmap
 
+from tests.everything import some_of
 from tests.ops.differentiable import CASES, Case
 from workbench import ops
 from workbench.errors import TensorMismatchError
 from workbench.ops.gradients import once
 
 NAN = float("nan")
+
+# On every change half of them are tested for what all share one way of doing.
+SOME = some_of(list(CASES), 32)
 
 
 def subsets(case: Case) -> Iterator[tuple[bool, ...]]:
@@ -149,7 +153,7 @@ def test_norms_keep_no_wider_copy(norm: str) -> None:
     assert [each.dtype for each in gradients] == [torch.float16, torch.float32]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SOME)
 def test_nothing_is_held_once_gradients_are_made(name: str) -> None:
     """The graph of a result that is still there holds leaves alone, neither chains of functors nor hooks."""
     case = CASES[name]
@@ -166,7 +170,7 @@ def test_nothing_is_held_once_gradients_are_made(name: str) -> None:
         assert all(other() is None for other in others), chosen
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SOME)
 def test_vmaps(name: str) -> None:
     """Of the operator over its first tensor, and of its gradient over gradients of the result."""
     case = CASES[name]
@@ -219,7 +223,7 @@ def test_batches_are_seen_in_another_thread() -> None:
     assert torch.equal(nested, 2 * grads * weight)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SOME)
 def test_batched_gradients(name: str) -> None:
     case = CASES[name]
     for chosen in subsets(case):
@@ -260,7 +264,7 @@ def test_jacobians(name: str) -> None:
             torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SOME)
 def test_negated_views(name: str) -> None:
     """Of each tensor, and of the gradient that comes in."""
     case = CASES[name]
@@ -282,7 +286,7 @@ def test_negated_views(name: str) -> None:
         assert all(map(torch.equal, got, wanted)), i
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SOME)
 def test_every_element_is_written(name: str, uninitialized_is_nan: None) -> None:
     """Rows that belong to no group and to no sequence too."""
     case = CASES[name]
