@@ -37,7 +37,7 @@ def given(
         generator = torch.Generator("cuda").manual_seed(i)
         size = [lengths[each] for each in shape]
         scale = lengths[shape[0]] ** -0.5 if i and len(shape) == 2 else 1.0
-        is_turned = len(shape) == 2 and layout[min(i, 1)] == "t"
+        is_turned = len(shape) == 2 and layout[min(i, len(layout) - 1)] == "t"
         drawn = torch.randn(size[::-1] if is_turned else size, generator=generator, device="cuda") * scale
         tensors.append((drawn.t() if is_turned else drawn).to(dtype))
     return tensors
@@ -58,6 +58,16 @@ def assert_near(got: torch.Tensor, name: str, tensors: list[torch.Tensor], *opti
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_as_torchs_composition(name: str, sizes: tuple[int, int, int, int], dtype: torch.dtype) -> None:
     for layout in ("nn", "nt", "tn"):
+        tensors = given(name, sizes, dtype, layout)
+        assert_near(getattr(ops, name)(*tensors), name, tensors)
+
+
+@pytest.mark.parametrize("layout", ["ntn", "nnt"])
+@pytest.mark.parametrize("sizes", [(239, 2, 787, 31), (100, 57, 131, 99)], ids=str)
+@pytest.mark.parametrize("name", ["swiglu", "matmul_matmul"])
+def test_weights_of_other_layouts(name: str, sizes: tuple[int, int, int, int], layout: str) -> None:
+    """One along K and one along N, at odd pitches, both of which take one place in shared memory."""
+    for dtype in (torch.float16, torch.bfloat16):
         tensors = given(name, sizes, dtype, layout)
         assert_near(getattr(ops, name)(*tensors), name, tensors)
 
