@@ -236,13 +236,14 @@ m2 = m2_a + m2_b + delta**2 * len(a) * len(b) / total
 print(torch.allclose(m2 / total, torch.tensor(row).var(unbiased=False)))
 
 # %% [markdown]
-# This is how the shipped layer norm takes rows that are longer than its tiles. Where a
-# row fits into registers, or a program's part of one, it does what your kernel does, and
-# then corrects the mean. A sum of many numbers is off by some roundings, and so is a mean
-# that is made of it. The centered numbers tell by how much, since they should add up to
-# 0. They are added up together with their squares, so that lanes meet twice, as in your
-# kernel. (`product` multiplies. A plain `*` the compiler would join with the subtraction
-# that follows, and `x - near` would be of a number that nobody rounded to `near`.)
+# In this way the shipped layer norm takes rows that are longer than its tiles, only that
+# it merges the states of all lanes at once. Where a row fits into registers, or a
+# program's part of one, it does what your kernel does, and then corrects the mean. A sum
+# of many numbers is off by some roundings, and so is a mean that is made of it. The
+# centered numbers tell by how much, since they should add up to 0. They are added up
+# together with their squares, so that lanes meet twice, as in your kernel. (`product`
+# multiplies. The compiler would join a plain `*` with the subtraction that follows, and
+# subtract the product before it is rounded; but the mean is made of the rounded one.)
 
 # %%
 print(inspect.getsource(reduce.welford_of_row.fn))

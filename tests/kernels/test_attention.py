@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.attention_cases import Tensors, agree, plain, seen, tensors
-from workbench import attend, lens
+from tests.kernels.compiled_for import torn_sums
+from workbench import attend, device, lens
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -33,6 +34,7 @@ from workbench.kernels.attention import (
     Starts,
     Window,
 )
+from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
 
@@ -326,6 +328,19 @@ def test_states_of_every_dtype_are_merged() -> None:
         query, key, value = (torch.empty(1, 2, rows, 64, dtype=dtype) for rows in (1, 500, 500))
         steps = lens.compile(attention.launch(query, key, value, splits=3), "sm_90")
         assert [step.kernel for step in steps] == ["attention_kernel", "merge_kernel"]
+
+
+@pytest.mark.parametrize("sizes", [(159, 31), (159, 15), (64, 48), (160, 32)], ids=str)
+def test_values_of_another_layout_than_keys_are_read_where_they_are(sizes: tuple[int, int]) -> None:
+    """Compiled as on a GPU, at odd pitches: narrow values took the place of keys in shared memory."""
+    query, key, value = (
+        torch.empty(1, 2, 300, size + 1, dtype=torch.float16)[..., :size] for size in (sizes[0], *sizes)
+    )
+    with device.planning_for("sm_90"):
+        way = instances.forward(query, key, value, PLAIN)
+    (step,) = lens.compile(attention.launch(query, key, value, **way), "sm_90")
+    assert "HGMMA" in step.stages["sass"]
+    assert not torn_sums(step.stages["sass"])
 
 
 def test_what_does_not_fit() -> None:

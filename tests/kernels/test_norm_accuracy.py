@@ -130,10 +130,19 @@ def test_one_of_equal_numbers_is_off_by_a_step(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_first_element_is_unlike_all_others(way: str) -> None:
-    """Rows in tiles are shifted by it: of all numbers the worst to shift by."""
+    assert_near_where_the_first_are_unlike(way, 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_first_tile_is_unlike_all_others(way: str) -> None:
+    """Lanes are shifted by their first numbers: of all numbers the worst to shift by."""
+    assert_near_where_the_first_are_unlike(way, 128)
+
+
+def assert_near_where_the_first_are_unlike(way: str, many: int) -> None:
     inputs = [rows(3, 1023, 100.0, seed, torch.float32) for seed in SEEDS]
     for x in inputs:
-        x[:, 0] = torch.tensor([0.0, -1e4, 1e6])
+        x[:, :many] = torch.tensor([[0.0], [-1e4], [1e6]])
     for number in range(3):
         row = [x[number : number + 1] for x in inputs]
         assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], row)
@@ -169,6 +178,15 @@ def test_squares_that_overflow(way: str, value: float) -> None:
     assert not scale.any()
     assert not result.any()
     torch.testing.assert_close(mean.double(), exact(x).mean, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("value", [3e38, -7.7e37])
+def test_sums_that_overflow(way: str, value: float) -> None:
+    """The mean does not, nor does what is left of equal numbers."""
+    mean, _, result = layer_norm(**WAYS[way])(torch.full((2, 1023), value))
+    torch.testing.assert_close(mean, torch.full((2,), value), rtol=2e-7, atol=0)
+    assert not result.any()
 
 
 def test_running_statistics_of_a_batch() -> None:

@@ -283,7 +283,7 @@ def test_what_is_compiled(shape: tuple[int, ...], last: bool) -> None:
     launch = group_norm.launch(x, 32, weight, weight, epsilon=1e-5, compute_units=132)
     for step in lens.compile(launch, "sm_90"):
         assert step.spills == 0
-        assert step.registers <= 64
+        assert step.registers <= 80  # three programs of 8 warps, side by side
         assert step.widest("global load") == (32 if last and shape[1] == 320 else 128)
     assert step.widest("global store") == (32 if last and shape[1] == 320 else 128)
 

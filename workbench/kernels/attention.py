@@ -202,6 +202,15 @@ def attend(
     batch, head, row, number = place
     keys, scale, window, extras, mask_extra, seed, probability = rules
     tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2], DESCRIPTORS)
+    # In shared memory, rows of fewer than 128 bytes have a layout of their own. Values of another layout than
+    # keys are loaded while the keys are needed, so as not to take their place: see `gemm.multiply`.
+    BYTES: tl.constexpr = tiles[0].dtype.primitive_bitwidth // 8
+    LAST: tl.constexpr = min(WIDTHS[len(WIDTHS) - 1], VALUE_WIDTHS[len(VALUE_WIDTHS) - 1])
+    IS_EARLY: tl.constexpr = LAST * BYTES < 128 and WIDTHS != VALUE_WIDTHS
+    if IS_EARLY:
+        values = gemm.load_parts(
+            value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3], DESCRIPTORS
+        )
     products = gemm.product_of_parts(held, tiles, BLOCK_M, BLOCK_N, TYPE, PRECISION)
     factor = reduce.scalar(scale, TYPE)
     col = start + tl.arange(0, BLOCK_N)[None, :]
@@ -216,9 +225,12 @@ def attend(
     )
     if DROPS:
         weights = tl.where(scores.is_kept(seed, probability, number, row, col), weights, 0.0)
-    tiles = gemm.load_parts(value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3], DESCRIPTORS)
+    if not IS_EARLY:
+        values = gemm.load_parts(
+            value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3], DESCRIPTORS
+        )
     sums = gemm.scale_rows(sums, rescale)
-    return state, gemm.add_products(weights.to(tiles[0].dtype), tiles, sums, TYPE, PRECISION)
+    return state, gemm.add_products(weights.to(values[0].dtype), values, sums, TYPE, PRECISION)
 
 
 @triton.jit

@@ -522,6 +522,10 @@ def planned(
         num_warps = min(max(elements // each, halved, 1), most)
     if splits is None and is_whole:
         splits = 1
+    row_tiles, col_tiles = triton.cdiv(view.rows, tile[0]), triton.cdiv(view.cols, tile[1])
+    is_few = row_tiles < rowwise.FEWEST_PER_UNIT * rowwise.units_of(compute_units)
+    if splits is None and is_few and view.are_cols_neighbors and col_tiles <= rowwise.MOST_SPLITS:
+        splits = col_tiles  # one tile each: of the states of lanes that see several, registers hold few
     return rowwise.plan(
         view, itemsize, tile, splits=splits, programs=programs, num_warps=num_warps,
         compute_units=compute_units,

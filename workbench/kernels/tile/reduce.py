@@ -282,7 +282,8 @@ def across_numbers(state):
     """Welford's state of each row: the merge of those of its lanes, all at once; of no numbers (0, 0, 0, 0).
 
     near = sum of count * mean / count, which roundings have moved off the mean; then, as in
-    :func:`welford_around`, the sums of count * (mean of the lane - near) and of m2 + count * (...)^2.
+    :func:`welford_around`, the sums of count * (mean of the lane - near) and of m2 + count * (...)^2. Counts
+    are taken times 2^-32 first, so that the sum does not overflow where the mean does not.
 
     Args:
         state: (count, mean, m2), or (count, a, m2, b) where the mean is a + b, not rounded.
@@ -290,8 +291,8 @@ def across_numbers(state):
     mean = state[1]
     if len(state) > 3:
         mean += state[3]
-    count, total = tl.reduce((state[0], product(state[0], mean)), 1, add_both)
-    near = total / tl.maximum(count, 1.0)
+    count, total = tl.reduce((state[0], product(state[0] * 2.0**-32, mean)), 1, add_both)
+    near = total / (tl.maximum(count, 1.0) * 2.0**-32)
     difference = state[1] - near[:, None]
     if len(state) > 3:
         difference += state[3]
@@ -557,7 +558,7 @@ def welford_of_row(x, valid, cols):
         valid: bool [rows, tile's columns]. cols: how many of the columns are valid.
     """
     count = scalar(cols, x.dtype)
-    near = product(tl.sum(x, 1), 1.0 / count)
+    near = tl.sum(product(x, 1.0 / count), 1)  # a share at a time: the sum of all may overflow
     centered = tl.where(valid, x - near[:, None], 0.0)
     rest, squares = tl.reduce((centered, centered * centered), 1, add_both)
     return welford_around(tl.zeros_like(near) + count, near, rest, squares)
