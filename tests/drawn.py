@@ -217,7 +217,7 @@ def attention(draw: Draw) -> Problem:
     batch, heads, of_key = draw.random.randint(1, 3), draw.one(1, 2, 3, 4), 1
     queries, keys = draw.one(1, draw.size(), draw.random.randint(1, 700)), draw.one(draw.size(), 700, 2049)
     size, of_value = draw.one(
-        (40, 40), (64, 64), (128, 128), (59, 59), (32, 48), (96, 96), (8, 16), (160, 160)
+        (40, 40), (64, 64), (128, 128), (59, 59), (32, 48), (96, 96), (8, 16), (160, 160), (159, 31)
     )
     is_shared = draw.one(True, False, False)
     of_key = 1 if is_shared else heads
