@@ -26,7 +26,7 @@ LESSONS = Path(__file__).parents[2] / "lessons"
 each_exercise = pytest.mark.parametrize("exercise", teach.exercises(), ids=lambda exercise: exercise.id)
 SHIPPED = [(exercise, mutant) for exercise in teach.exercises() for mutant in exercise.mutants]
 
-# Of each exercise's wrong answers, generated and named ones, so many are tried on every change; `make test-all`
+# Of each exercise's wrong answers, generated and named, so many are tried on every change; `make test-all`
 # tries all.
 MOST_GENERATED = 8
 MOST_NAMED = 5
