@@ -513,7 +513,11 @@ def planned(
     num_warps: int | None = None,
     compute_units: int | None = None,
 ) -> Plan:
-    """How programs share `view` in tiles of this shape; what is given is taken, the rest is chosen."""
+    """How programs share `view` in tiles of this shape; what is given is taken, the rest is chosen.
+
+    As of :func:`rowwise.plan`. But rows that are split are split into their tiles, if columns are neighbors in
+    memory and there are at most :data:`rowwise.MOST_SPLITS` tiles: a program with one tile needs fewer registers.
+    """
     is_whole = tile[1] >= view.cols
     if num_warps is None:
         elements = math.prod(tile)
@@ -525,7 +529,7 @@ def planned(
     row_tiles, col_tiles = triton.cdiv(view.rows, tile[0]), triton.cdiv(view.cols, tile[1])
     is_few = row_tiles < rowwise.FEWEST_PER_UNIT * rowwise.units_of(compute_units)
     if splits is None and is_few and view.are_cols_neighbors and col_tiles <= rowwise.MOST_SPLITS:
-        splits = col_tiles  # one tile each: of the states of lanes that see several, registers hold few
+        splits = col_tiles
     return rowwise.plan(
         view, itemsize, tile, splits=splits, programs=programs, num_warps=num_warps,
         compute_units=compute_units,
