@@ -515,8 +515,9 @@ def planned(
 ) -> Plan:
     """How programs share `view` in tiles of this shape; what is given is taken, the rest is chosen.
 
-    As of :func:`rowwise.plan`. But rows that are split are split into their tiles, if columns are neighbors in
-    memory and there are at most :data:`rowwise.MOST_SPLITS` tiles: a program with one tile needs fewer registers.
+    As of :func:`rowwise.plan`. But rows that are split are split into their tiles, if columns are neighbors
+    in memory and there are at most :data:`rowwise.MOST_SPLITS` tiles: a program with one tile needs fewer
+    registers.
     """
     is_whole = tile[1] >= view.cols
     if num_warps is None:

@@ -427,8 +427,8 @@ class Operator(NamedTuple):
     `tiles` [rows, cols], `of_columns` [1, cols] and `of_rows` [rows] are tuples, one for each tensor.
 
     Attributes:
-        whole: (tiles, of_columns, of_rows, valid, cols) -> state, a tuple of tiles [rows], of a tile's rows, or
-            of their parts where each part is one tile; None: a part is always taken by `update`.
+        whole: (tiles, of_columns, of_rows, valid, cols) -> state, a tuple of tiles [rows], of a tile's rows,
+            or of their parts where each part is one tile; None: a part is always taken by `update`.
         init: (ROWS, COLS, TYPE) -> what is kept of no elements: by row, or by lane of the tile, which saves
             an exchange between lanes in every tile.
         update: (kept, tiles, of_columns, of_rows, valid, tally) -> what is kept once these tiles were seen
