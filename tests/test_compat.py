@@ -527,7 +527,7 @@ def test_errors_of_triton_itself_know_no_function() -> None:
 
 def test_triton_itself_reads_all_its_files_to_tell_compilers_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "triton_key", cache.triton_key)
-    own = cache.triton_key.__wrapped__  # without what it remembers
+    own = inspect.unwrap(cache.triton_key)  # without what it remembers
     begin = time.process_time()
     own()
     reads = time.process_time() - begin

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import forward_ad
 
-from tests.everything import examples
+from tests.everything import examples, some_of
 from workbench import ops
 from workbench.errors import (
     ArgumentTypeError,
@@ -691,9 +691,9 @@ def test_strides_of_copies(kind: str) -> None:
         None,
     ):
         assert_copy_as_torch("clone", x, memory_format=memory_format)
-    for dims in itertools.permutations(range(4)):
+    for dims in some_of([*itertools.permutations(range(4))], 8):
         assert_copy_as_torch("permute_copy", x, dims)
-    for dim0, dim1 in itertools.product(range(-4, 4), repeat=2):
+    for dim0, dim1 in some_of([*itertools.product(range(-4, 4), repeat=2)], 13):
         assert_copy_as_torch("transpose_copy", x, dim0, dim1)
 
 

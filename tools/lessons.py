@@ -43,6 +43,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import jupytext
@@ -199,7 +200,7 @@ def recorded_line(words: dict[str, str], beside: str = "") -> recording.Line:
         return text == (value if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
 
     wanted = {name: text for name, text in words.items() if name != "device"}
-    shipped = recording.shipped(words.get("device", ""))
+    shipped = recorded_lines(words.get("device", ""))
     found = [line for line in shipped if all(says(line, *word) for word in wanted.items())]
     if beside:
         rivals = {**wanted, "provider": beside}
@@ -214,6 +215,21 @@ def recorded_line(words: dict[str, str], beside: str = "") -> recording.Line:
             "Name more, or other, fields: one line.",
         )
     return lines[0]
+
+
+def recorded_lines(device: str) -> tuple[recording.Line, ...]:
+    """The lines of a shipped recording, read once as long as its file stays the same.
+
+    Raises:
+        UnknownNameError: there is none for the device.
+    """
+    path = recording.recordings_folder() / f"{device}.jsonl"
+    return _lines_of(device, path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@cache
+def _lines_of(device: str, path: Path, changed: int) -> tuple[recording.Line, ...]:
+    return tuple(recording.shipped(device))
 
 
 @dataclass(frozen=True)

@@ -320,7 +320,7 @@ def tell_compilers_apart_quickly() -> None:
         for path in sorted(Path(_TRITON).glob(pattern))
     ]
     key = hashlib.sha256(repr((triton.__version__, files)).encode()).hexdigest()
-    cache_of_triton.triton_key = lambda: key
+    cache_of_triton.triton_key = wraps(cache_of_triton.triton_key)(lambda: key)
 
 
 def tell_functions_in_tuples_apart() -> None:

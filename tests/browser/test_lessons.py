@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from playwright.sync_api import Browser, Locator
 
 from tests.browser.conftest import Lab, OpenNotebook, opened
-from tests.everything import all_is_tested
+from tests.everything import all_is_tested, some_of
 from tests.no_network.environment import attempts
 from tools import lessons
 from tools.lesson_check import WIDGET_VIEW, code_cells, pictures, tags_of
@@ -86,7 +86,7 @@ def stuck_widgets(name: str, notebook: OpenNotebook, seconds: float = 10) -> lis
     return problems
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=some_of(NAMES, 7))
 def unrun(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
     """Each lesson, opened."""
     with opened(browser, lab, f"{request.param}.ipynb") as notebook:

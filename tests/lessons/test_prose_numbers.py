@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ _SMALL: dict[str, Any] = {"of_keys": Tiling((16, 16)), "of_queries": Tiling((16,
 
 # What the package ships, whatever the tests below put in its place.
 SHIPPED = recording.recordings_folder()
+
+
+@cache
+def shipped(slug: str = "nvidia-h200") -> list[recording.Line]:
+    return recording.load(SHIPPED / f"{slug}.jsonl")
+
 
 LINE = recording.Line(
     run="second",
@@ -211,7 +218,7 @@ CUBE = {"m": 4096, "n": 4096, "k": 4096, "layout": "nn"}
 @pytest.fixture(scope="module")
 def rungs() -> dict[str, recording.Line]:
     """The product that lessons 05 and 06 climb, by provider, in the last recorded run of its rungs."""
-    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    lines = shipped()
     lines = recording.select(lines, op="matmul", dtype="fp16", mode="events", case=CUBE)
     climbed = recording.latest_run(line for line in lines if line.provider.startswith("workbench:"))
     return {line.provider: line for line in recording.select(lines, run=climbed[0].run)}
@@ -238,9 +245,7 @@ def test_rungs_of_lesson_06_gained_what_its_prose_says(
 
 
 def test_long_sum_of_lesson_06_keeps_up_with_the_better_library() -> None:
-    lines = recording.select(
-        recording.load(SHIPPED / "nvidia-h200.jsonl"), op="matmul", dtype="fp16", mode="cuda_graph"
-    )
+    lines = recording.select(shipped(), op="matmul", dtype="fp16", mode="cuda_graph")
     deep = recording.select(lines, case={"m": 384, "n": 384, "k": 65536, "layout": "nn"})
     run = recording.latest_run(line for line in deep if line.provider == "workbench")[0].run
     times = {line.provider: line.median_ms for line in recording.select(deep, run=run)}
@@ -249,7 +254,7 @@ def test_long_sum_of_lesson_06_keeps_up_with_the_better_library() -> None:
 
 
 def test_untuned_costs_a_few_hundredths_as_lesson_06_says() -> None:
-    lines = recording.select(recording.load(SHIPPED / "nvidia-h200.jsonl"), op="matmul")
+    lines = recording.select(shipped(), op="matmul")
     ratios = [
         recording.ratio(recording.select(lines, run=best.run, case=best.case), "tuned", "workbench")
         for best in recording.select(lines, provider="tuned")
@@ -272,9 +277,7 @@ def test_last_rung_of_lesson_06_is_what_matmul_took_on_an_h200() -> None:
     )
     (rung,) = gemm_ladder.flattened(a, b, output, programs=132).steps
     assert (then.kernel, then.grid, then.meta) == (rung.kernel, rung.grid, rung.meta)
-    lines = recording.select(
-        recording.load(SHIPPED / "nvidia-h200.jsonl"), op="matmul", dtype="fp16", mode="events", case=CUBE
-    )
+    lines = recording.select(shipped(), op="matmul", dtype="fp16", mode="events", case=CUBE)
     ran = [
         recording.select(lines, run=top.run, provider="workbench")[0].config["kernels"]
         for top in recording.select(lines, provider="workbench:flattened")
@@ -318,9 +321,7 @@ def test_every_low_share_of_lesson_06_has_a_note() -> None:
     """Rows that begin off a line, or waves that tiles of 128 x 256 leave unfilled."""
     lines = [
         line
-        for line in recording.select(
-            recording.load(SHIPPED / "nvidia-h200.jsonl"), op="matmul", dtype="fp16", case={"layout": "nn"}
-        )
+        for line in recording.select(shipped(), op="matmul", dtype="fp16", case={"layout": "nn"})
         if line.provider in ("workbench", "cuBLAS", "cuBLASLt")
     ]
     with_vendor = {line.run for line in lines if line.provider == "cuBLAS"}
@@ -356,7 +357,7 @@ CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
 def shares_of_cudnn(op: str, **case: int) -> list[float]:
     """Time of cuDNN over ours, for each fp16 problem with these keys, in the fullest run of the operator."""
-    lines = recording.select(recording.load(SHIPPED / "nvidia-h200.jsonl"), op=op, dtype="fp16")
+    lines = recording.select(shipped(), op=op, dtype="fp16")
     runs = [line.run for line in sorted(lines, key=lambda line: line.time) if line.provider == "cuDNN"]
     fullest = max(dict.fromkeys(runs[::-1]), key=runs.count)  # the newest of several
     latest = recording.select(lines, run=fullest, case=case)
@@ -409,7 +410,7 @@ def test_where_lesson_09_says_it_is_behind_cudnn_it_is(op: str, case: dict[str, 
     ],
 )
 def test_kernels_ran_that_lesson_09_says_did(op: str, provider: str, case: dict[str, int], name: str) -> None:
-    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    lines = shipped()
     lines = recording.select(lines, op=op, dtype="fp16", provider=provider, case=case)
     for line in recording.latest_run(lines):
         assert any(name in kernel for kernel in line.config["kernels"])
@@ -417,7 +418,7 @@ def test_kernels_ran_that_lesson_09_says_did(op: str, provider: str, case: dict[
 
 def test_most_windows_of_one_pixel_are_cublas_products_as_lesson_09_says() -> None:
     lines = recording.select(
-        recording.load(SHIPPED / "nvidia-h200.jsonl"), op="conv2d", dtype="fp16", provider="cuDNN",
+        shipped(), op="conv2d", dtype="fp16", provider="cuDNN",
         case={"n": 32, "r": 1, "stride": 1},
     )  # fmt: skip
     latest = recording.latest_run(lines)
@@ -449,7 +450,7 @@ Curves = dict[tuple[int, bool, str], dict[int, recording.Line]]
 @pytest.fixture(scope="module")
 def attention_run() -> list[recording.Line]:
     """The run that lesson 11 shows, with its roofs."""
-    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    lines = shipped()
     climbed = recording.select(lines, op="scaled_dot_product_attention", provider="workbench:online")
     return recording.select(lines, run=recording.latest_run(climbed)[0].run)
 
@@ -567,7 +568,7 @@ LEVELS = ("workbench:thread", "workbench:warp", "workbench:block")
 
 
 def test_levels_won_where_lesson_13_says_they_did() -> None:
-    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    lines = shipped()
     run = recording.latest_run(recording.select(lines, op="sum", provider=LEVELS[1]))[0].run
     times: dict[int, dict[str, float]] = {}
     for line in recording.select(lines, op="sum", dtype="fp16", run=run):
@@ -587,7 +588,7 @@ def test_levels_won_where_lesson_13_says_they_did() -> None:
 
 def test_calls_cost_what_lesson_13_says() -> None:
     """More than their kernel, in every way; and Triton's own launches more than ours."""
-    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    lines = shipped()
     for op, problems in (("add", 1), ("matmul", 2)):
         own = recording.select(lines, op=op)
         run = recording.latest_run(line for line in own if line.provider == "Triton autotuned")[0].run
@@ -655,7 +656,7 @@ SHORT_K = ("2048 x 3072 x 768", "4096 x 4096 x 512")
 
 def latest_of(op: str, mode: str = "cuda_graph") -> dict[str, dict[str, recording.Line]]:
     """By problem and provider, what lesson 10 shows of an operator."""
-    lines = recording.load(SHIPPED / "nvidia-h200.jsonl")
+    lines = shipped()
     found: dict[str, dict[str, recording.Line]] = {}
     for line in recording.latest_run(recording.select(lines, op=op, dtype="fp16", mode=mode)):
         found.setdefault(line.problem, {})[line.provider] = line
@@ -665,7 +666,7 @@ def latest_of(op: str, mode: str = "cuda_graph") -> dict[str, dict[str, recordin
 def runs_of(problem: str, slug: str) -> list[dict[str, recording.Line]]:
     """By provider, what each run in bursts on a GPU says of a fused product, the newest last."""
     runs: dict[str, dict[str, recording.Line]] = {}
-    lines = recording.load(SHIPPED / f"{slug}.jsonl")
+    lines = shipped(slug)
     for line in recording.select(lines, op="fused_matmul", dtype="fp16", mode="burst"):
         if line.problem == problem:
             runs.setdefault(line.run, {})[line.provider] = line
@@ -830,7 +831,7 @@ def test_chain_that_lesson_10_builds_is_ahead_of_torch(
 
 def newest_of(op: str) -> dict[str, dict[str, recording.Line]]:
     """By problem and provider, what lesson 10 shows of an operator: of each problem the newest run."""
-    lines = [line for slug in ("nvidia-h200", "nvidia-h100-80gb-hbm3") for line in recording.shipped(slug)]
+    lines = [line for slug in ("nvidia-h200", "nvidia-h100-80gb-hbm3") for line in shipped(slug)]
     found: dict[str, dict[str, recording.Line]] = {}
     for problem in {line.problem for line in recording.select(lines, op=op, mode="cuda_graph")}:
         own = recording.select(lines, op=op, dtype="fp16", mode="cuda_graph")
@@ -884,7 +885,7 @@ Gradients = dict[str, dict[Case, dict[str, recording.Line]]]
 @pytest.fixture(scope="module")
 def gradient_lines() -> Gradients:
     """What lesson 12 shows, by type and problem, then by provider: the newest run of each type."""
-    own = recording.select(recording.load(SHIPPED / "nvidia-h200.jsonl"), op=BACKWARD)
+    own = recording.select(shipped(), op=BACKWARD)
     found: Gradients = {"fp16": {}, "bf16": {}}
     for dtype, provider in (("fp16", "workbench:one_pass"), ("bf16", "workbench")):
         of_type = recording.select(own, dtype=dtype)

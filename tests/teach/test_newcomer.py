@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tests.everything import some_of
 from workbench import lens, teach
 from workbench.launch import Launch
 from workbench.teach import mutants
@@ -526,7 +527,7 @@ def axpy(alpha, x, y):
 """
 
 
-@pytest.mark.parametrize("kind", INTERPRETED_ALONE)
+@pytest.mark.parametrize("kind", some_of(list(INTERPRETED_ALONE), 13))
 def test_what_no_compiler_takes_is_refused_in_words(kind: str) -> None:
     """With the line, what the compiler said, and what that means; the same at every run."""
     name, lines = INTERPRETED_ALONE[kind]
