@@ -45,3 +45,25 @@ def torn_sums(sass: str) -> list[str]:
         if begun := re.search(r"UIADD3 UR\d+, (UP\d), (UR\d+), ", line):
             low[begun[1]] = begun[2], line.strip()
     return found
+
+
+def sums_of_other_lanes(sass: str) -> list[str]:
+    """Instructions that multiply two numbers and add what another lane sent.
+
+    They round once. Where each of two lanes adds the other's product to its own, the other's was rounded
+    before it was sent and its own is not: the two find different sums.
+    """
+    sent: set[str] = set()
+    found = []
+    for line in sass.splitlines():
+        if not (parts := re.search(r"\*/\s+(?:@!?U?P\w+ )?([\w.]+) ([^;]*);", line)):
+            continue
+        what, operands = parts[1], [each.strip() for each in parts[2].split(",")]
+        if what == "FFMA" and re.sub(r"[-|]|\.reuse", "", operands[3]) in sent:
+            found.append(line.strip())
+        if what.startswith("SHFL"):
+            sent.add(operands[1])
+        elif written := re.fullmatch(r"R(\d+)", operands[0]):
+            width = 4 if ".128" in what else 2 if ".64" in what or ".WIDE" in what else 1
+            sent -= {f"R{int(written[1]) + i}" for i in range(width)}
+    return found

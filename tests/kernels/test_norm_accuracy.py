@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.kernels.compiled_for import sums_of_other_lanes
 from tests.norm_accuracy import (
     EPSILON,
     RATIOS,
@@ -251,3 +252,14 @@ def test_shifted_rows_compile(target: str) -> None:
                 compiled = compile(launch, target)
                 assert len(compiled) == steps
                 assert not any(step.spills for step in compiled)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lanes_of_a_row_find_the_same_sums(way: str) -> None:
+    """No compiler makes a product and a sum with what another lane sent one instruction."""
+    x, weight = torch.empty(64, 2048), torch.empty(2048)
+    for step in compile(
+        normalization.launch("layer_norm", x, 1, weight, epsilon=EPSILON, **WAYS[way]), "sm_90"
+    ):
+        assert "SHFL" in step.stages["sass"]
+        assert sums_of_other_lanes(step.stages["sass"]) == []

@@ -296,7 +296,7 @@ def across_numbers(state):
     difference = state[1] - near[:, None]
     if len(state) > 3:
         difference += state[3]
-    sums = (state[0] * difference, state[2] + state[0] * difference * difference)
+    sums = (product(state[0], difference), state[2] + state[0] * difference * difference)
     return welford_around(count, near, *tl.reduce(sums, 1, add_both))
 
 
