@@ -346,9 +346,20 @@ def test_programs_without_pixels_add_nothing_to_a_weights_gradient(problem: Any,
         assert torch.equal(got, want), splits
 
 
-@pytest.mark.parametrize("problem", [((2, 3, 9, 11), (20, 3, 3, 3)), ((2, 4, 9, 11), (80, 1, 1, 1)),
-                                     ((2, 8, 9, 11), (20, 8, 3, 3))], ids=str)  # fmt: skip
-def test_no_hint_reaches_beyond_a_tile_of_what_adds_up_splits(problem: Any) -> None:
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ((2, 3, 9, 11), (20, 3, 3, 3)),
+        ((2, 4, 9, 11), (80, 1, 1, 1)),
+        ((2, 8, 9, 11), (20, 8, 3, 3)),
+        ((2, 3, 9, 11), (32, 3, 3, 3)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("are_features_neighbors", [False, True])
+def test_no_hint_reaches_beyond_a_tile_of_what_adds_up_splits(
+    problem: Any, are_features_neighbors: bool
+) -> None:
     """Triton 3.6 fails to compile one; and a mask that is said to be constant over more has to be so."""
     shape, of_weight = problem
     groups = shape[1] // of_weight[1]
@@ -356,10 +367,9 @@ def test_no_hint_reaches_beyond_a_tile_of_what_adds_up_splits(problem: Any) -> N
     geometry = instances.geometry_of(x, w, (2, 2), (1, 1), (1, 1), groups)
     grad = random(shape[0], of_weight[0], *geometry.outputs, dtype=torch.float16)
     x, grad = (t.to(memory_format=torch.channels_last) for t in (x, grad))
+    result = w.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2) if are_features_neighbors else w.clone()
     tile = (128, 128, 64)
-    one = convolution.launch(
-        "backward_weight", grad, x, torch.empty_like(w), geometry=geometry, tile=tile, splits=3
-    )
+    one = convolution.launch("backward_weight", grad, x, result, geometry=geometry, tile=tile, splits=3)
     (step,) = (step for step in one.steps if step.kernel is gemm.sum_of_splits_kernel)
     text = inspect.getsource(compat.python_function(step.meta["PLACE"]))
     hints = re.findall(r"tl\.(?:max_constancy|max_contiguous|multiple_of)\(.*?\((\d+), (\d+)\)", text)
