@@ -17,7 +17,7 @@ from workbench.errors import (
     TensorMismatchError,
     UnknownNameError,
 )
-from workbench.kernels import normalization, rowwise, softmax
+from workbench.kernels import batch_norm, group_norm, normalization, rowwise, softmax
 from workbench.kernels.layout import rows_of
 from workbench.launch import Launch
 from workbench.lens.compile import compile
@@ -80,6 +80,36 @@ def test_in_the_interpreter_programs_are_persistent_soon() -> None:
 def test_what_is_given_is_taken() -> None:
     assert planned(8, 4096, (2, 512), splits=2, programs=3, num_warps=16) == (2, 512, 2, 3, 16)
     assert planned(100 * MANY, 64, (1, 64), splits=1, programs=7).programs == 7
+
+
+def test_no_program_is_idle() -> None:
+    """One without a tile would take another row's memory where rows fill their tiles."""
+    assert planned(8, 64, (2, 64), splits=1, programs=9).programs == 4
+    assert (
+        planned(8, 64, (2, 64), splits=2, programs=9).programs == 4
+    )  # one tile, of which there are no parts
+    assert planned(8, 256, (2, 64), splits=3, programs=99).programs == 8
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_more_programs_than_tiles(rows: int) -> None:
+    x, how = torch.randn(2, 128), {"tile": (rows, 128), "programs": 5}
+    images = x.view(2, 4, 32)
+    norm = torch.nn.functional.batch_norm(images, None, None, training=True)
+    known = torch.nn.functional.batch_norm(images, torch.zeros(4), torch.ones(4))
+    for launch, want in (
+        (softmax.launch("softmax", x, **how), x.softmax(1)),
+        (normalization.launch("layer_norm", x, 1, epsilon=1e-5, **how), torch.layer_norm(x, (128,))),
+        (group_norm.launch(images, 1, epsilon=1e-5, **how), torch.group_norm(images, 1)),
+        (batch_norm.launch(images, epsilon=1e-5, tile=(rows, 64), programs=5), norm),
+        (
+            batch_norm.launch_known(
+                images, torch.zeros(4), torch.ones(4), epsilon=1e-5, tile=(rows, 32), programs=13
+            ),
+            known,
+        ),
+    ):
+        torch.testing.assert_close(launch.run()[0], want)
 
 
 def test_warps_by_the_bytes_of_a_tile() -> None:

@@ -1137,8 +1137,27 @@ def test_each_branch_of_a_kernel_is_compiled() -> None:
     assert f"line {line_of(branching_kernel, 'break')}: unsupported AST node type: Break" in verdict.text
 
 
+@triton.jit
+def widening_kernel(input_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length.to(tl.int64)
+    tl.store(output_pointer + offsets, 2 * tl.load(input_pointer + offsets, mask=valid), mask=valid)
+
+
+def test_a_size_of_1_is_a_constant_to_the_compiler() -> None:
+    def answer(x: torch.Tensor) -> Launch:
+        output = torch.empty_like(x)
+        return Launch.of(widening_kernel, (1,), x, output, x.numel(), outputs=output, BLOCK_SIZE=512)
+
+    assert exercise_on(doubled, 64, 300, returns_launch=True).evaluate(answer).solved
+    verdict = exercise_on(doubled, 300, 1, returns_launch=True).evaluate(answer)
+    assert (verdict.kind, verdict.case) == ("raises", "answer(float32[1])")
+    assert "is right, but it does not compile for sm_90." in verdict.text
+    assert f"line {line_of(widening_kernel, 'length.to')}: " in verdict.text
+
+
 def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight cases, of which seven differ in sizes alone; a second check compiles nothing."""
+    """Eight cases, which differ in sizes; one for those that are 1. A second check compiles nothing."""
     compiled: list[str] = []
     plain = lens.compile
 
@@ -1150,7 +1169,7 @@ def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = AXPY.evaluate(axpy)
     assert verdict.solved
     assert "; it compiles for sm_90.\n" in verdict.text
-    assert compiled == ["axpy_kernel"]
+    assert compiled == ["axpy_kernel"] * 2
     begin = time.monotonic()
     assert lens.compile(axpy(2.0, *(torch.ones(64) for _ in range(2))), "sm_90")
     assert time.monotonic() - begin < 30

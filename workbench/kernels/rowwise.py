@@ -394,7 +394,8 @@ def plan(
         view: rows and columns.
         itemsize: bytes of an element.
         tile: rows and columns of a tile.
-        splits: programs that share a row. programs: in all. num_warps: of each program.
+        splits: programs that share a row. programs: in all, of which none is idle: no more than there are
+            tiles. num_warps: of each program.
         compute_units: of the device to plan for; None for this one.
         split_per_unit: programs for each compute unit, where rows are split.
         most_splits: no more than these, where it is chosen: a row operator's programs each read all states.
@@ -413,12 +414,11 @@ def plan(
         most = MOST_PER_UNIT * units
         if not device.planned().is_gpu and compute_units is None:
             most = max(PERSISTENT_IN_INTERPRETER, splits)
-        programs = min(row_tiles * splits, most)
+        programs = most
+    programs = min(check_positive("programs", programs), row_tiles * splits)
     if num_warps is None:
         num_warps = min(max(tile[0] * tile[1] * itemsize // (32 * ACCESS_BYTES * 4), 1), MOST_WARPS)
-    return Plan(
-        *tile, splits, check_positive("programs", programs), check_power_of_two("num_warps", num_warps)
-    )
+    return Plan(*tile, splits, programs, check_power_of_two("num_warps", num_warps))
 
 
 class Operator(NamedTuple):

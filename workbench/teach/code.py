@@ -74,15 +74,18 @@ def _of_step(step: CompiledStep, asked: Code) -> Iterator[Excess]:
 def identity(step: Step) -> bytes | None:
     """What tells a step that has to be compiled from others; None where nothing in it is the learner's.
 
-    That is the source of its kernel, and the constants on which branches of it may depend: not sizes, so that
-    the launches of all cases of an exercise are compiled once or twice.
+    That is the source of its kernel, the constants on which branches of it may depend, and which numbers are
+    1: Triton makes those constants, of which a kernel cannot ask `.to`, say. Other sizes are not told apart,
+    so that the launches of all cases of an exercise are compiled once or twice.
     """
     arguments = step.arguments()
     functions = [step.kernel, *_functions_in(tuple(arguments.values()))]
     if all(map(observation.is_the_packages, functions)):
         return None
     branches = tuple(
-        (name, value) for name, value in arguments.items() if value is None or isinstance(value, bool | str)
+        (name, value)
+        for name, value in arguments.items()
+        if value is None or isinstance(value, bool | str) or (isinstance(value, int) and value == 1)
     )
     return pickle.dumps((*map(pack, functions), branches))
 
