@@ -93,7 +93,8 @@ def test_no_program_is_idle() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_more_programs_than_tiles(rows: int) -> None:
-    x, how = torch.randn(2, 128), {"tile": (rows, 128), "programs": 5}
+    x = torch.randn(2, 128)
+    how: dict[str, Any] = {"tile": (rows, 128), "programs": 5}
     images = x.view(2, 4, 32)
     norm = torch.nn.functional.batch_norm(images, None, None, training=True)
     known = torch.nn.functional.batch_norm(images, torch.zeros(4), torch.ones(4))
