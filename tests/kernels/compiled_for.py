@@ -14,7 +14,7 @@ from workbench.launch import Launch
 
 
 def kernels_for(launch: Launch) -> list[tuple[Any, ...]]:
-    """Of each step what Triton keeps its compiled kernel by: of two that are equal, one is compiled."""
+    """Return, for each step, the key of its compiled kernel: Triton compiles equal keys once."""
     backend = make_backend(GPUTarget("cuda", 90, 32))
     found = []
     for step in launch.steps:

@@ -85,9 +85,8 @@ def test_what_is_given_is_taken() -> None:
 def test_no_program_is_idle() -> None:
     """One without a tile would take another row's memory where rows fill their tiles."""
     assert planned(8, 64, (2, 64), splits=1, programs=9).programs == 4
-    assert (
-        planned(8, 64, (2, 64), splits=2, programs=9).programs == 4
-    )  # one tile, of which there are no parts
+    # A row of one tile has no parts.
+    assert planned(8, 64, (2, 64), splits=2, programs=9).programs == 4
     assert planned(8, 256, (2, 64), splits=3, programs=99).programs == 8
 
 

@@ -57,7 +57,7 @@ def test_every_operator_has_samples() -> None:
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
 def test_torchs_samples_with_gradients(op: Any, dtype: torch.dtype) -> None:
-    """Of each operator some, for time; fp16 against fp64 of the same numbers."""
+    """Some samples of each operator, for time; fp16 is held to fp64 of the same numbers."""
     torch.manual_seed(0)
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
     samples = list(op.sample_inputs("cpu", dtype, requires_grad=True))

@@ -72,11 +72,11 @@ def _of_step(step: CompiledStep, asked: Code) -> Iterator[Excess]:
 
 
 def identity(step: Step) -> bytes | None:
-    """What tells a step that has to be compiled from others; None where nothing in it is the learner's.
+    """Return a key under which a step is compiled once; None where nothing in it is the learner's.
 
-    That is the source of its kernel, the constants on which branches of it may depend, and which numbers are
-    1: Triton makes those constants, of which a kernel cannot ask `.to`, say. Other sizes are not told apart,
-    so that the launches of all cases of an exercise are compiled once or twice.
+    The key holds the source of its kernel, the constants on which its branches may depend, and which numbers
+    are 1: Triton makes those constants, which have no `.to`, for example. It holds no other sizes, so that
+    the launches of all cases of an exercise are compiled once or twice.
     """
     arguments = step.arguments()
     functions = [step.kernel, *_functions_in(tuple(arguments.values()))]
