@@ -316,10 +316,12 @@ def check(family: str, seed: int, device: str) -> None:
         [t.detach().requires_grad_(t.is_floating_point() and problem.has_gradient) for t in problem.tensors]
         for _ in range(2)
     )
-    # On the CPU: torch's gradient of avg_pool2d by CUDA is wrong where the input is channels_last (2.11), in
-    # float64 too.
+    # On the CPU, since torch's gradient of avg_pool2d by CUDA is wrong where the input is channels_last, in
+    # float64 too; and contiguous, since its convolutions in float64 refuse some permuted weights (2.11).
     exact = [
-        t.detach().cpu().double().requires_grad_(problem.has_gradient) if t.is_floating_point() else t.cpu()
+        t.detach().cpu().double().contiguous().requires_grad_(problem.has_gradient)
+        if t.is_floating_point()
+        else t.cpu()
         for t in problem.tensors
     ]
     try:

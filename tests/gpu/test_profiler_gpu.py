@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,21 @@ def test_every_instance_is_right_or_refused(name: str, sizes: dict[str, int], ho
     assert found.best is not None
 
 
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    """torch's switches let matrix units round fp32. (`monkeypatch` cannot put a module's properties back.)"""
+    switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    before = [switch.fp32_precision for switch in switches]
+    for switch in switches:
+        switch.fp32_precision = "tf32"
+    yield
+    for switch, precision in zip(switches, before, strict=True):
+        switch.fp32_precision = precision
+
+
+@pytest.mark.usefixtures("tf32")
 @pytest.mark.parametrize("name", ["matmul", "conv2d"])
-def test_fp32_is_held_to_what_torchs_switch_makes_of_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (torch.backends.cuda.matmul, torch.backends.cudnn.conv):  # type: ignore[attr-defined]
-        monkeypatch.setattr(room, "fp32_precision", "tf32")
+def test_fp32_is_held_to_what_torchs_switch_makes_of_it(name: str) -> None:
     sizes = {"c": 64} if name == "conv2d" else {"m": 256, "n": 256, "k": 256}
     found = profiler.profile(name, profiler.arguments_of(name, sizes, dtype="fp32"), progress=False)
     assert found.best is not None
