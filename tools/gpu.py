@@ -78,9 +78,9 @@ NBVAL = ("pytest", "--nbval", "--nbval-current-env", "--nbval-sanitize-with", "t
 # What measures times has the GPU for itself.
 TIMES = "tests/gpu/test_bench_gpu.py"
 # pytest-benchmark, where there is one, warns that it measures nothing beside other processes, which fails.
-OTHERS = (f"--ignore={TIMES}", "--ignore=tests/browser", "-p", "no:benchmark")
-PROCESSES = min(os.cpu_count() or 1, 4)
-
+OTHERS = ("--dist", "worksteal", f"--ignore={TIMES}", "--ignore=tests/browser", "-p", "no:benchmark")
+# What a process that runs them takes of the GPU's memory: for tensors, a context, and libraries' workspaces.
+GPU_BYTES_EACH = 5 * 2**30
 
 # A lesson waits for its compiler and its interpreter most of the time; four share a GPU and its memory well.
 LESSONS_AT_A_TIME = 4
@@ -89,12 +89,20 @@ LESSONS_AT_A_TIME = 4
 COUNTS = re.compile(r"\b(\d+) (passed|failed|errors?)\b")
 
 
+def processes() -> int:
+    """How many run tests: most wait for the compiler, on a core of their own, and share the GPU's memory."""
+    # Asked elsewhere: a process that has asked takes memory itself.
+    asked = "import torch; print(torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 0)"
+    answer = subprocess.run([sys.executable, "-c", asked], check=False, capture_output=True, text=True).stdout
+    return max(min(os.cpu_count() or 1, int(answer or 0) // GPU_BYTES_EACH), 1)
+
+
 def parts() -> list[Part]:
     """Everything there is to run, in order: what is wrong shows early, what takes long comes late."""
     return [
         Part("GPU tests of times", PYTEST, ("pytest", "-m", "gpu", TIMES)),
         # The browser tests are not collected: a machine with a GPU need not have what they import.
-        Part("other GPU tests", TESTS, ("pytest", "-m", "gpu", "-n", str(PROCESSES), *OTHERS)),
+        Part("other GPU tests", TESTS, ("pytest", "-m", "gpu", "-n", str(processes()), *OTHERS)),
         *lessons(),
         # Last: the lessons' stored outputs are those of the recordings so far.
         Part("benchmarks", WORKBENCH, ("workbench", "record", "all")),

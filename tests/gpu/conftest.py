@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 from collections.abc import Iterator
 
 import pytest
 import torch
+from filelock import FileLock
 
 from workbench import device
+
+# What a process may keep from one test for the next, of memory that others on this GPU may need.
+KEPT_BYTES = 2**28
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,11 +27,27 @@ def autograd_has_a_context() -> None:
             (matrix @ matrix).sum().backward()
 
 
+@pytest.fixture(autouse=True)
+def _memory_is_given_back() -> Iterator[None]:
+    """torch keeps what was freed; a dozen processes on one GPU would run out of memory together."""
+    yield
+    if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT_BYTES:
+        torch.cuda.empty_cache()
+
+
 @pytest.fixture
-def many() -> Iterator[int]:
+def much_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One process at a time: tensors of many GB, and something to check them with."""
+    folder = tmp_path_factory.getbasetemp()
+    with FileLock((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "much_memory.lock"):
+        gc.collect()
+        torch.cuda.empty_cache()
+        yield
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+@pytest.fixture
+def many(much_memory: None) -> int:
     """2^31; less on a GPU without space for three tensors of over 4 GB and something to check them with."""
-    gc.collect()
-    torch.cuda.empty_cache()
-    yield 2**31 if device.free_memory_bytes() >= 24 * 2**30 else 2**22
-    gc.collect()
-    torch.cuda.empty_cache()
+    return 2**31 if device.free_memory_bytes() >= 24 * 2**30 else 2**22

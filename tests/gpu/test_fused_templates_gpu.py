@@ -188,6 +188,7 @@ def test_activations(activation: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("much_memory")
 def test_offsets_of_64_bits() -> None:
     """A product whose last rows lie behind 2^31 elements of the output."""
     m, n = 2**24 + 40, 128

@@ -142,6 +142,7 @@ def test_the_same_bits_in_every_run() -> None:
             assert torch.equal(bits(ops.mm(a, b)), bits(first))
 
 
+@pytest.mark.usefixtures("much_memory")
 def test_more_than_2_to_the_31_elements() -> None:
     """The last rows of A lie beyond, and so does the end of the output in the second product."""
     a = torch.zeros(70000, 32768, dtype=torch.float16, device="cuda")

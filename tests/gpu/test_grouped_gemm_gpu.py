@@ -169,6 +169,7 @@ def test_the_same_bits_in_every_run() -> None:
             assert torch.equal(bits(ops.grouped_mm(a, b, offs=offs)), bits(first))
 
 
+@pytest.mark.usefixtures("much_memory")
 def test_more_than_2_to_the_31_elements() -> None:
     """The last matrix of B lies beyond, and so do the last rows of A."""
     b = torch.zeros(3, 32768, 32768, dtype=torch.float16, device="cuda")

@@ -197,6 +197,7 @@ def test_another_number_of_images_compiles_nothing(format: torch.memory_format) 
     assert compiled() == before
 
 
+@pytest.mark.usefixtures("much_memory")
 def test_more_elements_than_31_bits_count() -> None:
     if device.free_memory_bytes() < 50 * 10**9:
         pytest.skip("the tensors and what checks them take 50 GB")
