@@ -93,7 +93,7 @@ def no_update(kept, tiles, of_columns, of_rows, valid, tally):
 
 
 @triton.jit
-def no_settle(kept, tallies):
+def no_settle(kept, tallies, count):
     """The same."""
     return kept
 

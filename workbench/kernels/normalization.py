@@ -109,7 +109,7 @@ def two_zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
 
 
 @triton.jit
-def settle_both(kept, tallies):
+def settle_both(kept, tallies, count):
     """The two sums of each row from those of its lanes."""
     return tl.sum(kept[0], 1), tl.sum(kept[1], 1)
 

@@ -251,7 +251,8 @@ def row_state(
         of_columns = load_each(columns, col[None, :], col[None, :] < cols)
         tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
         kept = UPDATE(kept, tiles, of_columns, of_rows, valid, (start - begin) // COLS + 1)
-    return SETTLE(kept, (end - begin - tl.arange(0, COLS) + COLS - 1) // COLS)
+    count = end - begin
+    return SETTLE(kept, (count - tl.arange(0, COLS) + COLS - 1) // COLS, count)
 
 
 @triton.jit
@@ -433,7 +434,8 @@ class Operator(NamedTuple):
             an exchange between lanes in every tile.
         update: (kept, tiles, of_columns, of_rows, valid, tally) -> what is kept once these tiles were seen
             too, the row's number `tally`.
-        settle: (kept, tallies) -> state; `tallies` [cols] is how many elements each lane has seen.
+        settle: (kept, tallies, count) -> state; `tallies` [cols] is how many of a row's `count` elements each
+            lane has seen.
         merge: (*state, *state) -> state, of two parts of rows; None: `across` does it.
         finish: (state, cols, parameter) -> result, a tuple of tiles [rows].
         apply: (tiles, of_columns, of_rows, result) -> output [rows, cols].

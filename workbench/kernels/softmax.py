@@ -46,7 +46,7 @@ def seen(state, tiles, of_columns, of_rows, valid, tally):
 
 
 @triton.jit
-def settled(state, tallies):
+def settled(state, tallies, count):
     """It is by row already."""
     return state
 
@@ -65,7 +65,7 @@ def seen_by_lane(kept, tiles, of_columns, of_rows, valid, tally):
 
 
 @triton.jit
-def settled_by_lane(kept, tallies):
+def settled_by_lane(kept, tallies, count):
     """The online softmax state of each row from those of its lanes."""
     return reduce.online_softmax_settle(kept)
 

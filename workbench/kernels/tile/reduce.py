@@ -281,22 +281,33 @@ def across_first_larger_last_nan(state):
 def across_numbers(state):
     """Welford's state of each row: the merge of those of its lanes, all at once; of no numbers (0, 0, 0, 0).
 
-    near = sum of count * mean / count, which roundings have moved off the mean; then, as in
-    :func:`welford_around`, the sums of count * (mean of the lane - near) and of m2 + count * (...)^2. Counts
-    are taken times 2^-32 first, so that the sum does not overflow where the mean does not.
-
     Args:
-        state: (count, mean, m2), or (count, a, m2, b) where the mean is a + b, not rounded.
+        state: (count, mean, m2), each [rows, lanes]; or (count, a, m2, b), where the mean is a + b.
     """
     mean = state[1]
     if len(state) > 3:
         mean += state[3]
+    # A share at a time: the sum of all may overflow where the mean does not.
     count, total = tl.reduce((state[0], product(state[0] * 2.0**-32, mean)), 1, add_both)
-    near = total / (tl.maximum(count, 1.0) * 2.0**-32)
-    difference = state[1] - near[:, None]
-    if len(state) > 3:
-        difference += state[3]
-    sums = (product(state[0], difference), state[2] + state[0] * difference * difference)
+    near = total * (1.0 / (tl.maximum(count, 1.0) * 2.0**-32))
+    return welford_of_lanes(count, near, *state)
+
+
+@triton.jit
+def welford_of_lanes(count, near, counts, means, m2, rests=None):
+    """The state of each row from its lanes', as in :func:`welford_around`.
+
+    rest = sum of count * (mean of the lane - near); squares = sum of m2 + count * (mean of the lane - near)^2
+
+    Args:
+        count: of each row, or of all alike, [1]. near: the mean, or nearly so, [rows].
+        counts: of each lane, [rows, cols] or [1, cols].
+        means, m2: of each lane, [rows, cols]. rests: what is to be added to the means, not rounded; or None.
+    """
+    difference = means - near[:, None]
+    if rests is not None:
+        difference += rests
+    sums = (product(counts, difference), m2 + counts * difference * difference)
     return welford_around(count, near, *tl.reduce(sums, 1, add_both))
 
 
@@ -378,7 +389,7 @@ def zero_init(ROWS: tl.constexpr, COLS: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def zero_settle(kept, tallies):
+def zero_settle(kept, tallies, count):
     """The sum of each row from those of its lanes."""
     return across_add(kept)
 
@@ -535,15 +546,17 @@ def welford_update(kept, x, valid, tally):
 
 
 @triton.jit
-def welford_settle(kept, tallies):
+def welford_settle(kept, tallies, count):
     """The state of each row from what its lanes kept: the merge of all of them at once.
 
     Args:
         kept: (first, mean, m2), each [rows, cols]. tallies: [cols], how many numbers each lane has seen.
+        count: how many each row has.
     """
     first, mean, m2 = kept
-    counts = tl.broadcast_to(tallies.to(mean.dtype)[None, :], mean.shape)
-    return across_numbers((counts, first, m2, mean))
+    counts, count = tallies.to(mean.dtype)[None, :], scalar(count, mean.dtype)
+    near = tl.sum(product(counts * (1.0 / count), first + mean), 1)
+    return welford_of_lanes(count, near, counts, first, m2, mean)
 
 
 @triton.jit
@@ -561,7 +574,7 @@ def welford_of_row(x, valid, cols):
     near = tl.sum(product(x, 1.0 / count), 1)  # a share at a time: the sum of all may overflow
     centered = tl.where(valid, x - near[:, None], 0.0)
     rest, squares = tl.reduce((centered, centered * centered), 1, add_both)
-    return welford_around(tl.zeros_like(near) + count, near, rest, squares)
+    return welford_around(count, near, rest, squares)
 
 
 @triton.jit
@@ -573,7 +586,7 @@ def welford_around(count, near, rest, squares):
     and of equal numbers m2 is 0: all that is added up are small multiples of one rounding step, and so exact.
 
     Args:
-        count: how many numbers, [rows].
+        count: how many numbers, [rows], or of all rows alike, [1].
         near: [rows]. rest: sum of x - near. squares: sum of (x - near)^2.
 
     Returns:
@@ -586,7 +599,7 @@ def welford_around(count, near, rest, squares):
     # Not below 0 by a rounding; but infinite or NaN where the squares are.
     m2 = tl.where(m2 > 0, m2, tl.where(squares < float("inf"), 0.0, squares))
     mean = near + off
-    return count, mean, m2, (near - mean) + off
+    return tl.broadcast_to(count, mean.shape), mean, m2, (near - mean) + off
 
 
 @triton.jit
