@@ -1033,6 +1033,7 @@ def test_what_triton_itself_says_of_arguments_stays_its_own() -> None:
         unmasked_copy_kernel[(1,)](torch.zeros(8), BLOCK_SIZE=8)
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_an_endless_loop_of_a_called_kernel_can_be_interrupted() -> None:
     """And the interpreter is as before: the next kernel runs, and is guarded."""
     timer = threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT))

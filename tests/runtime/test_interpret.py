@@ -448,11 +448,10 @@ def test_the_worker_ends_with_a_parent_that_is_killed() -> None:
     assert ends(child)
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_stops_the_kernel_and_leaves_a_worker_for_the_next() -> None:
     """Jupyter's stop button: the endless loop must not go on in the background."""
     own = Worker({"TRITON_INTERPRET": "1"}, advice="Look for a loop that never ends.")
-    # What a shell starts in the background ignores the signal.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         first = own.call(os.getpid, timeout=60)
         timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -462,7 +461,6 @@ def test_an_interrupt_stops_the_kernel_and_leaves_a_worker_for_the_next() -> Non
         assert ends(first)
         assert own.call(os.getpid, timeout=60) != first
     finally:
-        signal.signal(signal.SIGINT, before)
         own.stop()
 
 
