@@ -37,7 +37,7 @@ class Problem(NamedTuple):
         ours, torchs: functions of the tensors.
         tensors: what they are given; those of floating point are differentiated by.
         has_gradient: whether there are gradients to compare.
-        terms: of the sums in fp32 that cancel in a gradient, where torch's numbers cancel exactly.
+        terms: how many products each of two fp32 sums has whose difference a gradient is; 0 for none.
     """
 
     words: str
@@ -351,7 +351,12 @@ def check(family: str, seed: int, device: str) -> None:
 def close(
     ours: torch.Tensor, torchs: torch.Tensor, right: torch.Tensor, largest: float, words: str, terms: int = 0
 ) -> None:
-    """Assert the accuracy rule for a draw; `largest` is what a rounding is of, and each of so many terms."""
+    """Assert the accuracy rule for a draw.
+
+    Args:
+        largest: what a rounding is of.
+        terms: as of a :class:`Problem`; roundings of so many add up to the square root of their number.
+    """
     if not right.numel():
         return
     assert not ours.isnan().any(), f"{words}: NaN"

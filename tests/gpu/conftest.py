@@ -16,6 +16,16 @@ from workbench import device
 # What a process may keep from one test for the next, of memory that others on this GPU may need.
 KEPT_BYTES = 2**28
 
+# For a test that waits until others of many GB have ended.
+WAIT_SECONDS = 1800
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The time limit of a test counts what its fixtures wait for."""
+    for item in items:
+        if "much_memory" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(WAIT_SECONDS))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def autograd_has_a_context() -> None:

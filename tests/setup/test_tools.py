@@ -224,7 +224,8 @@ def test_gpu_parts() -> None:
     times, tests, *lessons, benchmarks = gpu.parts()
     assert times.arguments == ("pytest", "-m", "gpu", gpu.TIMES)
     assert (ROOT / gpu.TIMES).exists()
-    assert tests.arguments[:3] == ("pytest", "-m", "gpu")
+    assert tests.arguments[:4] == ("pytest", "-m", "gpu", "-n")
+    assert 1 <= int(tests.arguments[4]) <= (os.cpu_count() or 1)
     assert f"--ignore={gpu.TIMES}" in tests.arguments
     assert benchmarks.arguments == ("workbench", "record", "all")
     assert [Path(part.arguments[-1]).stem for part in lessons] == sorted(

@@ -555,7 +555,7 @@ def welford_settle(kept, tallies, count):
     """
     first, mean, m2 = kept
     counts, count = tallies.to(mean.dtype)[None, :], scalar(count, mean.dtype)
-    near = tl.sum(product(counts * (1.0 / count), first + mean), 1)
+    near = tl.sum(product(counts * (1.0 / tl.maximum(count, 1.0)), first + mean), 1)
     return welford_of_lanes(count, near, counts, first, m2, mean)
 
 
