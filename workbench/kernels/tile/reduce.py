@@ -289,7 +289,7 @@ def across_numbers(state):
         mean += state[3]
     # A share at a time: the sum of all may overflow where the mean does not.
     count, total = tl.reduce((state[0], product(state[0] * 2.0**-32, mean)), 1, add_both)
-    near = total * (1.0 / (tl.maximum(count, 1.0) * 2.0**-32))
+    near = product(total, 1.0 / (tl.maximum(count, 1.0) * 2.0**-32))
     return welford_of_lanes(count, near, *state)
 
 
