@@ -8,14 +8,18 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib
 import pytest
 import torch
 from hypothesis import settings
 
-from tests.everything import examples
+from tests.everything import all_is_tested, examples
 from tests.machine import Machine
+
+if TYPE_CHECKING:
+    from workbench.device import Device
 
 # Not MPLBACKEND: the lessons' kernels, which tests start, would inherit that and draw nothing.
 matplotlib.use("agg")
@@ -94,6 +98,16 @@ def same_numbers() -> None:
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests from the user's own progress and caches."""
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(params=None if not all_is_tested() else ("H200", "A100", "RTX 4060", "MI300X"))
+def pretended(request: pytest.FixtureRequest) -> Iterator[Device]:
+    """What is chosen is chosen as on that GPU, an H200 where not all is tested, and interpreted."""
+    from tests.machines import CHOOSING  # not above: they would be imported before the mode is set
+    from workbench import device
+
+    with device.pretend(CHOOSING[getattr(request, "param", "H200")]) as stands_in:
+        yield stands_in
 
 
 @pytest.fixture

@@ -12,8 +12,11 @@ import pytest
 import torch
 import triton
 
-from workbench import device
-from workbench.errors import UnknownNameError
+from tests.machines import A100, H200, RTX_4060
+from workbench import device, ops
+from workbench.errors import ArgumentTypeError, UnknownNameError
+from workbench.kernels import softmax
+from workbench.kernels.instances import gemm as instances
 
 ROOT = Path(__file__).parents[1]
 HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -174,3 +177,74 @@ def test_this_machine() -> None:
     assert here.compute_units == os.cpu_count()
     assert 0 < device.free_memory_bytes() < here.memory_bytes
     assert "CPU build" in device.gpu_absence() or "no usable GPU" in device.gpu_absence()
+
+
+def test_pretending_to_be_another_machine() -> None:
+    here = device.planned()
+    with device.pretend("sm_90") as hopper:
+        assert device.planned() is hopper
+        assert hopper == replace(H200, is_pretended=True)
+        with device.pretend(RTX_4060) as ada:
+            assert (ada.name, ada.compute_units, device.planned()) == (RTX_4060.name, 24, ada)
+        with device.planning_for("gfx942") as cdna:
+            assert device.planned() is cdna
+            with device.planning_for(None) as what_runs:
+                assert what_runs is hopper
+        assert device.planned() is hopper
+        assert device.current() is here
+    assert device.planned() is here
+
+
+def test_nobody_pretends_to_be_what_is_not_known() -> None:
+    with pytest.raises(UnknownNameError, match="sm_9O"), device.pretend("sm_9O"):
+        pass
+    with pytest.raises(ArgumentTypeError, match="machine"), device.pretend(90):  # type: ignore[arg-type]
+        pass
+    assert device.planned() is device.current()
+
+
+def test_what_compiles_does_not_pretend() -> None:
+    done = python("from workbench import device\nwith device.pretend('sm_90'): pass", TRITON_INTERPRET="0")
+    assert "DeviceError" in done.stderr
+    assert "TRITON_INTERPRET" in done.stderr
+
+
+def test_operators_choose_for_the_pretended_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice of each is run; that of the interpreter is the same for all."""
+    a, b, ways = torch.randn(64, 512).half(), torch.randn(512, 96).half(), []
+    chosen = instances.choose
+
+    def choose(*args: object, **options: object) -> dict[str, object]:
+        ways.append(chosen(*args, **options))  # type: ignore[arg-type]
+        return ways[-1]
+
+    monkeypatch.setattr(instances, "choose", choose)
+    for machine in (H200, A100):
+        with device.pretend(machine):
+            torch.testing.assert_close(ops.mm(a, b).float(), a.float() @ b.float(), rtol=2e-3, atol=2e-2)
+            assert ways[-1] == chosen(instances.asked_of(a, b, a.new_empty(64, 96)))
+    assert ways[0] != ways[1]
+
+
+def test_rows_are_split_over_the_pretended_units() -> None:
+    x = torch.randn(8, 100_000)
+    grids = []
+    for machine in (H200, RTX_4060):
+        with device.pretend(machine):
+            launch = softmax.launch("softmax", x, dim=1)
+            grids.append([step.programs for step in launch.steps])
+            torch.testing.assert_close(launch.run()[0], x.softmax(1))
+    assert grids[0][0] > grids[1][0] > 1
+
+
+def test_where_gluon_is_best_the_next_candidate_is_interpreted() -> None:
+    a, b, output = (torch.empty(2048, 2048, dtype=torch.float16, device="meta") for _ in range(3))
+    with device.planning_for("sm_90"):
+        assert instances.chosen(a, b, output, "ieee")["template"] == "ping-pong"
+    with device.pretend("sm_90"):
+        interpreted = instances.chosen(a, b, output, "ieee")
+        listed = instances.instances_for(a, b)
+        with device.planning_for("sm_90"):
+            assert instances.chosen(a, b, output, "ieee")["template"] == "ping-pong"
+    assert interpreted["template"] in ("simple", "persistent", "stream-k")
+    assert not any(each.keywords.get("template") == "ping-pong" for each in listed)

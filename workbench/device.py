@@ -4,7 +4,7 @@
 importing `workbench` calls :func:`choose`. Only this file asks the running machine.
 
 A launch can be made for a device that is not here: inside :func:`planning_for`, whatever chooses templates,
-tiles and grids asks :func:`planned`.
+tiles and grids asks :func:`planned`. Inside :func:`pretend` the interpreter also runs what is chosen so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, wraps
 from typing import Literal, ParamSpec, TypeVar, get_args
 
@@ -47,6 +47,7 @@ class Device:
         l2_bytes: the last-level cache that all compute units share; 0 where unknown.
         warp_size: threads in a warp (wavefront); 1 in the interpreter.
         driver: the version of the driver, "none" in the interpreter.
+        is_pretended: whether the interpreter stands in for it (:func:`pretend`).
 
     Raises:
         UnknownNameError: the kind.
@@ -61,6 +62,7 @@ class Device:
     l2_bytes: int
     warp_size: int
     driver: str
+    is_pretended: bool = False
 
     def __post_init__(self) -> None:
         check_name("kind", self.kind, get_args(Kind))
@@ -69,6 +71,11 @@ class Device:
     def is_gpu(self) -> bool:
         """True when kernels are compiled for a GPU, False when they are interpreted."""
         return self.kind != "interpreter"
+
+    @property
+    def runs_gluon(self) -> bool:
+        """Whether a kernel in Gluon can run where launches are planned for it: nothing interprets Gluon."""
+        return self.is_gpu and not self.is_pretended
 
     @property
     def torch_device(self) -> str:
@@ -191,11 +198,46 @@ def named(name: str) -> Device:
 
 
 _planned: ContextVar[Device | None] = ContextVar("planned", default=None)
+_pretended: ContextVar[Device | None] = ContextVar("pretended", default=None)
 
 
 def planned() -> Device:
-    """The device that launches are made for: the one named by :func:`planning_for`, else :func:`current`."""
-    return _planned.get() or current()
+    """The device that launches are made for.
+
+    The one named by :func:`planning_for`, else the one of :func:`pretend`, else :func:`current`.
+    """
+    return _planned.get() or _pretended.get() or current()
+
+
+@contextmanager
+def pretend(machine: str | Device) -> Iterator[Device]:
+    """Choose as on that device whatever is chosen, also in `ops`, and have the interpreter run it.
+
+        with device.pretend("sm_90"):
+            result = ops.matmul(a, b)  # the tile, splits and grid of an H200, interpreted
+
+    So a machine without a GPU runs what a GPU runs, but for kernels in Gluon, which nothing interprets: where
+    one would be chosen, the next candidate is. It holds for the thread (or task) that enters it.
+
+    Args:
+        machine: a name in `targets.TARGETS`, for the product named there ("sm_90": an H200), or a device.
+
+    Raises:
+        UnknownNameError: the name. DeviceError: kernels are compiled here, so that the machine's own GPU runs
+        them. ArgumentTypeError: neither a name nor a device.
+    """
+    check_type("machine", machine, str | Device, 'Name a target, such as "sm_90", or give a Device.')
+    if not is_interpreter():
+        raise DeviceError(
+            f"This process compiles kernels for {current().name}, which cannot pretend to be another GPU. "
+            "Set TRITON_INTERPRET=1 before Python starts, or use device.planning_for to make launches."
+        )
+    stands_in = replace(named(machine) if isinstance(machine, str) else machine, is_pretended=True)
+    token = _pretended.set(stands_in)
+    try:
+        yield stands_in
+    finally:
+        _pretended.reset(token)
 
 
 @contextmanager

@@ -38,6 +38,8 @@ from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 SMALL: dict[str, Any] = {"tile": (16, 16)}
 AT_END = Window(right=0, from_end=True)
 

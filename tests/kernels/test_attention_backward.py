@@ -33,6 +33,8 @@ from workbench.kernels.attention_backward import Tiling
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 # Of any arguments, for the type checker.
 forward: Any = attention.launch
 launch: Any = attention_backward.launch

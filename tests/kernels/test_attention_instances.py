@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.everything import some_of
-from tests.kernels.test_gemm_instances import A100, H200, MI300
+from tests.machines import A100, H200, MI300X
 from workbench import device
 from workbench.errors import DeviceError, InvalidArgumentError
 from workbench.kernels import attention, attention_backward
@@ -127,7 +127,7 @@ def test_splits_leave_memory_idle_for_little(programs: int, tiles: int, units: i
         assert taken(splits) <= 1.25 * programs * tiles / units + 12
 
 
-@pytest.mark.parametrize("here", [H200, A100, MI300, device.current()], ids=lambda here: here.name)
+@pytest.mark.parametrize("here", [H200, A100, MI300X, device.current()], ids=lambda here: here.name)
 def test_merging_overlaps_on_devices_that_can(here: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     given = of(1, 200, 64, on="cpu")
     monkeypatch.setattr(device, "current", lambda: here)
@@ -169,7 +169,7 @@ def test_merging_that_overlaps_can_be_interpreted(monkeypatch: pytest.MonkeyPatc
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("here", [A100, MI300, device.current()], ids=lambda here: here.name)
+@pytest.mark.parametrize("here", [A100, MI300X, device.current()], ids=lambda here: here.name)
 def test_elsewhere_kernels_choose_for_themselves(
     here: device.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,8 @@ from workbench.kernels import epilogues, gemm
 from workbench.kernels.epilogues import Epilogue, Frame
 from workbench.launch import Launch
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 M, N, K = 35, 50, 33
 TILE = (32, 32, 16)
 WAYS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import some_of
-from tests.kernels.test_gemm_instances import A100, H200, MI300
+from tests.machines import A100, H200, MI300X
 from workbench import device
 from workbench.kernels import gemm_gated, gemm_pair, gemm_rows
 from workbench.kernels.instances import fused_templates as instances
@@ -19,7 +19,7 @@ from workbench.kernels.instances.fused_templates import Instance
 from workbench.launch import Launch
 from workbench.lens.compile import compile
 
-DEVICES = {"sm_90": H200, "sm_80": A100, "gfx942": MI300}
+DEVICES = {"sm_90": H200, "sm_80": A100, "gfx942": MI300X}
 ITEMSIZES = {torch.float16: 2, torch.float32: 4, torch.float64: 8}
 
 
@@ -81,7 +81,7 @@ def test_long_pairs_are_not_fused() -> None:
 
 def test_a_device_that_is_not_listed_is_given_what_is_alike() -> None:
     a, b = on_meta(4096, 1024), on_meta(1024, 4096)
-    for like, architecture in ((A100, "sm_89"), (MI300, "gfx90a")):
+    for like, architecture in ((A100, "sm_89"), (MI300X, "gfx90a")):
         other = dataclasses.replace(like, architecture=architecture)
         assert instances.gated(a, b, b, b, here=other) == instances.gated(a, b, b, b, here=like)
 

@@ -22,6 +22,8 @@ from workbench.launch import Launch, Work
 from workbench.lens.compile import compile
 from workbench.runtime import interpret
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 SIZES = [1, 15, 16, 17, 33]
 NOTHING = -77.0
 

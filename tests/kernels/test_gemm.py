@@ -29,6 +29,8 @@ from workbench.launch import Launch
 from workbench.lens.compile import compile
 from workbench.runtime import interpret
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 SMALL = (16, 32, 16)
 BATCHES: list[tuple[int, ...]] = [(), (1,), (3,), (2, 3)]
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]

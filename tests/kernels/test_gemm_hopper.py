@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from tests.everything import some_of
-from tests.kernels.test_gemm_instances import A100, H200
+from tests.machines import A100, H200
 from workbench import device, ops
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError
 from workbench.kernels import gemm, gemm_hopper_pairs, gemm_hopper_wide

@@ -10,22 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.machines import A100, H200, MI300X
 from workbench import device, ops
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import gemm
 from workbench.kernels.instances import gemm as instances
 from workbench.lens.compile import compile
-
-H200 = dataclasses.replace(
-    device.current(), kind="cuda", name="NVIDIA H200", architecture="sm_90", compute_units=132,
-    shared_memory_bytes=232448, l2_bytes=50 << 20,
-)  # fmt: skip
-A100 = dataclasses.replace(
-    H200, name="NVIDIA A100", architecture="sm_80", compute_units=108, shared_memory_bytes=166912
-)
-MI300 = dataclasses.replace(
-    H200, kind="hip", name="AMD MI300X", architecture="gfx942", compute_units=304, shared_memory_bytes=65536
-)
 
 
 def chosen(
@@ -66,7 +56,7 @@ def test_what_was_measured_best_is_chosen(
 @given(data=st.data())
 def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
     m, n, k = (data.draw(st.integers(1, 20000), label=name) for name in "mnk")
-    here = data.draw(st.sampled_from([H200, A100, MI300]), label="device")
+    here = data.draw(st.sampled_from([H200, A100, MI300X]), label="device")
     dtype = data.draw(
         st.sampled_from([torch.float16, torch.float32, torch.int8, torch.float64]), label="dtype"
     )
@@ -102,7 +92,7 @@ def test_what_is_chosen_on_hopper_can_be_launched(data: st.DataObject) -> None:
     gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k))
 
 
-@pytest.mark.parametrize("here", [H200, A100, MI300], ids=lambda each: each.architecture)
+@pytest.mark.parametrize("here", [H200, A100, MI300X], ids=lambda each: each.architecture)
 @pytest.mark.parametrize("sizes", [(0, 5, 6), (5, 0, 6), (0, 0, 6), (5, 6, 0), (0, 0, 0)], ids=str)
 def test_a_product_of_nothing_gets_one_too(sizes: tuple[int, int, int], here: device.Device) -> None:
     for dtype in (torch.float16, torch.float32):
@@ -168,7 +158,7 @@ def test_what_is_packed_first(size: int, dtype: torch.dtype, precision: str, pac
         for here, many in (
             (H200, instances.HOPPER),
             (A100, instances.OTHERS["sm_80"]),
-            (MI300, instances.OTHERS["gfx942"]),
+            (MI300X, instances.OTHERS["gfx942"]),
         )
         for each in many
     ],

@@ -22,6 +22,8 @@ from workbench.lens.compile import CompiledStep, compile
 from workbench.lens.trace import trace
 from workbench.runtime import interpret
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 SMALL = (16, 32, 16)
 # Which of m, n and k is divided.
 AXES = {"m": 0, "n": 1, "k": 2}

@@ -26,6 +26,8 @@ from workbench.kernels.views import View, affine, of_a_batch
 from workbench.ops.convolution import geometry_of
 from workbench.runtime.replay import Replay
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 SIZES = (35, 50, 41)
 
 

@@ -27,6 +27,8 @@ from workbench import ops
 from workbench.kernels import batch_norm, gemm_rows, group_norm, normalization
 from workbench.lens.compile import compile
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
 # How programs share rows: in registers, in tiles, and split over programs, with parts that differ.

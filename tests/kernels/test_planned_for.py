@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+from tests.machines import A100, H100, MI300X, RTX_5090
 from workbench import compat, device, explore, ops, profiler, teach, tune
 from workbench.coords import naive
 from workbench.errors import ArgumentTypeError, UnknownNameError
@@ -45,13 +45,7 @@ from workbench.viz.tile_explorer import TileConfiguration
 
 OPERATIONS = operations()
 
-# Machines, by what they have; their figures are the driver's, and not those of the table.
-MACHINES = {
-    "H100": replace(device.named("sm_90"), name="NVIDIA H100 80GB HBM3", l2_bytes=50 << 20),
-    "A100": replace(device.named("sm_80"), name="NVIDIA A100-SXM4-40GB"),
-    "RTX 5090": device.named("sm_120"),
-    "MI300X": device.named("gfx942"),
-}
+MACHINES = {"H100": H100, "A100": A100, "RTX 5090": RTX_5090, "MI300X": MI300X}
 TARGETS = ("sm_90", "sm_80", "gfx942")
 
 

@@ -15,6 +15,8 @@ from workbench.launch import Launch
 from workbench.lens.compile import compile
 from workbench.lens.trace import trace
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 REFERENCES: dict[str, Any] = {
     "sum": torch.sum,
     "mean": torch.mean,

@@ -23,6 +23,8 @@ from workbench.launch import Launch
 from workbench.lens.compile import compile
 from workbench.runtime import interpret
 
+pytestmark = pytest.mark.usefixtures("pretended")
+
 UNITS = 132
 FEW, MANY = rowwise.FEWEST_PER_UNIT * UNITS, rowwise.MOST_PER_UNIT * UNITS
 

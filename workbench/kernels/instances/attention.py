@@ -200,7 +200,7 @@ def _is_packed(query: torch.Tensor, key: torch.Tensor, scoring: Scoring) -> bool
 
 def _on_hopper(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> Way | None:
     """The way of the kernel for Hopper; None where the portable one is faster, or the only one."""
-    if not _is_measured(query) or _is_packed(query, key, scoring):
+    if not _is_measured(query) or _is_packed(query, key, scoring) or not device.planned().runs_gluon:
         return None
     programs = query.shape[0] * query.shape[1] * triton.cdiv(query.shape[2], 2 * ROWS.value)
     if programs < device.planned().compute_units:
@@ -254,7 +254,7 @@ def _configurations(query: torch.Tensor, key: torch.Tensor) -> Iterator[dict[str
                 yield {**portable, "descriptors": descriptors, "splits": 1}
             if tile[0] == PORTABLE[0][0][0]:
                 yield from ({**portable, "splits": splits} for splits in SPLITS)
-    if device.planned().architecture == "sm_90":
+    if device.planned().architecture == "sm_90" and device.planned().runs_gluon:
         ways = {way: None for ways in ON_HOPPER.values() for _, way in ways}
         yield from ({"hopper": way} for way in ways)
 

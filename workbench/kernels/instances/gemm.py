@@ -189,6 +189,7 @@ class Asked:
         uses_units: whether matrix units multiply; they do not in fp64, and in fp32 unless it is rounded.
         compute_units, l2_bytes, shared_memory_bytes: of the device; of its L2 cache; of one unit.
         architecture: such as "sm_90".
+        runs_gluon: whether it runs kernels in Gluon, as those of PING_PONG are.
     """
 
     m: int
@@ -205,6 +206,7 @@ class Asked:
     l2_bytes: int
     shared_memory_bytes: int
     architecture: str
+    runs_gluon: bool = True
 
     @property
     def is_one_by_one(self) -> bool:
@@ -219,7 +221,7 @@ class Asked:
     @property
     def can_take_turns(self) -> bool:
         """Whether times of PING_PONG hold for it: results wider than the operands were not measured."""
-        are_alike = self.are_matrices and self.itemsize == self.output_itemsize == 2
+        are_alike = self.runs_gluon and self.are_matrices and self.itemsize == self.output_itemsize == 2
         return are_alike and self.can_describe and self.a.is_line_aligned and self.b.is_line_aligned
 
     @property
@@ -263,6 +265,7 @@ def asked_of(
         l2_bytes=here.l2_bytes,
         shared_memory_bytes=here.shared_memory_bytes,
         architecture=here.architecture,
+        runs_gluon=here.runs_gluon,
     )
 
 
@@ -329,7 +332,7 @@ def chosen_for_followed(
     are_lines = asked.a.is_line_aligned and asked.b.is_line_aligned
     is_long = are_whole and are_lines and _tiles(first, asked) >= asked.compute_units
     is_long = is_long and (loads or asked.output_itemsize == asked.itemsize)
-    if is_long and not gemm.why_not_ping_pong(a, b):
+    if is_long and asked.runs_gluon and not gemm.why_not_ping_pong(a, b):
         if loads:
             rounds = [-(-_tiles(each, asked) // asked.compute_units) for each in (first, wide)]
             is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) in WIDE_STEPS
@@ -591,8 +594,8 @@ def instances_for(
     is_hopper = asked.architecture == "sm_90" or not device.planned().is_gpu
     known = HOPPER if is_hopper else OTHERS.get(asked.architecture, OTHERS["sm_80"])
     takes_turns = epilogue is None or epilogue.takes_turns
-    if asked.architecture == "sm_90" and takes_turns and not gemm.why_not_ping_pong(a, b):
-        known = (*known, *PING_PONG)  # Gluon is not interpreted
+    if asked.architecture == "sm_90" and asked.runs_gluon and takes_turns:
+        known = (*known, *(() if gemm.why_not_ping_pong(a, b) else PING_PONG))
     others = [
         _keywords(each, asked, splits)
         for each in _for_units(known, asked)

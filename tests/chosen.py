@@ -1,0 +1,39 @@
+"""What operators would start on a machine that is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+
+import torch
+
+from tests.drawn import FAMILIES, Draw
+from workbench import device
+from workbench.device import Device
+from workbench.kernels import attention, attention_backward
+from workbench.launch import Launch
+from workbench.runtime import cache
+
+
+@contextmanager
+def only_made_for(machine: Device) -> Iterator[list[Launch]]:
+    """Within it operators make launches for that machine, of kernels in Gluon too, and start none."""
+    made: list[Launch] = []
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(device, "current", return_value=machine))
+        for room in (cache, attention, attention_backward):
+            stack.enter_context(mock.patch.object(room, "run_once", made.append))
+        yield made
+
+
+def of_problem(family: str, seed: int, machine: Device) -> tuple[str, list[Launch]]:
+    """A drawn problem in words, and the launches of its result and of its gradients."""
+    problem = FAMILIES[family](Draw(seed, "cpu"))
+    given = [t.requires_grad_(t.is_floating_point() and problem.has_gradient) for t in problem.tensors]
+    with only_made_for(machine) as made:
+        result = problem.ours(*given)
+        if problem.has_gradient:
+            followed = [t for t in given if t.requires_grad]
+            torch.autograd.grad(result, followed, torch.ones_like(result))
+    return problem.words, made

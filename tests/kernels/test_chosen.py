@@ -1,0 +1,44 @@
+"""What is chosen for problems of ragged sizes, drawn at random, compiles for every kind of GPU, and fits."""
+
+from __future__ import annotations
+
+import os
+from itertools import product
+
+import pytest
+
+from tests.chosen import of_problem
+from tests.drawn import FAMILIES
+from tests.everything import all_is_tested
+from tests.machines import A100, H200, MI300X
+from workbench.errors import WorkbenchError
+from workbench.lens import compile_all
+
+MACHINES = {"sm_80": A100, "sm_90": H200, "gfx942": MI300X}
+# Kernels take seconds to compile: where Triton's versions are compared all of them, else some of the small.
+IS_MATRIX = all_is_tested() or "WORKBENCH_TEST_MATRIX" in os.environ
+SEEDS = range(6 if IS_MATRIX else 1)
+PLACES = (
+    list(product(FAMILIES, MACHINES))
+    if IS_MATRIX
+    else [("rows", "sm_90"), ("channels", "sm_80"), ("moved", "gfx942"), ("grouped", "sm_90")]
+)
+
+
+@pytest.mark.parametrize(("family", "target"), PLACES)
+def test_what_is_chosen_compiles(family: str, target: str) -> None:
+    machine = MACHINES[target]
+    drawn = [of_problem(family, seed, machine) for seed in SEEDS]
+    launches = [(words, launch) for words, made in drawn for launch in made]
+    assert launches
+    wrong = []
+    for (words, launch), steps in zip(
+        launches, compile_all([each for _, each in launches], target), strict=True
+    ):
+        if isinstance(steps, WorkbenchError):
+            wrong.append(f"{words}\n{launch}\n{steps}")
+        else:
+            most = max((step.shared_bytes for step in steps), default=0)
+            if most > machine.shared_memory_bytes:
+                wrong.append(f"{words}\n{launch}\ntakes {most} bytes of shared memory")
+    assert not wrong, "\n\n".join(wrong)
