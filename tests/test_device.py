@@ -227,14 +227,15 @@ def test_operators_choose_for_the_pretended_machine(monkeypatch: pytest.MonkeyPa
 
 
 def test_rows_are_split_over_the_pretended_units() -> None:
-    x = torch.randn(8, 100_000)
+    x = torch.randn(100, 20_000)
     grids = []
     for machine in (H200, RTX_4060):
         with device.pretend(machine):
             launch = softmax.launch("softmax", x, dim=1)
             grids.append([step.programs for step in launch.steps])
             torch.testing.assert_close(launch.run()[0], x.softmax(1))
-    assert grids[0][0] > grids[1][0] > 1
+    assert len(grids[0]) == 2  # one step splits, the other joins
+    assert len(grids[1]) == 1
 
 
 def test_where_gluon_is_best_the_next_candidate_is_interpreted() -> None:
