@@ -202,11 +202,13 @@ _pretended: ContextVar[Device | None] = ContextVar("pretended", default=None)
 
 
 def planned() -> Device:
-    """The device that launches are made for.
+    """The device that launches are made for: the one named by :func:`planning_for`, else :func:`running`."""
+    return _planned.get() or running()
 
-    The one named by :func:`planning_for`, else the one of :func:`pretend`, else :func:`current`.
-    """
-    return _planned.get() or _pretended.get() or current()
+
+def running() -> Device:
+    """The device that runs launches, or is said to: the one of :func:`pretend`, else :func:`current`."""
+    return _pretended.get() or current()
 
 
 @contextmanager

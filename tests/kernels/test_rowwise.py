@@ -10,6 +10,7 @@ import pytest
 import torch
 import triton
 
+from workbench import device
 from workbench.errors import (
     ArgumentTypeError,
     DimensionError,
@@ -75,7 +76,8 @@ def test_many_tiles_are_taken_by_persistent_programs() -> None:
 
 def test_in_the_interpreter_programs_are_persistent_soon() -> None:
     """So that few rows show it; a plan for a given number of compute units is that of a GPU."""
-    assert planned(100, 64, (1, 64), compute_units=None).programs == rowwise.PERSISTENT_IN_INTERPRETER
+    with device.pretend(device.current()):
+        assert planned(100, 64, (1, 64), compute_units=None).programs == rowwise.PERSISTENT_IN_INTERPRETER
     assert planned(100, 64, (1, 64), compute_units=1).programs == min(rowwise.MOST_PER_UNIT, 100)
 
 

@@ -12,7 +12,7 @@ from workbench import compat, device
 from workbench.device import planning_for
 from workbench.errors import ArgumentTypeError
 from workbench.launch import Launch
-from workbench.runtime.replay import Bucket, Replay, only_prepared, run_once
+from workbench.runtime.replay import Bucket, Replay, is_only_prepared, only_prepared, run_once
 
 MOST_KEPT = 4096
 
@@ -46,8 +46,8 @@ class LaunchCache:
             if len(set(map(id, tensors))) < len(tensors):
                 # Another object in each place, so that the launch tells them apart.
                 tensors = tuple(tensor.detach() for tensor in tensors)
-            if device.is_interpreter():  # where each run is watched, which takes a whole launch
-                run_once(_made_here(make, *tensors))
+            if device.is_interpreter():
+                self._interpret(key, make, *tensors)
                 return None
             with self._making:
                 if (again := self._kept.get(key)) is None:
@@ -57,6 +57,19 @@ class LaunchCache:
                     self._kept[key] = again
         again(*tensors)
         return again
+
+    def _interpret(self, key: Hashable, make: Callable[..., Launch], *tensors: torch.Tensor) -> None:
+        """Run a launch of its own; where a device is pretended one that is kept, as it would be there."""
+        machine = device.running()
+        if not machine.is_pretended or is_only_prepared():
+            run_once(_made_here(make, *tensors))
+            return
+        with self._making:
+            if (again := self._kept.get((key, machine))) is None:
+                if len(self._kept) >= MOST_KEPT:
+                    self._kept.clear()
+                again = self._kept[key, machine] = Replay(_made_here(make, *tensors), *tensors)
+        again(*tensors)
 
 
 class BucketCache:

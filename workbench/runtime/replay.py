@@ -320,7 +320,7 @@ class Bucket:
 
 
 class _Interpreted:
-    """A step that the interpreter runs again, with other tensors."""
+    """A step that the interpreter runs again, with other tensors, and watches as the first time."""
 
     def __init__(self, step: Step, places: Mapping[int, int]) -> None:
         given = step.arguments()
@@ -335,8 +335,7 @@ class _Interpreted:
     def __call__(
         self, kinds: Hashable, tensors: Sequence[Any], addresses: Sequence[int], stream: int
     ) -> None:
-        arguments = self._filled(tensors)
-        self._kernel[self._grid](*arguments, **self._options)
+        Step(self._kernel, self._grid, tuple(self._filled(tensors)), self._options).run()
 
     def _filled(self, tensors: Sequence[Any]) -> list[Any]:
         pairs = zip(self._fills, self._arguments, strict=True)
