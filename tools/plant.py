@@ -1,0 +1,444 @@
+"""Plant faults that GPU kernels are prone to, one at a time, and see whether the CPU's tests catch them.
+
+    python -m tools.plant --list                   # what is planted, and at how many places
+    python -m tools.plant surplus_program          # at all places, or 20 drawn by --seed where there are more
+    python -m tools.plant --only softmax.py        # every fault, in that file
+
+Each fault changes a copy of the package, on which the tests of the changed file run until one fails. What no
+test catches is printed with its place: it wants a test, or a sentence in `EQUIVALENT` that says why nothing
+changes. It takes hours and is run on demand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_PLACES = 20
+SECONDS = 900.0  # of the tests of a file: who takes longer hangs, which is seen too
+
+# Whatever is shipped: kernels, their invokers, what chooses among them, and what keeps calls warm. Ladders are
+# the course's, whose exercises have mutants of their own.
+SOURCES = ("workbench/kernels/**/*.py", "workbench/ops/*.py", "workbench/runtime/cache.py")
+LADDERS = ("_ladder.py", "/ladder.py", "_unfused.py", "reduction_levels.py", "levels.py", "reference.py")
+
+# The tests of a file, by the end of its path; others are those of its own name.
+TESTS: dict[str, tuple[str, ...]] = {
+    "instances/gemm.py": ("tests/kernels/test_gemm_instances.py", "tests/ops/test_gemm.py"),
+    "instances/attention.py": ("tests/kernels/test_attention_instances.py", "tests/ops/test_attention.py"),
+    "instances/convolution.py": ("tests/kernels/test_implicit_gemm.py", "tests/ops/test_convolution.py"),
+    "instances/fused_templates.py": (
+        "tests/kernels/test_fused_instances.py",
+        "tests/ops/test_fused_templates.py",
+    ),
+    "tile/gemm.py": ("tests/kernels/test_gemm.py", "tests/kernels/test_implicit_gemm.py"),
+    "tile/reduce.py": (
+        "tests/kernels/test_norm_accuracy.py",
+        "tests/kernels/test_reduction.py",
+        "tests/ops/test_normalization.py",
+        "tests/ops/test_softmax.py",
+        "tests/ops/test_reduction.py",
+    ),
+    "tile/transfer.py": ("tests/kernels/test_transfer.py", "tests/kernels/test_rowwise.py"),
+    "tile/epilogue.py": ("tests/kernels/test_epilogues.py",),
+    "tile/activation.py": ("tests/kernels/test_epilogues.py",),
+    "tile/scores.py": ("tests/kernels/test_attention.py", "tests/kernels/test_attention_backward.py"),
+    "tile/order.py": ("tests/kernels/test_gemm.py",),
+    "tile/overlap.py": ("tests/kernels/test_attention.py", "tests/kernels/test_gemm_hopper.py"),
+    "kernels/gemm.py": ("tests/kernels/test_gemm.py", "tests/ops/test_gemm.py"),
+    "kernels/gemm_rows.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
+    "kernels/gemm_pair.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
+    "kernels/gemm_gated.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
+    "kernels/products.py": ("tests/kernels/test_fused_templates.py",),
+    "kernels/convolution.py": ("tests/kernels/test_implicit_gemm.py", "tests/ops/test_convolution.py"),
+    "kernels/normalization.py": ("tests/kernels/test_norm_accuracy.py", "tests/ops/test_normalization.py"),
+    "kernels/batch_norm.py": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
+    "kernels/channels.py": ("tests/ops/test_group_norm.py",),
+    "kernels/group_norm.py": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
+    "kernels/softmax.py": ("tests/ops/test_softmax.py", "tests/kernels/test_rowwise.py"),
+    "kernels/rowwise.py": ("tests/kernels/test_rowwise.py", "tests/ops/test_softmax.py"),
+    "kernels/pooling.py": ("tests/ops/test_pooling.py",),
+    "kernels/cross_entropy.py": ("tests/ops/test_cross_entropy.py",),
+    "kernels/rearrangement.py": ("tests/ops/test_rearrange.py", "tests/ops/test_pixel_shuffle.py"),
+    "kernels/reduction.py": ("tests/kernels/test_reduction.py", "tests/ops/test_reduction.py"),
+    "kernels/attention_tiles.py": ("tests/kernels/test_attention.py",),
+    "kernels/attention_states.py": ("tests/kernels/test_attention.py",),
+    "kernels/layout.py": ("tests/kernels/test_described.py", "tests/kernels/test_rowwise.py"),
+    "kernels/views.py": ("tests/kernels/test_implicit_gemm.py", "tests/kernels/test_described.py"),
+    "kernels/gemm_hopper_wide.py": ("tests/kernels/test_gemm_hopper.py",),
+    "kernels/gemm_hopper_pairs.py": ("tests/kernels/test_gemm_hopper.py",),
+    "kernels/attention_hopper.py": ("tests/kernels/test_attention_instances.py",),
+    "ops/gradients.py": ("tests/ops/test_gradients.py", "tests/ops/test_differentiable.py"),
+    "ops/kept.py": ("tests/ops/test_softmax.py", "tests/ops/test_grouped_gemm.py"),
+    "ops/normalization.py": ("tests/ops/test_normalization.py", "tests/ops/test_group_norm.py"),
+    "runtime/cache.py": ("tests/runtime", "tests/ops/test_softmax.py"),
+}
+# Of operators, besides: what autograd is told.
+OF_GRADIENTS = ("tests/ops/test_differentiable.py",)
+
+# Places at which a fault changes nothing, and why: "file: line's text" -> sentence.
+EQUIVALENT: dict[str, str] = {}
+
+Edit = tuple[ast.expr | ast.stmt, str]  # what is replaced, by what text
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a fault can be planted.
+
+    Attributes:
+        fault: its name in `FAULTS`.
+        file: from the root. line: of the first change.
+        edits: (first byte, last byte, text) of each change.
+        words: the changed text, before and after.
+    """
+
+    fault: str
+    file: str
+    line: int
+    edits: tuple[tuple[int, int, str], ...]
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.words}"
+
+
+class Source:
+    """A file, parsed."""
+
+    def __init__(self, file: Path) -> None:
+        self.name = file.relative_to(ROOT).as_posix()
+        self.bytes = file.read_bytes()
+        self.tree = ast.parse(self.bytes)
+        lengths = [len(line) for line in self.bytes.splitlines(keepends=True)]
+        self._starts = [sum(lengths[:i]) for i in range(len(lengths))]
+
+    def text(self, node: ast.AST) -> str:
+        """As it is written."""
+        begin, end = self._span(node)
+        return self.bytes[begin:end].decode()
+
+    def place(self, fault: str, edits: Sequence[Edit]) -> Place:
+        """Of one or more changes."""
+        spans = tuple((*self._span(node), text) for node, text in edits)
+        node, text = edits[0]
+        words = f"{' '.join(self.text(node).split())} -> {' '.join(text.split())}"
+        return Place(fault, self.name, node.lineno, spans, words)
+
+    def jit_nodes(self) -> Iterator[ast.AST]:
+        """What is in jit functions."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef) and any(
+                "jit" in ast.unparse(d) for d in node.decorator_list
+            ):
+                yield from (inner for statement in node.body for inner in ast.walk(statement))
+
+    def python_nodes(self) -> Iterator[ast.AST]:
+        """What is in others: invokers and choosers."""
+        of_jit = set(self.jit_nodes())
+        yield from (node for node in ast.walk(self.tree) if node not in of_jit)
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        assert isinstance(node, ast.expr | ast.stmt)
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return (
+            self._starts[node.lineno - 1] + node.col_offset,
+            self._starts[node.end_lineno - 1] + node.end_col_offset,
+        )
+
+
+def _called(node: ast.AST) -> str:
+    """The name of what is called, with what it is an attribute of; empty where nothing is."""
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def _keyword(node: ast.Call, name: str) -> ast.expr | None:
+    return next((each.value for each in node.keywords if each.arg == name), None)
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)
+
+
+def dropped_mask(source: Source) -> Iterator[Sequence[Edit]]:
+    """Lanes that no element belongs to are taken as others are."""
+    places = {"transfer.load": 2, "transfer.store": 3, "tl.where": 0}
+    for node in source.jit_nodes():
+        if not isinstance(node, ast.Call):
+            continue
+        mask: ast.expr | None = None
+        if _called(node) in ("tl.load", "tl.store"):
+            mask = _keyword(node, "mask")
+        elif (place := places.get(_called(node), 99)) < len(node.args):
+            mask = node.args[place]
+            if _called(node) == "tl.where" and not isinstance(mask, ast.Name | ast.Subscript):
+                continue  # a comparison of values, not of places
+        if mask is not None and not _is_none(mask):
+            yield [(mask, f"(({source.text(mask)}) | True)")]
+
+
+def surplus_program(source: Source) -> Iterator[Sequence[Edit]]:
+    """A grid has one program more than there is work for."""
+    for node in source.python_nodes():
+        if isinstance(node, ast.Call) and _called(node) in ("Step", "Launch.of") and len(node.args) > 1:
+            grid = node.args[1]
+            if isinstance(grid, ast.Tuple) and grid.elts:
+                yield [(grid.elts[0], f"({source.text(grid.elts[0])}) + 1")]
+
+
+def false_hint(source: Source) -> Iterator[Sequence[Edit]]:
+    """The compiler is told of twice the divisibility or contiguity."""
+    hints = ("tl.multiple_of", "tl.max_contiguous", "tl.max_constancy")
+    for node in source.jit_nodes():
+        if isinstance(node, ast.Call) and _called(node) in hints and len(node.args) > 1:
+            numbers = node.args[1]
+            for each in numbers.elts if isinstance(numbers, ast.List | ast.Tuple) else [numbers]:
+                yield [(each, f"2 * ({source.text(each)})")]
+
+
+def wrong_tail(source: Source) -> Iterator[Sequence[Edit]]:
+    """One element beyond the end counts, or the last part of a length does not."""
+    for node in source.jit_nodes():
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
+            left, right = node.left, node.comparators[0]
+            if isinstance(right, ast.Name | ast.Attribute) or "[None" in source.text(left):
+                yield [(node, f"{source.text(left)} <= {source.text(right)}")]
+        if isinstance(node, ast.Call) and _called(node) == "tl.cdiv":
+            over, by = map(source.text, node.args)
+            yield [(node, f"(({over}) // ({by}))")]
+
+
+def missing_reset(source: Source) -> Iterator[Sequence[Edit]]:
+    """What is added into keeps what it held."""
+    for node in source.python_nodes():
+        if isinstance(node, ast.Call) and (given := _keyword(node, "accumulators")) is not None:
+            yield [(given, "()")]
+        if isinstance(node, ast.Expr) and _called(node.value).endswith(".zero_"):
+            yield [(node, "pass")]
+
+
+def swapped_stride(source: Source) -> Iterator[Sequence[Edit]]:
+    """Strides in another order than a kernel's parameters."""
+    for node in source.python_nodes():
+        if isinstance(node, ast.Call) and _called(node).endswith(".stride") and not node.args:
+            yield [(node, f"{source.text(node)}[::-1]")]
+        if isinstance(node, ast.Call | ast.Tuple):
+            many = node.args if isinstance(node, ast.Call) else node.elts
+            for one, other in pairwise(many):
+                if all(_called(each).endswith(".stride") for each in (one, other)):
+                    yield [(one, source.text(other)), (other, source.text(one))]
+
+
+def unsaved_tensor(source: Source) -> Iterator[Sequence[Edit]]:
+    """Backward has tensors that autograd does not know of, so that it misses what changes them in place."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        saves = [n for n in ast.walk(node) if _called(n) == "ctx.save_for_backward"]
+        reads = [n for n in ast.walk(node) if isinstance(n, ast.Attribute)]
+        reads = [n for n in reads if source.text(n) == "ctx.saved_tensors"]
+        if saves and reads:
+            edits: list[Edit] = []
+            for save in saves:
+                assert isinstance(save, ast.Call)
+                given = ", ".join(map(source.text, save.args))
+                edits.append((save, f"setattr(ctx, 'unsaved', ({given},))"))
+            yield [*edits, *((read, "ctx.unsaved") for read in reads)]
+
+
+def wrong_split(source: Source) -> Iterator[Sequence[Edit]]:
+    """A kernel shares its work among another number of programs than are started."""
+    for node in source.python_nodes():
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value in ("SPLITS", "PARTS", "SHARES", "splits"):
+                    yield [(value, f"({source.text(value)}) + 1")]
+        given = _keyword(node, "splits") if isinstance(node, ast.Call) else None
+        if given is not None and not isinstance(given, ast.Name | ast.Constant):
+            yield [(given, f"({source.text(given)}) + 1")]
+
+
+def uninitialized(source: Source) -> Iterator[Sequence[Edit]]:
+    """What is to be zero holds something else."""
+    makes = ("torch.zeros", "torch.zeros_like", ".new_zeros")
+    for node in source.python_nodes():
+        if isinstance(node, ast.Call) and _called(node).endswith(makes):
+            yield [(node, f"{source.text(node)}.fill_(1)")]
+    for node in source.jit_nodes():
+        if isinstance(node, ast.Call) and _called(node) in ("tl.zeros", "tl.zeros_like"):
+            yield [(node, f"({source.text(node)} + 1)")]
+
+
+def stale_warm_call(source: Source) -> Iterator[Sequence[Edit]]:
+    """A key lacks something that the kept launch depends on."""
+    for function in ast.walk(source.tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        named = {
+            target.id: node.value
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(function):
+            key: ast.expr | None = None
+            if isinstance(node, ast.Call) and _called(node).endswith("launches.run") and node.args:
+                key = node.args[0]
+            elif isinstance(node, ast.Return) and function.name in ("_whole", "_key_of", "layouts_of"):
+                key = node.value
+            if isinstance(key, ast.Name):
+                key = named.get(key.id)
+            if isinstance(key, ast.Tuple) and len(key.elts) > 1:
+                for each in key.elts:
+                    yield [(each, "*()")]
+
+
+FAULTS: dict[str, Callable[[Source], Iterator[Sequence[Edit]]]] = {
+    each.__name__: each
+    for each in (
+        dropped_mask, surplus_program, false_hint, wrong_tail, missing_reset, swapped_stride, unsaved_tensor,
+        wrong_split, uninitialized, stale_warm_call,
+    )
+}  # fmt: skip
+
+
+def sources(root: Path = ROOT) -> list[Source]:
+    """Files in which faults are planted."""
+    files = sorted({file for pattern in SOURCES for file in root.glob(pattern)})
+    return [Source(file) for file in files if not file.as_posix().endswith(LADDERS)]
+
+
+def places_of(fault: str, files: Sequence[Source]) -> list[Place]:
+    """Every place of a fault."""
+    return [source.place(fault, edits) for source in files for edits in FAULTS[fault](source)]
+
+
+def planted(source: bytes, place: Place) -> bytes:
+    """The source with that fault."""
+    for begin, end, text in sorted(place.edits, reverse=True):
+        source = source[:begin] + text.encode() + source[end:]
+    ast.parse(source)
+    return source
+
+
+def tests_of(file: str) -> tuple[str, ...]:
+    """The tests that look at a file."""
+    found = next((tests for end, tests in TESTS.items() if file.endswith(end)), ())
+    name = Path(file).stem
+    own = [f"tests/{folder}/test_{name}.py" for folder in ("kernels", "ops")]
+    found = found or tuple(test for test in own if (ROOT / test).exists())
+    return (*found, *OF_GRADIENTS) if "/ops/" in file else found
+
+
+def copy_of_package() -> Path:
+    """A folder with what the tests of a file need."""
+    folder = Path(tempfile.mkdtemp(prefix="planted-"))
+    ignored = shutil.ignore_patterns("__pycache__", "artifacts", "recordings")
+    for name in ("workbench", "tests", "tools"):
+        shutil.copytree(ROOT / name, folder / name, ignore=None if name == "workbench" else ignored)
+    for name in ("pyproject.toml", "constraints.txt", "lessons"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def caught(folder: Path, place: Place | None, tests: Sequence[str]) -> tuple[bool, str]:
+    """Whether a test fails, and the last line that pytest printed.
+
+    Args:
+        folder: a copy of the package, which is as it was afterwards.
+        place: of the fault; None for none.
+    """
+    file = None if place is None else folder / place.file
+    before = b"" if file is None else file.read_bytes()
+    if file is not None and place is not None:
+        file.write_bytes(planted(before, place))
+    environment = os.environ | {
+        "PYTHONPATH": str(folder), "TRITON_INTERPRET": "1", "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return True, f"no end in {SECONDS:.0f} s"
+    finally:
+        if file is not None:
+            file.write_bytes(before)
+    lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or [""]
+    failed = next((line for line in lines if line.startswith(("FAILED", "ERROR"))), lines[-1])
+    return done.returncode != 0, failed
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """List or plant; the exit status is 0 where at least 95 % were caught, and the others are explained."""
+    parser = argparse.ArgumentParser(prog="python -m tools.plant", description=__doc__.splitlines()[0])
+    parser.add_argument("faults", nargs="*", metavar="fault", help=f"of {', '.join(FAULTS)}; all by default")
+    parser.add_argument("--list", action="store_true", help="say what there is, and plant nothing")
+    parser.add_argument("--only", default="", help="files whose path ends so")
+    parser.add_argument("--seed", type=int, default=0, help="draws the places where there are many")
+    parser.add_argument("--most", type=int, default=MOST_PLACES, help="places of each fault")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(given)
+    if unknown := set(options.faults) - FAULTS.keys():
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}")
+    files = [source for source in sources() if source.name.endswith(options.only)]
+    chosen: list[Place] = []
+    for fault in options.faults or FAULTS:
+        places = places_of(fault, files)
+        drawn = random.Random(options.seed).sample(places, min(options.most, len(places)))
+        print(f"{fault:<16} {len(places):4} places, {len(drawn)} drawn", flush=True)
+        chosen += drawn
+    if options.list:
+        return 0
+    folders: SimpleQueue[Path] = SimpleQueue()
+    for _ in range(options.processes):
+        folders.put(copy_of_package())
+
+    def judge(place: Place) -> tuple[Place, bool, str]:
+        folder, start = folders.get(), time.monotonic()
+        try:
+            is_caught, line = caught(folder, place, tests_of(place.file))
+        finally:
+            folders.put(folder)
+        word = "caught" if is_caught else "SURVIVED"
+        print(
+            f"{word:<8} {place.fault:<16} {time.monotonic() - start:4.0f} s  {place}\n{'':9}{line}",
+            flush=True,
+        )
+        return place, is_caught, line
+
+    try:
+        with ThreadPoolExecutor(options.processes) as threads:
+            found = list(threads.map(judge, chosen))
+    finally:
+        while not folders.empty():
+            shutil.rmtree(folders.get(), ignore_errors=True)
+    survivors = [place for place, is_caught, _ in found if not is_caught]
+    unexplained = [place for place in survivors if f"{place.file}: {place.words}" not in EQUIVALENT]
+    of_each = Counter(place.fault for place, is_caught, _ in found if is_caught)
+    print(f"\ncaught {len(found) - len(survivors)} of {len(found)}: {dict(of_each)}")
+    for place in survivors:
+        print(f"survived: {place.fault} {place}: {EQUIVALENT.get(f'{place.file}: {place.words}', 'why?')}")
+    return 0 if len(survivors) <= 0.05 * len(found) and not unexplained else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
