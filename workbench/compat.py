@@ -592,6 +592,13 @@ def guard_interpreted_kernels(
 
 
 _TRITON = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")
+
+
+def is_tritons(file: str) -> bool:
+    """True for a file of Triton's own."""
+    return file.startswith(_TRITON)
+
+
 _SEMANTIC = tl.semantic.TritonSemantic.__init__.__code__.co_filename
 
 
@@ -605,7 +612,7 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
             # It asks `if mask` or `if other` for whether there is one, be it a single 0.
             if caller == _SEMANTIC:
                 return True
-            if size > 1 and not caller.startswith(_TRITON):
+            if size > 1 and not is_tritons(caller):
                 raise ValueError(
                     f"a tile of {size} elements is neither true nor false as a whole: "
                     "`if`, `and`, `or`, `not` and `assert` take a single value"
@@ -669,7 +676,7 @@ def _is_bf16(value: Any) -> bool:
     return isinstance(value, interpreter.TensorHandle) and value.dtype.scalar == tl.bfloat16
 
 
-def _widen(value: Any) -> Any:
+def widen(value: Any) -> Any:
     """bf16 and fp8 to fp32, exact; all else as it is."""
     if _is_bf16(value):
         return interpreter.TensorHandle(_from_bf16(value.data), tl.float32)
@@ -686,7 +693,7 @@ def _in_fp32(operation: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, *operands: Any) -> Any:
         if not any(map(_is_bf16, operands)):
             return operation(self, *operands)
-        result = operation(self, *map(_widen, operands))
+        result = operation(self, *map(widen, operands))
         return result if result.data.dtype == np.bool_ else _narrow(result)
 
     return repaired
@@ -694,7 +701,7 @@ def _in_fp32(operation: Callable[..., Any]) -> Callable[..., Any]:
 
 def _converting(convert: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, source: Any, target: Any, *rounding: Any) -> Any:
-        wide, scalar = _widen(source), target.scalar
+        wide, scalar = widen(source), target.scalar
         toward_zero = rounding == (interpreter._ir.ROUNDING_MODE.RTZ,)
         if scalar == tl.bfloat16:
             return interpreter.TensorHandle(_to_bf16(wide.data, toward_zero), scalar)
@@ -707,7 +714,7 @@ def _converting(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 def _dot_of_wide(dot: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, a: Any, b: Any, *rest: Any) -> Any:
-        return dot(self, _widen(a), _widen(b), *rest)
+        return dot(self, widen(a), widen(b), *rest)
 
     return repaired
 
@@ -721,7 +728,7 @@ def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
         operations = {name: _WITHOUT_NAN.get(value, value) for name, value in operations.items()}
         if not _is_bf16(values.handle):
             return reduce(self, values, **operations)
-        wide = tl.core.tensor(_widen(values.handle), values.type.with_element_ty(tl.float32))
+        wide = tl.core.tensor(widen(values.handle), values.type.with_element_ty(tl.float32))
         results = reduce(self, wide, **operations)
         return type(results)(map(narrow, results)) if isinstance(results, tuple | list) else narrow(results)
 
@@ -749,7 +756,7 @@ def _passing_nan_by(apply: Callable[..., Any]) -> Callable[..., Any]:
 
     def repaired(self: Any, tiles: tuple[Any, ...]) -> Any:
         if any(self.combine_fn is each for each in with_indices):
-            values = _widen(tiles[0].handle).data
+            values = widen(tiles[0].handle).data
             if np.issubdtype(values.dtype, np.floating) and np.isnan(values).any():
                 return self.generic_reduce(tiles)
         return apply(self, tiles)

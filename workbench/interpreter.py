@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
-from workbench import compat
+from workbench import compat, interpreted_numbers
 from workbench.errors import KernelError, OutOfBoundsError, Place, place_to_show
 
 AccessKind = Literal["load", "store", "atomic"]
@@ -55,6 +55,7 @@ _NOT_OF_KERNELS = (
     os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), ""),
     os.path.abspath(__file__),
     os.path.abspath(compat.__file__),
+    os.path.abspath(interpreted_numbers.__file__),
 )
 
 _VERBS: dict[AccessKind, str] = {"load": "reads", "store": "writes", "atomic": "updates"}
