@@ -16,7 +16,8 @@ import pytest
 
 WORKBENCH = Path(__file__).parents[1] / "workbench"
 
-FOUNDATION = {"errors", "targets", "compat", "device", "interpreted_numbers", "interpreter"}
+INTERPRETED = {"interpreted_libdevice", "interpreted_numbers"}
+FOUNDATION = {"errors", "targets", "compat", "device", "interpreter"} | INTERPRETED
 LAUNCHES = FOUNDATION | {"launch"}
 KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.reference"}
 ROOMS = LAUNCHES | KERNELS | {"runtime", "coords", "ops", "lens", "bench", "viz", "teach"}
@@ -30,8 +31,9 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "compat": {"errors"},
     "targets": {"errors"},
     "device": {"errors", "targets"},
+    "interpreted_libdevice": {"errors"},
     "interpreted_numbers": {"errors", "compat"},
-    "interpreter": {"errors", "compat", "interpreted_numbers"},
+    "interpreter": {"errors", "compat"} | INTERPRETED,
     "launch": FOUNDATION,
     "__init__": LAUNCHES,
     "runtime": LAUNCHES,
