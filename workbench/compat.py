@@ -42,6 +42,16 @@ from triton.runtime.jit import (
 )
 
 from workbench.errors import TracingError
+from workbench.interpreted_undefined import (
+    BITS_OF_BF16,
+    larger,
+    largest,
+    smaller,
+    smallest,
+    undefined,
+    undefined_along,
+)
+from workbench.interpreted_undefined import FP32 as UNDEFINED_FP32
 
 VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
 
@@ -518,7 +528,8 @@ def repair_interpreter() -> None:
     and by Triton's own comparisons, in which NaN is chosen or lost depending on where it stands.
 
     Lanes that a mask turns off load 0 where no `other` is given. Their value is undefined on a GPU. Repaired:
-    NaN, or an integer that stands out. And it takes an `other` of one element that is 0 for none.
+    NaN that extremes do not pass by, or integers that stand out. And it takes an `other` of one element that
+    is 0 for none.
 
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
     for it runs one launch after another.
@@ -535,8 +546,8 @@ def repair_interpreter() -> None:
         setattr(builder, name, _converting(getattr(builder, name)))
     builder.create_dot = _dot_of_wide(builder.create_dot)
     builder.get_bf16 = lambda self, value: _narrow(self.get_fp32(value))
-    builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, np.fmax)
-    builder.create_minnumf = lambda self, one, other: self.binary_op(one, other, np.fmin)
+    builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, larger)
+    builder.create_minnumf = lambda self, one, other: self.binary_op(one, other, smaller)
     builder.create_clampf = _clamped_as_asked(builder.create_clampf)
     builder.create_masked_load = _poisoned_where_undefined(builder.create_masked_load)
     reductions: Any = interpreter.ReduceOps
@@ -649,6 +660,9 @@ def _values_of_fp8(dtype: torch.dtype) -> npt.NDArray[np.float32]:
     values: npt.NDArray[np.float32] = (
         torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype).float().numpy()
     )
+    of_nan = np.flatnonzero(np.isnan(values))
+    if len(of_nan) > 1:  # torch writes the first of each sign
+        values[of_nan[-1]] = UNDEFINED_FP32
     return values
 
 
@@ -720,7 +734,7 @@ def _dot_of_wide(dot: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # The largest and smallest that are numbers: numpy's own warn where there is none, which Triton has NaN for.
-_WITHOUT_NAN = {np.nanmax: np.fmax.reduce, np.nanmin: np.fmin.reduce}
+_WITHOUT_NAN = {np.nanmax: largest, np.nanmin: smallest}
 
 
 def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
@@ -758,10 +772,18 @@ def _passing_nan_by(apply: Callable[..., Any]) -> Callable[..., Any]:
         if any(self.combine_fn is each for each in with_indices):
             values = widen(tiles[0].handle).data
             if np.issubdtype(values.dtype, np.floating) and np.isnan(values).any():
-                return self.generic_reduce(tiles)
+                found = self.generic_reduce(tiles)
+                is_undefined = undefined_along(values, self.axis, self.keep_dims)
+                return [_undefined_where(is_undefined, result) for result in found]
         return apply(self, tiles)
 
     return repaired
+
+
+def _undefined_where(is_undefined: npt.NDArray[np.bool_], result: Any) -> Any:
+    data = result.handle.data
+    values = np.where(is_undefined.reshape(data.shape), _undefined(data.shape, result.dtype), data)
+    return tl.core.tensor(interpreter.TensorHandle(values, result.dtype), result.type)
 
 
 def _poisoned_where_undefined(load: Callable[..., Any]) -> Callable[..., Any]:
@@ -770,24 +792,20 @@ def _poisoned_where_undefined(load: Callable[..., Any]) -> Callable[..., Any]:
         if other is None and np.count_nonzero(lanes := np.asarray(mask.data)) < lanes.size:
             dtype = pointers.get_element_ty()
             # Of a pointer's shape, since that of a mask may still have to be broadcast to it.
-            values = np.full(pointers.data.shape, _poison(dtype), interpreter._get_np_dtype(dtype))
-            other = interpreter.TensorHandle(values, dtype)
+            other = interpreter.TensorHandle(_undefined(pointers.data.shape, dtype), dtype)
         return load(self, pointers, mask, other, *hints, **named_hints)
 
     return repaired
 
 
-@cache
-def _poison(dtype: Any) -> float | int:
-    """NaN as the interpreter keeps it; of integers and pointers a value that no kernel expects."""
+def _undefined(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    """Undefined values as the interpreter keeps them."""
+    stored = interpreter._get_np_dtype(dtype)
     if dtype == tl.bfloat16:
-        return int(_to_bf16(np.array([np.nan]))[0])
+        return np.full(shape, BITS_OF_BF16, stored)
     if dtype in _FP8:
-        return int(np.flatnonzero(np.isnan(_values_of_fp8(_FP8[dtype])))[0])
-    stored = np.dtype(interpreter._get_np_dtype(dtype))
-    if stored.kind == "f":
-        return float("nan")
-    return 1 if stored.kind == "b" else int(np.iinfo(stored).max) - 12
+        return np.full(shape, np.flatnonzero(np.isnan(_values_of_fp8(_FP8[dtype])))[-1], stored)
+    return undefined(shape, stored)
 
 
 def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:
