@@ -454,6 +454,25 @@ def test_variables_hold_tensors() -> None:
     assert compiles(launch)
 
 
+@triton.jit
+def unpacking_kernel(y, values):
+    first, second, third = values
+    tl.store(y, first + second + third)
+
+
+def test_a_tuple_is_taken_apart_whole() -> None:
+    """The compiler drops a fourth value without a word, which nobody means."""
+    y = torch.zeros(1)
+    Launch.of(unpacking_kernel, 1, y, (1.0, 2.0, 3), outputs=y).run()
+    assert y.item() == 6
+    longer = Launch.of(unpacking_kernel, 1, y, (1.0, 2.0, 3, 4), outputs=y)
+    assert compiles(longer)
+    with pytest.raises(KernelError, match="4 values for 3 names; the compiler drops the last ones"):
+        longer.run()
+    with pytest.raises(KernelError, match="2 values for 3 names\\n"):
+        Launch.of(unpacking_kernel, 1, y, (1.0, 2.0), outputs=y).run()
+
+
 FACTOR = tl.constexpr(2.0)
 
 

@@ -178,6 +178,18 @@ def assigned(value: Any) -> Any:
     return interpreter.interpreter_semantic.to_tensor(value, False)
 
 
+def unpacked(value: Any, names: int) -> Any:
+    """What `a, b = value` takes apart, if it has as many parts as there are names.
+
+    Raises:
+        ValueError: it has more, of which the compiler would drop the last ones without a word; or fewer.
+    """
+    if isinstance(value, tuple | list) and len(value) != names:
+        dropped = "; the compiler drops the last ones and says nothing" if len(value) > names else ""
+        raise ValueError(f"{len(value)} values for {names} names{dropped}")
+    return value
+
+
 def chosen(condition: Any, value: Any) -> Any:
     """The `value` that `a if condition else b` chose."""
     return assigned(value) if isinstance(condition, tl.tensor) else value
@@ -248,6 +260,7 @@ class _Names:
     joined = staticmethod(joined)
     least = staticmethod(least)
     negated = staticmethod(negated)
+    unpacked = staticmethod(unpacked)
 
 
 _RENAMED = {"min": "least", "max": "greatest"}
@@ -269,6 +282,9 @@ class _Rewriter(ast.NodeTransformer):
             raise ValueError("Multiple assignments are not supported")
         self.generic_visit(node)
         node.value = _call("assigned", node.value)
+        target = node.targets[0]
+        if isinstance(target, ast.Tuple) and not any(isinstance(name, ast.Starred) for name in target.elts):
+            node.value = _call("unpacked", node.value, ast.Constant(len(target.elts)))
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
