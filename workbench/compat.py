@@ -42,6 +42,16 @@ from triton.runtime.jit import (
 )
 
 from workbench.errors import TracingError
+from workbench.interpreted_undefined import (
+    BITS_OF_BF16,
+    larger,
+    largest,
+    smaller,
+    smallest,
+    undefined,
+    undefined_along,
+)
+from workbench.interpreted_undefined import FP32 as UNDEFINED_FP32
 
 VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
 
@@ -518,7 +528,8 @@ def repair_interpreter() -> None:
     and by Triton's own comparisons, in which NaN is chosen or lost depending on where it stands.
 
     Lanes that a mask turns off load 0 where no `other` is given. Their value is undefined on a GPU. Repaired:
-    NaN, or an integer that stands out. And it takes an `other` of one element that is 0 for none.
+    NaN that extremes do not pass by, or integers that stand out. And it takes an `other` of one element that
+    is 0 for none.
 
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
     for it runs one launch after another.
@@ -535,8 +546,8 @@ def repair_interpreter() -> None:
         setattr(builder, name, _converting(getattr(builder, name)))
     builder.create_dot = _dot_of_wide(builder.create_dot)
     builder.get_bf16 = lambda self, value: _narrow(self.get_fp32(value))
-    builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, np.fmax)
-    builder.create_minnumf = lambda self, one, other: self.binary_op(one, other, np.fmin)
+    builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, larger)
+    builder.create_minnumf = lambda self, one, other: self.binary_op(one, other, smaller)
     builder.create_clampf = _clamped_as_asked(builder.create_clampf)
     builder.create_masked_load = _poisoned_where_undefined(builder.create_masked_load)
     reductions: Any = interpreter.ReduceOps
@@ -592,6 +603,13 @@ def guard_interpreted_kernels(
 
 
 _TRITON = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")
+
+
+def is_tritons(file: str) -> bool:
+    """True for a file of Triton's own."""
+    return file.startswith(_TRITON)
+
+
 _SEMANTIC = tl.semantic.TritonSemantic.__init__.__code__.co_filename
 
 
@@ -605,7 +623,7 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
             # It asks `if mask` or `if other` for whether there is one, be it a single 0.
             if caller == _SEMANTIC:
                 return True
-            if size > 1 and not caller.startswith(_TRITON):
+            if size > 1 and not is_tritons(caller):
                 raise ValueError(
                     f"a tile of {size} elements is neither true nor false as a whole: "
                     "`if`, `and`, `or`, `not` and `assert` take a single value"
@@ -642,6 +660,9 @@ def _values_of_fp8(dtype: torch.dtype) -> npt.NDArray[np.float32]:
     values: npt.NDArray[np.float32] = (
         torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype).float().numpy()
     )
+    of_nan = np.flatnonzero(np.isnan(values))
+    if len(of_nan) > 1:  # torch writes the first of each sign
+        values[of_nan[-1]] = UNDEFINED_FP32
     return values
 
 
@@ -669,7 +690,7 @@ def _is_bf16(value: Any) -> bool:
     return isinstance(value, interpreter.TensorHandle) and value.dtype.scalar == tl.bfloat16
 
 
-def _widen(value: Any) -> Any:
+def widen(value: Any) -> Any:
     """bf16 and fp8 to fp32, exact; all else as it is."""
     if _is_bf16(value):
         return interpreter.TensorHandle(_from_bf16(value.data), tl.float32)
@@ -686,7 +707,7 @@ def _in_fp32(operation: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, *operands: Any) -> Any:
         if not any(map(_is_bf16, operands)):
             return operation(self, *operands)
-        result = operation(self, *map(_widen, operands))
+        result = operation(self, *map(widen, operands))
         return result if result.data.dtype == np.bool_ else _narrow(result)
 
     return repaired
@@ -694,7 +715,7 @@ def _in_fp32(operation: Callable[..., Any]) -> Callable[..., Any]:
 
 def _converting(convert: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, source: Any, target: Any, *rounding: Any) -> Any:
-        wide, scalar = _widen(source), target.scalar
+        wide, scalar = widen(source), target.scalar
         toward_zero = rounding == (interpreter._ir.ROUNDING_MODE.RTZ,)
         if scalar == tl.bfloat16:
             return interpreter.TensorHandle(_to_bf16(wide.data, toward_zero), scalar)
@@ -707,13 +728,13 @@ def _converting(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 def _dot_of_wide(dot: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, a: Any, b: Any, *rest: Any) -> Any:
-        return dot(self, _widen(a), _widen(b), *rest)
+        return dot(self, widen(a), widen(b), *rest)
 
     return repaired
 
 
 # The largest and smallest that are numbers: numpy's own warn where there is none, which Triton has NaN for.
-_WITHOUT_NAN = {np.nanmax: np.fmax.reduce, np.nanmin: np.fmin.reduce}
+_WITHOUT_NAN = {np.nanmax: largest, np.nanmin: smallest}
 
 
 def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
@@ -721,7 +742,7 @@ def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
         operations = {name: _WITHOUT_NAN.get(value, value) for name, value in operations.items()}
         if not _is_bf16(values.handle):
             return reduce(self, values, **operations)
-        wide = tl.core.tensor(_widen(values.handle), values.type.with_element_ty(tl.float32))
+        wide = tl.core.tensor(widen(values.handle), values.type.with_element_ty(tl.float32))
         results = reduce(self, wide, **operations)
         return type(results)(map(narrow, results)) if isinstance(results, tuple | list) else narrow(results)
 
@@ -749,12 +770,20 @@ def _passing_nan_by(apply: Callable[..., Any]) -> Callable[..., Any]:
 
     def repaired(self: Any, tiles: tuple[Any, ...]) -> Any:
         if any(self.combine_fn is each for each in with_indices):
-            values = _widen(tiles[0].handle).data
+            values = widen(tiles[0].handle).data
             if np.issubdtype(values.dtype, np.floating) and np.isnan(values).any():
-                return self.generic_reduce(tiles)
+                found = self.generic_reduce(tiles)
+                is_undefined = undefined_along(values, self.axis, self.keep_dims)
+                return [_undefined_where(is_undefined, result) for result in found]
         return apply(self, tiles)
 
     return repaired
+
+
+def _undefined_where(is_undefined: npt.NDArray[np.bool_], result: Any) -> Any:
+    data = result.handle.data
+    values = np.where(is_undefined.reshape(data.shape), _undefined(data.shape, result.dtype), data)
+    return tl.core.tensor(interpreter.TensorHandle(values, result.dtype), result.type)
 
 
 def _poisoned_where_undefined(load: Callable[..., Any]) -> Callable[..., Any]:
@@ -763,24 +792,20 @@ def _poisoned_where_undefined(load: Callable[..., Any]) -> Callable[..., Any]:
         if other is None and np.count_nonzero(lanes := np.asarray(mask.data)) < lanes.size:
             dtype = pointers.get_element_ty()
             # Of a pointer's shape, since that of a mask may still have to be broadcast to it.
-            values = np.full(pointers.data.shape, _poison(dtype), interpreter._get_np_dtype(dtype))
-            other = interpreter.TensorHandle(values, dtype)
+            other = interpreter.TensorHandle(_undefined(pointers.data.shape, dtype), dtype)
         return load(self, pointers, mask, other, *hints, **named_hints)
 
     return repaired
 
 
-@cache
-def _poison(dtype: Any) -> float | int:
-    """NaN as the interpreter keeps it; of integers and pointers a value that no kernel expects."""
+def _undefined(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    """Undefined values as the interpreter keeps them."""
+    stored = interpreter._get_np_dtype(dtype)
     if dtype == tl.bfloat16:
-        return int(_to_bf16(np.array([np.nan]))[0])
+        return np.full(shape, BITS_OF_BF16, stored)
     if dtype in _FP8:
-        return int(np.flatnonzero(np.isnan(_values_of_fp8(_FP8[dtype])))[0])
-    stored = np.dtype(interpreter._get_np_dtype(dtype))
-    if stored.kind == "f":
-        return float("nan")
-    return 1 if stored.kind == "b" else int(np.iinfo(stored).max) - 12
+        return np.full(shape, np.flatnonzero(np.isnan(_values_of_fp8(_FP8[dtype])))[-1], stored)
+    return undefined(shape, stored)
 
 
 def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:

@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
-from workbench import compat
+from workbench import compat, interpreted_libdevice, interpreted_numbers
 from workbench.errors import KernelError, OutOfBoundsError, Place, place_to_show
 
 AccessKind = Literal["load", "store", "atomic"]
@@ -55,6 +55,8 @@ _NOT_OF_KERNELS = (
     os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), ""),
     os.path.abspath(__file__),
     os.path.abspath(compat.__file__),
+    os.path.abspath(interpreted_numbers.__file__),
+    os.path.abspath(interpreted_libdevice.__file__),
 )
 
 _VERBS: dict[AccessKind, str] = {"load": "reads", "store": "writes", "atomic": "updates"}
@@ -445,7 +447,7 @@ def watched(
 # The methods of the interpreter's builder that compute, and the operations of each on an element.
 _COUNTED = {
     "binary_op": 1, "unary_op": 1, "ternary_op": 1, "create_fabs": 1, "create_erf": 1, "create_rsqrt": 1,
-    "create_fma": 2, "create_dot": 0,
+    "create_extern_elementwise": 1, "create_fma": 2, "create_dot": 0,
 }  # fmt: skip
 
 

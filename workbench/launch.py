@@ -328,7 +328,8 @@ class Launch:
         outputs: the tensors that hold the result after `run()`.
         accumulators: tensors that steps add into; `reset()` zeroes them.
         work: FLOPs and least bytes, None where unknown.
-        workspaces: tensors in which a step leaves what a later one reads.
+        workspaces: scratch tensors in which a step leaves what it, or a later one, reads. What they hold
+            before a run is undefined: checks fill them with NaN.
     """
 
     steps: tuple[Step, ...]
@@ -351,6 +352,7 @@ class Launch:
         outputs: Sequence[torch.Tensor] | torch.Tensor,
         accumulators: Sequence[torch.Tensor] = (),
         work: Work | None = None,
+        workspaces: Sequence[torch.Tensor] = (),
         **meta: Any,
     ) -> Launch:
         """A launch of one kernel, such as one that was just written in a notebook cell.
@@ -363,6 +365,7 @@ class Launch:
             outputs: the tensors that it writes; they are among `args`, or views of what is.
             accumulators: tensors that it adds into, zeroed before each run.
             work: FLOPs and least bytes, where known.
+            workspaces: scratch tensors among `args`, of which nothing is expected at the start of a run.
             meta: constexpr parameters and launch options (`BLOCK_SIZE=1024, num_warps=4`).
 
         Raises:
@@ -373,7 +376,13 @@ class Launch:
         if isinstance(programs, int):
             programs = (programs,)
         step = Step(kernel, tuple(programs) if isinstance(programs, list) else programs, args, meta)
-        launch = cls((step,), _tuple_of("outputs", outputs), _tuple_of("accumulators", accumulators), work)
+        launch = cls(
+            (step,),
+            _tuple_of("outputs", outputs),
+            _tuple_of("accumulators", accumulators),
+            work,
+            _tuple_of("workspaces", workspaces),
+        )
         _ = launch._checked
         return launch
 

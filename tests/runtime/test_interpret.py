@@ -27,9 +27,9 @@ from workbench.errors import (
     TensorMismatchError,
     WorkerError,
 )
+from workbench.interpreted_undefined import fill_undefined
 from workbench.launch import Launch, Step
 from workbench.runtime import interpret, warm_up
-from workbench.runtime.interpret import fill_with_poison
 from workbench.runtime.worker import Worker
 
 ROOT = Path(__file__).parents[2]
@@ -173,7 +173,7 @@ def test_dtypes_travel(dtype: torch.dtype) -> None:
     launch = Launch.of(copy_kernel, 1, x, output, 12, BLOCK_SIZE=16, outputs=output)
     (result,) = interpret(launch, poison=True).outputs
     expected = torch.zeros(16, dtype=dtype)
-    fill_with_poison(expected)
+    fill_undefined(expected)
     expected[:12] = x[:12]
     assert torch.equal(result.view(torch.uint8), expected.view(torch.uint8))
     assert not torch.equal(expected[12:].view(torch.uint8), output[12:].view(torch.uint8))
@@ -197,7 +197,7 @@ def test_complex_outputs_travel_behind_their_parts(dtype: torch.dtype) -> None:
 def test_poison_stands_out(dtype: torch.dtype) -> None:
     """NaN in every part of a float; else what no small number is."""
     tensor = torch.zeros(3, dtype=dtype)
-    fill_with_poison(tensor)
+    fill_undefined(tensor)
     parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     if parts.dtype.is_floating_point:
         assert parts.float().isnan().all()

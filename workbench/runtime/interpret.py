@@ -16,6 +16,7 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
+from workbench.interpreted_undefined import fill_undefined
 from workbench.interpreter import Access, Computation
 from workbench.launch import Launch, Step, kernel_error
 from workbench.runtime.source import KernelSource, pack, unpack
@@ -33,8 +34,8 @@ class Interpreted:
 
     Attributes:
         outputs: its outputs, on the CPU, with the strides that they had.
-        changed: of the launch's own tensors, those in whose memory elements changed that belong to no output
-            and no accumulator (one tensor for each memory).
+        changed: of the launch's own tensors, those in whose memory elements changed that belong to no output,
+            accumulator or workspace (one tensor for each memory).
         accesses: of each step, its accesses to memory in order; empty unless they were asked for.
         printed: what the kernel printed (`tl.device_print`).
     """
@@ -57,7 +58,8 @@ def interpret(
 
     Args:
         launch: from this process, whatever device drives it.
-        poison: fill the outputs with NaN (integers: an odd pattern) first, so that what is not written shows.
+        poison: fill the outputs and workspaces with NaN (integers: an odd pattern) first, so that what is not
+            written shows. What a mask leaves undefined is NaN with or without it.
         seed: run the programs of each step in an order shuffled with this seed; None for the plain order.
         record: report every access to memory.
         timeout: seconds, after which the worker is stopped.
@@ -148,6 +150,7 @@ class _Packed:
     steps: list[Any] = field(default_factory=list)
     outputs: list[_View] = field(default_factory=list)
     accumulators: list[_View] = field(default_factory=list)
+    workspaces: list[_View] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,7 @@ def _pack_launch(launch: Launch) -> tuple[_Packed, list[torch.Tensor]]:
         packed.steps.append((pack(step.kernel), step.grid, tuple(map(value, step.args)), meta))
     packed.outputs = [view(tensor) for tensor in launch.outputs]
     packed.accumulators = [view(tensor) for tensor in launch.accumulators]
+    packed.workspaces = [view(tensor) for tensor in launch.workspaces]
     return packed, owners
 
 
@@ -203,8 +207,8 @@ def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Se
     """In the worker: run the launch on its copies."""
     launch, memories = _unpack_launch(packed)
     if poison:
-        for output in launch.outputs:
-            fill_with_poison(output)
+        for tensor in (*launch.outputs, *launch.workspaces):
+            fill_undefined(tensor)
     launch.reset()
     before = [memory.clone() for memory in memories]
     accesses: list[list[Access]] = [[] for _ in launch.steps]
@@ -216,7 +220,7 @@ def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Se
                 order=None if seed is None else _shuffled(step.programs, seed + number),
             )
     expected = [torch.zeros_like(memory, dtype=torch.bool) for memory in memories]
-    for view in (*packed.outputs, *packed.accumulators):
+    for view in (*packed.outputs, *packed.accumulators, *packed.workspaces):
         _elements(view, expected)[...] = True
     changed = [
         bool(((old != new) & ~may_change).any())
@@ -264,6 +268,7 @@ def _unpack_launch(packed: _Packed) -> tuple[Launch, list[torch.Tensor]]:
         ),
         tuple(map(unpack_value, packed.outputs)),
         tuple(map(unpack_value, packed.accumulators)),
+        workspaces=tuple(map(unpack_value, packed.workspaces)),
     )
     return launch, memories
 
@@ -297,15 +302,3 @@ def _elements(view: _View, marks: list[torch.Tensor]) -> torch.Tensor:
     size = view.dtype.itemsize
     shape, stride = (*view.shape, size), (*(step * size for step in view.stride), 1)
     return marks[view.memory].as_strided(shape, stride, view.offset * size)
-
-
-def fill_with_poison(tensor: torch.Tensor) -> None:
-    """Fill with what no kernel writes by chance: NaN; for integers and booleans, a value that stands out."""
-    if tensor.is_complex():
-        tensor.fill_(complex("nan+nanj"))
-    elif tensor.dtype.is_floating_point:
-        tensor.fill_(float("nan"))
-    elif tensor.dtype == torch.bool:
-        tensor.fill_(True)
-    else:
-        tensor.fill_(torch.iinfo(tensor.dtype).max - 12)

@@ -49,10 +49,10 @@ def check_all(
 
 
 def judge_each(entrants: Entrants, judge: Judge, progress: bool) -> None:
-    """Run what is left, each once into poisoned outputs, and drop what fails or is judged wrong."""
+    """Run what is left, each once into poisoned memory, and drop what fails or is judged wrong."""
     left = list(entrants.launches.items())
     for index, launch in tqdm(left, desc="checking", unit="candidate", disable=not progress):
-        _poison(launch.outputs)
+        _poison((*launch.outputs, *launch.workspaces))
         try:
             got = launch.run()
         except KernelError as error:
@@ -87,10 +87,10 @@ def difference(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], to
     return ""
 
 
-def _poison(outputs: Sequence[torch.Tensor]) -> None:
+def _poison(tensors: Sequence[torch.Tensor]) -> None:
     """Candidates may share their output: what one does not write must not be right because of another."""
-    for output in outputs:
-        output.fill_(float("nan") if output.is_floating_point() else 77)
+    for tensor in tensors:
+        tensor.fill_(float("nan") if tensor.is_floating_point() else 77)
 
 
 def _tensors(results: object) -> list[torch.Tensor]:

@@ -103,10 +103,7 @@ def place_in_group(state, x, col):
 
 @triton.jit
 def scalar(value, TYPE: tl.constexpr):
-    """A kernel's fp64 scalar in the type of the arithmetic, as a tile of one element.
-
-    In the interpreter it is a number, which `tl.cast` would round to fp32 first.
-    """
+    """A kernel's fp64 scalar in the type of the arithmetic, as a tile of one element."""
     return tl.full([1], value, TYPE)
 
 

@@ -1,0 +1,444 @@
+"""Numbers in Triton's interpreter as the compiler has them: which are tensors, of which type, and that wrap.
+
+The interpreter runs a kernel as Python: a float argument, a loop's index and `a if b else c` are Python's
+numbers there, which adopt the type of the tile that they meet, never overflow and have no `.to`. The compiler
+makes tensors of them. So a half times a float argument is a float on a GPU, and was a half here.
+
+Repaired (seen on 3.6.0 and 3.7.1):
+
+- arguments: a float is fp32 and an integer int32, int64 or uint64 as it needs, unless the parameter's
+  annotation says otherwise; an integer that is 1 is a constant, unless the kernel is not specialized to it;
+- indices of `range` and `tl.range`: of the type that the bounds and the step have together;
+- numbers in a tuple that is assigned, and those that `x += 1`, `min`, `max` and `a if b else c` result in;
+- `and`, `or` and `not` of tensors: int1, and both sides are evaluated, as no GPU skips the second one;
+- arithmetic of int1, shifts of signed integers by unsigned ones, `tl.umulhi` of signed integers, and
+  conversions of floats that no integer holds, which the hardware saturates;
+- integers wrap without a word, and are no longer computed twice to find out whether they do.
+
+Constants (`tl.constexpr`, literals, what `tl.static_range` counts) stay Python's numbers, as in the compiler.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.jit import KernelParam, mangle_type
+
+from workbench import compat
+
+# The name by which rewritten kernels know this module, next to those that the interpreter gives them.
+_HERE = "interpreted_numbers"
+
+
+def repair() -> None:
+    """Let the interpreter have the compiler's numbers; calling it again changes nothing."""
+    if hasattr(interpreter, _HERE):
+        return
+    setattr(interpreter, _HERE, _Names)
+    interpreter.FunctionRewriter._transform_ast = _transformed
+    interpreter.InterpretedFunction.run = _with_typed_arguments(interpreter.InterpretedFunction.run)
+    interpreter._patch_lang_core = _with_typed_indices(interpreter._patch_lang_core)
+    options = dataclasses.replace(interpreter.InterpreterOptions(), sanitize_overflow=False)
+    interpreter.interpreter_builder.options = options
+    for name in _OF_CONSTANTS:
+        setattr(tl.constexpr, name, _left_to_tensors(getattr(tl.constexpr, name)))
+    builder: Any = interpreter.InterpreterBuilder
+    # The sum and the difference of two bits are their exclusive or.
+    builder.create_add = _of_bits(builder.create_add, np.logical_xor)
+    builder.create_sub = _of_bits(builder.create_sub, np.logical_xor)
+    builder.create_ashr = _shifted_as_signed
+    builder.create_umulhi = _of_unsigned(builder.create_umulhi)
+    for name in ("create_fp_to_si", "create_fp_to_ui"):
+        setattr(builder, name, _saturating(getattr(builder, name)))
+
+
+# Arguments
+
+
+def typed(value: Any, parameter: str = "", *, is_specialized: bool = True) -> Any:
+    """A kernel's argument as the compiler types it.
+
+    Args:
+        value: any argument; numbers inside tuples are typed too, and all else is returned as it is.
+        parameter: the type that the parameter is annotated with, as Triton writes it ("fp64"); empty for
+            none.
+        is_specialized: whether an integer that is 1 becomes a constant.
+    """
+    if isinstance(value, tuple):
+        return compat.tuple_like(value, map(typed, value))
+    if not isinstance(value, bool | int | float):
+        return value
+    if parameter:
+        return _scalar(value, tl.str_to_ty(parameter, None))
+    if value == 1 and is_specialized and isinstance(value, int) and not isinstance(value, bool):
+        return tl.constexpr(1)
+    return _scalar(value, tl.float32 if isinstance(value, float) else tl.str_to_ty(mangle_type(value), None))
+
+
+def _scalar(value: Any, dtype: Any) -> tl.tensor:
+    if dtype == tl.bfloat16:
+        narrow = interpreter.interpreter_builder.get_bf16(value)
+        return tl.tensor(narrow, dtype)
+    if not dtype.is_floating():
+        value = operator.index(value)
+    with np.errstate(over="ignore"):
+        stored = np.array([value]).astype(interpreter._get_np_dtype(dtype))
+    return tl.tensor(interpreter.TensorHandle(stored, dtype), dtype)
+
+
+@cache
+def _parameters(function: Callable[..., Any], unspecialized: tuple[int | str, ...]) -> list[KernelParam]:
+    """The parameters as the compiler reads them."""
+    return [
+        KernelParam(number, parameter, number in unspecialized or name in unspecialized, False)
+        for number, (name, parameter) in enumerate(inspect.signature(function).parameters.items())
+    ]
+
+
+def _with_typed_arguments(run: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, *args: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
+        signature = compat.signature(self)
+        own = {name: value for name, value in keywords.items() if name in signature.parameters}
+        options = {name: value for name, value in keywords.items() if name not in own}
+        bound = signature.bind(*args, **own)
+        bound.apply_defaults()
+        unspecialized = tuple(compat.decorations(self).get("do_not_specialize", ()))
+        parameters = _parameters(compat.python_function(self), unspecialized)
+        arguments = [
+            value
+            if parameter.is_constexpr
+            else typed(value, parameter.annotation_type, is_specialized=not parameter.do_not_specialize)
+            for value, parameter in zip(bound.arguments.values(), parameters, strict=True)
+        ]
+        # A grid that is a function is given Python's numbers, as on a GPU.
+        programs = grid(bound.arguments) if callable(grid) else grid
+        return run(self, *arguments, grid=programs, warmup=warmup, **options)
+
+    return repaired
+
+
+# Loops
+
+
+def indices(start: Any, stop: Any = None, step: Any = None, **options: Any) -> Iterator[tl.tensor]:
+    """The indices of a loop, scalars of the type that `start`, `stop` and `step` have together.
+
+    Args:
+        options: of `tl.range`, which do not change what is counted.
+    """
+    if stop is None:
+        start, stop = 0, start
+    to_tensor = interpreter.interpreter_semantic.to_tensor
+    bounds = [to_tensor(1 if each is None else each) for each in (start, stop, step)]
+    dtype = _promoted([bound.type for bound in bounds])
+    stored = interpreter._get_np_dtype(dtype)
+    for index in range(*(int(bound.handle.data.astype(stored).item()) for bound in bounds)):
+        yield tl.tensor(interpreter.TensorHandle(np.array([index], stored), dtype), dtype)
+
+
+def _promoted(types: list[Any]) -> Any:
+    for each in types:
+        if each.is_block() or not each.is_int():
+            raise TypeError(f"bounds and step of a loop are integers, not tiles or floats: got {each}")
+    promote = interpreter.interpreter_semantic.integer_promote_impl
+    return promote(promote(types[0], types[1]), types[2])
+
+
+def _with_typed_indices(patch: Callable[..., None]) -> Callable[..., None]:
+    def repaired(lang: Any, scope: Any) -> None:
+        patch(lang, scope)
+        scope.set_attr(lang, "range", indices)
+
+    return repaired
+
+
+# What rewritten kernels call
+
+
+def assigned(value: Any) -> Any:
+    """What a variable holds after `x = value`: of a number a scalar tensor, also inside a tuple."""
+    if isinstance(value, tl.tensor):
+        return value
+    if isinstance(value, tl.constexpr):
+        value = value.value
+    if isinstance(value, tuple):
+        return compat.tuple_like(value, map(assigned, value))
+    return interpreter.interpreter_semantic.to_tensor(value, False)
+
+
+def unpacked(value: Any, names: int) -> Any:
+    """What `a, b = value` takes apart, if it has as many parts as there are names.
+
+    Raises:
+        ValueError: it has more, of which the compiler would drop the last ones without a word; or fewer.
+    """
+    if isinstance(value, tuple | list) and len(value) != names:
+        dropped = "; the compiler drops the last ones and says nothing" if len(value) > names else ""
+        raise ValueError(f"{len(value)} values for {names} names{dropped}")
+    return value
+
+
+def chosen(condition: Any, value: Any) -> Any:
+    """The `value` that `a if condition else b` chose."""
+    return assigned(value) if isinstance(condition, tl.tensor) else value
+
+
+def least(*values: Any, **options: Any) -> Any:
+    """`min(...)`."""
+    return _extreme(builtins.min, "minimum", values, options)
+
+
+def greatest(*values: Any, **options: Any) -> Any:
+    """`max(...)`."""
+    return _extreme(builtins.max, "maximum", values, options)
+
+
+def _extreme(of_constants: Callable[..., Any], of_tensors: str, values: tuple[Any, ...], options: Any) -> Any:
+    values = tuple(value.value if isinstance(value, tl.constexpr) else value for value in values)
+    if not any(isinstance(value, tl.tensor) for value in values):
+        return of_constants(*values, **options)
+    result = values[0]
+    for value in values[1:]:
+        result = getattr(tl, of_tensors)(result, value, **options)
+    return result
+
+
+def goes_on(value: Any, decisive: bool) -> bool:
+    """Whether `value and ...` (`decisive` is False) or `value or ...` (True) has its right side evaluated.
+
+    A constant decides without it, a tensor never does.
+    """
+    return _is_tensor(value) or bool(value) is not decisive
+
+
+def joined(left: Any, right: Any, decisive: bool) -> Any:
+    """`left and right` (`decisive` is False) or `left or right` (True), where `left` has not decided it."""
+    if not _is_tensor(left):
+        return right
+    if not _is_tensor(right):
+        return right if bool(right) is decisive else left
+    return left.logical_or(right) if decisive else left.logical_and(right)
+
+
+def negated(value: Any) -> Any:
+    """`not value`."""
+    return value.__not__() if _is_tensor(value) else not value
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether it is a tensor; a tile of several elements, neither true nor false, is refused.
+
+    Only Triton's own functions may join tiles so, which the compiler warns of.
+    """
+    if not isinstance(value, tl.tensor):
+        return False
+    if value.type.is_block() and not compat.is_tritons(sys._getframe(2).f_code.co_filename):
+        bool(value)
+    return True
+
+
+class _Names:
+    """What a rewritten kernel calls."""
+
+    assigned = staticmethod(assigned)
+    chosen = staticmethod(chosen)
+    goes_on = staticmethod(goes_on)
+    greatest = staticmethod(greatest)
+    indices = staticmethod(indices)
+    joined = staticmethod(joined)
+    least = staticmethod(least)
+    negated = staticmethod(negated)
+    unpacked = staticmethod(unpacked)
+
+
+_RENAMED = {"min": "least", "max": "greatest"}
+
+
+class _Rewriter(ast.NodeTransformer):
+    """Rewrites a kernel so that its numbers become tensors where the compiler's do.
+
+    Args:
+        names: the names that the kernel's module defines, which hide Python's own.
+    """
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+        self._kept = 0
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        if len(node.targets) > 1:
+            raise ValueError("Multiple assignments are not supported")
+        self.generic_visit(node)
+        node.value = _call("assigned", node.value)
+        target = node.targets[0]
+        if isinstance(target, ast.Tuple) and not any(isinstance(name, ast.Starred) for name in target.elts):
+            node.value = _call("unpacked", node.value, ast.Constant(len(target.elts)))
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        self.generic_visit(node)
+        if node.value is not None and not ast.unparse(node.annotation).strip("'\"").endswith("constexpr"):
+            node.value = _call("assigned", node.value)
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.target, ast.Name):
+            return node
+        value = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
+        return ast.copy_location(ast.Assign([node.target], _call("assigned", value)), node)
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        self.generic_visit(node)
+        if node.value is not None and compat.VERSION < (3, 7):
+            node.value = _call("assigned", node.value)
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.iter, ast.Call) and self._is_pythons(node.iter.func, "range"):
+            node.iter.func = _attribute("indices")
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        for name, renamed in _RENAMED.items():
+            if self._is_pythons(node.func, name):
+                node.func = _attribute(renamed)
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        self.generic_visit(node)
+        kept = self._name()
+        condition = ast.NamedExpr(ast.Name(kept, ast.Store()), node.test)
+        value = ast.IfExp(ast.Name(kept, ast.Load()), node.body, node.orelse)
+        return ast.copy_location(_call("chosen", condition, value), node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        decisive = ast.Constant(isinstance(node.op, ast.Or))
+        left, *others = node.values
+        for right in others:
+            kept = self._name()
+            left = ast.IfExp(
+                _call("goes_on", ast.NamedExpr(ast.Name(kept, ast.Store()), left), decisive),
+                _call("joined", ast.Name(kept, ast.Load()), right, decisive),
+                ast.Name(kept, ast.Load()),
+            )
+        return ast.copy_location(left, node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Not):
+            return node
+        return ast.copy_location(_call("negated", node.operand), node)
+
+    def _is_pythons(self, function: ast.expr, name: str) -> bool:
+        return isinstance(function, ast.Name) and function.id == name and name not in self._names
+
+    def _name(self) -> str:
+        self._kept += 1
+        return f"_kept_{self._kept}"
+
+
+def _attribute(name: str) -> ast.expr:
+    return ast.Attribute(ast.Name(_HERE, ast.Load()), name, ast.Load())
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(_attribute(name), list(arguments), [])
+
+
+def _transformed(self: Any, source: str) -> ast.AST:
+    """As Triton's `FunctionRewriter._transform_ast`, which rewrites assignments alone."""
+    tree: ast.AST = _Rewriter(self.fn.__globals__).visit(ast.parse(source))
+    ast.fix_missing_locations(tree)
+    ast.increment_lineno(tree, self.def_file_lineno - 1)
+    return tree
+
+
+# Operations on constants
+
+_OF_CONSTANTS = [
+    f"__{name}__"
+    for name in (
+        "add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift",
+        "lt", "le", "gt", "ge", "eq", "ne",
+    )
+]  # fmt: skip
+
+
+def _left_to_tensors(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation of a constant, which would take a tensor on its right for another constant."""
+
+    def repaired(self: Any, other: Any) -> Any:
+        return NotImplemented if isinstance(other, tl.tensor) else operation(self, other)
+
+    return repaired
+
+
+# Operations on an element
+
+
+def _of_bits(operation: Callable[..., Any], of_bits: Any) -> Callable[..., Any]:
+    def repaired(self: Any, one: Any, other: Any) -> Any:
+        return (
+            self.binary_op(one, other, of_bits) if one.data.dtype == np.bool_ else operation(self, one, other)
+        )
+
+    return repaired
+
+
+def _shifted_as_signed(self: Any, value: Any, count: Any) -> Any:
+    """`value >> count`, with copies of its highest bit, whichever type the two have together."""
+    signed = np.dtype(f"int{8 * value.data.itemsize}")
+    result = np.right_shift(value.data.view(signed), count.data.view(signed))
+    return interpreter.TensorHandle(result.view(value.data.dtype), value.dtype.scalar)
+
+
+def _of_unsigned(operation: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, *operands: Any) -> Any:
+        stored = operands[0].data.dtype
+        unsigned = np.dtype(f"uint{8 * stored.itemsize}")
+        result = operation(
+            self, *(interpreter.TensorHandle(each.data.view(unsigned), each.dtype) for each in operands)
+        )
+        return interpreter.TensorHandle(result.data.view(stored), result.dtype)
+
+    return repaired
+
+
+def _saturating(convert: Callable[..., Any]) -> Callable[..., Any]:
+    """Conversions to integers of 32 and 64 bits: those of floats that none holds are what `cvt.rzi` gives."""
+
+    def repaired(self: Any, source: Any, target: Any) -> Any:
+        result = convert(self, source, target)
+        if result.data.dtype.itemsize >= 4:
+            result.data = _saturated(compat.widen(source).data, result.data)
+        return result
+
+    return repaired
+
+
+def _saturated(values: npt.NDArray[Any], converted: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The largest or smallest integer for what is beyond it, 0 for NaN, and `converted` elsewhere."""
+    if values.dtype == np.float16:
+        values = values.astype(np.float32)
+    limits = np.iinfo(converted.dtype)
+    is_held = (values >= float(limits.min)) & (values < 2.0 ** int(limits.max).bit_length())
+    if is_held.all():
+        return converted
+    limit = np.where(values < 0, limits.min, limits.max).astype(converted.dtype)
+    return np.where(is_held, converted, np.where(np.isnan(values), converted.dtype.type(0), limit))

@@ -1,0 +1,107 @@
+"""Values that a GPU leaves undefined, in the interpreter: NaN that is told from others, and odd integers.
+
+Lanes that a mask turns off hold anything where a load has no `other`, and so does scratch memory that no step
+wrote. An ordinary NaN would not show that: `tl.min` and `tl.max` pass it by. This one has bits of its own,
+which arithmetic and conversions keep, and by which the extremes are undefined too. Comparisons do not tell it
+from another NaN, and `tl.where` may leave it out, as a kernel that is right does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Array = npt.NDArray[Any]
+
+# Quiet NaN whose next bits are 1010101: seven of them, as bfloat16 has no more behind its exponent.
+_BITS = {np.dtype(np.float16): 0x7EA8, np.dtype(np.float32): 0x7FD50000, np.dtype(np.float64): 0x7FFAA << 44}
+BITS_OF_BF16 = 0x7FD5
+FP32 = np.array(_BITS[np.dtype(np.float32)], np.uint32).view(np.float32)[()]
+
+
+def undefined(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """An array of undefined values, as the hardware may leave them.
+
+    Floats are the NaN of this module. Signed integers are near both ends of their range, in turns, so that
+    sums, smallest and largest ones show them; unsigned ones are near the largest, and truth values true.
+    """
+    stored = np.dtype(dtype)
+    if stored in _BITS:
+        return np.full(shape, _BITS[stored], f"u{stored.itemsize}").view(stored)
+    if stored.kind == "b":
+        return np.ones(shape, stored)
+    limits = np.iinfo(stored)
+    values = np.full(shape, limits.max - 12, stored)
+    if stored.kind == "i":
+        values.reshape(-1)[1::2] = limits.min + 40
+    return values
+
+
+def is_undefined(values: Array) -> npt.NDArray[np.bool_]:
+    """Where floats are the NaN of this module, of either sign."""
+    size = values.dtype.itemsize
+    bits = np.ascontiguousarray(values).view(f"u{size}").reshape(values.shape)
+    found: npt.NDArray[np.bool_] = bits & ((1 << (8 * size - 1)) - 1) == _BITS[values.dtype]
+    return found
+
+
+def _of_two(extreme: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    def computed(one: Array, other: Array) -> Array:
+        result = extreme(one, other)
+        if result.dtype in _BITS and (np.isnan(one).any() or np.isnan(other).any()):
+            return _replaced(result, is_undefined(one) | is_undefined(other))
+        return result
+
+    return computed
+
+
+def _of_many(reduce: Callable[..., Array]) -> Callable[..., Array]:
+    def computed(values: Array, axis: int | None, keepdims: bool) -> Array:
+        result = reduce(values, axis=axis, keepdims=keepdims)
+        if values.dtype in _BITS and np.isnan(values).any():
+            return _replaced(result, undefined_along(values, axis, keepdims))
+        return result
+
+    return computed
+
+
+def undefined_along(values: Array, axis: int | None, keepdims: bool = False) -> npt.NDArray[np.bool_]:
+    """Where one of the values along an axis is undefined."""
+    return np.asarray(is_undefined(values).any(axis=axis, keepdims=keepdims))
+
+
+def _replaced(result: Array, where: npt.NDArray[np.bool_]) -> Array:
+    return np.where(where, undefined((), result.dtype), result)
+
+
+# The larger and smaller of two, and the extremes along an axis, which pass ordinary NaN by.
+larger, smaller = _of_two(np.fmax), _of_two(np.fmin)
+largest, smallest = _of_many(np.fmax.reduce), _of_many(np.fmin.reduce)
+
+
+def fill_undefined(tensor: torch.Tensor) -> None:
+    """Fill a tensor with what no kernel writes by chance: NaN in each part of floats, large integers."""
+    if tensor.is_complex():
+        fill_undefined(torch.view_as_real(tensor))
+    elif tensor.dtype == torch.bfloat16:
+        tensor.view(torch.int16).fill_(BITS_OF_BF16)
+    elif tensor.dtype in _OF_TORCH:
+        of_bits, bits = _OF_TORCH[tensor.dtype]
+        tensor.view(of_bits).fill_(bits)
+    elif tensor.dtype.is_floating_point:
+        tensor.fill_(float("nan"))
+    elif tensor.dtype == torch.bool:
+        tensor.fill_(True)
+    else:
+        tensor.fill_(torch.iinfo(tensor.dtype).max - 12)
+
+
+_OF_TORCH = {
+    torch.float16: (torch.int16, _BITS[np.dtype(np.float16)]),
+    torch.float32: (torch.int32, _BITS[np.dtype(np.float32)]),
+    torch.float64: (torch.int64, _BITS[np.dtype(np.float64)]),
+}
