@@ -16,7 +16,7 @@ import pytest
 
 WORKBENCH = Path(__file__).parents[1] / "workbench"
 
-FOUNDATION = {"errors", "targets", "compat", "device", "interpreter"}
+FOUNDATION = {"errors", "targets", "compat", "device", "promises", "interpreter"}
 LAUNCHES = FOUNDATION | {"launch"}
 KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.reference"}
 ROOMS = LAUNCHES | KERNELS | {"runtime", "coords", "ops", "lens", "bench", "viz", "teach"}
@@ -30,7 +30,8 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "compat": {"errors"},
     "targets": {"errors"},
     "device": {"errors", "targets"},
-    "interpreter": {"errors", "compat"},
+    "promises": set(),
+    "interpreter": {"errors", "compat", "promises"},
     "launch": FOUNDATION,
     "__init__": LAUNCHES,
     "runtime": LAUNCHES,

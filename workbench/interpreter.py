@@ -3,12 +3,14 @@
 The interpreter reads and writes through raw pointers, so a forgotten mask corrupts or crashes the process
 that hosts the notebook. Here a kernel is given addresses of no memory, in a range for each tensor, so far
 apart that it is known which tensor a wrong one was meant for; an access that is right is done where the
-tensor lies. The same hook tells observers who touches what, and lets programs run in another order.
+tensor lies. The same hook tells observers who touches what, and lets programs run in another order. What a
+kernel tells the compiler is checked too (:mod:`workbench.promises`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import linecache
 import math
 import os
 import sys
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from types import FrameType, ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +28,8 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
-from workbench import compat
-from workbench.errors import KernelError, OutOfBoundsError, Place, place_to_show
+from workbench import compat, promises
+from workbench.errors import KernelError, OutOfBoundsError, Place, PromiseError, place_to_show
 
 AccessKind = Literal["load", "store", "atomic"]
 ComputationKind = Literal["dot", "reduction", "scan", "arithmetic"]
@@ -55,6 +57,7 @@ _NOT_OF_KERNELS = (
     os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), ""),
     os.path.abspath(__file__),
     os.path.abspath(compat.__file__),
+    os.path.abspath(promises.__file__),
 )
 
 _VERBS: dict[AccessKind, str] = {"load": "reads", "store": "writes", "atomic": "updates"}
@@ -292,6 +295,12 @@ class _Watch:
             fix=fix,
         )
 
+    def refuse_promise(self, wrong: str, fix: str) -> NoReturn:
+        """Raise PromiseError at the line of the kernel that runs."""
+        places = [Place(f.f_code.co_name, f.f_code.co_filename, f.f_lineno) for f in _running()]
+        reason = f"{wrong}, in program {running_program()}"
+        raise PromiseError.at(place_to_show(places, self._file), self._kernel, self._file, reason, fix=fix)
+
     def _what_is_wrong(self, active: npt.NDArray[np.uint64], itemsize: int) -> tuple[str, str]:
         address = next(
             address
@@ -335,6 +344,12 @@ def _running() -> list[FrameType]:
         frame = frame.f_back
     frames.reverse()
     return frames
+
+
+def _line_that_runs() -> tuple[str, Mapping[str, Any]]:
+    """The text of the innermost line of the program that runs, and the names that it can read."""
+    frame = _running()[-1]
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno), frame.f_locals
 
 
 def _refuse_outside_kernels(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -390,7 +405,7 @@ def watched(
     order: Sequence[int] | None = None,
     grid: Program | None = None,
 ) -> Iterator[None]:
-    """While this is open, the interpreter's accesses to memory are checked and reported.
+    """While this is open, the interpreter's accesses to memory, and promises to the compiler, are checked.
 
     Overflow and division by zero in floating point give infinities and NaN without a warning, as on a GPU.
     The interpreter has one state for all threads: another thread's launch waits until this one is over.
@@ -407,12 +422,17 @@ def watched(
 
     Raises:
         OutOfBoundsError: (inside) an access outside all of the tensors; it is not executed.
+        PromiseError: (inside) the compiler is told what is false.
     """
     global _watching_thread
     builder: Any = triton_interpreter.interpreter_builder
     regions = [_Region.of(number, name, tensor) for number, (name, tensor) in enumerate(tensors.items())]
     watch = _Watch(kernel, file, regions, observer, computed)
-    with _lock, np.errstate(all="ignore"):
+    with (
+        _lock,
+        np.errstate(all="ignore"),
+        promises.checked(builder, watch.refuse_promise, _line_that_runs),
+    ):
         replaced = {
             "_interpreter": _WatchedMemory(triton_interpreter._interpreter, watch),
             "_implicit_cvt": _with_given_addresses(triton_interpreter._implicit_cvt, regions, tensors),
