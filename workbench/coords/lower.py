@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -229,8 +230,10 @@ class _Writer:
         """Tell the compiler what it might not find by itself: neighbors, and masks that cover all of them."""
         contiguous, together = [], []
         names = self.descriptor.names
+        # The compiler believes a hint of lanes beyond the ends too, whoever masks them.
+        tile = [length if length < MOST else math.inf for length in self.tile]
         for dim, (length, check) in enumerate(zip(self.descriptor.lengths, self.checked, strict=True)):
-            vector = vector_of(self.descriptor, dim)
+            vector = vector_of(self.descriptor, dim, tile=tile)
             run = min(vector.length, self.tile[dim])
             while check and divisor_of(length) % run:  # the end of the dimension cuts one
                 run //= 2
