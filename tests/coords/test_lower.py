@@ -366,6 +366,21 @@ def test_params_that_do_not_fit() -> None:
     assert access.params({"m": 1, "n": 2}) == (2,)
 
 
+def test_a_value_that_a_symbol_cannot_have() -> None:
+    """Hints were written for what divides it, also where it is in no offset."""
+    rows, cols = symbol("rows", least=1, most=64), symbol("cols", multiple_of=8)
+    access = lower(packed((rows, cols)), checked=(False, False))
+    assert access.params({"rows": 3, "cols": 16}) == (16,)
+    for values, words in (
+        ({"rows": 3, "cols": 20}, "cols: got 20. Give a multiple of 8."),
+        ({"rows": 0, "cols": 16}, "rows: got 0. It lies from 1 to 64."),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            access.params(values)
+    with pytest.raises(ArgumentTypeError, match="cols: got True"):
+        access.params({"cols": True})
+
+
 def test_what_is_not_needed_is_no_argument() -> None:
     """A batch that is outermost is in no offset: where its end is not checked, any size is the same call."""
     access = lower(packed((symbol("n"), 4)), checked=(False, True))

@@ -58,7 +58,7 @@ def test_the_templates_check_what_their_invokers_tell_them() -> None:
     reduced.run()
     own = reduced.steps[0].meta["DIVISORS"]
     assert own
-    with pytest.raises(PromiseError, match="tl.multiple_of"):
+    with pytest.raises(PromiseError, match=r"tl\.multiple_of"):
         changed(reduced, DIVISORS=tuple(16 for _ in own)).run()
 
     a, b = torch.ones(24, 40, dtype=torch.float16), torch.ones(40, 8, dtype=torch.float16)
