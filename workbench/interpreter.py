@@ -80,6 +80,10 @@ class Access:
         width: the bytes that a lane moves: `itemsize`, unless the kernel cast the pointer to another type.
         stored: of a store, the values of all lanes as the interpreter keeps them (bfloat16 as its bits); None
             of loads and atomics.
+        barriers: how often the step's lanes had met before it: at `tl.debug_barrier()`, or for the result of
+            an atomic on a single element, which one lane does for all.
+        exchanges: how often lanes had passed values to one another before it: in a reduction, scan, product,
+            or an operation that moves elements within the tile.
     """
 
     kind: AccessKind
@@ -92,6 +96,8 @@ class Access:
     itemsize: int = 1
     width: int = 1
     stored: npt.NDArray[Any] | None = None
+    barriers: int = 0
+    exchanges: int = 0
 
 
 @dataclass(frozen=True)
@@ -200,6 +206,7 @@ class _Watch:
     ) -> None:
         self._kernel, self._file, self._regions = kernel, file, regions
         self._observer, self.computed = observer, computed
+        self.barriers = self.exchanges = 0
 
     def close(self) -> None:
         """Let go of the observer: Triton leaves a reference to this in the globals of the kernel's module."""
@@ -276,8 +283,13 @@ class _Watch:
         frames = frames_of_kernel()
         line = next((frame.line for frame in reversed(frames) if frame.file == self._file), None)
         self._observer(
-            Access(kind, running_program(), argument, offsets, lanes, line, frames, itemsize, width, stored)
-        )
+            Access(
+                kind, running_program(), argument, offsets, lanes, line, frames, itemsize, width, stored,
+                self.barriers, self.exchanges,
+            )
+        )  # fmt: skip
+        if kind == "atomic" and pointers.size == 1:
+            self.barriers += 1
 
     def _nearest(self, address: int) -> _Region | None:
         return min(self._regions, key=lambda region: region.distance(address), default=None)
@@ -446,6 +458,8 @@ def watched(
             builder.__dict__.update(_counting(builder, watch))
             for operations in reductions:
                 operations.apply = _counting_rows(operations, watch)
+        if observer is not None:
+            _count_meetings(builder, reductions, watch)
         if order is not None:
             builder.__dict__.update(_reordered(builder, order, grid or (len(order), 1, 1)))
         thread_before, _watching_thread = _watching_thread, threading.get_ident()
@@ -454,7 +468,7 @@ def watched(
         finally:
             _watching_thread = thread_before
             vars(triton_interpreter).update(before)
-            for name in (*_COUNTED, "set_grid_idx", "set_grid_dim"):
+            for name in (*_COUNTED, *_EXCHANGING, "create_barrier", "set_grid_idx", "set_grid_dim"):
                 builder.__dict__.pop(name, None)
             for operations in reductions:
                 if "apply" in vars(operations):
@@ -514,6 +528,33 @@ def _counting_rows(operations: Any, watch: _Watch) -> Callable[..., Any]:
         return result
 
     return counted
+
+
+# The methods of the interpreter's builder, beside reductions and scans, by which a lane gets others' values.
+_EXCHANGING = (
+    "create_dot", "create_trans", "create_reshape", "create_gather", "create_histogram", "create_cat",
+    "create_join", "create_split",
+)  # fmt: skip
+
+
+def _count_meetings(builder: Any, reductions: Sequence[Any], watch: _Watch) -> None:
+    """Let `watch` count barriers and exchanges between lanes, until the builder and the classes are reset."""
+
+    def exchanging(exchange: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*operands: Any, **keywords: Any) -> Any:
+            watch.exchanges += 1
+            return exchange(*operands, **keywords)
+
+        return counted
+
+    def create_barrier() -> None:
+        watch.barriers += 1
+
+    builder.create_barrier = create_barrier
+    for name in _EXCHANGING:
+        setattr(builder, name, exchanging(getattr(builder, name)))
+    for operations in reductions:
+        operations.apply = exchanging(operations.apply)
 
 
 def _report(watch: _Watch, kind: ComputationKind, shape: tuple[int, ...], flops: int) -> None:
