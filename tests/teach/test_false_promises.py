@@ -100,3 +100,34 @@ def test_lanes_that_race_are_told_what_to_do() -> None:
     assert lines[1].startswith("  written by program 0, line ")
     assert lines[2].startswith("  read by program 0, line ")
     assert "tl.debug_barrier()" in lines[3]
+
+
+@triton.jit
+def impatient_kernel(
+    x_pointer, y_pointer, output_pointer, count_pointer, length, alpha, BLOCK_SIZE: tl.constexpr
+):
+    """The last program to count itself adds y to what all have stored, and does not wait for their lanes."""
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    x = tl.load(x_pointer + offsets, mask=offsets < length)
+    tl.store(output_pointer + offsets, alpha * x, mask=offsets < length)
+    if tl.atomic_add(count_pointer, 1) == tl.num_programs(0) - 1:
+        for first in range(0, length, BLOCK_SIZE):
+            place = first + tl.arange(0, BLOCK_SIZE)
+            scaled = tl.load(output_pointer + place, mask=place < length)
+            y = tl.load(y_pointer + place, mask=place < length)
+            tl.store(output_pointer + place, scaled + y, mask=place < length)
+
+
+def impatient(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
+    output, count = torch.empty_like(x), torch.zeros(1, dtype=torch.int32)
+    length = output.numel()
+    return Launch.of(
+        impatient_kernel, triton.cdiv(length, 64), x, y, output, count, length, alpha,
+        outputs=output, accumulators=(count,), BLOCK_SIZE=64,
+    )  # fmt: skip
+
+
+def test_an_atomic_before_the_other_lanes_have_stored() -> None:
+    verdict = AXPY.evaluate(impatient)
+    assert verdict.kind == "race"
+    assert "needs tl.debug_barrier() before it" in verdict.text.splitlines()[-1]

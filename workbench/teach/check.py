@@ -299,11 +299,18 @@ def _try_launch(
             "tile.",
         )
     if race is not None and not race.is_harmless:
+        has_atomics = any(access.kind == "atomic" for seen in run.accesses for access in seen)
         raise _Rejected(
             "race",
             f"the programs race, for {call}: {race.describe()}\n"
             "  Programs run at the same time, in any order. Leave an element to one of them, or use atomics, "
-            "such as tl.atomic_add.",
+            "such as tl.atomic_add."
+            + (
+                " One that tells others that a tile is stored needs tl.debug_barrier() before it: a single "
+                "lane does it, and does not wait for the others."
+                if has_atomics
+                else ""
+            ),
         )
     _compare_outputs(definition, launch, run, expected, exact, usage, call)
     _check_follows(definition, launch, run.accesses, inputs, case, timeout)

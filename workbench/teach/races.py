@@ -157,15 +157,27 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _atomics_around(seen: tuple[Access, ...]) -> list[int]:
-    """Of each access: 1 if its program has done an atomic before it, plus 2 if it does one in or after it."""
+    """Of each access: 1 if its program has done an atomic before it, plus 2 if it does one in or after it.
+
+    One after it counts if it waits for all lanes of the access: those of the same places, or all of the
+    program at a barrier. `tl.atomic_add(counter, 1)` is done by one lane, which may be ahead of the others.
+    """
     first: dict[Program, int] = {}
-    last: dict[Program, int] = {}
     for number, access in enumerate(seen):
         if access.kind == "atomic" and access.mask.any():
             first.setdefault(access.program, number)
-            last[access.program] = number
+    followed = [False] * len(seen)
+    barriers: dict[Program, int] = {}  # before the last atomic
+    shapes: dict[tuple[Program, int], set[tuple[int, ...]]] = {}  # of atomics, between the same barriers
+    for number, access in reversed([*enumerate(seen)]):
+        time = access.program, access.barriers
+        if access.kind == "atomic" and access.mask.any():
+            barriers.setdefault(access.program, access.barriers)
+            shapes.setdefault(time, set()).add(access.mask.shape)
+        waits = access.mask.shape in shapes.get(time, ())
+        followed[number] = waits or barriers.get(access.program, -1) > access.barriers
     return [
-        (first.get(access.program, number) < number) + 2 * (last.get(access.program, -1) >= number)
+        (first.get(access.program, number) < number) + 2 * followed[number]
         for number, access in enumerate(seen)
     ]
 
