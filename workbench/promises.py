@@ -152,14 +152,15 @@ def _broken_divisibility(
     for axis, divisor in enumerate(divisors):
         if divisor == 1:
             continue
-        remainders = values % values.dtype.type(divisor) if divisor <= np.iinfo(values.dtype).max else values
-        if not remainders.any():
-            continue
-        length = contiguity(values, axis, step) if lengths is None else lengths[axis]
+        length = 1 if lengths is None else lengths[axis]
         every = (slice(None),) * axis
-        firsts = remainders[(*every, slice(None, None, length))]
-        if firsts.any():
-            place = list(_first(firsts != 0))
+        remainders = _remainders(values[(*every, slice(None, None, length))], divisor)
+        if remainders.any() and lengths is None:
+            length = contiguity(values, axis, step)
+            remainders = remainders[(*every, slice(None, None, length))]
+        if remainders.any():
+            place = list(_first(remainders != 0))
+            remainder = remainders[tuple(place)]
             place[axis] *= length
             which = "the value" if values.size == 1 else f"element {_index(place)}"
             what = f"multiples of {divisor}"
@@ -167,9 +168,15 @@ def _broken_divisibility(
                 what = f"a multiple of {divisor} as the first of each {_run(length, axis, values)}"
             found = f"is {values[tuple(place)]}"
             if is_pointer:
-                found = f"is an address {remainders[tuple(place)]} bytes after one"
+                found = f"is an address {remainder} bytes after one"
             return f"{said} promises {what}, but {which} {found}"
     return ""
+
+
+def _remainders(values: Values, divisor: int) -> Values:
+    """0 where it divides a value, be it too large for their type."""
+    is_small = divisor <= np.iinfo(values.dtype).max
+    return values % values.dtype.type(divisor) if is_small else values
 
 
 def contiguity(values: Values, axis: int, step: int = 1) -> int:
