@@ -291,14 +291,7 @@ def _try_launch(
         raise _Rejected("not solved yet", text + newcomer.hint(text, _kernels(launch)))
     _check_changed(launch, run.changed, inputs, call)
     race = races.find(launch, run.accesses)
-    if race is not None and race.is_within:
-        raise _Rejected(
-            "race",
-            f"the lanes of a program race, for {call}: {race.describe()}\n"
-            "  Lanes run at the same time. Put tl.debug_barrier() between the two, or keep the values in the "
-            "tile.",
-        )
-    if race is not None and not race.is_harmless:
+    if race is not None and not (race.is_harmless or race.is_within):
         has_atomics = any(access.kind == "atomic" for seen in run.accesses for access in seen)
         raise _Rejected(
             "race",
@@ -313,6 +306,13 @@ def _try_launch(
             ),
         )
     _compare_outputs(definition, launch, run, expected, exact, usage, call)
+    if race is not None and race.is_within:
+        raise _Rejected(
+            "race",
+            f"the lanes of a program race, for {call}: {race.describe()}\n"
+            "  Lanes run at the same time. Put tl.debug_barrier() between the two, or keep the values in the "
+            "tile.",
+        )
     _check_follows(definition, launch, run.accesses, inputs, case, timeout)
     note = ""
     if race is not None:
