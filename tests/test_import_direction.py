@@ -17,7 +17,7 @@ import pytest
 WORKBENCH = Path(__file__).parents[1] / "workbench"
 
 INTERPRETED = {"interpreted_libdevice", "interpreted_numbers", "interpreted_undefined"}
-FOUNDATION = {"errors", "targets", "compat", "device", "interpreter"} | INTERPRETED
+FOUNDATION = {"errors", "targets", "compat", "device", "promises", "interpreter"} | INTERPRETED
 LAUNCHES = FOUNDATION | {"launch"}
 KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.reference"}
 ROOMS = LAUNCHES | KERNELS | {"runtime", "coords", "ops", "lens", "bench", "viz", "teach"}
@@ -34,7 +34,8 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "interpreted_libdevice": set(),
     "interpreted_undefined": set(),
     "interpreted_numbers": {"errors", "compat"},
-    "interpreter": {"errors", "compat"} | INTERPRETED,
+    "promises": set(),
+    "interpreter": {"errors", "compat", "promises"} | INTERPRETED,
     "launch": FOUNDATION,
     "__init__": LAUNCHES,
     "runtime": LAUNCHES,

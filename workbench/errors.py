@@ -202,6 +202,10 @@ class OutOfBoundsError(KernelError, IndexError):
     """A kernel addressed memory outside its tensors; the access was not executed."""
 
 
+class PromiseError(KernelError):
+    """A kernel told the compiler what is not so, by `tl.multiple_of`, `tl.assume` or another hint."""
+
+
 class WorkerError(WorkbenchError, RuntimeError):
     """A worker process died or did not answer in time. It is started anew on the next call."""
 

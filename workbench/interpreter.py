@@ -3,12 +3,14 @@
 The interpreter reads and writes through raw pointers, so a forgotten mask corrupts or crashes the process
 that hosts the notebook. Here a kernel is given addresses of no memory, in a range for each tensor, so far
 apart that it is known which tensor a wrong one was meant for; an access that is right is done where the
-tensor lies. The same hook tells observers who touches what, and lets programs run in another order.
+tensor lies. The same hook tells observers who touches what, and lets programs run in another order. What a
+kernel tells the compiler is checked too (:mod:`workbench.promises`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import linecache
 import math
 import os
 import sys
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from types import FrameType, ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +28,8 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
-from workbench import compat, interpreted_libdevice, interpreted_numbers
-from workbench.errors import KernelError, OutOfBoundsError, Place, place_to_show
+from workbench import compat, interpreted_libdevice, interpreted_numbers, promises
+from workbench.errors import KernelError, OutOfBoundsError, Place, PromiseError, place_to_show
 
 AccessKind = Literal["load", "store", "atomic"]
 ComputationKind = Literal["dot", "reduction", "scan", "arithmetic"]
@@ -57,6 +59,7 @@ _NOT_OF_KERNELS = (
     os.path.abspath(compat.__file__),
     os.path.abspath(interpreted_numbers.__file__),
     os.path.abspath(interpreted_libdevice.__file__),
+    os.path.abspath(promises.__file__),
 )
 
 _VERBS: dict[AccessKind, str] = {"load": "reads", "store": "writes", "atomic": "updates"}
@@ -79,6 +82,10 @@ class Access:
         width: the bytes that a lane moves: `itemsize`, unless the kernel cast the pointer to another type.
         stored: of a store, the values of all lanes as the interpreter keeps them (bfloat16 as its bits); None
             of loads and atomics.
+        barriers: how often the step's lanes had met before it: at `tl.debug_barrier()`, or for the result of
+            an atomic on a single element, which one lane does for all.
+        exchanges: how often lanes had passed values to one another before it: in a reduction, scan, product,
+            or an operation that moves elements within the tile.
     """
 
     kind: AccessKind
@@ -91,6 +98,8 @@ class Access:
     itemsize: int = 1
     width: int = 1
     stored: npt.NDArray[Any] | None = None
+    barriers: int = 0
+    exchanges: int = 0
 
 
 @dataclass(frozen=True)
@@ -199,6 +208,7 @@ class _Watch:
     ) -> None:
         self._kernel, self._file, self._regions = kernel, file, regions
         self._observer, self.computed = observer, computed
+        self.barriers = self.exchanges = 0
 
     def close(self) -> None:
         """Let go of the observer: Triton leaves a reference to this in the globals of the kernel's module."""
@@ -275,8 +285,13 @@ class _Watch:
         frames = frames_of_kernel()
         line = next((frame.line for frame in reversed(frames) if frame.file == self._file), None)
         self._observer(
-            Access(kind, running_program(), argument, offsets, lanes, line, frames, itemsize, width, stored)
-        )
+            Access(
+                kind, running_program(), argument, offsets, lanes, line, frames, itemsize, width, stored,
+                self.barriers, self.exchanges,
+            )
+        )  # fmt: skip
+        if kind == "atomic" and pointers.size == 1:
+            self.barriers += 1
 
     def _nearest(self, address: int) -> _Region | None:
         return min(self._regions, key=lambda region: region.distance(address), default=None)
@@ -293,6 +308,12 @@ class _Watch:
             f"{_VERBS[kind]} {reason}, in program {running_program()}",
             fix=fix,
         )
+
+    def refuse_promise(self, wrong: str, fix: str) -> NoReturn:
+        """Raise PromiseError at the line of the kernel that runs."""
+        places = [Place(f.f_code.co_name, f.f_code.co_filename, f.f_lineno) for f in _running()]
+        reason = f"{wrong}, in program {running_program()}"
+        raise PromiseError.at(place_to_show(places, self._file), self._kernel, self._file, reason, fix=fix)
 
     def _what_is_wrong(self, active: npt.NDArray[np.uint64], itemsize: int) -> tuple[str, str]:
         address = next(
@@ -337,6 +358,12 @@ def _running() -> list[FrameType]:
         frame = frame.f_back
     frames.reverse()
     return frames
+
+
+def _line_that_runs() -> tuple[str, Mapping[str, Any]]:
+    """The text of the innermost line of the program that runs, and the names that it can read."""
+    frame = _running()[-1]
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno), frame.f_locals
 
 
 def _refuse_outside_kernels(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -392,7 +419,7 @@ def watched(
     order: Sequence[int] | None = None,
     grid: Program | None = None,
 ) -> Iterator[None]:
-    """While this is open, the interpreter's accesses to memory are checked and reported.
+    """While this is open, the interpreter's accesses to memory, and promises to the compiler, are checked.
 
     Overflow and division by zero in floating point give infinities and NaN without a warning, as on a GPU.
     The interpreter has one state for all threads: another thread's launch waits until this one is over.
@@ -409,12 +436,17 @@ def watched(
 
     Raises:
         OutOfBoundsError: (inside) an access outside all of the tensors; it is not executed.
+        PromiseError: (inside) the compiler is told what is false.
     """
     global _watching_thread
     builder: Any = triton_interpreter.interpreter_builder
     regions = [_Region.of(number, name, tensor) for number, (name, tensor) in enumerate(tensors.items())]
     watch = _Watch(kernel, file, regions, observer, computed)
-    with _lock, np.errstate(all="ignore"):
+    with (
+        _lock,
+        np.errstate(all="ignore"),
+        promises.checked(builder, watch.refuse_promise, _line_that_runs),
+    ):
         replaced = {
             "_interpreter": _WatchedMemory(triton_interpreter._interpreter, watch),
             "_implicit_cvt": _with_given_addresses(triton_interpreter._implicit_cvt, regions, tensors),
@@ -428,6 +460,8 @@ def watched(
             builder.__dict__.update(_counting(builder, watch))
             for operations in reductions:
                 operations.apply = _counting_rows(operations, watch)
+        if observer is not None:
+            _count_meetings(builder, reductions, watch)
         if order is not None:
             builder.__dict__.update(_reordered(builder, order, grid or (len(order), 1, 1)))
         thread_before, _watching_thread = _watching_thread, threading.get_ident()
@@ -436,7 +470,7 @@ def watched(
         finally:
             _watching_thread = thread_before
             vars(triton_interpreter).update(before)
-            for name in (*_COUNTED, "set_grid_idx", "set_grid_dim"):
+            for name in (*_COUNTED, *_EXCHANGING, "create_barrier", "set_grid_idx", "set_grid_dim"):
                 builder.__dict__.pop(name, None)
             for operations in reductions:
                 if "apply" in vars(operations):
@@ -496,6 +530,33 @@ def _counting_rows(operations: Any, watch: _Watch) -> Callable[..., Any]:
         return result
 
     return counted
+
+
+# The methods of the interpreter's builder, beside reductions and scans, by which a lane gets others' values.
+_EXCHANGING = (
+    "create_dot", "create_trans", "create_reshape", "create_gather", "create_histogram", "create_cat",
+    "create_join", "create_split",
+)  # fmt: skip
+
+
+def _count_meetings(builder: Any, reductions: Sequence[Any], watch: _Watch) -> None:
+    """Let `watch` count barriers and exchanges between lanes, until the builder and the classes are reset."""
+
+    def exchanging(exchange: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*operands: Any, **keywords: Any) -> Any:
+            watch.exchanges += 1
+            return exchange(*operands, **keywords)
+
+        return counted
+
+    def create_barrier() -> None:
+        watch.barriers += 1
+
+    builder.create_barrier = create_barrier
+    for name in _EXCHANGING:
+        setattr(builder, name, exchanging(getattr(builder, name)))
+    for operations in reductions:
+        operations.apply = exchanging(operations.apply)
 
 
 def _report(watch: _Watch, kind: ComputationKind, shape: tuple[int, ...], flops: int) -> None:

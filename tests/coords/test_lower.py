@@ -132,6 +132,35 @@ def test_hints_are_true_where_the_end_cuts_a_run(checked: bool) -> None:
     check_hints(padded, (checked, checked))
 
 
+@triton.jit
+def tile_kernel(x, params, ACCESS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Asks for a tile, and does nothing with it."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    ACCESS(row[:, None], (tl.program_id(1) * COLS + tl.arange(0, COLS))[None, :], params)
+
+
+def ask_for_tiles(descriptor: Descriptor, tile: tuple[int, int]) -> str:
+    """Run an access function over the tiles of all rows and columns, as its hints are checked; its text."""
+    access = lower(descriptor, checked=(False, False), tile=tile, is_whole=True)
+    grid = tuple(-(-int(n) // block) for n, block in zip(descriptor.lengths, tile, strict=True))  # type: ignore[arg-type]
+    tile_kernel[grid](torch.zeros(1), access.params(), ACCESS=access.function, ROWS=tile[0], COLS=tile[1])
+    return access.source
+
+
+@settings(max_examples=examples(60))
+@given(descriptors(smallest=1), *2 * [st.sampled_from((1, 2, 4, 8, 16, 32))])
+def test_hints_are_true_beyond_the_ends_too(descriptor: Descriptor, rows: int, cols: int) -> None:
+    """The interpreter refuses a false one, in any lane of a tile that hangs over."""
+    ask_for_tiles(two_dimensions(descriptor), (rows, cols))
+
+
+def test_a_tile_that_hangs_over_the_only_row() -> None:
+    """Its second row, which there is not, begins at an odd offset; with tiles of one row there is none."""
+    row = naive((1, 16), (17, 1), names=("row", "col"))
+    assert "tl.multiple_of(offset, (1, 16))" in ask_for_tiles(row, (1, 16))
+    assert "tl.multiple_of" not in ask_for_tiles(row, (2, 16))
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_lengths_and_strides_that_come_later(batch: int) -> None:
     n, c, pitch = symbol("n", least=1), symbol("c", least=1), symbol("pitch")
@@ -335,6 +364,21 @@ def test_params_that_do_not_fit() -> None:
     with pytest.raises(InvalidArgumentError, match="got m"):
         access.params({"m": 1})
     assert access.params({"m": 1, "n": 2}) == (2,)
+
+
+def test_a_value_that_a_symbol_cannot_have() -> None:
+    """Hints were written for what divides it, also where it is in no offset."""
+    rows, cols = symbol("rows", least=1, most=64), symbol("cols", multiple_of=8)
+    access = lower(packed((rows, cols)), checked=(False, False))
+    assert access.params({"rows": 3, "cols": 16}) == (16,)
+    for values, words in (
+        ({"rows": 3, "cols": 20}, "cols: got 20. Give a multiple of 8."),
+        ({"rows": 0, "cols": 16}, "rows: got 0. It lies from 1 to 64."),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            access.params(values)
+    with pytest.raises(ArgumentTypeError, match="cols: got True"):
+        access.params({"cols": True})
 
 
 def test_what_is_not_needed_is_no_argument() -> None:

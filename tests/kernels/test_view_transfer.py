@@ -41,6 +41,8 @@ def test_any_descriptor_into_any_order(descriptor: Descriptor, order: list[int],
     output = torch.full([lengths[d] for d in order], 99, dtype=torch.int32)
     stored = output.permute([order.index(d) for d in range(len(lengths))])
     seen, places = matrices(descriptor, naive(lengths, stored.stride()), 4)
+    if seen.reach.low is None or seen.reach.low < 0:
+        return  # of merged dimensions it is not known that i - i is 0: a view of this is refused
     tile = data.draw(st.sampled_from([None, (1, 1), (2, 8), (16, 4)]))
     view_transfer.launch(View(source, seen, {}), View(output, places, {}), fill=-7, tile=tile).run()
     for index in itertools.product(*map(range, lengths)):

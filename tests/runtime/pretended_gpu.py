@@ -8,6 +8,7 @@ call, for tensors at addresses of two kinds: once as Triton starts kernels, and 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -63,6 +64,7 @@ class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not ty
         else:
             *flags, packed, told, enter, _, first, second, _, _, arguments = given
         name = source.fn.__name__
+        check_promises(source, arguments)
         if enter is not None:
             enter(told)
         if name in computed:
@@ -70,6 +72,36 @@ class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not ty
         started.append(
             [name, [x, y, z], on, function, flags, packed, first, second, *map(in_short, arguments)]
         )
+
+
+def check_promises(source: Any, arguments: Sequence[Any]) -> None:
+    """Assert that a kernel is started with what it was compiled for: what 16 divides, and what is constant.
+
+    Args:
+        source: what Triton compiled: by the place of an argument, its type, its attributes and its value.
+        arguments: what the function in C is given, where a tensor descriptor is a map, its sizes and strides.
+    """
+    places = [0]
+    for kind in source.signature.values():
+        block = re.match(r"tensordesc<\w+\[([\d, ]+)\]", kind) if isinstance(kind, str) else None
+        places.append(places[-1] + (1 if block is None else 1 + 2 * len(block[1].split(","))))
+    assert places[-1] == len(arguments), source.signature
+
+    def value_at(path: Sequence[int]) -> Any:
+        value = arguments[places[path[0]]]
+        for i in path[1:]:
+            value = value[i]
+        return value.data_ptr() if isinstance(value, torch.Tensor) else value
+
+    for path, attributes in source.attrs.items():
+        for attribute, divisor in attributes:
+            if attribute == "tt.divisibility":
+                what = f"{source.fn.__name__}, argument {path}: {value_at(path)}, compiled for multiples"
+                assert value_at(path) % divisor == 0, f"{what} of {divisor}"
+    for path, constant in source.constants.items():
+        if isinstance(constant, int | float):
+            what = f"{source.fn.__name__}, argument {path}: {value_at(path)}, compiled for {constant}"
+            assert value_at(path) == constant, what
 
 
 memory = torch.zeros(2 * ROWS * COLS + 64, dtype=torch.float16)

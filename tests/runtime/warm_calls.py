@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
@@ -751,13 +752,28 @@ def concurrent_clearing() -> None:
         in_threads(4, call)
 
 
+def promises_of_kept_kernels() -> None:
+    """What is started is what was compiled for such arguments; a caller of a bucket who errs is found out."""
+    x, y = both(64)
+    launch = elementwise.launch(x, y, torch.empty_like(x), operation="add")
+    bucket = replay.Bucket(launch.steps[0], 5)
+    addresses = [tensor.data_ptr() for tensor in launch.steps[0].tensors()]
+    bucket(1, *addresses, 32, 1)
+    for leading, words in (
+        ((addresses[0] + 4, *addresses[1:], 32, 1), r"argument \(0,\): \d+, compiled for multiples of 16"),
+        ((*addresses, 33, 1), r"argument \(3,\): 33, compiled for multiples of 16"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            bucket(1, *leading)
+
+
 CASES = (
-    sizes_of_sums, sizes_of_strided_sums, sizes_of_products, zeros_of_products, values_of_sums,
-    transforms_of_sums, which_sums_are_kept, sums_on_another_device, which_products_are_kept, fused_calls,
-    fused_calls_of_special_tensors, fused_calls_of_copies, fused_calls_that_something_follows,
-    other_arguments_of_fused_calls, tensors_without_memory, current_stream, maps_of_descriptors,
-    hooks_are_called, warming_up, other_threads_are_not_warming_up, concurrent_first_calls,
-    concurrent_clearing,
+    promises_of_kept_kernels, sizes_of_sums, sizes_of_strided_sums, sizes_of_products, zeros_of_products,
+    values_of_sums, transforms_of_sums, which_sums_are_kept, sums_on_another_device,
+    which_products_are_kept, fused_calls, fused_calls_of_special_tensors, fused_calls_of_copies,
+    fused_calls_that_something_follows, other_arguments_of_fused_calls, tensors_without_memory,
+    current_stream, maps_of_descriptors, hooks_are_called, warming_up, other_threads_are_not_warming_up,
+    concurrent_first_calls, concurrent_clearing,
 )  # fmt: skip
 
 

@@ -69,7 +69,9 @@ def test_a_neighbor_that_is_overwritten() -> None:
     assert race is not None
     assert "element 8 of x is written by one program and read by another" in race.describe()
     assert (race.store.program, race.other.program) == ((1, 0, 0), (0, 0, 0))
-    assert found(Launch.of(smooth_kernel, 1, x, 20, 32, outputs=x)) is None
+    race = found(Launch.of(smooth_kernel, 1, x, 20, 32, outputs=x))
+    assert race is not None
+    assert race.is_within  # lanes of one program do the same to one another
 
 
 @triton.jit
@@ -181,6 +183,36 @@ def test_what_atomics_order_is_no_race() -> None:
 
 
 @triton.jit
+def last_arriver_of_tiles_kernel(
+    x, parts, counter, total, HAS_BARRIER: tl.constexpr, N: tl.constexpr, P: tl.constexpr
+):
+    """Every program stores a tile, by many lanes; one of them counts it, perhaps before others are done."""
+    i = tl.arange(0, N)
+    program = tl.program_id(0)
+    tl.store(parts + program * N + i, tl.load(x + program * N + i))
+    if HAS_BARRIER:
+        tl.debug_barrier()
+    if tl.atomic_add(counter, 1) == P - 1:
+        sums = tl.zeros([N], tl.float32)
+        for part in range(P):
+            sums += tl.load(parts + part * N + i)
+        tl.store(total + i, sums)
+
+
+@pytest.mark.parametrize("has_barrier", [False, True])
+def test_an_atomic_that_does_not_wait_for_all_lanes_orders_nothing(has_barrier: bool) -> None:
+    """As in Triton's tutorial on layer norm, which has a barrier before it gives a lock back."""
+    x, parts, total = torch.ones(4, 8), torch.zeros(4, 8), torch.zeros(8)
+    counter = torch.zeros(1, dtype=torch.int32)
+    arguments = (x, parts, counter, total, has_barrier, 8, 4)
+    race = found(Launch.of(last_arriver_of_tiles_kernel, 4, *arguments, outputs=total))
+    assert total.tolist() == [4.0] * 8
+    assert (race is None) == has_barrier
+    if race is not None:
+        assert "of parts is written by one program and read by another" in race.describe()
+
+
+@triton.jit
 def copy_kernel(x, output, length, N: tl.constexpr):
     i = tl.program_id(0) * N + tl.arange(0, N)
     tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)
@@ -201,7 +233,7 @@ def repeated_kernel(x, output, N: tl.constexpr):
         tl.store(output + i, tl.load(output + i) + tl.load(x + i))
 
 
-def test_a_program_does_not_race_with_itself() -> None:
+def test_a_program_whose_lanes_keep_to_their_own_does_not_race_with_itself() -> None:
     x, output = torch.ones(32), torch.zeros(32)
     assert found(Launch.of(repeated_kernel, 4, x, output, 8, outputs=output)) is None
     assert output.tolist() == [3.0] * 32

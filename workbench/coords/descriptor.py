@@ -32,7 +32,7 @@ from workbench.coords.expression import (
     text_of,
 )
 from workbench.coords.transforms import Limit, Transform, row_major
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_each, check_type, in_brief
+from workbench.errors import InvalidArgumentError, check_each, check_type, in_brief
 
 OFFSET = "offset"
 
@@ -147,14 +147,7 @@ class Adaptor:
                 raise InvalidArgumentError(
                     name, "there is no such symbol", f"There are: {', '.join(known) or 'none'}."
                 )
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ArgumentTypeError(name, f"got {value!r}", "Give a whole number.")
-            low, high = known[name].interval.low, known[name].interval.high
-            if (low is not None and value < low) or (high is not None and value > high):
-                raise InvalidArgumentError(name, f"got {value}", f"It lies from {low} to {high}.")
-            if value % known[name].multiple_of:
-                fix = f"Give a multiple of {known[name].multiple_of}."
-                raise InvalidArgumentError(name, f"got {value}", fix)
+            known[name].check(value)
         stages = tuple(stage._replace(transform=_bound(stage.transform, values)) for stage in self.stages)
         lengths = tuple(substitute(length, values) for length in self.all_lengths)
         return dataclasses.replace(self, all_lengths=lengths, stages=stages)

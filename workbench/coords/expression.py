@@ -77,6 +77,16 @@ class Symbol:
     interval: Interval = Interval(0, None)
     multiple_of: int = 1
 
+    def check(self, value: object) -> None:
+        """Raise InvalidArgumentError or ArgumentTypeError where it cannot have that value."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ArgumentTypeError(self.name, f"got {value!r}", "Give a whole number.")
+        low, high = self.interval.low, self.interval.high
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise InvalidArgumentError(self.name, f"got {value}", f"It lies from {low} to {high}.")
+        if value % self.multiple_of:
+            raise InvalidArgumentError(self.name, f"got {value}", f"Give a multiple of {self.multiple_of}.")
+
 
 @dataclass(frozen=True)
 class Index(Symbol):

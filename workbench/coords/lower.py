@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +59,7 @@ class Access:
         symbols: names of the numbers that `params` begins with: those of the descriptor's that it needs.
         tables: what follows them in `params`, as int32 tensors.
         is_checked: whether `valid` says anything; else it is True.
+        promised: all symbols of the descriptor, by what is known of which its text was written.
     """
 
     function: Any
@@ -65,6 +67,7 @@ class Access:
     symbols: tuple[str, ...]
     tables: tuple[Table, ...]
     is_checked: bool
+    promised: tuple[Symbol, ...] = ()
 
     def params(
         self, values: Mapping[str, int] | None = None, device: torch.device | str = "cpu"
@@ -72,12 +75,15 @@ class Access:
         """The last argument, given the symbols' values by name, others too; tables are put on `device`.
 
         Raises:
-            InvalidArgumentError: a symbol has no value.
+            InvalidArgumentError, ArgumentTypeError: a symbol has no value, or one that it cannot have.
         """
         values = values or {}
         if not set(values) >= set(self.symbols):
             given = f"got {', '.join(values) or 'none'}"
             raise InvalidArgumentError("values", given, f"Give {', '.join(self.symbols) or 'none'}.")
+        for symbol in self.promised:
+            if symbol.name in values:
+                symbol.check(values[symbol.name])
         tables = [torch.tensor(table.values, dtype=torch.int32, device=device) for table in self.tables]
         return (*(values[name] for name in self.symbols), *tables)
 
@@ -184,6 +190,7 @@ class _Writer:
         return Access(
             function, text, tuple(each.name for each in kept if isinstance(each, Symbol)),
             tuple(each for each in kept if isinstance(each, Table)), is_checked=bool(conditions),
+            promised=symbols,
         )  # fmt: skip
 
     def _function(self, first: Sequence[str]) -> str:
@@ -229,8 +236,10 @@ class _Writer:
         """Tell the compiler what it might not find by itself: neighbors, and masks that cover all of them."""
         contiguous, together = [], []
         names = self.descriptor.names
+        # The compiler believes a hint of lanes beyond the ends too, whoever masks them.
+        tile = [length if length < MOST else math.inf for length in self.tile]
         for dim, (length, check) in enumerate(zip(self.descriptor.lengths, self.checked, strict=True)):
-            vector = vector_of(self.descriptor, dim)
+            vector = vector_of(self.descriptor, dim, tile=tile)
             run = min(vector.length, self.tile[dim])
             while check and divisor_of(length) % run:  # the end of the dimension cuts one
                 run //= 2

@@ -86,13 +86,17 @@ FIXED = Run(0, 1, 0)
 UNKNOWN = Run(None, 1, 0)
 
 
-def vector_of(descriptor: Descriptor, dim: int, most: int = MOST) -> Vector:
+def vector_of(
+    descriptor: Descriptor, dim: int, most: int = MOST, *, tile: Sequence[float] | None = None
+) -> Vector:
     """The longest runs along top dimension `dim` that go through memory in equal steps, and are valid as one.
 
     Args:
         descriptor: lengths and coefficients may be symbols, of which what divides them is known.
         dim: the number of a top dimension, from 0.
         most: the longest run of interest, a power of two.
+        tile: for each top dimension, how long tiles of indices are, `math.inf` where that is not known: what
+            is said holds beyond the lengths too, as far as such tiles reach. None: within the lengths.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: there is no such dimension, or `most` is no power of two.
@@ -106,18 +110,23 @@ def vector_of(descriptor: Descriptor, dim: int, most: int = MOST) -> Vector:
     length = check_power_of_two("most", most)
     while True:
         is_one = longest is None or length <= max(longest, 1)
-        found = _offset_of_run(descriptor, dim, length) if is_one else None
+        found = _offset_of_run(descriptor, dim, length, tile) if is_one else None
         if found is not None and found.step is not None:
             return Vector(length, found.step, math.gcd(found.modulus, found.remainder))
         length //= 2
 
 
-def _offset_of_run(descriptor: Descriptor, dim: int, length: int) -> Run | None:
+def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence[float] | None) -> Run | None:
     """The offset along runs of a length; None where it is unknown, or a run may be valid in part."""
     runs = {}
+    hangs_over = False
     for place, number in enumerate(descriptor.top):
         high = interval_of(descriptor.all_lengths[number]).high
         most = math.inf if high is None else high
+        if tile is not None:
+            asked = math.inf if math.inf in (most, tile[place]) else -(-most // tile[place]) * tile[place]
+            hangs_over |= not divides(tile[place], descriptor.all_lengths[number])
+            most = asked
         if place == dim:
             # One run alone begins at 0. One that the dimension's end cuts counts too: those of its elements
             # that are there have to be valid as one.
@@ -135,9 +144,14 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int) -> Run | None:
                 if not always_holds and not is_all_or_none(run, end, length):
                     return None
             is_gather = isinstance(stage.transform, each.Indexing)
-            if is_gather and not limit.always_holds and lower[0].step != 0:
+            if is_gather and (hangs_over or not limit.always_holds) and lower[0].step != 0:
                 runs[stage.lower[0]] = UNKNOWN  # runs that the table does not have do not step
     return runs[descriptor.bottom[0]]
+
+
+def divides(tile: float, length: Number) -> bool:
+    """Whether tiles of this length end where a dimension does."""
+    return tile < math.inf and divisor_of(length) % int(tile) == 0
 
 
 def is_all_or_none(run: Run, end: Number, length: int) -> bool:

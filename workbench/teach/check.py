@@ -26,7 +26,14 @@ import torch
 from workbench import compat, lens, runtime
 from workbench.coords import Descriptor
 from workbench.coords.transforms import PassThrough
-from workbench.errors import InvalidArgumentError, KernelError, OutOfBoundsError, WorkbenchError, WorkerError
+from workbench.errors import (
+    InvalidArgumentError,
+    KernelError,
+    OutOfBoundsError,
+    PromiseError,
+    WorkbenchError,
+    WorkerError,
+)
 from workbench.launch import Launch, Step
 from workbench.teach import code, comparison, mutants, newcomer, observation, races, sectors
 from workbench.teach.code import Excess
@@ -65,7 +72,8 @@ Kind = Literal[
     "unwritten elements",
     "inputs changed",
     "out of bounds",
-    "race",  # two programs touch one element, or the result depends on the order of the programs
+    "false promise",  # to the compiler, by a hint such as tl.multiple_of
+    "race",  # two programs or lanes touch one element, or the result depends on the order of the programs
     "computed elsewhere",  # by a kernel that is not the learner's, or right and before the launch was run
     "over budget",
 ]
@@ -283,14 +291,28 @@ def _try_launch(
         raise _Rejected("not solved yet", text + newcomer.hint(text, _kernels(launch)))
     _check_changed(launch, run.changed, inputs, call)
     race = races.find(launch, run.accesses)
-    if race is not None and not race.is_harmless:
+    if race is not None and not (race.is_harmless or race.is_within):
+        has_atomics = any(access.kind == "atomic" for seen in run.accesses for access in seen)
         raise _Rejected(
             "race",
             f"the programs race, for {call}: {race.describe()}\n"
             "  Programs run at the same time, in any order. Leave an element to one of them, or use atomics, "
-            "such as tl.atomic_add.",
+            "such as tl.atomic_add."
+            + (
+                " One that tells others that a tile is stored needs tl.debug_barrier() before it: a single "
+                "lane does it, and does not wait for the others."
+                if has_atomics
+                else ""
+            ),
         )
     _compare_outputs(definition, launch, run, expected, exact, usage, call)
+    if race is not None and race.is_within:
+        raise _Rejected(
+            "race",
+            f"the lanes of a program race, for {call}: {race.describe()}\n"
+            "  Lanes run at the same time. Put tl.debug_barrier() between the two, or keep the values in the "
+            "tile.",
+        )
     _check_follows(definition, launch, run.accesses, inputs, case, timeout)
     note = ""
     if race is not None:
@@ -475,6 +497,8 @@ def _interpreted(
     except OutOfBoundsError as error:
         # Up to the colon it says whose memory, and whether it is read or written.
         raise rejected("out of bounds", error, error.reason.partition(":")[0]) from None
+    except PromiseError as error:
+        raise rejected("false promise", error) from None
     except WorkerError as error:
         raise rejected("unfinished", error) from None
     except KernelError as error:

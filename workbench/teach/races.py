@@ -1,8 +1,9 @@
-"""Races between the programs of a step, found in its recorded accesses.
+"""Races between the programs of a step, and between the lanes of one, found in its recorded accesses.
 
 The interpreter runs programs one by one, so two that read an element, add to it and write it back lose
 nothing there, in any order. On a GPU they run at the same time. What tells is who touches what: an element
-that one program stores and another one touches is a race, unless atomics order the two.
+that one program stores and another one touches is a race, unless atomics order the two. What the lanes of one
+program do to one another is in :mod:`workbench.teach.races_within`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,21 +19,25 @@ import torch
 
 from workbench.interpreter import Access, AccessKind, Program
 from workbench.launch import Launch, Step
+from workbench.teach import races_within
 from workbench.teach.observation import Accesses, place_of
+from workbench.teach.races_within import Lanes
 
 _DONE: dict[AccessKind, str] = {"load": "read", "store": "written", "atomic": "updated"}
 
 
 @dataclass(frozen=True)
 class Race:
-    """Two programs of one step that touch one element, and nothing says which comes first.
+    """Two programs of one step, or two lanes of one program, that touch one element in any order.
 
     Attributes:
         step: the step.
         element: its index, in words.
-        store: the access of the one, a plain store.
-        other: the access of the other.
+        store: the access of the one: a plain store, or of lanes also an atomic.
+        other: the access of the other; of lanes it is the same one where a store writes two values.
         is_harmless: both store, and the same value.
+        is_within: whether they are lanes of one program.
+        is_other_first: of lanes, whether the program did `other` before `store`.
     """
 
     step: Step
@@ -40,21 +45,37 @@ class Race:
     store: Access
     other: Access
     is_harmless: bool
+    is_within: bool = False
+    is_other_first: bool = False
 
     def describe(self) -> str:
         """What happens to which element; then a line for each of the two: program, line, source."""
+        if self.is_within:
+            return self._describe_lanes()
         what = f"written by two programs, with {'one value' if self.is_harmless else 'two values'}"
         if self.other.kind != "store":
             what = f"written by one program and {_DONE[self.other.kind]} by another"
         both = sorted((self.store, self.other), key=lambda access: access.program)
         return f"element {self.element} of {self.store.argument} is {what}.{''.join(map(self._line, both))}"
 
+    def _describe_lanes(self) -> str:
+        element = f"element {self.element} of {self.store.argument}"
+        if self.store is self.other:
+            what = f"{element} is written by two lanes of one program, with two values."
+            return what + self._line(self.store)
+        both = (self.other, self.store) if self.is_other_first else (self.store, self.other)
+        first, then = (_DONE[access.kind] for access in both)
+        what = (
+            f"{element} is {first} by one lane of a program, then {then} by another, with no barrier between."
+        )
+        return what + "".join(map(self._line, both))
+
     def _line(self, access: Access) -> str:
         return f"\n  {_DONE[access.kind]} by {place_of(self.step, access)}"
 
 
 def find(launch: Launch, accesses: Accesses) -> Race | None:
-    """The first race there is, one that does harm before one that does not.
+    """The first race there is, one that does harm before one that does not; of programs before lanes.
 
     Args:
         launch: any launch.
@@ -64,32 +85,12 @@ def find(launch: Launch, accesses: Accesses) -> Race | None:
     return min(races, key=lambda race: race.is_harmless, default=None)
 
 
-class _Lanes(NamedTuple):
-    """Active lanes, sorted by address; those at one address in the order in which they ran.
-
-    Attributes:
-        address: int64, of the element's first byte.
-        access: int64, the number of the lane's access.
-        program: int64, the number of its program, in the order in which they ran.
-        value: uint64, the bits that a store writes; 0 for loads and atomics.
-    """
-
-    address: npt.NDArray[np.int64]
-    access: npt.NDArray[np.int64]
-    program: npt.NDArray[np.int64]
-    value: npt.NDArray[np.uint64]
-
-    def where(self, chosen: npt.NDArray[Any]) -> _Lanes:
-        """The lanes that are chosen, by number or by a mask."""
-        return _Lanes(self.address[chosen], self.access[chosen], self.program[chosen], self.value[chosen])
-
-
 _NOTHING = np.empty(0, np.int64)
-_NO_LANES = _Lanes(_NOTHING, _NOTHING, _NOTHING, np.empty(0, np.uint64))
+_NO_LANES = Lanes(_NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.uint64))
 
 
 def _of_step(step: Step, seen: tuple[Access, ...]) -> Iterator[Race]:
-    """A race of each way in which two programs can meet."""
+    """A race of each way in which two programs can meet, and one of lanes."""
     memory = step.memory()
     lanes = _lanes_that_meet(seen, memory)
     if not lanes.address.size:
@@ -108,24 +109,35 @@ def _of_step(step: Step, seen: tuple[Access, ...]) -> Iterator[Race]:
                 element = _element(tensor, int(stores.address[store]) - tensor.data_ptr())
                 same = of_store and bool(stores.value[store] == others.value[met])
                 yield Race(step, element, seen[stores.access[store]], seen[others.access[met]], same)
+    if (meeting := races_within.find(seen, lanes)) is not None:
+        write, other = seen[meeting.write], seen[meeting.other]
+        tensor = memory[write.argument]
+        element = _element(tensor, meeting.address - tensor.data_ptr())
+        is_other_first = meeting.other < meeting.write
+        yield Race(step, element, write, other, False, is_within=True, is_other_first=is_other_first)
 
 
-def _lanes_that_meet(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> _Lanes:
+def _lanes_that_meet(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> Lanes:
     """The lanes at an address that several have, in memory that is stored to: elsewhere nothing can race."""
-    stored_to = {_storage(memory[a.argument]) for a in seen if a.kind == "store" and a.mask.any()}
+    touched = {
+        kind: {_storage(memory[a.argument]) for a in seen if a.kind == kind and a.mask.any()}
+        for kind in ("load", "store", "atomic")
+    }
+    stored_to = touched["store"] | (touched["atomic"] & touched["load"])
     numbers: dict[Program, int] = {}
-    parts: list[_Lanes] = []
-    for number, access in enumerate(seen):
+    parts: list[Lanes] = []
+    for number, (access, places) in enumerate(zip(seen, races_within.numbers_of_lanes(seen), strict=True)):
         program = numbers.setdefault(access.program, len(numbers))
         tensor = memory.get(access.argument)
         if tensor is not None and _storage(tensor) in stored_to:
             address = tensor.data_ptr() + access.offsets[access.mask] * tensor.element_size()
             size = address.size
-            parts.append(_Lanes(address, np.full(size, number), np.full(size, program), _bits(access, size)))
+            whose = np.full(size, number), np.full(size, program)
+            parts.append(Lanes(address, *whose, places, _bits(access, size)))
     if not parts:
         return _NO_LANES
     columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    lanes = _Lanes(*columns)
+    lanes = Lanes(*columns)
     lanes = lanes.where(np.argsort(lanes.address, kind="stable"))
     as_the_next = np.zeros(lanes.address.size + 1, dtype=bool)
     as_the_next[1:-1] = lanes.address[1:] == lanes.address[:-1]
@@ -145,15 +157,27 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _atomics_around(seen: tuple[Access, ...]) -> list[int]:
-    """Of each access: 1 if its program has done an atomic before it, plus 2 if it does one in or after it."""
+    """Of each access: 1 if its program has done an atomic before it, plus 2 if it does one in or after it.
+
+    One after it counts if it waits for all lanes of the access: those of the same places, or all of the
+    program at a barrier. `tl.atomic_add(counter, 1)` is done by one lane, which may be ahead of the others.
+    """
     first: dict[Program, int] = {}
-    last: dict[Program, int] = {}
     for number, access in enumerate(seen):
         if access.kind == "atomic" and access.mask.any():
             first.setdefault(access.program, number)
-            last[access.program] = number
+    followed = [False] * len(seen)
+    barriers: dict[Program, int] = {}  # before the last atomic
+    shapes: dict[tuple[Program, int], set[tuple[int, ...]]] = {}  # of atomics, between the same barriers
+    for number, access in reversed([*enumerate(seen)]):
+        time = access.program, access.barriers
+        if access.kind == "atomic" and access.mask.any():
+            barriers.setdefault(access.program, access.barriers)
+            shapes.setdefault(time, set()).add(access.mask.shape)
+        waits = access.mask.shape in shapes.get(time, ())
+        followed[number] = waits or barriers.get(access.program, -1) > access.barriers
     return [
-        (first.get(access.program, number) < number) + 2 * (last.get(access.program, -1) >= number)
+        (first.get(access.program, number) < number) + 2 * followed[number]
         for number, access in enumerate(seen)
     ]
 
@@ -166,7 +190,7 @@ def _is_ordered(one: int, other: int) -> bool:
     return bool((one & 2 and other & 1) or (other & 2 and one & 1))
 
 
-def _meetings(stores: _Lanes, others: _Lanes) -> Iterator[tuple[int, int]]:
+def _meetings(stores: Lanes, others: Lanes) -> Iterator[tuple[int, int]]:
     """Lanes of `stores` and of `others` at one address, of two programs: first such with two values."""
     if not others.address.size:
         return

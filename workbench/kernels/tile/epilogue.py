@@ -148,7 +148,7 @@ def multiples(strides, DIVISOR: tl.constexpr):
     else:
         known = strides[:0]
         for d in tl.static_range(len(strides)):
-            known += (strides[d] // DIVISOR * DIVISOR,)
+            known += (tl.multiple_of(strides[d], DIVISOR) // DIVISOR * DIVISOR,)
         return known
 
 

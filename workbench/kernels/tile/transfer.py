@@ -127,7 +127,9 @@ def multiples_of(values, DIVISORS: tl.constexpr, FIRST: tl.constexpr = 0):
         if DIVISORS[FIRST + d] == 1:
             known += (values[d],)
         else:
-            known += (values[d] // DIVISORS[FIRST + d] * DIVISORS[FIRST + d],)
+            # To the compiler `tl.multiple_of` says nothing of an argument; the interpreter checks it.
+            value = tl.multiple_of(values[d], tl.constexpr(DIVISORS[FIRST + d]))
+            known += (value // DIVISORS[FIRST + d] * DIVISORS[FIRST + d],)
     return known
 
 

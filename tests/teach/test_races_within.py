@@ -1,0 +1,309 @@
+"""Lanes of one program race where one touches what another has written, with no barrier between."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.everything import examples
+from workbench.interpreter import Access, AccessKind
+from workbench.launch import Launch
+from workbench.teach import races, races_within
+from workbench.teach.races import Race
+from workbench.teach.races_within import Lanes, Meeting
+
+
+def found(launch: Launch) -> Race | None:
+    """The race in what the launch does, run in this process."""
+    accesses: list[tuple[Access, ...]] = []
+    for step in launch.steps:
+        seen: list[Access] = []
+        step.run(observer=seen.append)
+        accesses.append(tuple(seen))
+    return races.find(launch, tuple(accesses))
+
+
+def line_of(kernel: Any, text: str) -> int:
+    lines, first = inspect.getsourcelines(kernel.fn)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+@triton.jit
+def reverse_kernel(x, scratch, y, HAS_BARRIER: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(scratch + i, tl.load(x + i))
+    if HAS_BARRIER:
+        tl.debug_barrier()
+    tl.store(y + i, tl.load(scratch + (N - 1 - i)))
+
+
+def test_a_store_is_read_back_by_other_lanes() -> None:
+    x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
+    race = found(Launch.of(reverse_kernel, 1, x, scratch, y, False, 64, outputs=y))
+    assert race is not None
+    assert race.is_within
+    assert not race.is_harmless
+    stored, read = (line_of(reverse_kernel, f"tl.store({name}") for name in ("scratch", "y"))
+    assert race.describe() == (
+        "element 0 of scratch is written by one lane of a program, then read by another, with no barrier "
+        "between.\n"
+        f"  written by program 0, line {stored}: tl.store(scratch + i, tl.load(x + i))\n"
+        f"  read by program 0, line {read}: tl.store(y + i, tl.load(scratch + (N - 1 - i)))"
+    )
+
+
+def test_a_barrier_orders_them() -> None:
+    x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
+    assert found(Launch.of(reverse_kernel, 1, x, scratch, y, True, 64, outputs=y)) is None
+    assert y.tolist() == x.flip(0).tolist()
+
+
+@triton.jit
+def in_place_kernel(x, SHIFT: tl.constexpr, HAS_BARRIER: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    value = tl.load(x + (i + SHIFT) % N)
+    if HAS_BARRIER:
+        tl.debug_barrier()
+    tl.store(x + i, value)
+
+
+@pytest.mark.parametrize(
+    ("shift", "has_barrier", "is_race"), [(1, False, True), (1, True, False), (0, False, False)]
+)
+def test_a_lane_overwrites_what_another_may_not_have_read(
+    shift: int, has_barrier: bool, is_race: bool
+) -> None:
+    x = torch.arange(32.0)
+    race = found(Launch.of(in_place_kernel, 1, x, shift, has_barrier, 32, outputs=x))
+    assert (race is not None) == is_race
+    if race is not None:
+        assert "is read by one lane of a program, then written by another" in race.describe()
+        assert race.describe().index("read by program") < race.describe().index("written by program")
+
+
+@triton.jit
+def less_the_first_kernel(x, N: tl.constexpr):
+    """All lanes read the first element, and one of them overwrites it."""
+    first = tl.load(x)
+    i = tl.arange(0, N)
+    tl.store(x + i, tl.load(x + i) - first)
+
+
+@triton.jit
+def total_kernel(x, N: tl.constexpr):
+    """What is stored is known only once all lanes have loaded."""
+    tl.store(x, tl.sum(tl.load(x + tl.arange(0, N))))
+
+
+@triton.jit
+def product_kernel(x, N: tl.constexpr):
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    tile, turned = tl.load(x + i * N + j), tl.load(x + j * N + i)
+    tl.store(x + i * N + j, tl.dot(tile, turned))
+
+
+@triton.jit
+def turned_kernel(x, N: tl.constexpr):
+    """A tile is stored where its transpose lies; lanes pass values to one another, or do not."""
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    tl.store(x + j * N + i, tl.load(x + i * N + j))
+
+
+def test_what_lanes_pass_to_one_another_orders_what_they_had_loaded() -> None:
+    x = torch.ones(16, 16)
+    assert found(Launch.of(total_kernel, 1, x, 256, outputs=x)) is None
+    assert found(Launch.of(product_kernel, 1, x, 16, outputs=x)) is None
+    for kernel, size in ((less_the_first_kernel, 256), (turned_kernel, 16)):
+        race = found(Launch.of(kernel, 1, x, size, outputs=x))
+        assert race is not None
+        assert race.is_within
+        assert race.is_other_first
+
+
+@triton.jit
+def scattering_kernel(x, bins, counts, VALUE: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(counts + tl.load(bins + i), i * VALUE)
+
+
+def test_lanes_of_one_store() -> None:
+    """Two values for one element; one value is the same whoever comes last."""
+    bins, counts = torch.arange(32) // 2, torch.zeros(32, dtype=torch.int64)
+    race = found(Launch.of(scattering_kernel, 1, counts, bins, counts, 1, 32, outputs=counts))
+    assert race is not None
+    assert race.store is race.other
+    assert race.describe().splitlines()[0] == (
+        "element 0 of counts is written by two lanes of one program, with two values."
+    )
+    assert len(race.describe().splitlines()) == 2
+    assert found(Launch.of(scattering_kernel, 1, counts, bins, counts, 0, 32, outputs=counts)) is None
+
+
+@triton.jit
+def counting_kernel(bins, counts, output, ZEROED: tl.constexpr, N: tl.constexpr, BINS: tl.constexpr):
+    i, of_bins = tl.arange(0, N), tl.arange(0, BINS)
+    if ZEROED:
+        tl.store(counts + of_bins, tl.zeros([BINS], tl.int32))
+    if ZEROED == 2:
+        tl.debug_barrier()
+    tl.atomic_add(counts + tl.load(bins + i), 1)
+    if output is not None:
+        tl.store(output + of_bins, tl.load(counts + of_bins))
+
+
+@pytest.mark.parametrize(
+    ("zeroed", "is_read", "words"),
+    [
+        (0, False, None),
+        (1, False, "counts is written by one lane of a program, then updated by another"),
+        (2, False, None),
+        (0, True, "counts is updated by one lane of a program, then read by another"),
+    ],
+)
+def test_atomics_and_what_is_none(zeroed: int, is_read: bool, words: str | None) -> None:
+    """Atomics on one element are ordered with one another, and with nothing else."""
+    bins, counts = torch.arange(32) % 4, torch.zeros(4, dtype=torch.int32)
+    output = torch.zeros(4, dtype=torch.int32) if is_read else None
+    race = found(Launch.of(counting_kernel, 1, bins, counts, output, zeroed, 32, 4, outputs=counts))
+    assert (race is not None) == (words is not None)
+    if race is not None:
+        assert words is not None
+        assert words in race.describe()
+
+
+@triton.jit
+def partial_kernel(x, parts, counter, total, N: tl.constexpr, P: tl.constexpr):
+    """The last program reads its own part too, after an atomic whose result one lane gives to all."""
+    program = tl.program_id(0)
+    tl.store(parts + program, tl.sum(tl.load(x + program * N + tl.arange(0, N))))
+    if tl.atomic_add(counter, 1) == P - 1:
+        tl.store(total, tl.sum(tl.load(parts + tl.arange(0, P))))
+
+
+def test_an_atomic_on_one_element_is_waited_for_by_all_lanes() -> None:
+    x, parts, total = torch.ones(32), torch.zeros(4), torch.zeros(1)
+    counter = torch.zeros(1, dtype=torch.int32)
+    assert found(Launch.of(partial_kernel, 4, x, parts, counter, total, 8, 4, outputs=total)) is None
+
+
+@triton.jit
+def accumulating_kernel(x, output, STEPS: tl.constexpr, N: tl.constexpr):
+    """Each lane goes on with what it has stored itself, under a mask or not."""
+    i = tl.arange(0, N)
+    for step in range(STEPS):
+        tl.store(output + i, tl.load(output + i) + tl.load(x + i), mask=i < N - step)
+
+
+def test_a_lanes_own_element() -> None:
+    x, output = torch.ones(32), torch.zeros(32)
+    assert found(Launch.of(accumulating_kernel, 1, x, output, 3, 32, outputs=output)) is None
+
+
+@triton.jit
+def same_value_kernel(x, flags, N: tl.constexpr):
+    """All lanes set the flag, and read it: each sees what it has stored itself."""
+    i = tl.arange(0, N)
+    tl.store(flags + i * 0, tl.full([N], 1, tl.int32))
+    tl.store(x + i, tl.load(flags + i * 0))
+
+
+def test_a_lane_that_stored_the_same_value_itself() -> None:
+    x, flags = torch.zeros(32, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    assert found(Launch.of(same_value_kernel, 1, x, flags, 32, outputs=x)) is None
+
+
+# Any accesses, against the definition.
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> list[Access]:
+    """Accesses of two programs, of few elements, by tiles of two shapes; every stored value is another."""
+    seen: list[Access] = []
+    barriers = exchanges = 0
+    values = itertools.count()
+    for program in (0, 1):
+        for _ in range(draw(st.integers(0, 4))):
+            barriers += draw(st.sampled_from((0, 0, 0, 1)))
+            exchanges += draw(st.sampled_from((0, 0, 1)))
+            kind = cast(AccessKind, draw(st.sampled_from(("load", "store", "atomic"))))
+            shape = draw(st.sampled_from(((2,), (1, 2), (3,))))
+            size = int(np.prod(shape))
+            offsets = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size, unique=kind == "store"))
+            mask = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+            stored = np.array([next(values) for _ in range(size)], np.int32).reshape(shape)
+            seen.append(
+                Access(
+                    kind, (program, 0, 0), "x", np.array(offsets, np.int64).reshape(shape),
+                    np.array(mask).reshape(shape), 1, stored=stored if kind == "store" else None,
+                    barriers=barriers, exchanges=exchanges,
+                )
+            )  # fmt: skip
+    return seen
+
+
+def lanes_of(seen: list[Access]) -> list[tuple[int, int, tuple[Any, ...]]]:
+    """Of each active lane in the order of the text: the element, the number of the access, who it is."""
+    return [
+        (int(access.offsets[place]), number, (access.mask.shape, place))
+        for number, access in enumerate(seen)
+        for place in np.ndindex(access.mask.shape)
+        if access.mask[place]
+    ]
+
+
+def meets(seen: list[Access], lanes: list[tuple[int, int, tuple[Any, ...]]], i: int, j: int) -> bool:
+    """Whether lane i, and lane j after it, race. What an atomic did is over where a store follows it."""
+    (element, first, one), (at, second, other) = lanes[i], lanes[j]
+    before, after = seen[first], seen[second]
+    if element != at or one == other or first == second:
+        return False
+    if (before.program, before.barriers) != (after.program, after.barriers):
+        return False
+    if before.kind == "store":
+        return True
+    if before.kind == "atomic" and after.kind == "load":
+        between = (seen[lanes[k][1]].kind for k in range(i + 1, j) if lanes[k][0] == element)
+        return "store" not in between
+    return after.kind == "store" and (before.kind == "atomic" or before.exchanges == after.exchanges)
+
+
+@settings(max_examples=examples(300))
+@given(recordings())
+def test_a_meeting_is_found_where_there_is_one(seen: list[Access]) -> None:
+    lanes = lanes_of(seen)
+    pairs = [(i, j) for i, j in itertools.combinations(range(len(lanes)), 2) if meets(seen, lanes, i, j)]
+    order = sorted(range(len(lanes)), key=lambda i: lanes[i][0])
+    shapes: dict[Any, int] = {}
+    columns = Lanes(
+        np.array([lanes[i][0] for i in order], np.int64),
+        np.array([lanes[i][1] for i in order], np.int64),
+        np.array([seen[lanes[i][1]].program[0] for i in order], np.int64),
+        np.array([shapes.setdefault(lanes[i][2], len(shapes)) for i in order], np.int64),
+        np.array([lanes[i][1] * 100 + lanes[i][2][1][-1] for i in order], np.uint64),
+    )
+    meeting = races_within.find(seen, columns)
+    assert (meeting is not None) == bool(pairs)
+    if meeting is not None:
+        accesses = [(lanes[i][0], {lanes[i][1], lanes[j][1]}) for i, j in pairs]
+        assert (meeting.address, {meeting.write, meeting.other}) in accesses
+        assert seen[meeting.write].kind != "load"
+        assert isinstance(meeting, Meeting)
+
+
+def test_places_in_tiles_of_any_shapes_have_numbers_of_their_own() -> None:
+    seen = [
+        Access("load", (0, 0, 0), "x", np.zeros(shape, np.int64), np.ones(shape, bool), 1)
+        for shape in ((4,), (2, 2), (4,), (1, 4))
+    ]
+    one, two, again, three = (set(numbers.tolist()) for numbers in races_within.numbers_of_lanes(seen))
+    assert one == again
+    assert len(one | two | three) == 12
