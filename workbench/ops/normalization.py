@@ -560,7 +560,7 @@ def _run(
     with_statistics: bool,
 ) -> tuple[torch.Tensor, ...]:
     """The result, and with statistics what the gradients need of each row."""
-    if norm == "rms_norm" and not input.is_cuda:
+    if norm == "rms_norm" and not input.is_cuda and suggested_format(input) is not torch.contiguous_format:
         output = torch.empty_like(input)
     else:
         output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
