@@ -39,6 +39,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of all cases; without it another one each time")
     parser.add_argument("--case", type=int, help="the number of one case, which is made alone")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--members", type=int, help="cases of a group, which share compiled kernels")
     parser.add_argument("--operators", nargs="+", default=[], help="their names; without it all")
     parser.add_argument("--processes", type=int, help="how many; without it one a core")
     parser.add_argument("--output", type=Path, help="a file, to which a line of JSON a case is added")
@@ -62,7 +63,7 @@ def main(given: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     device = kernels_run_on()
-    plan = Plan(chosen_seed(asked.seed), names, asked.first, asked.cases, device)
+    plan = Plan(chosen_seed(asked.seed), names, asked.first, asked.cases, device, asked.members)
     if asked.case is not None:
         return alone(run_case(plan, asked.case))
     seconds = 60.0 if asked.seconds is None and asked.cases is None else asked.seconds

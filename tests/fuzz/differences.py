@@ -27,6 +27,10 @@ LISTED = (
         r"conv_transpose2d on \w+: refusal: .*which leaves an output of \(.*\b0\b.*\) pixels",
         "torch refuses an output without pixels itself, but for the dtypes that oneDNN takes first.",
     ),
+    Listed(
+        r"matmul_\w+ on \w+: refusal: .*has no columns, so there is nothing to reduce",
+        "A fused reduction, which torch does not have, is made for one column or more.",
+    ),
 )
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -47,6 +47,7 @@ class Plan:
         first: the number of the first case, which begins a group.
         cases: how many; None for as many as the time allows.
         device: "cuda" or "cpu".
+        members: how many cases a group has; None for what fits the device.
         planted: module and function that stands in for an operator, "operator=module:function"; for tests.
     """
 
@@ -55,12 +56,14 @@ class Plan:
     first: int = 0
     cases: int | None = None
     device: str = "cpu"
+    members: int | None = None
     planted: str = ""
 
     @property
     def limits(self) -> Limits:
         """How large problems are here."""
-        return ON_GPU if self.device == "cuda" else INTERPRETED
+        limits = ON_GPU if self.device == "cuda" else INTERPRETED
+        return limits if self.members is None else replace(limits, members=self.members)
 
     def groups(self) -> Iterable[range]:
         """Yield the numbers of the cases of each group."""
@@ -156,8 +159,12 @@ def processes_that_fit(device: str) -> int:
     return max(min(cores, free_memory_bytes() // GPU_BYTES_EACH), 1)
 
 
-def run_case(plan: Plan, number: int, *, shrinks: bool = True) -> Record:
-    """Draw one case, judge it in this process, and shrink it if it fails."""
+def run_case(plan: Plan, number: int, *, shrunk: set[tuple[str, str]] | None = None) -> Record:
+    """Draw one case, judge it in this process, and shrink it if it fails.
+
+    Args:
+        shrunk: operators and kinds of findings that are not shrunk; this one is added. None to shrink all.
+    """
     from tests.fuzz.judging import judge
     from tests.fuzz.operators import drawn
     from tests.fuzz.shrinking import shrink
@@ -177,8 +184,11 @@ def run_case(plan: Plan, number: int, *, shrinks: bool = True) -> Record:
         def fails(candidate: Case) -> bool:
             return any(finding.kind == kind for finding in judged(candidate).findings)
 
-        smallest, again = case, fails(case)
-        if again and shrinks:
+        shrunk = set() if shrunk is None else shrunk
+        smallest, is_known = case, (case.operator, kind) in shrunk
+        shrunk.add((case.operator, kind))
+        again = is_healthy(plan.device) and fails(case)
+        if again and not is_known:
             smallest = shrink(case, fails, seconds=SHRINK_SECONDS)
             verdict = judged(smallest)
         record.outcome, record.command = "failed", command_of(plan, number)
@@ -193,7 +203,8 @@ def run_case(plan: Plan, number: int, *, shrinks: bool = True) -> Record:
 def command_of(plan: Plan, number: int) -> str:
     """Return the command that makes a case alone."""
     names = f" --operators {' '.join(plan.names)}" if plan.names else ""
-    return f"python -m tools.fuzz --seed {plan.seed} --case {number}{names}"
+    members = "" if plan.members is None else f" --members {plan.members}"
+    return f"python -m tools.fuzz --seed {plan.seed} --case {number}{members}{names}"
 
 
 def _planted(plan: Plan, operator: str) -> Callable[..., Any] | None:
@@ -217,16 +228,30 @@ def _work(connection: Connection, plan: Plan) -> None:
     if plan.device == "cuda":
         total = torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(min(GPU_BYTES_EACH / total, 1.0))
+    shrunk: set[tuple[str, str]] = set()  # what failed: of its like the next ones are printed as they are
     while (numbers := connection.recv()) is not None:
         for number in numbers:
             connection.send(("begin", number))
-            connection.send(("end", run_case(plan, number)))
+            record = run_case(plan, number, shrunk=shrunk)
+            connection.send(("end", record))
+            if record.outcome == "failed" and not is_healthy(plan.device):
+                return
         if plan.device == "cuda":
             torch.cuda.empty_cache()
         is_full = _held_bytes() > PROCESS_BYTES
         connection.send(("full" if is_full else "idle", None))
         if is_full:
             return
+
+
+def is_healthy(device: str) -> bool:
+    """Whether a GPU answers this process: after an illegal access it does not, whatever is asked."""
+    import torch
+
+    try:
+        return device != "cuda" or torch.ones(1, device=device).item() == 1
+    except RuntimeError:
+        return False
 
 
 def _held_bytes() -> int:

@@ -54,7 +54,7 @@ def test_as_torch(name: str) -> None:
     wrong = []
     plan = Plan(SEED, (name,))
     for number in range(CASES):
-        record = run_case(plan, number, shrinks=False)
+        record = run_case(plan, number)
         assert record.operator == name
         if record.outcome != "passed":
             wrong.append(running.failure_text(record))
@@ -230,9 +230,9 @@ def test_a_case_can_be_pasted() -> None:
 
 def test_a_case_alone_is_the_case_of_the_run() -> None:
     plan = Plan(SEED, ("sum",), planted="sum=tests.fuzz.planted:wide_sum")
-    record = run_case(plan, 6, shrinks=False)
+    record = run_case(plan, 6)
     assert record.command == f"python -m tools.fuzz --seed {SEED} --case 6 --operators sum"
-    assert command_of(Plan(3), 9) == "python -m tools.fuzz --seed 3 --case 9"
+    assert command_of(Plan(3, members=4), 9) == "python -m tools.fuzz --seed 3 --case 9 --members 4"
 
 
 # The run.
