@@ -20,6 +20,10 @@ class Listed(NamedTuple):
 
 LISTED = (
     Listed(
+        r"\w+ on \w+: refusal: .*out: given together with tensors that require grad",
+        "torch refuses this of most functions; of some, such as softmax, the gradient is silently lost.",
+    ),
+    Listed(
         r"conv3d on cpu: strides: ",
         "torch's kernels for small 3-d convolutions by one CPU thread make contiguous results of any input.",
     ),

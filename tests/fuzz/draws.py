@@ -187,11 +187,11 @@ class Draw:
         other = self.one(*[dtype for dtype in dtypes if dtype in FLOATS] or [self.dtype])
         tensors = {}
         for name, spec in call.tensors.items():
-            if how == "layout" and not spec.values.startswith("listed"):
+            if how == "layout" and not spec.values.startswith("listed") and name not in fixed:
                 spec = replace(spec, layout=self.layout(len(spec.shape)))
             if how == "offset":
                 spec = replace(spec, layout=replace(spec.layout, offset=self.one(0, 1, 2, 4)))
-            if how == "dtype" and spec.dtype == self.dtype:
+            if how == "dtype" and spec.dtype == self.dtype and name != "out":
                 spec = replace(spec, dtype=other)
             if how == "grad" and name not in fixed:
                 spec = replace(spec, requires_grad=not spec.requires_grad)

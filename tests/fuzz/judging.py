@@ -17,7 +17,7 @@ from tests.drawn import allowed_error
 from tests.fuzz.cases import GRAD, INFERENCE, NO_GRAD, Call, Case, Mode
 from tests.fuzz.differences import reason_for
 from tests.fuzz.operators import OPERATORS, Operator, arguments
-from tests.fuzz.tensors import seed_of, tensor
+from tests.fuzz.tensors import dtype_of, seed_of, tensor
 from workbench import ops
 from workbench.errors import WorkbenchError
 
@@ -207,6 +207,8 @@ def _outcome(
         with _within(mode, device):
             returned = function(**arguments(call, tensors, is_exact=is_exact))
         results = [returned] if isinstance(returned, torch.Tensor) else [*returned]
+        if "out" in tensors and watched and returned is not tensors["out"]:
+            outcome.changed.append("`out` is not what is returned: the result")
         outcome.results = results
         outcome.is_backward = True
         if mode.grad == GRAD and followed and results[0].requires_grad:
@@ -222,7 +224,7 @@ def _outcome(
     except Exception as error:
         outcome.error = error
     for name, kept in before.items():
-        if name not in operator.changed and not _are_same(kept, tensors[name].detach()):
+        if name not in (*operator.changed, "out") and not _are_same(kept, tensors[name].detach()):
             outcome.changed.append(f"the tensor {name}")
     return outcome
 
@@ -404,7 +406,10 @@ def _judge_values(
     has_tf32 = call.mode.tf32 and operator.multiplies and device == "cuda"
     largest = max((_largest(t) for t in exact.results), default=0.0)
     is_of_nothing = any(0 in spec.shape for spec in call.tensors.values())
-    close = partial(_close, found, terms=terms, has_tf32=has_tf32, inputs=inputs, is_of_nothing=is_of_nothing)
+    close = partial(
+        _close, found, terms=terms, has_tf32=has_tf32, inputs=inputs, is_of_nothing=is_of_nothing,
+        least_eps=_eps_of_arithmetic(call),
+    )  # fmt: skip
     shaken = _shaken(operator, call, place, device, ours)
     for number, (mine, torchs, right) in enumerate(
         zip(ours.results, theirs.results, exact.results, strict=True)
@@ -443,6 +448,16 @@ def _shaken(operator: Operator, call: Call, place: int, device: str, ours: Outco
     return _outcome(operator.torchs, operator, call, place, device, is_exact=True, shake=eps)
 
 
+def _eps_of_arithmetic(call: Call) -> float:
+    """The rounding of the arithmetic, where `out` may be of a wider dtype; 0 where the result says it."""
+    if "out" not in call.tensors:
+        return 0.0
+    dtypes = [
+        dtype_of(spec.dtype) for name, spec in call.tensors.items() if name != "out" and spec.is_floating
+    ]
+    return min(torch.finfo(dtype).eps for dtype in (*dtypes, torch.float32))
+
+
 def _inputs(call: Call) -> Sequence[torch.Tensor]:
     """Tensors whose size is that of the numbers that are summed up."""
     return [torch.full((1,), 100.0) for spec in call.tensors.values() if spec.values == "large_mean"]
@@ -469,6 +484,7 @@ def _close(
     has_tf32: bool,
     inputs: float,
     is_of_nothing: bool,
+    least_eps: float,
 ) -> None:
     """Find what is further from float64 than the accuracy rule allows.
 
@@ -477,6 +493,7 @@ def _close(
             torch's; None where it does not count.
         is_of_nothing: whether a tensor of the call has no elements: gradients that torch then has as NaN
             may be 0.
+        least_eps: what the result is rounded to at least, whatever its dtype.
     """
     if not right.numel():
         return
@@ -513,8 +530,8 @@ def _close(
     if not terms:
         allowed = of_torch
     else:
-        eps = torch.finfo(ours.dtype).eps
-        order = eps if ours.dtype == torch.float64 else torch.finfo(torch.float32).eps
+        eps = max(torch.finfo(ours.dtype).eps, least_eps)
+        order = min(eps, torch.finfo(torch.float32).eps)
         order = TF32_ROUNDING if has_tf32 and ours.dtype == torch.float32 else order
         # Sums of normal values: what cancels cannot be held to its own size.
         allowed = allowed_error(of_torch, eps, largest, order, terms, max(largest, terms**0.5, inputs))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.fuzz.cases import Call, Case
 from tests.fuzz.draws import Draw, Limits
-from tests.fuzz.tensors import COMPLEX, CONTIGUOUS, FLOATS, INTEGERS, TensorSpec, seed_of
+from tests.fuzz.tensors import COMPLEX, CONTIGUOUS, FLOATS, INTEGERS, Layout, TensorSpec, dtype_of, seed_of
 from workbench import ops
 from workbench.kernels import epilogues, reference
 
@@ -313,7 +315,7 @@ def _group_norm(draw: Draw) -> Call:
 
 
 def group_norm(input: torch.Tensor, num_groups: int, **others: Any) -> torch.Tensor:
-    """torch's, which ends the process (2.13, CPU) where only vectors of a channels_last input are followed."""
+    """torch's, which crashes (2.13, CPU) where of a channels_last input only the vectors are followed."""
     vectors = [others[name] for name in ("weight", "bias") if name in others]
     if torch.is_grad_enabled() and any(t.requires_grad for t in vectors) and not input.requires_grad:
         input = input.detach().requires_grad_()
@@ -835,6 +837,9 @@ OPERATORS: dict[str, Operator] = {
     "attention": _FUSED(partial(_attention, is_torchs=False), attention, terms=_keys),
 }  # fmt: skip
 
+# The share of calls that are given memory for the result, of operators that take it.
+OUT_SHARE = 0.1
+
 # Operators that are not drawn, each with the reason.
 NOT_DRAWN: dict[str, str] = {}
 
@@ -852,10 +857,37 @@ def drawn(seed: int, number: int, limits: Limits, names: Sequence[str] = ()) -> 
     name = known[(start + group) % len(known)]
     operator = OPERATORS[name]
     draw = Draw(seed, group, member, limits, operator.dtypes)
-    case = draw.case(name, operator.draw(draw), operator.dtypes, operator.fixed)
+    call = operator.draw(draw)
+    if draw.chance(OUT_SHARE):
+        call = _with_out(draw, name, call)
+    case = draw.case(name, call, operator.dtypes, (*operator.fixed, "out"))
     return Case.from_json(
         Case(case.operator, case.calls, case.threads, case.on_stream, seed, number).to_json()
     )
+
+
+def _with_out(draw: Draw, name: str, call: Call) -> Call:
+    """The call with memory for its result, where the operator takes that: of its shape, or empty."""
+    if "out" not in inspect.signature(getattr(ops, name)).parameters:
+        return call
+    tensors = {each: replace(spec, requires_grad=False) for each, spec in call.tensors.items()}
+    on_meta = {
+        each: torch.empty(spec.shape, dtype=dtype_of(spec.dtype), device="meta")
+        for each, spec in tensors.items()
+    }
+    try:
+        result = OPERATORS[name].torchs(**arguments(call, on_meta))
+        if isinstance(result, torch.Tensor):
+            OPERATORS[name].torchs(**arguments(call, on_meta), out=torch.empty_like(result))
+    except (RuntimeError, IndexError, TypeError):  # nobody takes this one
+        return call
+    if not isinstance(result, torch.Tensor):
+        return call
+    shape = tuple(result.shape) if draw.chance(0.7) else (0,)
+    # What is written has elements of its own.
+    layout = draw.one(CONTIGUOUS, Layout(offset=1), Layout(gap=2), Layout(order=(*range(len(shape)),)[::-1]))
+    out = TensorSpec(shape, str(result.dtype).removeprefix("torch."), layout, "zeros")
+    return Call(tensors | {"out": out}, call.options)
 
 
 def arguments(call: Call, tensors: dict[str, torch.Tensor], *, is_exact: bool = False) -> dict[str, Any]:
