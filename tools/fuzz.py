@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,12 +47,12 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def kernels_run_on() -> str:
-    """Return "cuda" or "cpu", having chosen the interpreter where there is no GPU."""
-    import workbench  # noqa: F401  # which chooses
+def kernels_run_on() -> tuple[str, str]:
+    """Return "cuda" or "cpu", and its name, having chosen the interpreter where there is no GPU."""
     from workbench import device
 
-    return device.current().torch_device
+    found = device.current()
+    return found.torch_device, found.name
 
 
 def main(given: Sequence[str]) -> int:
@@ -62,15 +63,14 @@ def main(given: Sequence[str]) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    device = kernels_run_on()
+    device, where = kernels_run_on()
     plan = Plan(chosen_seed(asked.seed), names, asked.first, asked.cases, device, asked.members)
     if asked.case is not None:
         return alone(run_case(plan, asked.case))
     seconds = 60.0 if asked.seconds is None and asked.cases is None else asked.seconds
     processes = asked.processes or processes_that_fit(device)
-    print(
-        f"seed {plan.seed}: {processes} processes on {device}, {seconds or 'no limit of'} seconds", flush=True
-    )
+    limit = "no limit" if seconds is None else f"{seconds:.0f} s"
+    print(f"seed {plan.seed}: {processes} processes on {where}, {limit}", flush=True)
     with contextlib.ExitStack() as stack:
         output = None if asked.output is None else stack.enter_context(asked.output.open("a"))
         summary = run(
@@ -98,4 +98,5 @@ def told(summary: Summary) -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # counts are printed in any case
     sys.exit(main(sys.argv[1:]))

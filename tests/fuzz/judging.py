@@ -300,7 +300,7 @@ def _compare(
         return
     if theirs.error is not None and ours.error is not None:
         verdict.refused_by_both += 1
-        if not isinstance(ours.error, _torchs_kind(theirs.error)):
+        if operator.is_torchs and not isinstance(ours.error, _torchs_kind(theirs.error)):
             found("kind of error", f"{_named(ours.error)}; torch raises {_named(theirs.error)}")
         return
     if ours.error is not None:
@@ -379,7 +379,7 @@ def _have_same_form(
         )
     if ours.is_inference() != theirs.is_inference():
         found("inference", f"{words}: is_inference is {ours.is_inference()}, torch's {theirs.is_inference()}")
-    if operator.has_torchs_strides and telling(ours) != telling(theirs):
+    if operator.is_torchs and telling(ours) != telling(theirs):
         found(
             "strides", f"{words}: strides {ours.stride()} of {tuple(ours.shape)}, torch's {theirs.stride()}"
         )

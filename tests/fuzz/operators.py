@@ -44,7 +44,8 @@ class Operator(NamedTuple):
         dtypes: that it is drawn in.
         terms: how many terms the largest sum has that makes an element of the result or of a gradient; 0
             where elements are only moved, which is exact.
-        has_torchs_strides: whether torch has this very operator, so that strides of results are compared.
+        is_torchs: whether torch has this very operator, so that strides of results and kinds of errors are
+            compared.
         fixed: tensors that never require grad. changed: tensors that are changed in place.
         multiplies: whether fp32 may be rounded to tf32.
         divides_by_deviation: whether results can be far more sensitive to rounding than they are large, as
@@ -56,7 +57,7 @@ class Operator(NamedTuple):
     ours: Function | None = None
     dtypes: tuple[str, ...] = FEW_FLOATS
     terms: Callable[[Call], float] = _by_size
-    has_torchs_strides: bool = True
+    is_torchs: bool = True
     fixed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     multiplies: bool = False
@@ -761,7 +762,7 @@ _TORCH_ROWS: dict[str, Function] = {
 }  # fmt: skip
 _NORM = partial(Operator, divides_by_deviation=True)
 _PRODUCT = partial(Operator, multiplies=True)
-_FUSED = partial(Operator, multiplies=True, has_torchs_strides=False)
+_FUSED = partial(Operator, multiplies=True, is_torchs=False)
 _MOVE = partial(Operator, dtypes=MOVED, terms=_nothing_summed)
 _EXACT = partial(Operator, dtypes=ANY, terms=_one_term)
 

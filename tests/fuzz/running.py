@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -224,6 +225,7 @@ def _work(connection: Connection, plan: Plan) -> None:
     """Judge groups of cases as they are named, and say so; end where too much memory is held."""
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the process that started this one ends it
     torch.set_num_threads(1)
     if plan.device == "cuda":
         total = torch.cuda.mem_get_info()[1]
@@ -292,7 +294,7 @@ def run(
     say: Callable[[str], None] = print,
     output: TextIO | None = None,
 ) -> Summary:
-    """Judge cases until the time or the cases are over.
+    """Judge cases until the time or the cases are over, or someone interrupts.
 
     Args:
         seconds: after which every process is ended; None for no limit.
@@ -349,6 +351,8 @@ def run(
                     again.append(worker.left)
                 if deaths > MOST_DEATHS or (worker.number is None and worker.process.exitcode not in (0, -9)):
                     raise RuntimeError(f"processes of the fuzz end by themselves: {worker.process.exitcode}")
+    except KeyboardInterrupt:  # what there is so far is counted
+        pass
     finally:
         summary.cut = sum(worker.number is not None for worker in workers)
         for worker in workers:

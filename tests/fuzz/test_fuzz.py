@@ -281,6 +281,21 @@ def test_the_limit_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "took over 1 s" in said[0]
 
 
+def test_what_was_judged_is_counted_when_someone_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = running._heard
+
+    def until_the_fourth(worker: Any, keep: Callable[[running.Record], None]) -> bool:
+        goes_on = heard(worker, keep)
+        if worker.number == 3:
+            raise KeyboardInterrupt
+        return goes_on
+
+    monkeypatch.setattr(running, "_heard", until_the_fourth)
+    summary = run(Plan(SEED, ("amax",)), say=print)
+    assert ([record.number for record in summary.records], summary.cut) == ([0, 1, 2], 1)
+    assert "3 cases" in summary.text()
+
+
 def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--seed", "1", "--case", "4", "--operators", "amax"]) == 0
     assert "amax, case 4: passed" in capsys.readouterr().out
