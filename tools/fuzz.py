@@ -18,6 +18,8 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from tests.fuzz.running import (
     Plan,
@@ -96,7 +98,15 @@ def told(summary: Summary) -> int:
     return int(bool(summary.failures) or not summary.records)
 
 
+def interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    """End the run, so that its counts are printed; another signal does not disturb that."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # counts are printed in any case
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     sys.exit(main(sys.argv[1:]))

@@ -97,8 +97,20 @@ class Case:
         if self.on_stream:
             lines.append("# in torch.cuda.stream(torch.cuda.Stream()):")
         for place, call in enumerate(self.calls):
+            lines += self._switches(call.mode)
             lines += _lines_of(self.operator, call, place)
         return "\n".join(lines)
+
+    def _switches(self, mode: Mode) -> list[str]:
+        """torch's switches of the process before a call, where some call of the case turns one on."""
+        lines = []
+        if any(call.mode.tf32 for call in self.calls):
+            precision = "tf32" if mode.tf32 else "ieee"
+            lines.append(f'torch.backends.cuda.matmul.fp32_precision = "{precision}"')
+            lines.append(f'torch.backends.cudnn.conv.fp32_precision = "{precision}"')
+        if any(call.mode.deterministic for call in self.calls):
+            lines.append(f"torch.use_deterministic_algorithms({mode.deterministic}, warn_only=True)")
+        return lines
 
 
 def _tensor_from(spec: dict[str, Any]) -> TensorSpec:
@@ -111,11 +123,6 @@ def _tensor_from(spec: dict[str, Any]) -> TensorSpec:
 def _lines_of(operator: str, call: Call, place: int) -> list[str]:
     lines = [f"{name} = {spec.text(call.seed(place, name))}" for name, spec in call.tensors.items()]
     mode = call.mode
-    if mode.tf32:
-        lines.append('torch.backends.cuda.matmul.fp32_precision = "tf32"')
-        lines.append('torch.backends.cudnn.conv.fp32_precision = "tf32"')
-    if mode.deterministic:
-        lines.append("torch.use_deterministic_algorithms(True, warn_only=True)")
     within = {GRAD: [], NO_GRAD: ["torch.no_grad()"], INFERENCE: ["torch.inference_mode()"]}[mode.grad]
     if mode.autocast:
         first = next(iter(call.tensors), "input")
@@ -131,7 +138,8 @@ def _lines_of(operator: str, call: Call, place: int) -> list[str]:
     followed = [name for name, spec in call.tensors.items() if spec.requires_grad and spec.is_floating]
     if mode.grad == GRAD and followed:
         lines.append("first = result if isinstance(result, torch.Tensor) else result[0]")
-        direction = "torch.ones_like(first)"
+        direction = f"direction_of(first, {place}{', is_one=True' if mode.one_gradient else ''})"
+        lines.append("from tests.fuzz.judging import direction_of")
         lines.append(f"gradients = torch.autograd.grad(first, [{', '.join(followed)}], {direction})")
     return lines
 

@@ -212,7 +212,7 @@ def _outcome(
         outcome.results = results
         outcome.is_backward = True
         if mode.grad == GRAD and followed and results[0].requires_grad:
-            direction = direction_of(results[0], place, mode)
+            direction = direction_of(results[0], place, is_one=mode.one_gradient)
             outcome.gradients = [
                 *torch.autograd.grad(
                     results[0], followed, direction, allow_unused=True, materialize_grads=True
@@ -241,9 +241,13 @@ def _widened(t: torch.Tensor, shake: float) -> torch.Tensor:
     return wide.clone().requires_grad_(t.requires_grad)
 
 
-def direction_of(result: torch.Tensor, place: int, mode: Mode) -> torch.Tensor:
-    """Return the gradient of a result, which a backward pass begins with."""
-    if mode.one_gradient:
+def direction_of(result: torch.Tensor, place: int, *, is_one: bool = False) -> torch.Tensor:
+    """Return the gradient of the result of the call in this place, which a backward pass begins with.
+
+    Args:
+        is_one: whether it is 1 for all elements, expanded.
+    """
+    if is_one:
         return torch.ones((), dtype=result.dtype, device=result.device).expand(result.shape)
     name = str(result.dtype).removeprefix("torch.")
     drawn = tensor(tuple(result.shape), name, seed=seed_of(place, "gradient"), device="cpu")
