@@ -76,16 +76,24 @@ class Outcome:
     changed: list[str] = field(default_factory=list)
 
 
-def judge(case: Case, device: str, ours: Callable[..., Any] | None = None) -> Verdict:
+def judge(
+    case: Case,
+    device: str,
+    ours: Callable[..., Any] | None = None,
+    *,
+    torch_begins: Callable[[], None] = lambda: None,
+) -> Verdict:
     """Run a case on a device and compare it with torch.
 
     Args:
         ours: instead of the function of `workbench.ops`, for tests of the fuzz.
+        torch_begins: called when all calls of `ops` have ended, before torch's: torch may end the process.
     """
     operator = OPERATORS[case.operator]
     function = ours or operator.ours or getattr(ops, case.operator)
     verdict = Verdict()
     of_threads = _in_threads(case, partial(_calls, case, operator, function, device), device)
+    torch_begins()
     for place, call in enumerate(case.calls):
         with _set_up(call.mode):
             theirs = _outcome(operator.torchs, operator, call, place, device)

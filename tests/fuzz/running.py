@@ -81,7 +81,7 @@ class Record:
     """What came of one case; a line of JSON.
 
     Attributes:
-        outcome: "passed" or "failed".
+        outcome: "passed", "failed" or "not judged", where torch's own function ended the process.
         findings: kind and words of each thing that is wrong.
         listed, refusals, lenient: as of a `judging.Verdict`.
         compared, refused_by_both: how many calls had results to compare, and how many nobody took.
@@ -160,11 +160,18 @@ def processes_that_fit(device: str) -> int:
     return max(min(cores, free_memory_bytes() // GPU_BYTES_EACH), 1)
 
 
-def run_case(plan: Plan, number: int, *, shrunk: set[tuple[str, str]] | None = None) -> Record:
+def run_case(
+    plan: Plan,
+    number: int,
+    *,
+    shrunk: set[tuple[str, str]] | None = None,
+    torch_begins: Callable[[], None] = lambda: None,
+) -> Record:
     """Draw one case, judge it in this process, and shrink it if it fails.
 
     Args:
         shrunk: operators and kinds of findings that are not shrunk; this one is added. None to shrink all.
+        torch_begins: as of :func:`judging.judge`.
     """
     from tests.fuzz.judging import judge
     from tests.fuzz.operators import drawn
@@ -174,7 +181,7 @@ def run_case(plan: Plan, number: int, *, shrunk: set[tuple[str, str]] | None = N
     ours = _planted(plan, case.operator)
     judged = partial(judge, device=plan.device, ours=ours)
     start = time.monotonic()
-    verdict = judged(case)
+    verdict = judged(case, torch_begins=torch_begins)
     record = Record(
         plan.seed, number, case.operator, "passed", 0.0, len(case.calls), verdict.compared,
         verdict.refused_by_both, listed=verdict.listed, refusals=verdict.refusals, lenient=verdict.lenient,
@@ -234,7 +241,9 @@ def _work(connection: Connection, plan: Plan) -> None:
     while (numbers := connection.recv()) is not None:
         for number in numbers:
             connection.send(("begin", number))
-            record = run_case(plan, number, shrunk=shrunk)
+            record = run_case(
+                plan, number, shrunk=shrunk, torch_begins=lambda: connection.send(("torch begins", None))
+            )
             connection.send(("end", record))
             if record.outcome == "failed" and not is_healthy(plan.device):
                 return
@@ -273,6 +282,7 @@ class _Worker:
         theirs.close()
         self.left: range = range(0)
         self.number: int | None = None
+        self.is_torchs_turn = False
         self.since = time.monotonic()
         self.is_idle = True
 
@@ -369,8 +379,10 @@ def _heard(worker: _Worker, keep: Callable[[Record], None]) -> bool:
         worker.process.join(5)
         return False
     if what == "begin":
-        worker.number, worker.since = value, time.monotonic()
+        worker.number, worker.since, worker.is_torchs_turn = value, time.monotonic(), False
         worker.left = worker.left[1:]
+    elif what == "torch begins":
+        worker.is_torchs_turn = True
     elif what == "end":
         worker.number = None
         keep(value)
@@ -389,6 +401,12 @@ def _lost(plan: Plan, worker: _Worker) -> Record:
     kind = "hang" if took > CASE_SECONDS else "crash"
     words = f"took over {CASE_SECONDS:.0f} s" if kind == "hang" else f"the process ended with status {status}"
     case = drawn(plan.seed, number, plan.limits, plan.names)
+    if kind == "crash" and worker.is_torchs_turn:
+        return Record(
+            plan.seed, number, case.operator, "not judged", took, len(case.calls),
+            lenient=[f"{case.operator}: torch ended the process, with status {status}"],
+            text=case.text(), command=command_of(plan, number),
+        )  # fmt: skip
     return Record(
         plan.seed, number, case.operator, "failed", took, len(case.calls), findings=[(kind, words)],
         text=case.text(), command=command_of(plan, number),

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -265,6 +266,28 @@ def test_a_crash_is_a_failure_and_others_go_on() -> None:
     assert of_sums
     assert all(record.findings == [("crash", "the process ended with status 7")] for record in of_sums)
     assert all(record.outcome == "passed" for record in summary.records if record.operator == "amax")
+
+
+def test_a_crash_of_torch_is_no_failure() -> None:
+    worker: Any = SimpleNamespace(
+        number=0, process=SimpleNamespace(exitcode=-11), since=time.monotonic(), is_torchs_turn=True
+    )
+    record = running._lost(Plan(SEED, ("sum",)), worker)
+    assert (record.outcome, record.lenient) == (
+        "not judged",
+        ["sum: torch ended the process, with status -11"],
+    )
+    worker.is_torchs_turn = False
+    record = running._lost(Plan(SEED, ("sum",)), worker)
+    assert (record.outcome, record.findings[0][0]) == ("failed", "crash")
+    turns: list[str] = []
+
+    def ours(**given: Any) -> torch.Tensor:
+        turns.append("ours")
+        return ops.sum(**given)
+
+    judge(of_sum(), "cpu", ours, torch_begins=lambda: turns.append("torch's"))
+    assert turns == ["ours", "torch's"]
 
 
 def test_the_limit_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
