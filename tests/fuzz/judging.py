@@ -414,7 +414,7 @@ def _judge_values(
     exact: Outcome,
 ) -> None:
     inputs = max((_largest(s) for s in _inputs(call)), default=0.0)
-    terms = operator.terms(call)
+    terms = min(operator.terms(call), _most_terms(call, ours.results))
     has_tf32 = call.mode.tf32 and operator.multiplies and device == "cuda"
     largest = max((_largest(t) for t in exact.results), default=0.0)
     is_of_nothing = any(0 in spec.shape for spec in call.tensors.values())
@@ -458,6 +458,14 @@ def _shaken(operator: Operator, call: Call, place: int, device: str, ours: Outco
     is_double = any(t.dtype == torch.float64 for t in ours.results)
     eps = torch.finfo(torch.float64 if is_double else torch.float32).eps
     return _outcome(operator.torchs, operator, call, place, device, is_exact=True, shake=eps)
+
+
+def _most_terms(call: Call, results: Sequence[torch.Tensor]) -> float:
+    """The most terms that a sum can have: along a dimension, or of what one tensor has more than another."""
+    shapes = [spec.shape for spec in call.tensors.values()] + [tuple(result.shape) for result in results]
+    counts = [max(torch.Size(shape).numel(), 1) for shape in shapes]
+    longest = max((n for shape in shapes for n in shape), default=1)
+    return float(max(longest, max(counts) / min(counts)))
 
 
 def _eps_of_arithmetic(call: Call) -> float:
