@@ -4,11 +4,15 @@
 # TORCH      auto, cpu, cuda or rocm: the build of torch to install; auto looks for a GPU
 # LAB_ARGS   more arguments for JupyterLab:  make lab LAB_ARGS="--no-browser --port 8899"
 # TEST_ARGS  more arguments for pytest:      make test TEST_ARGS="-k roofline"
+# SECONDS    how long `make gpu-fuzz` runs:  make gpu-fuzz SECONDS=300
+# FUZZ_ARGS  more arguments for the fuzz:    make gpu-fuzz FUZZ_ARGS="--seed 7 --operators sum conv2d"
 
 PYTHON ?= python3
 TORCH ?= auto
 LAB_ARGS ?=
 TEST_ARGS ?=
+SECONDS ?= 300
+FUZZ_ARGS ?=
 
 GIVEN := $(filter-out file,$(origin PYTHON))
 SETUP := $(PYTHON) tools/setup_environment.py --torch $(TORCH) $(if $(GIVEN),--this-python)
@@ -18,7 +22,7 @@ RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-all test-fast test-matrix check format pictures gpu gpu-lessons clean
+.PHONY: help setup lab test test-all test-fast test-matrix check format pictures gpu gpu-lessons gpu-fuzz clean
 
 help: ## say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +82,14 @@ ifeq ($(GIVEN),)
 	@$(RUN) tools/gpu.py lessons
 else
 	@$(PYTHON) tools/gpu.py lessons
+endif
+
+gpu-fuzz: ## on a machine with a GPU: every operator against torch, on problems drawn at random
+ifeq ($(GIVEN),)
+	@$(SETUP) lab test
+	@$(RUN) -m tools.fuzz --seconds $(SECONDS) $(FUZZ_ARGS)
+else
+	@$(PYTHON) -m tools.fuzz --seconds $(SECONDS) $(FUZZ_ARGS)
 endif
 
 clean: ## remove .venv and every cache

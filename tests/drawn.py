@@ -361,6 +361,20 @@ def close(
         return
     assert not ours.isnan().any(), f"{words}: NaN"
     error, of_torch = ((t.double().cpu() - right).abs().max().item() for t in (ours, torchs))
-    rounding = (torch.finfo(ours.dtype).eps + math.sqrt(terms) * torch.finfo(torch.float32).eps) * largest
-    allowed = ERRORS_OF_TORCH * of_torch + ROUNDINGS * rounding
+    eps, order = torch.finfo(ours.dtype).eps, torch.finfo(torch.float32).eps
+    allowed = allowed_error(of_torch, eps, largest, order, terms, largest)
     assert error <= allowed, f"{words}: error {error:.3g}, torch's {of_torch:.3g}, allowed {allowed:.3g}"
+
+
+def allowed_error(
+    of_torch: float, eps: float, largest: float, order: float, terms: float, summed: float
+) -> float:
+    """Return the error that a draw allows: 4 errors of torch's, and 4 roundings.
+
+    Args:
+        of_torch: the largest error of torch's own kernel.
+        eps: the rounding of the result's dtype, of which the largest value is `largest`.
+        order: the rounding of the arithmetic, of which `terms` are added up in some order, of sums of about
+            `summed`.
+    """
+    return ERRORS_OF_TORCH * of_torch + ROUNDINGS * (eps * largest + math.sqrt(terms) * order * summed)

@@ -367,6 +367,16 @@ def test_out_that_is_an_input() -> None:
     assert torch.equal(ops.add(memory[:8], 1, out=memory[1:9]), expected)
 
 
+def test_an_empty_out_gets_the_strides_of_the_result() -> None:
+    x = torch.arange(12.0).view(3, 4).t()
+    for y in (x, x.half()):
+        got, want = torch.empty(0), torch.empty(0)
+        torch.add(x, y, out=want)
+        assert ops.add(x, y, out=got) is got
+        assert (got.shape, got.stride()) == (want.shape, want.stride()) == ((4, 3), (1, 4))
+        assert torch.equal(got, want)
+
+
 @pytest.mark.parametrize(
     ("out", "kind", "message"),
     [

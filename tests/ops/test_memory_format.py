@@ -108,6 +108,32 @@ def test_strides_suggest_what_they_suggest_to_torch(shape: tuple[int, ...]) -> N
     assert suggested_format(overlapping) is torch.contiguous_format
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [
+        ((6, 7, 16, 1), (112, 1, 7, 672)),  # the stride of one column is that of no format
+        ((6, 7, 1, 4), (28, 1, 999, 7)),
+        ((1, 7, 3, 4), (5, 1, 28, 7)),  # that of one image
+        ((6, 1, 4, 4), (16, 1, 4, 1)),  # one channel: contiguous and channels_last
+        ((2, 3, 4, 5), (999, 1, 100, 8)),  # gaps, as of a crop
+        ((3, 2, 2, 2, 1), (8, 1, 4, 2, 500)),
+    ],
+)
+def test_batch_norm_of_strides_that_say_nothing(
+    shape: tuple[int, ...], strides: tuple[int, ...], training: bool
+) -> None:
+    """On the CPU, strides of dimensions of one element do not matter where the input is dense."""
+    x = torch.randn(4000).as_strided(shape, strides)
+    mean, variance = torch.zeros(shape[1]), torch.ones(shape[1])
+    outcomes_of = [
+        outcomes(lambda x, f=f: f(x, mean.clone(), variance.clone(), training=training), [x])
+        for f in (ops.batch_norm, F.batch_norm)
+    ]
+    for ours, reference in zip(*outcomes_of, strict=True):
+        assert telling(ours.stride(), shape) == telling(reference.stride(), shape)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", SHAPES[:4])
 def test_convolutions_of_images(shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -344,6 +344,16 @@ def test_forward_mode_raises(norm: str) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("dims", [(0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0)])
+def test_strides_of_the_result(norm: str, dims: tuple[int, ...]) -> None:
+    """rms_norm on the CPU is channels_last where the input is; of any other order it is contiguous."""
+    x = torch.randn(2, 3, 5, 4).permute(dims)
+    for each in (x, torch.randn(2, 4, 3, 5).contiguous(memory_format=torch.channels_last)):
+        got, want = (f(each, each.shape[-1:]) for f in (getattr(ops, norm), torchs(norm)))
+        assert got.stride() == want.stride()
+
+
+@pytest.mark.parametrize("norm", NORMS)
 def test_meta_tensors(norm: str) -> None:
     """There is nothing to compute: what is left is the shape, the dtype and the graph."""
     tensors = [t.to("meta").requires_grad_() for t in operands(norm, (2, 3, 5), 2, torch.float16)]

@@ -475,3 +475,13 @@ def test_bad_losses_raise_as_torch(arguments: tuple[Any, ...], how: dict[str, An
     with pytest.raises(torchs.type) as ours:
         ops.cross_entropy(*arguments, **how)
     assert isinstance(ours.value, WorkbenchError)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_logsumexp_into_a_wider_dtype_is_not_rounded_before(dtype: torch.dtype) -> None:
+    x = torch.randn(40, 50).to(dtype)
+    out = torch.empty(40, dtype=torch.float64)
+    assert ops.logsumexp(x, 1, out=out) is out
+    torch.testing.assert_close(out, torch.logsumexp(x.double(), 1), rtol=0, atol=1e-12)
+    narrow = torch.empty(40, dtype=torch.float16)
+    torch.testing.assert_close(ops.logsumexp(x.double(), 1, out=narrow), out.half(), rtol=0, atol=4e-3)

@@ -28,7 +28,7 @@ def make(*arguments: str, **variables: str) -> str:
 
 
 def test_targets() -> None:
-    assert {"help", "lab", "test", "test-fast", "check", "gpu", "gpu-lessons", "clean"} <= TARGETS
+    assert {"help", "lab", "test", "test-fast", "check", "gpu", "gpu-lessons", "gpu-fuzz", "clean"} <= TARGETS
 
 
 def test_help_is_the_default_and_names_every_target_and_variable() -> None:
@@ -39,6 +39,8 @@ def test_help_is_the_default_and_names_every_target_and_variable() -> None:
         "TORCH",
         "LAB_ARGS",
         "TEST_ARGS",
+        "SECONDS",
+        "FUZZ_ARGS",
     }
 
 

@@ -19,7 +19,7 @@ from workbench.errors import TensorMismatchError, check_each, check_type
 from workbench.kernels import normalization, rowwise
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths, described
 from workbench.kernels.group_norm import both_across
-from workbench.kernels.layout import distinct_elements, suggested_format
+from workbench.kernels.layout import distinct_elements, format_of_batch_norm
 from workbench.kernels.normalization import NORMS, SUPPORTED, centered, centered_gradient, mean_and_scale
 from workbench.kernels.rowwise import Operator, Plan
 from workbench.kernels.tile import reduce
@@ -399,7 +399,7 @@ def launch_backward(
 def gradients(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Where the gradients of x, weight and bias go."""
     of_weight, of_bias, _ = statistics(x)
-    return torch.empty_like(x, memory_format=suggested_format(x)), of_weight, of_bias
+    return torch.empty_like(x, memory_format=format_of_batch_norm(x)), of_weight, of_bias
 
 
 def run_backward(

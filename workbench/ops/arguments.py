@@ -234,7 +234,7 @@ def in_words(value: object) -> str:
 
 
 def copy_out(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """`out`, which now has the result, resized if it was empty; or an error as torch's."""
+    """`out`, which now has the result, resized as that lies if it was empty; or an error as torch's."""
     if not torch.can_cast(result.dtype, out.dtype):
         raise TensorMismatchError(
             "out", f"{out.dtype}, the result is {result.dtype}", "Give one that can hold it."
@@ -246,7 +246,7 @@ def copy_out(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
             raise TensorMismatchError(
                 "out", f"shape {tuple(out.shape)}", f"The result is {tuple(result.shape)}."
             )
-        out.resize_(result.shape)
+        out.resize_(result.shape).as_strided_(result.shape, result.stride())
     try:
         return out.copy_(result)
     except RuntimeError as error:

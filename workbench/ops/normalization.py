@@ -17,7 +17,7 @@ from workbench.errors import (
 from workbench.kernels import batch_norm as by_channel
 from workbench.kernels import group_norm as by_group
 from workbench.kernels import normalization
-from workbench.kernels.layout import suggested_format
+from workbench.kernels.layout import format_of_batch_norm, suggested_format
 from workbench.ops.arguments import (
     as_real,
     as_whole,
@@ -299,6 +299,11 @@ def _like(input: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(input, memory_format=suggested_format(input))
 
 
+def _like_a_batch(input: torch.Tensor) -> torch.Tensor:
+    """Memory for batch norm's result or gradient."""
+    return torch.empty_like(input, memory_format=format_of_batch_norm(input))
+
+
 def _run_groups(
     input: torch.Tensor,
     weight: torch.Tensor | None,
@@ -395,7 +400,7 @@ def _run_channels(
     needed: int,
 ) -> tuple[torch.Tensor, ...]:
     """The result, and the first so many of mean, scale and unbiased variance."""
-    output = _like(input)
+    output = _like_a_batch(input)
     if not input.numel():
         return output, *(input.new_zeros(input.shape[1:2].numel()) for _ in range(needed))
     results = by_channel.statistics(input)[:needed]
@@ -413,7 +418,7 @@ def _run_known(
     bias: torch.Tensor | None,
     epsilon: float,
 ) -> torch.Tensor:
-    output = _like(input)
+    output = _like_a_batch(input)
     if input.numel() and not input.is_meta:
         columns = [t for t in (mean, variance, weight, bias) if t is not None]
         by_channel.run_known(input, columns, epsilon, output)
@@ -432,7 +437,7 @@ def _run_channels_backward(
     """The gradients of input, and in `dtype` of weight and bias."""
     if not input.numel() or input.is_meta:
         channels = input.shape[1:2].numel()
-        return _like(input), input.new_zeros(channels), input.new_zeros(channels)
+        return _like_a_batch(input), input.new_zeros(channels), input.new_zeros(channels)
     of_input, *sums = by_channel.run_backward(grad, input, mean, scale, weight, are_known=are_known)
     return of_input, *(each if dtype is None else each.to(dtype) for each in sums)
 
@@ -481,7 +486,7 @@ class _KnownNorm(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         input, weight, _, mean, variance, epsilon = inputs
         _, of_weight, *_ = ctx.needs_input_grad
-        ctx.format = suggested_format(input)
+        ctx.format = format_of_batch_norm(input)
         dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
         # As they are now: training may change them before the gradient is asked for.
         results = mean.to(dtype, copy=True), (variance.to(dtype) + epsilon).rsqrt()
@@ -513,7 +518,7 @@ def _run_known_backward(
 ) -> tuple[torch.Tensor, ...]:
     """As :func:`_run_channels_backward`; the gradient of the input is made of the two others alone."""
     if input is None:  # whose place is taken by what lies like it, of which nothing but that is asked
-        input = grad if suggested_format(grad) is format else _copied(grad, format)
+        input = grad if format_of_batch_norm(grad) is format else _copied(grad, format)
     return _run_channels_backward(input, weight, grad, mean, scale, are_known=True, dtype=dtype)
 
 
@@ -560,7 +565,7 @@ def _run(
     with_statistics: bool,
 ) -> tuple[torch.Tensor, ...]:
     """The result, and with statistics what the gradients need of each row."""
-    if norm == "rms_norm" and not input.is_cuda:
+    if norm == "rms_norm" and not input.is_cuda and suggested_format(input) is not torch.contiguous_format:
         output = torch.empty_like(input)
     else:
         output = torch.empty(input.shape, dtype=input.dtype, device=input.device)

@@ -171,6 +171,8 @@ def logsumexp(
     dims = _checked_dims(dim, input.dim())
     if out is not None:
         check_out(out, input)
+        if _SUPPORTED.issuperset((input.dtype, out.dtype)):  # rounded once, into `out`
+            input = input.to(torch.promote_types(input.dtype, out.dtype))
         return copy_out(_log_sum_exp(input, dims, keepdim), out)
     return _log_sum_exp(in_float32(input) if is_autocast(input) else input, dims, keepdim)
 

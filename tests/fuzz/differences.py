@@ -1,0 +1,48 @@
+"""Where `workbench.ops` differs from torch on purpose, each with the reason; all other differences fail."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Listed(NamedTuple):
+    """A difference that is meant.
+
+    Attributes:
+        pattern: a regular expression of the whole finding, "operator on device: kind: words".
+        why: the reason, a sentence.
+    """
+
+    pattern: str
+    why: str
+
+
+LISTED = (
+    Listed(
+        r"\w+ on \w+: refusal: .*out: given together with tensors that require grad",
+        "torch refuses this of most functions; of some, such as softmax, the gradient is silently lost.",
+    ),
+    Listed(
+        r"conv3d on cpu: strides: ",
+        "torch's kernels for small 3-d convolutions by one CPU thread make contiguous results of any input.",
+    ),
+    Listed(
+        r"conv_transpose2d on \w+: refusal: .*which leaves an output of \(.*\b0\b.*\) pixels",
+        "torch refuses an output without pixels itself, but for the dtypes that oneDNN takes first.",
+    ),
+    Listed(
+        r"pixel_unshuffle on \w+: shape: .*torch's \(.*\b0\b.*\)",
+        "torch returns a tensor without elements as it is; its meta function, and ours, rearrange the shape.",
+    ),
+    Listed(
+        r"matmul_\w+ on \w+: refusal: .*has no columns, so there is nothing to reduce",
+        "A fused reduction, which torch does not have, is made for one column or more.",
+    ),
+)
+
+
+def reason_for(operator: str, device: str, kind: str, words: str) -> str | None:
+    """Return why a difference is meant; None where it is not listed."""
+    finding = f"{operator} on {device}: {kind}: {words}"
+    return next((each.why for each in LISTED if re.match(each.pattern, finding)), None)

@@ -1,0 +1,579 @@
+"""Run a case and judge it: values by the accuracy rule against float64, and whatever else torch promises."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from tests.drawn import allowed_error
+from tests.fuzz.cases import GRAD, INFERENCE, NO_GRAD, Call, Case, Mode
+from tests.fuzz.differences import reason_for
+from tests.fuzz.operators import OPERATORS, Operator, arguments
+from tests.fuzz.tensors import dtype_of, seed_of, tensor
+from workbench import ops
+from workbench.errors import WorkbenchError
+
+# What tf32 rounds operands to: 10 bits behind the leading one.
+TF32_ROUNDING = 2.0**-11
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong.
+
+    Attributes:
+        kind: in one word: "accuracy", "shape", "dtype", "refusal", ...; shrinking keeps it.
+        words: what exactly.
+        call: the place of the call in the case.
+    """
+
+    kind: str
+    words: str
+    call: int = 0
+
+
+@dataclass
+class Verdict:
+    """What came of a case.
+
+    Attributes:
+        findings: what is wrong.
+        listed: differences that are meant, with the reason.
+        refusals: what `ops` said where it refused what torch accepts, meant or not.
+        lenient: reasons for which torch refused what `ops` computed.
+        refused_by_both: how many calls neither of them took.
+        compared: how many calls had results to compare.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    listed: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    lenient: list[str] = field(default_factory=list)
+    refused_by_both: int = 0
+    compared: int = 0
+
+
+@dataclass
+class Outcome:
+    """Results and gradients of a call, or the error.
+
+    Attributes:
+        is_backward: whether the error came from the gradients; the results are there then.
+    """
+
+    results: list[torch.Tensor] = field(default_factory=list)
+    gradients: list[torch.Tensor] = field(default_factory=list)
+    error: Exception | None = None
+    is_backward: bool = False
+    changed: list[str] = field(default_factory=list)
+
+
+def judge(
+    case: Case,
+    device: str,
+    ours: Callable[..., Any] | None = None,
+    *,
+    torch_begins: Callable[[], None] = lambda: None,
+) -> Verdict:
+    """Run a case on a device and compare it with torch.
+
+    Args:
+        ours: instead of the function of `workbench.ops`, for tests of the fuzz.
+        torch_begins: called when all calls of `ops` have ended, before torch's: torch may end the process.
+    """
+    operator = OPERATORS[case.operator]
+    function = ours or operator.ours or getattr(ops, case.operator)
+    verdict = Verdict()
+    of_threads = _in_threads(case, partial(_calls, case, operator, function, device), device)
+    torch_begins()
+    for place, call in enumerate(case.calls):
+        with _set_up(call.mode):
+            theirs = _outcome(operator.torchs, operator, call, place, device)
+        judged: list[Outcome] = []
+        for outcomes in of_threads:
+            # Most threads have the bits of the first: they are judged once.
+            if not any(_same_bits(outcomes[place], before) for before in judged):
+                judged.append(outcomes[place])
+        for outcome in judged:
+            _compare(verdict, case, operator, place, device, outcome, theirs)
+    return verdict
+
+
+def _calls(case: Case, operator: Operator, function: Callable[..., Any], device: str) -> list[Outcome]:
+    outcomes = []
+    for place, call in enumerate(case.calls):
+        with contextlib.nullcontext() if case.threads > 1 else _set_up(call.mode):
+            outcome = _outcome(function, operator, call, place, device, watched=True)
+            if call.mode.deterministic:
+                again = _outcome(function, operator, call, place, device)
+                if not _same_bits(outcome, again):
+                    outcome.changed.append("the bits of the result, from one run to the next")
+            outcomes.append(outcome)
+    return outcomes
+
+
+def _in_threads(case: Case, run: Callable[[], list[Outcome]], device: str) -> list[list[Outcome]]:
+    """What `run` returns in each thread of the case."""
+    found: list[list[Outcome]] = []
+    failed: list[BaseException] = []
+
+    def within() -> None:
+        stream = torch.cuda.Stream() if case.on_stream and device == "cuda" else None
+        try:
+            if stream is not None:
+                stream.wait_stream(torch.cuda.current_stream())
+            with contextlib.nullcontext() if stream is None else torch.cuda.stream(stream):
+                found.append(run())
+            if device == "cuda":
+                torch.cuda.synchronize()
+        except BaseException as error:
+            failed.append(error)
+
+    if case.threads == 1:
+        within()
+    else:
+        # torch's switches are of the process: all threads have those of the first call.
+        with _set_up(case.calls[0].mode):
+            threads = [threading.Thread(target=within) for _ in range(case.threads)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    if failed:
+        raise failed[0]
+    return found
+
+
+@contextlib.contextmanager
+def _set_up(mode: Mode) -> Iterator[None]:
+    """torch's switches of the process, as the mode has them."""
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch does not type it
+    before = matmul.fp32_precision, conv.fp32_precision, torch.are_deterministic_algorithms_enabled()
+    matmul.fp32_precision = conv.fp32_precision = "tf32" if mode.tf32 else "ieee"
+    torch.use_deterministic_algorithms(mode.deterministic, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        matmul.fp32_precision, conv.fp32_precision = before[:2]
+        torch.use_deterministic_algorithms(before[2])
+
+
+def _within(mode: Mode, device: str) -> contextlib.ExitStack:
+    """What holds for this thread alone."""
+    stack = contextlib.ExitStack()
+    if mode.grad == NO_GRAD:
+        stack.enter_context(torch.no_grad())
+    elif mode.grad == INFERENCE:
+        stack.enter_context(torch.inference_mode())
+    if mode.autocast:
+        stack.enter_context(torch.autocast(device, dtype=getattr(torch, mode.autocast)))
+    return stack
+
+
+def made(call: Call, place: int, device: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of a call by name."""
+    return {name: spec.make(device, call.seed(place, name)) for name, spec in call.tensors.items()}
+
+
+def _outcome(
+    function: Callable[..., Any],
+    operator: Operator,
+    call: Call,
+    place: int,
+    device: str,
+    *,
+    is_exact: bool = False,
+    shake: float = 0.0,
+    watched: bool = False,
+) -> Outcome:
+    """Make a call and its gradients.
+
+    Args:
+        is_exact: in float64 on the CPU, of contiguous tensors, outside autocast.
+        shake: by which share elements are changed at most, as if they had been rounded.
+        watched: find tensors that the call changed and should not have.
+    """
+    mode = call.mode
+    tensors = made(call, place, "cpu" if is_exact else device)
+    if is_exact:
+        tensors = {name: _widened(t, shake) for name, t in tensors.items()}
+        mode = Mode(grad=mode.grad, one_gradient=mode.one_gradient)
+    followed = [t for t in tensors.values() if t.requires_grad]
+    outcome = Outcome()
+    before = {name: t.detach().clone() for name, t in tensors.items()} if watched else {}
+    try:
+        with _within(mode, device):
+            returned = function(**arguments(call, tensors, is_exact=is_exact))
+        results = [returned] if isinstance(returned, torch.Tensor) else [*returned]
+        if "out" in tensors and watched and returned is not tensors["out"]:
+            outcome.changed.append("`out` is not what is returned: the result")
+        outcome.results = results
+        outcome.is_backward = True
+        if mode.grad == GRAD and followed and results[0].requires_grad:
+            direction = direction_of(results[0], place, is_one=mode.one_gradient)
+            outcome.gradients = [
+                *torch.autograd.grad(
+                    results[0], followed, direction, allow_unused=True, materialize_grads=True
+                )
+            ]
+        if device == "cuda":
+            torch.cuda.synchronize()
+        outcome.is_backward = False
+    except Exception as error:
+        outcome.error = error
+    for name, kept in before.items():
+        if name not in (*operator.changed, "out") and not _are_same(kept, tensors[name].detach()):
+            outcome.changed.append(f"the tensor {name}")
+    return outcome
+
+
+def _widened(t: torch.Tensor, shake: float) -> torch.Tensor:
+    wide = t.detach().contiguous()
+    if t.is_floating_point():
+        wide = wide.double()
+        if shake:
+            dice = torch.rand(wide.shape, dtype=wide.dtype, generator=torch.Generator().manual_seed(0))
+            wide = wide * (1 + shake * (2 * dice - 1))
+    elif t.is_complex():
+        wide = wide.to(torch.complex128)
+    return wide.clone().requires_grad_(t.requires_grad)
+
+
+def direction_of(result: torch.Tensor, place: int, *, is_one: bool = False) -> torch.Tensor:
+    """Return the gradient of the result of the call in this place, which a backward pass begins with.
+
+    Args:
+        is_one: whether it is 1 for all elements, expanded.
+    """
+    if is_one:
+        return torch.ones((), dtype=result.dtype, device=result.device).expand(result.shape)
+    name = str(result.dtype).removeprefix("torch.")
+    drawn = tensor(tuple(result.shape), name, seed=seed_of(place, "gradient"), device="cpu")
+    # float64 has the digits that a narrow dtype rounds to: all of them begin with the same numbers.
+    return drawn.to(torch.bfloat16).to(result) if result.is_floating_point() else drawn.to(result)
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(_bits(one), _bits(other))
+
+
+def _bits(t: torch.Tensor) -> torch.Tensor:
+    t = t.detach().contiguous()
+    if t.is_complex():
+        t = torch.view_as_real(t)
+    sizes = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return t.view(sizes[t.element_size()]) if t.dtype != torch.bool else t
+
+
+def _same_bits(one: Outcome, other: Outcome) -> bool:
+    if one.error is not None or other.error is not None:
+        return repr(one.error) == repr(other.error)
+    pairs = [
+        *zip(one.results, other.results, strict=True),
+        *zip(one.gradients, other.gradients, strict=False),
+    ]
+    return all(_are_same(*pair) for pair in pairs)
+
+
+# What is compared.
+
+
+def _compare(
+    verdict: Verdict,
+    case: Case,
+    operator: Operator,
+    place: int,
+    device: str,
+    ours: Outcome,
+    theirs: Outcome,
+) -> None:
+    call = case.calls[place]
+
+    def found(kind: str, words: str) -> None:
+        if (why := reason_for(case.operator, device, kind, words)) is not None:
+            verdict.listed.append(f"{case.operator}: {kind}: {why}")
+        else:
+            verdict.findings.append(Finding(kind, words, place))
+
+    for what in ours.changed:
+        found("changed", f"{what} changed")
+    if ours.error is not None and not isinstance(ours.error, WorkbenchError) and _is_bare(ours, theirs):
+        found("error", f"{type(ours.error).__name__}, not an error of the workbench: {ours.error}")
+        return
+    if theirs.error is not None and ours.error is not None:
+        verdict.refused_by_both += 1
+        if operator.is_torchs and not isinstance(ours.error, _torchs_kind(theirs.error)):
+            found("kind of error", f"{_named(ours.error)}; torch raises {_named(theirs.error)}")
+        return
+    if ours.error is not None:
+        name = f"{case.operator}{', backward' if ours.is_backward else ''}"
+        verdict.refusals.append(_reason(name, ours.error))
+        found("refusal", f"refuses what torch accepts: {_named(ours.error)}")
+        return
+    exact = _outcome(operator.torchs, operator, call, place, device, is_exact=True)
+    if theirs.error is not None:
+        verdict.lenient.append(_reason(case.operator, theirs.error))
+        if exact.error is not None or theirs.is_backward:
+            return
+        theirs = Outcome(
+            [r.to(o.dtype) for r, o in zip(exact.results, ours.results, strict=True)],
+            [r.to(o.dtype) for r, o in zip(exact.gradients, ours.gradients, strict=False)],
+        )
+        has_torchs_form = False
+    else:
+        has_torchs_form = True
+    verdict.compared += 1
+    if exact.error is not None:
+        found("fuzz", f"no float64 result to compare with: {_named(exact.error)}")
+        return
+    if len(ours.results) != len(theirs.results):
+        found("results", f"{len(ours.results)} results, torch has {len(theirs.results)}")
+        return
+    for number, pair in enumerate(zip(ours.results, theirs.results, strict=True)):
+        words = f"result {number}" if len(ours.results) > 1 else "result"
+        if not _have_same_form(found, words, *pair, operator, has_torchs_form=has_torchs_form):
+            return
+    _judge_values(found, operator, call, place, device, ours, theirs, exact)
+
+
+def _is_bare(ours: Outcome, theirs: Outcome) -> bool:
+    """Whether an error should have been one of the workbench's: torch's own autograd raises others."""
+    return theirs.error is None or not ours.is_backward
+
+
+def _torchs_kind(error: Exception) -> type[Exception]:
+    kinds = (NotImplementedError, IndexError, OverflowError, RuntimeError, TypeError, ValueError)
+    found = next((kind for kind in kinds if isinstance(error, kind)), Exception)
+    # Of "not implemented for" torch raises either.
+    return RuntimeError if found is NotImplementedError else found
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
+
+
+def _reason(operator: str, error: Exception) -> str:
+    """What was refused, without the numbers."""
+    return re.sub(r"-?\d[\d.e]*", "#", re.sub(r"\([^()]*\)", "(...)", f"{operator}: {_named(error)}"))
+
+
+def _have_same_form(
+    found: Callable[[str, str], None],
+    words: str,
+    ours: torch.Tensor,
+    theirs: torch.Tensor,
+    operator: Operator,
+    *,
+    has_torchs_form: bool,
+) -> bool:
+    """Whether shape and dtype are the same, so that values can be compared; other differences are found."""
+    if ours.shape != theirs.shape:
+        found("shape", f"{words}: shape {tuple(ours.shape)}, torch's {tuple(theirs.shape)}")
+        return False
+    if ours.dtype != theirs.dtype:
+        found("dtype", f"{words}: {ours.dtype}, torch's {theirs.dtype}")
+        return False
+    if not has_torchs_form:
+        return True
+    if ours.requires_grad != theirs.requires_grad:
+        found(
+            "requires_grad", f"{words}: requires_grad is {ours.requires_grad}, torch's {theirs.requires_grad}"
+        )
+    if ours.is_inference() != theirs.is_inference():
+        found("inference", f"{words}: is_inference is {ours.is_inference()}, torch's {theirs.is_inference()}")
+    if operator.is_torchs and telling(ours) != telling(theirs):
+        found(
+            "strides", f"{words}: strides {ours.stride()} of {tuple(ours.shape)}, torch's {theirs.stride()}"
+        )
+    return True
+
+
+def telling(t: torch.Tensor) -> list[int]:
+    """Return the strides of dimensions of more than one element, of a tensor that has elements."""
+    return [stride for stride, n in zip(t.stride(), t.shape, strict=True) if n > 1] if t.numel() else []
+
+
+def _judge_values(
+    found: Callable[[str, str], None],
+    operator: Operator,
+    call: Call,
+    place: int,
+    device: str,
+    ours: Outcome,
+    theirs: Outcome,
+    exact: Outcome,
+) -> None:
+    inputs = max((_largest(s) for s in _inputs(call)), default=0.0)
+    terms = min(operator.terms(call), _most_terms(call, ours.results))
+    has_tf32 = call.mode.tf32 and operator.multiplies and device == "cuda"
+    largest = max((_largest(t) for t in exact.results), default=0.0)
+    is_of_nothing = any(0 in spec.shape for spec in call.tensors.values())
+    close = partial(
+        _close, found, terms=terms, has_tf32=has_tf32, inputs=inputs, is_of_nothing=is_of_nothing,
+        least_eps=_eps_of_arithmetic(call),
+    )  # fmt: skip
+    shaken = _shaken(operator, call, place, device, ours)
+    for number, (mine, torchs, right) in enumerate(
+        zip(ours.results, theirs.results, exact.results, strict=True)
+    ):
+        moved = shaken.results[number] if shaken.results else None
+        close(f"result {number}" if number else "result", mine, torchs, right, moved, largest)
+    is_special = any(spec.values == "special" for spec in call.tensors.values())
+    if not ours.gradients or not theirs.gradients or (is_special and terms):
+        return  # of what is no number, gradients of torch's own devices differ
+    names = [name for name, spec in call.tensors.items() if spec.requires_grad and spec.is_floating]
+    largest = max(largest, *map(_largest, exact.gradients))
+    moved_gradients: Sequence[torch.Tensor | None] = shaken.gradients or [None] * len(exact.gradients)
+    for name, mine, torchs, right, moved in zip(
+        names, ours.gradients, theirs.gradients, exact.gradients, moved_gradients, strict=True
+    ):
+        words = f"gradient of {name}"
+        if mine.shape != torchs.shape or mine.dtype != torchs.dtype:
+            found(
+                "gradient",
+                f"{words}: {mine.dtype} {tuple(mine.shape)}, torch's {torchs.dtype} {tuple(torchs.shape)}",
+            )
+        else:
+            close(words, mine, torchs, right, moved, largest)
+
+
+def _shaken(operator: Operator, call: Call, place: int, device: str, ours: Outcome) -> Outcome:
+    """The exact outcome of numbers that were rounded once, for an operator that divides by a deviation.
+
+    What cancels there cannot be held to the size of the result, and torch's error of a few elements may be
+    none by luck; in float64 torch's result is the exact one itself.
+    """
+    if not operator.divides_by_deviation:
+        return Outcome()
+    is_double = any(t.dtype == torch.float64 for t in ours.results)
+    eps = torch.finfo(torch.float64 if is_double else torch.float32).eps
+    return _outcome(operator.torchs, operator, call, place, device, is_exact=True, shake=eps)
+
+
+def _most_terms(call: Call, results: Sequence[torch.Tensor]) -> float:
+    """The most terms that a sum can have: along a dimension, or of what one tensor has more than another."""
+    shapes = [spec.shape for spec in call.tensors.values()] + [tuple(result.shape) for result in results]
+    counts = [max(torch.Size(shape).numel(), 1) for shape in shapes]
+    longest = max((n for shape in shapes for n in shape), default=1)
+    return float(max(longest, max(counts) / min(counts)))
+
+
+def _eps_of_arithmetic(call: Call) -> float:
+    """The rounding of the arithmetic, where `out` may be of a wider dtype; 0 where the result says it."""
+    if "out" not in call.tensors:
+        return 0.0
+    dtypes = [
+        dtype_of(spec.dtype) for name, spec in call.tensors.items() if name != "out" and spec.is_floating
+    ]
+    return min(torch.finfo(dtype).eps for dtype in (*dtypes, torch.float32))
+
+
+def _inputs(call: Call) -> Sequence[torch.Tensor]:
+    """Tensors whose size is that of the numbers that are summed up."""
+    return [torch.full((1,), 100.0) for spec in call.tensors.values() if spec.values == "large_mean"]
+
+
+def _largest(t: torch.Tensor) -> float:
+    if not t.numel() or t.dtype == torch.bool:
+        return 0.0
+    magnitudes = t.detach().abs().double()
+    finite = magnitudes[magnitudes.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def _close(
+    found: Callable[[str, str], None],
+    words: str,
+    ours: torch.Tensor,
+    theirs: torch.Tensor,
+    right: torch.Tensor,
+    moved: torch.Tensor | None,
+    largest: float,
+    *,
+    terms: float,
+    has_tf32: bool,
+    inputs: float,
+    is_of_nothing: bool,
+    least_eps: float,
+) -> None:
+    """Find what is further from float64 than the accuracy rule allows.
+
+    Args:
+        moved: the exact result of numbers that were rounded; how far it is from `right` counts as an error of
+            torch's; None where it does not count.
+        is_of_nothing: whether a tensor of the call has no elements: gradients that torch then has as NaN
+            may be 0.
+        least_eps: what the result is rounded to at least, whatever its dtype.
+    """
+    if not right.numel():
+        return
+    ours, theirs, right = (t.detach().cpu().resolve_conj() for t in (ours, theirs, right))
+    if right.is_complex():
+        ours, theirs, right = (torch.view_as_real(t.to(torch.complex128)) for t in (ours, theirs, right))
+    if not (ours.is_floating_point() and right.is_floating_point()):
+        wrong = ours != right.to(ours.dtype)
+        if wrong.any():
+            found(
+                "accuracy",
+                f"{words}: {_share(wrong)} are wrong, {_first(wrong, ours, right)}",
+            )
+        return
+    kinds = [_kind_of(t) for t in (ours, theirs, right)]
+    wrong = (kinds[0] != kinds[1]) & (kinds[1] == kinds[2])
+    if is_of_nothing:
+        wrong &= ours != 0
+    if wrong.any():
+        found(
+            "kind of number",
+            f"{words}: {_share(wrong)} are NaN or infinite where torch's are not, or the other way round; "
+            f"{_first(wrong, ours, right)}",
+        )
+        return
+    finite = (kinds[0] == 0) & (kinds[1] == 0) & (kinds[2] == 0)
+    if not finite.any():
+        return
+    mine, torchs, wanted = (t[finite].double() for t in (ours, theirs, right))
+    errors = (mine - wanted).abs()
+    of_torch = float((torchs - wanted).abs().max())
+    if moved is not None:
+        of_torch = max(of_torch, float((moved.detach()[finite] - wanted).abs().nan_to_num(0.0).max()))
+    if not terms:
+        allowed = of_torch
+    else:
+        eps = max(torch.finfo(ours.dtype).eps, least_eps)
+        order = min(eps, torch.finfo(torch.float32).eps)
+        order = TF32_ROUNDING if has_tf32 and ours.dtype == torch.float32 else order
+        # Sums of normal values: what cancels cannot be held to its own size.
+        allowed = allowed_error(of_torch, eps, largest, order, terms, max(largest, terms**0.5, inputs))
+    if float(errors.max()) > allowed:
+        wrong = torch.zeros_like(finite)
+        wrong[finite] = errors > allowed
+        found(
+            "accuracy",
+            f"{words}: error {float(errors.max()):.3g}, torch's {of_torch:.3g}, allowed {allowed:.3g}; "
+            f"{_share(wrong)}, {_first(wrong, ours, right)}",
+        )
+
+
+def _kind_of(t: torch.Tensor) -> torch.Tensor:
+    """0 for a finite number, 1 for infinity, -1 for its negative, 2 for NaN."""
+    return torch.where(t.isnan(), 2, torch.where(t.isinf(), t.sign().nan_to_num(), 0.0)).to(torch.int8)
+
+
+def _share(wrong: torch.Tensor) -> str:
+    return f"{int(wrong.sum())} of {wrong.numel()} elements"
+
+
+def _first(wrong: torch.Tensor, ours: torch.Tensor, right: torch.Tensor) -> str:
+    place = tuple(wrong.nonzero()[0].tolist())
+    return f"first at {place}: {ours[place].item()} for {right[place].item()}"

@@ -1,0 +1,51 @@
+"""Wrong operators, which the tests of the fuzz plant in the place of the right ones."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import torch
+
+from workbench import ops
+from workbench.errors import TensorMismatchError
+
+
+def forgetful_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
+    """A sum that leaves out the last element of rows of 8 and more."""
+    if input.dim() and input.shape[-1] >= 8:
+        input = torch.cat([input[..., :-1], torch.zeros_like(input[..., -1:])], -1)
+    return ops.sum(input, **options)
+
+
+def choosy_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
+    """A sum that refuses what is not contiguous."""
+    if not input.is_contiguous():
+        raise TensorMismatchError("input", f"strides {input.stride()}", "Give a contiguous tensor.")
+    return ops.sum(input, **options)
+
+
+def writing_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
+    """A sum that changes what it is given."""
+    result = ops.sum(input, **options)
+    with torch.no_grad():
+        if input.numel() and input.is_floating_point() and not input.is_inference():
+            input.detach().fill_(3.0)
+    return result
+
+
+def wide_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
+    """A sum of another dtype than torch's."""
+    return ops.sum(input, **options).double()
+
+
+def crashing_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
+    """A sum that ends its process."""
+    os._exit(7)
+
+
+def endless_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
+    """A sum that does not end."""
+    time.sleep(1000)
+    return input

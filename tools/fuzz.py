@@ -1,0 +1,112 @@
+"""Fuzz every operator against torch: `make gpu-fuzz SECONDS=300`, or `python -m tools.fuzz --seconds 300`.
+
+Draws sizes, layouts, dtypes, options and modes; judges results and gradients by the accuracy rule against
+float64; prints each failure as it comes, with the command that repeats it and the smallest case that fails in
+that way; ends with counts by operator. On a machine without a GPU kernels run in Triton's interpreter.
+
+    python -m tools.fuzz --seed 7 --case 4242          one case alone
+    python -m tools.fuzz --seconds 60 --operators sum conv2d
+    python -m tools.fuzz --cases 2000 --output fuzz.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tests.fuzz.running import (
+    Plan,
+    Record,
+    Summary,
+    checked_names,
+    chosen_seed,
+    failure_text,
+    processes_that_fit,
+    run,
+    run_case,
+)
+
+
+def arguments_of(given: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seconds", type=float, help="how long; without it and --cases, 60")
+    parser.add_argument("--cases", type=int, help="how many cases at most")
+    parser.add_argument("--seed", type=int, help="of all cases; without it another one each time")
+    parser.add_argument("--case", type=int, help="the number of one case, which is made alone")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--members", type=int, help="cases of a group, which share compiled kernels")
+    parser.add_argument("--operators", nargs="+", default=[], help="their names; without it all")
+    parser.add_argument("--processes", type=int, help="how many; without it one a core")
+    parser.add_argument("--output", type=Path, help="a file, to which a line of JSON a case is added")
+    return parser.parse_args(given)
+
+
+def kernels_run_on() -> tuple[str, str]:
+    """Return "cuda" or "cpu", and its name, having chosen the interpreter where there is no GPU."""
+    from workbench import device
+
+    found = device.current()
+    return found.torch_device, found.name
+
+
+def main(given: Sequence[str]) -> int:
+    """Run the fuzz; return the exit status, 0 where nothing failed."""
+    asked = arguments_of(given)
+    try:
+        names = checked_names(asked.operators)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    device, where = kernels_run_on()
+    plan = Plan(chosen_seed(asked.seed), names, asked.first, asked.cases, device, asked.members)
+    if asked.case is not None:
+        return alone(run_case(plan, asked.case))
+    seconds = 60.0 if asked.seconds is None and asked.cases is None else asked.seconds
+    processes = asked.processes or processes_that_fit(device)
+    limit = "no limit" if seconds is None else f"{seconds:.0f} s"
+    print(f"seed {plan.seed}: {processes} processes on {where}, {limit}", flush=True)
+    with contextlib.ExitStack() as stack:
+        output = None if asked.output is None else stack.enter_context(asked.output.open("a"))
+        summary = run(
+            plan,
+            seconds=seconds,
+            processes=processes,
+            say=lambda text: print(text, flush=True),
+            output=output,
+        )
+    return told(summary)
+
+
+def alone(record: Record) -> int:
+    """Say what came of one case; return the exit status."""
+    is_wrong = record.outcome == "failed"
+    print(failure_text(record) if is_wrong else f"{record.operator}, case {record.number}: {record.outcome}")
+    return int(is_wrong)
+
+
+def told(summary: Summary) -> int:
+    """Print the counts; return the exit status."""
+    print(summary.text(), flush=True)
+    return int(bool(summary.failures) or not summary.records)
+
+
+def interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    """End the run, so that its counts are printed; another signal does not disturb that."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
+    sys.exit(main(sys.argv[1:]))
