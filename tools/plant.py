@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MOST_PLACES = 20
 SECONDS = 900.0  # of the tests of a file: who takes longer hangs, which is seen too
 
-# Whatever is shipped: kernels, their invokers, what chooses among them, and what keeps calls warm. Ladders are
+# Whatever is shipped: kernels, their invokers, what chooses among them, what keeps calls warm. Ladders are
 # the course's, whose exercises have mutants of their own.
 SOURCES = ("workbench/kernels/**/*.py", "workbench/ops/*.py", "workbench/runtime/cache.py")
 LADDERS = ("_ladder.py", "/ladder.py", "_unfused.py", "reduction_levels.py", "levels.py", "reference.py")
