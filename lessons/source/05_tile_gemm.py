@@ -447,8 +447,9 @@ width.reveal(
 # where the tile divides `m` or `n`, nobody asks.
 #
 # **Tell what divides.** `multiples_of` divides an argument by what is known to divide
-# it, and multiplies again: the compiler sees that the result is a multiple. (Lesson 01's
-# shipped kernel has it too.)
+# it, and multiplies again: the compiler sees that the result is a multiple. Whether that
+# is true is checked by the interpreter, in every program: a false promise would move the
+# wrong elements on a GPU. (Lesson 01's shipped kernel has it too.)
 
 # %%
 print(inspect.getsource(transfer.multiples_of.fn))

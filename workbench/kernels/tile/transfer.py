@@ -127,7 +127,7 @@ def multiples_of(values, DIVISORS: tl.constexpr, FIRST: tl.constexpr = 0):
         if DIVISORS[FIRST + d] == 1:
             known += (values[d],)
         else:
-            # To the compiler `tl.multiple_of` says nothing of an argument; the interpreter checks it.
+            # For the interpreter, which checks it; to the compiler it says nothing of an argument.
             value = tl.multiple_of(values[d], tl.constexpr(DIVISORS[FIRST + d]))
             known += (value // DIVISORS[FIRST + d] * DIVISORS[FIRST + d],)
     return known
