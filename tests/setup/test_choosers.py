@@ -1,0 +1,76 @@
+"""What of the choosers no test has reached, as coverage.py measures it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import coverage
+import pytest
+
+from tools import choosers
+
+INSTANCES = """
+def chosen(rows):
+    if rows > 4:
+        return "many"
+    return "few"
+"""
+
+KERNELS = """
+def default_tile(rows):
+    tile = 16
+    if rows > 16:
+        tile = 64
+    return tile
+
+
+def launch(rows):
+    if rows > 16:
+        return "not a chooser's branch"
+    return default_tile(rows)
+"""
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of which `chosen(1)` and `launch(1)` were called, measured."""
+    kernels = tmp_path / "workbench" / "kernels"
+    (kernels / "instances").mkdir(parents=True)
+    (kernels / "instances" / "rows.py").write_text(INSTANCES)
+    (kernels / "rows.py").write_text(KERNELS)
+    monkeypatch.chdir(tmp_path)
+    covered = coverage.Coverage(branch=True, data_file=None, include=[f"{tmp_path}/*"], config_file=False)
+    with covered.collect():
+        for file, call in (
+            (kernels / "instances" / "rows.py", "chosen(1)"),
+            (kernels / "rows.py", "launch(1)"),
+        ):
+            exec(compile(f"{file.read_text()}\n{call}", file, "exec"), {})
+    monkeypatch.setattr(choosers, "FOLDER", tmp_path)
+    covered.json_report(outfile=str(tmp_path / "report.json"))
+    return tmp_path
+
+
+def test_lines_and_branches_of_choosers_alone(measured: Path) -> None:
+    report = json.loads((measured / "report.json").read_text())
+    assert choosers.unreached(report, measured) == [
+        "workbench/kernels/instances/rows.py: chosen: if rows > 4:",
+        'workbench/kernels/instances/rows.py: chosen: return "many"',
+        "workbench/kernels/rows.py: default_tile: if rows > 16:",
+        "workbench/kernels/rows.py: default_tile: tile = 64",
+    ]
+
+
+def test_what_is_excluded_is_said_and_what_is_so_for_nothing(
+    measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(choosers, "unreached", lambda report: ["a: b: c", "d: e: f"])
+    assert choosers.main(["--report"]) == 1
+    assert "2 not reached, 0 excluded" in capsys.readouterr().out
+    monkeypatch.setattr(choosers, "EXCLUDED", {"a: b: c": "nobody has one", "d: e: f": "nor that"})
+    assert choosers.main(["--report"]) == 0
+    assert "nobody has one" in capsys.readouterr().out
+    monkeypatch.setattr(choosers, "EXCLUDED", {"a: b: c": "", "d: e: f": "", "g": "gone"})
+    assert choosers.main(["--report"]) == 1
+    assert "reached, though excluded: g" in capsys.readouterr().out
