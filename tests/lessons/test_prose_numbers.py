@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from functools import cache
@@ -19,7 +18,8 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from tools import lessons
 from tools.lesson_check import check_prose
 from tools.lessons import Lesson, fill
-from workbench import device, fuse, lens, suites, teach, viz
+from tests.machines import H200
+from workbench import fuse, lens, suites, teach, viz
 from workbench.bench import from_recording, recording
 from workbench.errors import InvalidArgumentError, UnknownNameError
 from workbench.kernels import attention, attention_backward, attention_ladder, gemm, gemm_ladder
@@ -266,11 +266,7 @@ def test_untuned_costs_a_few_hundredths_as_lesson_06_says() -> None:
 def test_last_rung_of_lesson_06_is_what_matmul_took_on_an_h200() -> None:
     """And would, were there no groups that take turns; the runs that the lesson compares have both."""
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
-    h200 = dataclasses.replace(
-        device.current(), architecture="sm_90", compute_units=132, l2_bytes=60 << 20,
-        shared_memory_bytes=227 << 10,
-    )  # fmt: skip
-    asked = instances.asked_of(a, b, output, here=h200)
+    asked = instances.asked_of(a, b, output, here=H200)
     now, then = (
         gemm.launch(a, b, output=output, programs=132, **instances.choose(asked, takes_turns=turns)).steps[0]
         for turns in (True, False)
