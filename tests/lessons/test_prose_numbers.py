@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from functools import cache
@@ -15,10 +16,10 @@ import torch
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_notebook
 
+from tests.machines import H200
 from tools import lessons
 from tools.lesson_check import check_prose
 from tools.lessons import Lesson, fill
-from tests.machines import H200
 from workbench import fuse, lens, suites, teach, viz
 from workbench.bench import from_recording, recording
 from workbench.errors import InvalidArgumentError, UnknownNameError
