@@ -112,7 +112,7 @@ def pretended(request: pytest.FixtureRequest) -> Iterator[Device]:
 
 @pytest.fixture
 def interrupts() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, which what a shell started in the background ignores."""
+    """SIGINT raises KeyboardInterrupt, also where pytest runs in the background, with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -37,7 +37,7 @@ class Problem(NamedTuple):
         ours, torchs: functions of the tensors.
         tensors: what they are given; those of floating point are differentiated by.
         has_gradient: whether there are gradients to compare.
-        terms: how many products each of two fp32 sums has whose difference a gradient is; 0 for none.
+        terms: where gradients are differences of two fp32 sums, how many products a sum has; else 0.
     """
 
     words: str

@@ -21,7 +21,7 @@ WAIT_SECONDS = 1800
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The time limit of a test counts what its fixtures wait for."""
+    """Give tests that wait for memory more time: a test's limit counts what its fixtures wait for."""
     for item in items:
         if "much_memory" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(WAIT_SECONDS))

@@ -67,3 +67,14 @@ def sums_of_other_lanes(sass: str) -> list[str]:
             width = 4 if ".128" in what else 2 if ".64" in what or ".WIDE" in what else 1
             sent -= {f"R{int(written[1]) + i}" for i in range(width)}
     return found
+
+
+def products_of_two_roundings(ptx: str) -> list[str]:
+    """Instructions that add a product, not rounded, which another instruction rounds: two different numbers.
+
+    A compiler makes `x - a * b` one instruction also where `a * b` is used again.
+    """
+    negated = dict(re.findall(r"neg\.f32\s+(%\w+), (%\w+);", ptx))
+    rounded = {frozenset(pair) for pair in re.findall(r"mul(?:\.rn)?\.f32\s+%\w+, (%\w+), (%\w+);", ptx)}
+    contracted = re.finditer(r"fma\.rn\.f32\s+%\w+, (%\w+), (%\w+), %\w+;", ptx)
+    return [each[0] for each in contracted if frozenset(negated.get(r, r) for r in each.groups()) in rounded]

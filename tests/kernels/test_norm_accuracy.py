@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.kernels.compiled_for import sums_of_other_lanes
+from tests.kernels.compiled_for import products_of_two_roundings, sums_of_other_lanes
 from tests.norm_accuracy import (
     EPSILON,
     RATIOS,
@@ -265,3 +265,15 @@ def test_lanes_of_a_row_find_the_same_sums(way: str) -> None:
     ):
         assert "SHFL" in step.stages["sass"]
         assert sums_of_other_lanes(step.stages["sass"]) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_product_is_one_number(way: str) -> None:
+    """What is near a mean was subtracted as it is and added rounded: the mean was off by up to a step."""
+    x = torch.empty(64, 2048)
+    for launch in (
+        normalization.launch("layer_norm", x, 1, epsilon=EPSILON, **WAYS[way]),
+        batch_norm.launch(x[None], epsilon=EPSILON, **WAYS[way]),
+    ):
+        for step in compile(launch, "sm_90"):
+            assert products_of_two_roundings(step.stages["ptx"]) == []
