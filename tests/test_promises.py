@@ -222,6 +222,31 @@ def test_a_kernel_that_is_called_as_triton_calls_it_is_checked_too() -> None:
 
 
 @triton.jit
+def told_twice_kernel(x, output, LENGTHS: tl.constexpr, DIVISOR: tl.constexpr, N: tl.constexpr):
+    """What is promised twice of one value, as two accesses with the same offsets do."""
+    i = tl.program_id(0) * 12 + tl.arange(0, N)
+    i = tl.max_contiguous(tl.multiple_of(i, 4), 4)
+    i = tl.multiple_of(i, DIVISOR)
+    i = tl.max_contiguous(i, LENGTHS)
+    tl.store(output + i, tl.load(x + i))
+
+
+def test_the_last_promise_of_each_kind_counts() -> None:
+    x, output = torch.arange(32.0), torch.zeros(32)
+
+    def run(programs: int, run: int, divisor: int) -> None:
+        Launch.of(told_twice_kernel, programs, x, output, run, divisor, 16, outputs=output).run()
+
+    run(1, 16, 16)  # a multiple of 16, as the first of all 16
+    run(2, 4, 4)
+    assert output[:28].tolist() == [*range(28)]
+    for programs, length, program in ((1, 4, 0), (2, 16, 1)):
+        with pytest.raises(PromiseError, match=rf"promises .* 16 .* in program \({program}, 0, 0\)") as caught:
+            run(programs, length, 16)
+        assert caught.value.line == line_of(told_twice_kernel, "DIVISOR)")
+
+
+@triton.jit
 def gathering_kernel(x, indices, output, ROWS: tl.constexpr, COLS: tl.constexpr):
     """Rows at places that are read: along them nothing is contiguous, and each is to begin at eights."""
     rows = tl.multiple_of(tl.load(indices + tl.arange(0, ROWS)), 8)

@@ -31,6 +31,8 @@ import numpy.typing as npt
 import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
+from workbench.errors import PromiseError
+
 # Attributes of a value in Triton's IR, and what sets each.
 DIVISIBILITY, CONTIGUITY, CONSTANCY = "tt.divisibility", "tt.contiguity", "tt.constancy"
 _SAID_BY = {DIVISIBILITY: "tl.multiple_of", CONTIGUITY: "tl.max_contiguous", CONSTANCY: "tl.max_constancy"}
@@ -56,19 +58,32 @@ def checked(
 ) -> Iterator[None]:
     """While this is open, what interpreted kernels tell the compiler is checked.
 
+    The compiler sees of each kind the last promise about a value, whichever came first. So a divisor that is
+    false of runs as long as was promised before waits for the next promise of their length, or for the end.
+
     Args:
         builder: of Triton's interpreter.
         refuse: called with what is wrong and what to do, where a promise is false; it raises.
         local_names: gives the text of the line that runs, and the names that it can read.
     """
     plain: Any = triton_interpreter.TensorHandle.set_attr
+    waiting: dict[int, tuple[Any, PromiseError]] = {}
 
     def set_attr(handle: Any, name: str, promised: Any) -> None:
         if handle.attr.get(name) == promised:
             return  # an argument, in a later program: a value does not change
         plain(handle, name, promised)
-        if wrong := what_is_wrong(name, handle.data, handle.dtype, handle.attr):
+        if name in (DIVISIBILITY, CONTIGUITY):
+            waiting.pop(id(handle), None)
+        wrong = what_is_wrong(name, handle.data, handle.dtype, handle.attr)
+        if not wrong:
+            return
+        if name == CONTIGUITY or what_is_wrong(name, handle.data, handle.dtype, {name: promised}):
             refuse(wrong, _FIX_OF_HINT)
+        try:
+            refuse(wrong, _FIX_OF_HINT)
+        except PromiseError as error:
+            waiting[id(handle)] = handle, error
 
     def create_assume(condition: Any) -> None:
         if not condition.data.all():
@@ -80,6 +95,8 @@ def checked(
     builder.create_assume = create_assume
     try:
         yield
+        for _, error in waiting.values():
+            raise error
     finally:
         triton_interpreter.TensorHandle.set_attr = plain
         del builder.create_assume

@@ -53,6 +53,13 @@ def range_over_block_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexp
 
 
 @triton.jit
+def converted_length_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    mask = i < length.to(tl.int64)
+    tl.store(output + i, alpha * tl.load(x + i, mask=mask) + tl.load(y + i, mask=mask), mask=mask)
+
+
+@triton.jit
 def loop_over_block_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
     for element in tl.arange(0, BLOCK_SIZE):
         tl.store(output + element, tl.load(x + element))
@@ -244,13 +251,6 @@ def grid_not_rounded_up(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launc
     return Launch.of(axpy_kernel, grid, x, y, output, x.numel(), alpha, outputs=output, BLOCK_SIZE=64)
 
 
-@triton.jit
-def max_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    value = alpha * tl.load(x + i, mask=i < length)
-    tl.store(output + i, max(value, tl.load(y + i, mask=i < length)), mask=i < length)
-
-
 def all_steps_for_one(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
     launch: Launch = launching(axpy_kernel)(alpha, x, y)
     steps: Any = lens.compile(launch, "sm_90")
@@ -360,6 +360,7 @@ MADE: dict[str, list[Answer]] = {
         launching(arange_of_length_kernel),
         launching(arange_from_program_kernel),
     ],
+    "a number that can be 1, converted": [launching(converted_length_kernel)],
     "a block size that is no power of two": [launching(axpy_kernel, block=100)],
     "what lens.compile or lens.trace returns, taken for one step": [all_steps_for_one],
     "a shape where a number belongs": [launching(axpy_kernel, length=lambda x: x.shape)],
@@ -369,7 +370,6 @@ MADE: dict[str, list[Answer]] = {
         launching(len_in_kernel),
     ],
     "`and`, `or` or `not` with blocks": [launching(and_kernel), launching(not_kernel)],
-    "Python's max or min with blocks": [launching(max_kernel)],
     "`if` with a block": [launching(if_kernel), launching(conditional_expression_kernel)],
     "a launch without a grid": [without_a_grid],
     "a grid that is not rounded up": [grid_not_rounded_up],

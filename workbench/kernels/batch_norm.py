@@ -399,7 +399,7 @@ def launch_backward(
 def gradients(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Where the gradients of x, weight and bias go."""
     of_weight, of_bias, _ = statistics(x)
-    return torch.empty_like(x, memory_format=format_of_batch_norm(x)), of_weight, of_bias
+    return torch.empty_like(x, memory_format=format_of_batch_norm(x, is_gradient=True)), of_weight, of_bias
 
 
 def run_backward(

@@ -42,16 +42,19 @@ def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
     return _CHANNELS_LAST[len(strides)]
 
 
-def format_of_batch_norm(input: torch.Tensor) -> torch.memory_format:
-    """Return the memory format of batch norm's result and gradient, from its input.
+def format_of_batch_norm(input: torch.Tensor, *, is_gradient: bool = False) -> torch.memory_format:
+    """Return the memory format of batch norm's result, or of its input's gradient, from its input.
 
     On the CPU torch asks first whether the input is dense in a format, where strides of dimensions of one
-    element do not matter; :func:`suggested_format` reads these too, as torch does on a GPU.
+    element do not matter; :func:`suggested_format` reads these too, as torch does on a GPU. What is dense in
+    both formats has a contiguous result, and a gradient of the suggested one.
     """
     if not input.is_cuda:
-        for format in (torch.contiguous_format, _CHANNELS_LAST.get(input.dim(), torch.contiguous_format)):
-            if input.is_contiguous(memory_format=format):
-                return format
+        if input.is_contiguous():
+            return suggested_format(input) if is_gradient else torch.contiguous_format
+        format = _CHANNELS_LAST.get(input.dim(), torch.contiguous_format)
+        if input.is_contiguous(memory_format=format):
+            return format
     return suggested_format(input)
 
 

@@ -299,9 +299,9 @@ def _like(input: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(input, memory_format=suggested_format(input))
 
 
-def _like_a_batch(input: torch.Tensor) -> torch.Tensor:
-    """Memory for batch norm's result or gradient."""
-    return torch.empty_like(input, memory_format=format_of_batch_norm(input))
+def _like_a_batch(input: torch.Tensor, *, is_gradient: bool = False) -> torch.Tensor:
+    """Memory for batch norm's result, or the gradient of its input."""
+    return torch.empty_like(input, memory_format=format_of_batch_norm(input, is_gradient=is_gradient))
 
 
 def _run_groups(
@@ -437,7 +437,7 @@ def _run_channels_backward(
     """The gradients of input, and in `dtype` of weight and bias."""
     if not input.numel() or input.is_meta:
         channels = input.shape[1:2].numel()
-        return _like_a_batch(input), input.new_zeros(channels), input.new_zeros(channels)
+        return _like_a_batch(input, is_gradient=True), input.new_zeros(channels), input.new_zeros(channels)
     of_input, *sums = by_channel.run_backward(grad, input, mean, scale, weight, are_known=are_known)
     return of_input, *(each if dtype is None else each.to(dtype) for each in sums)
 
@@ -486,7 +486,7 @@ class _KnownNorm(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         input, weight, _, mean, variance, epsilon = inputs
         _, of_weight, *_ = ctx.needs_input_grad
-        ctx.format = format_of_batch_norm(input)
+        ctx.format = format_of_batch_norm(input, is_gradient=True)
         dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
         # As they are now: training may change them before the gradient is asked for.
         results = mean.to(dtype, copy=True), (variance.to(dtype) + epsilon).rsqrt()
@@ -518,7 +518,7 @@ def _run_known_backward(
 ) -> tuple[torch.Tensor, ...]:
     """As :func:`_run_channels_backward`; the gradient of the input is made of the two others alone."""
     if input is None:  # whose place is taken by what lies like it, of which nothing but that is asked
-        input = grad if format_of_batch_norm(grad) is format else _copied(grad, format)
+        input = grad if format_of_batch_norm(grad, is_gradient=True) is format else _copied(grad, format)
     return _run_channels_backward(input, weight, grad, mean, scale, are_known=True, dtype=dtype)
 
 

@@ -127,7 +127,7 @@ MISTAKES = (
     ),
     Mistake(
         "a loop over a block",
-        r"(not iterable|length-1|0-dimensional).*\n.*\bfor\b",
+        r"(not iterable|length-1|0-dimensional|step of a loop are integers.*got <\[).*\n.*\bfor\b",
         "a loop counts with single numbers: range(start, end, step). A block of values needs no loop, since "
         "each operation is done for all of them at once.",
     ),
@@ -171,6 +171,12 @@ MISTAKES = (
         "cut it to a length with a mask: offsets < length.",
     ),
     Mistake(
+        "a number that can be 1, converted",
+        r"'constexpr' object has no attribute 'to'",
+        "an argument that is 1 is a constant to the compiler, which has no .to. Write tl.cast(number, dtype), "
+        "which takes both.",
+    ),
+    Mistake(
         "a block size that is no power of two",
         r"power of (2|two)\n",
         "blocks have 1, 2, 4, 8, ... elements. Take the next larger power of two, and mask the lanes that "
@@ -197,12 +203,6 @@ MISTAKES = (
         r"neither true nor false.*\n.*(\b(and|or|not)\b|[<>]([^<>(),[]|\[[^\]]*\])*[<>])",
         "write & for `and`, | for `or`, ~ for `not`, and put each comparison into parentheses: "
         "(i < rows) & (j < columns).",
-    ),
-    Mistake(
-        "Python's max or min with blocks",
-        r"neither true nor false.*\n.*(?<![.\w])(max|min)\(",
-        "Python's max and min choose one of two single numbers. For blocks, element by element, there are "
-        "tl.maximum and tl.minimum.",
     ),
     Mistake(
         "`if` with a block",
