@@ -36,6 +36,14 @@ LISTED = (
         "torch returns a tensor without elements as it is; its meta function, and ours, rearrange the shape.",
     ),
     Listed(
+        r"pixel_(un)?shuffle on cuda: fuzz: no float64 result .*invalid gradient .*\[.*\b0\b.*\]",
+        "torch's float64 result comes from the CPU, whose operator returns a tensor without elements as it is.",
+    ),
+    Listed(
+        r"batch_norm on cuda: strides: .*, of no memory format",
+        "torch's own kernels keep the strides of any dense input, cuDNN's do not; ours makes the suggested one.",
+    ),
+    Listed(
         r"matmul_\w+ on \w+: refusal: .*has no columns, so there is nothing to reduce",
         "A fused reduction, which torch does not have, is made for one column or more.",
     ),

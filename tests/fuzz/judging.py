@@ -392,10 +392,16 @@ def _have_same_form(
     if ours.is_inference() != theirs.is_inference():
         found("inference", f"{words}: is_inference is {ours.is_inference()}, torch's {theirs.is_inference()}")
     if operator.is_torchs and telling(ours) != telling(theirs):
-        found(
-            "strides", f"{words}: strides {ours.stride()} of {tuple(ours.shape)}, torch's {theirs.stride()}"
-        )
+        named = "" if _has_a_format(theirs) else ", of no memory format"
+        strides = f"strides {ours.stride()} of {tuple(ours.shape)}, torch's {theirs.stride()}{named}"
+        found("strides", f"{words}: {strides}")
     return True
+
+
+def _has_a_format(t: torch.Tensor) -> bool:
+    """Whether it is dense, and contiguous or channels_last."""
+    channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim(), torch.contiguous_format)
+    return t.is_contiguous() or t.is_contiguous(memory_format=channels_last)
 
 
 def telling(t: torch.Tensor) -> list[int]:

@@ -336,3 +336,12 @@ def test_rows_of_two_to_the_30(many: int) -> None:
     for part, log_weights in zip(parts, exact, strict=True):
         torch.testing.assert_close(result[:, part].double(), log_weights.exp(), rtol=2**-10, atol=2**-24)
     torch.testing.assert_close(ops.logsumexp(x, 1).double(), log_total[:, 0], rtol=2**-10, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_images_lie_as_torchs(name: str, memory_format: torch.memory_format) -> None:
+    x = torch.randn(3, 5, 6, 7, device="cuda").contiguous(memory_format=memory_format)
+    ours, torchs = (getattr(module, name)(x, (7,)) for module in (ops, functional))
+    assert ours.stride() == torchs.stride()
+    torch.testing.assert_close(ours, torchs)

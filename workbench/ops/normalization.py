@@ -565,7 +565,7 @@ def _run(
     with_statistics: bool,
 ) -> tuple[torch.Tensor, ...]:
     """The result, and with statistics what the gradients need of each row."""
-    if norm == "rms_norm" and not input.is_cuda and suggested_format(input) is not torch.contiguous_format:
+    if norm == "rms_norm" and suggested_format(input) is not torch.contiguous_format:  # as torch's composite
         output = torch.empty_like(input)
     else:
         output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
