@@ -1,0 +1,91 @@
+"""Where an H200 is given a kernel in Gluon: which, how work is divided, and what runs in its place here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.chosen import only_made_for
+from tests.everything import all_is_tested
+from tests.machines import H200
+from workbench import device, lens, ops
+
+
+class Problem(NamedTuple):
+    """A problem of ragged sizes.
+
+    Attributes:
+        function, reference: ours and torch's.
+        shapes: of the tensors, in fp16.
+        kernel: the kernel that an H200 is given.
+        divided: what is divided into tiles, and how long these are.
+        programs: how many share the tiles.
+    """
+
+    function: Callable[..., torch.Tensor]
+    reference: Callable[..., torch.Tensor]
+    shapes: tuple[tuple[int, ...], ...]
+    kernel: str
+    divided: tuple[tuple[int, int], ...]
+    programs: int
+
+
+PROBLEMS = {
+    "product and sum": Problem(
+        ops.addmm, torch.addmm, ((1537, 1472), (1537, 64), (64, 1472)), "gemm_ping_pong_kernel",
+        ((1537, 128), (1472, 128)), 78,
+    ),
+    "product": Problem(
+        ops.matmul, torch.matmul, ((2876, 192), (192, 2944)), "gemm_wide_kernel", ((2876, 128), (2944, 192)),
+        123,
+    ),
+    "attention": Problem(
+        ops.scaled_dot_product_attention, functional.scaled_dot_product_attention,
+        ((3, 23, 130, 80), (3, 23, 521, 80), (3, 23, 521, 80)), "attention_hopper_kernel",
+        ((3, 1), (23, 1), (130, 128)), 132,
+    ),
+}  # fmt: skip
+
+
+def drawn(problem: Problem) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [(torch.randn(shape) / shape[-1] ** 0.5).half() for shape in problem.shapes]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_kernel_the_grid_and_the_division_of_work(name: str) -> None:
+    problem = PROBLEMS[name]
+    with only_made_for(H200) as made:
+        problem.function(*drawn(problem))
+    (launch,) = made
+    (step,) = launch.steps
+    assert step.name == problem.kernel
+    assert step.grid == (problem.programs,)
+    tiles = prod(-(-length // part) for length, part in problem.divided)
+    # No surplus program, and no more rounds than there have to be.
+    assert problem.programs <= min(tiles, H200.compute_units)
+    assert -(-tiles // problem.programs) == -(-tiles // H200.compute_units)
+    arguments: dict[str, Any] = step.arguments()
+    assert arguments.get("tiles", tiles) == tiles
+    (compiled,) = lens.compile(launch, "sm_90")
+    assert compiled.spills == 0
+    assert compiled.shared_bytes <= H200.shared_memory_bytes
+
+
+# A product that tiles of 192 columns suit is large; in their place runs what runs in many tests.
+RUN_HERE = PROBLEMS if all_is_tested() else ("product and sum", "attention")
+
+
+@pytest.mark.parametrize("name", RUN_HERE)
+def test_the_next_candidate_runs_in_its_place(name: str) -> None:
+    problem = PROBLEMS[name]
+    tensors = drawn(problem)
+    with device.pretend(H200):
+        ours = problem.function(*tensors)
+    exact = problem.reference(*(each.double() for each in tensors))
+    torch.testing.assert_close(ours.double(), exact, rtol=2e-3, atol=2e-3)
