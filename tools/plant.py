@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
+from typing import cast
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_PLACES = 20
@@ -34,11 +35,14 @@ SECONDS = 900.0  # of the tests of a file: who takes longer hangs, which is seen
 
 # Whatever is shipped: kernels, their invokers, what chooses among them, what keeps calls warm. Ladders are
 # the course's, whose exercises have mutants of their own.
-SOURCES = ("workbench/kernels/**/*.py", "workbench/ops/*.py", "workbench/runtime/cache.py")
+SOURCES = (
+    "workbench/kernels/**/*.py", "workbench/ops/*.py", "workbench/runtime/cache.py", "workbench/coords/lower.py",
+)  # fmt: skip
 LADDERS = ("_ladder.py", "/ladder.py", "_unfused.py", "reduction_levels.py", "levels.py", "reference.py")
 
 # The tests of a file, by the end of its path; others are those of its own name.
 TESTS: dict[str, tuple[str, ...]] = {
+    "coords/lower.py": ("tests/coords/test_lower.py", "tests/kernels/test_view_transfer.py"),
     "instances/gemm.py": ("tests/kernels/test_gemm_instances.py", "tests/ops/test_gemm.py"),
     "instances/attention.py": ("tests/kernels/test_attention_instances.py", "tests/ops/test_attention.py"),
     "instances/convolution.py": ("tests/kernels/test_implicit_gemm.py", "tests/ops/test_convolution.py"),
@@ -206,8 +210,18 @@ def surplus_program(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def false_hint(source: Source) -> Iterator[Sequence[Edit]]:
-    """The compiler is told of twice the divisibility or contiguity."""
+    """The compiler is told of twice the divisibility or contiguity, by a hint or by a constant."""
     hints = ("tl.multiple_of", "tl.max_contiguous", "tl.max_constancy")
+    for node in source.python_nodes():
+        called = _called(node).split(".")[-1].lstrip("_")
+        if called == "in_brackets" and source.name.endswith("lower.py"):  # of hints that are generated
+            (lengths,) = node.args  # type: ignore[attr-defined]
+            yield [(lengths, f"[2 * each for each in {source.text(lengths)}]")]
+        if called in ("divisor", "divisor_of") and "/kernels/" in source.name:
+            yield [(cast("ast.expr", node), f"2 * {source.text(node)}")]
+        if called in ("divisors", "divisors_of"):
+            doubled = "tuple(2 * d for d in each) if isinstance(each, tuple) else 2 * each"
+            yield [(cast("ast.expr", node), f"tuple({doubled} for each in {source.text(node)})")]
     for node in source.jit_nodes():
         if isinstance(node, ast.Call) and _called(node) in hints and len(node.args) > 1:
             numbers = node.args[1]

@@ -24,7 +24,7 @@ def launch(x, y, splits):
     total = torch.zeros(4)
     total.zero_()
     arguments = (x.stride(0), x.stride(1), *y.stride())
-    step = Step(kernel, (splits, 1), arguments, {"SPLITS": splits})
+    step = Step(kernel, (splits, 1), arguments, {"SPLITS": splits, "DIVISORS": divisors(n)})
     _launches.run((x.shape, x.dtype), make, x)
     return Launch((step,), (y,), accumulators=(total,))
 
@@ -42,7 +42,11 @@ EXPECTED = {
         "i < n -> ((i < n) | True)", "i < n -> ((i < n) | True)", "valid -> ((valid) | True)",
     ],
     "surplus_program": ["splits -> (splits) + 1"],
-    "false_hint": ["BLOCK -> 2 * (BLOCK)"],
+    "false_hint": [
+        "divisors(n) -> tuple(tuple(2 * d for d in each) if isinstance(each, tuple) else 2 * each "
+        "for each in divisors(n))",
+        "BLOCK -> 2 * (BLOCK)",
+    ],
     "wrong_tail": ["i < n -> i <= n", "i < n -> i <= n", "tl.cdiv(n, BLOCK) -> ((n) // (BLOCK))"],
     "missing_reset": ["(total,) -> ()", "total.zero_() -> pass"],
     "swapped_stride": ["x.stride(0) -> x.stride(1)", "y.stride() -> y.stride()[::-1]"],
