@@ -36,7 +36,8 @@ SECONDS = 900.0  # of the tests of a file: who takes longer hangs, which is seen
 # Whatever is shipped: kernels, their invokers, what chooses among them, what keeps calls warm. Ladders are
 # the course's, whose exercises have mutants of their own.
 SOURCES = (
-    "workbench/kernels/**/*.py", "workbench/ops/*.py", "workbench/runtime/cache.py", "workbench/coords/lower.py",
+    "workbench/kernels/**/*.py", "workbench/coords/lower.py", "workbench/ops/*.py",
+    "workbench/runtime/cache.py",
 )  # fmt: skip
 LADDERS = ("_ladder.py", "/ladder.py", "_unfused.py", "reduction_levels.py", "levels.py", "reference.py")
 
