@@ -241,7 +241,9 @@ def test_the_last_promise_of_each_kind_counts() -> None:
     run(2, 4, 4)
     assert output[:28].tolist() == [*range(28)]
     for programs, length, program in ((1, 4, 0), (2, 16, 1)):
-        with pytest.raises(PromiseError, match=rf"promises .* 16 .* in program \({program}, 0, 0\)") as caught:
+        with pytest.raises(
+            PromiseError, match=rf"promises .* 16 .* in program \({program}, 0, 0\)"
+        ) as caught:
             run(programs, length, 16)
         assert caught.value.line == line_of(told_twice_kernel, "DIVISOR)")
 

@@ -187,7 +187,7 @@ def rows(
     uses_units = _uses_units(a, precision)
     for each in _of(WHOLE_ROWS, here):
         if n <= each.cols and _fits(16, _rounded(n), a, uses_units=uses_units):
-            way = _keywords(each, (height, n), a, here, uses_units=uses_units, keep_cols=True)
+            way = _keywords(each, (height, n), a, here, uses_units=uses_units)
             # Buffers that no step fills only take shared memory from other programs.
             steps = triton.cdiv(a.shape[-1], way["tile"][2])
             way["num_stages"] = min(way["num_stages"], max(steps, FEWEST_STAGES))
@@ -337,7 +337,6 @@ def _keywords(
     *,
     uses_units: bool,
     parts: int = 1,
-    keep_cols: bool = False,
 ) -> dict[str, Any]:
     """The instance, its tile no larger than the product and than what registers hold."""
     block_m, block_n = (
@@ -346,8 +345,6 @@ def _keywords(
     )
     while block_m > 16 and not _fits(block_m * parts, block_n, a, uses_units=uses_units):
         block_m //= 2
-    while block_n > 16 and not keep_cols and not _fits(block_m * parts, block_n, a, uses_units=uses_units):
-        block_n //= 2
     return {
         "tile": (block_m, block_n, max(instance.row_bytes // a.element_size(), 16)),
         "num_warps": instance.num_warps,
@@ -367,11 +364,9 @@ def _largest(
 ) -> dict[str, Any]:
     """The largest tile of which there is one for each compute unit, or the smallest."""
     many = _of(table, here)
-    for each in many:
-        tiles = triton.cdiv(sizes[0], each.rows) * triton.cdiv(sizes[1], each.cols)
-        if tiles >= here.compute_units or each is many[-1]:
-            break
-    return _keywords(each, sizes, a, here, uses_units=uses_units, parts=parts)
+    tiles = [triton.cdiv(sizes[0], each.rows) * triton.cdiv(sizes[1], each.cols) for each in many]
+    enough = (each for each, count in zip(many, tiles, strict=True) if count >= here.compute_units)
+    return _keywords(next(enough, many[-1]), sizes, a, here, uses_units=uses_units, parts=parts)
 
 
 def _listed(

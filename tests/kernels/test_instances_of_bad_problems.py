@@ -1,0 +1,130 @@
+"""What no instance is listed for, or no problem is made of: each is named, with what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from workbench import ops, profiler
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, WorkbenchError
+from workbench.kernels import epilogues, gemm, products
+from workbench.kernels.instances import operation
+from workbench.kernels.instances.operation import given, listed, operations
+
+IMAGE, TAPS, MATRIX = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3), torch.ones(4, 6)
+HEADS = torch.ones(1, 2, 8, 16)
+CASTING = epilogues.cast(torch.int8)
+
+# An operator, what it is given, and the argument that the error names.
+LISTED: tuple[tuple[str, operation.Arguments, type[WorkbenchError], str], ...] = (
+    ("attention", given(HEADS, HEADS, HEADS[:, :, :4]), TensorMismatchError, "query, key, value"),
+    ("conv2d", given(IMAGE, torch.ones(8, 3, 3, 3)), TensorMismatchError, "input, weight"),
+    ("conv2d", given(IMAGE, torch.ones(8, 4, 7, 3)), TensorMismatchError, "weight"),
+    ("conv2d", given(IMAGE, TAPS, torch.ones(7)), TensorMismatchError, "bias"),
+    ("fused_conv2d", given(IMAGE, TAPS, epilogue=CASTING), InvalidArgumentError, "epilogue"),
+    ("conv_transpose2d", given(IMAGE, TAPS[:4], torch.ones(4)), TensorMismatchError, "bias"),
+    ("matmul_softmax", given(MATRIX, MATRIX), TensorMismatchError, "input, other"),
+    ("matmul", given(MATRIX, MATRIX), TensorMismatchError, "input, other"),
+    ("matmul", given(torch.ones(6), MATRIX.t()), TensorMismatchError, "input, other"),
+    ("fused_matmul", given(MATRIX, MATRIX.t(), epilogue=CASTING), InvalidArgumentError, "epilogue"),
+    ("layer_norm", given(MATRIX, (4,)), InvalidArgumentError, "normalized_shape"),
+    ("layer_norm", given(MATRIX, ()), InvalidArgumentError, "normalized_shape"),
+    ("max_pool2d", given(IMAGE[0], 2), InvalidArgumentError, "input"),
+    ("max_pool2d", given(IMAGE, 7), InvalidArgumentError, "kernel_size, padding"),
+    ("avg_pool2d", given(IMAGE, 2, 2, 2), InvalidArgumentError, "kernel_size, padding"),
+    ("pad", given(MATRIX, (1, 1, 1)), InvalidArgumentError, "pad"),
+    ("pad", given(MATRIX, (1,) * 6), InvalidArgumentError, "pad"),
+    ("unfold", given(IMAGE, 7), InvalidArgumentError, "kernel_size"),
+    ("norm", given(MATRIX, "nuc"), InvalidArgumentError, "p"),
+    ("cross_entropy", given(MATRIX, torch.ones(4, 6)), TensorMismatchError, "target"),
+    ("pixel_shuffle", given(IMAGE, 3), TensorMismatchError, "upscale_factor"),
+    ("pixel_unshuffle", given(IMAGE, 4), TensorMismatchError, "downscale_factor"),
+    ("sum", given(), ArgumentTypeError, "sum"),
+    ("sum", given(MATRIX, elements=3), ArgumentTypeError, "sum"),
+    ("sum", given([1.0, 2.0]), ArgumentTypeError, "input"),
+)
+
+
+@pytest.mark.parametrize(("name", "arguments", "kind", "argument"), LISTED)
+def test_what_no_instance_is_listed_for(
+    name: str, arguments: operation.Arguments, kind: type[WorkbenchError], argument: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        listed(name, operations()[name], arguments)
+    assert str(caught.value).startswith(f"{argument}: ")
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "size"),
+    [
+        ("scaled_dot_product_attention", {"h": 4, "h_kv": 3}, "--h_kv"),
+        ("scaled_dot_product_attention", {"causal": 2}, "--causal"),
+        ("conv2d", {"c": 6, "groups": 4}, "--groups"),
+        ("conv2d", {"h": 2, "r": 7, "pad": 1}, "--r"),
+        ("conv_transpose2d", {"h": 1, "r": 3, "stride": 1, "pad": 2}, "--pad"),
+        ("grouped_mm", {"groups": 100_000}, "--groups"),
+        ("group_norm", {"c": 6, "groups": 4}, "--groups"),
+    ],
+)
+def test_sizes_of_which_there_is_no_problem(name: str, sizes: dict[str, int], size: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        profiler.arguments_of(name, sizes)
+    assert str(caught.value).startswith(f"{size}: got ")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        (torch.ones(4, dtype=torch.float32), "has 1 dimensions, not a matrix's two"),
+        (torch.eye(4).to_sparse(), "is no plain strided tensor"),
+        (torch.ones(4, 4, dtype=torch.complex64).conj().imag, "is no plain strided tensor"),
+        (torch.ones(4, 4, dtype=torch.int32), "is torch.int32; supported: "),
+        (torch.ones(4, 4, dtype=torch.float16), "a is torch.float32, b is torch.float16"),
+    ],
+)
+def test_what_fused_templates_do_not_take(matrix: torch.Tensor, words: str) -> None:
+    assert words in products.why_not(a=torch.ones(4, 4), b=matrix)
+    assert not products.why_not(a=torch.ones(4, 4), b=torch.ones(4, 4))
+
+
+def test_batch_norm_of_known_statistics_has_instances_without_splits() -> None:
+    mean, variance = torch.full((4,), 0.5), torch.full((4,), 4.0)
+    x = torch.randn(2, 4, 6, 6)
+    found = ops.batch_norm.instances(x, mean, variance)
+    assert len(found) > 1
+    assert not any("splits" in each.keywords for each in found)
+    for each in found:
+        (result,) = each.launch().run()
+        torch.testing.assert_close(result, (x - 0.5) / (4 + 1e-5) ** 0.5)
+
+
+def test_sums_have_terms_and_what_is_only_chosen_has_none() -> None:
+    def accuracy(name: str, *args: Any) -> operation.Accuracy:
+        (found,) = operations()[name].accuracy(*args)
+        return found
+
+    assert accuracy("linear", MATRIX, MATRIX).terms == 7  # six products and the bias
+    assert accuracy("amax", MATRIX).terms == 0
+
+
+def test_the_switches_of_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    for switch, module in (
+        (operation.of_products, torch.backends.cuda.matmul),
+        (operation.of_convolutions, torch.backends.cudnn.conv),  # type: ignore[attr-defined]
+    ):
+        before = module.fp32_precision
+        try:
+            for precision in ("ieee", "tf32"):
+                module.fp32_precision = precision
+                assert switch() == precision
+        finally:
+            module.fp32_precision = before
+
+
+def test_wide_tiles_of_what_no_matrix_unit_multiplies_are_left_out() -> None:
+    for itemsize, elements in ((2, 128 * 256), (4, gemm.MOST_WITHOUT_UNITS), (8, gemm.MOST_WITHOUT_UNITS)):
+        rows, cols, _ = gemm.default_tile(8192, 8192, 1, itemsize, 132)
+        assert rows * cols == elements
