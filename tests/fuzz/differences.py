@@ -37,11 +37,11 @@ LISTED = (
     ),
     Listed(
         r"pixel_(un)?shuffle on cuda: fuzz: no float64 result .*invalid gradient .*\[.*\b0\b.*\]",
-        "torch's float64 result comes from the CPU, whose operator returns a tensor without elements as it is.",
+        "torch's float64 result comes from the CPU, which returns a tensor without elements as it is.",
     ),
     Listed(
         r"batch_norm on cuda: strides: .*, of no memory format",
-        "torch's own kernels keep the strides of any dense input, cuDNN's do not; ours makes the suggested one.",
+        "torch's own kernels keep strides of any dense input, cuDNN's do not; ours make the suggested ones.",
     ),
     Listed(
         r"matmul_\w+ on \w+: refusal: .*has no columns, so there is nothing to reduce",
