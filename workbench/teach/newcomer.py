@@ -173,8 +173,8 @@ MISTAKES = (
     Mistake(
         "a number that can be 1, converted",
         r"'constexpr' object has no attribute 'to'",
-        "an argument that is 1 is a constant to the compiler, which has no .to. Write tl.cast(number, dtype), "
-        "which takes both.",
+        "an argument that is 1 is a constant to the compiler, which has no .to. Write "
+        "tl.cast(number, dtype), which takes both.",
     ),
     Mistake(
         "a block size that is no power of two",
