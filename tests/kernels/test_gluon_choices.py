@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -70,7 +70,7 @@ def test_the_kernel_the_grid_and_the_division_of_work(name: str) -> None:
     # No surplus program, and no more rounds than there have to be.
     assert problem.programs <= min(tiles, H200.compute_units)
     assert -(-tiles // problem.programs) == -(-tiles // H200.compute_units)
-    arguments: dict[str, Any] = step.arguments()
+    arguments = step.arguments()
     assert arguments.get("tiles", tiles) == tiles
     (compiled,) = lens.compile(launch, "sm_90")
     assert compiled.spills == 0
