@@ -34,7 +34,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "interpreted_libdevice": set(),
     "interpreted_undefined": set(),
     "interpreted_numbers": {"errors", "compat"},
-    "promises": set(),
+    "promises": {"errors"},
     "interpreter": {"errors", "compat", "promises"} | INTERPRETED,
     "launch": FOUNDATION,
     "__init__": LAUNCHES,
