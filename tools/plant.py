@@ -59,6 +59,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/ops/test_softmax.py",
         "tests/ops/test_reduction.py",
     ),
+    "kernels/transfer.py": ("tests/kernels/test_permute.py", "tests/ops/test_rearrange.py"),
+    "kernels/attention_backward.py": (
+        "tests/kernels/test_attention_backward.py",
+        "tests/ops/test_attention.py",
+    ),
     "tile/transfer.py": ("tests/kernels/test_transfer.py", "tests/kernels/test_rowwise.py"),
     "tile/epilogue.py": ("tests/kernels/test_epilogues.py",),
     "tile/activation.py": ("tests/kernels/test_epilogues.py",),
@@ -362,7 +367,7 @@ def tests_of(file: str) -> tuple[str, ...]:
     name = Path(file).stem
     own = [f"tests/{folder}/test_{name}.py" for folder in ("kernels", "ops")]
     found = found or tuple(test for test in own if (ROOT / test).exists())
-    return (*found, *OF_GRADIENTS) if "/ops/" in file else found
+    return tuple(dict.fromkeys((*found, *OF_GRADIENTS))) if "/ops/" in file else found
 
 
 def copy_of_package() -> Path:

@@ -117,3 +117,12 @@ def test_a_fault_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no_such_fault" in capsys.readouterr().err
     assert plant.main(["--list", "wrong_split"]) == 0
     assert "wrong_split" in capsys.readouterr().out
+
+
+def test_every_file_with_a_place_has_tests() -> None:
+    """Without tests pytest would run all of them."""
+    for source in plant.sources():
+        if any(list(fault(source)) for fault in plant.FAULTS.values()):
+            tests = plant.tests_of(source.name)
+            assert tests, source.name
+            assert all((plant.ROOT / test).exists() for test in tests), source.name
