@@ -161,6 +161,16 @@ def test_a_tile_that_hangs_over_the_only_row() -> None:
     assert "tl.multiple_of" not in ask_for_tiles(row, (2, 16))
 
 
+def test_a_digit_that_takes_no_remainder() -> None:
+    """Beyond the end it is the index itself: of two taps, 2 and 3 are not 0 and 1 once more."""
+    pixels = transform(packed((1,)), [pad(1, 2, 2)], [(0,)], [(0,)])
+    taps = transform(pixels, [embed((2, 2), (3, 1))], [(0,)], [(0, 1)])
+    kept = [pass_through(2), insert(1), pass_through(2)]
+    of_channel = transform(taps, kept, [(0,), (), (1,)], [(0,), (1,), (2,)])
+    matrix = transform(of_channel, [pass_through(2), merge((1, 2))], [(0,), (1, 2)], [(0,), (1,)])
+    assert "%" not in ask_for_tiles(two_dimensions(matrix), (2, 16))
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_lengths_and_strides_that_come_later(batch: int) -> None:
     n, c, pitch = symbol("n", least=1), symbol("c", least=1), symbol("pitch")

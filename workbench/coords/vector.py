@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from workbench.coords import transforms as each
 from workbench.coords.descriptor import Descriptor
-from workbench.coords.expression import Expression, Number, divisor_of, interval_of
+from workbench.coords.expression import Expression, Number, Remainder, divisor_of, interval_of
 from workbench.coords.transforms import Transform
 from workbench.errors import InvalidArgumentError, check_power_of_two, check_type
 
@@ -137,6 +137,10 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence
     for stage in reversed(descriptor.stages):
         upper = [runs[number] for number in stage.upper]
         lower = lower_runs(stage.transform, upper, length)
+        if tile is not None and any(run.modulus for run in upper):
+            written = [values[number] for number in stage.lower]
+            found = enumerate(zip(lower, written, strict=True))
+            lower = tuple(_beyond(stage.transform, place, known) for place, known in found)
         runs.update(zip(stage.lower, lower, strict=True))
         for limit in stage.transform.limits([values[number] for number in stage.upper]):
             run = runs[stage.limited]
@@ -147,6 +151,28 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence
             if is_gather and (hangs_over or not limit.always_holds) and lower[0].step != 0:
                 runs[stage.lower[0]] = UNKNOWN  # runs that the table does not have do not step
     return runs[descriptor.bottom[0]]
+
+
+def _beyond(transform: Transform, place: int, known: tuple[Run, Number]) -> Run:
+    """A lower run where indices may lie beyond the lengths: what has no remainder taken there is not exact.
+
+    Args:
+        transform, place: of the lower index.
+        known: its run, and the number as it is written: within the lengths many a remainder changes nothing.
+    """
+    run, written = known
+    if run.modulus or isinstance(written, int) or _is_remainder(written):
+        return run
+    by: Number = 1
+    if isinstance(transform, each.Modulo):
+        by = transform.modulus
+    if isinstance(transform, each.Merge):
+        by = transform.lengths[place]
+    return _run(run.step, divisor_of(by), run.remainder)
+
+
+def _is_remainder(number: Expression) -> bool:
+    return number.constant == 0 and [(Remainder, 1)] == [(type(atom), times) for atom, times in number.terms]
 
 
 def divides(tile: float, length: Number) -> bool:
