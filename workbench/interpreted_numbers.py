@@ -10,6 +10,7 @@ Repaired (seen on 3.6.0 and 3.7.1):
   annotation says otherwise; an integer that is 1 is a constant, unless the kernel is not specialized to it;
 - indices of `range` and `tl.range`: of the type that the bounds and the step have together;
 - numbers in a tuple that is assigned, and those that `x += 1`, `min`, `max` and `a if b else c` result in;
+- constants that a function returns, where the compiler sees several returns of which they differ;
 - `and`, `or` and `not` of tensors: int1, and both sides are evaluated, as no GPU skips the second one;
 - arithmetic of int1, shifts of signed integers by unsigned ones, `tl.umulhi` of signed integers, and
   conversions of floats that no integer holds, which the hardware saturates;
@@ -28,7 +29,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -195,6 +196,14 @@ def chosen(condition: Any, value: Any) -> Any:
     return assigned(value) if isinstance(condition, tl.tensor) else value
 
 
+def returned(value: Any, *conditions: Any) -> Any:
+    """The constant `value` that a function returns, of which the `conditions` may lead to another `return`.
+
+    Where one is known at run time only, the compiler has both, and so makes tensors of what they return.
+    """
+    return assigned(value) if any(isinstance(each, tl.tensor) for each in conditions) else value
+
+
 def least(*values: Any, **options: Any) -> Any:
     """`min(...)`."""
     return _extreme(builtins.min, "minimum", values, options)
@@ -260,10 +269,49 @@ class _Names:
     joined = staticmethod(joined)
     least = staticmethod(least)
     negated = staticmethod(negated)
+    returned = staticmethod(returned)
     unpacked = staticmethod(unpacked)
 
 
 _RENAMED = {"min": "least", "max": "greatest"}
+
+
+class _Return(NamedTuple):
+    """A `return` of a function.
+
+    Attributes:
+        node: the statement.
+        values: what it returns: of a tuple each value, as texts.
+        branches: of each `if` in which it stands, the outermost first, whether in its body.
+    """
+
+    node: ast.Return
+    values: list[str]
+    branches: tuple[tuple[ast.If, bool], ...]
+
+    def decided_beside(self, other: _Return) -> ast.If | None:
+        """The `if` on which it depends whether the compiler sees this one where it sees the `other`."""
+        common = 0
+        for one, another in zip(self.branches, other.branches, strict=False):
+            if one != another:
+                break
+            common += 1
+        return self.branches[common][0] if common < len(self.branches) else None
+
+
+def _returns_in(
+    statements: list[ast.stmt], branches: tuple[tuple[ast.If, bool], ...] = ()
+) -> Iterator[_Return]:
+    """What statements return, in their order."""
+    for statement in statements:
+        if isinstance(statement, ast.Return):
+            values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+            yield _Return(statement, [ast.unparse(value) if value else "" for value in values], branches)
+        elif isinstance(statement, ast.If):
+            yield from _returns_in(statement.body, (*branches, (statement, True)))
+            yield from _returns_in(statement.orelse, (*branches, (statement, False)))
+        else:
+            yield from _returns_in(getattr(statement, "body", []), branches)
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -276,6 +324,20 @@ class _Rewriter(ast.NodeTransformer):
     def __init__(self, names: dict[str, Any]) -> None:
         self._names = names
         self._kept = 0
+        self._returns: list[_Return] = []
+        self._conditions: dict[ast.If, str] = {}
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self._returns = [*_returns_in(node.body)]
+        self._conditions = {test: self._name() for each in self._returns for test, _ in each.branches}
+        self.generic_visit(node)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        self.generic_visit(node)
+        if node in self._conditions:
+            node.test = ast.NamedExpr(ast.Name(self._conditions[node], ast.Store()), node.test)
+        return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         if len(node.targets) > 1:
@@ -302,9 +364,29 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
-        if node.value is not None and compat.VERSION < (3, 7):
+        if node.value is None:
+            return node
+        if compat.VERSION < (3, 7):
             node.value = _call("assigned", node.value)
+        elif isinstance(node.value, ast.Tuple):
+            node.value.elts = [self._returned(node, *each) for each in enumerate(node.value.elts)]
+        else:
+            node.value = self._returned(node, 0, node.value)
         return node
+
+    def _returned(self, node: ast.Return, place: int, value: ast.expr) -> ast.expr:
+        """A value that is returned, as a tensor where the compiler sees a `return` of another one too."""
+        own = next(number for number, each in enumerate(self._returns) if each.node is node)
+        conditions = []
+        for number, other in enumerate(self._returns):
+            if other.values[place : place + 1] == self._returns[own].values[place : place + 1]:
+                continue
+            decided = other.decided_beside(self._returns[own])
+            is_around = any(test is decided for test, _ in self._returns[own].branches)
+            if decided is None or (number > own and not is_around):
+                return _call("assigned", value)
+            conditions.append(ast.Name(self._conditions[decided], ast.Load()))
+        return _call("returned", value, *conditions) if conditions else value
 
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
