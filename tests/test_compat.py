@@ -32,6 +32,7 @@ from tests import narrow_floats
 from workbench import compat
 from workbench.errors import KernelError
 from workbench.launch import Launch
+from workbench.lens import compile as compile_for
 
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 REPAIRED = {name: case for cases in narrow_floats.CASES.values() for name, case in cases.items()}
@@ -121,6 +122,23 @@ def test_a_tile_is_neither_true_nor_false(kind: str) -> None:
         Launch.of(truth_kernel, 1, x, output, 5, kind, 8, outputs=output).run()
     assert caught.value.source is not None
     assert "valid" in caught.value.source
+
+
+@triton.jit
+def methods_kernel(x, output, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tile = tl.load(x + i)
+    tl.store(output + i, tile.exp() + tile.log2() + tile.sin() + tile.rsqrt() + tile.erf() + tile.floor())
+    tl.store(output + N + i, tl.load(x + i).to(tl.float16).sqrt())
+
+
+def test_functions_are_methods() -> None:
+    x, output = torch.linspace(0.1, 3, 16), torch.zeros(2, 16)
+    launch = Launch.of(methods_kernel, 1, x, output, 16, outputs=output)
+    launch.run()
+    torch.testing.assert_close(output[0], x.exp() + x.log2() + x.sin() + x.rsqrt() + x.erf() + x.floor())
+    torch.testing.assert_close(output[1], x.half().sqrt().float())
+    assert compile_for(launch, "sm_90")
 
 
 @triton.jit

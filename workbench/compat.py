@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial, wraps
+from functools import cache, lru_cache, partial, partialmethod, wraps
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -534,6 +534,9 @@ def repair_interpreter() -> None:
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
     for it runs one launch after another.
 
+    `x.exp()` and the other functions of a float that are methods too fail, as nobody tells them where to
+    build. Repaired.
+
     Calling it again changes nothing.
     """
     if isinstance(interpreter._interpreter, _Memory):
@@ -561,7 +564,7 @@ def repair_interpreter() -> None:
     reductions.apply_impl = _passing_nan_by(reductions.apply_impl)
     interpreter._interpreter = _Memory(interpreter._interpreter)
     patch: Any = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
-    interpreter._patch_lang_tensor = _with_launches_in_order(patch)
+    interpreter._patch_lang_tensor = _with_functions_as_methods(_with_launches_in_order(patch))
 
 
 def guard_interpreted_kernels(
@@ -644,6 +647,25 @@ def _with_launches_in_order(patch: Callable[..., None]) -> Callable[..., None]:
             scope.set_attr(tl.extra.cuda, name, lambda: None)
 
     return repaired
+
+
+def _with_functions_as_methods(patch: Callable[..., None]) -> Callable[..., None]:
+    def repaired(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        for name, method in _methods_without_semantic().items():
+            scope.set_attr(tensor, name, method)
+
+    return repaired
+
+
+@cache
+def _methods_without_semantic() -> dict[str, Any]:
+    """Methods of a tensor that are to be told where to build, and that Triton does not know for such."""
+    return {
+        name: partialmethod(method, _semantic=interpreter.interpreter_semantic)
+        for name, method in inspect.getmembers(tl.tensor, inspect.isfunction)
+        if "_semantic" in inspect.signature(method).parameters and not tl.core.is_builtin(method)
+    }
 
 
 _FP8 = {
