@@ -142,6 +142,20 @@ def test_functions_are_methods() -> None:
 
 
 @triton.jit
+def turned_kernel(x, output, N: tl.constexpr):
+    tile = tl.load(x + tl.arange(0, N)).reshape(2, 2, N // 4)
+    tl.store(output + tl.arange(0, N), tile.T.reshape(N))
+
+
+def test_only_a_matrix_has_a_transpose() -> None:
+    x, output = torch.arange(16.0), torch.zeros(16)
+    launch = Launch.of(turned_kernel, 1, x, output, 16, outputs=output)
+    for run in (launch.run, lambda: compile_for(launch, "sm_90")):
+        with pytest.raises(KernelError, match="permute dims must have the same length as input shape"):
+            run()
+
+
+@triton.jit
 def counting_kernel(output, n, STEP: tl.constexpr):
     total = 0
     for start in range(0, n, STEP):

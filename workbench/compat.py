@@ -535,7 +535,8 @@ def repair_interpreter() -> None:
     for it runs one launch after another.
 
     `x.exp()` and the other functions of a float that are methods too fail, as nobody tells them where to
-    build. Repaired.
+    build. Repaired. `x.T` passes by the builder, from which others learn that lanes exchange values, and
+    takes a tile with any number of axes. Repaired: a permutation of two axes, as the compiler makes of it.
 
     Calling it again changes nothing.
     """
@@ -654,6 +655,8 @@ def _with_functions_as_methods(patch: Callable[..., None]) -> Callable[..., None
         patch(tensor, scope)
         for name, method in _methods_without_semantic().items():
             scope.set_attr(tensor, name, method)
+        permute = interpreter.interpreter_semantic.permute
+        scope.set_attr(tensor, "T", property(lambda self: permute(self, (1, 0))))
 
     return repaired
 

@@ -118,6 +118,28 @@ def turned_kernel(x, N: tl.constexpr):
     tl.store(x + j * N + i, tl.load(x + i * N + j))
 
 
+@triton.jit
+def transposed_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
+    """A tile is transposed, and stored where its own elements lie."""
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    tile = tl.load(x + i * N + j)
+    if KIND == "T":
+        turned = tile.T
+    elif KIND == "trans":
+        turned = tl.trans(tile)
+    else:
+        turned = tile.permute(1, 0)
+    tl.store(x + j * N + i, turned * 2)
+
+
+@pytest.mark.parametrize("kind", ["T", "trans", "permute"])
+def test_each_way_to_transpose_passes_values(kind: str) -> None:
+    x = torch.arange(256.0).reshape(16, 16)
+    doubled = x * 2
+    assert found(Launch.of(transposed_kernel, 1, x, kind, 16, outputs=x)) is None
+    assert torch.equal(x, doubled)
+
+
 def test_what_lanes_pass_to_one_another_orders_what_they_had_loaded() -> None:
     x = torch.ones(16, 16)
     assert found(Launch.of(total_kernel, 1, x, 256, outputs=x)) is None
