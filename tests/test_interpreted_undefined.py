@@ -89,6 +89,43 @@ def test_only_the_rows_that_have_them_are_undefined() -> None:
 
 
 @triton.jit
+def atomic_kernel(x, y, n, KIND: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    if KIND == "add":
+        before = tl.atomic_add(x + i, 1.0, mask=i < n)
+    elif KIND == "max":
+        before = tl.atomic_max(x + i, 1.0, mask=i < n)
+    else:
+        before = tl.atomic_xchg(x + i, 1.0, mask=i < n)
+    tl.store(y + i, before)
+
+
+WIDE = [torch.float32, torch.float64, torch.int32, torch.int64]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *(("add", dtype) for dtype in (torch.float16, torch.bfloat16, *WIDE)),
+        *((kind, dtype) for kind in ("max", "exchange") for dtype in WIDE),
+    ],
+)
+def test_what_an_atomic_gives_to_lanes_that_are_masked_off_is_undefined(
+    kind: str, dtype: torch.dtype
+) -> None:
+    """Of memory that nobody wrote, it was whatever lay there."""
+    x, y = torch.arange(2, 10).to(dtype), torch.zeros(8, dtype=dtype)
+    Launch.of(atomic_kernel, 1, x, y, 5, kind, 8, outputs=y).run()
+    assert y[:5].tolist() == [2, 3, 4, 5, 6]
+    if dtype.is_floating_point and kind != "max":
+        assert y[5:].isnan().all()
+    elif not dtype.is_floating_point:
+        assert (y[5:].abs() > 2**30).all()
+    changed = {"add": range(3, 8), "max": range(2, 7), "exchange": [1] * 5}[kind]
+    assert x.tolist() == [*changed, 7, 8, 9]
+
+
+@triton.jit
 def integer_kernel(x, y, n, N: tl.constexpr):
     i = tl.arange(0, N)
     tile = tl.load(x + i, mask=i < n)

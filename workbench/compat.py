@@ -529,7 +529,8 @@ def repair_interpreter() -> None:
 
     Lanes that a mask turns off load 0 where no `other` is given. Their value is undefined on a GPU. Repaired:
     NaN that extremes do not pass by, or integers that stand out. And it takes an `other` of one element that
-    is 0 for none.
+    is 0 for none. Atomics give such lanes whatever lay in fresh memory. Repaired: undefined values too. And
+    `tl.atomic_xchg` fails for floats. Repaired: it exchanges their bits.
 
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
     for it runs one launch after another.
@@ -546,6 +547,7 @@ def repair_interpreter() -> None:
     # Of the unary ones only negation meets bf16, and only from Triton 3.9 on: before, it is a subtraction.
     for name in ("binary_op", "unary_op", "ternary_op", "create_fma"):
         setattr(builder, name, _in_fp32(getattr(builder, name)))
+    builder.create_atomic_rmw = _undefined_where_masked(builder.create_atomic_rmw)
     for name in ("cast_impl", "create_fp_to_fp"):
         setattr(builder, name, _converting(getattr(builder, name)))
     builder.create_dot = _dot_of_wide(builder.create_dot)
@@ -823,6 +825,17 @@ def _poisoned_where_undefined(load: Callable[..., Any]) -> Callable[..., Any]:
     return repaired
 
 
+def _undefined_where_masked(atomic: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, operation: Any, pointers: Any, value: Any, mask: Any, *semantics: Any) -> Any:
+        result = atomic(self, operation, pointers, value, mask, *semantics)
+        if np.count_nonzero(mask.data) < mask.data.size:
+            values = _undefined(result.data.shape, result.dtype.scalar)
+            result.data = np.where(mask.data, result.data, values)
+        return result
+
+    return repaired
+
+
 def _undefined(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
     """Undefined values as the interpreter keeps them."""
     stored = interpreter._get_np_dtype(dtype)
@@ -859,7 +872,10 @@ def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:
 
 
 class _Memory:
-    """The interpreter's memory functions, with an atomic add of bf16, which comes to them as uint16."""
+    """The interpreter's memory functions, with an exchange of floats and an atomic add of bf16.
+
+    The latter comes to them as uint16.
+    """
 
     def __init__(self, plain: Any) -> None:
         self._plain = plain
@@ -868,6 +884,9 @@ class _Memory:
         return getattr(self._plain, name)
 
     def atomic_rmw(self, operation: Any, pointers: Any, value: Any, mask: Any, semantics: Any) -> Any:
+        if operation == self._plain.RMW_OP.XCHG and value.dtype.kind == "f":
+            bits = value.view(f"u{value.itemsize}")
+            return self._plain.atomic_rmw(operation, pointers, bits, mask, semantics).view(value.dtype)
         if operation != self._plain.RMW_OP.FADD or value.dtype != np.uint16:
             return self._plain.atomic_rmw(operation, pointers, value, mask, semantics)
         # One program runs at a time, so a plain read, add and write is atomic; lanes go one by one, since
