@@ -37,7 +37,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.jit import KernelParam, mangle_type
 
-from workbench import compat
+from workbench import compat, interpreted_libdevice
 
 # The name by which rewritten kernels know this module, next to those that the interpreter gives them.
 _HERE = "interpreted_numbers"
@@ -445,6 +445,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.expr:
 
 def _transformed(self: Any, source: str) -> ast.AST:
     """As Triton's `FunctionRewriter._transform_ast`, which rewrites assignments alone."""
+    interpreted_libdevice.replace_in(self.fn.__globals__)
     tree: ast.AST = _Rewriter(self.fn.__globals__).visit(ast.parse(source))
     ast.fix_missing_locations(tree)
     ast.increment_lineno(tree, self.def_file_lineno - 1)
