@@ -258,16 +258,35 @@ def _is_tensor(value: Any) -> bool:
     return True
 
 
+def met() -> int:
+    """How often the lanes of the program have met, where that is counted."""
+    return int(getattr(interpreter.interpreter_builder, "meetings", _UNCOUNTED).barriers)
+
+
+def discarded(before: int, value: Any) -> None:
+    """An atomic whose result nobody reads: lanes do not wait for it, so they have only met `before` it."""
+    getattr(interpreter.interpreter_builder, "meetings", _UNCOUNTED).barriers = before
+
+
+class _Uncounted:
+    barriers = 0
+
+
+_UNCOUNTED = _Uncounted()
+
+
 class _Names:
     """What a rewritten kernel calls."""
 
     assigned = staticmethod(assigned)
     chosen = staticmethod(chosen)
+    discarded = staticmethod(discarded)
     goes_on = staticmethod(goes_on)
     greatest = staticmethod(greatest)
     indices = staticmethod(indices)
     joined = staticmethod(joined)
     least = staticmethod(least)
+    met = staticmethod(met)
     negated = staticmethod(negated)
     returned = staticmethod(returned)
     unpacked = staticmethod(unpacked)
@@ -388,6 +407,13 @@ class _Rewriter(ast.NodeTransformer):
             conditions.append(ast.Name(self._conditions[decided], ast.Load()))
         return _call("returned", value, *conditions) if conditions else value
 
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        atomics = sum(map(_is_atomic, ast.walk(node)))
+        self.generic_visit(node)
+        if atomics == 1 and _is_atomic(node.value):
+            node.value = _call("discarded", _call("met"), node.value)
+        return node
+
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.iter, ast.Call) and self._is_pythons(node.iter.func, "range"):
@@ -433,6 +459,15 @@ class _Rewriter(ast.NodeTransformer):
     def _name(self) -> str:
         self._kept += 1
         return f"_kept_{self._kept}"
+
+
+def _is_atomic(node: ast.AST) -> bool:
+    """Whether it is a call such as `tl.atomic_add(...)`."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr.startswith("atomic_")
+    )
 
 
 def _attribute(name: str) -> ast.expr:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.everything import examples
 from workbench.interpreter import Access, AccessKind
 from workbench.launch import Launch
+from workbench.lens import compile as compile_for
 from workbench.teach import races, races_within
 from workbench.teach.races import Race
 from workbench.teach.races_within import Lanes, Meeting
@@ -168,6 +169,33 @@ def test_lanes_of_one_store() -> None:
     )
     assert len(race.describe().splitlines()) == 2
     assert found(Launch.of(scattering_kernel, 1, counts, bins, counts, 0, 32, outputs=counts)) is None
+
+
+@triton.jit
+def atomic_between_kernel(x, count, scratch, y, KIND: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(scratch + i, tl.load(x + i))
+    if KIND == "discarded":
+        tl.atomic_add(count, 1.0)
+    elif KIND == "largest discarded":
+        tl.atomic_max(count, 1.0)
+    elif KIND == "stored":
+        before = tl.atomic_add(count, 1.0)
+        tl.store(count + 1, before)
+    else:
+        tl.atomic_add(count + 1 + tl.atomic_add(count, 1.0).to(tl.int32), 1.0)
+    tl.store(y + i, tl.load(scratch + (N - 1 - i)))
+
+
+@pytest.mark.parametrize("kind", ["discarded", "largest discarded", "stored", "nested"])
+def test_lanes_wait_for_an_atomic_only_where_they_read_its_result(kind: str) -> None:
+    """As the compiler leaves the barrier out where the result is not used."""
+    x, count, scratch, y = torch.arange(128.0), torch.zeros(2), torch.zeros(128), torch.zeros(128)
+    launch = Launch.of(atomic_between_kernel, 1, x, count, scratch, y, kind, 128, outputs=y)
+    is_ordered = kind in ("stored", "nested")
+    assert (found(launch) is None) == is_ordered
+    (compiled,) = compile_for(launch, "sm_90")
+    assert ("bar.sync" in compiled.stages["ptx"]) == is_ordered
 
 
 @triton.jit
