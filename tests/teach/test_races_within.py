@@ -172,6 +172,29 @@ def test_lanes_of_one_store() -> None:
 
 
 @triton.jit
+def column_kernel(x, scratch, y, KIND: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    if KIND == "in place":
+        tl.store(x + i[:, None], tl.load(x + i)[:, None] * 2)
+    elif KIND == "back":
+        tl.store(x + i, tl.sum(tl.load(x + i[None, :]) * 2, 0))
+    else:
+        tl.store(scratch + i, tl.load(x + i))
+        tl.store(y + i[:, None], tl.load(scratch + i[:, None]))
+
+
+@pytest.mark.parametrize(("kind", "is_race"), [("in place", False), ("back", False), ("through", True)])
+def test_a_row_or_column_of_a_tile_is_stored_where_it_was_loaded(kind: str, is_race: bool) -> None:
+    """What is stored in an element is made of what was loaded there, by whichever lane.
+
+    A column that is loaded may have other lanes than the row that was stored.
+    """
+    x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
+    launch = Launch.of(column_kernel, 1, x, scratch, y, kind, 64, outputs=y)
+    assert (found(launch) is not None) == is_race
+
+
+@triton.jit
 def atomic_between_kernel(x, count, scratch, y, KIND: tl.constexpr, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(scratch + i, tl.load(x + i))

@@ -5,7 +5,8 @@ read an element before another one has stored it, although the store comes first
 (triton-lang/triton#9887, #10924). `tl.debug_barrier()` is what makes lanes wait for one another.
 
 Which lane has which element of a tile is the compiler's choice. The same place in a tile of the same shape
-counts as the same lane, any other as another. (Where a tile has fewer elements than the program has threads,
+counts as the same lane, any other as another; for what is stored after a load, axes of length 1 do not count
+(`x[:, None]` has the values of `x`). (Where a tile has fewer elements than the program has threads,
 several hold an element each; that is not seen.) A load, and a later store by another lane, are no race where
 lanes passed values to one another in between, as in a sum: what is stored may depend on what was loaded.
 """
@@ -60,11 +61,20 @@ class Meeting(NamedTuple):
 
 
 def numbers_of_lanes(seen: Sequence[Access]) -> Iterator[Numbers]:
-    """Of each access, those of its active lanes: no two places, in tiles of whatever shapes, have one."""
+    """Of each access, those of its active lanes: no two places, in tiles of whatever shapes, have one.
+
+    Places that only axes of length 1 tell apart have the same `_WITHOUT_AXES_OF_1` in them.
+    """
     shapes: dict[tuple[int, ...], int] = {}
+    shorter: dict[tuple[int, ...], int] = {}
     for access in seen:
-        shape = shapes.setdefault(access.mask.shape, len(shapes))
-        yield np.flatnonzero(access.mask) + (shape << 40)
+        shape = access.mask.shape
+        number = shapes.setdefault(shape, len(shapes))
+        without = shorter.setdefault(tuple(length for length in shape if length > 1), len(shorter))
+        yield np.flatnonzero(access.mask) + (without << 40) + (number << 52)
+
+
+_WITHOUT_AXES_OF_1 = (1 << 52) - 1
 
 
 def find(seen: Sequence[Access], lanes: Lanes) -> Meeting | None:
@@ -117,6 +127,7 @@ def _first_meeting(seen: Sequence[Access], lanes: Lanes, group: Numbers) -> Meet
     backward = _last_before(is_store[::-1], group[::-1])[::-1]
     following = np.where(backward < 0, -1, group.size - 1 - backward)
     before_store = meets(following) & ~is_store & (is_atomic | (exchanges == exchanges[following]))
+    before_store &= ((lanes.lane[following] ^ lanes.lane) & _WITHOUT_AXES_OF_1) != 0
     found: list[tuple[int, Meeting]] = []
     for where, write, is_later in (
         (after_store, store, True),
