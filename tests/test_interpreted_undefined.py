@@ -142,6 +142,27 @@ def test_integers_show_in_the_smallest_the_largest_and_the_sum(dtype: torch.dtyp
     assert y.tolist() == [limits.min + 40, limits.max - 12, 6 + 27]
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_unsigned_integers_show_there_too(dtype: torch.dtype) -> None:
+    x, y = torch.full((6,), 9).to(dtype), torch.zeros(3, dtype=torch.int64)
+    Launch.of(integer_kernel, 1, x, y, 6, 8, outputs=y).run()
+    most = torch.iinfo(dtype).max
+    wrapped = [value - 2**64 if value >= 2**63 else value for value in (most - 12, 6 * 9 + most - 11)]
+    if dtype in (torch.uint32, torch.uint64):
+        wrapped[1] = 6 * 9 - 12
+    assert y.tolist() == [1, *wrapped]
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_memory_of_integers_is_filled_with_large_and_small_ones(dtype: torch.dtype) -> None:
+    """So that the smallest shows it, and not only the largest; of a view nothing else is touched."""
+    memory = torch.zeros(4, 4, dtype=dtype)
+    fill_undefined(memory[:, ::2])
+    assert memory[:, 1::2].eq(0).all()
+    limits = torch.iinfo(dtype)
+    assert memory[:, ::2].tolist() == [[limits.max - 12, limits.min + 40]] * 4
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_bits_survive_arithmetic_and_conversions(dtype: type) -> None:
     """Of either sign, and whatever else is added, up to the functions of which numpy's keep them."""
