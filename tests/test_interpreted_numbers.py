@@ -532,6 +532,14 @@ def nested(k, KIND: tl.constexpr):
 
 
 @triton.jit
+def in_a_loop(TIMES: tl.constexpr):
+    for time in tl.static_range(TIMES):
+        if time == 2:
+            return 2.0
+    return 3.0
+
+
+@triton.jit
 def pair(k):
     if k > 3:
         return 2.0, 5.0
@@ -554,7 +562,8 @@ def kernel(x, k, N: tl.constexpr):
         ("after_branch(k)", "float32"), ("in_both_branches(k)", "float32"), ("one_constant(k)", "float16"),
         ("constant_and_tensor(k)", "float32"), ("chosen(1)", "float16"), ("chosen(2)", "float16"),
         ("chosen(3)", "float16"), ("chosen_in_order(1)", "float32"), ("chosen_in_order(2)", "float16"),
-        ("nested(k, 1)", "float16"), ("nested(k, 2)", "float32"), ("pair(k)[0]", "float16"),
+        ("nested(k, 1)", "float16"), ("nested(k, 2)", "float32"), ("in_a_loop(0)", "float16"),
+        ("in_a_loop(1)", "float16"), ("in_a_loop(3)", "float32"), ("pair(k)[0]", "float16"),
         ("pair(k)[1]", "float32"),
     ],
 )  # fmt: skip

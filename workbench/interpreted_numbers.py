@@ -350,6 +350,9 @@ class _Rewriter(ast.NodeTransformer):
         self._returns = [*_returns_in(node.body)]
         self._conditions = {test: self._name() for each in self._returns for test, _ in each.branches}
         self.generic_visit(node)
+        # In a loop that does not run, none is evaluated.
+        unknown = [ast.Name(name, ast.Store()) for name in self._conditions.values()]
+        node.body[:0] = [ast.Assign([name], ast.Constant(None)) for name in unknown]
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
