@@ -311,6 +311,22 @@ def test_each_kind_of_range() -> None:
 
 
 @triton.jit
+def keyword_kernel(y, n):
+    for i in tl.range(arg1=1, arg2=n, step=3):
+        tl.store(y + i, i)
+    for i in tl.range(arg1=2):
+        tl.store(y + 8 + i, i + 1)
+
+
+def test_a_range_takes_its_bounds_by_name() -> None:
+    y = torch.zeros(10)
+    launch = Launch.of(keyword_kernel, 1, y, 8, outputs=y)
+    launch.run()
+    assert y.tolist() == [0, 1, 0, 0, 4, 0, 0, 7, 1, 2]
+    assert compiles(launch)
+
+
+@triton.jit
 def wrapping_kernel(y, n):
     total = n
     for index in range(3):

@@ -133,14 +133,15 @@ def _with_typed_arguments(run: Callable[..., Any]) -> Callable[..., Any]:
 # Loops
 
 
-def indices(start: Any, stop: Any = None, step: Any = None, **options: Any) -> Iterator[tl.tensor]:
-    """The indices of a loop, scalars of the type that `start`, `stop` and `step` have together.
+def indices(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> Iterator[tl.tensor]:
+    """The indices of a loop, scalars of the type that its bounds and its step have together.
 
     Args:
+        arg1, arg2: where it starts and stops, or where it stops alone: by Triton's names.
+        step: from one index to the next.
         options: of `tl.range`, which do not change what is counted.
     """
-    if stop is None:
-        start, stop = 0, start
+    start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
     to_tensor = interpreter.interpreter_semantic.to_tensor
     bounds = [to_tensor(1 if each is None else each) for each in (start, stop, step)]
     dtype = _promoted([bound.type for bound in bounds])
