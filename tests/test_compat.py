@@ -142,6 +142,50 @@ def test_functions_are_methods() -> None:
 
 
 @triton.jit
+def described_kernel(x, KIND: tl.constexpr, rows, N: tl.constexpr):
+    into = tl.make_tensor_descriptor(x, [rows, N], [N, 1], [4, N])
+    tile = (tl.arange(0, 4)[:, None] + tl.arange(0, N)[None, :]).to(x.dtype.element_ty)
+    if KIND == "add":
+        into.atomic_add([2, 0], tile)
+    elif KIND == "min":
+        into.atomic_min([2, 0], tile)
+    elif KIND == "max":
+        into.atomic_max([2, 0], tile)
+    elif KIND == "and":
+        into.atomic_and([2, 0], tile)
+    elif KIND == "or":
+        into.atomic_or([2, 0], tile)
+    else:
+        into.atomic_xor([2, 0], tile)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *(("add", dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int32)),
+        *((kind, dtype) for kind in ("min", "max") for dtype in (torch.int32, torch.uint32, torch.int64)),
+        *((kind, torch.int32) for kind in ("and", "or", "xor")),
+    ],
+)
+def test_atomics_through_descriptors(kind: str, dtype: torch.dtype) -> None:
+    """Rows beyond the last one are left alone."""
+    operations: dict[str, Callable[[int, int], int]] = {
+        "add": lambda a, b: a + b, "min": min, "max": max, "and": lambda a, b: a & b,
+        "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
+    }  # fmt: skip
+    memory = torch.full((6, 8), 5).to(dtype)
+    if kind == "min" and not dtype.is_signed:
+        memory.fill_(2**32 - 1)
+    before = memory.tolist()
+    launch = Launch.of(described_kernel, 1, memory[:4], kind, 4, 8, outputs=memory[:4])
+    launch.run()
+    for row, (old, new) in enumerate(zip(before, memory.tolist(), strict=True)):
+        is_touched = row in (2, 3)
+        assert new == [operations[kind](old[i], row - 2 + i) if is_touched else old[i] for i in range(8)]
+    assert compile_for(launch, "sm_90")
+
+
+@triton.jit
 def turned_kernel(x, output, N: tl.constexpr):
     tile = tl.load(x + tl.arange(0, N)).reshape(2, 2, N // 4)
     tl.store(output + tl.arange(0, N), tile.T.reshape(N))

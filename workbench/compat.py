@@ -539,6 +539,8 @@ def repair_interpreter() -> None:
     build. Repaired. `x.T` passes by the builder, from which others learn that lanes exchange values, and
     takes a tile with any number of axes. Repaired: a permutation of two axes, as the compiler makes of it.
 
+    It knows no atomics through tensor descriptors. Repaired.
+
     Calling it again changes nothing.
     """
     if isinstance(interpreter._interpreter, _Memory):
@@ -548,6 +550,7 @@ def repair_interpreter() -> None:
     for name in ("binary_op", "unary_op", "ternary_op", "create_fma"):
         setattr(builder, name, _in_fp32(getattr(builder, name)))
     builder.create_atomic_rmw = _undefined_where_masked(builder.create_atomic_rmw)
+    builder.create_descriptor_reduce = _reduced_into_descriptor
     for name in ("cast_impl", "create_fp_to_fp"):
         setattr(builder, name, _converting(getattr(builder, name)))
     builder.create_dot = _dot_of_wide(builder.create_dot)
@@ -834,6 +837,21 @@ def _undefined_where_masked(atomic: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return repaired
+
+
+def _reduced_into_descriptor(self: Any, kind: Any, descriptor: Any, value: Any, indices: Any) -> Any:
+    """An atomic operation with each element of a tensor descriptor's block."""
+    pointers, mask = descriptor.materialize_pointers(indices)
+    ir: Any = interpreter._ir
+    name, dtype = kind.name, value.dtype.scalar
+    if name == "ADD" and dtype.is_floating():
+        name = "FADD"
+    elif name in ("MIN", "MAX") and dtype.is_int_unsigned():
+        name = f"U{name}"
+    operation = getattr(ir.ATOMIC_OP, name)
+    lanes = interpreter.TensorHandle(np.asarray(mask), tl.int1)
+    relaxed, scope = ir.MEM_SEMANTIC.RELAXED, ir.MEM_SYNC_SCOPE.GPU
+    return self.create_atomic_rmw(operation, pointers, value, lanes, relaxed, scope)
 
 
 def _undefined(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
