@@ -301,6 +301,60 @@ def test_reductions_by_a_function_of_ones_own(rows: int, cols: int, dtype: torch
     assert torch.equal(columns.double(), wide.prod(0))
 
 
+@triton.jit
+def by_min(a, b):
+    return min(a, b)
+
+
+@triton.jit
+def by_choice(a, b):
+    return a if a < b else b
+
+
+@triton.jit
+def by_branch(a, b):
+    if a < b:
+        return a
+    return b
+
+
+@triton.jit
+def by_branch_with_place(a, i, b, j):
+    if a < b:
+        smaller, place = a, i
+    else:
+        smaller, place = b, j
+    return smaller, place
+
+
+@triton.jit
+def branching_kernel(x, y, KIND: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, 4), tl.arange(0, N)
+    tile = tl.load(x + i[:, None] * N + j[None, :])
+    if KIND == "min":
+        smallest, whole = tl.reduce(tile, 1, by_min), tl.reduce(tile, None, by_min)
+    elif KIND == "choice":
+        smallest, whole = tl.reduce(tile, 1, by_choice), tl.reduce(tile, None, by_choice)
+    else:
+        smallest, whole = tl.reduce(tile, 1, by_branch), tl.reduce(tile, None, by_branch)
+    tl.store(y + i, smallest)
+    tl.store(y + 12, whole)
+    smallest, place = tl.reduce((tile, tl.broadcast_to(j[None, :], tile.shape)), 1, by_branch_with_place)
+    tl.store(y + 4 + i, smallest)
+    tl.store(y + 8 + i, place)
+
+
+@pytest.mark.parametrize("kind", ["min", "choice", "branch"])
+def test_a_function_of_a_reduction_may_branch(kind: str) -> None:
+    """It has scalars, though here all pairs are combined at once."""
+    x, y = torch.randn(4, 16, generator=torch.Generator().manual_seed(0)), torch.zeros(13)
+    launch = Launch.of(branching_kernel, 1, x, y, kind, 16, outputs=y)
+    launch.run()
+    smallest, place = x.min(1)
+    assert y.tolist() == [*smallest.tolist() * 2, *place.tolist(), x.min().item()]
+    assert compile_for(launch, "sm_90")
+
+
 COMBINED = """
 import torch, triton, triton.language as tl
 

@@ -519,7 +519,8 @@ def repair_interpreter() -> None:
     to a bound that is known at run time draws numpy's warning, an error from numpy 2.4 on. Repaired.
 
     `tl.reduce` by a function of one's own calls it for one element after another, so a row of 1,024 takes a
-    tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do.
+    tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do; one
+    by one only if the function branches. And it calls the function as Python has it, with Python's `min`.
 
     `tl.max` and `tl.min` warn of rows that are all NaN. Repaired: they give NaN and say nothing, as on GPUs.
 
@@ -619,6 +620,7 @@ def is_tritons(file: str) -> bool:
     return file.startswith(_TRITON)
 
 
+_NEITHER = "neither true nor false as a whole"
 _SEMANTIC = tl.semantic.TritonSemantic.__init__.__code__.co_filename
 
 
@@ -634,7 +636,7 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
                 return True
             if size > 1 and not is_tritons(caller):
                 raise ValueError(
-                    f"a tile of {size} elements is neither true nor false as a whole: "
+                    f"a tile of {size} elements is {_NEITHER}: "
                     "`if`, `and`, `or`, `not` and `assert` take a single value"
                 )
             return bool(plain(self))
@@ -880,13 +882,37 @@ def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:
             [self.to_tensor(tile.handle.data[(*before, part)], tile.dtype) for tile in tiles]
             for part in (slice(half), slice(half, None))
         )
-        combined = self.combine_fn.fn(*first, *second)
-        tiles = combined if isinstance(combined, tuple) else (combined,)
+        tiles = _combined(self, [*first, *second])
     results = [tile.handle.data.squeeze(axis) for tile in tiles]
     if self.keep_dims:
         kept = (axis,) if self.axis is not None else tuple(range(rank))
         results = [np.expand_dims(result, kept) for result in results]
     return [self.to_tensor(result, tile.dtype) for result, tile in zip(results, tiles, strict=True)]
+
+
+def _combined(reduction: Any, operands: list[Any]) -> tuple[Any, ...]:
+    """What a reduction's function makes of tiles; of one element after another, where it branches."""
+    combine = reduction.combine_fn.rewrite()
+    try:
+        combined = combine(*operands)
+    except ValueError as error:
+        if _NEITHER not in str(error):
+            raise
+    else:
+        return combined if isinstance(combined, tuple) else (combined,)
+    arrays = [operand.handle.data for operand in operands]
+    results = [np.empty_like(array) for array in arrays[: len(arrays) // 2]]
+    for place in np.ndindex(arrays[0].shape):
+        scalars = [
+            reduction.to_tensor(array[place], operand.dtype)
+            for array, operand in zip(arrays, operands, strict=True)
+        ]
+        combined = combine(*scalars)
+        for result, part in zip(results, combined if len(results) > 1 else (combined,), strict=True):
+            result[place] = part.handle.data.item()
+    return tuple(
+        reduction.to_tensor(result, operand.dtype) for result, operand in zip(results, operands, strict=False)
+    )
 
 
 class _Memory:
