@@ -355,6 +355,22 @@ def test_a_function_of_a_reduction_may_branch(kind: str) -> None:
     assert compile_for(launch, "sm_90")
 
 
+@triton.jit
+def running_kernel(x, y, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(y + i, tl.associative_scan(tl.load(x + i), 0, by_min))
+
+
+def test_a_scan_calls_its_function_as_the_compiler_does() -> None:
+    """`min` passes NaN by there; Python's own gives whichever comes first."""
+    x, y = torch.tensor([torch.nan, 3.0, 5.0, 1.0]), torch.zeros(4)
+    launch = Launch.of(running_kernel, 1, x, y, 4, outputs=y)
+    launch.run()
+    assert y[0].isnan()
+    assert y[1:].tolist() == [3, 3, 1]
+    assert "arith.minnumf" in compile_for(launch, "sm_90")[0].stages["ttir"]
+
+
 COMBINED = """
 import torch, triton, triton.language as tl
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache, partial, partialmethod, wraps
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -520,7 +520,8 @@ def repair_interpreter() -> None:
 
     `tl.reduce` by a function of one's own calls it for one element after another, so a row of 1,024 takes a
     tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do; one
-    by one only if the function branches. And it calls the function as Python has it, with Python's `min`.
+    by one only if the function branches. And it and `tl.associative_scan` call the function as Python has it,
+    with Python's `min`. Repaired: as kernels call it.
 
     `tl.max` and `tl.min` warn of rows that are all NaN. Repaired: they give NaN and say nothing, as on GPUs.
 
@@ -568,6 +569,7 @@ def repair_interpreter() -> None:
     ):  # fmt: skip
         setattr(operations, name, _reduced_in_fp32(getattr(operations, name)))
     reductions.generic_reduce = _reduced_by_pairs
+    scans.generic_scan = _scanned_by_rewritten(scans.generic_scan)
     reductions.apply_impl = _passing_nan_by(reductions.apply_impl)
     interpreter._interpreter = _Memory(interpreter._interpreter)
     patch: Any = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
@@ -888,6 +890,18 @@ def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:
         kept = (axis,) if self.axis is not None else tuple(range(rank))
         results = [np.expand_dims(result, kept) for result in results]
     return [self.to_tensor(result, tile.dtype) for result, tile in zip(results, tiles, strict=True)]
+
+
+def _scanned_by_rewritten(scan: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, tiles: tuple[Any, ...]) -> Any:
+        plain = self.combine_fn
+        self.combine_fn = SimpleNamespace(fn=plain.rewrite())
+        try:
+            return scan(self, tiles)
+        finally:
+            self.combine_fn = plain
+
+    return repaired
 
 
 def _combined(reduction: Any, operands: list[Any]) -> tuple[Any, ...]:
