@@ -32,6 +32,7 @@ from tests import narrow_floats
 from workbench import compat
 from workbench.errors import KernelError
 from workbench.launch import Launch
+from workbench.lens import compile as compile_for
 
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 REPAIRED = {name: case for cases in narrow_floats.CASES.values() for name, case in cases.items()}
@@ -121,6 +122,81 @@ def test_a_tile_is_neither_true_nor_false(kind: str) -> None:
         Launch.of(truth_kernel, 1, x, output, 5, kind, 8, outputs=output).run()
     assert caught.value.source is not None
     assert "valid" in caught.value.source
+
+
+@triton.jit
+def methods_kernel(x, output, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tile = tl.load(x + i)
+    tl.store(output + i, tile.exp() + tile.log2() + tile.sin() + tile.rsqrt() + tile.erf() + tile.floor())
+    tl.store(output + N + i, tl.load(x + i).to(tl.float16).sqrt())
+
+
+def test_functions_are_methods() -> None:
+    x, output = torch.linspace(0.1, 3, 16), torch.zeros(2, 16)
+    launch = Launch.of(methods_kernel, 1, x, output, 16, outputs=output)
+    launch.run()
+    torch.testing.assert_close(output[0], x.exp() + x.log2() + x.sin() + x.rsqrt() + x.erf() + x.floor())
+    torch.testing.assert_close(output[1], x.half().sqrt().float())
+    assert compile_for(launch, "sm_90")
+
+
+@triton.jit
+def described_kernel(x, KIND: tl.constexpr, rows, N: tl.constexpr):
+    into = tl.make_tensor_descriptor(x, [rows, N], [N, 1], [4, N])
+    tile = (tl.arange(0, 4)[:, None] + tl.arange(0, N)[None, :]).to(x.dtype.element_ty)
+    if KIND == "add":
+        into.atomic_add([2, 0], tile)
+    elif KIND == "min":
+        into.atomic_min([2, 0], tile)
+    elif KIND == "max":
+        into.atomic_max([2, 0], tile)
+    elif KIND == "and":
+        into.atomic_and([2, 0], tile)
+    elif KIND == "or":
+        into.atomic_or([2, 0], tile)
+    else:
+        into.atomic_xor([2, 0], tile)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *(("add", dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int32)),
+        *((kind, dtype) for kind in ("min", "max") for dtype in (torch.int32, torch.uint32, torch.int64)),
+        *((kind, torch.int32) for kind in ("and", "or", "xor")),
+    ],
+)
+def test_atomics_through_descriptors(kind: str, dtype: torch.dtype) -> None:
+    """Rows beyond the last one are left alone."""
+    operations: dict[str, Callable[[int, int], int]] = {
+        "add": lambda a, b: a + b, "min": min, "max": max, "and": lambda a, b: a & b,
+        "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
+    }  # fmt: skip
+    memory = torch.full((6, 8), 5).to(dtype)
+    if kind == "min" and not dtype.is_signed:
+        memory.fill_(2**32 - 1)
+    before = memory.tolist()
+    launch = Launch.of(described_kernel, 1, memory[:4], kind, 4, 8, outputs=memory[:4])
+    launch.run()
+    for row, (old, new) in enumerate(zip(before, memory.tolist(), strict=True)):
+        is_touched = row in (2, 3)
+        assert new == [operations[kind](old[i], row - 2 + i) if is_touched else old[i] for i in range(8)]
+    assert compile_for(launch, "sm_90")
+
+
+@triton.jit
+def turned_kernel(x, output, N: tl.constexpr):
+    tile = tl.load(x + tl.arange(0, N)).reshape(2, 2, N // 4)
+    tl.store(output + tl.arange(0, N), tile.T.reshape(N))
+
+
+def test_only_a_matrix_has_a_transpose() -> None:
+    x, output = torch.arange(16.0), torch.zeros(16)
+    launch = Launch.of(turned_kernel, 1, x, output, 16, outputs=output)
+    for run in (launch.run, lambda: compile_for(launch, "sm_90")):
+        with pytest.raises(KernelError, match="permute dims must have the same length as input shape"):
+            run()
 
 
 @triton.jit
@@ -223,6 +299,76 @@ def test_reductions_by_a_function_of_ones_own(rows: int, cols: int, dtype: torch
     if wide.prod().abs() < 2**31:
         assert whole.double() == wide.prod()
     assert torch.equal(columns.double(), wide.prod(0))
+
+
+@triton.jit
+def by_min(a, b):
+    return min(a, b)
+
+
+@triton.jit
+def by_choice(a, b):
+    return a if a < b else b
+
+
+@triton.jit
+def by_branch(a, b):
+    if a < b:
+        return a
+    return b
+
+
+@triton.jit
+def by_branch_with_place(a, i, b, j):
+    if a < b:
+        smaller, place = a, i
+    else:
+        smaller, place = b, j
+    return smaller, place
+
+
+@triton.jit
+def branching_kernel(x, y, KIND: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, 4), tl.arange(0, N)
+    tile = tl.load(x + i[:, None] * N + j[None, :])
+    if KIND == "min":
+        smallest, whole = tl.reduce(tile, 1, by_min), tl.reduce(tile, None, by_min)
+    elif KIND == "choice":
+        smallest, whole = tl.reduce(tile, 1, by_choice), tl.reduce(tile, None, by_choice)
+    else:
+        smallest, whole = tl.reduce(tile, 1, by_branch), tl.reduce(tile, None, by_branch)
+    tl.store(y + i, smallest)
+    tl.store(y + 12, whole)
+    smallest, place = tl.reduce((tile, tl.broadcast_to(j[None, :], tile.shape)), 1, by_branch_with_place)
+    tl.store(y + 4 + i, smallest)
+    tl.store(y + 8 + i, place)
+
+
+@pytest.mark.parametrize("kind", ["min", "choice", "branch"])
+def test_a_function_of_a_reduction_may_branch(kind: str) -> None:
+    """It has scalars, though here all pairs are combined at once."""
+    x, y = torch.randn(4, 16, generator=torch.Generator().manual_seed(0)), torch.zeros(13)
+    launch = Launch.of(branching_kernel, 1, x, y, kind, 16, outputs=y)
+    launch.run()
+    smallest, place = x.min(1)
+    assert y.tolist() == [*smallest.tolist() * 2, *place.tolist(), x.min().item()]
+    assert compile_for(launch, "sm_90")
+
+
+@triton.jit
+def running_kernel(x, y, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(y + i, tl.associative_scan(tl.load(x + i), 0, by_min))
+
+
+def test_a_scan_calls_its_function_as_the_compiler_does() -> None:
+    """`min` passes NaN by there; Python's own gives whichever comes first."""
+    x, y = torch.tensor([torch.nan, 3.0, 5.0, 1.0]), torch.zeros(4)
+    launch = Launch.of(running_kernel, 1, x, y, 4, outputs=y)
+    launch.run()
+    assert y[0].isnan()
+    assert y[1:].tolist() == [3, 3, 1]
+    assert "arith.minnumf" in compile_for(launch, "sm_90")[0].stages["ttir"]
 
 
 COMBINED = """
@@ -641,8 +787,10 @@ def test_masked_lanes_without_other_hold_what_stands_out(dtype: torch.dtype) -> 
         assert rest.all()
     elif dtype.is_floating_point:
         assert rest.float().isnan().all()
-    else:
+    elif dtype.is_signed:
         assert (rest.double().abs() > 80).all()
+    else:
+        assert rest.tolist() == [1, 243, 1]  # no small one stands out, but the smallest shows it
 
 
 @triton.jit

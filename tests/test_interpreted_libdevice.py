@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from fractions import Fraction
@@ -452,3 +454,35 @@ def test_they_count_as_functions_do() -> None:
 def test_outside_kernels_they_are_refused() -> None:
     with pytest.raises(Exception, match="tensor"):
         libdevice.tanh(torch.ones(4))
+
+
+IMPORTED_FIRST = """
+import torch, triton, triton.language as tl
+from triton.language.extra.cuda.libdevice import erf
+from triton.language.extra.libdevice import tanh
+
+@triton.jit
+def applied(x, function: tl.constexpr):
+    return function(x)
+
+@triton.jit
+def kernel(x, y, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(y + i, applied(tanh(tl.load(x + i)), erf))
+
+from workbench.launch import Launch
+
+x, y = torch.ones(4), torch.zeros(4)
+Launch.of(kernel, 1, x, y, 4, outputs=y).run()
+torch.testing.assert_close(y, x.tanh().erf())
+"""
+
+
+def test_functions_that_were_imported_before_this_package(tmp_path: Path) -> None:
+    """By name, so that the kernel's module has those that Triton left empty."""
+    script = tmp_path / "imported_first.py"
+    script.write_text(IMPORTED_FIRST)
+    root = str(Path(__file__).parents[1])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": root}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from workbench import interpreted_numbers
+from workbench import compat, interpreted_numbers
 from workbench.errors import KernelError, OutOfBoundsError
 from workbench.launch import Launch
 from workbench.lens import compile as compile_for
@@ -311,6 +311,22 @@ def test_each_kind_of_range() -> None:
 
 
 @triton.jit
+def keyword_kernel(y, n):
+    for i in tl.range(arg1=1, arg2=n, step=3):
+        tl.store(y + i, i)
+    for i in tl.range(arg1=2):
+        tl.store(y + 8 + i, i + 1)
+
+
+def test_a_range_takes_its_bounds_by_name() -> None:
+    y = torch.zeros(10)
+    launch = Launch.of(keyword_kernel, 1, y, 8, outputs=y)
+    launch.run()
+    assert y.tolist() == [0, 1, 0, 0, 4, 0, 0, 7, 1, 2]
+    assert compiles(launch)
+
+
+@triton.jit
 def wrapping_kernel(y, n):
     total = n
     for index in range(3):
@@ -471,6 +487,110 @@ def test_a_tuple_is_taken_apart_whole() -> None:
         longer.run()
     with pytest.raises(KernelError, match="2 values for 3 names\\n"):
         Launch.of(unpacking_kernel, 1, y, (1.0, 2.0), outputs=y).run()
+
+
+RETURNING = """
+@triton.jit
+def after_branch(k):
+    if k > 3:
+        return 2.0
+    return 3.0
+
+
+@triton.jit
+def in_both_branches(k):
+    if k > 3:
+        return 2.0
+    else:
+        return 3.0
+
+
+@triton.jit
+def one_constant(k):
+    if k > 3:
+        return 2.0
+    return 2.0
+
+
+@triton.jit
+def constant_and_tensor(k):
+    if k > 3:
+        return 2.0
+    return k * 1.5
+
+
+@triton.jit
+def chosen(KIND: tl.constexpr):
+    if KIND == 1:
+        return 2.0
+    elif KIND == 2:
+        return 3
+    else:
+        return 4.0
+
+
+@triton.jit
+def chosen_in_order(KIND: tl.constexpr):
+    if KIND == 1:
+        return 2.0
+    return 4.0
+
+
+@triton.jit
+def nested(k, KIND: tl.constexpr):
+    if KIND == 1:
+        return 1.0
+    else:
+        if k > 3:
+            return 2.0
+        else:
+            return 3.0
+
+
+@triton.jit
+def in_a_loop(TIMES: tl.constexpr):
+    for time in tl.static_range(TIMES):
+        if time == 2:
+            return 2.0
+    return 3.0
+
+
+@triton.jit
+def pair(k):
+    if k > 3:
+        return 2.0, 5.0
+    return 2.0, 6.0
+
+
+@triton.jit
+def kernel(x, k, N: tl.constexpr):
+    half = tl.load(x + tl.arange(0, N))
+    value = half * {call}
+    tl.static_assert(value.dtype == tl.{dtype})
+    tl.store(x + tl.arange(0, N), value)
+"""
+
+
+@pytest.mark.skipif(compat.VERSION < (3, 7), reason="before, every function returns tensors")
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        ("after_branch(k)", "float32"), ("in_both_branches(k)", "float32"), ("one_constant(k)", "float16"),
+        ("constant_and_tensor(k)", "float32"), ("chosen(1)", "float16"), ("chosen(2)", "float16"),
+        ("chosen(3)", "float16"), ("chosen_in_order(1)", "float32"), ("chosen_in_order(2)", "float16"),
+        ("nested(k, 1)", "float16"), ("nested(k, 2)", "float32"), ("in_a_loop(0)", "float16"),
+        ("in_a_loop(1)", "float16"), ("in_a_loop(3)", "float32"), ("pair(k)[0]", "float16"),
+        ("pair(k)[1]", "float32"),
+    ],
+)  # fmt: skip
+def test_constants_of_several_returns_are_tensors(tmp_path: Path, call: str, dtype: str) -> None:
+    """Where the compiler sees more than one of them and they differ, whichever one is executed."""
+    name = f"returning_{''.join(filter(str.isalnum, call))}"
+    kernel = module_of(tmp_path / f"{name}.py", RETURNING.format(call=call, dtype=dtype)).kernel
+    for k in (2, 5):
+        launch = Launch.of(kernel, 1, torch.ones(16, dtype=torch.float16), k, 16, outputs=())
+        launch.run()
+    assert compiles(launch)
 
 
 FACTOR = tl.constexpr(2.0)

@@ -89,6 +89,43 @@ def test_only_the_rows_that_have_them_are_undefined() -> None:
 
 
 @triton.jit
+def atomic_kernel(x, y, n, KIND: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    if KIND == "add":
+        before = tl.atomic_add(x + i, 1.0, mask=i < n)
+    elif KIND == "max":
+        before = tl.atomic_max(x + i, 1.0, mask=i < n)
+    else:
+        before = tl.atomic_xchg(x + i, 1.0, mask=i < n)
+    tl.store(y + i, before)
+
+
+WIDE = [torch.float32, torch.float64, torch.int32, torch.int64]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *(("add", dtype) for dtype in (torch.float16, torch.bfloat16, *WIDE)),
+        *((kind, dtype) for kind in ("max", "exchange") for dtype in WIDE),
+    ],
+)
+def test_what_an_atomic_gives_to_lanes_that_are_masked_off_is_undefined(
+    kind: str, dtype: torch.dtype
+) -> None:
+    """Of memory that nobody wrote, it was whatever lay there."""
+    x, y = torch.arange(2, 10).to(dtype), torch.zeros(8, dtype=dtype)
+    Launch.of(atomic_kernel, 1, x, y, 5, kind, 8, outputs=y).run()
+    assert y[:5].tolist() == [2, 3, 4, 5, 6]
+    if dtype.is_floating_point and kind != "max":
+        assert y[5:].isnan().all()
+    elif not dtype.is_floating_point:
+        assert (y[5:].abs() > 2**30).all()
+    changed = {"add": range(3, 8), "max": range(2, 7), "exchange": [1] * 5}[kind]
+    assert x.tolist() == [*changed, 7, 8, 9]
+
+
+@triton.jit
 def integer_kernel(x, y, n, N: tl.constexpr):
     i = tl.arange(0, N)
     tile = tl.load(x + i, mask=i < n)
@@ -103,6 +140,27 @@ def test_integers_show_in_the_smallest_the_largest_and_the_sum(dtype: torch.dtyp
     Launch.of(integer_kernel, 1, x, y, 6, 8, outputs=y).run()
     limits = torch.iinfo(dtype)
     assert y.tolist() == [limits.min + 40, limits.max - 12, 6 + 27]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_unsigned_integers_show_there_too(dtype: torch.dtype) -> None:
+    x, y = torch.full((6,), 9).to(dtype), torch.zeros(3, dtype=torch.int64)
+    Launch.of(integer_kernel, 1, x, y, 6, 8, outputs=y).run()
+    most = torch.iinfo(dtype).max
+    wrapped = [value - 2**64 if value >= 2**63 else value for value in (most - 12, 6 * 9 + most - 11)]
+    if dtype in (torch.uint32, torch.uint64):
+        wrapped[1] = 6 * 9 - 12
+    assert y.tolist() == [1, *wrapped]
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_memory_of_integers_is_filled_with_large_and_small_ones(dtype: torch.dtype) -> None:
+    """So that the smallest shows it, and not only the largest; of a view nothing else is touched."""
+    memory = torch.zeros(4, 4, dtype=dtype)
+    fill_undefined(memory[:, ::2])
+    assert memory[:, 1::2].eq(0).all()
+    limits = torch.iinfo(dtype)
+    assert memory[:, ::2].tolist() == [[limits.max - 12, limits.min + 40]] * 4
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

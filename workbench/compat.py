@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial, wraps
+from functools import cache, lru_cache, partial, partialmethod, wraps
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -519,7 +519,9 @@ def repair_interpreter() -> None:
     to a bound that is known at run time draws numpy's warning, an error from numpy 2.4 on. Repaired.
 
     `tl.reduce` by a function of one's own calls it for one element after another, so a row of 1,024 takes a
-    tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do.
+    tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do; one
+    by one only if the function branches. And it and `tl.associative_scan` call the function as Python has it,
+    with Python's `min`. Repaired: as kernels call it.
 
     `tl.max` and `tl.min` warn of rows that are all NaN. Repaired: they give NaN and say nothing, as on GPUs.
 
@@ -529,10 +531,17 @@ def repair_interpreter() -> None:
 
     Lanes that a mask turns off load 0 where no `other` is given. Their value is undefined on a GPU. Repaired:
     NaN that extremes do not pass by, or integers that stand out. And it takes an `other` of one element that
-    is 0 for none.
+    is 0 for none. Atomics give such lanes whatever lay in fresh memory. Repaired: undefined values too. And
+    `tl.atomic_xchg` fails for floats. Repaired: it exchanges their bits.
 
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
     for it runs one launch after another.
+
+    `x.exp()` and the other functions of a float that are methods too fail, as nobody tells them where to
+    build. Repaired. `x.T` passes by the builder, from which others learn that lanes exchange values, and
+    takes a tile with any number of axes. Repaired: a permutation of two axes, as the compiler makes of it.
+
+    It knows no atomics through tensor descriptors. Repaired.
 
     Calling it again changes nothing.
     """
@@ -542,6 +551,8 @@ def repair_interpreter() -> None:
     # Of the unary ones only negation meets bf16, and only from Triton 3.9 on: before, it is a subtraction.
     for name in ("binary_op", "unary_op", "ternary_op", "create_fma"):
         setattr(builder, name, _in_fp32(getattr(builder, name)))
+    builder.create_atomic_rmw = _undefined_where_masked(builder.create_atomic_rmw)
+    builder.create_descriptor_reduce = _reduced_into_descriptor
     for name in ("cast_impl", "create_fp_to_fp"):
         setattr(builder, name, _converting(getattr(builder, name)))
     builder.create_dot = _dot_of_wide(builder.create_dot)
@@ -558,10 +569,11 @@ def repair_interpreter() -> None:
     ):  # fmt: skip
         setattr(operations, name, _reduced_in_fp32(getattr(operations, name)))
     reductions.generic_reduce = _reduced_by_pairs
+    scans.generic_scan = _scanned_by_rewritten(scans.generic_scan)
     reductions.apply_impl = _passing_nan_by(reductions.apply_impl)
     interpreter._interpreter = _Memory(interpreter._interpreter)
     patch: Any = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
-    interpreter._patch_lang_tensor = _with_launches_in_order(patch)
+    interpreter._patch_lang_tensor = _with_functions_as_methods(_with_launches_in_order(patch))
 
 
 def guard_interpreted_kernels(
@@ -610,6 +622,7 @@ def is_tritons(file: str) -> bool:
     return file.startswith(_TRITON)
 
 
+_NEITHER = "neither true nor false as a whole"
 _SEMANTIC = tl.semantic.TritonSemantic.__init__.__code__.co_filename
 
 
@@ -625,7 +638,7 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
                 return True
             if size > 1 and not is_tritons(caller):
                 raise ValueError(
-                    f"a tile of {size} elements is neither true nor false as a whole: "
+                    f"a tile of {size} elements is {_NEITHER}: "
                     "`if`, `and`, `or`, `not` and `assert` take a single value"
                 )
             return bool(plain(self))
@@ -644,6 +657,27 @@ def _with_launches_in_order(patch: Callable[..., None]) -> Callable[..., None]:
             scope.set_attr(tl.extra.cuda, name, lambda: None)
 
     return repaired
+
+
+def _with_functions_as_methods(patch: Callable[..., None]) -> Callable[..., None]:
+    def repaired(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        for name, method in _methods_without_semantic().items():
+            scope.set_attr(tensor, name, method)
+        permute = interpreter.interpreter_semantic.permute
+        scope.set_attr(tensor, "T", property(lambda self: permute(self, (1, 0))))
+
+    return repaired
+
+
+@cache
+def _methods_without_semantic() -> dict[str, Any]:
+    """Methods of a tensor that are to be told where to build, and that Triton does not know for such."""
+    return {
+        name: partialmethod(method, _semantic=interpreter.interpreter_semantic)
+        for name, method in inspect.getmembers(tl.tensor, inspect.isfunction)
+        if "_semantic" in inspect.signature(method).parameters and not tl.core.is_builtin(method)
+    }
 
 
 _FP8 = {
@@ -798,6 +832,32 @@ def _poisoned_where_undefined(load: Callable[..., Any]) -> Callable[..., Any]:
     return repaired
 
 
+def _undefined_where_masked(atomic: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, operation: Any, pointers: Any, value: Any, mask: Any, *semantics: Any) -> Any:
+        result = atomic(self, operation, pointers, value, mask, *semantics)
+        if np.count_nonzero(mask.data) < mask.data.size:
+            values = _undefined(result.data.shape, result.dtype.scalar)
+            result.data = np.where(mask.data, result.data, values)
+        return result
+
+    return repaired
+
+
+def _reduced_into_descriptor(self: Any, kind: Any, descriptor: Any, value: Any, indices: Any) -> Any:
+    """An atomic operation with each element of a tensor descriptor's block."""
+    pointers, mask = descriptor.materialize_pointers(indices)
+    ir: Any = interpreter._ir
+    name, dtype = kind.name, value.dtype.scalar
+    if name == "ADD" and dtype.is_floating():
+        name = "FADD"
+    elif name in ("MIN", "MAX") and dtype.is_int_unsigned():
+        name = f"U{name}"
+    operation = getattr(ir.ATOMIC_OP, name)
+    lanes = interpreter.TensorHandle(np.asarray(mask), tl.int1)
+    relaxed, scope = ir.MEM_SEMANTIC.RELAXED, ir.MEM_SYNC_SCOPE.GPU
+    return self.create_atomic_rmw(operation, pointers, value, lanes, relaxed, scope)
+
+
 def _undefined(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
     """Undefined values as the interpreter keeps them."""
     stored = interpreter._get_np_dtype(dtype)
@@ -824,8 +884,7 @@ def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:
             [self.to_tensor(tile.handle.data[(*before, part)], tile.dtype) for tile in tiles]
             for part in (slice(half), slice(half, None))
         )
-        combined = self.combine_fn.fn(*first, *second)
-        tiles = combined if isinstance(combined, tuple) else (combined,)
+        tiles = _combined(self, [*first, *second])
     results = [tile.handle.data.squeeze(axis) for tile in tiles]
     if self.keep_dims:
         kept = (axis,) if self.axis is not None else tuple(range(rank))
@@ -833,8 +892,48 @@ def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:
     return [self.to_tensor(result, tile.dtype) for result, tile in zip(results, tiles, strict=True)]
 
 
+def _scanned_by_rewritten(scan: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, tiles: tuple[Any, ...]) -> Any:
+        plain = self.combine_fn
+        self.combine_fn = SimpleNamespace(fn=plain.rewrite())
+        try:
+            return scan(self, tiles)
+        finally:
+            self.combine_fn = plain
+
+    return repaired
+
+
+def _combined(reduction: Any, operands: list[Any]) -> tuple[Any, ...]:
+    """What a reduction's function makes of tiles; of one element after another, where it branches."""
+    combine = reduction.combine_fn.rewrite()
+    try:
+        combined = combine(*operands)
+    except ValueError as error:
+        if _NEITHER not in str(error):
+            raise
+    else:
+        return combined if isinstance(combined, tuple) else (combined,)
+    arrays = [operand.handle.data for operand in operands]
+    results = [np.empty_like(array) for array in arrays[: len(arrays) // 2]]
+    for place in np.ndindex(arrays[0].shape):
+        scalars = [
+            reduction.to_tensor(array[place], operand.dtype)
+            for array, operand in zip(arrays, operands, strict=True)
+        ]
+        combined = combine(*scalars)
+        for result, part in zip(results, combined if len(results) > 1 else (combined,), strict=True):
+            result[place] = part.handle.data.item()
+    return tuple(
+        reduction.to_tensor(result, operand.dtype) for result, operand in zip(results, operands, strict=False)
+    )
+
+
 class _Memory:
-    """The interpreter's memory functions, with an atomic add of bf16, which comes to them as uint16."""
+    """The interpreter's memory functions, with an exchange of floats and an atomic add of bf16.
+
+    The latter comes to them as uint16.
+    """
 
     def __init__(self, plain: Any) -> None:
         self._plain = plain
@@ -843,6 +942,9 @@ class _Memory:
         return getattr(self._plain, name)
 
     def atomic_rmw(self, operation: Any, pointers: Any, value: Any, mask: Any, semantics: Any) -> Any:
+        if operation == self._plain.RMW_OP.XCHG and value.dtype.kind == "f":
+            bits = value.view(f"u{value.itemsize}")
+            return self._plain.atomic_rmw(operation, pointers, bits, mask, semantics).view(value.dtype)
         if operation != self._plain.RMW_OP.FADD or value.dtype != np.uint16:
             return self._plain.atomic_rmw(operation, pointers, value, mask, semantics)
         # One program runs at a time, so a plain read, add and write is atomic; lanes go one by one, since

@@ -38,10 +38,26 @@ def repair() -> None:
     builder.create_extern_elementwise = _computed
     for library in (of_cuda, of_hip):
         for name, function in _functions_of(library).items():
-            setattr(library, name, _with_semantic(function))
+            _replace(library, name, function, _with_semantic(function))
     for name, empty in inspect.getmembers(of_any_vendor, inspect.isfunction):
         function = getattr(of_cuda, name, None) or getattr(of_hip, name)
-        setattr(of_any_vendor, name, wraps(empty)(partial(_call, function)))
+        _replace(of_any_vendor, name, empty, wraps(empty)(partial(_call, function)))
+
+
+# Of each function of a library, the one that takes its place.
+_REPLACED: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+def _replace(library: ModuleType, name: str, function: Callable[..., Any], by: Callable[..., Any]) -> None:
+    setattr(library, name, by)
+    _REPLACED[function] = by
+
+
+def replace_in(names: dict[str, Any]) -> None:
+    """Replace the functions that a module took from a library before they were."""
+    for name, value in names.items():
+        if inspect.isfunction(value) and value in _REPLACED:
+            names[name] = _REPLACED[value]
 
 
 def _functions_of(library: ModuleType) -> dict[str, Callable[..., Any]]:

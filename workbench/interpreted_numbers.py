@@ -10,6 +10,7 @@ Repaired (seen on 3.6.0 and 3.7.1):
   annotation says otherwise; an integer that is 1 is a constant, unless the kernel is not specialized to it;
 - indices of `range` and `tl.range`: of the type that the bounds and the step have together;
 - numbers in a tuple that is assigned, and those that `x += 1`, `min`, `max` and `a if b else c` result in;
+- constants that a function returns, where the compiler sees several returns of which they differ;
 - `and`, `or` and `not` of tensors: int1, and both sides are evaluated, as no GPU skips the second one;
 - arithmetic of int1, shifts of signed integers by unsigned ones, `tl.umulhi` of signed integers, and
   conversions of floats that no integer holds, which the hardware saturates;
@@ -28,7 +29,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.jit import KernelParam, mangle_type
 
-from workbench import compat
+from workbench import compat, interpreted_libdevice
 
 # The name by which rewritten kernels know this module, next to those that the interpreter gives them.
 _HERE = "interpreted_numbers"
@@ -132,14 +133,15 @@ def _with_typed_arguments(run: Callable[..., Any]) -> Callable[..., Any]:
 # Loops
 
 
-def indices(start: Any, stop: Any = None, step: Any = None, **options: Any) -> Iterator[tl.tensor]:
-    """The indices of a loop, scalars of the type that `start`, `stop` and `step` have together.
+def indices(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> Iterator[tl.tensor]:
+    """The indices of a loop, scalars of the type that its bounds and its step have together.
 
     Args:
+        arg1, arg2: where it starts and stops, or where it stops alone: by Triton's names.
+        step: from one index to the next.
         options: of `tl.range`, which do not change what is counted.
     """
-    if stop is None:
-        start, stop = 0, start
+    start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
     to_tensor = interpreter.interpreter_semantic.to_tensor
     bounds = [to_tensor(1 if each is None else each) for each in (start, stop, step)]
     dtype = _promoted([bound.type for bound in bounds])
@@ -193,6 +195,14 @@ def unpacked(value: Any, names: int) -> Any:
 def chosen(condition: Any, value: Any) -> Any:
     """The `value` that `a if condition else b` chose."""
     return assigned(value) if isinstance(condition, tl.tensor) else value
+
+
+def returned(value: Any, *conditions: Any) -> Any:
+    """The constant `value` that a function returns, of which the `conditions` may lead to another `return`.
+
+    Where one is known at run time only, the compiler has both, and so makes tensors of what they return.
+    """
+    return assigned(value) if any(isinstance(each, tl.tensor) for each in conditions) else value
 
 
 def least(*values: Any, **options: Any) -> Any:
@@ -249,21 +259,79 @@ def _is_tensor(value: Any) -> bool:
     return True
 
 
+def met() -> int:
+    """How often the lanes of the program have met, where that is counted."""
+    return int(getattr(interpreter.interpreter_builder, "meetings", _UNCOUNTED).barriers)
+
+
+def discarded(before: int, value: Any) -> None:
+    """An atomic whose result nobody reads: lanes do not wait for it, so they have only met `before` it."""
+    getattr(interpreter.interpreter_builder, "meetings", _UNCOUNTED).barriers = before
+
+
+class _Uncounted:
+    barriers = 0
+
+
+_UNCOUNTED = _Uncounted()
+
+
 class _Names:
     """What a rewritten kernel calls."""
 
     assigned = staticmethod(assigned)
     chosen = staticmethod(chosen)
+    discarded = staticmethod(discarded)
     goes_on = staticmethod(goes_on)
     greatest = staticmethod(greatest)
     indices = staticmethod(indices)
     joined = staticmethod(joined)
     least = staticmethod(least)
+    met = staticmethod(met)
     negated = staticmethod(negated)
+    returned = staticmethod(returned)
     unpacked = staticmethod(unpacked)
 
 
 _RENAMED = {"min": "least", "max": "greatest"}
+
+
+class _Return(NamedTuple):
+    """A `return` of a function.
+
+    Attributes:
+        node: the statement.
+        values: what it returns: of a tuple each value, as texts.
+        branches: of each `if` in which it stands, the outermost first, whether in its body.
+    """
+
+    node: ast.Return
+    values: list[str]
+    branches: tuple[tuple[ast.If, bool], ...]
+
+    def decided_beside(self, other: _Return) -> ast.If | None:
+        """The `if` on which it depends whether the compiler sees this one where it sees the `other`."""
+        common = 0
+        for one, another in zip(self.branches, other.branches, strict=False):
+            if one != another:
+                break
+            common += 1
+        return self.branches[common][0] if common < len(self.branches) else None
+
+
+def _returns_in(
+    statements: list[ast.stmt], branches: tuple[tuple[ast.If, bool], ...] = ()
+) -> Iterator[_Return]:
+    """What statements return, in their order."""
+    for statement in statements:
+        if isinstance(statement, ast.Return):
+            values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+            yield _Return(statement, [ast.unparse(value) if value else "" for value in values], branches)
+        elif isinstance(statement, ast.If):
+            yield from _returns_in(statement.body, (*branches, (statement, True)))
+            yield from _returns_in(statement.orelse, (*branches, (statement, False)))
+        else:
+            yield from _returns_in(getattr(statement, "body", []), branches)
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -276,6 +344,23 @@ class _Rewriter(ast.NodeTransformer):
     def __init__(self, names: dict[str, Any]) -> None:
         self._names = names
         self._kept = 0
+        self._returns: list[_Return] = []
+        self._conditions: dict[ast.If, str] = {}
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self._returns = [*_returns_in(node.body)]
+        self._conditions = {test: self._name() for each in self._returns for test, _ in each.branches}
+        self.generic_visit(node)
+        # In a loop that does not run, none is evaluated.
+        unknown = [ast.Name(name, ast.Store()) for name in self._conditions.values()]
+        node.body[:0] = [ast.Assign([name], ast.Constant(None)) for name in unknown]
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        self.generic_visit(node)
+        if node in self._conditions:
+            node.test = ast.NamedExpr(ast.Name(self._conditions[node], ast.Store()), node.test)
+        return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         if len(node.targets) > 1:
@@ -302,8 +387,35 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
-        if node.value is not None and compat.VERSION < (3, 7):
+        if node.value is None:
+            return node
+        if compat.VERSION < (3, 7):
             node.value = _call("assigned", node.value)
+        elif isinstance(node.value, ast.Tuple):
+            node.value.elts = [self._returned(node, *each) for each in enumerate(node.value.elts)]
+        else:
+            node.value = self._returned(node, 0, node.value)
+        return node
+
+    def _returned(self, node: ast.Return, place: int, value: ast.expr) -> ast.expr:
+        """A value that is returned, as a tensor where the compiler sees a `return` of another one too."""
+        own = next(number for number, each in enumerate(self._returns) if each.node is node)
+        conditions = []
+        for number, other in enumerate(self._returns):
+            if other.values[place : place + 1] == self._returns[own].values[place : place + 1]:
+                continue
+            decided = other.decided_beside(self._returns[own])
+            is_around = any(test is decided for test, _ in self._returns[own].branches)
+            if decided is None or (number > own and not is_around):
+                return _call("assigned", value)
+            conditions.append(ast.Name(self._conditions[decided], ast.Load()))
+        return _call("returned", value, *conditions) if conditions else value
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        atomics = sum(map(_is_atomic, ast.walk(node)))
+        self.generic_visit(node)
+        if atomics == 1 and _is_atomic(node.value):
+            node.value = _call("discarded", _call("met"), node.value)
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
@@ -353,6 +465,15 @@ class _Rewriter(ast.NodeTransformer):
         return f"_kept_{self._kept}"
 
 
+def _is_atomic(node: ast.AST) -> bool:
+    """Whether it is a call such as `tl.atomic_add(...)`."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr.startswith("atomic_")
+    )
+
+
 def _attribute(name: str) -> ast.expr:
     return ast.Attribute(ast.Name(_HERE, ast.Load()), name, ast.Load())
 
@@ -363,6 +484,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.expr:
 
 def _transformed(self: Any, source: str) -> ast.AST:
     """As Triton's `FunctionRewriter._transform_ast`, which rewrites assignments alone."""
+    interpreted_libdevice.replace_in(self.fn.__globals__)
     tree: ast.AST = _Rewriter(self.fn.__globals__).visit(ast.parse(source))
     ast.fix_missing_locations(tree)
     ast.increment_lineno(tree, self.def_file_lineno - 1)

@@ -26,8 +26,8 @@ FP32 = np.array(_BITS[np.dtype(np.float32)], np.uint32).view(np.float32)[()]
 def undefined(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     """An array of undefined values, as the hardware may leave them.
 
-    Floats are the NaN of this module. Signed integers are near both ends of their range, in turns, so that
-    sums, smallest and largest ones show them; unsigned ones are near the largest, and truth values true.
+    Floats are the NaN of this module. Integers are near both ends of their range, in turns, so that sums,
+    smallest and largest ones show them. Truth values are true.
     """
     stored = np.dtype(dtype)
     if stored in _BITS:
@@ -36,8 +36,7 @@ def undefined(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         return np.ones(shape, stored)
     limits = np.iinfo(stored)
     values = np.full(shape, limits.max - 12, stored)
-    if stored.kind == "i":
-        values.reshape(-1)[1::2] = limits.min + 40
+    values.reshape(-1)[1::2] = limits.min + 40 if stored.kind == "i" else 1
     return values
 
 
@@ -84,7 +83,7 @@ largest, smallest = _of_many(np.fmax.reduce), _of_many(np.fmin.reduce)
 
 
 def fill_undefined(tensor: torch.Tensor) -> None:
-    """Fill a tensor with what no kernel writes by chance: NaN in each part of floats, large integers."""
+    """Fill a tensor with what no kernel writes by chance: NaN in each part of floats, odd integers."""
     if tensor.is_complex():
         fill_undefined(torch.view_as_real(tensor))
     elif tensor.dtype == torch.bfloat16:
@@ -96,8 +95,11 @@ def fill_undefined(tensor: torch.Tensor) -> None:
         tensor.fill_(float("nan"))
     elif tensor.dtype == torch.bool:
         tensor.fill_(True)
+    elif tensor.dtype.is_signed:
+        stored = tensor.new_empty(0, device="cpu").numpy().dtype
+        tensor.copy_(torch.from_numpy(undefined(tuple(tensor.shape), stored)))
     else:
-        tensor.fill_(torch.iinfo(tensor.dtype).max - 12)
+        tensor.fill_(torch.iinfo(tensor.dtype).max - 12)  # a small one may be right by chance
 
 
 _OF_TORCH = {

@@ -83,7 +83,7 @@ class Access:
         stored: of a store, the values of all lanes as the interpreter keeps them (bfloat16 as its bits); None
             of loads and atomics.
         barriers: how often the step's lanes had met before it: at `tl.debug_barrier()`, or for the result of
-            an atomic on a single element, which one lane does for all.
+            an atomic on a single element, which one lane does for all; not where nothing is made of that.
         exchanges: how often lanes had passed values to one another before it: in a reduction, scan, product,
             or an operation that moves elements within the tile.
     """
@@ -470,7 +470,7 @@ def watched(
         finally:
             _watching_thread = thread_before
             vars(triton_interpreter).update(before)
-            for name in (*_COUNTED, *_EXCHANGING, "create_barrier", "set_grid_idx", "set_grid_dim"):
+            for name in (*_COUNTED, *_EXCHANGING, *_MEETING, "set_grid_idx", "set_grid_dim"):
                 builder.__dict__.pop(name, None)
             for operations in reductions:
                 if "apply" in vars(operations):
@@ -538,6 +538,9 @@ _EXCHANGING = (
     "create_join", "create_split",
 )  # fmt: skip
 
+# What else of the builder tells how often lanes meet.
+_MEETING = ("create_barrier", "meetings")
+
 
 def _count_meetings(builder: Any, reductions: Sequence[Any], watch: _Watch) -> None:
     """Let `watch` count barriers and exchanges between lanes, until the builder and the classes are reset."""
@@ -553,6 +556,7 @@ def _count_meetings(builder: Any, reductions: Sequence[Any], watch: _Watch) -> N
         watch.barriers += 1
 
     builder.create_barrier = create_barrier
+    builder.meetings = watch
     for name in _EXCHANGING:
         setattr(builder, name, exchanging(getattr(builder, name)))
     for operations in reductions:

@@ -202,7 +202,7 @@ def test_poison_stands_out(dtype: torch.dtype) -> None:
     if parts.dtype.is_floating_point:
         assert parts.float().isnan().all()
     else:
-        assert (parts.double() > 100 if dtype != torch.bool else parts).all()
+        assert (parts.double().abs() > 80 if dtype != torch.bool else parts).all()
 
 
 def test_views_of_one_memory_stay_views() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.everything import examples
 from workbench.interpreter import Access, AccessKind
 from workbench.launch import Launch
+from workbench.lens import compile as compile_for
 from workbench.teach import races, races_within
 from workbench.teach.races import Race
 from workbench.teach.races_within import Lanes, Meeting
@@ -118,6 +119,28 @@ def turned_kernel(x, N: tl.constexpr):
     tl.store(x + j * N + i, tl.load(x + i * N + j))
 
 
+@triton.jit
+def transposed_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
+    """A tile is transposed, and stored where its own elements lie."""
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    tile = tl.load(x + i * N + j)
+    if KIND == "T":
+        turned = tile.T
+    elif KIND == "trans":
+        turned = tl.trans(tile)
+    else:
+        turned = tile.permute(1, 0)
+    tl.store(x + j * N + i, turned * 2)
+
+
+@pytest.mark.parametrize("kind", ["T", "trans", "permute"])
+def test_each_way_to_transpose_passes_values(kind: str) -> None:
+    x = torch.arange(256.0).reshape(16, 16)
+    doubled = x * 2
+    assert found(Launch.of(transposed_kernel, 1, x, kind, 16, outputs=x)) is None
+    assert torch.equal(x, doubled)
+
+
 def test_what_lanes_pass_to_one_another_orders_what_they_had_loaded() -> None:
     x = torch.ones(16, 16)
     assert found(Launch.of(total_kernel, 1, x, 256, outputs=x)) is None
@@ -146,6 +169,56 @@ def test_lanes_of_one_store() -> None:
     )
     assert len(race.describe().splitlines()) == 2
     assert found(Launch.of(scattering_kernel, 1, counts, bins, counts, 0, 32, outputs=counts)) is None
+
+
+@triton.jit
+def column_kernel(x, scratch, y, KIND: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    if KIND == "in place":
+        tl.store(x + i[:, None], tl.load(x + i)[:, None] * 2)
+    elif KIND == "back":
+        tl.store(x + i, tl.sum(tl.load(x + i[None, :]) * 2, 0))
+    else:
+        tl.store(scratch + i, tl.load(x + i))
+        tl.store(y + i[:, None], tl.load(scratch + i[:, None]))
+
+
+@pytest.mark.parametrize(("kind", "is_race"), [("in place", False), ("back", False), ("through", True)])
+def test_a_row_or_column_of_a_tile_is_stored_where_it_was_loaded(kind: str, is_race: bool) -> None:
+    """What is stored in an element is made of what was loaded there, by whichever lane.
+
+    A column that is loaded may have other lanes than the row that was stored.
+    """
+    x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
+    launch = Launch.of(column_kernel, 1, x, scratch, y, kind, 64, outputs=y)
+    assert (found(launch) is not None) == is_race
+
+
+@triton.jit
+def atomic_between_kernel(x, count, scratch, y, KIND: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(scratch + i, tl.load(x + i))
+    if KIND == "discarded":
+        tl.atomic_add(count, 1.0)
+    elif KIND == "largest discarded":
+        tl.atomic_max(count, 1.0)
+    elif KIND == "stored":
+        before = tl.atomic_add(count, 1.0)
+        tl.store(count + 1, before)
+    else:
+        tl.atomic_add(count + 1 + tl.atomic_add(count, 1.0).to(tl.int32), 1.0)
+    tl.store(y + i, tl.load(scratch + (N - 1 - i)))
+
+
+@pytest.mark.parametrize("kind", ["discarded", "largest discarded", "stored", "nested"])
+def test_lanes_wait_for_an_atomic_only_where_they_read_its_result(kind: str) -> None:
+    """As the compiler leaves the barrier out where the result is not used."""
+    x, count, scratch, y = torch.arange(128.0), torch.zeros(2), torch.zeros(128), torch.zeros(128)
+    launch = Launch.of(atomic_between_kernel, 1, x, count, scratch, y, kind, 128, outputs=y)
+    is_ordered = kind in ("stored", "nested")
+    assert (found(launch) is None) == is_ordered
+    (compiled,) = compile_for(launch, "sm_90")
+    assert ("bar.sync" in compiled.stages["ptx"]) == is_ordered
 
 
 @triton.jit
