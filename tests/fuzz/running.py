@@ -5,6 +5,7 @@ Each process compiles what its cases need and has one group of cases at a time, 
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -151,13 +152,21 @@ class Summary:
 
 
 def processes_that_fit(device: str) -> int:
-    """Return how many processes run: one a core, and no more than the GPU's memory holds."""
+    """Return how many processes run: one a core, and no more than the GPUs' memory holds."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if device != "cuda":
         return cores
     from workbench.device import free_memory_bytes
 
-    return max(min(cores, free_memory_bytes() // GPU_BYTES_EACH), 1)
+    return max(min(cores, len(gpus()) * (free_memory_bytes() // GPU_BYTES_EACH)), 1)
+
+
+def gpus() -> list[str]:
+    """Return what each GPU that this process sees is called in CUDA_VISIBLE_DEVICES."""
+    import torch
+
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return given.split(",") if given else [str(number) for number in range(torch.cuda.device_count())]
 
 
 def run_case(
@@ -228,8 +237,14 @@ def _planted(plan: Plan, operator: str) -> Callable[..., Any] | None:
 # A process that works.
 
 
-def _work(connection: Connection, plan: Plan) -> None:
-    """Judge groups of cases as they are named, and say so; end where too much memory is held."""
+def _work(connection: Connection, plan: Plan, gpu: str) -> None:
+    """Judge groups of cases as they are named, and say so; end where too much memory is held.
+
+    Args:
+        gpu: the one that this process has, if any.
+    """
+    if gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # torch asks when it first needs a GPU
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the process that started this one ends it
@@ -274,10 +289,10 @@ def _held_bytes() -> int:
 class _Worker:
     """A process and what it is doing."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, gpu: str) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, plan), daemon=True)
+        self.process = context.Process(target=_work, args=(theirs, plan, gpu), daemon=True)
         self.process.start()
         theirs.close()
         self.left: range = range(0)
@@ -315,6 +330,7 @@ def run(
     summary, begin = Summary(), time.monotonic()
     deadline = None if seconds is None else begin + seconds
     groups, again = iter(plan.groups()), list[range]()
+    places = itertools.cycle(gpus() if plan.device == "cuda" else [""])
     workers: list[_Worker] = []
     deaths = 0
 
@@ -338,7 +354,7 @@ def run(
                     workers.remove(worker)
                     worker.end()
             while len(workers) < processes and (group := next_group()) is not None:
-                workers.append(_Worker(plan))
+                workers.append(_Worker(plan, next(places)))
                 workers[-1].give(group)
             if not workers:
                 break
