@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import random
 import shutil
@@ -381,24 +382,56 @@ def copy_of_package() -> Path:
     return folder
 
 
-def caught(folder: Path, place: Place | None, tests: Sequence[str]) -> tuple[bool, str]:
+def environment_of(folder: Path) -> dict[str, str]:
+    """In which the tests of a copy run: interpreted, without the GPU that there may be."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])),
+        "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+
+
+def failing_anyway(folder: Path, tests: Sequence[str], processes: int) -> list[str]:
+    """The tests that fail without a fault; they catch none.
+
+    Raises:
+        RuntimeError: pytest could not run them.
+    """
+    cache = folder / "cache"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "-o", f"cache_dir={cache}", *tests]
+    done = subprocess.run(
+        command, cwd=folder, env=environment_of(folder), capture_output=True, text=True, check=False
+    )
+    if done.returncode not in (0, 1):  # all passed, or some failed
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+    failed = cache / "v" / "cache" / "lastfailed"
+    return sorted(json.loads(failed.read_text())) if done.returncode else []
+
+
+def caught(
+    folder: Path, place: Place | None, tests: Sequence[str], failing: Sequence[str] = ()
+) -> tuple[bool, str]:
     """Whether a test fails, and the last line that pytest printed.
 
     Args:
         folder: a copy of the package, which is as it was afterwards.
         place: of the fault; None for none.
+        failing: tests that fail without one.
     """
     file = None if place is None else folder / place.file
     before = b"" if file is None else file.read_bytes()
     if file is not None and place is not None:
         file.write_bytes(planted(before, place))
-    environment = os.environ | {
-        "PYTHONPATH": str(folder), "TRITON_INTERPRET": "1", "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    command += [word for each in failing for word in ("--deselect", each)]
     try:
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+            command,
+            cwd=folder,
+            env=environment_of(folder),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return True, f"no end in {SECONDS:.0f} s"
@@ -434,11 +467,17 @@ def main(given: Sequence[str] | None = None) -> int:
     folders: SimpleQueue[Path] = SimpleQueue()
     for _ in range(options.processes):
         folders.put(copy_of_package())
+    tests = sorted({test for place in chosen for test in tests_of(place.file)})
+    folder = folders.get()
+    failing = failing_anyway(folder, tests, options.processes)
+    folders.put(folder)
+    for each in failing:
+        print(f"fails without a fault, and is left out: {each}", flush=True)
 
     def judge(place: Place) -> tuple[Place, bool, str]:
         folder, start = folders.get(), time.monotonic()
         try:
-            is_caught, line = caught(folder, place, tests_of(place.file))
+            is_caught, line = caught(folder, place, tests_of(place.file), failing)
         finally:
             folders.put(folder)
         word = "caught" if is_caught else "SURVIVED"

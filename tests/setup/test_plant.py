@@ -111,18 +111,21 @@ def test_what_a_test_catches_and_what_survives(source: plant.Source, tmp_path: P
     assert (tmp_path / "kernel.py").read_text() == KERNEL  # as it was
 
 
+def test_what_fails_without_a_fault_catches_none(source: plant.Source, tmp_path: Path) -> None:
+    (place,) = plant.places_of("surplus_program", [source])
+    words = "import pytest\n\n\n@pytest.mark.parametrize('n', [1, 2], ids=['one - 1', 'two'])\n"
+    (tmp_path / "test_one.py").write_text(f"{words}def test_one(n):\n    assert n == 2\n")
+    failing = plant.failing_anyway(tmp_path, ["test_one.py"], 1)
+    assert failing == ["test_one.py::test_one[one - 1]"]
+    assert plant.caught(tmp_path, place, ["test_one.py"])[0]
+    assert not plant.caught(tmp_path, place, ["test_one.py"], failing)[0]
+    with pytest.raises(RuntimeError, match=r"test_absent\.py"):
+        plant.failing_anyway(tmp_path, ["test_absent.py"], 1)
+
+
 def test_a_fault_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         plant.main(["no_such_fault"])
     assert "no_such_fault" in capsys.readouterr().err
     assert plant.main(["--list", "wrong_split"]) == 0
     assert "wrong_split" in capsys.readouterr().out
-
-
-def test_every_file_with_a_place_has_tests() -> None:
-    """Without tests pytest would run all of them."""
-    for source in plant.sources():
-        if any(list(fault(source)) for fault in plant.FAULTS.values()):
-            tests = plant.tests_of(source.name)
-            assert tests, source.name
-            assert all((plant.ROOT / test).exists() for test in tests), source.name
