@@ -405,6 +405,50 @@ def test_reductions_one_by_one_still_need_repair(tmp_path: Path) -> None:
 
 
 @triton.jit
+def fp8_kernel(x, output, DO: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    value = tl.load(x + i)
+    if DO == "add":
+        result = (value + value).to(tl.float32)
+    elif DO == "scale":
+        result = (value * 2.0).to(tl.float32)
+    elif DO == "negate":
+        result = (-value).to(tl.float32)
+    elif DO == "compare":
+        result = tl.where(value > value, 1.0, 0.0)
+    elif DO == "sum":
+        result = tl.sum(value, 0).to(tl.float32) + i
+    elif DO == "scan":
+        result = tl.cumsum(value, 0).to(tl.float32)
+    elif DO == "max":
+        result = tl.max(value, 0).to(tl.float32) + 0.0 * i
+    else:
+        result = tl.where(i < 2, value, -2.0).to(tl.float32)
+    tl.store(output + i, result)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize("what", ["add", "scale", "negate", "compare", "sum", "scan"])
+def test_no_arithmetic_of_fp8(what: str, dtype: torch.dtype) -> None:
+    """Of its bits it would be, and no compiler takes it."""
+    x, output = torch.ones(4).to(dtype), torch.zeros(4)
+    launch = Launch.of(fp8_kernel, 1, x, output, what, 4, outputs=output)
+    with pytest.raises(KernelError, match=r"does not compute with fp8\w+: convert first"):
+        launch.run()
+    if dtype == torch.float8_e4m3fn and what == "add":
+        with pytest.raises(KernelError, match="fadd"):
+            compile_for(launch, "sm_90")
+
+
+def test_fp8_can_be_chosen() -> None:
+    x, output = torch.tensor([-4.0, 1.0, 3.0, 2.0]).to(torch.float8_e5m2), torch.zeros(4)
+    Launch.of(fp8_kernel, 1, x, output, "max", 4, outputs=output).run()
+    assert output.tolist() == [3.0] * 4
+    Launch.of(fp8_kernel, 1, x, output, "choose", 4, outputs=output).run()
+    assert output.tolist() == [-4.0, 1.0, -2.0, -2.0]
+
+
+@triton.jit
 def to_fp8_kernel(x, output, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(output + i, tl.load(x + i).to(output.dtype.element_ty))

@@ -543,14 +543,17 @@ def repair_interpreter() -> None:
 
     It knows no atomics through tensor descriptors. Repaired.
 
+    Arithmetic and comparisons of fp8 are of its bits; the compiler takes none. Repaired: TypeError.
+
     Calling it again changes nothing.
     """
     if isinstance(interpreter._interpreter, _Memory):
         return
     builder: Any = interpreter.InterpreterBuilder
     # Of the unary ones only negation meets bf16, and only from Triton 3.9 on: before, it is a subtraction.
-    for name in ("binary_op", "unary_op", "ternary_op", "create_fma"):
-        setattr(builder, name, _in_fp32(getattr(builder, name)))
+    for name in ("binary_op", "unary_op", "create_fma"):
+        setattr(builder, name, _in_fp32(_without_fp8(getattr(builder, name))))
+    builder.ternary_op = _in_fp32(builder.ternary_op)
     builder.create_atomic_rmw = _undefined_where_masked(builder.create_atomic_rmw)
     builder.create_descriptor_reduce = _reduced_into_descriptor
     for name in ("cast_impl", "create_fp_to_fp"):
@@ -747,6 +750,21 @@ def _in_fp32(operation: Callable[..., Any]) -> Callable[..., Any]:
     return repaired
 
 
+def _without_fp8(operation: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, *operands: Any) -> Any:
+        for operand in operands:
+            if isinstance(operand, interpreter.TensorHandle):
+                _refuse_fp8(operand.dtype)
+        return operation(self, *operands)
+
+    return repaired
+
+
+def _refuse_fp8(dtype: Any) -> None:
+    if dtype.scalar in _FP8:
+        raise TypeError(f"a GPU does not compute with {dtype.scalar}: convert first, as in x.to(tl.float16)")
+
+
 def _converting(convert: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, source: Any, target: Any, *rounding: Any) -> Any:
         wide, scalar = widen(source), target.scalar
@@ -774,6 +792,7 @@ _WITHOUT_NAN = {np.nanmax: largest, np.nanmin: smallest}
 def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, values: Any, **operations: Any) -> Any:
         operations = {name: _WITHOUT_NAN.get(value, value) for name, value in operations.items()}
+        _refuse_fp8(values.dtype)
         if not _is_bf16(values.handle):
             return reduce(self, values, **operations)
         wide = tl.core.tensor(widen(values.handle), values.type.with_element_ty(tl.float32))
