@@ -33,7 +33,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "device": {"errors", "targets"},
     "interpreted_libdevice": set(),
     "interpreted_undefined": set(),
-    "interpreted_numbers": {"errors", "compat"},
+    "interpreted_numbers": {"errors", "compat", "interpreted_libdevice"},
     "promises": {"errors"},
     "interpreter": {"errors", "compat", "promises"} | INTERPRETED,
     "launch": FOUNDATION,
