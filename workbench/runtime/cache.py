@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
 
 from workbench import compat, device
 from workbench.device import planning_for
-from workbench.errors import ArgumentTypeError
+from workbench.errors import ArgumentTypeError, InvalidArgumentError
 from workbench.launch import Launch
 from workbench.runtime.replay import Bucket, Replay, is_only_prepared, only_prepared, run_once
 
 MOST_KEPT = 4096
+
+_KEY = "Have shapes, strides, dtypes and devices of all tensors in it."
 
 
 class LaunchCache:
@@ -22,6 +24,7 @@ class LaunchCache:
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Replay] = {}
+        self._lying: dict[Hashable, list[tuple[Any, ...]]] = {}
         self._making = threading.RLock()
 
     def run(self, key: Hashable, make: Callable[..., Launch], *tensors: torch.Tensor) -> Replay | None:
@@ -59,16 +62,27 @@ class LaunchCache:
         return again
 
     def _interpret(self, key: Hashable, make: Callable[..., Launch], *tensors: torch.Tensor) -> None:
-        """Run a launch of its own; where a device is pretended one that is kept, as it would be there."""
+        """Run a launch of its own; where a device is pretended one that is kept, as it would be there.
+
+        There the key is checked too: a kernel that is kept reads every tensor as one of its first ones.
+        """
         machine = device.running()
         if not machine.is_pretended or is_only_prepared():
             run_once(_made_here(make, *tensors))
             return
+        lying = [_lying(tensor) for tensor in tensors]
         with self._making:
             if (again := self._kept.get((key, machine))) is None:
                 if len(self._kept) >= MOST_KEPT:
                     self._kept.clear()
                 again = self._kept[key, machine] = Replay(_made_here(make, *tensors), *tensors)
+                self._lying[key, machine] = lying
+            kept = self._lying[key, machine]
+        if lying != kept:
+            unlike = ", ".join(f"{one} for {first}" for one, first in zip(lying, kept, strict=True))
+            raise InvalidArgumentError("key", f"it is that of another call: {unlike}", _KEY)
+        if missing := {tensor.device for tensor in tensors} - set(_parts(key)):
+            raise InvalidArgumentError("key", f"nothing in it is {', '.join(map(str, missing))}", _KEY)
         again(*tensors)
 
 
@@ -98,6 +112,21 @@ class BucketCache:
                 (step,) = made.steps
                 found = self._kept[key] = Bucket(step, self._leading)
         return found
+
+
+def _lying(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What a key says of a tensor: dtype, device, lengths and strides, but those of one element."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.dtype, tensor.device, tuple([pair for pair in pairs if pair[0] != 1])
+
+
+def _parts(key: Any) -> Iterator[Hashable]:
+    """What a key consists of."""
+    if isinstance(key, tuple):
+        for each in key:
+            yield from _parts(each)
+    else:
+        yield key
 
 
 def _made_here(make: Callable[..., Launch], *tensors: torch.Tensor) -> Launch:
