@@ -17,6 +17,7 @@ from workbench import device, ops
 from workbench.errors import ArgumentTypeError, UnknownNameError
 from workbench.kernels import softmax
 from workbench.kernels.instances import gemm as instances
+from workbench.kernels.instances import operation
 
 ROOT = Path(__file__).parents[1]
 HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -249,3 +250,15 @@ def test_where_gluon_is_best_the_next_candidate_is_interpreted() -> None:
             assert instances.chosen(a, b, output, "ieee")["template"] == "ping-pong"
     assert interpreted["template"] in ("simple", "persistent", "stream-k")
     assert not any(each.keywords.get("template") == "ping-pong" for each in listed)
+
+
+def test_fp32_is_rounded_where_a_gpu_that_is_pretended_would() -> None:
+    x = torch.ones(4, 4)
+    switch = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]  # torch does not type it
+    assert not device.on_gpu(x)
+    assert operation.precision_of(x, lambda: "tf32") == "ieee"
+    with device.pretend(H200):
+        assert device.on_gpu(x)
+        assert operation.precision_of(x, lambda: "tf32") == "tf32"
+        assert operation.precision_of(x, operation.of_convolutions) == switch
+        assert operation.precision_of(x.double(), lambda: "tf32") == "ieee"

@@ -211,6 +211,11 @@ def running() -> Device:
     return _pretended.get() or current()
 
 
+def on_gpu(tensor: torch.Tensor) -> bool:
+    """Whether a GPU computes with this tensor, or is said to (:func:`pretend`)."""
+    return tensor.is_cuda or _pretended.get() is not None
+
+
 @contextmanager
 def pretend(machine: str | Device) -> Iterator[Device]:
     """Choose as on that device whatever is chosen, also in `ops`, and have the interpreter run it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,6 +38,23 @@ def test_a_key_that_is_anothers_too(unlike: torch.Tensor, words: str) -> None:
         with pytest.raises(InvalidArgumentError, match=rf"key: it is that of another call: .*{words}"):
             copied(launches, unlike)
         assert torch.equal(copied(launches, unlike, "another"), unlike)
+
+
+def test_a_key_without_an_option() -> None:
+    launches = LaunchCache()
+
+    def make(tile: int, x: torch.Tensor, output: torch.Tensor) -> Any:
+        return transfer.launch(x, output, tile=(tile,))
+
+    with device.pretend(H200):
+        for tile in (64, 64, 128):
+            x = torch.arange(300)
+            output = torch.zeros_like(x)
+            with (
+                nullcontext() if tile == 64 else pytest.raises(InvalidArgumentError, match=r"128.* for .*64")
+            ):
+                launches.run(x.device, partial(make, tile), x, output)
+                assert torch.equal(output, x)
 
 
 def test_where_one_element_lies_does_not_matter() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from workbench.device import on_gpu
 from workbench.errors import (
     ArgumentTypeError,
     DimensionError,
@@ -208,7 +209,7 @@ def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:
 def precision_of(operand: torch.Tensor) -> str:
     """How fp32 matrices are multiplied, by torch's own switch: "tf32" or "ieee"."""
     switch = torch.backends.cuda.matmul.fp32_precision
-    is_tf32 = operand.dtype == torch.float32 and operand.is_cuda and switch == "tf32"
+    is_tf32 = operand.dtype == torch.float32 and switch == "tf32" and on_gpu(operand)
     return "tf32" if is_tf32 else "ieee"
 
 

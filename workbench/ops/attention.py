@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from workbench import compat
+from workbench.device import on_gpu
 from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
@@ -264,8 +265,8 @@ def _with(scoring: Scoring, bias: torch.Tensor | None, written: torch.Tensor | N
 
 def _precision(tensor: torch.Tensor) -> str:
     """Of fp32, what torch's own switch allows."""
-    is_tf32 = tensor.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if is_tf32 and tensor.dtype == torch.float32 else "ieee"
+    is_tf32 = tensor.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return "tf32" if is_tf32 and on_gpu(tensor) else "ieee"
 
 
 class _Attention(Function):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from workbench.device import on_gpu
 from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
@@ -428,7 +429,7 @@ def _empty(
 def _precision(tensor: torch.Tensor) -> str:
     """How fp32 is multiplied, by torch's own switch."""
     is_allowed = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]  # torch does not type it
-    return "tf32" if tensor.dtype == torch.float32 and tensor.is_cuda and is_allowed else "ieee"
+    return "tf32" if tensor.dtype == torch.float32 and is_allowed and on_gpu(tensor) else "ieee"
 
 
 def _product(

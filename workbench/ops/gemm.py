@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from workbench import compat
+from workbench.device import on_gpu
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import gemm
 from workbench.kernels.instances import gemm as instances
@@ -418,8 +419,8 @@ def _as_rows(batch: torch.Tensor) -> torch.Tensor:
 
 def _precision(a: torch.Tensor) -> str:
     """How fp32 is multiplied, by torch's own switch."""
-    is_tf32 = a.dtype == torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if is_tf32 else "ieee"
+    is_tf32 = a.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return "tf32" if is_tf32 and on_gpu(a) else "ieee"
 
 
 class _Product(torch.autograd.Function):

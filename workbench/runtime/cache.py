@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from workbench.runtime.replay import Bucket, Replay, is_only_prepared, only_prep
 
 MOST_KEPT = 4096
 
-_KEY = "Have shapes, strides, dtypes and devices of all tensors in it."
+_KEY = "Have in it shapes, strides, dtypes and devices of all tensors, and what else a launch is made of."
 
 
 class LaunchCache:
@@ -70,7 +71,7 @@ class LaunchCache:
         if not machine.is_pretended or is_only_prepared():
             run_once(_made_here(make, *tensors))
             return
-        lying = [_lying(tensor) for tensor in tensors]
+        lying = [_made_of(make), *map(_lying, tensors)]
         with self._making:
             if (again := self._kept.get((key, machine))) is None:
                 if len(self._kept) >= MOST_KEPT:
@@ -79,7 +80,9 @@ class LaunchCache:
                 self._lying[key, machine] = lying
             kept = self._lying[key, machine]
         if lying != kept:
-            unlike = ", ".join(f"{one} for {first}" for one, first in zip(lying, kept, strict=True))
+            unlike = ", ".join(
+                f"{one} for {first}" for one, first in zip(lying, kept, strict=True) if one != first
+            )
             raise InvalidArgumentError("key", f"it is that of another call: {unlike}", _KEY)
         if missing := {tensor.device for tensor in tensors} - set(_parts(key)):
             raise InvalidArgumentError("key", f"nothing in it is {', '.join(map(str, missing))}", _KEY)
@@ -112,6 +115,17 @@ class BucketCache:
                 (step,) = made.steps
                 found = self._kept[key] = Bucket(step, self._leading)
         return found
+
+
+def _made_of(value: Any) -> Any:
+    """Functions and options that make a launch, and not its tensors, which are given besides."""
+    if isinstance(value, partial):
+        return value.func, *map(_made_of, (*value.args, *value.keywords.values()))
+    if isinstance(value, tuple):
+        return tuple(map(_made_of, value))
+    if isinstance(value, torch.Tensor) or hasattr(value, "with_tensors"):  # an epilogue, a scoring
+        return type(value)
+    return repr(value) if isinstance(value, float) else value  # 0.0 and -0.0 are equal
 
 
 def _lying(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from workbench.device import on_gpu
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError, check_type
 from workbench.launch import Launch
 
@@ -91,8 +92,8 @@ def of_convolutions() -> str:
 
 def precision_of(tensor: torch.Tensor, switch: Callable[[], str]) -> str:
     """How a kernel is to multiply: "tf32" where a switch allows it and there are such units, else "ieee"."""
-    is_fp32 = tensor.is_cuda and tensor.dtype == torch.float32
-    return "tf32" if is_fp32 and switch() == "tf32" else "ieee"
+    is_tf32 = tensor.dtype == torch.float32 and switch() == "tf32" and on_gpu(tensor)
+    return "tf32" if is_tf32 else "ieee"
 
 
 def sum_of(terms: int) -> Accuracy:
