@@ -485,3 +485,13 @@ def test_logsumexp_into_a_wider_dtype_is_not_rounded_before(dtype: torch.dtype) 
     torch.testing.assert_close(out, torch.logsumexp(x.double(), 1), rtol=0, atol=1e-12)
     narrow = torch.empty(40, dtype=torch.float16)
     torch.testing.assert_close(ops.logsumexp(x.double(), 1, out=narrow), out.half(), rtol=0, atol=4e-3)
+
+
+def test_logsumexp_of_a_square_along_each_dimension() -> None:
+    """Results and gradients of both lie alike."""
+    x = numbers((6, 6), torch.float64, 3).requires_grad_()
+    for dim in (0, 1, 0):
+        ours, torchs = (function(x, dim) for function in (ops.logsumexp, torch.logsumexp))
+        torch.testing.assert_close(ours, torchs)
+        gradients = [torch.autograd.grad(each, x, torch.arange(6).double())[0] for each in (ours, torchs)]
+        torch.testing.assert_close(*gradients)
