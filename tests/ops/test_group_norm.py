@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -443,3 +444,25 @@ def test_launches_that_do_not_fit() -> None:
         batch_norm.launch_known(VECTOR, VECTOR, VECTOR, epsilon=0.1)
     with pytest.raises(TensorMismatchError, match="gradient"):
         batch_norm.launch_backward(VECTOR, IMAGE, VECTOR, VECTOR)
+
+
+@pytest.mark.parametrize("name", ["group_norm", "batch_norm"])
+def test_whoever_needs_gradients_gets_the_same(name: str) -> None:
+    """Of any of input, weight and bias, one after another."""
+    torch.manual_seed(0)
+    tensors = [torch.randn(shape, dtype=torch.float64) for shape in ((2, 4, 3, 5), (4,), (4,))]
+
+    def called(module: Any, x: torch.Tensor, *vectors: torch.Tensor) -> torch.Tensor:
+        if name == "group_norm":
+            return module.group_norm(x, 2, *vectors)
+        return module.batch_norm(x, None, None, *vectors, training=True)
+
+    direction = torch.randn(2, 4, 3, 5, dtype=torch.float64)
+    for needs in itertools.product((True, False), repeat=3):
+        if any(needs):
+            leaves = [t.clone().requires_grad_(need) for t, need in zip(tensors, needs, strict=True)]
+            asked = [leaf for leaf in leaves if leaf.requires_grad]
+            ours, torchs = (
+                torch.autograd.grad(called(module, *leaves), asked, direction) for module in (ops, F)
+            )
+            torch.testing.assert_close(ours, torchs)
