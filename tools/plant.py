@@ -379,7 +379,11 @@ def tests_of(file: str) -> tuple[str, ...]:
     name = Path(file).stem
     own = [f"tests/{folder}/test_{name}.py" for folder in ("kernels", "ops")]
     found = found or tuple(test for test in own if (ROOT / test).exists())
-    return tuple(dict.fromkeys((*found, *OF_GRADIENTS))) if "/ops/" in file else found
+    if "/ops/" in file:
+        found = (*found, *OF_GRADIENTS)
+    if any(family in name for family in ("gemm", "convolution", "attention")) and "/instances/" not in file:
+        found = (*found, "tests/ops/test_precision.py")
+    return tuple(dict.fromkeys(found))
 
 
 def copy_of_package() -> Path:

@@ -20,6 +20,10 @@ def composed(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Ten
     return functional.silu(x @ gate) * (x @ up)
 
 
+def by_groups(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.cat([a[:5] @ b[0], a[5:] @ b[2]])
+
+
 CALLS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "matmul": (ops.matmul, torch.matmul, [ones(20, 24), ones(24, 40)]),
     "addmm": (ops.addmm, torch.addmm, [ones(20, 40), ones(20, 24), ones(24, 40)]),
@@ -29,6 +33,10 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor],
     ),
     "matmul_softmax": (
         ops.matmul_softmax, lambda a, b: torch.softmax(a @ b, -1), [ones(20, 24), ones(24, 40)],
+    ),
+    "grouped_mm": (
+        lambda a, b: ops.grouped_mm(a, b, offs=torch.tensor([5, 5, 20], dtype=torch.int32)), by_groups,
+        [ones(20, 24), ones(3, 24, 40)],
     ),
     "attention": (
         ops.scaled_dot_product_attention, functional.scaled_dot_product_attention,
