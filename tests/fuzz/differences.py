@@ -36,12 +36,20 @@ LISTED = (
         "torch returns a tensor without elements as it is; its meta function, and ours, rearrange the shape.",
     ),
     Listed(
-        r"pixel_(un)?shuffle on cuda: fuzz: no float64 result .*invalid gradient .*\[.*\b0\b.*\]",
+        r"pixel_(un)?shuffle on cuda: fuzz: no float64 result .*(invalid gradient .*\[.*\b0\b.*\]|divisible)",
         "torch's float64 result comes from the CPU, which returns a tensor without elements as it is.",
     ),
     Listed(
         r"batch_norm on cuda: strides: .*, of no memory format",
         "torch's own kernels keep strides of any dense input, cuDNN's do not; ours make the suggested ones.",
+    ),
+    Listed(
+        r"(group_norm|pixel_(un)?shuffle) on cuda: strides: result: strides \(\d+, 1, ",
+        "torch keeps channels_last on a CPU and not on a GPU; ours keeps it on both, for what comes next.",
+    ),
+    Listed(
+        r"conv_transpose2d on cuda: strides: result: strides \(\d+, 1, ",
+        "torch has no channels_last where output_padding reaches the stride, which cuDNN does not take.",
     ),
     Listed(
         r"matmul_\w+ on \w+: refusal: .*has no columns, so there is nothing to reduce",

@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 from tests.drawn import allowed_error
 from tests.fuzz.cases import GRAD, INFERENCE, NO_GRAD, Call, Case, Mode
@@ -432,17 +434,17 @@ def _judge_values(
     for number, (mine, torchs, right) in enumerate(
         zip(ours.results, theirs.results, exact.results, strict=True)
     ):
-        moved = shaken.results[number] if shaken.results else None
+        moved = [each.results[number] for each in shaken]
         close(f"result {number}" if number else "result", mine, torchs, right, moved, largest)
     is_special = any(spec.values == "special" for spec in call.tensors.values())
     if not ours.gradients or not theirs.gradients or (is_special and terms):
         return  # of what is no number, gradients of torch's own devices differ
     names = [name for name, spec in call.tensors.items() if spec.requires_grad and spec.is_floating]
     largest = max(largest, *map(_largest, exact.gradients))
-    moved_gradients: Sequence[torch.Tensor | None] = shaken.gradients or [None] * len(exact.gradients)
-    for name, mine, torchs, right, moved in zip(
-        names, ours.gradients, theirs.gradients, exact.gradients, moved_gradients, strict=True
+    for number, (name, mine, torchs, right) in enumerate(
+        zip(names, ours.gradients, theirs.gradients, exact.gradients, strict=True)
     ):
+        moved = [each.gradients[number] for each in shaken]
         words = f"gradient of {name}"
         if mine.shape != torchs.shape or mine.dtype != torchs.dtype:
             found(
@@ -453,17 +455,41 @@ def _judge_values(
             close(words, mine, torchs, right, moved, largest)
 
 
-def _shaken(operator: Operator, call: Call, place: int, device: str, ours: Outcome) -> Outcome:
-    """The exact outcome of numbers that were rounded once, for an operator that divides by a deviation.
+def _shaken(operator: Operator, call: Call, place: int, device: str, ours: Outcome) -> list[Outcome]:
+    """Exact outcomes of numbers that were rounded once, where they can be far from the exact one.
 
-    What cancels there cannot be held to the size of the result, and torch's error of a few elements may be
-    none by luck; in float64 torch's result is the exact one itself.
+    An operator that divides by a deviation: what cancels there cannot be held to the size of the result, and
+    torch's error of a few elements may be none by luck; in float64 torch's result is the exact one itself.
+    One that bends, as relu does: the gradient of what lies there is one or the other.
     """
-    if not operator.divides_by_deviation:
-        return Outcome()
-    is_double = any(t.dtype == torch.float64 for t in ours.results)
-    eps = torch.finfo(torch.float64 if is_double else torch.float32).eps
-    return _outcome(operator.torchs, operator, call, place, device, is_exact=True, shake=eps)
+    exact = partial(_outcome, operator.torchs, operator, call, place, device, is_exact=True)
+    found = []
+    if operator.divides_by_deviation:
+        is_double = any(t.dtype == torch.float64 for t in ours.results)
+        found.append(exact(shake=torch.finfo(torch.float64 if is_double else torch.float32).eps))
+    chain = [functor for functor, *_ in call.options.get("epilogue", ())]
+    if ours.gradients and {"relu", "clamp"} & {*chain, call.options.get("activation")}:
+        names = [spec.dtype for spec in call.tensors.values() if spec.is_floating] + [call.mode.autocast]
+        eps = max(torch.finfo(dtype_of(name)).eps for name in names if name)
+        for share in (eps, -eps):
+            with _BentElsewhere(share):
+                found.append(exact())
+    return found
+
+
+class _BentElsewhere(TorchFunctionMode):
+    """Gradients of relu and clamp are those of numbers that are moved by a share of the largest."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function not in (F.relu, torch.relu, torch.clamp):
+            return result
+        moved = function(args[0] + self.share * _largest(args[0]), *args[1:], **(kwargs or {}))
+        return moved + (result - moved).detach()
 
 
 def _most_terms(call: Call, results: Sequence[torch.Tensor]) -> float:
@@ -475,7 +501,11 @@ def _most_terms(call: Call, results: Sequence[torch.Tensor]) -> float:
 
 
 def _eps_of_arithmetic(call: Call) -> float:
-    """The rounding of the arithmetic, where `out` may be of a wider dtype; 0 where the result says it."""
+    """The rounding of the arithmetic, where results may be of a wider dtype; 0 where they say it."""
+    if (
+        narrow := dtype_of(call.options["dtype"].removeprefix("torch.")) if "dtype" in call.options else None
+    ) is not None:
+        return torch.finfo(narrow).eps if narrow.is_floating_point else 0.0
     if "out" not in call.tensors:
         return 0.0
     dtypes = [
@@ -503,7 +533,7 @@ def _close(
     ours: torch.Tensor,
     theirs: torch.Tensor,
     right: torch.Tensor,
-    moved: torch.Tensor | None,
+    moved: Sequence[torch.Tensor],
     largest: float,
     *,
     terms: float,
@@ -515,8 +545,8 @@ def _close(
     """Find what is further from float64 than the accuracy rule allows.
 
     Args:
-        moved: the exact result of numbers that were rounded; how far it is from `right` counts as an error of
-            torch's; None where it does not count.
+        moved: exact results of numbers that were rounded; how far they are from `right` counts as an error of
+            torch's.
         is_of_nothing: whether a tensor of the call has no elements: gradients that torch then has as NaN
             may be 0.
         least_eps: what the result is rounded to at least, whatever its dtype.
@@ -551,8 +581,8 @@ def _close(
     mine, torchs, wanted = (t[finite].double() for t in (ours, theirs, right))
     errors = (mine - wanted).abs()
     of_torch = float((torchs - wanted).abs().max())
-    if moved is not None:
-        of_torch = max(of_torch, float((moved.detach()[finite] - wanted).abs().nan_to_num(0.0).max()))
+    for each in moved:
+        of_torch = max(of_torch, float((each.detach()[finite] - wanted).abs().nan_to_num(0.0).max()))
     if not terms:
         allowed = of_torch
     else:

@@ -183,6 +183,41 @@ def test_strides_gradients_and_flags_are_compared() -> None:
     assert "kind of number" in kinds(special, lambda input, dims: ops.flip(input, dims).nan_to_num())
 
 
+def test_what_is_asked_for_in_a_narrow_dtype_is_rounded_to_it() -> None:
+    """The gradient of a float64 input too."""
+    call = Call(
+        {"input": replace(PLAIN, shape=(8,), dtype="float64")},
+        {"dim": -1, "dtype": "torch.float32"},
+        Mode(one_gradient=True),
+    )
+
+    def in_float32(input: torch.Tensor, dim: int, dtype: torch.dtype, error: float = 0.0) -> torch.Tensor:
+        powers = torch.exp(input.to(dtype) - input.max().to(dtype))
+        return powers / powers.sum(dim, keepdim=True) * (1 + error)
+
+    case = Case("softmax", (call,))
+    assert not kinds(case, in_float32)
+    assert {*kinds(case, lambda **given: in_float32(**given, error=1e-5))} == {"accuracy"}
+
+
+def test_a_gradient_where_relu_bends_is_one_or_the_other() -> None:
+    half = TensorSpec((47, 16), "float16", requires_grad=True)
+    tensors = {"input": half, "other": replace(half, shape=(16, 47))}
+    call = Call(tensors, {"epilogue": [["relu"]]}, Mode(one_gradient=True))
+
+    def bent_at(share: float) -> Callable[..., torch.Tensor]:
+        def product(input: torch.Tensor, other: torch.Tensor, epilogue: Any) -> torch.Tensor:
+            product = torch.matmul(input, other)
+            kept = product * (product > share * product.abs().max())
+            return kept + (torch.relu(product) - kept).detach()
+
+        return product
+
+    case = Case("fused_matmul", (call,))
+    assert not kinds(case, bent_at(2e-4))
+    assert kinds(case, bent_at(0.2)) == ["accuracy", "accuracy"]
+
+
 def test_an_unlisted_refusal_fails_and_a_listed_one_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     case = of_sum(replace(PLAIN, layout=Layout(order=(1, 0))))
     verdict = judge(case, "cpu", planted.choosy_sum)

@@ -6,11 +6,13 @@ import os
 from itertools import product
 
 import pytest
+import torch
 
-from tests.chosen import of_problem
+from tests.chosen import of_problem, only_made_for
 from tests.drawn import FAMILIES
 from tests.everything import all_is_tested
 from tests.machines import A100, H200, MI300X
+from workbench import ops
 from workbench.errors import WorkbenchError
 from workbench.lens import compile_all
 
@@ -42,3 +44,14 @@ def test_what_is_chosen_compiles(family: str, target: str) -> None:
             if most > machine.shared_memory_bytes:
                 wrong.append(f"{words}\n{launch}\ntakes {most} bytes of shared memory")
     assert not wrong, "\n\n".join(wrong)
+
+
+def test_attention_in_float64_compiles_with_a_mask_of_bytes() -> None:
+    """And its gradient. Triton chose a layout of operands that fp64 does not have, by the mask's type."""
+    given = [torch.ones(1, 1, 16, 16, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    with only_made_for(H200) as made:
+        result = ops.scaled_dot_product_attention(*given, attn_mask=torch.ones(16, 16, dtype=torch.bool))
+        torch.autograd.grad(result, given, torch.ones_like(result))
+    assert len(made) == 2
+    wrong = [steps for steps in compile_all(made, "sm_90") if isinstance(steps, WorkbenchError)]
+    assert not wrong

@@ -109,7 +109,11 @@ def scored(
     if MASKED:
         seen = sees(query, key, keys, window[0], window[1], window[2], RULES[2], RULES[3])
         if len(MASK) > 0:
-            seen = seen & of_mask(batch, head, query, key, mask_extra, MASK[0])
+            if scores.dtype == tl.float64:
+                if tl.num_programs(0) > 0:  # see `hooked`
+                    seen = seen & of_mask(batch, head, query, key, mask_extra, MASK[0])
+            else:
+                seen = seen & of_mask(batch, head, query, key, mask_extra, MASK[0])
         scores = masked(scores, seen)
     return stages, scores
 
@@ -122,10 +126,20 @@ def of_mask(batch, head, query, key, extra, MASK: tl.constexpr):
 
 @triton.jit
 def hooked(scores, batch, head, query, key, extras, HOOKS: tl.constexpr):
-    """(scores, what the first hook makes of them, what the second one makes of that, ...)"""
+    """(scores, what the first hook makes of them, what the second one makes of that, ...)
+
+    Triton 3.6 and 3.7 choose an operand's layout by the narrowest type that it was loaded in, and fail where
+    the product is in fp64 and a bool was loaded, as by a mask. What is loaded in a branch they do not count.
+    """
     stages = (scores,)
     for i in tl.static_range(len(HOOKS)):
-        stages += (of_hook(stages[i], batch, head, query, key, extras[i], HOOKS[i]),)  # type: ignore[assignment]
+        made = stages[i]
+        if scores.dtype == tl.float64:
+            if tl.num_programs(0) > 0:  # always
+                made = of_hook(made, batch, head, query, key, extras[i], HOOKS[i]).to(tl.float64)
+        else:
+            made = of_hook(made, batch, head, query, key, extras[i], HOOKS[i])
+        stages += (made,)  # type: ignore[assignment]
     return stages
 
 
@@ -139,7 +153,13 @@ def of_hook(scores, batch, head, query, key, extra, HOOK: tl.constexpr):
 def unhooked(gradient, stages, batch, head, query, key, extras, GRADIENTS: tl.constexpr):
     """The gradient of the scores that :func:`hooked` was given, from that of its last ones."""
     for i in tl.static_range(len(GRADIENTS) - 1, -1, -1):
-        gradient = of_gradient(gradient, stages[i], batch, head, query, key, extras[i], GRADIENTS[i])
+        if gradient.dtype == tl.float64:
+            if tl.num_programs(0) > 0:  # see `hooked`
+                gradient = of_gradient(
+                    gradient, stages[i], batch, head, query, key, extras[i], GRADIENTS[i]
+                ).to(tl.float64)
+        else:
+            gradient = of_gradient(gradient, stages[i], batch, head, query, key, extras[i], GRADIENTS[i])
     return gradient
 
 
