@@ -117,6 +117,9 @@ EQUIVALENT: dict[str, str] = {
         f'workbench/kernels/softmax.py: "{name}" -> *()': _OWN_FORM
         for name in ("log_sum_exp", "log_sum_exp_backward")
     },
+    "workbench/kernels/gemm_rows.py: triton.cdiv(count, rows) -> (triton.cdiv(count, rows)) + 1": (
+        "Rows beyond the last one are masked where states are loaded and results stored."
+    ),
 }
 
 Edit = tuple[ast.expr | ast.stmt, str]  # what is replaced, by what text
@@ -214,7 +217,9 @@ def dropped_mask(source: Source) -> Iterator[Sequence[Edit]]:
             mask = node.args[place]
             if _called(node) == "tl.where" and not isinstance(mask, ast.Name | ast.Subscript):
                 continue  # a comparison of values, not of places
-        if mask is not None and not _is_none(mask):
+        if mask is not None and not (
+            _is_none(mask) or (isinstance(mask, ast.Constant) and mask.value is True)
+        ):
             yield [(mask, f"(({source.text(mask)}) | True)")]
 
 

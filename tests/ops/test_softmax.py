@@ -109,6 +109,18 @@ def test_logsumexp_over_several(dim: tuple[int, ...], keepdim: bool) -> None:
     torch.testing.assert_close(*(torch.autograd.grad(y, x, direction)[0] for y in (got, want)))
 
 
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 35])
+def test_logsumexp_of_rows_that_programs_share(rows: int) -> None:
+    """The second kernel merges a few rows at a time, of which the last ones may hang over."""
+    x = numbers((rows, 70), torch.float32, 3)
+    x[0] = float("-inf")
+    memory = torch.full((rows + 16,), 7.0)
+    launch = templates.launch_log_sum_exp(x, (1,), memory[:rows], tile=(2, 16), splits=3)
+    assert len(launch.steps) == 2
+    torch.testing.assert_close(launch.run()[0], torch.logsumexp(x, 1))
+    assert bool((memory[rows:] == 7).all())
+
+
 @pytest.mark.parametrize("cols", [2**31 - 1, 2**31 + 2**20 + 5])
 def test_rows_that_only_64_bits_can_count(cols: int) -> None:
     """Rounded up to tiles, the number of columns may take one bit more: the last program has the rest."""
