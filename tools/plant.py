@@ -120,6 +120,7 @@ EQUIVALENT: dict[str, str] = {
     "workbench/kernels/gemm_rows.py: triton.cdiv(count, rows) -> (triton.cdiv(count, rows)) + 1": (
         "Rows beyond the last one are masked where states are loaded and results stored."
     ),
+    "workbench/kernels/gemm.py: tiles -> (tiles) + 1": "A program behind the last tile is that of no matrix.",
 }
 
 Edit = tuple[ast.expr | ast.stmt, str]  # what is replaced, by what text

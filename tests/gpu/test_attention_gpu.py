@@ -327,6 +327,16 @@ def test_masks_and_biases(size: int, dtype: torch.dtype) -> None:
             rule(gradients, (of_exact[0], of_exact[1], of_exact[2]), of_plain, 2.0)
 
 
+@pytest.mark.parametrize("size", [1, 40, 128])
+def test_float64_with_a_mask_of_bytes(size: int) -> None:
+    given = [t.requires_grad_() for t in tensors(2, 4, 4, 70, 133, size, torch.float64)]
+    mask = torch.rand(70, 133, generator=torch.Generator("cuda").manual_seed(2), device="cuda") > 0.3
+    found, wanted = sdpa(*given, mask), torchs_own(*given, mask)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    gradients = (torch.autograd.grad(each, given, wanted.detach()) for each in (found, wanted))
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("size", [40, 64, 160, 256])
 def test_decoding_of_any_width(size: int, dtype: torch.dtype) -> None:

@@ -434,9 +434,9 @@ def test_gradients_of_weight_and_bias(
 
 
 @pytest.mark.parametrize("norm", normalization.NORMS)
-@pytest.mark.parametrize(("rows", "cols"), [(3, 9001), (1, 20000), (66, 4097)])
+@pytest.mark.parametrize(("rows", "cols"), [(3, 9001), (1, 20000), (66, 4097), (4, 8192)])
 def test_gradients_of_split_rows(norm: str, rows: int, cols: int) -> None:
-    """Rows whose sums several programs leave in parts, and whose columns end within a tile."""
+    """Rows whose sums several programs leave in parts, and whose columns end within a tile; or at its end."""
     x, direction, weight = numbers(rows, cols), numbers(rows, cols, seed=1), numbers(cols, seed=2)
     leaf = x.clone().requires_grad_()
     (of_x,) = torch.autograd.grad(normalized(norm, leaf, [weight]), leaf, direction)
@@ -445,6 +445,7 @@ def test_gradients_of_split_rows(norm: str, rows: int, cols: int) -> None:
         compute_units=UNITS,
     )  # fmt: skip
     assert one.steps[0].meta["SPLITS"] > 1
+    assert one.steps[1].meta["EXACT"] == (rows == 4)
     got, of_weight, of_bias = one.run()
     torch.testing.assert_close(got, of_x)
     torch.testing.assert_close(of_weight, (direction * normalized(norm, x, [])).sum(0))
