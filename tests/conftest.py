@@ -102,11 +102,15 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=None if not all_is_tested() else ("H200", "A100", "RTX 4060", "MI300X"))
 def pretended(request: pytest.FixtureRequest) -> Iterator[Device]:
-    """What is chosen is chosen as on that GPU, an H200 where not all is tested, and interpreted."""
-    from tests.machines import CHOOSING  # not above: they would be imported before the mode is set
+    """What is chosen is chosen as on that GPU, an H200 where not all is tested, and interpreted.
+
+    A program that has nothing to do is an error.
+    """
+    from tests.idle import no_program_is_idle  # not above: they would be imported before the mode is set
+    from tests.machines import CHOOSING
     from workbench import device
 
-    with device.pretend(CHOOSING[getattr(request, "param", "H200")]) as stands_in:
+    with device.pretend(CHOOSING[getattr(request, "param", "H200")]) as stands_in, no_program_is_idle():
         yield stands_in
 
 

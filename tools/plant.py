@@ -60,6 +60,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/ops/test_softmax.py",
         "tests/ops/test_reduction.py",
     ),
+    "kernels/grouped_gemm.py": ("tests/kernels/test_grouped_gemm.py", "tests/ops/test_fused.py"),
     "kernels/transfer.py": ("tests/kernels/test_permute.py", "tests/ops/test_rearrange.py"),
     "kernels/attention_backward.py": (
         "tests/kernels/test_attention_backward.py",
