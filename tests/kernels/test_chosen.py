@@ -48,10 +48,10 @@ def test_what_is_chosen_compiles(family: str, target: str) -> None:
 
 def test_attention_in_float64_compiles_with_a_mask_of_bytes() -> None:
     """And its gradient. Triton chose a layout of operands that fp64 does not have, by the mask's type."""
-    given = [torch.ones(1, 1, 16, 16, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    q, k, v = (torch.ones(1, 1, 16, 16, dtype=torch.float64, requires_grad=True) for _ in range(3))
     with only_made_for(H200) as made:
-        result = ops.scaled_dot_product_attention(*given, attn_mask=torch.ones(16, 16, dtype=torch.bool))
-        torch.autograd.grad(result, given, torch.ones_like(result))
+        result = ops.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(16, 16, dtype=torch.bool))
+        torch.autograd.grad(result, (q, k, v), torch.ones_like(result))
     assert len(made) == 2
     wrong = [steps for steps in compile_all(made, "sm_90") if isinstance(steps, WorkbenchError)]
     assert not wrong
