@@ -302,6 +302,36 @@ def test_reductions_by_a_function_of_ones_own(rows: int, cols: int, dtype: torch
 
 
 @triton.jit
+def sums_kernel(x, rows, cols, whole, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    tile = tl.load(x + i[:, None] * N + j[None, :])
+    tl.static_assert(tl.sum(tile).dtype == tile.dtype)
+    tl.store(rows + i[:, None], tl.sum(tile, 1, keep_dims=True))
+    tl.store(cols + j, tl.sum(tile, 0))
+    tl.store(whole, tl.sum(tile))
+    tl.store(whole + 1, tl.sum(tl.sum(tile, None, keep_dims=True)))
+
+
+def test_sums_of_halves_are_halves() -> None:
+    """Which the compiler adds as they are: what is too large in between is infinite, and stays so."""
+    x = torch.arange(32.0).reshape(4, 8).to(torch.float16)
+    rows, cols, whole = (torch.zeros(size, dtype=torch.float16) for size in (4, 8, 2))
+    launch = Launch.of(sums_kernel, 1, x, rows, cols, whole, 4, 8, outputs=(rows, cols, whole))
+    launch.run()
+    assert torch.equal(rows, x.sum(1))
+    assert torch.equal(cols, x.sum(0))
+    assert whole.tolist() == [496, 496]
+    added = [line for line in compile_for(launch, "sm_90")[0].stages["ttir"].splitlines() if "addf" in line]
+    assert added
+    assert all("f16" in line for line in added)
+    x[1] = torch.tensor([40000.0, 0, 0, 0, 40000, -40000, -40000, 0])
+    x[2] = torch.tensor([2048.0, 1, 1, 1, 1, 1, 1, 1])
+    launch.run()
+    assert rows.tolist() == [x[0].sum(), torch.inf, 2054, x[3].sum()]
+    assert whole.tolist() == [torch.inf, torch.inf]
+
+
+@triton.jit
 def by_min(a, b):
     return min(a, b)
 

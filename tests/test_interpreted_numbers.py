@@ -800,14 +800,18 @@ def bits_kernel(x, y, z, N: tl.constexpr):
     tl.store(z + 2 * N + i, (a * b).to(tl.int32))
     tl.store(z + 3 * N + i, a + b.to(tl.int32))
     tl.store(z + 4 * N + i, ((a < b) + (a <= b)).to(tl.int32))
+    tl.store(z + 5 * N + i, (a << b).to(tl.int32))
+    tl.store(z + 6 * N + i, (a >> b).to(tl.int32))
 
 
 def test_bits_add_without_a_carry() -> None:
+    """And have no second bit to be shifted to."""
     x, y = torch.tensor([False, False, True, True]), torch.tensor([False, True, False, True])
-    z = torch.zeros(5, 4, dtype=torch.int32)
+    z = torch.zeros(7, 4, dtype=torch.int32)
     launch = Launch.of(bits_kernel, 1, x, y, z, 4, outputs=z)
     launch.run()
-    assert z.tolist() == [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1], [0, 1, 1, 2], [1, 0, 0, 1]]
+    assert z.tolist() == [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1], [0, 1, 1, 2], [1, 0, 0, 1],
+                          [0, 0, 1, 0], [0, 0, 1, 0]]  # fmt: skip
     assert re.search(r"arith\.addi .* : tensor<4xi1>", compiles(launch))
 
 

@@ -14,6 +14,7 @@ import triton.language as tl
 from workbench import teach
 from workbench.interpreted_undefined import ends, fill_undefined, is_undefined, undefined
 from workbench.launch import Launch, Step
+from workbench.lens import compile as compile_for
 from workbench.runtime import interpret
 from workbench.teach.definition import Case
 
@@ -123,6 +124,39 @@ def test_what_an_atomic_gives_to_lanes_that_are_masked_off_is_undefined(
         assert (y[5:].abs() > 2**30).all()
     changed = {"add": range(3, 8), "max": range(2, 7), "exchange": [1] * 5}[kind]
     assert x.tolist() == [*changed, 7, 8, 9]
+
+
+@triton.jit
+def gathering_kernel(x, indices, y, n, AXIS: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    places = tl.load(indices + at, mask=at < n)
+    tl.store(y + at, tl.gather(tl.load(x + at), places, AXIS), mask=at < n)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("places", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_lanes_without_a_place_gather_what_is_undefined(
+    dtype: torch.dtype, places: torch.dtype, axis: int
+) -> None:
+    """That is no error where nobody uses it; and no place lies before the first."""
+    x = torch.arange(16.0).reshape(4, 4).to(dtype)
+    indices = torch.randint(0, 4, (4, 4), generator=torch.Generator().manual_seed(3)).to(places)
+    y = torch.zeros(4, 4, dtype=dtype)
+    launch = Launch.of(gathering_kernel, 1, x, indices, y, 13, axis, 4, outputs=y)
+    launch.run()
+    right = x.gather(axis, indices.long())
+    assert torch.equal(y.reshape(-1)[:13], right.reshape(-1)[:13])
+    assert y.reshape(-1)[13:].eq(0).all()
+    assert compile_for(launch, "sm_90")
+    indices[0, 1], indices[2, 2] = -1, 4
+    launch.run()
+    wrong = torch.zeros(4, 4, dtype=torch.bool)
+    wrong[0, 1] = wrong[2, 2] = True
+    found = y.isnan() if dtype.is_floating_point else y.double().abs() > 1000
+    assert torch.equal(found, wrong)
+    assert torch.equal(y.where(~wrong, 0).reshape(-1)[:13], right.where(~wrong, 0).reshape(-1)[:13])
 
 
 @triton.jit

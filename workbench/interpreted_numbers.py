@@ -60,6 +60,9 @@ def repair() -> None:
     # The sum and the difference of two bits are their exclusive or.
     builder.create_add = _of_bits(builder.create_add, np.logical_xor)
     builder.create_sub = _of_bits(builder.create_sub, np.logical_xor)
+    # One bit shifted by one is shifted out.
+    builder.create_shl = _of_bits(builder.create_shl, np.greater)
+    builder.create_lshr = _of_bits(builder.create_lshr, np.greater)
     builder.create_ashr = _shifted_as_signed
     builder.create_umulhi = _of_unsigned(builder.create_umulhi)
     for name in ("create_fp_to_si", "create_fp_to_ui"):
