@@ -910,15 +910,24 @@ def kernel(x, output, N: tl.constexpr):
     tl.store(output + 1, tl.clamp(tl.load(x), -0.5, 0.5))
     tl.store(output + 2, tl.argmin(tl.where(i < 4, tile, 9.0), axis=0))
     tl.store(output + 3 + i, tile)
+    tl.store(output + 11, tl.sum(tl.gather(tl.where(i < 4, 0.0, i), i * 0 - 1, 0)) / N)
+    tl.store(output + 12, tl.sum(tl.where(i == 0, 2048.0, 1.0).to(tl.float16)))
+    rest = tl.fma(i * 0.0 + 1.000244140625, 1.000244140625, -1.00048828125)
+    tl.store(output + 13 + i, rest * 1e9, mask=i < 1)
+    tl.store(output + 14 + i, tl.cast(i * 0.0 + 40000.0, tl.int16), mask=i < 1)
 
-x, output = torch.tensor([torch.nan, 2.0, 1.0, 3.0]), torch.zeros(11)
+x, output = torch.tensor([torch.nan, 2.0, 1.0, 3.0]), torch.zeros(15)
 kernel[(1,)](x, output, 8)
 print(output.nan_to_num(99).int().tolist())
 """
 
 
 def test_nan_and_undefined_lanes_still_need_repair(tmp_path: Path) -> None:
-    """Unrepaired, NaN is found by all three, and masked lanes hold 0."""
+    """Unrepaired, NaN is found by all three, and masked lanes hold 0.
+
+    A place before the first is the last, fp16 is summed in fp32, `tl.fma` rounds twice, and what no integer
+    holds wraps.
+    """
     script = tmp_path / "undefined.py"
     script.write_text(UNDEFINED)
     done = subprocess.run(
@@ -929,4 +938,4 @@ def test_nan_and_undefined_lanes_still_need_repair(tmp_path: Path) -> None:
         timeout=120,
         check=True,
     )
-    assert json.loads(done.stdout) == [99, 99, 0, 99, 2, 1, 3, 0, 0, 0, 0]
+    assert json.loads(done.stdout) == [99, 99, 0, 99, 2, 1, 3, 0, 0, 0, 0, 7, 2056, 0, -25536]
