@@ -302,6 +302,29 @@ def test_reductions_by_a_function_of_ones_own(rows: int, cols: int, dtype: torch
 
 
 @triton.jit
+def timed_kernel(output, x, N: tl.constexpr):
+    begun = tl.extra.cuda.globaltimer()
+    i = tl.arange(0, N)
+    tl.store(x + i, tl.load(x + i) + 1)
+    tl.static_assert(begun.dtype == tl.int64)
+    tl.static_assert(tl.extra.cuda.smid().dtype == tl.int32)
+    tl.store(output, tl.extra.cuda.globaltimer() - begun)
+    tl.store(output + 1, begun)
+    tl.store(output + 2, tl.extra.cuda.smid())
+
+
+def test_a_kernel_asks_for_the_time_and_where_it_runs() -> None:
+    x, output = torch.zeros(8), torch.full((3,), -1)
+    launch = Launch.of(timed_kernel, 1, output, x, 8, outputs=(output, x))
+    before = time.time_ns()
+    launch.run()
+    took, begun, place = output.tolist()
+    assert before <= begun <= begun + took <= time.time_ns()
+    assert place == 0
+    assert compile_for(launch, "sm_90")
+
+
+@triton.jit
 def sums_kernel(x, rows, cols, whole, M: tl.constexpr, N: tl.constexpr):
     i, j = tl.arange(0, M), tl.arange(0, N)
     tile = tl.load(x + i[:, None] * N + j[None, :])

@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -540,7 +541,8 @@ def repair_interpreter() -> None:
     It sums fp16 in fp32. Repaired: each sum is fp16, as what it is made of, and may be too large for that.
 
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
-    for it runs one launch after another.
+    for it runs one launch after another. Nor the clock, `globaltimer`, and the multiprocessor, `smid`.
+    Repaired: nanoseconds, and 0.
 
     `x.exp()` and the other functions of a float that are methods too fail, as nobody tells them where to
     build. Repaired. `x.T` passes by the builder, from which others learn that lanes exchange values, and
@@ -665,8 +667,15 @@ def _with_launches_in_order(patch: Callable[..., None]) -> Callable[..., None]:
         patch(tensor, scope)
         for name in ("gdc_wait", "gdc_launch_dependents"):
             scope.set_attr(tl.extra.cuda, name, lambda: None)
+        scope.set_attr(tl.extra.cuda, "globaltimer", lambda: _scalar_of(time.time_ns(), tl.int64))
+        scope.set_attr(tl.extra.cuda, "smid", lambda: _scalar_of(0, tl.int32))
 
     return repaired
+
+
+def _scalar_of(value: int, dtype: Any) -> Any:
+    stored = np.array([value], interpreter._get_np_dtype(dtype))
+    return tl.core.tensor(interpreter.TensorHandle(stored, dtype), dtype)
 
 
 def _with_functions_as_methods(patch: Callable[..., None]) -> Callable[..., None]:
