@@ -301,12 +301,14 @@ def test_a_divisor_of_what_is_loaded_holds_where_nothing_is(dtype: torch.dtype) 
     """Lanes that are masked off have no value that could make the promise false."""
     x, output = torch.arange(64.0), torch.zeros(3)
     launch = Launch.of(
-        rows_kernel, 1, x, torch.tensor([8, 48, 24]).to(dtype), output, 3, 8, 4, outputs=output
+        rows_kernel, 1, x, torch.tensor([16, 48, 32]).to(dtype), output, 3, 16, 4, outputs=output
     )
     run_here(launch)
-    assert output.tolist() == [float(sum(range(start, start + 8))) for start in (8, 48, 24)]
-    false = Launch.of(rows_kernel, 1, x, torch.tensor([8, 44, 24]).to(dtype), output, 3, 8, 4, outputs=output)
-    with pytest.raises(PromiseError, match="promises multiples of 8, but element \\[1\\] is 44"):
+    assert output.tolist() == [float(sum(range(start, start + 8))) for start in (16, 48, 32)]
+    false = Launch.of(
+        rows_kernel, 1, x, torch.tensor([16, 44, 32]).to(dtype), output, 3, 16, 4, outputs=output
+    )
+    with pytest.raises(PromiseError, match="promises multiples of 16, but element \\[1\\] is 44"):
         run_here(false)
 
 
