@@ -302,6 +302,59 @@ def test_reductions_by_a_function_of_ones_own(rows: int, cols: int, dtype: torch
 
 
 @triton.jit
+def timed_kernel(output, x, N: tl.constexpr):
+    begun = tl.extra.cuda.globaltimer()
+    i = tl.arange(0, N)
+    tl.store(x + i, tl.load(x + i) + 1)
+    tl.static_assert(begun.dtype == tl.int64)
+    tl.static_assert(tl.extra.cuda.smid().dtype == tl.int32)
+    tl.store(output, tl.extra.cuda.globaltimer() - begun)
+    tl.store(output + 1, begun)
+    tl.store(output + 2, tl.extra.cuda.smid())
+
+
+def test_a_kernel_asks_for_the_time_and_where_it_runs() -> None:
+    x, output = torch.zeros(8), torch.full((3,), -1)
+    launch = Launch.of(timed_kernel, 1, output, x, 8, outputs=(output, x))
+    before = time.time_ns()
+    launch.run()
+    took, begun, place = output.tolist()
+    assert before <= begun <= begun + took <= time.time_ns()
+    assert place == 0
+    assert compile_for(launch, "sm_90")
+
+
+@triton.jit
+def sums_kernel(x, rows, cols, whole, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    tile = tl.load(x + i[:, None] * N + j[None, :])
+    tl.static_assert(tl.sum(tile).dtype == tile.dtype)
+    tl.store(rows + i[:, None], tl.sum(tile, 1, keep_dims=True))
+    tl.store(cols + j, tl.sum(tile, 0))
+    tl.store(whole, tl.sum(tile))
+    tl.store(whole + 1, tl.sum(tl.sum(tile, None, keep_dims=True)))
+
+
+def test_sums_of_halves_are_halves() -> None:
+    """Which the compiler adds as they are: what is too large in between is infinite, and stays so."""
+    x = torch.arange(32.0).reshape(4, 8).to(torch.float16)
+    rows, cols, whole = (torch.zeros(size, dtype=torch.float16) for size in (4, 8, 2))
+    launch = Launch.of(sums_kernel, 1, x, rows, cols, whole, 4, 8, outputs=(rows, cols, whole))
+    launch.run()
+    assert torch.equal(rows, x.sum(1))
+    assert torch.equal(cols, x.sum(0))
+    assert whole.tolist() == [496, 496]
+    added = [line for line in compile_for(launch, "sm_90")[0].stages["ttir"].splitlines() if "addf" in line]
+    assert added
+    assert all("f16" in line for line in added)
+    x[1] = torch.tensor([40000.0, 0, 0, 0, 40000, -40000, -40000, 0])
+    x[2] = torch.tensor([2048.0, 1, 1, 1, 1, 1, 1, 1])
+    launch.run()
+    assert rows.tolist() == [x[0].sum(), torch.inf, 2054, x[3].sum()]
+    assert whole.tolist() == [torch.inf, torch.inf]
+
+
+@triton.jit
 def by_min(a, b):
     return min(a, b)
 
@@ -880,15 +933,24 @@ def kernel(x, output, N: tl.constexpr):
     tl.store(output + 1, tl.clamp(tl.load(x), -0.5, 0.5))
     tl.store(output + 2, tl.argmin(tl.where(i < 4, tile, 9.0), axis=0))
     tl.store(output + 3 + i, tile)
+    tl.store(output + 11, tl.sum(tl.gather(tl.where(i < 4, 0.0, i), i * 0 - 1, 0)) / N)
+    tl.store(output + 12, tl.sum(tl.where(i == 0, 2048.0, 1.0).to(tl.float16)))
+    rest = tl.fma(i * 0.0 + 1.000244140625, 1.000244140625, -1.00048828125)
+    tl.store(output + 13 + i, rest * 1e9, mask=i < 1)
+    tl.store(output + 14 + i, tl.cast(i * 0.0 + 40000.0, tl.int16), mask=i < 1)
 
-x, output = torch.tensor([torch.nan, 2.0, 1.0, 3.0]), torch.zeros(11)
+x, output = torch.tensor([torch.nan, 2.0, 1.0, 3.0]), torch.zeros(15)
 kernel[(1,)](x, output, 8)
 print(output.nan_to_num(99).int().tolist())
 """
 
 
 def test_nan_and_undefined_lanes_still_need_repair(tmp_path: Path) -> None:
-    """Unrepaired, NaN is found by all three, and masked lanes hold 0."""
+    """Unrepaired, NaN is found by all three, and masked lanes hold 0.
+
+    A place before the first is the last, fp16 is summed in fp32, `tl.fma` rounds twice, and what no integer
+    holds wraps.
+    """
     script = tmp_path / "undefined.py"
     script.write_text(UNDEFINED)
     done = subprocess.run(
@@ -899,4 +961,4 @@ def test_nan_and_undefined_lanes_still_need_repair(tmp_path: Path) -> None:
         timeout=120,
         check=True,
     )
-    assert json.loads(done.stdout) == [99, 99, 0, 99, 2, 1, 3, 0, 0, 0, 0]
+    assert json.loads(done.stdout) == [99, 99, 0, 99, 2, 1, 3, 0, 0, 0, 0, 7, 2056, 0, -25536]

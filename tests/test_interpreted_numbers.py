@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -799,14 +800,18 @@ def bits_kernel(x, y, z, N: tl.constexpr):
     tl.store(z + 2 * N + i, (a * b).to(tl.int32))
     tl.store(z + 3 * N + i, a + b.to(tl.int32))
     tl.store(z + 4 * N + i, ((a < b) + (a <= b)).to(tl.int32))
+    tl.store(z + 5 * N + i, (a << b).to(tl.int32))
+    tl.store(z + 6 * N + i, (a >> b).to(tl.int32))
 
 
 def test_bits_add_without_a_carry() -> None:
+    """And have no second bit to be shifted to."""
     x, y = torch.tensor([False, False, True, True]), torch.tensor([False, True, False, True])
-    z = torch.zeros(5, 4, dtype=torch.int32)
+    z = torch.zeros(7, 4, dtype=torch.int32)
     launch = Launch.of(bits_kernel, 1, x, y, z, 4, outputs=z)
     launch.run()
-    assert z.tolist() == [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1], [0, 1, 1, 2], [1, 0, 0, 1]]
+    assert z.tolist() == [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1], [0, 1, 1, 2], [1, 0, 0, 1],
+                          [0, 0, 1, 0], [0, 0, 1, 0]]  # fmt: skip
     assert re.search(r"arith\.addi .* : tensor<4xi1>", compiles(launch))
 
 
@@ -838,7 +843,7 @@ def rounded_kernel(x, y, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("source", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("name", ["int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_floats_that_no_integer_holds_are_saturated(source: torch.dtype, name: str) -> None:
     """As `cvt.rzi` does on NVIDIA GPUs, NaN to 0; numpy would give the smallest, or wrap."""
     limits = np.iinfo(DTYPES[name][1])
@@ -852,6 +857,158 @@ def test_floats_that_no_integer_holds_are_saturated(source: torch.dtype, name: s
         for value in x.double().tolist()
     ]  # fmt: skip
     assert y.tolist() == expected
+
+
+@pytest.mark.parametrize("source", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["int8", "uint8"])
+def test_of_8_bits_they_are_the_lower_half_of_16(source: torch.dtype, name: str) -> None:
+    """There is no conversion to 8 bits: -1 as an unsigned one is 0, and 300 is 44."""
+    values = [
+        -1,
+        300,
+        -300,
+        70000,
+        -70000,
+        1e30,
+        torch.inf,
+        -torch.inf,
+        torch.nan,
+        1.5,
+        100,
+        127,
+        128,
+        255,
+        256,
+        -0.5,
+    ]
+    x, y = torch.tensor(values, dtype=torch.float64).to(source), torch.zeros(16, dtype=DTYPES[name][0])
+    launch = Launch.of(rounded_kernel, 1, x, y, 16, outputs=y)
+    launch.run()
+    is_unsigned = name.startswith("u")
+    low, high = (0, 2**16 - 1) if is_unsigned else (-(2**15), 2**15 - 1)
+    expected = [0 if v != v else wrapped(int(max(low, min(high, v))), name) for v in x.double().tolist()]
+    assert y.tolist() == expected
+    short = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}[source]
+    assert f"cvt.rzi.{'u' if is_unsigned else 's'}16.{short}" in compile_for(launch, TARGET)[0].stages["ptx"]
+
+
+@triton.jit
+def inverted_kernel(x, y, N: tl.constexpr):
+    i = tl.arange(0, N)
+    value = ~tl.load(x + i)
+    tl.static_assert(value.dtype == x.dtype.element_ty)
+    tl.store(y + i, value)
+    tl.store(y + N, ~tl.load(x))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_the_bits_of_any_integer_are_inverted(name: str) -> None:
+    dtype, stored = DTYPES[name]
+    limits = np.iinfo(stored)
+    x = torch.from_numpy(np.array([0, 1, limits.max, limits.min], stored))
+    y = torch.zeros(5, dtype=dtype)
+    launch = Launch.of(inverted_kernel, 1, x, y, 4, outputs=y)
+    launch.run()
+    assert y.tolist() == [wrapped(~value, name) for value in (*x.tolist(), 0)]
+    assert compiles(launch)
+
+
+@triton.jit
+def histogram_kernel(x, y, n, IS_MASKED: tl.constexpr, N: tl.constexpr, BINS: tl.constexpr):
+    i = tl.arange(0, N)
+    if IS_MASKED:
+        counts = tl.histogram(tl.load(x + i, mask=i < n), BINS, mask=i < n)
+    else:
+        counts = tl.histogram(tl.load(x + i), BINS)
+    tl.static_assert(counts.dtype == tl.int32)
+    tl.store(y + tl.arange(0, BINS), counts)
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("name", DTYPES)
+def test_integers_of_32_bits_are_counted(name: str, is_masked: bool) -> None:
+    """Of others the interpreter would write as many bytes as they have; no GPU takes them."""
+    x = torch.from_numpy(np.array([3] * 700 + [0] * 300 + [1] * 24, DTYPES[name][1]))
+    y = torch.full((4,), -1, dtype=torch.int32)
+    launch = Launch.of(histogram_kernel, 1, x, y, 1000, is_masked, 1024, 4, outputs=y)
+    if name not in ("int32", "uint32"):
+        with pytest.raises(KernelError, match=rf"tl\.histogram counts integers of 32 bits, not {name}"):
+            launch.run()
+        with pytest.raises(KernelError):
+            compiles(launch)
+        return
+    launch.run()
+    assert y.tolist() == [300, 0 if is_masked else 24, 0, 700]
+    assert compiles(launch)
+
+
+@triton.jit
+def unmasked_histogram_kernel(x, y, n, N: tl.constexpr, BINS: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(y + tl.arange(0, BINS), tl.histogram(tl.load(x + i, mask=i < n), BINS))
+
+
+def test_what_has_no_bin_is_counted_by_its_lowest_bits() -> None:
+    """By five of them at least, one for each lane of a warp; and so are lanes without a value."""
+    x, y = (
+        torch.tensor([0, 1, 64, 65, -1, 63, 127, 33], dtype=torch.int32),
+        torch.zeros(64, dtype=torch.int32),
+    )
+    Launch.of(unmasked_histogram_kernel, 1, x, y, 8, 8, 64, outputs=y).run()
+    assert {i: int(count) for i, count in enumerate(y) if count} == {0: 2, 1: 2, 33: 1, 63: 3}
+    few = torch.zeros(4, dtype=torch.int32)
+    Launch.of(unmasked_histogram_kernel, 1, x, few, 8, 8, 4, outputs=few).run()
+    assert few.tolist() == [2, 3, 0, 0]
+    Launch.of(unmasked_histogram_kernel, 1, x, y, 4, 8, 64, outputs=y).run()
+    assert int(y.sum()) == 8
+
+
+@triton.jit
+def fused_kernel(x, y, z, output, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(output + i, tl.fma(tl.load(x + i), tl.load(y + i), tl.load(z + i)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_fused_product_and_sum_is_rounded_once(dtype: torch.dtype) -> None:
+    """What is left of a product when its rounded self is subtracted is its error, and not 0."""
+    generator = torch.Generator().manual_seed(7)
+    x, y, others = torch.randn(3, 64, generator=generator, dtype=torch.float64).to(dtype)
+    zeros = torch.zeros_like(others)
+    pairs = [(y, -(x * y)), (y, others), (y, others * 1e3), (y, zeros), (zeros + 1, others)]
+    for factor, z in pairs:
+        output = torch.zeros(64, dtype=dtype)
+        launch = Launch.of(fused_kernel, 1, x, factor, z, output, 64, outputs=output)
+        launch.run()
+        numbers = zip(*(each.double().tolist() for each in (x, factor, z, output)), strict=True)
+        exact = [Fraction(a) * Fraction(b) + Fraction(c) for a, b, c, _ in numbers]
+        for sign in (-torch.inf, torch.inf):
+            beside = torch.nextafter(output, torch.full_like(output, sign)).double()
+            for value, near, other in zip(exact, output.double().tolist(), beside.tolist(), strict=True):
+                assert abs(value - Fraction(near)) <= abs(value - Fraction(other))
+        assert compiles(launch)
+
+
+def test_integers_are_not_fused() -> None:
+    x = torch.ones(8, dtype=torch.int32)
+    launch = Launch.of(fused_kernel, 1, x, x, x, x.clone(), 8, outputs=())
+    with pytest.raises(KernelError, match=r"tl\.fma takes floats, not int32"):
+        launch.run()
+    with pytest.raises(KernelError, match="must be floating-point-like"):
+        compiles(launch)
+
+
+def test_a_fused_product_of_no_numbers_and_of_nothing() -> None:
+    inf, nan = torch.inf, torch.nan
+    x, y = (
+        torch.tensor([inf, inf, nan, 0.0, 3e38, 2.0, 0.0, -0.0]),
+        torch.tensor([1.0, 0, 1, inf, 10, inf, 5, 5]),
+    )
+    z, output = torch.tensor([1.0, 1, 1, 1, -3e38, -inf, 0.0, -0.0]), torch.zeros(8)
+    Launch.of(fused_kernel, 1, x, y, z, output, 8, outputs=output).run()
+    assert torch.equal(output.isnan(), torch.tensor([False, True, True, True, False, True, False, False]))
+    assert output[[0, 4]].tolist() == [inf, inf]
+    assert output[6:].signbit().tolist() == [False, True]
 
 
 # Costs

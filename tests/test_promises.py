@@ -288,6 +288,31 @@ def test_addresses_are_counted_in_bytes_and_run_by_elements() -> None:
 
 
 @triton.jit
+def rows_kernel(x, starts, output, n, DIVISOR: tl.constexpr, N: tl.constexpr):
+    """Sums of eight elements from each of the `starts`, which are known to be multiples."""
+    i = tl.arange(0, N)
+    start = tl.multiple_of(tl.load(starts + i, mask=i < n), DIVISOR)
+    places = start[:, None] + tl.arange(0, 8)[None, :]
+    tl.store(output + i, tl.sum(tl.load(x + places, mask=i[:, None] < n, other=0), 1), mask=i < n)
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
+def test_a_divisor_of_what_is_loaded_holds_where_nothing_is(dtype: torch.dtype) -> None:
+    """Lanes that are masked off have no value that could make the promise false."""
+    x, output = torch.arange(64.0), torch.zeros(3)
+    launch = Launch.of(
+        rows_kernel, 1, x, torch.tensor([16, 48, 32]).to(dtype), output, 3, 16, 4, outputs=output
+    )
+    run_here(launch)
+    assert output.tolist() == [float(sum(range(start, start + 8))) for start in (16, 48, 32)]
+    false = Launch.of(
+        rows_kernel, 1, x, torch.tensor([16, 44, 32]).to(dtype), output, 3, 16, 4, outputs=output
+    )
+    with pytest.raises(PromiseError, match="promises multiples of 16, but element \\[1\\] is 44"):
+        run_here(false)
+
+
+@triton.jit
 def scalar_kernel(output, n, stride):
     stride = tl.multiple_of(stride, 8)
     tl.assume(n > 0)

@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -534,8 +535,14 @@ def repair_interpreter() -> None:
     is 0 for none. Atomics give such lanes whatever lay in fresh memory. Repaired: undefined values too. And
     `tl.atomic_xchg` fails for floats. Repaired: it exchanges their bits.
 
+    `tl.gather` fails for an index beyond the end, also of a lane that is masked off, and takes a negative one
+    for one from the end. Repaired: undefined values, as on a GPU.
+
+    It sums fp16 in fp32. Repaired: each sum is fp16, as what it is made of, and may be too large for that.
+
     It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing,
-    for it runs one launch after another.
+    for it runs one launch after another. Nor the clock, `globaltimer`, and the multiprocessor, `smid`.
+    Repaired: nanoseconds, and 0.
 
     `x.exp()` and the other functions of a float that are methods too fail, as nobody tells them where to
     build. Repaired. `x.T` passes by the builder, from which others learn that lanes exchange values, and
@@ -564,6 +571,7 @@ def repair_interpreter() -> None:
     builder.create_minnumf = lambda self, one, other: self.binary_op(one, other, smaller)
     builder.create_clampf = _clamped_as_asked(builder.create_clampf)
     builder.create_masked_load = _poisoned_where_undefined(builder.create_masked_load)
+    builder.create_gather = _undefined_outside(builder.create_gather)
     reductions: Any = interpreter.ReduceOps
     scans: Any = interpreter.ScanOps
     # Of these, only sums meet bf16 before Triton 3.9.
@@ -571,6 +579,7 @@ def repair_interpreter() -> None:
         (reductions, "sum"), (reductions, "min_max"), (scans, "cumsum"), (scans, "cumprod"),
     ):  # fmt: skip
         setattr(operations, name, _reduced_in_fp32(getattr(operations, name)))
+    reductions.sum = _summed_as_halves(reductions.sum)
     reductions.generic_reduce = _reduced_by_pairs
     scans.generic_scan = _scanned_by_rewritten(scans.generic_scan)
     reductions.apply_impl = _passing_nan_by(reductions.apply_impl)
@@ -658,8 +667,15 @@ def _with_launches_in_order(patch: Callable[..., None]) -> Callable[..., None]:
         patch(tensor, scope)
         for name in ("gdc_wait", "gdc_launch_dependents"):
             scope.set_attr(tl.extra.cuda, name, lambda: None)
+        scope.set_attr(tl.extra.cuda, "globaltimer", lambda: _scalar_of(time.time_ns(), tl.int64))
+        scope.set_attr(tl.extra.cuda, "smid", lambda: _scalar_of(0, tl.int32))
 
     return repaired
+
+
+def _scalar_of(value: int, dtype: Any) -> Any:
+    stored = np.array([value], interpreter._get_np_dtype(dtype))
+    return tl.core.tensor(interpreter.TensorHandle(stored, dtype), dtype)
 
 
 def _with_functions_as_methods(patch: Callable[..., None]) -> Callable[..., None]:
@@ -807,6 +823,25 @@ def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
     return repaired
 
 
+def _summed_as_halves(sum_of: Callable[..., Any]) -> Callable[..., Any]:
+    """Sums of fp16: of the first half and the second, until one is left, as by a function of one's own."""
+
+    def repaired(self: Any, values: Any) -> Any:
+        data = values.handle.data
+        if data.dtype != np.float16:
+            return sum_of(self, values)
+        axis, shape = self.axis, list(data.shape)
+        if axis is None:
+            data, axis = data.reshape(-1), 0
+        data = np.moveaxis(data, axis, 0)
+        while (length := len(data)) > 1:
+            data = data[: length // 2] + data[length // 2 :]
+        kept = [1] * len(shape) if self.axis is None else [*shape[:axis], 1, *shape[axis + 1 :]]
+        return self.to_tensor(data.reshape(kept) if self.keep_dims else data[0], values.dtype)
+
+    return repaired
+
+
 def _clamped_as_asked(clamp: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, value: Any, low: Any, high: Any, propagate_nan: Any) -> Any:
         if propagate_nan == tl.PropagateNan.ALL:
@@ -857,6 +892,22 @@ def _undefined_where_masked(atomic: Callable[..., Any]) -> Callable[..., Any]:
         if np.count_nonzero(mask.data) < mask.data.size:
             values = _undefined(result.data.shape, result.dtype.scalar)
             result.data = np.where(mask.data, result.data, values)
+        return result
+
+    return repaired
+
+
+def _undefined_outside(gather: Callable[..., Any]) -> Callable[..., Any]:
+    def repaired(self: Any, source: Any, indices: Any, axis: int) -> Any:
+        size = source.data.shape[axis]
+        # As one comparison: of a negative index the bits are a large number.
+        is_inside = indices.data.view(f"u{indices.data.itemsize}") < size
+        if is_inside.all():
+            return gather(self, source, indices, axis)
+        inside = interpreter.TensorHandle(np.where(is_inside, indices.data, 0), indices.dtype)
+        result = gather(self, source, inside, axis)
+        values = _undefined(result.data.shape, result.dtype.scalar)
+        result.data = np.where(is_inside, result.data, values)
         return result
 
     return repaired

@@ -12,8 +12,9 @@ Repaired (seen on 3.6.0 and 3.7.1):
 - numbers in a tuple that is assigned, and those that `x += 1`, `min`, `max` and `a if b else c` result in;
 - constants that a function returns, where the compiler sees several returns of which they differ;
 - `and`, `or` and `not` of tensors: int1, and both sides are evaluated, as no GPU skips the second one;
-- arithmetic of int1, shifts of signed integers by unsigned ones, `tl.umulhi` of signed integers, and
-  conversions of floats that no integer holds, which the hardware saturates;
+- arithmetic of int1, `~` of unsigned integers, shifts of signed integers by unsigned ones, `tl.umulhi` of
+  signed integers, and conversions of floats that no integer holds, which the hardware saturates;
+- `tl.fma`, which rounds once, and of floats alone; `tl.histogram`, of integers of 32 bits alone;
 - integers wrap without a word, and are no longer computed twice to find out whether they do.
 
 Constants (`tl.constexpr`, literals, what `tl.static_range` counts) stay Python's numbers, as in the compiler.
@@ -59,10 +60,16 @@ def repair() -> None:
     # The sum and the difference of two bits are their exclusive or.
     builder.create_add = _of_bits(builder.create_add, np.logical_xor)
     builder.create_sub = _of_bits(builder.create_sub, np.logical_xor)
+    # One bit shifted by one is shifted out.
+    builder.create_shl = _of_bits(builder.create_shl, np.greater)
+    builder.create_lshr = _of_bits(builder.create_lshr, np.greater)
     builder.create_ashr = _shifted_as_signed
     builder.create_umulhi = _of_unsigned(builder.create_umulhi)
     for name in ("create_fp_to_si", "create_fp_to_ui"):
         setattr(builder, name, _saturating(getattr(builder, name)))
+    builder.get_all_ones_value = _all_ones
+    builder.create_histogram = _counted
+    builder.create_fma = _fused(builder.create_fma)
 
 
 # Arguments
@@ -542,13 +549,81 @@ def _of_unsigned(operation: Callable[..., Any]) -> Callable[..., Any]:
     return repaired
 
 
+def _all_ones(self: Any, dtype: Any) -> Any:
+    """The value of which `~` is the exclusive or: -1, or the largest one."""
+    stored = interpreter._get_np_dtype(dtype)
+    return interpreter.TensorHandle(np.invert(np.zeros(1, stored)), dtype.scalar)
+
+
+def _counted(self: Any, values: Any, bins: int, mask: Any) -> Any:
+    """`tl.histogram`, as lanes of a warp count: by the lowest bits, so that what has no bin is counted too.
+
+    Lanes that a mask turned off where they were loaded are among these, unless they are given as a mask here.
+    """
+    if values.data.dtype.kind not in "iu" or values.data.dtype.itemsize != 4:
+        raise TypeError(
+            f"tl.histogram counts integers of 32 bits, not {values.dtype.scalar}: convert first, as in "
+            "x.to(tl.int32)"
+        )
+    inside = values.data if mask is None else values.data[mask.data]
+    lanes_of_warp = 32
+    counts = np.bincount(inside.reshape(-1) & (max(bins, lanes_of_warp) - 1), minlength=bins)
+    return interpreter.TensorHandle(counts[:bins].astype(np.int32), tl.int32)
+
+
+def _fused(fma: Callable[..., Any]) -> Callable[..., Any]:
+    """`x * y + z`, rounded once, as what makes a product of two floats exact relies on."""
+
+    def repaired(self: Any, *operands: Any) -> Any:
+        dtype = operands[2].dtype.scalar
+        if not dtype.is_floating():
+            raise TypeError(f"tl.fma takes floats, not {dtype}")
+        if dtype not in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
+            return fma(self, *operands)  # fp8, which it refuses
+        if not operands[2].data.any() or (dtype != tl.bfloat16 and (operands[1].data == 1).all()):
+            return fma(self, *operands)  # of a sum or a product alone, at a twentieth of the time
+        if dtype == tl.float64:
+            exact = interpreted_libdevice.function_of("__nv_fma")
+            assert exact is not None
+            return interpreter.TensorHandle(exact(*np.broadcast_arrays(*(o.data for o in operands))), dtype)
+        x, y, z = (compat.widen(operand).data.astype(np.float64) for operand in operands)
+        product = x * y  # exact, of numbers of at most 24 bits
+        total = product + z
+        rest = total - product
+        total = _odd_where_rounded(total, (product - (total - rest)) + (z - rest))
+        narrow = total.astype(np.float32)
+        narrow = _odd_where_rounded(narrow, total - narrow) if dtype == tl.bfloat16 else total
+        stored = narrow.astype(np.float32 if dtype == tl.bfloat16 else interpreter._get_np_dtype(dtype))
+        wide = interpreter.TensorHandle(stored, tl.float32 if dtype == tl.bfloat16 else dtype)
+        return self.create_fp_trunc(wide, dtype) if dtype == tl.bfloat16 else wide
+
+    return repaired
+
+
+def _odd_where_rounded(values: npt.NDArray[Any], rests: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`values + rests` rounded to odd: rounded to fewer bits after that, it is as if it were rounded once."""
+    is_even = values.view(f"u{values.itemsize}") % 2 == 0
+    is_rounded = is_even & np.isfinite(values) & np.isfinite(rests) & (rests != 0)
+    toward = np.where(rests > 0, np.inf, -np.inf).astype(values.dtype)
+    return np.where(is_rounded, np.nextafter(values, toward), values)
+
+
 def _saturating(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """Conversions to integers of 32 and 64 bits: those of floats that none holds are what `cvt.rzi` gives."""
+    """Conversions of floats to integers that hold none of them: what `cvt.rzi` gives.
+
+    It makes no integer of 8 bits: such a one has the lower half of the 16 that it makes.
+    """
 
     def repaired(self: Any, source: Any, target: Any) -> Any:
         result = convert(self, source, target)
-        if result.data.dtype.itemsize >= 4:
-            result.data = _saturated(compat.widen(source).data, result.data)
+        stored = result.data.dtype
+        values = compat.widen(source).data
+        if stored.itemsize == 1:
+            wide = np.dtype(f"{stored.kind}2")
+            with np.errstate(invalid="ignore"):
+                result.data = _saturated(values, values.astype(wide)).astype(stored)
+        else:
+            result.data = _saturated(values, result.data)
         return result
 
     return repaired

@@ -34,10 +34,22 @@ def undefined(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         return np.full(shape, _BITS[stored], f"u{stored.itemsize}").view(stored)
     if stored.kind == "b":
         return np.ones(shape, stored)
-    limits = np.iinfo(stored)
-    values = np.full(shape, limits.max - 12, stored)
-    values.reshape(-1)[1::2] = limits.min + 40 if stored.kind == "i" else 1
+    large, small = ends(stored)
+    values = np.full(shape, large, stored)
+    values.reshape(-1)[1::2] = small
     return values
+
+
+def ends(stored: np.dtype[Any]) -> tuple[int, int]:
+    """The undefined integers of a type, near both ends of its range.
+
+    Where there is room, they are multiples of 256: a divisor that a kernel promises of what it loads
+    (`tl.multiple_of`) is not made false by lanes that are masked off.
+    """
+    limits, is_signed = np.iinfo(stored), stored.kind == "i"
+    if stored.itemsize == 1:
+        return limits.max - 12, limits.min + 40 if is_signed else 1
+    return limits.max - 255, limits.min + 512 if is_signed else 1
 
 
 def is_undefined(values: Array) -> npt.NDArray[np.bool_]:
@@ -99,7 +111,8 @@ def fill_undefined(tensor: torch.Tensor) -> None:
         stored = tensor.new_empty(0, device="cpu").numpy().dtype
         tensor.copy_(torch.from_numpy(undefined(tuple(tensor.shape), stored)))
     else:
-        tensor.fill_(torch.iinfo(tensor.dtype).max - 12)  # a small one may be right by chance
+        stored = tensor.new_empty(0, device="cpu").numpy().dtype
+        tensor.fill_(ends(stored)[0])  # a small one may be right by chance
 
 
 _OF_TORCH = {

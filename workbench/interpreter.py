@@ -86,6 +86,8 @@ class Access:
             an atomic on a single element, which one lane does for all; not where nothing is made of that.
         exchanges: how often lanes had passed values to one another before it: in a reduction, scan, product,
             or an operation that moves elements within the tile.
+        within: int64, of the tile's shape, the bytes of the element that lie before the lane's; None where
+            lanes move elements as a whole.
     """
 
     kind: AccessKind
@@ -100,6 +102,7 @@ class Access:
     stored: npt.NDArray[Any] | None = None
     barriers: int = 0
     exchanges: int = 0
+    within: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -275,19 +278,21 @@ class _Watch:
             return
         if region is None:
             region = self._nearest(int(pointers.flat[0]))
+        within = None
         if region is None:
             argument, offsets, itemsize = "", np.zeros(pointers.shape, dtype=np.int64), width
         else:
             argument, itemsize = region.argument, region.itemsize
             # The difference wraps around for what lies before the first element, and is negative as int64.
             offsets = (pointers - np.uint64(region.start)).view(np.int64)
+            within = offsets % itemsize if width < itemsize else None
             offsets //= itemsize
         frames = frames_of_kernel()
         line = next((frame.line for frame in reversed(frames) if frame.file == self._file), None)
         self._observer(
             Access(
                 kind, running_program(), argument, offsets, lanes, line, frames, itemsize, width, stored,
-                self.barriers, self.exchanges,
+                self.barriers, self.exchanges, within,
             )
         )  # fmt: skip
         if kind == "atomic" and pointers.size == 1:

@@ -297,6 +297,46 @@ def test_a_lane_that_stored_the_same_value_itself() -> None:
 # Any accesses, against the definition.
 
 
+@triton.jit
+def bytes_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
+    """Elements of 4 bytes, byte by byte or two at a time."""
+    i = tl.arange(0, N)
+    if KIND == "store":
+        at = (x + tl.program_id(0) * (N // 4)).to(tl.pointer_type(tl.uint8))
+        tl.store(at + i, i.to(tl.uint8))
+    elif KIND == "half an element each":
+        at = x.to(tl.pointer_type(tl.uint8)) + tl.program_id(0) * 2
+        tl.store(at + i, i.to(tl.uint8), mask=i < 2)
+    elif KIND == "in place":
+        at = x.to(tl.pointer_type(tl.uint8))
+        tl.store(at + i, tl.load(at + i) + 1)
+    elif KIND == "turned":
+        at = x.to(tl.pointer_type(tl.uint8))
+        tl.store(at + i, tl.load(at + N - 1 - i))
+    elif KIND == "pairs":
+        at = x.to(tl.pointer_type(tl.int64))
+        tl.store(at + i, tl.load(at + i) + 1)
+    else:
+        at = x.to(tl.pointer_type(tl.int64))
+        second = tl.load(x + 2 * i + 1)
+        tl.store(at + N - 1 - i, second.to(tl.int64))
+
+
+@pytest.mark.parametrize(
+    ("kind", "programs", "is_race"),
+    [
+        ("store", 1, False), ("store", 2, False), ("half an element each", 2, False), ("in place", 1, False),
+        ("turned", 1, True), ("pairs", 1, False), ("of pairs the second", 1, True),
+    ],
+)  # fmt: skip
+def test_what_lanes_touch_of_an_element_that_they_share(kind: str, programs: int, is_race: bool) -> None:
+    """A pointer that was cast to another type moves a part of an element, or several."""
+    x = torch.zeros(64, dtype=torch.int32)
+    launch = Launch.of(bytes_kernel, programs, x, kind, 32, outputs=x)
+    assert (found(launch) is not None) == is_race
+    assert compile_for(launch, "sm_90")
+
+
 @st.composite
 def recordings(draw: st.DrawFn) -> list[Access]:
     """Accesses of two programs, of few elements, by tiles of two shapes; every stored value is another."""

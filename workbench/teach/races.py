@@ -124,6 +124,7 @@ def _lanes_that_meet(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor
         for kind in ("load", "store", "atomic")
     }
     stored_to = touched["store"] | (touched["atomic"] & touched["load"])
+    pieces = _pieces(seen, memory)
     numbers: dict[Program, int] = {}
     parts: list[Lanes] = []
     for number, (access, places) in enumerate(zip(seen, races_within.numbers_of_lanes(seen), strict=True)):
@@ -131,9 +132,15 @@ def _lanes_that_meet(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor
         tensor = memory.get(access.argument)
         if tensor is not None and _storage(tensor) in stored_to:
             address = tensor.data_ptr() + access.offsets[access.mask] * tensor.element_size()
+            if access.within is not None:
+                address += access.within[access.mask]
+            piece = pieces[_storage(tensor)]
+            if (several := access.width // piece) > 1:
+                address = np.add.outer(address, piece * np.arange(several)).reshape(-1)
+                places = np.repeat(places, several)
             size = address.size
             whose = np.full(size, number), np.full(size, program)
-            parts.append(Lanes(address, *whose, places, _bits(access, size)))
+            parts.append(Lanes(address, *whose, places, _bits(access, size, min(piece, access.width))))
     if not parts:
         return _NO_LANES
     columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
@@ -144,12 +151,24 @@ def _lanes_that_meet(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor
     return lanes.where(as_the_next[1:] | as_the_next[:-1])
 
 
-def _bits(access: Access, lanes: int) -> npt.NDArray[np.uint64]:
-    """What a store writes in its active lanes; zeros for the others."""
+def _pieces(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> dict[int, int]:
+    """Of each storage the bytes that are told apart: those of its narrowest access.
+
+    They are an element's, unless a kernel cast a pointer to another type.
+    """
+    pieces: dict[int, int] = {}
+    for access in seen:
+        if (tensor := memory.get(access.argument)) is not None and access.mask.any():
+            storage = _storage(tensor)
+            pieces[storage] = min(access.width, pieces.get(storage, access.width))
+    return pieces
+
+
+def _bits(access: Access, pieces: int, size: int) -> npt.NDArray[np.uint64]:
+    """What a store writes in its active lanes, in pieces of a size in bytes; zeros for the other accesses."""
     if access.stored is None:
-        return np.zeros(lanes, np.uint64)
-    written = access.stored[access.mask]
-    return written.view(f"u{written.itemsize}").astype(np.uint64)
+        return np.zeros(pieces, np.uint64)
+    return access.stored[access.mask].view(f"u{size}").astype(np.uint64)
 
 
 def _storage(tensor: torch.Tensor) -> int:
