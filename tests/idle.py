@@ -17,7 +17,7 @@ from workbench.launch import Step
 MAY_BE_IDLE = {
     "clear_slack_kernel": "Sequences may cover every row.",
     "gemm_stream_kernel": "As many programs are started as are given, or as there are compute units.",
-    "grouped_gemm_kernel": "Where groups end is on the device: programs are for as many tiles as there may be.",
+    "grouped_gemm_kernel": "Where groups end is on the device: there are programs for all tiles that may be.",
     "sum_of_stream_kernel": "A tile that one program made is no sum.",
 }
 
