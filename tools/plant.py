@@ -121,6 +121,7 @@ EQUIVALENT: dict[str, str] = {
     "workbench/kernels/gemm_rows.py: triton.cdiv(count, rows) -> (triton.cdiv(count, rows)) + 1": (
         "Rows beyond the last one are masked where states are loaded and results stored."
     ),
+    "workbench/kernels/attention_states.py: 1 -> (1) + 1": "Another program would write the same once more.",
     "workbench/kernels/gemm.py: tiles -> (tiles) + 1": "A program behind the last tile is that of no matrix.",
 }
 
