@@ -499,6 +499,14 @@ def test_logsumexp_into_a_wider_dtype_is_not_rounded_before(dtype: torch.dtype) 
     torch.testing.assert_close(ops.logsumexp(x.double(), 1, out=narrow), out.half(), rtol=0, atol=4e-3)
 
 
+def test_logsumexp_of_two_dtypes_into_one() -> None:
+    """A call that is kept for one is not taken for the other."""
+    for dtype in (torch.float16, torch.float32):
+        x, out = numbers((3, 37), dtype, 5), torch.empty(3, dtype=torch.float32)
+        templates.run_log_sum_exp(x, frozenset({1}), out)
+        torch.testing.assert_close(out, torch.logsumexp(x.float(), 1))
+
+
 def test_logsumexp_of_a_square_along_each_dimension() -> None:
     """Results and gradients of both lie alike."""
     x = numbers((6, 6), torch.float64, 3).requires_grad_()
