@@ -44,11 +44,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Result:
-    """How a part ended.
+    """The outcome of a part.
 
     Attributes:
         name: the part's.
-        outcome: in words; "passed" is how a good one begins.
+        outcome: in words; a good one begins with "passed".
         seconds: what it took.
         output: what it said, where that was kept.
     """
@@ -60,7 +60,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether all went well."""
+        """True where all went well."""
         return self.outcome.startswith("passed")
 
     def __str__(self) -> str:
@@ -75,15 +75,15 @@ LESSONS = (*PYTEST, "nbval", "ipykernel", "ipywidgets", "anywidget")
 NBVAL = ("pytest", "--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/lessons/sanitize.cfg")
 
 
-# What measures times has the GPU for itself.
+# Tests that measure times: each has the GPU for itself.
 TIMES = (
     "tests/gpu/test_bench_gpu.py",
     "tests/gpu/test_profiler_gpu.py::test_the_best_product_is_timed_kept_and_found_again",
 )
 # pytest-benchmark, where there is one, warns that it measures nothing beside other processes, which fails.
 OTHERS = (
-    "--dist", "worksteal", f"--ignore={TIMES[0]}", f"--deselect={TIMES[1]}", "--ignore=tests/browser",
-    "-p", "no:benchmark",
+    "--dist", "worksteal", "--ignore=tests/browser", "-p", "no:benchmark",
+    *(f"--deselect={test}" for test in TIMES),
 )  # fmt: skip
 # What a process that runs them takes of the GPU's memory: for tensors, a context, and libraries' workspaces.
 GPU_BYTES_EACH = 5 * 2**30
@@ -96,7 +96,10 @@ COUNTS = re.compile(r"\b(\d+) (passed|failed|errors?)\b")
 
 
 def processes() -> int:
-    """How many run tests: most wait for the compiler, on a core of their own, and share the GPU's memory."""
+    """Return the number of processes that run tests.
+
+    Each waits for its compiler most of the time, on a core of its own; all share the GPU's memory.
+    """
     # Asked elsewhere: a process that has asked takes memory itself.
     asked = "import torch; print(torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 0)"
     answer = subprocess.run([sys.executable, "-c", asked], check=False, capture_output=True, text=True).stdout
@@ -129,7 +132,7 @@ def lessons() -> list[Part]:
 
 
 def missing(modules: Sequence[str]) -> list[str]:
-    """Those modules that this interpreter cannot find."""
+    """Return the modules that this interpreter cannot find."""
     return [name for name in modules if importlib.util.find_spec(name) is None]
 
 
@@ -166,7 +169,7 @@ def heading(part: Part) -> str:
 
 
 def cells(output: str) -> str:
-    """How many cells of a lesson passed and failed, in words, by the last line of pytest; "" without one."""
+    """Count the cells of a lesson, in words, by the last line of pytest; "" without one."""
     last = output.rstrip().rpartition("\n")[2]
     counts = {kind.rstrip("s"): int(number) for number, kind in COUNTS.findall(last)}
     if not counts:

@@ -108,7 +108,7 @@ def test_gpu_parts_go_on_after_a_failure(capfd: pytest.CaptureFixture[str]) -> N
 
 
 def outcomes(said: str) -> list[str]:
-    """What the table at the end says of each part."""
+    """Return each part's outcome, from the table at the end."""
     return [line.split(" s  ")[1] for line in said.partition("== summary")[2].splitlines() if line]
 
 
@@ -192,7 +192,7 @@ def test_a_lesson_that_ends_without_a_word_has_failed(stand_in: Callable[..., Pa
 
 
 def test_lessons_beside_other_parts_keep_their_place(stand_in: Callable[..., Part]) -> None:
-    """What measures times has the machine for itself."""
+    """A part that measures times has the machine for itself."""
     alone = [Part(name, ("sys",), ("platform",)) for name in ("before", "after")]
     results = gpu.run_all([alone[0], stand_in("a", 2, "1 passed"), stand_in("b", 2, "1 passed"), alone[1]])
     names = [result.name for result in results]
@@ -223,10 +223,11 @@ def test_gpu_parts() -> None:
     """The tests, the benchmarks, every lesson; what they import is what the test environment has."""
     times, tests, *lessons, benchmarks = gpu.parts()
     assert times.arguments == ("pytest", "-m", "gpu", *gpu.TIMES)
-    assert all((ROOT / path.split("::")[0]).exists() for path in gpu.TIMES)
+    for file, _, name in (test.partition("::") for test in gpu.TIMES):
+        assert f"def {name}" in (ROOT / file).read_text()
     assert tests.arguments[:4] == ("pytest", "-m", "gpu", "-n")
     assert 1 <= int(tests.arguments[4]) <= (os.cpu_count() or 1)
-    assert {f"--ignore={gpu.TIMES[0]}", f"--deselect={gpu.TIMES[1]}"} <= set(tests.arguments)
+    assert {f"--deselect={test}" for test in gpu.TIMES} <= set(tests.arguments)
     assert benchmarks.arguments == ("workbench", "record", "all")
     assert [Path(part.arguments[-1]).stem for part in lessons] == sorted(
         path.stem for path in (ROOT / "lessons").glob("*.ipynb")
