@@ -12,7 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ import triton
 import triton.language as tl
 from triton._utils import validate_block_shape
 from triton.backends import backends
+from triton.backends.nvidia import driver as nvidia
 from triton.compiler import ASTSource, CompilationError
 from triton.compiler.code_generator import CodeGenerator
 from triton.experimental.gluon.language.nvidia.hopper import tma
@@ -122,6 +125,83 @@ def test_a_tile_is_neither_true_nor_false(kind: str) -> None:
         Launch.of(truth_kernel, 1, x, output, 5, kind, 8, outputs=output).run()
     assert caught.value.source is not None
     assert "valid" in caught.value.source
+
+
+@triton.jit
+def fill_kernel(x, output, known, N: tl.constexpr, FILL: tl.constexpr, IS_CONSTANT: tl.constexpr):
+    i = tl.arange(0, 8)
+    tl.store(output + i, tl.load(x + i, mask=i < N, other=FILL if IS_CONSTANT else known))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [(torch.int8, -128), (torch.int8, -2), (torch.int16, -32768), (torch.uint8, 200), (torch.uint16, 40000)],
+    ids=str,
+)
+def test_fills_that_are_packed_wrongly_are_refused(dtype: torch.dtype, fill: int) -> None:
+    """What Triton makes of them for a GPU is in tests/kernels/test_reduction.py."""
+    x, output = torch.ones(8).to(dtype), torch.zeros(8).to(dtype)
+    with pytest.raises(KernelError, match=rf"other={fill} of .*with -1\. Write tl\.where") as caught:
+        Launch.of(fill_kernel, 1, x, output, fill, 3, fill, True, outputs=output).run()
+    assert "tl.load(x + i, mask=i < N" in (caught.value.source or "")
+    Launch.of(
+        fill_kernel, 1, x, output, fill, 3, fill, False, outputs=output
+    ).run()  # known at run time alone
+    assert output.tolist() == [1] * 3 + [fill] * 5
+
+
+@triton.jit
+def other_fills_kernel(x, output, known, N: tl.constexpr, KIND: tl.constexpr):
+    i = tl.arange(0, 8)
+    fill = -128
+    if KIND == "variable":
+        tile = tl.load(x + i, mask=i < N, other=fill)
+    elif KIND == "float":
+        tile = tl.load(x + i, mask=i < N, other=-128.0)
+    elif KIND == "tile":
+        tile = tl.load(x + i, mask=i < N, other=tl.full([8], -128, tl.int8))
+    elif KIND == "tile of one":
+        tile = tl.load(x + i, mask=i < N, other=tl.full([1], -128, tl.int32))
+    elif KIND == "cast":
+        tile = tl.load(x + i, mask=i < N, other=tl.cast(-128, tl.int8))
+    elif KIND == "cast, known at run time":
+        tile = tl.load(x + i, mask=i < N, other=known.to(tl.int8))
+    else:
+        tile = tl.load(x + i, mask=i < N, other=tl.full([8], 0, tl.int8) + known.to(tl.int8))
+    tl.store(output + i, tile)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "variable",
+        "float",
+        "tile",
+        "tile of one",
+        "cast",
+        "cast, known at run time",
+        "tile, known at run time",
+    ],
+)
+def test_fills_that_the_compiler_sees_are_refused(kind: str) -> None:
+    x, output = torch.ones(8, dtype=torch.int8), torch.zeros(8, dtype=torch.int8)
+    is_refused = "run time" not in kind
+    launch = Launch.of(other_fills_kernel, 1, x, output, -128, 3, kind, outputs=output)
+    with pytest.raises(KernelError, match="other=-128 of") if is_refused else nullcontext():
+        launch.run()
+    if not is_refused:
+        assert output.tolist() == [1] * 3 + [-128] * 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [(torch.int8, -1), (torch.uint8, 255), (torch.int8, 127), (torch.int32, -7), (torch.float16, -7.0)],
+    ids=str,
+)
+def test_other_fills_are_taken(dtype: torch.dtype, fill: float) -> None:
+    x, output = torch.ones(8).to(dtype), torch.zeros(8).to(dtype)
+    Launch.of(fill_kernel, 1, x, output, 0, 3, fill, True, outputs=output).run()
+    assert output.tolist() == [1] * 3 + [fill] * 5
 
 
 @triton.jit
@@ -705,9 +785,31 @@ def test_tensors_have_no_192_columns() -> None:
 
 
 def test_marks_are_minded_once() -> None:
-    before = backends["nvidia"].compiler.make_ptx
+    before = [getattr(backends[vendor].compiler, stage) for vendor, stage in LAST_STAGES]
     compat.let_marks_change_ptx()
-    assert backends["nvidia"].compiler.make_ptx is before
+    compat.let_llvm_freeze_nothing()
+    assert [getattr(backends[vendor].compiler, stage) for vendor, stage in LAST_STAGES] == before
+
+
+LAST_STAGES = [("nvidia", "make_ptx"), ("amd", "make_amdgcn")]
+
+
+def test_many_quotients_and_remainders_are_thawed(monkeypatch: pytest.MonkeyPatch) -> None:
+    llir = """
+  %.frozen = freeze i32 %25, !dbg !31
+  %x.decomposed.frozen7 = freeze i64 %x.decomposed
+  %other = freeze i32 %25
+"""
+    assert compat.thawed(llir) == llir
+    monkeypatch.setattr(compat, "MANY_FROZEN", 2)
+    assert (
+        compat.thawed(llir)
+        == """
+  %.frozen = add i32 %25, 0, !dbg !31
+  %x.decomposed.frozen7 = add i64 %x.decomposed, 0
+  %other = freeze i32 %25
+"""
+    )
 
 
 def of_columns(columns: int, sums: str, a: str, b: str, how: str = "%p4, 1, 1, 0, 1") -> str:
@@ -801,6 +903,24 @@ def test_other_launchers_are_left_to_triton() -> None:
     starter.start(3, 2, 1, 7, [16, "x", None])
     assert compiled.started == [((3, 2, 1), 7, (16, "x", None))]
     assert starter.expanded is None
+
+
+@pytest.mark.parametrize("said", ["invalid device context", "invalid argument"])
+def test_a_map_is_made_again_once_there_is_a_context(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    def made(descriptor: str, meta: int) -> list[Any]:
+        done.append("map")
+        if done == ["map"]:
+            raise RuntimeError(f"Triton Error [CUDA]: Failed to create tensor map descriptor: {said}\n...")
+        return [descriptor, meta]
+
+    monkeypatch.setattr(nvidia, "make_tensordesc_arg", made)
+    runtime = SimpleNamespace(cudaMemGetInfo=lambda number: done.append("context"))
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    with nullcontext() if said.endswith("context") else pytest.raises(RuntimeError, match="invalid argument"):
+        assert compat._expanded("x", 3) == ["x", 3]
+    assert done == (["map", "context", "map"] if said.endswith("context") else ["map"])
 
 
 @triton.jit

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import math
 import os
 import re
 import sys
@@ -220,7 +221,7 @@ def starter(compiled: Any) -> Starter:
     maps = getattr(metadata, "tensordesc_meta", None)
 
     def expanded(which: int, descriptor: Any) -> list[Any]:
-        parts = nvidia.make_tensordesc_arg(descriptor, maps[which] if maps else None)
+        parts = _expanded(descriptor, maps[which] if maps else None)
         return [part.data_ptr() if isinstance(part, torch.Tensor) else part for part in parts]
 
     # Triton's own chains of hooks, empty in most processes; somebody can set others, a function, or None.
@@ -249,6 +250,25 @@ def starter(compiled: Any) -> Starter:
                 launch(x, y, z, stream, *flags_37, told, enter, leave, *after, arguments)
 
     return Starter(start, expanded)
+
+
+def _expanded(descriptor: Any, meta: Any) -> list[Any]:
+    """What a launch takes in place of a tensor descriptor, on an NVIDIA GPU.
+
+    In a thread that has asked CUDA for nothing, as autograd's may be when a gradient begins with a product,
+    no context is current, which the driver wants for a map; Triton sees to that at the launch, after its maps
+    (3.6, 3.7).
+    """
+    from triton.backends.nvidia import driver as nvidia
+
+    try:
+        return list(nvidia.make_tensordesc_arg(descriptor, meta))
+    except RuntimeError as error:
+        if "invalid device context" not in str(error):
+            raise
+    # The answer is of no use; to ask makes the context current, also while a graph is captured.
+    torch.cuda.cudart().cudaMemGetInfo(current_cuda_device())
+    return list(nvidia.make_tensordesc_arg(descriptor, meta))
 
 
 def _start_through_triton(
@@ -392,6 +412,43 @@ def let_marks_change_ptx() -> None:
         return made
 
     nvidia.compiler.make_ptx = repaired
+
+
+def let_llvm_freeze_nothing() -> None:
+    """Keep LLVM from ending the process while it compiles a kernel (seen on 3.6.0 and 3.7.1).
+
+    Where a kernel asks for x // y and x % y, LLVM computes the one from the other, of `freeze x`: should x be
+    undefined, both are of the same x. Among many of them, as where a lane computes 32 indices, its selection
+    of instructions may make a `freeze` that freezes itself, and aborts: "Node is not in map!". No index of a
+    kernel is undefined; without the word, results are the same. Kernels with few keep it: of those it makes
+    shorter code.
+    """
+    for vendor, stage in (("nvidia", "make_ptx"), ("amd", "make_amdgcn")):
+        compiler: Any = backends[vendor].compiler if vendor in backends else None
+        if compiler is not None and not hasattr(getattr(compiler, stage), "thaws"):
+            is_static = isinstance(inspect.getattr_static(compiler, stage), staticmethod)
+            repaired = _thawing(getattr(compiler, stage), 0 if is_static else 1)
+            setattr(compiler, stage, staticmethod(repaired) if is_static else repaired)
+
+
+def _thawing(plain: Callable[..., str], place: int) -> Callable[..., str]:
+    @wraps(plain)
+    def repaired(*args: Any) -> str:
+        return plain(*args[:place], thawed(str(args[place])), *args[place + 1 :])
+
+    repaired.thaws = True  # type: ignore[attr-defined]
+    return repaired
+
+
+def thawed(llir: str) -> str:
+    """LLVM's IR without `freeze` in front of quotients and remainders, where there are many."""
+    is_at_risk = len(_FROZEN.findall(llir)) >= MANY_FROZEN
+    return _FROZEN.sub(r"\1 = add \2 \3, 0", llir) if is_at_risk else llir
+
+
+# LLVM was seen to abort with 37; kernels whose lanes hold few elements have up to 10.
+MANY_FROZEN = 16
+_FROZEN = re.compile(r"(%\S*\.frozen\d*) = freeze (i\d+) (%?[\w.$-]+)")
 
 
 def with_hints(ptx: str) -> str:
@@ -550,6 +607,10 @@ def repair_interpreter() -> None:
 
     It knows no atomics through tensor descriptors. Repaired.
 
+    It fills lanes that a mask turns off with a constant of 8 or 16 bits whose first bit is 1, as -128. On a
+    GPU of NVIDIA, where a lane loads several of them at once, only one has it and the others have -1 (3.6.0
+    and 3.7.1). Repaired: ValueError.
+
     Arithmetic and comparisons of fp8 are of its bits; the compiler takes none. Repaired: TypeError.
 
     Calling it again changes nothing.
@@ -572,6 +633,11 @@ def repair_interpreter() -> None:
     builder.create_clampf = _clamped_as_asked(builder.create_clampf)
     builder.create_masked_load = _poisoned_where_undefined(builder.create_masked_load)
     builder.create_gather = _undefined_outside(builder.create_gather)
+    for name in ("get_int8", "get_uint8", "get_int16", "get_uint16", "get_int32", "get_uint32", "get_int64",
+                 "get_uint64", "get_fp16", "get_bf16", "get_fp32", "get_fp64"):  # fmt: skip
+        setattr(builder, name, _of_a_constant(getattr(builder, name)))
+    for name in ("cast_impl", "create_splat", "create_broadcast", "create_expand_dims"):
+        setattr(builder, name, _constant_as_before(getattr(builder, name)))
     reductions: Any = interpreter.ReduceOps
     scans: Any = interpreter.ScanOps
     # Of these, only sums meet bf16 before Triton 3.9.
@@ -585,7 +651,8 @@ def repair_interpreter() -> None:
     reductions.apply_impl = _passing_nan_by(reductions.apply_impl)
     interpreter._interpreter = _Memory(interpreter._interpreter)
     patch: Any = _with_the_truth_of_tiles(interpreter._patch_lang_tensor)
-    interpreter._patch_lang_tensor = _with_functions_as_methods(_with_launches_in_order(patch))
+    patch = _with_functions_as_methods(_with_launches_in_order(patch))
+    interpreter._patch_lang_tensor = _without_fills_that_are_packed_wrongly(patch)
 
 
 def guard_interpreted_kernels(
@@ -669,6 +736,66 @@ def _with_launches_in_order(patch: Callable[..., None]) -> Callable[..., None]:
             scope.set_attr(tl.extra.cuda, name, lambda: None)
         scope.set_attr(tl.extra.cuda, "globaltimer", lambda: _scalar_of(time.time_ns(), tl.int64))
         scope.set_attr(tl.extra.cuda, "smid", lambda: _scalar_of(0, tl.int32))
+
+    return repaired
+
+
+def _of_a_constant(make: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(make)
+    def made(self: Any, *given: Any) -> Any:
+        handle = make(self, *given)
+        handle.is_constant = True
+        return handle
+
+    return made
+
+
+def _constant_as_before(change: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a constant the result is one too, to the compiler; arithmetic is not followed."""
+
+    @wraps(change)
+    def changed(self: Any, one: Any, other: Any) -> Any:
+        result = change(self, one, other)
+        if getattr(one, "is_constant", False) or getattr(other, "is_constant", False):
+            result.is_constant = True
+        return result
+
+    return changed
+
+
+def _filled_with(other: Any, element: Any) -> int | None:
+    """The constant with which a load of integers fills; None where the compiler does not know it."""
+    other = tl.core._unwrap_if_constexpr(other)
+    if isinstance(other, float) and math.isfinite(other):
+        return int(other)
+    if isinstance(other, tl.tensor) and getattr(other.handle, "is_constant", False):
+        other = other.handle.data.flat[0].astype(interpreter._get_np_dtype(element)).item()
+    return other if isinstance(other, int) else None
+
+
+def _without_fills_that_are_packed_wrongly(patch: Callable[..., None]) -> Callable[..., None]:
+    def repaired(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        plain: Any = tl.load
+        if tensor is not tl.tensor or hasattr(plain, "__wrapped__"):
+            return
+
+        @wraps(plain)
+        def load(pointer: Any, mask: Any = None, other: Any = None, *given: Any, **named: Any) -> Any:
+            kind = pointer.type
+            element = kind.scalar.element_ty if kind.is_block() and kind.scalar.is_ptr() else tl.int1
+            bits = element.primitive_bitwidth
+            if mask is not None and other is not None and element.is_int() and 1 < bits < 32:
+                fill, ones = _filled_with(other, element), (1 << bits) - 1
+                if fill is not None and (fill & ones) >> (bits - 1) and fill & ones != ones:
+                    raise ValueError(
+                        f"other={fill} of {element}: where a GPU's lane loads several at once, Triton fills "
+                        "all but one with -1. Write tl.where(mask, tl.load(pointer, mask=mask, other=0), "
+                        f"tl.full([1], {fill}, tl.{element.name}))"
+                    )
+            return plain(pointer, mask, other, *given, **named)
+
+        scope.set_attr(tl, "load", load)
 
     return repaired
 

@@ -243,6 +243,18 @@ def test_threads_with_streams_of_their_own() -> None:
     assert wrong == []
 
 
+def test_a_thread_that_has_asked_cuda_for_nothing() -> None:
+    """Its first request is the map of a tensor, for which the driver wants a context."""
+    a, b, c = (numbers(1024, 1024, dtype=torch.float16) for _ in range(3))
+    ops.matmul(a, b)  # kept; the memory of its result is free again
+    found = []
+    thread = threading.Thread(target=lambda: found.append(ops.matmul(a, c)))
+    thread.start()
+    thread.join()
+    assert len(found) == 1
+    assert torch.equal(found[0], a @ c)
+
+
 def test_a_profilers_hooks_are_called() -> None:
     x, a = numbers(64), numbers(64, 64)
     ops.add(x, x)

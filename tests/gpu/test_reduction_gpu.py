@@ -118,6 +118,24 @@ def test_of_equals_the_first(way: str, has_nan: bool) -> None:
         assert torch.equal(ops.argmin(x, dim), first_extreme(x, dim, -1))
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.uint8], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((3, 14), 0), ((14, 3), 1), ((5, 77), 1), ((1000, 7), 0), ((7, 1000), 0)]
+)
+def test_extremes_of_narrow_integers(dtype: torch.dtype, shape: tuple[int, int], dim: int) -> None:
+    """All far from what lanes that hang over could be filled with by mistake, 0 and -1."""
+    low, high = (-100, -50) if dtype != torch.uint8 else (50, 100)
+    x = torch.randint(low, high, shape, device="cuda").to(dtype)
+    for name in ("amax", "amin", "argmax", "argmin"):
+        assert torch.equal(getattr(ops, name)(x, dim), getattr(x.cpu(), name)(dim).cuda()), name
+    for name in ("max", "min"):
+        got, want = getattr(ops, name)(x, dim), getattr(x.cpu(), name)(dim)
+        assert torch.equal(got[0], want[0].cuda()), name
+        assert torch.equal(got[1], want[1].cuda()), name
+    x = -x if dtype != torch.uint8 else x
+    assert torch.equal(ops.amin(x, dim), x.amin(dim))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_no_number(name: str) -> None:
     x = sample(name, RAGGED, torch.float32)

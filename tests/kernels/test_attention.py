@@ -203,6 +203,14 @@ def test_what_clears_rows_compiles(dtype: torch.dtype) -> None:
     assert not step.spills
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64], ids=str)
+def test_documents_of_any_integers(dtype: torch.dtype) -> None:
+    documents = torch.tensor([[0] * 20 + [1] * 5 + [255 if dtype == torch.uint8 else -1] * 15], dtype=dtype)
+    keep = documents[:, None, :, None] == documents[:, None, None, :]
+    scoring = Scoring(mask=Mask(scores.same_document, (documents, 40), of_head=False))
+    check(tensors(1, 1, 1, 40, 40, 16), scoring, keep=keep)
+
+
 def test_documents_in_sequences_one_after_another() -> None:
     starts = torch.tensor([0, 40, 90], dtype=torch.int32)
     given = query, key, value = tensors(1, 2, 1, 90, 90, 16)

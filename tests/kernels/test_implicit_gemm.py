@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import workbench
 from tests.kernels.compiled_for import kernels_for
-from workbench import Launch, compat, lens
+from tests.machines import A100, H200
+from workbench import Launch, compat, device, lens, ops
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
@@ -400,6 +401,41 @@ def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: 
             assert (of_planes.widest("global load"), of_planes.widest("global store")) == (128, store)
             assert (of_pixels.widest("global load"), of_pixels.widest("global store")) == (16, 64)
     assert metas[0] == metas[1] == metas[2]
+
+
+def test_only_the_gradient_of_the_weight_is_split() -> None:
+    """Its product is as long as there are pixels; others have as many columns as channels."""
+    geometry = Geometry((56, 56), (56, 56), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 8, 8, 1)
+    for machine in (A100, H200):
+        with device.pretend(machine):
+            splits = {
+                (kind, dtype): instances.chosen(kind, geometry, 32, dtype)["splits"]
+                for kind in convolution.KINDS
+                for dtype in (torch.float16, torch.float32)
+            }
+        assert {kind for (kind, _), number in splits.items() if number > 1} == {"backward_weight"}
+        # One tile: as many splits as units, or the most there are where four programs share a unit.
+        of_weight = [splits["backward_weight", dtype] for dtype in (torch.float16, torch.float32)]
+        assert of_weight == ([108, 108] if machine is A100 else [256, 132])
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_a_product_that_makes_llvm_abort(target: str) -> None:
+    """See `compat.let_llvm_freeze_nothing`; other numbers of warps and other taps compile anyway."""
+    x, w, y = (torch.zeros(n, dtype=torch.float16) for n in ((4, 4, 42, 48), (8, 2, 4, 2), (4, 8, 20, 24)))
+    geometry = geometry_of(2, x, w, stride=2, groups=2)
+    launch = convolution.launch(
+        "forward", x, w, y, geometry=geometry, tile=(256, 16, 16), num_warps=2, num_stages=1, splits=1,
+        template="simple", descriptors=False,
+    )  # fmt: skip
+    steps = lens.compile(launch, target)
+    assert len(re.findall(r"\.frozen\d* = freeze i32", steps[-1].stages["llir"])) >= compat.MANY_FROZEN
+
+
+def test_small_products_are_listed_without_splits() -> None:
+    x, w = torch.zeros(1, 4, 6, 6), torch.zeros(4, 4, 3, 3)
+    found = [instance.keywords for instance in ops.conv2d.instances(x, w)]
+    assert {one["splits"] for one in found} == {1}
 
 
 @pytest.mark.parametrize("kind", convolution.KINDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 from typing import Any
 
@@ -237,3 +238,20 @@ def test_compiles(reduction: str, target: str) -> None:
     for dim in (0, 1):
         one = launch(torch.empty(64, 4096, dtype=dtype), (dim,), reduction=reduction, tile=(4, 32), splits=2)
         assert len(compile(one, target)) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16], ids=str)
+@pytest.mark.parametrize("name", ["amax", "max"])
+def test_lanes_that_hang_over_are_filled_alike(name: str, dtype: torch.dtype) -> None:
+    """Triton repeats -128 as 0xff80 where a lane loads two bytes at once: the second would be -1."""
+    rows_are_neighbors = launch(torch.zeros(3, 14, dtype=dtype), (0,), reduction=name, compute_units=132)
+    rows_are_apart = launch(torch.zeros(14, 40, dtype=dtype), (1,), reduction=name, compute_units=132)
+    for one in (rows_are_neighbors, rows_are_apart):
+        for step in compile(one, "sm_90"):
+            text = step.stages["ptx"]
+            assert re.search(r"@%p\d+ ld\.global\.(v2\.)?b(16|32)", text)
+            begins = re.findall(
+                r"^\s*mov\.[ub](?:16|32) %rs?\d+, (\S+);\n\s*(?:mov.*\n\s*)*@%p\d+ ld", text, re.M
+            )
+            assert begins
+            assert set(begins) == {"0x0"}

@@ -94,7 +94,7 @@ def reduction_kernel(
         if len(original) > 0:
             col = state[1][:, None] + tl.arange(0, GROUP)[None, :]
             offsets, valid = ACCESS(row[:, None], col, original_layout)
-            group = transfer.load(original[0], offsets, valid, FILLS[0]).to(TYPES[0])
+            group = transfer.load(original[0], offsets, valid).to(TYPES[0])
             state = reduce.place_in_group(state, group, col)
         if OF_ROW is None:
             result = FINISH(state, parameter)
@@ -119,7 +119,7 @@ def lifted(
     offsets, valid = rowwise.access(row, start + tl.arange(0, COLS), layout, ACCESS, EXACT)
     parts = sources[:0]
     for part in tl.static_range(len(sources)):
-        parts += (transfer.load(sources[part], offsets, valid, FILLS[part]).to(TYPES[part]),)
+        parts += (transfer.load_or(sources[part], offsets, valid, FILLS[part]).to(TYPES[part]),)
     if LIFT is None:
         return parts
     else:

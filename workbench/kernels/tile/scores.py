@@ -262,6 +262,6 @@ def pass_gradient(gradient, scores, batch, head, query, key, extra):
 @triton.jit
 def same_document(batch, head, query, key, extra):
     """Whether documents[batch, query] is documents[batch, key], with extra = (pointer, length)"""
-    of_query = tl.load(extra[0] + batch * extra[1] + query, mask=query < extra[1], other=-1)
-    of_key = tl.load(extra[0] + batch * extra[1] + key, mask=key < extra[1], other=-2)
-    return of_query == of_key
+    of_query = tl.load(extra[0] + batch * extra[1] + query, mask=query < extra[1], other=0)
+    of_key = tl.load(extra[0] + batch * extra[1] + key, mask=key < extra[1], other=0)
+    return (of_query == of_key) & (query < extra[1]) & (key < extra[1])

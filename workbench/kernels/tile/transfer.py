@@ -212,6 +212,21 @@ def load(pointer, offsets, valid, fill=0):
 
 
 @triton.jit
+def load_or(pointer, offsets, valid, FILL: tl.constexpr):
+    """As :func:`load`, of a fill that is any constant.
+
+    Where a lane loads several integers of 8 or 16 bits at once, Triton (3.6, 3.7) fills one with a negative
+    constant and the others with -1: it extends the constant by its sign before it repeats it.
+    """
+    of: tl.constexpr = pointer.dtype.element_ty
+    if of.is_int() and of.primitive_bitwidth > 1 and of.primitive_bitwidth < 32 and FILL != 0:
+        tile = tl.load(pointer + offsets, mask=valid, other=0)
+        return tl.where(valid, tile, tl.full(tile.shape, FILL, of))
+    else:
+        return tl.load(pointer + offsets, mask=valid, other=FILL)
+
+
+@triton.jit
 def store(pointer, offsets, tile, valid):
     """pointer[offsets] = tile, rounded to the element type of `pointer`, where `valid`; nothing elsewhere."""
     tl.store(pointer + offsets, tile.to(pointer.dtype.element_ty), mask=valid)
