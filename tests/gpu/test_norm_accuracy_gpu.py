@@ -208,3 +208,16 @@ def test_running_statistics_of_a_batch() -> None:
             wide = x.double().transpose(0, 1).flatten(1)
             torch.testing.assert_close(mean.double(), wide.mean(1), rtol=6e-8, atol=0)
             torch.testing.assert_close(variance.double(), wide.var(1), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
+def test_rows_of_one_element_have_a_gradient_of_zeros(dtype: torch.dtype) -> None:
+    """What rounding leaves of it would be divided by the square root of epsilon."""
+    x = torch.randn(1000, 1, device="cuda").to(dtype).requires_grad_()
+    weight, grad = (torch.randn(n, device="cuda").to(dtype) for n in (1, 1000))
+    (of_rows,) = torch.autograd.grad(ops.layer_norm(x, (1,), weight), x, grad[:, None])
+    image = x.detach().view(10, 100).requires_grad_()
+    by_channel = torch.randn(100, device="cuda").to(dtype)
+    (of_groups,) = torch.autograd.grad(ops.group_norm(image, 100, by_channel), image, grad.view(10, 100))
+    assert not of_rows.any()
+    assert not of_groups.any()

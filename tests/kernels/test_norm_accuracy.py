@@ -267,6 +267,15 @@ def test_lanes_of_a_row_find_the_same_sums(way: str) -> None:
         assert sums_of_other_lanes(step.stages["sass"]) == []
 
 
+def test_gradient_times_weight_is_one_number() -> None:
+    """Of a row of one it is its mean: what rounding left would be divided by a deviation of 0."""
+    x, weight = torch.empty(64, 2048), torch.empty(2048)
+    results = (torch.empty(64), torch.empty(64))
+    launch = normalization.launch_backward("layer_norm", x, x, 1, weight, results)
+    for step in compile(launch, "sm_90"):
+        assert products_of_two_roundings(step.stages["ptx"]) == []
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_product_is_one_number(way: str) -> None:
     """What is near a mean was subtracted as it is and added rounded: the mean was off by up to a step."""

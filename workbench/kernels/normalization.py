@@ -128,11 +128,11 @@ def one_mean(state, cols, parameter):
 
 @triton.jit
 def weighted(gradient, of_columns):
-    """gradient * weight, where there is one"""
+    """gradient * weight, where there is one; rounded, so that of a row of one its mean leaves nothing."""
     if len(of_columns) == 0:
         return gradient
     else:
-        return gradient * of_columns[0]
+        return reduce.product(gradient, of_columns[0])
 
 
 @triton.jit
