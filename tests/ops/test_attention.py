@@ -316,3 +316,12 @@ def test_what_does_not_fit() -> None:
     capped = attention(*inputs, Scoring(hooks=(Hook(scores.cap_softly, (1.0,)),)))
     with pytest.raises(InvalidArgumentError, match="gradient"):
         capped.sum().backward()
+
+
+def test_a_bias_of_values_without_columns_has_a_gradient_of_zeros() -> None:
+    query, key, value = torch.randn(1, 1, 4, 8), torch.randn(1, 1, 3, 8), torch.randn(1, 1, 3, 0)
+    bias = torch.randn(4, 3, requires_grad=True)
+    result = ops.scaled_dot_product_attention(query, key, value, bias)
+    assert result.shape == (1, 1, 4, 0)
+    (grad,) = torch.autograd.grad(result.sum(), bias)
+    assert torch.equal(grad, torch.zeros(4, 3))

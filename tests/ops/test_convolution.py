@@ -241,6 +241,18 @@ def test_second_derivatives_and_forward_mode() -> None:
     assert torch.autograd.gradgradcheck(convolution, (x, w, b), fast_mode=True)
 
 
+@pytest.mark.parametrize("changed", ["weight", "gradient"])
+def test_what_second_derivatives_read_is_guarded(changed: str) -> None:
+    x, w = torch.randn(1, 2, 5, 5, requires_grad=True), torch.randn(4, 2, 3, 3, requires_grad=True)
+    y = ops.conv2d(x, w)
+    grad = torch.randn_like(y).requires_grad_()
+    (of_x,) = torch.autograd.grad(y, x, grad, create_graph=True)
+    with torch.no_grad():
+        (w if changed == "weight" else grad).fill_(float("nan"))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(of_x.sum(), grad if changed == "weight" else w)
+
+
 def test_a_batch_of_none_and_an_image_of_one_pixel() -> None:
     w = torch.randn(5, 3, 3, 3, requires_grad=True)
     nothing = ops.conv2d(torch.randn(0, 3, 4, 4), w)

@@ -135,6 +135,65 @@ def test_what_is_kept_is_read_and_guarded(name: str) -> None:
                 gradients(result, again)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_result_that_is_changed_reaches_no_gradient(name: str) -> None:
+    """It is an error where the gradient reads it."""
+    case = CASES[name]
+    tensors = followed(case, (True,) * case.followed + (False,) * case.fixed)
+    want = gradients(case.ours(*tensors), tensors)
+    result = case.ours(*tensors)
+    with torch.no_grad():
+        result.fill_(NAN)
+    try:
+        got = gradients(result, tensors)
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)  # noqa: PT017  # or there is none
+    else:
+        torch.testing.assert_close(got, want)
+
+
+def test_results_are_no_views() -> None:
+    """As torch's are not: a view that an autograd function returns cannot be changed in place."""
+    image = torch.randn(2, 4, 6, 2).to(memory_format=torch.channels_last).requires_grad_()
+    heads = torch.randn(1, 5, 2, 4).transpose(1, 2).requires_grad_()
+    for result in (
+        ops.pixel_shuffle(image, 2), ops.pixel_unshuffle(image, 2), ops.pixel_shuffle(image[0], 2),
+        ops.scaled_dot_product_attention(heads, heads, heads),
+        ops.scaled_dot_product_attention(heads[0], heads[0], heads[0]),
+    ):  # fmt: skip
+        result.mul_(2)
+        assert not result.is_leaf
+    (grad,) = torch.autograd.grad(ops.pixel_shuffle(image, 2).mul_(3).sum(), image)
+    assert torch.equal(grad, torch.full_like(grad, 3.0))
+
+
+NOT_FOLLOWED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "matmul": lambda x: ops.matmul(x, x.mT),
+    "matmul, a vector": lambda x: ops.matmul(x, x[0, 0]),
+    "linear": lambda x: ops.linear(x[0], x[0], x[0, :, 0]),
+    "linear of a batch": lambda x: ops.linear(x, x[0]),
+    "logsumexp": lambda x: ops.logsumexp(x, 1),
+    "max_pool2d": lambda x: ops.max_pool2d(x, 2),
+    "avg_pool2d": lambda x: ops.avg_pool2d(x, 2),
+    "unfold": lambda x: ops.unfold(x, 2),
+    "conv2d": lambda x: ops.conv2d(x, x[None, :, :2, :2]),
+    "conv_transpose2d": lambda x: ops.conv_transpose2d(x, x[:, None, :2, :2]),
+    "attention of two dimensions": lambda x: ops.scaled_dot_product_attention(x[0], x[0], x[0]),
+    "attention of three": lambda x: ops.scaled_dot_product_attention(x, x, x),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FOLLOWED)
+def test_results_made_without_grad_can_be_changed_by_what_requires_it(name: str) -> None:
+    factor = torch.tensor(2.0, requires_grad=True)
+    with torch.no_grad():
+        result = NOT_FOLLOWED[name](torch.randn(3, 4, 4))
+        total = result.sum()
+    result.mul_(factor)
+    (grad,) = torch.autograd.grad(result.sum(), factor)
+    torch.testing.assert_close(grad, total)
+
+
 @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
 def test_norms_keep_no_wider_copy(norm: str) -> None:
     """Of halves with a weight in fp32, which are multiplied in fp32."""

@@ -144,6 +144,24 @@ def test_a_convolution_its_bias_an_addend_and_relu(images: int, memory_format: t
         torch.testing.assert_close(ops.fused_conv2d(x[0], w, v, **options, epilogue=chain_of(d[0])), one)
 
 
+def test_another_epilogue_is_another_call() -> None:
+    """Of the same tensors, with another function or another number."""
+    x, w, a, b = numbers(1, 4, 5, 5), numbers(6, 4, 3, 3, seed=1), numbers(6, 8), numbers(8, 5, seed=2)
+    groups, offs = numbers(3, 8, 5, seed=3), torch.tensor([1, 3, 6], dtype=torch.int32)
+    calls: list[tuple[Callable[..., torch.Tensor], torch.Tensor]] = [
+        (lambda chain: ops.fused_conv2d(x, w, epilogue=chain), functional.conv2d(x, w)),
+        (lambda chain: ops.fused_matmul(a, b, epilogue=chain), a @ b),
+        (lambda chain: ops.fused_grouped_mm(a, groups, offs=offs, epilogue=chain),
+         reference.grouped_mm(a, groups, offs=offs)),
+    ]  # fmt: skip
+    for call, plain in calls:
+        for _ in range(2):
+            torch.testing.assert_close(call(relu()), plain.relu())
+            torch.testing.assert_close(call(sigmoid()), plain.sigmoid())
+            torch.testing.assert_close(call(scale(2.0)), plain * 2)
+            torch.testing.assert_close(call(scale(3.0)), plain * 3)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("weight", "options"),

@@ -434,3 +434,16 @@ def test_what_is_refused(call: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says) as refused:
         call()
     assert isinstance(refused.value, WorkbenchError)
+
+
+def test_gradients_lie_as_their_matrices() -> None:
+    """Else autograd copies those of weights, in every step."""
+    x, w = numbers(5, 3).requires_grad_(), numbers(4, 3, seed=1).requires_grad_()
+    for module in (torch.nn.functional, ops):
+        of_x, of_w = torch.autograd.grad(module.linear(x, w).sum(), (x, w))
+        assert (of_x.stride(), of_w.stride()) == ((3, 1), (3, 1))
+    a, b = numbers(3, 5).t().requires_grad_(), numbers(3, 4, seed=1).requires_grad_()
+    found = [torch.autograd.grad((module.mm(a, b) * 2).sum(), (a, b)) for module in (torch, ops)]
+    for theirs, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()

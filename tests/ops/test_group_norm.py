@@ -426,6 +426,16 @@ def test_no_second_derivative() -> None:
             torch.autograd.grad(grad.sum(), x)
 
 
+def test_another_epsilon_is_another_call() -> None:
+    x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for eps in (1e-5, 0.5, 1e-5):
+        torch.testing.assert_close(ops.group_norm(x, 2, eps=eps), F.group_norm(x, 2, eps=eps))
+        torch.testing.assert_close(
+            ops.batch_norm(x, None, None, training=True, eps=eps),
+            F.batch_norm(x, None, None, training=True, eps=eps),
+        )
+
+
 def test_launches_that_do_not_fit() -> None:
     with pytest.raises(TensorMismatchError, match="4 groups do not divide 6 channels"):
         group_norm.launch(IMAGE, 4, epsilon=0.1)

@@ -365,3 +365,19 @@ def test_launches_that_do_not_fit() -> None:
         pooling.launch("max", IMAGE, (torch.zeros(2, 3, 5, 4),), pool=pool)
     with pytest.raises(TensorMismatchError, match="contiguous or channels_last"):
         pooling.launch("max", IMAGE, (torch.zeros(2, 3, 4, 5)[..., 1:],), pool=pool)
+
+
+def test_windows_are_listed_without_splits() -> None:
+    """They are too short to be shared."""
+    found = [instance.keywords for instance in ops.avg_pool2d.instances(torch.zeros(1, 4, 6, 6), 2)]
+    assert len(found) > 1
+    assert {one["splits"] for one in found[1:]} == {1}
+
+
+def test_indices_that_were_changed_make_no_gradient() -> None:
+    x = torch.randn(1, 2, 6, 6, requires_grad=True)
+    for module in (ops, F):
+        result, indices = module.max_pool2d(x, 2, return_indices=True)
+        indices.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(result.sum(), x)

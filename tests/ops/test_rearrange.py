@@ -124,6 +124,14 @@ def test_pad(tensor: torch.Tensor, mode: str, data: st.DataObject) -> None:
     assert got.stride() == want.stride()
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize("shape", [(0, 1, 1), (0, 2, 3, 3)])
+def test_nothing_is_not_padded_of_a_dtype_that_torch_does_not_have(mode: str, shape: tuple[int, ...]) -> None:
+    for module in (F, ops):
+        with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
+            module.pad(torch.zeros(shape, dtype=torch.bool), (0,) * (2 * len(shape) - 4), mode)
+
+
 def _is_of_nothing(tensor: torch.Tensor, added: list[int]) -> bool:
     """Where all of a dimension is dropped, and then repeated: torch returns what it has not written."""
     pairs = zip(added[::2], added[1::2], reversed(tensor.shape), strict=False)
@@ -458,3 +466,9 @@ def test_fold_of_windows_against_torch() -> None:
         how = rearrangement.Windows((taps,) * 2, counts, (stride,) * 2, (dilation,) * 2, (padding,) * 2)
         rearrangement.fold(how, sums, x).run()
         assert torch.equal(x, F.fold(sums, (7, 8), taps, dilation, padding, stride))
+
+
+def test_a_few_taps_are_folded_in_one_step() -> None:
+    how = rearrangement.Windows((3, 3), (14, 14), (1, 1), (1, 1), (0, 0))
+    (step,) = rearrangement.fold(how, torch.zeros(1, 9, 196), torch.zeros(1, 1, 16, 16)).steps
+    assert step.meta["SPLITS"] == 1

@@ -769,7 +769,7 @@ def run(
     # Descriptors want addresses that are multiples of 16 bytes.
     layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
     chain = None if epilogue is None else epilogue.key
-    key = (operator, len(columns), layouts, output.device, epsilon, precision, chain)
+    key = (operator, layouts, output.device, epsilon, precision, chain)
     make = partial(_make, choose, operator, epsilon, precision, len(columns), epilogue)
     return _launches.run(key, make, *tensors)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Any, TypeGuard
 
@@ -181,6 +181,20 @@ def is_followed(*tensors: torch.Tensor) -> bool:
             return True
     is_forward = forward_ad._current_level >= 0
     return is_forward and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def in_shape(result: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """A result that was made for the caller, in another shape.
+
+    Where autograd does not follow it, it is no view: one that was made without grad cannot be changed in
+    place by what requires grad. Else it is, and shares its version with what is kept for the gradient.
+    """
+    if result.shape == torch.Size(shape):
+        return result
+    if result.requires_grad:
+        return result.view(shape)
+    seen: torch.Tensor = torch.ops.aten._unsafe_view(result, shape)
+    return seen
 
 
 def is_dense(tensor: object) -> TypeGuard[torch.Tensor]:

@@ -21,7 +21,7 @@ from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook
 from workbench.kernels.gemm import FP8
 from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
-from workbench.ops.arguments import as_real, check_operand, is_followed
+from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed
 from workbench.ops.gradients import Function, follow_the_first, once
 from workbench.ops.profiled import profiled
 
@@ -99,7 +99,7 @@ def scaled_dot_product_attention(
         compat.refuse_tracing()  # before a seed is read, which fake tensors do not have
         seed = int(torch.randint(MOST_SEEDS, (), device="cpu"))
         scoring = replace(scoring, dropout=Dropout(dropout_p, seed))
-    return _attended(q.resolve_neg(), k.resolve_neg(), v.resolve_neg(), bias, scoring).reshape(shape)
+    return in_shape(_attended(q.resolve_neg(), k.resolve_neg(), v.resolve_neg(), bias, scoring), shape)
 
 
 @profiled
@@ -240,8 +240,8 @@ def _like_the_query(query: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor
     """Memory for the output; with rows of all heads together where the query has them so."""
     dtype = forward.output_dtype(query.dtype)
     if query.stride(2) > query.stride(1) > 0 and query.shape[1] > 1:
-        batch, heads, queries, size = shape
-        return torch.empty(batch, queries, heads, size, dtype=dtype, device=query.device).transpose(1, 2)
+        # No view: autograd lets nobody change in place what a function returns as one.
+        return torch.empty_permuted(shape, (0, 2, 1, 3), dtype=dtype, device=query.device)
     return torch.empty(shape, dtype=dtype, device=query.device)
 
 

@@ -20,7 +20,7 @@ from workbench.kernels.convolution import Geometry, sides_of
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.ops import memory_format
-from workbench.ops.arguments import as_whole, as_wholes, check_operand, is_followed
+from workbench.ops.arguments import as_whole, as_wholes, check_operand, in_shape, is_followed
 from workbench.ops.gradients import Function, batches, of_batches
 from workbench.ops.kept import Started
 from workbench.ops.profiled import profiled
@@ -138,7 +138,7 @@ def conv_transpose2d(
     shape_of_bias = None if bias is None else bias.shape
     geometry = _transposed_geometry(batch.shape, weight.shape, shape_of_bias, *numbers, _whole_groups(groups))
     result = _with_bias("backward_data", geometry, batch, weight, bias)
-    return result.squeeze(0) if is_single else result
+    return in_shape(result, result.shape[1:]) if is_single else result
 
 
 def _convolved(
@@ -158,7 +158,7 @@ def _convolved(
         rank, batch, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
     result = _with_bias("forward", geometry, batch, weight, bias)
-    return result.squeeze(0) if is_single else result
+    return in_shape(result, result.shape[1:]) if is_single else result
 
 
 def _with_bias(

@@ -21,6 +21,7 @@ from workbench.ops.arguments import (
     check_operand,
     check_out,
     copy_out,
+    in_shape,
     in_words,
     is_dense,
     is_followed,
@@ -65,7 +66,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
         input, other = other.mT, input
     a = input.unsqueeze(0) if input.dim() == 1 else input
     b = other.unsqueeze(1) if other.dim() == 1 else other
-    return _finished(_product(a, b).view(shape), out)
+    return _finished(in_shape(_product(a, b), shape), out)
 
 
 @profiled
@@ -148,7 +149,7 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
     b = weight.unsqueeze(1) if weight.dim() == 1 else weight.t()
     a = _as_rows(input)
     if not rest:
-        return _product(a, b).view(shape)
+        return in_shape(_product(a, b), shape)
     addend = rest[0]
     if weight.dim() == 1 and addend.dim():
         raise TensorMismatchError(
@@ -158,7 +159,7 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
         addend = addend[0]
     expanded = _expanded("bias", addend, shape)
     flat = addend if addend.dim() < 2 else expanded.reshape(a.shape[0], b.shape[1])
-    return _product(a, b, flat).view(shape)
+    return in_shape(_product(a, b, flat), shape)
 
 
 def _added(
@@ -436,6 +437,7 @@ class _Product(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         a, b, addend, ctx.alpha, ctx.beta = inputs
         of_a, of_b, *_ = ctx.needs_input_grad
+        ctx.are_columns = _lies_in_columns(a), _lies_in_columns(b)
         ctx.save_for_backward(a if of_b else None, b if of_a else None)
         ctx.save_for_forward(a, b)
         ctx.a_shape, ctx.b_shape = a.shape, b.shape
@@ -449,11 +451,11 @@ class _Product(torch.autograd.Function):
         if ctx.addend_shape is not None and ctx.needs_input_grad[2]:
             of_addend = _scaled(grad, ctx.beta).sum_to_size(ctx.addend_shape)
         if ctx.needs_input_grad[0]:
-            of_a = _scaled_product(grad, b.mT, ctx.alpha).sum_to_size(ctx.a_shape)
+            of_a = _as_it_lies(ctx.are_columns[0], grad, b.mT, ctx.alpha).sum_to_size(ctx.a_shape)
         if ctx.needs_input_grad[1]:
             if len(ctx.b_shape) == 2:  # one product, which adds up over the batch too
                 a, grad = _as_rows(a.expand(*grad.shape[:-1], a.shape[-1])), _as_rows(grad)
-            of_b = _scaled_product(a.mT, grad, ctx.alpha).sum_to_size(ctx.b_shape)
+            of_b = _as_it_lies(ctx.are_columns[1], a.mT, grad, ctx.alpha).sum_to_size(ctx.b_shape)
         return of_a, of_b, of_addend, None, None
 
     @staticmethod
@@ -475,6 +477,16 @@ class _Product(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], a: Any, b: Any, addend: Any, alpha: float, beta: float
     ) -> tuple[torch.Tensor, int]:
         return _product_of_batches(in_dims, a, b, addend, alpha, beta, info.batch_size), 0
+
+
+def _lies_in_columns(matrix: torch.Tensor) -> bool:
+    """Whether it is dense, column after column, as the transposed weight of `linear` is."""
+    return matrix.dim() == 2 and matrix.stride() == (1, matrix.shape[0])
+
+
+def _as_it_lies(in_columns: bool, a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
+    """alpha * (a @ b), the gradient of a matrix that lies so: autograd copies one that lies otherwise."""
+    return _scaled_product(b.mT, a.mT, alpha).mT if in_columns else _scaled_product(a, b, alpha)
 
 
 def _scaled_product(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:

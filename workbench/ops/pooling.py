@@ -19,6 +19,7 @@ from workbench.ops.arguments import (
     as_wholes,
     check_operand,
     check_plain,
+    in_shape,
     in_words,
     is_followed,
     kind_of,
@@ -77,7 +78,7 @@ def avg_pool2d(
         result: torch.Tensor = _Average.apply(batch, question)  # type: ignore[no-untyped-call]  # torch's
     else:
         result = _average(batch, question)
-    return result.squeeze(0) if input.dim() == 3 else result
+    return in_shape(result, result.shape[1:]) if input.dim() == 3 else result
 
 
 @overload
@@ -142,7 +143,7 @@ def max_pool2d(
     else:
         results = _largest(batch, question, with_indices=return_indices)
     if input.dim() == 3:
-        results = tuple(each.squeeze(0) for each in results)
+        results = tuple(in_shape(each, each.shape[1:]) for each in results)
     return (results[0], results[1]) if return_indices else results[0]
 
 

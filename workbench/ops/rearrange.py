@@ -22,7 +22,15 @@ from workbench.kernels import rearrangement
 from workbench.kernels.layout import suggested_format
 from workbench.kernels.rearrangement import Flattened, How, Windows
 from workbench.kernels.view_transfer import bits_of
-from workbench.ops.arguments import TORCHS_ERRORS, Number, as_number, check_plain, is_followed, kind_of
+from workbench.ops.arguments import (
+    TORCHS_ERRORS,
+    Number,
+    as_number,
+    check_plain,
+    in_shape,
+    is_followed,
+    kind_of,
+)
 from workbench.ops.gradients import batches, one_of
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
@@ -103,7 +111,7 @@ def pad(
     number = 0 if value is None else as_number("value", value)
     given = {} if value is None else {"value": number}
     _check_as_torch(torch.nn.functional.pad, input, pad=pad, mode=mode, **given)
-    if input.numel() and mode in ("reflect", "replicate"):
+    if mode in ("reflect", "replicate") and (input.numel() or input.is_cpu):  # of nothing, a GPU takes any
         _check_dtype(mode, input.dtype)
     added = tuple(map(int, pad))
     pairs = [(added[i], added[i + 1]) for i in range(0, len(added), 2)][::-1]
@@ -159,7 +167,7 @@ def unfold(
     windows = Windows(taps, counts, strides, steps, around)
     batch = input.unsqueeze(0) if input.dim() == 3 else input
     result = _moved(_Unfold(windows), batch)
-    return result.squeeze(0) if input.dim() == 3 else result
+    return in_shape(result, result.shape[1:]) if input.dim() == 3 else result
 
 
 class _Move(ABC):

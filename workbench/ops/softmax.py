@@ -28,6 +28,7 @@ from workbench.ops.arguments import (
     check_plain,
     copy_out,
     in_float32,
+    in_shape,
     in_words,
     is_autocast,
     is_followed,
@@ -185,7 +186,7 @@ def _log_sum_exp(input: torch.Tensor, dims: frozenset[int], keepdim: bool) -> to
     run: Any = _LogSumExp.apply if is_followed(input) else _run_log_sum_exp
     result = run(input, dims)
     shape = [1 if d in dims else n for d, n in enumerate(input.shape) if keepdim or d not in dims]
-    return result.view(shape)  # type: ignore[no-any-return]
+    return in_shape(result, shape)
 
 
 def _run_log_sum_exp(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:

@@ -202,10 +202,11 @@ def _shuffled(
         parts = [[channel, height + 1, height + 3], [height], [height + 2]]
     order = [parts[i] for i in ((1, 2, 0) if is_last else (0, 1, 2))]
     permuted = apart.permute(*range(channel), *[dim for part in order for dim in part])
-    result = _copy(permuted, torch.contiguous_format)
-    if not is_last:
-        return result.view(shape)
-    return result.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
+    # No view: autograd lets nobody change in place what a function returns as one.
+    physical = (0, 2, 3, 1) if is_last else tuple(range(len(shape)))
+    result = torch.empty_permuted(shape, physical, dtype=input.dtype, device=input.device)
+    _copy_into(result.permute(physical).view(permuted.shape), permuted)
+    return result
 
 
 def _contiguous(view: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
@@ -259,11 +260,16 @@ def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torc
             f"got {memory_format} for a tensor of {view.dim()} dimensions",
             f"torch says: {error}",
         ) from None
+    _copy_into(result, view)
+    return result
+
+
+def _copy_into(result: torch.Tensor, view: torch.Tensor) -> None:
+    """result = view"""
     if not view.is_meta:
         if view.numel() and (reason := _refusal(view.dtype)):
             raise UnsupportedDtypeError("input", view.dtype, f"torch says: {reason}")
         transfer.run(view.resolve_conj().resolve_neg(), result)
-    return result
 
 
 @cache
