@@ -175,6 +175,10 @@ class Draw:
         for _ in range(self.one(0, 1, 2, MOST_CALLS - 1)):
             calls.append(self._varied(call, dtypes, fixed))
         is_threaded = self.chance(0.06)
+        if is_threaded:  # torch's switches are of the process: all threads have those of the first call
+            tf32, deterministic = call.mode.tf32, call.mode.deterministic
+            modes = [replace(each.mode, tf32=tf32, deterministic=deterministic) for each in calls]
+            calls = [replace(each, mode=mode) for each, mode in zip(calls, modes, strict=True)]
         return Case(operator, tuple(calls), 2 if is_threaded else 1, self.chance(0.2))
 
     def _varied(self, call: Call, dtypes: Sequence[str], fixed: Collection[str]) -> Call:

@@ -335,6 +335,10 @@ def _compare(
     else:
         has_torchs_form = True
     verdict.compared += 1
+    if isinstance(exact.error, NotImplementedError) and not any(
+        t.is_floating_point() for t in theirs.results
+    ):
+        exact = theirs  # the CPU does not have it of this dtype, and nothing is rounded
     if exact.error is not None:
         found("fuzz", f"no float64 result to compare with: {_named(exact.error)}")
         return
@@ -430,12 +434,12 @@ def _judge_values(
         _close, found, terms=terms, has_tf32=has_tf32, inputs=inputs, is_of_nothing=is_of_nothing,
         least_eps=_eps_of_arithmetic(call),
     )  # fmt: skip
-    shaken = _shaken(operator, call, place, device, ours)
+    shaken, bent = _shaken(operator, call, place, device, ours)
     for number, (mine, torchs, right) in enumerate(
         zip(ours.results, theirs.results, exact.results, strict=True)
     ):
         moved = [each.results[number] for each in shaken]
-        close(f"result {number}" if number else "result", mine, torchs, right, moved, largest)
+        close(f"result {number}" if number else "result", mine, torchs, right, moved, [], largest)
     is_special = any(spec.values == "special" for spec in call.tensors.values())
     if not ours.gradients or not theirs.gradients or (is_special and terms):
         return  # of what is no number, gradients of torch's own devices differ
@@ -452,43 +456,66 @@ def _judge_values(
                 f"{words}: {mine.dtype} {tuple(mine.shape)}, torch's {torchs.dtype} {tuple(torchs.shape)}",
             )
         else:
-            close(words, mine, torchs, right, moved, largest)
+            close(words, mine, torchs, right, moved, [each.gradients[number] for each in bent], largest)
 
 
-def _shaken(operator: Operator, call: Call, place: int, device: str, ours: Outcome) -> list[Outcome]:
+def _shaken(
+    operator: Operator, call: Call, place: int, device: str, ours: Outcome
+) -> tuple[list[Outcome], list[Outcome]]:
     """Exact outcomes of numbers that were rounded once, where they can be far from the exact one.
 
     An operator that divides by a deviation: what cancels there cannot be held to the size of the result, and
     torch's error of a few elements may be none by luck; in float64 torch's result is the exact one itself.
-    One that bends, as relu does: the gradient of what lies there is one or the other.
+    One that bends, as relu does: the gradient of what lies there is one or the other. And one that chooses,
+    as amax does: of two that are nearly equal either is the largest.
+
+    Returns:
+        those where everything is moved, and those where gradients differ from the exact one in some places.
     """
     exact = partial(_outcome, operator.torchs, operator, call, place, device, is_exact=True)
-    found = []
+    found, bent = [], []
     if operator.divides_by_deviation:
         is_double = any(t.dtype == torch.float64 for t in ours.results)
         found.append(exact(shake=torch.finfo(torch.float64 if is_double else torch.float32).eps))
     chain = [functor for functor, *_ in call.options.get("epilogue", ())]
-    if ours.gradients and {"relu", "clamp"} & {*chain, call.options.get("activation")}:
+    bends = {"relu", "clamp"} & {*chain, call.options.get("activation")}
+    if ours.gradients and (bends or operator.chooses):
         names = [spec.dtype for spec in call.tensors.values() if spec.is_floating] + [call.mode.autocast]
         eps = max(torch.finfo(dtype_of(name)).eps for name in names if name)
+        if call.mode.tf32 and operator.multiplies and device == "cuda":
+            eps = max(eps, TF32_ROUNDING)
         for share in (eps, -eps):
             with _BentElsewhere(share):
-                found.append(exact())
-    return found
+                bent.append(exact())
+    return found, bent
 
 
 class _BentElsewhere(TorchFunctionMode):
-    """Gradients of relu and clamp are those of numbers that are moved by a share of the largest."""
+    """Gradients of relu and clamp are those of numbers that are moved by a share of the largest.
+
+    And those of amax and amin are of the second one, where it is as near as that to the first; or, of a
+    negative share, of all that are as near, in equal parts.
+    """
 
     def __init__(self, share: float) -> None:
         super().__init__()
         self.share = share
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if function not in (F.relu, torch.relu, torch.clamp):
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        if function not in (F.relu, torch.relu, torch.clamp, torch.amax, torch.amin):
             return result
-        moved = function(args[0] + self.share * _largest(args[0]), *args[1:], **(kwargs or {}))
+        width = self.share * _largest(args[0])
+        step: torch.Tensor | float = width
+        if function in (torch.amax, torch.amin):
+            values: torch.Tensor = args[0].detach()
+            first = result.detach() if kwargs.get("keepdim") else result.detach().unsqueeze(kwargs["dim"])
+            if self.share < 0:
+                step = (first - values) * ((first - values).abs() <= -width)
+            else:
+                step = (values == first) * (-width if function is torch.amax else width)
+        moved = function(args[0] + step, *args[1:], **kwargs)
         return moved + (result - moved).detach()
 
 
@@ -534,6 +561,7 @@ def _close(
     theirs: torch.Tensor,
     right: torch.Tensor,
     moved: Sequence[torch.Tensor],
+    bent: Sequence[torch.Tensor],
     largest: float,
     *,
     terms: float,
@@ -547,6 +575,8 @@ def _close(
     Args:
         moved: exact results of numbers that were rounded; how far they are from `right` counts as an error of
             torch's.
+        bent: exact gradients of which another may be right where they differ from `right`, and there alone:
+            what torch is off by there counts there alone too.
         is_of_nothing: whether a tensor of the call has no elements: gradients that torch then has as NaN
             may be 0.
         least_eps: what the result is rounded to at least, whatever its dtype.
@@ -580,25 +610,31 @@ def _close(
         return
     mine, torchs, wanted = (t[finite].double() for t in (ours, theirs, right))
     errors = (mine - wanted).abs()
-    of_torch = float((torchs - wanted).abs().max())
-    for each in moved:
-        of_torch = max(of_torch, float((each.detach()[finite] - wanted).abs().nan_to_num(0.0).max()))
-    if not terms:
-        allowed = of_torch
-    else:
-        eps = max(torch.finfo(ours.dtype).eps, least_eps)
-        order = min(eps, torch.finfo(torch.float32).eps)
-        order = TF32_ROUNDING if has_tf32 and ours.dtype == torch.float32 else order
-        # Sums of normal values: what cancels cannot be held to its own size.
-        allowed = allowed_error(of_torch, eps, largest, order, terms, max(largest, terms**0.5, inputs))
-    if float(errors.max()) > allowed:
-        wrong = torch.zeros_like(finite)
-        wrong[finite] = errors > allowed
-        found(
-            "accuracy",
-            f"{words}: error {float(errors.max()):.3g}, torch's {of_torch:.3g}, allowed {allowed:.3g}; "
-            f"{_share(wrong)}, {_first(wrong, ours, right)}",
-        )
+    off = [(each.detach()[finite] - wanted).abs().nan_to_num(0.0) for each in (*moved, *bent)]
+    is_open = torch.zeros_like(errors, dtype=torch.bool)
+    for each in off[len(moved) :]:
+        is_open |= each > 1e-12 * largest
+    for part in (~is_open, is_open):
+        if not part.any():
+            continue
+        of_torch = max(float(each[part].max()) for each in ((torchs - wanted).abs(), *off))
+        if not terms:
+            allowed = of_torch
+        else:
+            eps = max(torch.finfo(ours.dtype).eps, least_eps)
+            order = min(eps, torch.finfo(torch.float32).eps)
+            order = TF32_ROUNDING if has_tf32 and ours.dtype == torch.float32 else order
+            # Sums of normal values: what cancels cannot be held to its own size.
+            allowed = allowed_error(of_torch, eps, largest, order, terms, max(largest, terms**0.5, inputs))
+        if float(errors[part].max()) > allowed:
+            wrong = torch.zeros_like(finite)
+            wrong[finite] = part & (errors > allowed)
+            found(
+                "accuracy",
+                f"{words}: error {float(errors[part].max()):.3g}, torch's {of_torch:.3g}, "
+                f"allowed {allowed:.3g}; {_share(wrong)}, {_first(wrong, ours, right)}",
+            )
+            return
 
 
 def _kind_of(t: torch.Tensor) -> torch.Tensor:

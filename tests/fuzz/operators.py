@@ -50,6 +50,8 @@ class Operator(NamedTuple):
         multiplies: whether fp32 may be rounded to tf32.
         divides_by_deviation: whether results can be far more sensitive to rounding than they are large, as
             where elements that are nearly equal are divided by their deviation.
+        chooses: whether a gradient goes to one of several elements, of which rounding may make another one
+            the largest.
     """
 
     draw: Callable[[Draw], Call]
@@ -62,6 +64,7 @@ class Operator(NamedTuple):
     changed: tuple[str, ...] = ()
     multiplies: bool = False
     divides_by_deviation: bool = False
+    chooses: bool = False
 
 
 def _nothing_summed(call: Call) -> float:
@@ -818,7 +821,10 @@ OPERATORS: dict[str, Operator] = {
     "fused_conv2d": _FUSED(_fused_conv2d, fused_conv2d),
     **{
         f"matmul_{name}": _FUSED(
-            partial(_fused_rows, name), partial(fused_rows, name), divides_by_deviation=name.endswith("_norm")
+            partial(_fused_rows, name),
+            partial(fused_rows, name),
+            divides_by_deviation=name.endswith("_norm"),
+            chooses=name in ("amax", "amin"),
         )
         for name in (
             "layer_norm", "rms_norm", "softmax", "log_softmax", "sum", "mean", "norm", "amax", "amin",

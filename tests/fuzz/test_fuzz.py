@@ -18,7 +18,7 @@ from tests.fuzz import differences, planted, running
 from tests.fuzz.cases import Call, Case, Mode
 from tests.fuzz.differences import Listed
 from tests.fuzz.draws import INTERPRETED, ON_GPU
-from tests.fuzz.judging import judge
+from tests.fuzz.judging import _BentElsewhere, judge
 from tests.fuzz.operators import NOT_DRAWN, OPERATORS, drawn
 from tests.fuzz.running import Plan, command_of, run, run_case
 from tests.fuzz.shrinking import candidates, shrink
@@ -105,6 +105,13 @@ def test_what_is_asked_for_is_drawn() -> None:
     for switch in ("tf32", "deterministic", "one_gradient"):
         assert {getattr(call.mode, switch) for call in calls} == {True, False}
     assert {case.threads for case in cases} == {1, 2}
+    threaded = [
+        [(call.mode.tf32, call.mode.deterministic) for call in case.calls]
+        for case in cases
+        if case.threads > 1
+    ]
+    assert all(len(set(switches)) == 1 for switches in threaded)
+    assert any(len(switches) > 1 for switches in threaded)
     assert {case.on_stream for case in cases} == {True, False}
     lengths = {n for spec in specs for n in spec.shape}
     assert {0, 1, 2, 7, 13, 15, 16, 17, 31, 33} <= lengths
@@ -216,6 +223,77 @@ def test_a_gradient_where_relu_bends_is_one_or_the_other() -> None:
     case = Case("fused_matmul", (call,))
     assert not kinds(case, bent_at(2e-4))
     assert kinds(case, bent_at(0.2)) == ["accuracy", "accuracy"]
+
+
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_of_two_that_are_nearly_the_largest_either_has_the_gradient(name: str) -> None:
+    x = torch.tensor([[1.0, 0.95, 0.2], [0.5, 0.1, 1.0], [-0.3, -1.0, -0.97]], dtype=torch.float64)
+    x = (x if name == "amax" else -x).requires_grad_()
+    with _BentElsewhere(0.1):
+        result = getattr(torch, name)(x, dim=-1)
+    assert torch.equal(result, getattr(torch, name)(x, dim=-1))
+    (grad,) = torch.autograd.grad(result.sum(), x)
+    assert grad.argmax(-1).tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_the_gradient_of_another_than_the_largest_is_wrong(share: float) -> None:
+    single = TensorSpec((64, 24), "float32", requires_grad=True)
+    tensors = {"input": single, "other": replace(single, shape=(24, 48))}
+
+    def second_within(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        product = torch.matmul(input, other)
+        best, places = product.topk(2, -1)
+        is_near = best[:, 0] - best[:, 1] < share * product.abs().max()
+        kept = product.gather(-1, torch.where(is_near, places[:, 1], places[:, 0])[:, None])[:, 0]
+        return kept + (product.amax(-1) - kept).detach()
+
+    case = Case("matmul_amax", (Call(tensors, {}, Mode(one_gradient=True)),))
+    assert set(kinds(case, second_within)) == ({"accuracy"} if share else set())
+
+
+def test_a_near_tie_hides_no_gradient_of_others() -> None:
+    """In bfloat16 some of 64 rows have two that are as near as rounding: in others the largest is known."""
+    narrow = TensorSpec((64, 24), "bfloat16", requires_grad=True)
+    tensors = {"input": narrow, "other": replace(narrow, shape=(24, 48))}
+    case = Case("matmul_amax", (Call(tensors, {}, Mode()),))
+
+    def chosen(share: float) -> Callable[..., torch.Tensor]:
+        def function(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            product = input.float() @ other.float()
+            best, places = product.topk(2, -1)
+            is_near = best[:, 0] - best[:, 1] < share * product.abs().max()
+            kept = product.gather(-1, torch.where(is_near, places[:, 1], places[:, 0])[:, None])[:, 0]
+            return (kept + (product.amax(-1) - kept).detach()).bfloat16()
+
+        return function
+
+    def without_gradient(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        product = input @ other
+        return product.amax(-1).detach() + 0 * product.sum(-1)
+
+    assert set(kinds(case, chosen(0.0))) == set()
+    assert set(kinds(case, chosen(0.99 * 2**-7))) == set()  # either is right
+    assert set(kinds(case, chosen(1.0))) == {"accuracy"}
+    assert set(kinds(case, without_gradient)) == {"accuracy"}
+
+
+def test_what_the_cpu_does_not_have_is_compared_with_the_devices_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As reflections of truth values, where nothing is rounded."""
+    calls = []
+
+    def once(input: torch.Tensor, dims: Any) -> torch.Tensor:
+        calls.append(dims)
+        if len(calls) % 2 == 0:
+            raise NotImplementedError("not implemented for 'Int'")
+        return torch.flip(input, dims)
+
+    monkeypatch.setitem(OPERATORS, "flip", OPERATORS["flip"]._replace(torchs=once))
+    case = Case("flip", (Call({"input": TensorSpec((2, 3), "int32")}, {"dims": [0]}, Mode()),))
+    assert kinds(case, torch.flip) == []
+    assert kinds(case, lambda input, dims: torch.flip(input, dims) + 1) == ["accuracy"]
+    floats = replace(case, calls=(Call({"input": TensorSpec((2, 3), "float32")}, {"dims": [0]}, Mode()),))
+    assert kinds(floats, torch.flip) == ["fuzz"]
 
 
 def test_an_unlisted_refusal_fails_and_a_listed_one_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
