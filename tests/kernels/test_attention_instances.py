@@ -42,6 +42,18 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("h200")
+def test_what_is_listed_has_splits_of_the_smallest_tile_alone() -> None:
+    found = list(instances._configurations(*of(4096, 4096, 128)[:2]))
+    portable = [one for one in found if "tile" in one]
+    smallest = instances.PORTABLE[0][0]
+    assert {one["tile"] for one in portable} == {tile for tile, *_ in instances.PORTABLE}
+    assert {one["splits"] for one in portable if one["tile"][0] != smallest[0]} == {1}
+    assert {one["splits"] for one in portable if one["tile"] == smallest} == {1, *instances.SPLITS}
+    listed = {tuple(one.items()) for one in portable}
+    assert len(listed) == len(portable)
+
+
+@pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(
     ("given", "window", "groups"),
     [

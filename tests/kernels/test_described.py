@@ -23,7 +23,7 @@ from workbench.kernels import (
     rowwise,
     views,
 )
-from workbench.kernels.layout import rows_of
+from workbench.kernels.layout import distinct_elements, rows_of
 from workbench.kernels.reduction import REDUCTIONS
 from workbench.kernels.rowwise import Plan
 from workbench.kernels.views import Described, View, access_of_tile, layouts_of_each, placed
@@ -168,3 +168,9 @@ def test_what_is_loaded_and_stored() -> None:
 def test_views_of_something_else(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(ArgumentTypeError, match=words):
         View(*arguments)
+
+
+def test_what_is_expanded_is_one_element() -> None:
+    assert distinct_elements(torch.zeros(3, 1).expand(3, 5)) == 3
+    assert distinct_elements(torch.zeros(1, 5).expand(3, 5)) == 5
+    assert distinct_elements(torch.zeros(3, 5)) == 15

@@ -455,3 +455,11 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(error, match=says):
         gemm.launch(*args, **options)
+
+
+def test_copies_of_matrices_that_reach_far_have_wide_offsets() -> None:
+    """Rows lie 2**21 elements apart: of 1,000 rows offsets need 64 bits, of 1,000 columns they do not."""
+    for shape, is_wide in (((1000, 2), True), ((2, 1000), False)):
+        matrix = torch.empty_strided(shape, (2**21, 1), device="meta")
+        step = gemm._pack({"a": matrix}, {"a": torch.empty(shape, device="meta")})
+        assert step.meta["WIDE"] is is_wide

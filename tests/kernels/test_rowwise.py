@@ -19,6 +19,7 @@ from workbench.errors import (
     UnknownNameError,
 )
 from workbench.kernels import batch_norm, group_norm, normalization, rowwise, softmax
+from workbench.kernels.instances.row_tiles import row_tiles
 from workbench.kernels.layout import rows_of
 from workbench.launch import Launch
 from workbench.lens.compile import compile
@@ -79,6 +80,19 @@ def test_in_the_interpreter_programs_are_persistent_soon() -> None:
     with device.pretend(device.current()):
         assert planned(100, 64, (1, 64), compute_units=None).programs == rowwise.PERSISTENT_IN_INTERPRETER
     assert planned(100, 64, (1, 64), compute_units=1).programs == min(rowwise.MOST_PER_UNIT, 100)
+
+
+def test_tiles_that_are_tried() -> None:
+    """Of whole rows, and of long rows that are shared."""
+    tried = [(one["tile"], one["splits"]) for one in row_tiles(6, 3000)]
+    assert sorted(set(tried)) == [
+        ((1, 1024), 1),
+        ((1, 1024), 2),
+        ((1, 1024), 8),
+        ((1, 4096), 1),
+        ((4, 1024), 1),
+    ]
+    assert {one["splits"] for one in row_tiles(6, 1000)} == {1}
 
 
 def test_what_is_given_is_taken() -> None:

@@ -298,6 +298,8 @@ def which_products_are_kept() -> None:
     a, b = torch.zeros(64, 32), torch.zeros(32, 48)
     assert kept(a, b) is None  # never asked for
     ops.matmul(a, b)
+    narrow, wide = torch.zeros(48, 32).t(), torch.zeros(64, 32).t()  # of the same strides
+    ops.matmul(a, narrow)
     before = len(gpu.started)
     result = kept(a, b)
     assert result is not None
@@ -306,6 +308,7 @@ def which_products_are_kept() -> None:
     others: dict[str, tuple[torch.Tensor, Any]] = {
         "another shape": (a[:32], b),
         "other strides": (torch.zeros(32, 64).t(), b),
+        "another width": (a, wide),
         "another dtype": (a.half(), b.half()),
         "unaligned": (unaligned, b),
         "negative bit": (torch._neg_view(a), b),

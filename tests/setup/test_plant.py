@@ -25,7 +25,7 @@ def launch(x, y, splits):
     total.zero_()
     arguments = (x.stride(0), x.stride(1), *y.stride())
     step = Step(kernel, (splits, 1), arguments, {"SPLITS": splits, "DIVISORS": divisors(n)})
-    _launches.run((x.shape, x.dtype), make, x)
+    _launches.run((x.shape, x.stride(), x.dtype), make, x, f"of {y.stride()}")
     return Launch((step,), (y,), accumulators=(total,))
 
 
@@ -56,7 +56,7 @@ EXPECTED = {
         "tl.zeros([BLOCK], tl.float32) -> (tl.zeros([BLOCK], tl.float32) + 1)",
         "torch.zeros(4) -> torch.zeros(4).fill_(1)",
     ],
-    "stale_warm_call": ["x.dtype -> *()", "x.shape -> *()"],
+    "stale_warm_call": ["x.dtype -> *()", "x.shape -> *()", "x.stride() -> *()"],
 }  # fmt: skip
 
 

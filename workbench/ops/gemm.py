@@ -282,7 +282,7 @@ def _result_shape(function: Callable[..., torch.Tensor], **given: torch.Tensor) 
         if batch == others and k == rows:
             return torch.Size((*batch, m, n))
     # In the result's dtype: torch has no product of fp8.
-    likes = [torch.empty_strided(t.shape, t.stride(), dtype=_result_dtype(t), device="meta") for t in tensors]
+    likes = [torch.empty(t.shape, dtype=_result_dtype(t), device="meta") for t in tensors]
     try:
         return function(*likes).shape
     except TORCHS_ERRORS as error:
