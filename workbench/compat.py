@@ -441,14 +441,21 @@ def _thawing(plain: Callable[..., str], place: int) -> Callable[..., str]:
 
 
 def thawed(llir: str) -> str:
-    """LLVM's IR without `freeze` in front of quotients and remainders, where there are many."""
-    is_at_risk = len(_FROZEN.findall(llir)) >= MANY_FROZEN
-    return _FROZEN.sub(r"\1 = add \2 \3, 0", llir) if is_at_risk else llir
+    """LLVM's IR without `freeze` of a lane's elements that are divided with remainder, if there are many."""
+    elements = set(_ELEMENT.findall(llir))
+    if sum(found[3] in elements for found in _FROZEN.finditer(llir)) < MANY_FROZEN:
+        return llir
+    return _FROZEN.sub(lambda found: _unfrozen(found) if found[3] in elements else found[0], llir)
 
 
-# LLVM was seen to abort with 37; kernels whose lanes hold few elements have up to 10.
+def _unfrozen(found: re.Match[str]) -> str:
+    return f"{found[1]} = add {found[2]} {found[3]}, 0"
+
+
+# LLVM was seen to abort with 32; kernels whose lanes hold few elements have up to 10.
 MANY_FROZEN = 16
 _FROZEN = re.compile(r"(%\S*\.frozen\d*) = freeze (i\d+) (%?[\w.$-]+)")
+_ELEMENT = re.compile(r"(%[\w.$-]+) = extractelement ")
 
 
 def with_hints(ptx: str) -> str:
