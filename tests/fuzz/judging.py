@@ -432,7 +432,7 @@ def _judge_values(
     is_of_nothing = any(0 in spec.shape for spec in call.tensors.values())
     close = partial(
         _close, found, terms=terms, has_tf32=has_tf32, inputs=inputs, is_of_nothing=is_of_nothing,
-        least_eps=_eps_of_arithmetic(call),
+        least_eps=_eps_of_arithmetic(operator, call),
     )  # fmt: skip
     shaken, bent = _shaken(operator, call, place, device, ours)
     for number, (mine, torchs, right) in enumerate(
@@ -527,8 +527,13 @@ def _most_terms(call: Call, results: Sequence[torch.Tensor]) -> float:
     return float(max(longest, max(counts) / min(counts)))
 
 
-def _eps_of_arithmetic(call: Call) -> float:
-    """The rounding of the arithmetic, where results may be of a wider dtype; 0 where they say it."""
+def _eps_of_arithmetic(operator: Operator, call: Call) -> float:
+    """The rounding of the arithmetic, where results may be of a wider dtype; 0 where they say it.
+
+    Under autocast products are of its dtype, and gradients of the tensors' own.
+    """
+    if call.mode.autocast and operator.multiplies:
+        return torch.finfo(dtype_of(call.mode.autocast)).eps
     if (
         narrow := dtype_of(call.options["dtype"].removeprefix("torch.")) if "dtype" in call.options else None
     ) is not None:

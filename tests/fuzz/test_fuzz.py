@@ -225,6 +225,19 @@ def test_a_gradient_where_relu_bends_is_one_or_the_other() -> None:
     assert kinds(case, bent_at(0.2)) == ["accuracy", "accuracy"]
 
 
+@pytest.mark.parametrize("autocast", ["", "float16"])
+def test_under_autocast_gradients_are_rounded_to_its_dtype(autocast: str) -> None:
+    single = TensorSpec((4, 3), "float32", requires_grad=True)
+    call = Call({"input": single, "other": replace(single, shape=(3, 4))}, {}, Mode(autocast=autocast))
+
+    def rounded(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return torch.matmul(input, other + 0.0003 * (other - other.detach()))
+
+    case = Case("matmul", (call,))
+    assert kinds(case, torch.matmul) == []
+    assert kinds(case, rounded) == ([] if autocast else ["accuracy"])
+
+
 @pytest.mark.parametrize("name", ["amax", "amin"])
 def test_of_two_that_are_nearly_the_largest_either_has_the_gradient(name: str) -> None:
     x = torch.tensor([[1.0, 0.95, 0.2], [0.5, 0.1, 1.0], [-0.3, -1.0, -0.97]], dtype=torch.float64)
