@@ -18,7 +18,7 @@ from workbench.launch import Launch, Step, Work  # noqa: E402
 
 _compat.tell_functions_in_tuples_apart()
 _compat.let_marks_change_ptx()
-_compat.let_llvm_freeze_nothing()
+_compat.keep_llvm_from_aborting()
 _compat.let_errors_know_their_functions()
 if _device.is_interpreter():
     _compat.repair_interpreter()

@@ -414,14 +414,14 @@ def let_marks_change_ptx() -> None:
     nvidia.compiler.make_ptx = repaired
 
 
-def let_llvm_freeze_nothing() -> None:
+def keep_llvm_from_aborting() -> None:
     """Keep LLVM from ending the process while it compiles a kernel (seen on 3.6.0 and 3.7.1).
 
     Where a kernel asks for x // y and x % y, LLVM computes the one from the other, of `freeze x`: should x be
     undefined, both are of the same x. Among many of them, as where a lane computes 32 indices, its selection
     of instructions may make a `freeze` that freezes itself, and aborts: "Node is not in map!". No index of a
-    kernel is undefined; without the word, results are the same. Kernels with few keep it: of those it makes
-    shorter code.
+    kernel is undefined; without the word, results are the same. Kernels with few keep it: without it some
+    become longer, and registers of others spill.
     """
     for vendor, stage in (("nvidia", "make_ptx"), ("amd", "make_amdgcn")):
         compiler: Any = backends[vendor].compiler if vendor in backends else None

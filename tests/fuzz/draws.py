@@ -22,7 +22,7 @@ MOST_CALLS = 4
 
 @dataclass(frozen=True)
 class Limits:
-    """How large problems may be.
+    """The limits of a problem's size.
 
     Attributes:
         size: of one dimension. elements: of one tensor. products: multiplications of a matrix product.

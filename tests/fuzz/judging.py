@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass
 class Verdict:
-    """What came of a case.
+    """The findings and the counts of a case.
 
     Attributes:
         findings: what is wrong.
@@ -123,7 +123,7 @@ def _calls(case: Case, operator: Operator, function: Callable[..., Any], device:
 
 
 def _in_threads(case: Case, run: Callable[[], list[Outcome]], device: str) -> list[list[Outcome]]:
-    """What `run` returns in each thread of the case."""
+    """Return the outcomes of `run`, one list for each thread of the case."""
     found: list[list[Outcome]] = []
     failed: list[BaseException] = []
 
@@ -171,7 +171,7 @@ def _set_up(mode: Mode) -> Iterator[None]:
 
 
 def _within(mode: Mode, device: str) -> contextlib.ExitStack:
-    """What holds for this thread alone."""
+    """Return the contexts of this thread alone: autograd and autocast."""
     stack = contextlib.ExitStack()
     if mode.grad == NO_GRAD:
         stack.enter_context(torch.no_grad())
@@ -369,7 +369,7 @@ def _named(error: Exception) -> str:
 
 
 def _reason(operator: str, error: Exception) -> str:
-    """What was refused, without the numbers."""
+    """Return the words of a refusal without the numbers."""
     return re.sub(r"-?\d[\d.e]*", "#", re.sub(r"\([^()]*\)", "(...)", f"{operator}: {_named(error)}"))
 
 
@@ -405,7 +405,7 @@ def _have_same_form(
 
 
 def _has_a_format(t: torch.Tensor) -> bool:
-    """Whether it is dense, and contiguous or channels_last."""
+    """Return True for a tensor that is contiguous or channels_last."""
     channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim(), torch.contiguous_format)
     return t.is_contiguous() or t.is_contiguous(memory_format=channels_last)
 

@@ -26,7 +26,7 @@ FEW_FLOATS = ("float16", "bfloat16", "float32", "float32", "float64")
 
 
 def _by_size(call: Call) -> float:
-    """As many terms as the largest tensor has elements."""
+    """Return the number of elements of the largest tensor."""
     return float(max((_elements(spec.shape) for spec in call.tensors.values()), default=1))
 
 
@@ -528,7 +528,7 @@ def _fused_matmul(draw: Draw) -> Call:
 def fused_matmul(
     input: torch.Tensor, other: torch.Tensor, epilogue: Any, out_dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """What an epilogue makes of a product."""
+    """Return a product with its epilogue."""
     product = torch.matmul(input, other)
     return epilogue.meaning(product).to(product.dtype if out_dtype is None else out_dtype)  # type: ignore[no-any-return]  # a tensor
 
@@ -674,7 +674,7 @@ def fused_conv2d(
     epilogue: Any,
     **options: Any,
 ) -> torch.Tensor:
-    """What an epilogue makes of a convolution."""
+    """Return a convolution with its epilogue."""
     batch = input.unsqueeze(0) if input.dim() == 3 else input
     images = F.conv2d(batch, weight, bias, **options)
     result: torch.Tensor = epilogue.meaning_of_images(images, options.get("groups", 1)).to(images.dtype)

@@ -292,7 +292,7 @@ def test_a_near_tie_hides_no_gradient_of_others() -> None:
 
 
 def test_what_the_cpu_does_not_have_is_compared_with_the_devices_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As reflections of truth values, where nothing is rounded."""
+    """The CPU does not reflect truth values, for example; nothing is rounded, so the result is exact."""
     calls = []
 
     def once(input: torch.Tensor, dims: Any) -> torch.Tensor:

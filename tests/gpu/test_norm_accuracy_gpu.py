@@ -212,7 +212,7 @@ def test_running_statistics_of_a_batch() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
 def test_rows_of_one_element_have_a_gradient_of_zeros(dtype: torch.dtype) -> None:
-    """What rounding leaves of it would be divided by the square root of epsilon."""
+    """A rest that rounding left would be divided by the square root of epsilon."""
     x = torch.randn(1000, 1, device="cuda").to(dtype).requires_grad_()
     weight, grad = (torch.randn(n, device="cuda").to(dtype) for n in (1, 1000))
     (of_rows,) = torch.autograd.grad(ops.layer_norm(x, (1,), weight), x, grad[:, None])

@@ -421,7 +421,7 @@ def test_only_the_gradient_of_the_weight_is_split() -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_a_product_that_makes_llvm_abort(target: str) -> None:
-    """See `compat.let_llvm_freeze_nothing`; other numbers of warps and other taps compile anyway."""
+    """See `compat.keep_llvm_from_aborting`; other numbers of warps and other taps compile anyway."""
     x, w, y = (torch.zeros(n, dtype=torch.float16) for n in ((4, 4, 42, 48), (8, 2, 4, 2), (4, 8, 20, 24)))
     geometry = geometry_of(2, x, w, stride=2, groups=2)
     launch = convolution.launch(

@@ -268,7 +268,7 @@ def test_lanes_of_a_row_find_the_same_sums(way: str) -> None:
 
 
 def test_gradient_times_weight_is_one_number() -> None:
-    """Of a row of one it is its mean: what rounding left would be divided by a deviation of 0."""
+    """In a row of one it is also the mean: a rest would be divided by a deviation of 0."""
     x, weight = torch.empty(64, 2048), torch.empty(2048)
     results = (torch.empty(64), torch.empty(64))
     launch = normalization.launch_backward("layer_norm", x, x, 1, weight, results)

@@ -83,7 +83,7 @@ def test_in_the_interpreter_programs_are_persistent_soon() -> None:
 
 
 def test_tiles_that_are_tried() -> None:
-    """Of whole rows, and of long rows that are shared."""
+    """Whole rows are tried, and long rows that several programs share."""
     tried = [(one["tile"], one["splits"]) for one in row_tiles(6, 3000)]
     assert sorted(set(tried)) == [
         ((1, 1024), 1),

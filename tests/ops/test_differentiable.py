@@ -153,7 +153,7 @@ def test_a_result_that_is_changed_reaches_no_gradient(name: str) -> None:
 
 
 def test_results_are_no_views() -> None:
-    """As torch's are not: a view that an autograd function returns cannot be changed in place."""
+    """A view that an autograd function returns cannot be changed in place; torch returns none."""
     image = torch.randn(2, 4, 6, 2).to(memory_format=torch.channels_last).requires_grad_()
     heads = torch.randn(1, 5, 2, 4).transpose(1, 2).requires_grad_()
     for result in (

@@ -145,7 +145,7 @@ def test_a_convolution_its_bias_an_addend_and_relu(images: int, memory_format: t
 
 
 def test_another_epilogue_is_another_call() -> None:
-    """Of the same tensors, with another function or another number."""
+    """The tensors are the same, the function or its number is another."""
     x, w, a, b = numbers(1, 4, 5, 5), numbers(6, 4, 3, 3, seed=1), numbers(6, 8), numbers(8, 5, seed=2)
     groups, offs = numbers(3, 8, 5, seed=3), torch.tensor([1, 3, 6], dtype=torch.int32)
     calls: list[tuple[Callable[..., torch.Tensor], torch.Tensor]] = [
