@@ -17,7 +17,9 @@ import pytest
 WORKBENCH = Path(__file__).parents[1] / "workbench"
 
 INTERPRETED = {"interpreted_libdevice", "interpreted_numbers", "interpreted_undefined"}
-FOUNDATION = {"errors", "targets", "compat", "device", "promises", "interpreter"} | INTERPRETED
+FOUNDATION = {
+    "errors", "targets", "compat", "compiler_repairs", "device", "promises", "interpreter",
+} | INTERPRETED  # fmt: skip
 LAUNCHES = FOUNDATION | {"launch"}
 KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.reference"}
 ROOMS = LAUNCHES | KERNELS | {"runtime", "coords", "ops", "lens", "bench", "viz", "teach"}
@@ -29,6 +31,7 @@ LAYERS = ("kernels/tile", "kernels", "kernels/instances", "ops")
 MAY_IMPORT: Mapping[str, set[str]] = {
     "errors": set(),
     "compat": {"errors", "interpreted_undefined"},
+    "compiler_repairs": set(),
     "targets": {"errors"},
     "device": {"errors", "targets"},
     "interpreted_libdevice": set(),

@@ -26,6 +26,7 @@ TESTS = (
     "tests/ops/test_cross_entropy.py",
     "tests/ops/test_softmax.py",
     "tests/test_compat.py",
+    "tests/test_compiler_repairs.py",
     "tests/test_interpreter.py",
     "tests/viz/test_layout_map.py",
     "tests/viz/test_source_lens.py",

@@ -10,6 +10,7 @@ _device.choose()
 
 # Triton is imported from here on, after the choice.
 from workbench import compat as _compat  # noqa: E402
+from workbench import compiler_repairs as _compiler_repairs  # noqa: E402
 from workbench import interpreted_libdevice as _interpreted_libdevice  # noqa: E402
 from workbench import interpreted_numbers as _interpreted_numbers  # noqa: E402
 from workbench import interpreter as _interpreter  # noqa: E402
@@ -18,7 +19,7 @@ from workbench.launch import Launch, Step, Work  # noqa: E402
 
 _compat.tell_functions_in_tuples_apart()
 _compat.let_marks_change_ptx()
-_compat.keep_llvm_from_aborting()
+_compiler_repairs.repair()
 _compat.let_errors_know_their_functions()
 if _device.is_interpreter():
     _compat.repair_interpreter()

@@ -359,7 +359,7 @@ def tell_functions_in_tuples_apart() -> None:
 
     Of its own accord (seen on 3.6.0 and 3.7.1) it knows them by module and name: a kernel that takes a tuple
     of functions, as those with an epilogue do, stayed the one of the function before it was edited. And let
-    it know this file, which changes what is compiled.
+    it know this file and `compiler_repairs`, which change what is compiled.
     """
     plain = ASTSource.hash
     if hasattr(plain, "__wrapped__"):
@@ -376,7 +376,8 @@ def tell_functions_in_tuples_apart() -> None:
 
 @cache
 def _own_text() -> str:
-    return Path(__file__).read_text()
+    here = Path(__file__)
+    return "".join(file.read_text() for file in (here, here.with_name("compiler_repairs.py")))
 
 
 def _functions_in(values: tuple[Any, ...]) -> Iterator[Any]:
@@ -412,50 +413,6 @@ def let_marks_change_ptx() -> None:
         return made
 
     nvidia.compiler.make_ptx = repaired
-
-
-def keep_llvm_from_aborting() -> None:
-    """Keep LLVM from ending the process while it compiles a kernel (seen on 3.6.0 and 3.7.1).
-
-    Where a kernel asks for x // y and x % y, LLVM computes the one from the other, of `freeze x`: should x be
-    undefined, both are of the same x. Among many of them, as where a lane computes 32 indices, its selection
-    of instructions may make a `freeze` that freezes itself, and aborts: "Node is not in map!". No index of a
-    kernel is undefined; without the word, results are the same. Kernels with few keep it: without it some
-    become longer, and registers of others spill.
-    """
-    for vendor, stage in (("nvidia", "make_ptx"), ("amd", "make_amdgcn")):
-        compiler: Any = backends[vendor].compiler if vendor in backends else None
-        if compiler is not None and not hasattr(getattr(compiler, stage), "thaws"):
-            is_static = isinstance(inspect.getattr_static(compiler, stage), staticmethod)
-            repaired = _thawing(getattr(compiler, stage), 0 if is_static else 1)
-            setattr(compiler, stage, staticmethod(repaired) if is_static else repaired)
-
-
-def _thawing(plain: Callable[..., str], place: int) -> Callable[..., str]:
-    @wraps(plain)
-    def repaired(*args: Any) -> str:
-        return plain(*args[:place], thawed(str(args[place])), *args[place + 1 :])
-
-    repaired.thaws = True  # type: ignore[attr-defined]
-    return repaired
-
-
-def thawed(llir: str) -> str:
-    """LLVM's IR without `freeze` of a lane's elements that are divided with remainder, if there are many."""
-    elements = set(_ELEMENT.findall(llir))
-    if sum(found[3] in elements for found in _FROZEN.finditer(llir)) < MANY_FROZEN:
-        return llir
-    return _FROZEN.sub(lambda found: _unfrozen(found) if found[3] in elements else found[0], llir)
-
-
-def _unfrozen(found: re.Match[str]) -> str:
-    return f"{found[1]} = add {found[2]} {found[3]}, 0"
-
-
-# LLVM was seen to abort with 32; kernels whose lanes hold few elements have up to 10.
-MANY_FROZEN = 16
-_FROZEN = re.compile(r"(%\S*\.frozen\d*) = freeze (i\d+) (%?[\w.$-]+)")
-_ELEMENT = re.compile(r"(%[\w.$-]+) = extractelement ")
 
 
 def with_hints(ptx: str) -> str:
@@ -635,6 +592,9 @@ def repair_interpreter() -> None:
         setattr(builder, name, _converting(getattr(builder, name)))
     builder.create_dot = _dot_of_wide(builder.create_dot)
     builder.get_bf16 = lambda self, value: _narrow(self.get_fp32(value))
+    if VERSION < (3, 7):  # which has no constants of fp8, nor has its compiler
+        for scalar in _FP8:
+            setattr(builder, f"get_{scalar}", _refused_constant(scalar))
     builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, larger)
     builder.create_minnumf = lambda self, one, other: self.binary_op(one, other, smaller)
     builder.create_clampf = _clamped_as_asked(builder.create_clampf)
@@ -913,6 +873,13 @@ def _without_fp8(operation: Callable[..., Any]) -> Callable[..., Any]:
 def _refuse_fp8(dtype: Any) -> None:
     if dtype.scalar in _FP8:
         raise TypeError(f"a GPU does not compute with {dtype.scalar}: convert first, as in x.to(tl.float16)")
+
+
+def _refused_constant(scalar: Any) -> Callable[..., Any]:
+    def refused(self: Any, value: object) -> Any:
+        raise TypeError(f"Triton {triton.__version__} makes no {scalar} of {value}: convert first")
+
+    return refused
 
 
 def _converting(convert: Callable[..., Any]) -> Callable[..., Any]:

@@ -242,10 +242,10 @@ def test_as_fast_as_torch() -> None:
     ids=str,
 )
 def test_copies_as_fast_as_torchs(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    """1.1 leaves room for the noise of one measurement."""
+    """1.1 leaves room for the noise of one measurement. A launch of its own would wait for a slow host."""
     for dtype in (torch.float16, torch.float32):
         view = numbers(shape, dtype).permute(dims)
         output = torch.empty(view.shape, dtype=dtype, device="cuda")
-        launch = transfer.launch(view, output)
-        times = measure_together({"torch": partial(output.copy_, view), "launch": launch})
-        assert times["launch"].median_ms <= 1.1 * times["torch"].median_ms, (dtype, times)
+        calls = {"torch": partial(output.copy_, view), "ours": partial(transfer.run, view, output)}
+        times = measure_together(calls)
+        assert times["ours"].median_ms <= 1.1 * times["torch"].median_ms, (dtype, times)

@@ -1,0 +1,267 @@
+"""What compilers make wrong of a right kernel, and that it is mended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton import knobs
+from triton._C.libtriton import ir
+from triton.backends import backends
+from triton.backends.compiler import GPUTarget
+
+from workbench import compiler_repairs
+from workbench.kernels import attention
+from workbench.kernels.attention import CAUSAL, Scoring
+from workbench.launch import Launch
+from workbench.lens import compile as compile_for
+
+STAGES = [
+    ("nvidia", "make_ttgir"),
+    ("nvidia", "gluon_to_ttgir"),
+    ("nvidia", "make_ptx"),
+    ("amd", "make_ttgir"),
+    ("amd", "gluon_to_ttgir"),
+    ("amd", "make_amdgcn"),
+]
+
+
+def test_repairing_again_changes_nothing() -> None:
+    before = [getattr(backends[vendor].compiler, stage) for vendor, stage in STAGES]
+    assert all(hasattr(stage, "changes") for stage in before)
+    compiler_repairs.repair()
+    assert [getattr(backends[vendor].compiler, stage) for vendor, stage in STAGES] == before
+
+
+# Elements of 8 bits that lanes exchange
+
+
+@triton.jit
+def pixels_kernel(x, output, images, pixels, KIND: tl.constexpr):
+    """output = x^T of each image of pixels with 4 channels: elements, or a mask of those that are not 0."""
+    image, four, pixel = tl.arange(0, 4), tl.arange(0, 4), tl.arange(0, 16)
+    of_image = image[:, None, None] * pixels * 4
+    valid = (image < images)[:, None, None]
+    places = of_image + pixel[None, :, None] * 4 + four[None, None, :]
+    tile = tl.load(x + places, mask=valid & (pixel < pixels)[None, :, None])
+    if KIND == "mask":
+        tile = tile != 0
+    tile = tl.permute(tile, 0, 2, 1).to(output.dtype.element_ty)
+    places = of_image + four[None, :, None] * pixels + pixel[None, None, :]
+    tl.store(output + places, tile, mask=valid & (pixel < pixels)[None, None, :])
+
+
+def of_pixels(x: torch.Tensor, kind: str) -> Launch:
+    """Of x, [images, pixels, 4]."""
+    images, pixels, channels = x.shape
+    output = torch.zeros(images, channels, pixels, dtype=x.dtype, device=x.device)
+    return Launch.of(pixels_kernel, 1, x, output, images, pixels, outputs=output, KIND=kind, num_warps=1)
+
+
+NARROW = [("plain", torch.uint8), ("mask", torch.uint8), ("plain", torch.float8_e5m2)]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), NARROW)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
+def test_lanes_exchange_narrow_elements_one_a_register(kind: str, dtype: torch.dtype, target: str) -> None:
+    (made,) = compile_for(of_pixels(torch.zeros(3, 9, 4).to(dtype), kind), target)
+    if target != "gfx942":  # whose warps have other layouts
+        assert re.search(r"ttg\.convert_layout .*xi32", made.stages["ttgir"])
+        assert "nvvm.shfl" in made.stages["llir"]
+    assert not re.search(r"nvvm\.prmt|amdgcn\.perm\(", made.stages["llir"])
+
+
+def test_lanes_exchange_wide_elements_as_they_are() -> None:
+    ttgir = compile_for(of_pixels(torch.zeros(3, 9, 4).to(torch.int16), "plain"), "sm_90")[0].stages["ttgir"]
+    assert re.search(r"ttg\.convert_layout .*xi16, .* -> .*xi16, ", ttgir)
+    assert "arith.trunci" not in ttgir
+
+
+@pytest.mark.parametrize("kind", ["plain", "mask"])
+def test_elements_take_each_others_place(kind: str) -> None:
+    x = torch.arange(108, dtype=torch.uint8).reshape(3, 9, 4) % 5
+    (output,) = of_pixels(x, kind).run()
+    expected = x.transpose(1, 2)
+    assert torch.equal(output, expected if kind == "plain" else (expected != 0).to(torch.uint8))
+
+
+def converting(registers: Sequence[int], lanes: Sequence[int], element: str) -> str:
+    """TTGIR: a copy of 256 elements, from a layout of eight in a row a lane to the one of these bases."""
+
+    def layout(registers: Sequence[int], lanes: Sequence[int]) -> str:
+        register, lane = ([[base] for base in bases] for bases in (registers, lanes))
+        return f"#ttg.linear<{{register = {register}, lane = {lane}, warp = [], block = []}}>"
+
+    elements, places, pointers = (f"tensor<256x{each}, #" for each in (element, "i32", f"!tt.ptr<{element}>"))
+    return f"""#before = {layout([1, 2, 4], [8, 16, 32, 64, 128])}
+#after = {layout(registers, lanes)}
+module attributes {{"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 1 : i32, ttg.target = "cuda:90",
+                    "ttg.threads-per-warp" = 32 : i32}} {{
+  tt.func public @copy(%x: !tt.ptr<{element}>, %y: !tt.ptr<{element}>) attributes {{noinline = false}} {{
+    %place = tt.make_range {{end = 256 : i32, start = 0 : i32}} : {places}before>
+    %there = tt.make_range {{end = 256 : i32, start = 0 : i32}} : {places}after>
+    %from = tt.splat %x : !tt.ptr<{element}> -> {pointers}before>
+    %to = tt.splat %y : !tt.ptr<{element}> -> {pointers}after>
+    %source = tt.addptr %from, %place : {pointers}before>, {places}before>
+    %target = tt.addptr %to, %there : {pointers}after>, {places}after>
+    %loaded = tt.load %source : {pointers}before>
+    %moved = ttg.convert_layout %loaded : {elements}before> -> {elements}after>
+    tt.store %target, %moved : {pointers}after>
+    tt.return
+  }}
+}}
+"""
+
+
+HOPPER = GPUTarget("cuda", 90, 32)
+
+
+def parsed(text: str, folder: Path) -> Any:
+    file = folder / "given.ttgir"
+    file.write_text(text)
+    context = ir.context()
+    ir.load_dialects(context)
+    backends["nvidia"].compiler(HOPPER).load_dialects(context)
+    module = ir.parse_mlir_module(str(file), context)
+    module.context = context
+    return module
+
+
+def llir_of(text: str, folder: Path) -> str:
+    """What Triton makes of TTGIR, which it takes as it is: no stage before is run."""
+    file = folder / "compiled.ttgir"
+    file.write_text(text)
+    return str(triton.compile(str(file), target=HOPPER).asm["llir"])
+
+
+# Of the numbers of a register's bytes (r0, r1), of registers (r2) and of lanes (l4): who takes whose place.
+LANES = [8, 16, 32, 64]
+MOVES = {
+    "r0 r1 l4": ([2, 128, 4], [*LANES, 1]),
+    "r0 l4 r1": ([128, 1, 4], [*LANES, 2]),
+    "r0 r1, r2 l4": ([2, 1, 128], [*LANES, 4]),
+}
+
+
+def sent_and_kept(llir: str) -> set[tuple[str, int]]:
+    """The bytes of registers that the lower half of the lanes sends away, and stores nevertheless."""
+    chosen = dict(re.findall(r"(%\w+) = select i1 \S+ i32 (\d+), i32 \d+", llir))
+    picked = {
+        name: (one, other, [int(digit, 16) for digit in f"{int(chosen.get(by, by)):04x}"])
+        for name, one, other, by in re.findall(
+            r"(%\w+) = tail call i32 @llvm\.nvvm\.prmt\(i32 (%\w+), i32 (%\w+), i32 (%?\w+)\)", llir
+        )
+    }
+    moved = dict(re.findall(r"(%\w+) = tail call i32 @llvm\.nvvm\.shfl\S+\(i32 -1, i32 (%\w+)", llir))
+    assert moved
+    found = set()
+    for one, other, bytes_of in picked.values():
+        if other in moved:
+            first, second, away = picked[moved[other]]
+            sent = {((first, second)[byte // 4], byte % 4) for byte in away}
+            found |= sent & {(one, byte) for byte in bytes_of if byte < 4}
+    return found
+
+
+@pytest.mark.parametrize("move", ["r0 r1 l4", "r0 l4 r1"])
+def test_triton_keeps_bytes_that_it_sends(move: str, tmp_path: Path) -> None:
+    """Where none is any more, remove with_wide_shuffles."""
+    assert sent_and_kept(llir_of(converting(*MOVES[move], "i8"), tmp_path))
+
+
+def test_of_bytes_that_change_places_with_lanes_alone_none_is_kept(tmp_path: Path) -> None:
+    assert not sent_and_kept(llir_of(converting([128, 2, 4], [*LANES, 1], "i8"), tmp_path))
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("element", ["i8", "f8E5M2", "f8E4M3FN"])
+def test_conversions_within_a_warp_are_widened(move: str, element: str, tmp_path: Path) -> None:
+    made = compiler_repairs.with_wide_shuffles(parsed(converting(*MOVES[move], element), tmp_path))
+    assert len(re.findall(r"ttg\.convert_layout .*xi32, .* -> .*xi32, ", str(made))) == 1
+    assert "prmt" not in llir_of(str(made), tmp_path)
+
+
+def test_conversions_by_shared_memory_are_left(tmp_path: Path) -> None:
+    """As where two numbers of registers change places with those of lanes."""
+    module = parsed(converting([128, 64, 4], [8, 16, 32, 2, 1], "i8"), tmp_path)
+    assert compiler_repairs.with_wide_shuffles(module) is module
+
+
+# Many quotients and remainders
+
+
+def test_many_quotients_and_remainders_are_thawed(monkeypatch: pytest.MonkeyPatch) -> None:
+    llir = """
+  %25 = extractelement <32 x i32> %24, i64 3, !dbg !31
+  %x.element = extractelement <2 x i64> %x, i64 1
+  %.frozen = freeze i32 %25, !dbg !31
+  %x.element.frozen7 = freeze i64 %x.element
+  %other = freeze i32 %25
+  %scalar.frozen = freeze i32 %scalar
+"""
+    assert compiler_repairs.thawed(llir) == llir
+    monkeypatch.setattr(compiler_repairs, "MANY_FROZEN", 2)
+    expected = llir.replace(".frozen = freeze i32 %25", ".frozen = add i32 %25, 0")
+    expected = expected.replace("freeze i64 %x.element", "add i64 %x.element, 0")
+    assert expected != llir
+    assert compiler_repairs.thawed(llir) == expected
+
+
+# Descriptors of shared memory
+
+
+UPPER = 0x40000040
+
+
+@pytest.mark.parametrize("made", ["bfe.u32 \t%r5, %r4, 4, 14;", "and.b32 \t%r5, %r4, 16383;"])
+@pytest.mark.parametrize(("added", "lower"), [("add.s64", 64), ("or.b64", 0)])
+@pytest.mark.parametrize("upper", [UPPER, 0x80000020])
+def test_descriptors_are_put_together(made: str, added: str, lower: int, upper: int) -> None:
+    constant = upper << 32 | lower
+    constant -= 2**64 if upper >> 31 else 0
+    ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n\t{added} \t%rd7, %rd9, {constant};\n\tret;"
+    lines = compiler_repairs.with_descriptors_of_halves(ptx).split("\n")
+    assert lines[2] == (
+        f"\t{{ .reg .b32 lower; add.u32 lower, %r5, {lower}; mov.b64 %rd7, {{lower, {upper}}}; }}"
+    )
+    assert [lines[i] for i in (0, 1, 3)] == [ptx.split("\n")[i] for i in (0, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("made", "constant"),
+    [
+        ("bfe.u32 \t%r5, %r4, 4, 15;", UPPER << 32),  # no place: its lower half may carry
+        ("mov.u32 \t%r5, %r4;", UPPER << 32),
+        ("bfe.u32 \t%r5, %r4, 4, 14;", 4096),  # no descriptor
+        ("bfe.u32 \t%r5, %r4, 4, 14;", UPPER << 32 | 0xFFFFFFF0),
+        ("bfe.u32 \t%r6, %r4, 4, 14;", UPPER << 32),
+    ],
+)
+def test_other_sums_are_left(made: str, constant: int) -> None:
+    ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n\tadd.s64 \t%rd7, %rd9, {constant};"
+    assert compiler_repairs.with_descriptors_of_halves(ptx) == ptx
+
+
+def test_descriptors_of_a_compiled_product_are_put_together() -> None:
+    """Of queries and keys whose heads lie next to each other, as they read beyond shared memory."""
+    query = torch.zeros(2 * 512 * 24 * 4, dtype=torch.bfloat16).as_strided((2, 4, 512, 24), (1, 2, 192, 8))
+    key = torch.zeros(2, 11, 24, 4, dtype=torch.bfloat16).permute(0, 3, 1, 2)
+    value = torch.zeros(2, 4, 11, 24, dtype=torch.bfloat16)
+    causal = Scoring(window=CAUSAL)
+    launch = attention.launch(query, key, value, causal, tile=(64, 64), num_warps=4, num_stages=3)
+    ptx = compile_for(launch, "sm_90")[0].stages["ptx"]
+    assert "wgmma.mma_async" in ptx
+    assert re.search(r"mov\.b64 %rd\d+, \{lower, 2147483680\}", ptx)
+    assert not re.search(r"(?:add\.s64|or\.b64) .*%rd\d+, -?\d{17,};", ptx)
+
+
+def test_the_assembler_is_the_one_that_adds_to_other_registers() -> None:
+    """With another one, see whether the problem is gone: then remove with_descriptors_of_halves."""
+    version = knobs.nvidia.ptxas.version
+    assert version.startswith("12.8"), f"ptxas is {version}"

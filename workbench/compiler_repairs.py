@@ -1,0 +1,198 @@
+"""What compilers make wrong of a right kernel, mended between the stages from Triton's IR to machine code.
+
+Each fault was seen on Triton 3.6.0 and 3.7.1.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tempfile
+from collections.abc import Callable
+from functools import wraps
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from triton.backends import backends
+
+Change = Callable[[Any], Any]
+
+
+def repair() -> None:
+    """Mend what Triton, LLVM and NVIDIA's assembler make wrong; a second time changes nothing."""
+    for vendor, last in (("nvidia", "make_ptx"), ("amd", "make_amdgcn")):
+        _change(vendor, "make_ttgir", after=with_wide_shuffles)
+        _change(vendor, "gluon_to_ttgir", after=with_wide_shuffles)
+        _change(vendor, last, before=thawed)
+    _change("nvidia", "make_ptx", after=with_descriptors_of_halves)
+
+
+def _change(vendor: str, stage: str, before: Change | None = None, after: Change | None = None) -> None:
+    """Change what goes into a stage of a vendor's compiler, or what comes out of it."""
+    compiler: Any = backends[vendor].compiler if vendor in backends else None
+    plain = getattr(compiler, stage, None)
+    changes = getattr(plain, "changes", ())
+    if plain is None or (before, after) in changes:
+        return
+    is_static = isinstance(inspect.getattr_static(compiler, stage), staticmethod)
+    place = 0 if is_static else 1
+
+    @wraps(plain)
+    def repaired(*args: Any) -> Any:
+        if before is not None:
+            args = (*args[:place], before(args[place]), *args[place + 1 :])
+        made = plain(*args)
+        return made if after is None else after(made)
+
+    repaired.changes = (*changes, (before, after))  # type: ignore[attr-defined]
+    setattr(compiler, stage, staticmethod(repaired) if is_static else repaired)
+
+
+# Triton: elements of 8 bits that the lanes of a warp exchange.
+
+
+def with_wide_shuffles(module: Any) -> Any:
+    """A module of TTGIR in which lanes exchange elements of 8 bits and fewer, masks too, one a register.
+
+    Where a tile's elements change lanes within their warp, Triton packs four of 8 bits into a register, and
+    picks bytes from it before and behind each shuffle. Where of the two bits that number the bytes one takes
+    the other's place, it picks wrong ones: `tl.permute` of bytes, and what converts layouts as it does, put
+    some elements where others belong. As integers of 32 bits they are not packed.
+    """
+    text = str(module)
+    if not any(map(_is_narrow, text.split("\n"))):
+        return module
+    # Imported here: a process that never compiles does without.
+    from triton._C.libtriton import ir, passes
+
+    planned = _parsed(text, module.context)
+    manager = ir.pass_manager(module.context)
+    passes.ttgpuir.add_allocate_shared_memory(manager)
+    manager.run(planned, "with_wide_shuffles")
+    # Those within a warp are the ones that get no space in shared memory.
+    plans = iter([line for line in str(planned).split("\n") if _CONVERSION in line])
+    lines = text.split("\n")
+    made: list[str] = []
+    for number, line in enumerate(lines):
+        plan = next(plans) if _CONVERSION in line else ""
+        is_shuffle = _is_narrow(line) and "allocation.offset" not in plan
+        made += _widened(line, f"%widened{number}") if is_shuffle else [line]
+    return module if made == lines else _parsed("\n".join(made), module.context)
+
+
+_CONVERSION = " = ttg.convert_layout "
+_NARROW = re.compile(rf"{_CONVERSION}.* : tensor<(?:\d+x)+(?:i[1-8]|f8\w+), ")
+_LINE = re.compile(
+    rf"\s*(?P<result>%\S+){_CONVERSION}(?P<operand>%\S+)(?: \{{.*?\}})? : "
+    r"(?P<tile>tensor<(?:\d+x)+)(?P<element>\w+), (?P<source>.*)> -> "
+    r"tensor<(?:\d+x)+\w+, (?P<target>.*)>(?P<place> loc\(.*\))?"
+)
+
+
+def _is_narrow(line: str) -> bool:
+    return _NARROW.search(line) is not None
+
+
+def _parsed(text: str, context: Any) -> Any:
+    from triton._C.libtriton import ir
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "module.ttgir"
+        file.write_text(text)
+        module = ir.parse_mlir_module(str(file), context)
+    module.context = context
+    return module
+
+
+def _widened(line: str, name: str) -> list[str]:
+    """A conversion as several operations: into 32 bits, to the other layout, and back."""
+    found = _LINE.fullmatch(line)
+    assert found is not None, f"a conversion of layouts that is written in another way: {line}"
+    element, place = found["element"], found["place"] or ""
+    bits = element if element.startswith("i") else "i8"
+    source, target = (
+        [f"{found['tile']}{each}, {layout}>" for each in (element, bits, "i32")]
+        for layout in (found["source"], found["target"])
+    )
+    steps = [
+        ("tt.bitcast", source[0], "->", source[1]),
+        ("arith.extui", source[1], "to", source[2]),
+        ("ttg.convert_layout", source[2], "->", target[2]),
+        ("arith.trunci", target[2], "to", target[1]),
+        ("tt.bitcast", target[1], "->", target[0]),
+    ]
+    if bits == element:
+        steps = steps[1:-1]
+    names = [found["operand"], *(f"{name}_{i}" for i in range(len(steps) - 1)), found["result"]]
+    return [
+        f"    {result} = {operation} {operand} : {before} {word} {after}{place}"
+        for (operation, before, word, after), (operand, result) in zip(steps, pairwise(names), strict=True)
+    ]
+
+
+# LLVM: many quotients and remainders.
+
+
+def thawed(llir: Any) -> str:
+    """LLVM's IR without `freeze` of a lane's elements that are divided with remainder, if there are many.
+
+    Where a kernel asks for x // y and x % y, LLVM computes the one from the other, of `freeze x`: should x be
+    undefined, both are of the same x. Among many of them, as where a lane computes 32 indices, its selection
+    of instructions may make a `freeze` that freezes itself, and aborts, which ends the process: "Node is not
+    in map!". No index of a kernel is undefined; without the word, results are the same. Kernels with few keep
+    it: without it some become longer, and registers of others spill.
+    """
+    text = str(llir)
+    elements = set(_ELEMENT.findall(text))
+    if sum(found[3] in elements for found in _FROZEN.finditer(text)) < MANY_FROZEN:
+        return text
+    return _FROZEN.sub(lambda found: _unfrozen(found) if found[3] in elements else found[0], text)
+
+
+def _unfrozen(found: re.Match[str]) -> str:
+    return f"{found[1]} = add {found[2]} {found[3]}, 0"
+
+
+# LLVM was seen to abort with 32; kernels whose lanes hold few elements have up to 10.
+MANY_FROZEN = 16
+_FROZEN = re.compile(r"(%\S*\.frozen\d*) = freeze (i\d+) (%?[\w.$-]+)")
+_ELEMENT = re.compile(r"(%[\w.$-]+) = extractelement ")
+
+
+# NVIDIA's assembler: the descriptors of products' operands.
+
+
+def with_descriptors_of_halves(ptx: str) -> str:
+    """PTX in which descriptors of shared memory are put together of two halves, not added in 64 bits.
+
+    A descriptor has the place of a tile in its lower half, 14 bits of an address, and how the tile lies in
+    its upper one. LLVM extends the place to 64 bits and adds what the halves of an operand begin at, and how
+    it lies. ptxas 12.8, which Triton brings, may then add to registers that hold something else, such as
+    another tensor's address: the product reads beyond shared memory, or other elements. ptxas 13.1 does not.
+    Each is the sum of its lower half, which carries nothing, beside the upper one.
+    """
+    places = {found["wide"]: found["place"] for found in _EXTENDED.finditer(ptx)}
+    within = {found["cut"] or found["masked"] for found in _PLACE.finditer(ptx)}
+
+    def in_halves(found: re.Match[str]) -> str:
+        place, constant = places.get(found["wide"]), int(found["constant"]) % 2**64
+        upper, lower = divmod(constant, 2**32)
+        if place not in within or not upper or lower > 2**31:
+            return found[0]
+        return (
+            f"\t{{ .reg .b32 lower; add.u32 lower, {place}, {lower}; "
+            f"mov.b64 {found['descriptor']}, {{lower, {upper}}}; }}"
+        )
+
+    return _ADDED.sub(in_halves, ptx)
+
+
+_PLACE = re.compile(
+    r"^\t(?:bfe\.u32 \t(?P<cut>%r\d+), %r\d+, 4, 14|and\.b32 \t(?P<masked>%r\d+), %r\d+, 16383);",
+    re.MULTILINE,
+)
+_EXTENDED = re.compile(r"^\tcvt\.u64\.u32 \t(?P<wide>%rd\d+), (?P<place>%r\d+);", re.MULTILINE)
+_ADDED = re.compile(
+    r"^\t(?:add\.s64|or\.b64) \t(?P<descriptor>%rd\d+), (?P<wide>%rd\d+), (?P<constant>-?\d+);", re.MULTILINE
+)
