@@ -217,20 +217,28 @@ def test_many_quotients_and_remainders_are_thawed(monkeypatch: pytest.MonkeyPatc
 
 
 UPPER = 0x40000040
+OTHER = f"\tadd.s64 \t%rd8, %rd9, {UPPER << 32 | 128};"
 
 
 @pytest.mark.parametrize("made", ["bfe.u32 \t%r5, %r4, 4, 14;", "and.b32 \t%r5, %r4, 16383;"])
 @pytest.mark.parametrize(("added", "lower"), [("add.s64", 64), ("or.b64", 0)])
-@pytest.mark.parametrize("upper", [UPPER, 0x80000020])
+@pytest.mark.parametrize("upper", [0x40000080, 0x80000020])
 def test_descriptors_are_put_together(made: str, added: str, lower: int, upper: int) -> None:
     constant = upper << 32 | lower
     constant -= 2**64 if upper >> 31 else 0
-    ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n\t{added} \t%rd7, %rd9, {constant};\n\tret;"
+    ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n\t{added} \t%rd7, %rd9, {constant};\n{OTHER}"
     lines = compiler_repairs.with_descriptors_of_halves(ptx).split("\n")
     assert lines[2] == (
         f"\t{{ .reg .b32 lower; add.u32 lower, %r5, {lower}; mov.b64 %rd7, {{lower, {upper}}}; }}"
     )
-    assert [lines[i] for i in (0, 1, 3)] == [ptx.split("\n")[i] for i in (0, 1, 3)]
+    assert lines[:2] == ptx.split("\n")[:2]
+    assert lines[3].endswith("mov.b64 %rd8, {lower, 1073741888}; }")
+
+
+def test_places_of_tiles_that_lie_in_one_way_are_left() -> None:
+    added = f"\tor.b64 \t%rd7, %rd9, {UPPER << 32};\n\tadd.s64 \t%rd8, %rd9, {UPPER << 32 | 64};"
+    ptx = f"\tbfe.u32 \t%r5, %r4, 4, 14;\n\tcvt.u64.u32 \t%rd9, %r5;\n{added}"
+    assert compiler_repairs.with_descriptors_of_halves(ptx) == ptx
 
 
 @pytest.mark.parametrize(
@@ -257,8 +265,7 @@ def test_descriptors_of_a_compiled_product_are_put_together() -> None:
     launch = attention.launch(query, key, value, causal, tile=(64, 64), num_warps=4, num_stages=3)
     ptx = compile_for(launch, "sm_90")[0].stages["ptx"]
     assert "wgmma.mma_async" in ptx
-    assert re.search(r"mov\.b64 %rd\d+, \{lower, 2147483680\}", ptx)
-    assert not re.search(r"(?:add\.s64|or\.b64) .*%rd\d+, -?\d{17,};", ptx)
+    assert compiler_repairs.with_descriptors_of_halves(ptx) == ptx  # nothing is left
 
 
 def test_the_assembler_is_the_one_that_adds_to_other_registers() -> None:

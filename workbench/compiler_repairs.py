@@ -164,21 +164,26 @@ _ELEMENT = re.compile(r"(%[\w.$-]+) = extractelement ")
 
 
 def with_descriptors_of_halves(ptx: str) -> str:
-    """PTX in which descriptors of shared memory are put together of two halves, not added in 64 bits.
+    """PTX in which descriptors of a place in shared memory are put together of halves, not added in 64 bits.
 
     A descriptor has the place of a tile in its lower half, 14 bits of an address, and how the tile lies in
     its upper one. LLVM extends the place to 64 bits and adds what the halves of an operand begin at, and how
-    it lies. ptxas 12.8, which Triton brings, may then add to registers that hold something else, such as
-    another tensor's address: the product reads beyond shared memory, or other elements. ptxas 13.1 does not.
-    Each is the sum of its lower half, which carries nothing, beside the upper one.
+    it lies. Where one place has tiles that lie in two ways, as keys and values in turn, ptxas 12.8, which
+    Triton brings, may add to registers that hold something else, such as another tensor's address: the
+    product reads beyond shared memory, or other elements. ptxas 13.1 does not. There each is the sum of its
+    lower half, which carries nothing, beside the upper one. Other places are left: of those no fault was
+    seen, and registers of tuned kernels would spill.
     """
     places = {found["wide"]: found["place"] for found in _EXTENDED.finditer(ptx)}
     within = {found["cut"] or found["masked"] for found in _PLACE.finditer(ptx)}
+    ways: dict[str, set[int]] = {}
+    for found in _ADDED.finditer(ptx):
+        ways.setdefault(found["wide"], set()).add(int(found["constant"]) % 2**64 >> 32)
 
     def in_halves(found: re.Match[str]) -> str:
         place, constant = places.get(found["wide"]), int(found["constant"]) % 2**64
         upper, lower = divmod(constant, 2**32)
-        if place not in within or not upper or lower > 2**31:
+        if place not in within or not upper or lower > 2**31 or len(ways[found["wide"]] - {0}) < 2:
             return found[0]
         return (
             f"\t{{ .reg .b32 lower; add.u32 lower, {place}, {lower}; "

@@ -381,6 +381,8 @@ def run(
         pass
     finally:
         summary.cut = sum(worker.number is not None for worker in workers)
+        for worker in workers:  # all at once: each takes a while to give a GPU back
+            worker.process.kill()
         for worker in workers:
             worker.end()
         summary.seconds = time.monotonic() - begin
