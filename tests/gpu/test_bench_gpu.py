@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -246,6 +247,9 @@ def test_copies_as_fast_as_torchs(shape: tuple[int, ...], dims: tuple[int, ...])
     for dtype in (torch.float16, torch.float32):
         view = numbers(shape, dtype).permute(dims)
         output = torch.empty(view.shape, dtype=dtype, device="cuda")
-        calls = {"torch": partial(output.copy_, view), "ours": partial(transfer.run, view, output)}
+        calls: dict[str, Callable[[], object]] = {
+            "torch": partial(output.copy_, view),
+            "ours": partial(transfer.run, view, output),
+        }
         times = measure_together(calls)
         assert times["ours"].median_ms <= 1.1 * times["torch"].median_ms, (dtype, times)
