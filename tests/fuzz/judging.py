@@ -353,7 +353,7 @@ def _compare(
 
 
 def _is_bare(ours: Outcome, theirs: Outcome) -> bool:
-    """Whether an error should have been one of the workbench's: torch's own autograd raises others."""
+    """Return True for an error that should be the workbench's own; torch's autograd raises others."""
     return theirs.error is None or not ours.is_backward
 
 
@@ -382,7 +382,7 @@ def _have_same_form(
     *,
     has_torchs_form: bool,
 ) -> bool:
-    """Whether shape and dtype are the same, so that values can be compared; other differences are found."""
+    """True for the same shape and dtype, so that values can be compared; other differences are found."""
     if ours.shape != theirs.shape:
         found("shape", f"{words}: shape {tuple(ours.shape)}, torch's {tuple(theirs.shape)}")
         return False

@@ -348,7 +348,7 @@ def _batch_norm(draw: Draw) -> Call:
 
 
 def _with_running(function: Function, **given: Any) -> tuple[torch.Tensor | None, ...]:
-    """What batch norm returns, and what it made of the running statistics."""
+    """Return the result of batch norm and the updated running statistics."""
     result = function(**given)
     return result, *(given[name] for name in ("running_mean", "running_var") if given[name] is not None)
 
@@ -482,7 +482,7 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) 
 def fused_grouped_mm(
     mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Any
 ) -> torch.Tensor:
-    """What an epilogue makes of products of groups; 0 behind the last."""
+    """Return products of groups with their epilogue; 0 behind the last."""
     with torch.autocast(mat_a.device.type, enabled=False):
         result = reference.fused_grouped_mm(mat_a, mat_b, offs=offs, epilogue=epilogue).to(mat_a.dtype)
     if mat_a.dim() == mat_b.dim():

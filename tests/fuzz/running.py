@@ -41,7 +41,7 @@ MOST_DEATHS = 50
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run draws.
+    """The cases of a run.
 
     Attributes:
         seed: of all cases.
@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def limits(self) -> Limits:
-        """How large problems are here."""
+        """The limits of a problem's size on this device."""
         limits = ON_GPU if self.device == "cuda" else INTERPRETED
         return limits if self.members is None else replace(limits, members=self.members)
 
@@ -79,7 +79,7 @@ class Plan:
 
 @dataclass
 class Record:
-    """What came of one case; a line of JSON.
+    """The outcome of one case; a line of JSON.
 
     Attributes:
         outcome: "passed", "failed" or "not judged", where torch's own function ended the process.
@@ -115,7 +115,7 @@ class Summary:
 
     @property
     def failures(self) -> list[Record]:
-        """Those that failed."""
+        """The records of cases that failed."""
         return [record for record in self.records if record.outcome == "failed"]
 
     def text(self) -> str:
@@ -271,7 +271,7 @@ def _work(connection: Connection, plan: Plan, gpu: str) -> None:
 
 
 def is_healthy(device: str) -> bool:
-    """Whether a GPU answers this process: after an illegal access it does not, whatever is asked."""
+    """Return True where a GPU answers this process; after an illegal access it does not."""
     import torch
 
     try:

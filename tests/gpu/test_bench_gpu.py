@@ -243,7 +243,7 @@ def test_as_fast_as_torch() -> None:
     ids=str,
 )
 def test_copies_as_fast_as_torchs(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    """1.1 leaves room for the noise of one measurement. A launch of its own would wait for a slow host."""
+    """1.1 leaves room for the noise of one measurement. Ours is called as operators call it, kept ready."""
     for dtype in (torch.float16, torch.float32):
         view = numbers(shape, dtype).permute(dims)
         output = torch.empty(view.shape, dtype=dtype, device="cuda")
