@@ -1,6 +1,7 @@
 """Imports in `workbench/` point one way, and one file alone asks the running machine.
 
-Who may import whom is the house's plan (CONTRIBUTING.md): a room that is not in the table has no place yet.
+Who may import whom is the house's plan (docs/architecture.md): a room that is not in its table has no place
+yet.
 """
 
 from __future__ import annotations

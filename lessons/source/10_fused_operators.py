@@ -1135,7 +1135,7 @@ table_of(head, rows)
 # ridge is at 295, and just compute-bound on an H200, at 206; 4096 × 4096 × 512, with 158, is memory-bound on
 # both. But a roofline knows one way, that from memory. The way from the L2 cache to an SM has a bandwidth too:
 # kernels that only copied $A$ and $B$ brought each SM 56 to 66 bytes a clock (on an H100, not recorded;
-# `CONTRIBUTING.md` has more). A step of 128 × 128 × 64 keeps the matrix units busy for 512 clocks, and needs 32 KiB of $A$ and $B$:
+# [a log of that day](../docs/notebook/2026-11-26-fused-gemm-short-k.md) has more). A step of 128 × 128 × 64 keeps the matrix units busy for 512 clocks, and needs 32 KiB of $A$ and $B$:
 # 64 bytes a clock, so the way is full already. (Pairs, which share blocks of $A$, need 48 while both groups
 # multiply.) $D_0$ and $D_1$ come on top: $128 / K$ of the bytes of $A$ and $B$, which is 3 % for K = 4,096, but
 # 25 % for K = 512. (That is reasoned.)
