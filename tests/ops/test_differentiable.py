@@ -19,6 +19,7 @@ from tests.everything import some_of
 from tests.ops.differentiable import CASES, Case
 from workbench import ops
 from workbench.errors import TensorMismatchError
+from workbench.kernels import epilogues
 from workbench.ops.gradients import once
 
 NAN = float("nan")
@@ -178,6 +179,9 @@ NOT_FOLLOWED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "unfold": lambda x: ops.unfold(x, 2),
     "conv2d": lambda x: ops.conv2d(x, x[None, :, :2, :2]),
     "conv_transpose2d": lambda x: ops.conv_transpose2d(x, x[:, None, :2, :2]),
+    "conv1d, taps in channels_last": lambda x: ops.conv1d(x, x[:, :2].clone().mT),
+    "fused_conv2d": lambda x: ops.fused_conv2d(x, x[None, :, :2, :2], epilogue=epilogues.relu()),
+    "matmul_norm": lambda x: ops.matmul_norm(x, x, keepdim=True),
     "attention of two dimensions": lambda x: ops.scaled_dot_product_attention(x[0], x[0], x[0]),
     "attention of three": lambda x: ops.scaled_dot_product_attention(x, x, x),
 }

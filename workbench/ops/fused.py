@@ -17,7 +17,7 @@ from workbench.kernels.instances import gemm as instances
 from workbench.ops import convolution
 from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
-from workbench.ops.arguments import is_followed
+from workbench.ops.arguments import in_shape, is_followed
 from workbench.ops.gradients import Function, once, save, saved
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
@@ -174,7 +174,7 @@ def fused_conv2d(
         if not geometry.channels and 0 not in shape:
             _check_meaning(chain, "Give own(..., meaning=...): of no channels there is no product.")
         result, started = convolution._started("forward", geometry, batch, weight, whole, dtype)
-    return _images.keep(key, given, result.squeeze(0) if input.dim() == 3 else result, started)
+    return _images.keep(key, given, in_shape(result, result.shape[-input.dim() :]), started)
 
 
 def _key_of(epilogue: object, out_dtype: object) -> Hashable:

@@ -26,7 +26,7 @@ from workbench.kernels.instances import fused_templates as instances
 from workbench.kernels.reference import ACTIVATIONS
 from workbench.ops import normalization, softmax
 from workbench.ops import reduction as reductions
-from workbench.ops.arguments import as_real, check_operand, is_followed, precision_of
+from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed, precision_of
 from workbench.ops.fused import accumulated
 from workbench.ops.gemm import matmul
 from workbench.ops.gradients import Function, once, save, saved
@@ -426,7 +426,7 @@ def _reduced(
     if operator == "argmax":
         tensors = tuple([t.detach() for t in tensors])
     result, started = _followed(run, plain, reads, *tensors)
-    return _kept.keep(key, given, result.unsqueeze(-1) if keepdim else result, started)
+    return _kept.keep(key, given, in_shape(result, (*result.shape, 1)) if keepdim else result, started)
 
 
 def _run_reduced(
