@@ -13,7 +13,12 @@ from workbench.errors import NotMeasurableError
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.glob("*/*.md")),
+]
 DECISIONS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
 LOGS = sorted((DOCS / "notebook").glob("[0-9]*.md"))
 
@@ -35,7 +40,7 @@ def files_named(text: str) -> Iterator[str]:
     """Paths from the root of the repository that stand as code; of `path::test` the path; no patterns."""
     for code in CODE.findall(text):
         path = code.split("::")[0]
-        if path.startswith(FOLDERS) and not re.search(r"[\s<>*{}()]|NN_|NNN", path):
+        if path.startswith(FOLDERS) and not re.search(r"[\s<>*{}()]|NN", path):
             yield path
 
 
