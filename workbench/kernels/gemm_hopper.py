@@ -72,7 +72,7 @@ LONG_STEPS = 16, 512
 # halves: of the lower one's last steps, TAIL, so many are started before the upper one's right part is handed
 # to the other group, and before each half of its left part is stored. A part that is handed over, in fp32,
 # takes the place of a block of A, of so many elements along K. (H200, two addends and gelu, 2048^3: times are
-# in CONTRIBUTING. With more tiles, or fewer steps, beginning so takes as long or longer.)
+# in docs/notebook. With more tiles, or fewer steps, beginning so takes as long or longer.)
 STARTED = 1, 2, 4
 TAIL = gl.constexpr(STARTED[-1])
 BLOCK_K_OF_HALVES = 64

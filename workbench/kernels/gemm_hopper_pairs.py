@@ -42,7 +42,7 @@ FEWEST_STAGES = 4
 MOST_TILES = 1.05
 
 # How many steps the second group is behind the first, in which the one or the other finishes. (H200, two
-# addends and gelu: 5, 7, 9 and 12 take the same within 0.5 %; times are in CONTRIBUTING.)
+# addends and gelu: 5, 7, 9 and 12 take the same within 0.5 %; times are in docs/notebook.)
 SKEW = gl.constexpr(7)
 
 

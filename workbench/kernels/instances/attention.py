@@ -1,7 +1,7 @@
 """Instances of attention: which kernel, tile, warps and stages one gets.
 
 Measured on an H200 (Triton 3.6, fp16, 16,384 tokens, heads of 2,048 columns in all, with and without a causal
-mask; CONTRIBUTING, "Attention", has what else was tried), with 512, 1,024, 4,096 and 16,384 keys: a threshold
+mask; docs/notebook has what else was tried), with 512, 1,024, 4,096 and 16,384 keys: a threshold
 is one of these lengths, or lies somewhere between two of them. Gradients likewise, with 512, 1,024 and so on
 to 16,384 keys. bf16 gets what fp16 does. Elsewhere what `kernels.attention` takes by itself, which nobody has
 measured.
