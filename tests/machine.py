@@ -68,10 +68,10 @@ class Machine:
     def seconds_of(
         self, actions: Sequence[Callable[[], object]], clock: Callable[[], float] = time.process_time
     ) -> list[float]:
-        """What each of them takes, one by one, where limits were set.
+        """Return the seconds of each action, counted as on the machine on which limits were set.
 
         Args:
-            actions: what is timed, alone on the machine.
+            actions: what is timed, one by one, alone on the machine.
             clock: of this process, or `time.perf_counter`, where another one has a part in it.
         """
         times = []
@@ -87,5 +87,5 @@ class Machine:
     def least_seconds(
         self, actions: Sequence[Callable[[], object]], clock: Callable[[], float] = time.process_time
     ) -> float:
-        """What the quickest of them takes; see `seconds_of`."""
+        """Return the seconds of the quickest action; see `seconds_of`."""
         return min(self.seconds_of(actions, clock))

@@ -78,6 +78,8 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.choosers", description=__doc__.splitlines()[0])
     parser.add_argument("--report", action="store_true", help="of the last run, and run nothing")
     options = parser.parse_args(given)
+    if options.report and not (FOLDER / "report.json").exists():
+        parser.error("there is no last run: leave out --report")
     status = 0 if options.report else measure()
     missing = unreached(json.loads((FOLDER / "report.json").read_text()))
     for each in missing:

@@ -120,7 +120,7 @@ def test_each_functor_that_ships_is_among_them() -> None:
 
 @pytest.mark.parametrize("name", FUNCTORS)
 def test_what_makes_floats_of_whole_numbers_says_so(name: str) -> None:
-    """Else a product of int8 would be stored as int32."""
+    """A product of int8 would be stored as int32 otherwise."""
     make, tensors, _ = FUNCTORS[name]
     for functor in make(*tensors).functors:
         if not functor.operands:

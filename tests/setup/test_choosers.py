@@ -74,3 +74,12 @@ def test_what_is_excluded_is_said_and_what_is_so_for_nothing(
     monkeypatch.setattr(choosers, "EXCLUDED", {"a: b: c": "", "d: e: f": "", "g": "gone"})
     assert choosers.main(["--report"]) == 1
     assert "reached, though excluded: g" in capsys.readouterr().out
+
+
+def test_a_report_of_no_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(choosers, "FOLDER", tmp_path)
+    with pytest.raises(SystemExit):
+        choosers.main(["--report"])
+    assert "leave out --report" in capsys.readouterr().err
