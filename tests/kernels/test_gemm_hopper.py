@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import operator
 import re
 from typing import Any
 
@@ -13,11 +15,13 @@ import triton
 import triton.language as tl
 
 from tests.everything import some_of
+from tests.kernels.test_epilogues import FUNCTORS
 from tests.machines import A100, H200
 from workbench import device, ops
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError
 from workbench.kernels import gemm, gemm_hopper_pairs, gemm_hopper_wide
 from workbench.kernels.epilogues import (
+    NARROW,
     Epilogue,
     add,
     bias,
@@ -102,6 +106,22 @@ def test_it_compiles_for_hopper() -> None:
         assert "setmaxnreg" in step.stages["ptx"], (
             name
         )  # warps that copy leave registers to those that compute
+
+
+def test_each_functor_that_ships_compiles_in_gluon() -> None:
+    """One after another in one chain: the forms for results of 16 bits, and the exact ones."""
+    chains = [
+        make(*(torch.zeros([512] * each.dim(), dtype=torch.float16) for each in tensors))
+        for make, tensors, _ in FUNCTORS.values()
+    ]
+    chain = functools.reduce(operator.or_, [*chains, dropout(0.5, seed=1)])
+    outputs = [torch.zeros(512, 512, dtype=dtype) for dtype in (torch.float16, torch.float32)]
+    launches = [ping_pong(chain=chain, tile=(64, 32, 64), output=output) for output in outputs]
+    launches += [ping_pong(chain=cast(dtype), tile=(64, 32, 64)) for dtype in NARROW]
+    assert {launch.steps[0].name for launch in launches} == {"gemm_ping_pong_kernel"}
+    for found in compile_all(launches, "sm_90"):
+        assert isinstance(found, tuple), found
+        assert found[0].problem == ""
 
 
 @pytest.mark.parametrize(
