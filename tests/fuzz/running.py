@@ -196,10 +196,13 @@ def run_case(
         verdict.refused_by_both, listed=verdict.listed, refusals=verdict.refusals, lenient=verdict.lenient,
     )  # fmt: skip
     if verdict.findings:
-        kind = verdict.findings[0].kind
+        kind, kinds = verdict.findings[0].kind, {finding.kind for finding in verdict.findings}
 
         def fails(candidate: Case) -> bool:
-            return any(finding.kind == kind for finding in judged(candidate).findings)
+            # A smaller case that also fails in another way, as for want of an argument, says less.
+            return (
+                kind in (found := {finding.kind for finding in judged(candidate).findings}) and found <= kinds
+            )
 
         shrunk = set() if shrunk is None else shrunk
         smallest, is_known = case, (case.operator, kind) in shrunk

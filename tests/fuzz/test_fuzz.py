@@ -7,18 +7,20 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.everything import all_is_tested
 from tests.fuzz import differences, planted, running
 from tests.fuzz.cases import Call, Case, Mode
 from tests.fuzz.differences import Listed
 from tests.fuzz.draws import INTERPRETED, ON_GPU
-from tests.fuzz.judging import _BentElsewhere, judge
+from tests.fuzz.judging import _BentElsewhere, _has_a_format, judge
 from tests.fuzz.operators import NOT_DRAWN, OPERATORS, drawn
 from tests.fuzz.running import Plan, command_of, run, run_case
 from tests.fuzz.shrinking import candidates, shrink
@@ -223,6 +225,29 @@ def test_a_gradient_where_relu_bends_is_one_or_the_other() -> None:
     case = Case("fused_matmul", (call,))
     assert not kinds(case, bent_at(2e-4))
     assert kinds(case, bent_at(0.2)) == ["accuracy", "accuracy"]
+
+
+def test_a_norms_float64_gradient_is_held_to_the_numbers_it_is_left_of() -> None:
+    """Of two elements that are nearly equal, and far from 0, torch's own is off by thousands of roundings."""
+    narrow = TensorSpec((5, 4, 2), "float64", requires_grad=True)
+    case = Case("group_norm", (Call({"input": narrow}, {"num_groups": 4}),) * 4)  # each of other numbers
+
+    def subtracted_first(input: torch.Tensor, num_groups: int, error: float = 0.0) -> torch.Tensor:
+        mean = input.view(5, num_groups, -1).mean(-1, keepdim=True).expand(5, num_groups, 2)
+        result = F.group_norm(input - mean.reshape(input.shape), num_groups)
+        return result + error * (result - result.detach())
+
+    assert kinds(case, subtracted_first) == []
+    assert kinds(case, partial(subtracted_first, error=1e-8)) == ["accuracy"] * 4
+
+
+@pytest.mark.parametrize(
+    ("strides", "is_one"),
+    [((4, 2, 2, 1), True), ((4, 1, 4, 2), True), ((4, 1, 1, 2), False), ((8, 4, 4, 2), False)],
+)
+def test_which_strides_are_of_a_memory_format(strides: tuple[int, ...], is_one: bool) -> None:
+    """As torch suggests one: the strides of dimensions of one element count."""
+    assert _has_a_format(torch.empty(8).as_strided((1, 2, 1, 2), strides)) == is_one
 
 
 @pytest.mark.parametrize("autocast", ["", "float16"])
