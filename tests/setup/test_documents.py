@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.nn import functional
 
 from workbench import device
 from workbench.errors import NotMeasurableError
@@ -84,9 +87,22 @@ def test_contributing_is_a_page_that_people_read() -> None:
     assert recipes == ["## Add an operator", "## Add an epilogue", "## Add a lesson", "## Add a recording"]
 
 
+def example_of(page: Path) -> str:
+    """Return the one block of Python in a page."""
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    return str(code)
+
+
+def test_the_example_of_the_readme_runs() -> None:
+    made: dict[str, Any] = {}
+    exec(example_of(ROOT / "README.md"), made)
+    (found,) = made["launch"].outputs
+    product = made["x"].double() @ made["weight"].double() + made["bias"].double()
+    torch.testing.assert_close(found.double(), functional.gelu(product), rtol=2e-3, atol=2e-3)
+
+
 def test_the_example_of_the_architecture_runs() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "architecture.md").read_text(), re.DOTALL)
-    *before, last = code.strip().splitlines()
+    *before, last = example_of(DOCS / "architecture.md").strip().splitlines()
     assert last.startswith("measure(launch)")
     made: dict[str, object] = {}
     exec("\n".join(before), made)
