@@ -19,6 +19,7 @@ DOCS = ROOT / "docs"
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
     *sorted(DOCS.glob("*.md")),
     *sorted(DOCS.glob("*/*.md")),
 ]
