@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch._prims_common import suggest_memory_format
 from torch.overrides import TorchFunctionMode
 
 from tests.drawn import allowed_error
@@ -405,9 +406,9 @@ def _have_same_form(
 
 
 def _has_a_format(t: torch.Tensor) -> bool:
-    """Return True for a tensor that is contiguous, or has the strides of channels_last in each dimension."""
-    channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim(), torch.contiguous_format)
-    return t.is_contiguous() or t.stride() == torch.empty_like(t, memory_format=channels_last).stride()
+    """Return True for a tensor that lies as the memory format says which torch suggests for it."""
+    suggested = suggest_memory_format(t)
+    return telling(t) == telling(torch.empty_like(t, memory_format=suggested))
 
 
 def telling(t: torch.Tensor) -> list[int]:
@@ -435,13 +436,16 @@ def _judge_values(
         least_eps=_eps_of_arithmetic(operator, call),
     )  # fmt: skip
     shaken, bent = _shaken(operator, call, place, device, ours)
+    of_results = of_gradients = close
     if operator.divides_by_deviation and any(t.dtype == torch.float64 for t in ours.results):
-        close = partial(close, inputs=max(inputs, _largest_cancelled(operator, call, place, device)))
+        cancelled = _cancelled(operator, call, place, device)
+        of_results, of_gradients = (partial(close, inputs=max(inputs, size)) for size in cancelled)
     for number, (mine, torchs, right) in enumerate(
         zip(ours.results, theirs.results, exact.results, strict=True)
     ):
         moved = [each.results[number] for each in shaken]
-        close(f"result {number}" if number else "result", mine, torchs, right, moved, [], largest)
+        judge_result = close if number else of_results
+        judge_result(f"result {number}" if number else "result", mine, torchs, right, moved, [], largest)
     is_special = any(spec.values == "special" for spec in call.tensors.values())
     if not ours.gradients or not theirs.gradients or (is_special and terms):
         return  # of what is no number, gradients of torch's own devices differ
@@ -458,7 +462,8 @@ def _judge_values(
                 f"{words}: {mine.dtype} {tuple(mine.shape)}, torch's {torchs.dtype} {tuple(torchs.shape)}",
             )
         else:
-            close(words, mine, torchs, right, moved, [each.gradients[number] for each in bent], largest)
+            others = [each.gradients[number] for each in bent]
+            of_gradients(words, mine, torchs, right, moved, others, largest)
 
 
 def _shaken(
@@ -492,29 +497,31 @@ def _shaken(
     return found, bent
 
 
-def _largest_cancelled(operator: Operator, call: Call, place: int, device: str) -> float:
-    """Return how large the numbers are of which a norm and its gradients are what is left.
+def _cancelled(operator: Operator, call: Call, place: int, device: str) -> tuple[float, float]:
+    """Return the size of the numbers that cancel in a norm, and of those that cancel in its gradients.
 
-    torch's float64 result is rounded too, and its formula of the gradient takes a multiple of the input away,
-    of which nothing is subtracted: of two elements that are nearly equal it is further off than ours.
+    torch's float64 result is rounded too. Its formula of the gradient subtracts a multiple of the input, and
+    not of its distance from the mean: of two elements that are nearly equal it is further off than ours.
     """
     with _Cancelled() as cancelled:
         outcome = _outcome(operator.torchs, operator, call, place, device, is_exact=True)
     direction = direction_of(outcome.results[0], place, is_one=call.mode.one_gradient)
-    return cancelled.largest * max(_largest(direction), 1.0)
+    return cancelled.results, cancelled.gradients * max(_largest(direction), 1.0)
 
 
 class _Cancelled(TorchFunctionMode):
     """Finds the largest numbers that norms of rows, groups and batches add up.
 
+    With r for one over the deviation, as the norm has it with its eps:
+
     Attributes:
-        largest: of `max(r, 1) * max(|x| r, 1) * max(|weight|, 1)`, r being one over the deviation as the norm
-            has it, with its eps.
+        results: the largest `max(|x| r, 1) * max(|weight|, 1)`.
+        gradients: the largest `max(r, 1) * max(|x| r, 1) * max(|weight|, 1)`.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.largest = 0.0
+        self.results = self.gradients = 0.0
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -522,7 +529,7 @@ class _Cancelled(TorchFunctionMode):
         if function not in (F.layer_norm, F.rms_norm, F.group_norm, F.batch_norm):
             return result
         x = (args[0] if args else kwargs["input"]).detach()
-        if not x.numel():
+        if not x.numel() or (function is F.batch_norm and not kwargs.get("training")):
             return result
         if function is F.group_norm:
             rows = x.reshape(x.shape[0] * (kwargs.get("num_groups") or args[1]), -1)
@@ -534,11 +541,10 @@ class _Cancelled(TorchFunctionMode):
         of_squares = (rows if function is F.rms_norm else rows - rows.mean(1, keepdim=True)).square()
         eps = kwargs.get("eps") or (torch.finfo(x.dtype).eps if function is F.rms_norm else 1e-5)
         reciprocal = (of_squares.mean(1) + eps).rsqrt()
-        found = reciprocal.clamp(min=1) * (rows.abs().amax(1) * reciprocal).clamp(min=1)
-        weight = kwargs.get("weight")
-        self.largest = max(
-            self.largest, _largest(found) * max(1.0 if weight is None else _largest(weight), 1.0)
-        )
+        weight = 1.0 if kwargs.get("weight") is None else max(_largest(kwargs["weight"]), 1.0)
+        found = (rows.abs().amax(1) * reciprocal).clamp(min=1) * weight
+        self.results = max(self.results, _largest(found))
+        self.gradients = max(self.gradients, _largest(found * reciprocal.clamp(min=1)))
         return result
 
 

@@ -199,15 +199,15 @@ def run_case(
         kind, kinds = verdict.findings[0].kind, {finding.kind for finding in verdict.findings}
 
         def fails(candidate: Case) -> bool:
-            # A smaller case that also fails in another way, as for want of an argument, says less.
-            return (
-                kind in (found := {finding.kind for finding in judged(candidate).findings}) and found <= kinds
-            )
+            # A smaller case that also fails in another way, e.g. because an argument is missing, says less.
+            found = {finding.kind for finding in judged(candidate).findings}
+            return kind in found and found <= kinds
 
         shrunk = set() if shrunk is None else shrunk
         smallest, is_known = case, (case.operator, kind) in shrunk
         shrunk.add((case.operator, kind))
-        again = is_healthy(plan.device) and fails(case)
+        again = {finding.kind for finding in judged(case).findings} if is_healthy(plan.device) else set()
+        kinds |= again
         if again and not is_known:
             smallest = shrink(case, fails, seconds=SHRINK_SECONDS)
             verdict = judged(smallest)

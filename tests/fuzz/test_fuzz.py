@@ -227,7 +227,7 @@ def test_a_gradient_where_relu_bends_is_one_or_the_other() -> None:
     assert kinds(case, bent_at(0.2)) == ["accuracy", "accuracy"]
 
 
-def test_a_norms_float64_gradient_is_held_to_the_numbers_it_is_left_of() -> None:
+def test_a_float64_gradient_of_a_norm_is_held_to_the_size_of_what_cancels() -> None:
     """Of two elements that are nearly equal, and far from 0, torch's own is off by thousands of roundings."""
     narrow = TensorSpec((5, 4, 2), "float64", requires_grad=True)
     case = Case("group_norm", (Call({"input": narrow}, {"num_groups": 4}),) * 4)  # each of other numbers
@@ -243,11 +243,32 @@ def test_a_norms_float64_gradient_is_held_to_the_numbers_it_is_left_of() -> None
 
 @pytest.mark.parametrize(
     ("strides", "is_one"),
-    [((4, 2, 2, 1), True), ((4, 1, 4, 2), True), ((4, 1, 1, 2), False), ((8, 4, 4, 2), False)],
+    [
+        ((4, 2, 2, 1), True),
+        ((4, 1, 4, 2), True),
+        ((20, 1, 4, 2), True),
+        ((4, 1, 1, 2), False),
+        ((8, 4, 4, 2), False),
+    ],
 )
 def test_which_strides_are_of_a_memory_format(strides: tuple[int, ...], is_one: bool) -> None:
-    """As torch suggests one: the strides of dimensions of one element count."""
+    """torch suggests contiguous for (4, 1, 1, 2): it reads the stride of the height, of one element, too."""
     assert _has_a_format(torch.empty(8).as_strided((1, 2, 1, 2), strides)) == is_one
+
+
+def test_a_batch_norm_by_given_statistics_cancels_nothing() -> None:
+    """Its float64 result is exact to rounding, however near to each other the elements of the batch are."""
+    few = TensorSpec((3,), "float64")
+    tensors = {"input": replace(few, shape=(1, 3, 1, 1), values="large_mean"), "bias": few}
+    running = {"running_mean": few, "running_var": replace(few, values="positive")}
+    case = Case("batch_norm", (Call(tensors | running, {"training": False}),))
+    torchs = OPERATORS["batch_norm"].torchs
+
+    def rounded(**given: Any) -> Any:
+        return torchs(**given | {"bias": given["bias"].float().double()})
+
+    assert kinds(case, torchs) == []
+    assert kinds(case, rounded) == ["accuracy"]
 
 
 @pytest.mark.parametrize("autocast", ["", "float16"])

@@ -11,6 +11,7 @@ import torch
 from tests.chosen import of_problem, only_made_for
 from tests.drawn import FAMILIES
 from tests.everything import all_is_tested
+from tests.kernels.places_in_sass import has_products, misplaced
 from tests.machines import A100, H200, MI300X
 from workbench import ops
 from workbench.errors import WorkbenchError
@@ -39,10 +40,13 @@ def test_what_is_chosen_compiles(family: str, target: str) -> None:
     ):
         if isinstance(steps, WorkbenchError):
             wrong.append(f"{words}\n{launch}\n{steps}")
-        else:
-            most = max((step.shared_bytes for step in steps), default=0)
-            if most > machine.shared_memory_bytes:
-                wrong.append(f"{words}\n{launch}\ntakes {most} bytes of shared memory")
+            continue
+        most = max((step.shared_bytes for step in steps), default=0)
+        if most > machine.shared_memory_bytes:
+            wrong.append(f"{words}\n{launch}\ntakes {most} bytes of shared memory")
+        sass = [step.stages["sass"] for step in steps if "sass" in step.stages]
+        if astray := [each for text in sass if has_products(text) for each in misplaced(text)]:
+            wrong.append(f"{words}\n{launch}\nreads beyond shared memory: {astray[0]}")
     assert not wrong, "\n\n".join(wrong)
 
 

@@ -88,13 +88,17 @@ def test_contributing_is_a_page_that_people_read() -> None:
     assert recipes == ["## Add an operator", "## Add an epilogue", "## Add a lesson", "## Add a recording"]
 
 
+in_both_places = pytest.mark.parametrize("place", ["here", pytest.param("on a GPU", marks=pytest.mark.gpu)])
+
+
 def example_of(page: Path) -> str:
     """Return the one block of Python in a page."""
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     return str(code)
 
 
-def test_the_example_of_the_readme_runs() -> None:
+@in_both_places
+def test_the_example_of_the_readme_runs(place: str) -> None:
     made: dict[str, Any] = {}
     exec(example_of(ROOT / "README.md"), made)
     (found,) = made["launch"].outputs
@@ -102,10 +106,11 @@ def test_the_example_of_the_readme_runs() -> None:
     torch.testing.assert_close(found.double(), functional.gelu(product), rtol=2e-3, atol=2e-3)
 
 
-def test_the_example_of_the_architecture_runs() -> None:
+@in_both_places
+def test_the_example_of_the_architecture_runs(place: str) -> None:
     *before, last = example_of(DOCS / "architecture.md").strip().splitlines()
     assert last.startswith("measure(launch)")
-    made: dict[str, object] = {}
+    made: dict[str, Any] = {}
     exec("\n".join(before), made)
     if device.current().is_gpu:
         exec(last, made)
