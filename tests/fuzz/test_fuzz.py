@@ -228,7 +228,7 @@ def test_a_gradient_where_relu_bends_is_one_or_the_other() -> None:
 
 
 def test_a_float64_gradient_of_a_norm_is_held_to_the_size_of_what_cancels() -> None:
-    """Of two elements that are nearly equal, and far from 0, torch's own is off by thousands of roundings."""
+    """torch's own gradient is off by a hundred roundings where two elements are nearly equal."""
     narrow = TensorSpec((5, 4, 2), "float64", requires_grad=True)
     case = Case("group_norm", (Call({"input": narrow}, {"num_groups": 4}),) * 4)  # each of other numbers
 

@@ -25,6 +25,28 @@ def kernels_for(launch: Launch) -> list[tuple[Any, ...]]:
     return found
 
 
+def torn_sums(sass: str) -> list[str]:
+    """Sums of 64 bits whose halves are added to one register, which holds both or neither.
+
+    ptxas 12.8, which Triton 3.6 and 3.7 bring, makes such a sum of the address of an operand of wgmma, where
+    operands of two products lie at the same place of shared memory and differ in layout: the product then
+    reads from anywhere. (ptxas 13.0 does not.)
+    """
+    low: dict[str, tuple[str, str]] = {}
+    found = []
+    for line in sass.splitlines():
+        high = re.search(r"UIADD3\.X UR\d+, (UR\d+), [^,]+, URZ, (UP\d),", line)
+        if high and low.get(high[2], ("", ""))[0] == high[1]:
+            found += [low[high[2]][1], line.strip()]
+        if written := re.search(r"\*/\s+(?:@!?U?P\d )?([\w.]+) (?:UP\d, )?UR(\d+)", line):
+            first = int(written[2])
+            registers = {f"UR{first}", f"UR{first + 1}"} if ".64" in written[1] else {f"UR{first}"}
+            low = {carry: each for carry, each in low.items() if each[0] not in registers}
+        if begun := re.search(r"UIADD3 UR\d+, (UP\d), (UR\d+), ", line):
+            low[begun[1]] = begun[2], line.strip()
+    return found
+
+
 def sums_of_other_lanes(sass: str) -> list[str]:
     """Instructions that multiply two numbers and add what another lane sent.
 

@@ -35,7 +35,7 @@ _REGISTER = re.compile(r"\b(UR|R)(\d+)\b")
 _PRODUCT = re.compile(r"[HIQB]GMMA\.")
 _STACK = re.compile(r"\[R1(?:\+(-?0x[0-9a-f]+))?\]")
 _WRITES_NOTHING = re.compile(
-    "ST|RED|BAR|WARP|SYNCS|DEPBAR|LDGDEPBAR|LDGSTS|FENCE|MEMBAR|BS|NOP|UTMA|CCTL|NANO|BRA|EXIT"
+    "ST|RED(?!UX)|BAR|WARP|SYNCS|DEPBAR|LDGDEPBAR|LDGSTS|FENCE|MEMBAR|BS|NOP|UTMA|CCTL|NANO|BRA|EXIT"
 )
 
 
@@ -46,6 +46,8 @@ def has_products(sass: str) -> bool:
 
 def misplaced(sass: str) -> list[str]:
     """Return the products that read an operand from a place that is not the block's own.
+
+    The upper half, which says how the operand lies, is not followed: `torn_sums` looks for one that is wrong.
 
     Raises:
         ValueError: there is no product, or no place to begin with: the text is not as this function reads it.
@@ -107,7 +109,7 @@ def _read(sass: str) -> tuple[list[_Instruction], dict[int, tuple[tuple[int, int
 
 
 def _width(name: str) -> int:
-    """How many registers an instruction writes."""
+    """Return the number of registers that an instruction writes."""
     if ".128" in name:
         return 4
     return 2 if ".64" in name or ".WIDE" in name or (name.startswith("CS2R") and ".32" not in name) else 1

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.attention_cases import Tensors, agree, plain, seen, tensors
+from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
 from workbench import attend, device, lens
 from workbench.errors import (
@@ -350,6 +351,7 @@ def test_values_of_another_layout_than_keys_are_read_where_they_are(sizes: tuple
         way = instances.forward(query, key, value, PLAIN)
     step, *_ = lens.compile(attention.launch(query, key, value, **way), "sm_90")
     assert not misplaced(step.stages["sass"])
+    assert not torn_sums(step.stages["sass"])
 
 
 def test_what_does_not_fit() -> None:

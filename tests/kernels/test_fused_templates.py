@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
 from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
 from workbench import device
@@ -294,6 +295,7 @@ def test_operands_of_other_layouts_are_read_where_they_are(n: int) -> None:
         how = instances.gated(a, gate, up, torch.empty(239, n, dtype=a.dtype))
     (step,) = compile(gemm_gated.launch(a, gate, up, **how), "sm_90")
     assert not misplaced(step.stages["sass"])
+    assert not torn_sums(step.stages["sass"])
 
 
 def test_work() -> None:

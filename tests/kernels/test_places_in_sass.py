@@ -18,7 +18,7 @@ END = ("EXIT",)
 
 
 def listing(*lines: str) -> str:
-    """As nvdisasm writes it: an address before each instruction, and labels."""
+    """Return instructions as nvdisasm lists them, each with its address, and labels."""
     return "\n".join(
         line if line.startswith(".L") else f"        /*{16 * place:04x}*/    {line} ;"
         for place, line in enumerate((*BEGIN, *lines, *END))
