@@ -109,7 +109,7 @@ def both(name: str, *arguments: Any, **options: Any) -> tuple[Function, Function
 
 
 def norm(name: str, *arguments: Any) -> tuple[Function, Function]:
-    """As :func:`both`, of a norm: arguments behind the first tensor."""
+    """Return what :func:`both` does, for a norm: its arguments follow the first tensor."""
     ours, theirs = getattr(ops, name), getattr(functional, name)
     return tuple(  # type: ignore[return-value]  # of two
         [lambda x, *columns, f=f: f(x, *arguments, *columns) for f in (ours, theirs)]

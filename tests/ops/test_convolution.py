@@ -44,7 +44,7 @@ def torchs_plain_kernels() -> Iterator[None]:
 
 
 def rounding_of(want: torch.Tensor, terms: int) -> float:
-    """What sums of so many terms of about 1 may be off by, in the result's dtype."""
+    """Return by how much a sum of so many terms of about 1 may be off, in the result's dtype."""
     eps = torch.finfo(want.dtype).eps
     scale = max(float(want.detach().abs().max()) if want.numel() else 0.0, 1.0)
     return 4 * eps * scale + math.sqrt(terms) * 4 * torch.finfo(torch.float32).eps * scale
@@ -126,7 +126,7 @@ def test_whole_numbers_exactly(problem: dict[str, Any]) -> None:
 
 
 def whole_numbers(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
-    """Of which all sums are exact."""
+    """Return tensors of whole numbers so small that all their sums are exact."""
     return [torch.randint(-3, 4, shape).float().requires_grad_() for shape in shapes]
 
 

@@ -136,7 +136,7 @@ def test_more_classes_than_a_tile_holds(smoothing: float) -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize(("tile", "splits"), [((1, 32), 1), ((2, 4), 1), ((2, 4), 3)])
 def test_scores_that_are_no_numbers_as_torch(tile: tuple[int, int], splits: int, smoothing: float) -> None:
-    """Of a row of -inf, of tiles of -inf, of infinity and of NaN: beside the target, and at it."""
+    """Rows hold -inf alone, tiles of -inf, infinity or NaN, beside the target and at it."""
     x, target = numbers(8, 12), torch.full((8,), 5)
     x[0], x[1, :4], x[2, 8:], x[3, 5] = -INFINITY, -INFINITY, -INFINITY, -INFINITY
     x[4, 2], x[5, 5], x[6, 2], x[7, 5] = INFINITY, INFINITY, NAN, NAN

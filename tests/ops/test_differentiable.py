@@ -1,4 +1,4 @@
-"""What every differentiable operator has in common: what it saves, batched gradients, negated views."""
+"""Every differentiable operator alike: the tensors it saves, batched gradients, negated views."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_results_made_without_grad_can_be_changed_by_what_requires_it(name: str)
 
 @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
 def test_norms_keep_no_wider_copy(norm: str) -> None:
-    """Of halves with a weight in fp32, which are multiplied in fp32."""
+    """Half-precision inputs with a weight in fp32 are multiplied in fp32, and no fp32 copy is saved."""
     x, weight = torch.randn(3, 4).half().requires_grad_(), torch.randn(4, requires_grad=True)
     kept: list[torch.dtype] = []
 
@@ -235,7 +235,7 @@ def test_nothing_is_held_once_gradients_are_made(name: str) -> None:
 
 @pytest.mark.parametrize("name", SOME)
 def test_vmaps(name: str) -> None:
-    """Of the operator over its first tensor, and of its gradient over gradients of the result."""
+    """A vmap maps the operator over its first tensor, and its gradient over gradients of the result."""
     case = CASES[name]
     tensors = case.tensors()
     batch = torch.stack([tensors[0], 2 * tensors[0]])
@@ -329,7 +329,7 @@ def test_jacobians(name: str) -> None:
 
 @pytest.mark.parametrize("name", SOME)
 def test_negated_views(name: str) -> None:
-    """Of each tensor, and of the gradient that comes in."""
+    """Each tensor in turn is a negated view, and so is the incoming gradient."""
     case = CASES[name]
     every = next(iter(reversed([*subsets(case)])))
     tensors = followed(case, every)

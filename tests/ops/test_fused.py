@@ -176,7 +176,7 @@ def test_another_epilogue_is_another_call() -> None:
 def test_a_convolution_stored_as_int8(
     weight: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype
 ) -> None:
-    """Of small whole numbers and halves of them, which are exact; some are beyond what int8 has."""
+    """The results are small whole numbers and halves, which are exact; some are beyond int8's range."""
     options = dict(options)
     format = options.pop("memory_format", torch.contiguous_format)
     x = (numbers(2, 4, 7, 6) * 8).round().to(dtype).contiguous(memory_format=format)

@@ -116,7 +116,7 @@ def test_gradients_by_differences(name: str) -> None:
 @pytest.mark.parametrize("name", ["matmul_layer_norm", "matmul_rms_norm"])
 @pytest.mark.parametrize("dtype", products.SUPPORTED, ids=str)
 def test_gradients_of_vectors_of_any_dtype(name: str, dtype: torch.dtype) -> None:
-    """What the forward takes, the backward takes; each gradient is of its own tensor's dtype."""
+    """The backward takes whatever the forward takes; each gradient has its own tensor's dtype."""
     matrices = given(name, 5, dtype=dtype)[:2]
     for first, second in some_of([*itertools.product(products.SUPPORTED, repeat=2)], 6):
         vectors = [t.to(d) for t, d in zip(given(name, 5)[2:], (first, second), strict=False)]

@@ -370,7 +370,7 @@ def test_fp8_and_an_addend(dtype: torch.dtype, of_addend: torch.dtype) -> None:
 
 
 def test_fp8_and_gradients() -> None:
-    """Of the addend in bf16 there is one; where another would be wanted, the product says so at once."""
+    """The addend in bf16 gets a gradient; where another tensor wants one, the product refuses at once."""
     a, b = small(9, 20, dtype=FP8[0]), small(20, 7, dtype=FP8[0], seed=1)
     bias = small(7, dtype=torch.bfloat16, seed=2).requires_grad_()
     (of_bias,) = torch.autograd.grad(ops.linear(a, b.t(), bias).sum(), bias)

@@ -27,7 +27,7 @@ def followed_results(x: torch.Tensor) -> list[torch.Tensor]:
 
 
 def test_results_without_gradients_cost_no_zeros() -> None:
-    """What the backward needs of each row is a result of the forward; autograd would fill its gradient in."""
+    """The forward returns values of rows for its backward; autograd would make zeros for their gradient."""
     for result in followed_results(X)[:3]:  # of a maximum, zeros are what the gradient begins with
         with CountedZeros() as counted:
             torch.autograd.grad(result, X, torch.ones_like(result))

@@ -31,7 +31,7 @@ LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def rounding_of(dtype: torch.dtype) -> dict[str, Any]:
-    """What results of about 1 may be off by."""
+    """Return the tolerances for results of about 1."""
     eps = torch.finfo(dtype).eps
     return {"rtol": 8 * eps, "atol": (8 if dtype == torch.float16 else 512) * eps}
 
@@ -262,7 +262,7 @@ def test_a_batch_of_none() -> None:
 
 
 def test_another_number_of_images_has_the_same_text() -> None:
-    """What a kernel is compiled by: meta-parameters, not the number of images."""
+    """A kernel is compiled for its meta-parameters, not for a number of images."""
     for groups, last in ((8, False), (8, True)):
         metas = []
         for images in (9, 10):
@@ -458,7 +458,7 @@ def test_launches_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("name", ["group_norm", "batch_norm"])
 def test_whoever_needs_gradients_gets_the_same(name: str) -> None:
-    """Of any of input, weight and bias, one after another."""
+    """Every combination of input, weight and bias needs gradients once."""
     torch.manual_seed(0)
     tensors = [torch.randn(shape, dtype=torch.float64) for shape in ((2, 4, 3, 5), (4,), (4,))]
 

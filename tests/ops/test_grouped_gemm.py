@@ -96,7 +96,7 @@ def test_any_division(data: st.DataObject) -> None:
     ids=["m", "n", "k"],
 )
 def test_gradients_of_any_order(shape: Any) -> None:
-    """Of five the last belongs to no group: there autograd finds 0, and never what the memory held."""
+    """The last of five belongs to no group: its gradient is 0, and never what the memory held."""
     offs = ends_of((2, 0, 2))
     a, b = (numbers(*size, seed=i).requires_grad_() for i, size in enumerate(shape))
 

@@ -97,7 +97,7 @@ def check(
     "shape", [*SHAPES, (2, 4, 2, 3, 2), (1, 4, 2, 3, 2), (2, 1, 2, 2, 2), (2, 4, 1, 1, 1)]
 )
 def test_strides_suggest_what_they_suggest_to_torch(shape: tuple[int, ...]) -> None:
-    """What is padded with its ends has the format that is suggested in C++."""
+    """Padding a tensor with its ends asks C++ for the suggested format, so the result shows it."""
     around = (1, *(0,) * (2 * len(shape) - 5))
     cases = formats_of(shape)
     for name, x in cases.items():
@@ -177,7 +177,7 @@ def test_grouped_and_fused_convolutions_of_a_chunk() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_convolutions_of_volumes(dtype: torch.dtype) -> None:
-    """As of images, but of fp64 contiguous; torch has other kernels for small ones, with other formats."""
+    """Formats are those of images, but fp64 is contiguous; torch gives small ones other formats."""
     shapes = ((2, 4, 2, 3, 2), (6, 4, 1, 1, 1))
     for (name, x), of_weight in itertools.product(formats_of(shapes[0]).items(), LAST_OR_NOT):
         w = torch.randn(shapes[1]).contiguous(memory_format=of_weight)
@@ -280,7 +280,7 @@ def test_the_indices_of_a_pool_lie_as_its_values() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
 def test_pixels_are_shuffled_in_the_grads_format() -> None:
-    """Of a gradient, the opposite operator; it can be differentiated again, and inside a vmap."""
+    """The gradient is the opposite operator; it can be differentiated again, and inside a vmap."""
     x = torch.randn(2, 8, 3, 2, dtype=torch.float64).to(memory_format=torch.channels_last)
     for name, factor in (("pixel_shuffle", 2), ("pixel_unshuffle", 1)):
         mine, torchs = getattr(ops, name), getattr(F, name)

@@ -159,7 +159,7 @@ def test_a_bias_without_a_weight(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-5])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_default_epsilon_of_rms_norm(dtype: torch.dtype, scale: float) -> None:
-    """Of numbers so small that it decides the result."""
+    """The numbers are so small that epsilon decides the result."""
     x = (numbers((4, 19), torch.float64, 0) * scale).to(dtype)
     torch.testing.assert_close(ops.rms_norm(x, (19,)), torch.nn.functional.rms_norm(x, (19,)))
 

@@ -1,4 +1,4 @@
-"""What torch takes as a number is taken by every public function, and what it refuses is refused in words."""
+"""Every public function takes as a number whatever torch takes, and refuses in words what torch refuses."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ OTHERS = {
 
 
 class Index:
-    """What Python takes for an index, and is no number otherwise."""
+    """An object that Python takes for an index, and that is no number otherwise."""
 
     def __index__(self) -> int:
         return 1
@@ -104,7 +104,7 @@ def values() -> Iterator[Any]:
 
 
 def outcome(function: Callable[..., Any], given: dict[str, Any]) -> Any:
-    """What it returns, or the exception."""
+    """Return the function's result, or the exception that it raised."""
     # Vectors that training changes are copied; other tensors are not changed.
     mine = {k: v.clone() if k.startswith("running") else v for k, v in given.items()}
     try:
@@ -114,7 +114,7 @@ def outcome(function: Callable[..., Any], given: dict[str, Any]) -> Any:
 
 
 def are_equal(x: Any, y: Any) -> bool:
-    """Whether results, or pairs of them, are the same, but for rounding."""
+    """Return whether results, or pairs of them, are the same but for rounding."""
     pairs = zip(*(each if isinstance(each, tuple) else (each,) for each in (x, y)), strict=True)
     return all(
         a.shape == b.shape and a.dtype == b.dtype
@@ -124,7 +124,7 @@ def are_equal(x: Any, y: Any) -> bool:
 
 
 def told(name: str, argument: str, value: object, got: object, want: object) -> str:
-    """What was asked, and what came of it."""
+    """Return the call and both outcomes, for the message of a failure."""
     return f"{name}({argument}={value!r}): {got!r}, torch {want!r}"
 
 

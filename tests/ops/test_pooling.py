@@ -223,7 +223,7 @@ def test_no_images() -> None:
 
 
 def test_another_number_of_images_has_the_same_text() -> None:
-    """What a kernel is compiled by: meta-parameters, not the number of images."""
+    """A kernel is compiled for its meta-parameters, not for a number of images."""
     pool = Pool((8, 8), (4, 4), (3, 3), (2, 2), (1, 1))
     metas = []
     for images in (64, 65):

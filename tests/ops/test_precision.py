@@ -48,7 +48,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor],
 
 @pytest.fixture
 def switches() -> Iterator[tuple[object, ...]]:
-    """Of products and of convolutions; as they were, afterwards."""
+    """Give the switches of products and of convolutions, and set them back afterwards."""
     found = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
     before = [switch.fp32_precision for switch in found]
     yield found

@@ -50,7 +50,7 @@ CASES = [
 
 @pytest.mark.parametrize(("op", "dtype"), CASES)
 def test_torchs_samples_with_gradients(op: Any, dtype: torch.dtype) -> None:
-    """Of those that have many, some; gradients in bf16 as near as sums of a few are."""
+    """Operators with many samples run some of them; gradients in bf16 are as near as sums of a few are."""
     torch.manual_seed(0)
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
     is_followed = dtype.is_floating_point or dtype.is_complex
@@ -68,7 +68,7 @@ def test_torchs_samples_with_gradients(op: Any, dtype: torch.dtype) -> None:
 
 @st.composite
 def tensors(draw: st.DrawFn, least: int = 0, most: int = 4, smallest: int = 0) -> torch.Tensor:
-    """Of any rank, order of dimensions, steps and dtype; expanded along some."""
+    """Draw a tensor of any rank, order of dimensions, steps and dtype, expanded along some dimensions."""
     shape = draw(st.lists(st.integers(smallest, 9), min_size=least, max_size=most))
     dtype = draw(st.sampled_from([torch.bool, torch.int8, torch.float16, torch.float32, torch.complex128]))
     order = draw(st.permutations(range(len(shape))))
@@ -133,14 +133,14 @@ def test_nothing_is_not_padded_of_a_dtype_that_torch_does_not_have(mode: str, sh
 
 
 def _is_of_nothing(tensor: torch.Tensor, added: list[int]) -> bool:
-    """Where all of a dimension is dropped, and then repeated: torch returns what it has not written."""
+    """Return whether a whole dimension is dropped, then repeated: torch returns memory it has not written."""
     pairs = zip(added[::2], added[1::2], reversed(tensor.shape), strict=False)
     is_one = any(max(pair) > 0 and n + sum(min(each, 0) for each in pair) <= 0 for *pair, n in pairs)
     return is_one and bool(tensor.numel())
 
 
 def _is_undefined(tensor: torch.Tensor, added: list[int]) -> bool:
-    """Where more is added than is kept, torch reads what it has not written yet."""
+    """Return whether more is added than is kept: torch then reads memory it has not written yet."""
     pairs = zip(added[::2], added[1::2], reversed(tensor.shape), strict=False)
     return any(max(left, right) > n + min(left, 0) + min(right, 0) for left, right, n in pairs)
 
@@ -323,7 +323,7 @@ def test_dtypes_as_torch_has_them(name: str, dtype: torch.dtype, arguments: tupl
 
 @pytest.mark.parametrize("context", [lambda: torch.device("meta"), FakeTensorMode], ids=["meta", "fake"])
 def test_no_mode_of_torch_changes_what_is_refused(context: Callable[[], Any]) -> None:
-    """What was found of a dtype is kept, so that an answer of tensors without memory would stay."""
+    """An answer is kept for each dtype, so one found for tensors without memory would stay."""
     whole = torch.ones(1, 1, 4, 4, dtype=torch.int32)
     unsigned = torch.ones(1, 4, dtype=torch.uint16)
     rearrange._refusal.cache_clear()
@@ -368,7 +368,7 @@ def test_a_fill_that_is_not_needed_is_not_looked_at() -> None:
 
 
 def test_a_whole_number_is_filled_in_exactly() -> None:
-    """Where torch goes by way of a float, and makes a number under 0 of the largest one."""
+    """Torch goes by way of a float there, and turns the largest number into one under 0."""
     for value in (2**53 + 1, 2**63 - 1):
         assert ops.pad(torch.ones(1, dtype=torch.int64), (1, 0), "constant", value)[0] == value
 
@@ -389,7 +389,7 @@ def test_errors_name_the_argument_that_is_wrong() -> None:
 
 @pytest.mark.parametrize("one", [torch.tensor(1), torch.tensor([1]), np.int64(1)], ids=repr)
 def test_whole_numbers_of_other_types(one: Any) -> None:
-    """As torch takes them."""
+    """Numbers of other libraries' types are taken where torch takes them."""
     x = torch.arange(6.0).view(2, 3)
     assert torch.equal(ops.roll(x, one, 0), torch.roll(x, one, 0))
     assert torch.equal(ops.roll(x, 1, one), torch.roll(x, 1, one))

@@ -336,7 +336,7 @@ ALONG: list[dict[str, Any]] = [{}, {"dim": 0}, {"dim": -1, "keepdim": True}]
 
 
 def assert_gradients_as_torch(name: str, *args: Any, **options: Any) -> None:
-    """Of the first result, along a random direction."""
+    """Assert that the first result's gradients along a random direction are torch's."""
     grads: list[torch.Tensor] = []
     for module in (ops, torch):
         leaves = [t.clone().requires_grad_() if isinstance(t, torch.Tensor) else t for t in args]
@@ -375,7 +375,7 @@ def test_gradients_of_norms_by_finite_differences(p: Any) -> None:
 @pytest.mark.parametrize("options", ALONG, ids=str)
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
 def test_gradients_of_equals_zeros_and_halves(name: str, options: dict[str, Any]) -> None:
-    """Of rows with no zero, one, several, and nothing else; equals share a gradient, or the first has it."""
+    """Rows have no zero, one, several, or only zeros; equals share a gradient, or the first has it."""
     x = torch.tensor([[3, 1, 2, 3], [0, 2, 3, 0.5], [0, 1, 0, 1], [0, 0, 0, 0], [-1, 1, -1, 1]])
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         assert_gradients_as_torch(name, x.to(dtype), **options)
@@ -396,7 +396,7 @@ def test_gradients_of_norms(p: Any) -> None:
 
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_what_comes_out_may_be_changed_in_place(name: str) -> None:
-    """As in torch: the gradient of a picked element needs its index alone."""
+    """The gradient of a picked element needs its index alone, as in torch."""
     x = torch.tensor([[1.0, 3.0, 2.0], [4.0, 4.0, 0.0]], requires_grad=True)
     y = torch.tensor([[2.0, 3.0, float("nan")], [1.0, 5.0, 0.0]], requires_grad=True)
     gradients = []
@@ -434,7 +434,7 @@ def test_out_and_a_gradient_do_not_go_together(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_a_number_on_the_cpu_joins_the_other_on_its_device(name: str) -> None:
-    """As in torch, shown by tensors without data, which are on a device of their own."""
+    """Tensors without data, on the meta device, show that it joins as in torch."""
     x, number = torch.ones(2, 3, device="meta"), torch.tensor(2.0, dtype=torch.float64)
     for one, other in ((x, number), (number, x)):
         got, want = getattr(ops, name)(one, other), getattr(torch, name)(one, other)
@@ -479,7 +479,7 @@ ELEMENTS = {
 
 
 def gradient_of(function: Any, x: torch.Tensor, *arguments: Any) -> torch.Tensor:
-    """Of a result of any shape, with a gradient of 1."""
+    """Return the gradient of x, for a result of any shape whose own gradient is 1."""
     leaf = x.detach().requires_grad_()
     result = function(leaf, *arguments)
     return torch.autograd.grad(result, leaf, torch.ones_like(result))[0]

@@ -29,7 +29,7 @@ def outcomes(function: Function, tensors: Sequence[torch.Tensor]) -> list[torch.
 
 
 def check(mine: Function, torchs: Function, *tensors: torch.Tensor) -> None:
-    """Of results and gradients, the error is at most twice torch's and one step of rounding."""
+    """Assert that results and gradients err by at most twice torch's error and one step of rounding."""
     exact = outcomes(torchs, [t.double() for t in tensors])
     theirs, ours = outcomes(torchs, tensors), outcomes(mine, tensors)
     for want, reference, got in zip(exact, theirs, ours, strict=True):
@@ -79,7 +79,7 @@ def test_a_bias_of_one_row_reaches_every_pixel_of_a_transposed_convolution(dtype
 
 
 def products() -> dict[str, tuple[Function, Function, list[torch.Tensor]]]:
-    """What adds to products or scales them, by ops and by torch."""
+    """Return the operators that add to products or scale them, with torch's and the tensors for both."""
     a, b, c = numbers(5, 7), numbers(7, 6), numbers(5, 6)
     return {
         "addmm": (

@@ -187,7 +187,7 @@ def test_extremes_as_torch(name: str) -> None:
 
 
 def test_gradient_of_an_infinite_logsumexp() -> None:
-    """As torch 2.13: exp(x - result). Written out, as other versions may give other values."""
+    """It is exp(x - result), as in torch 2.13; written out, since other versions may give other values."""
     x = torch.tensor(
         [
             [INFINITY, 1, 2],
@@ -236,7 +236,7 @@ def test_out_as_torch(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64], ids=str)
 def test_out_of_another_dtype(name: str, dtype: torch.dtype) -> None:
-    """Of a log-sum-exp any floating one; of a softmax torch wants that of the result."""
+    """A log-sum-exp takes any floating dtype for `out`; a softmax takes only its result's, as in torch."""
     x, out = numbers((3, 7), torch.float32, 0), torch.empty(0, dtype=dtype)
     if name == "logsumexp" and dtype.is_floating_point:
         torch.testing.assert_close(ops.logsumexp(x, 1, out=out), torch.logsumexp(x, 1).to(dtype))
@@ -267,7 +267,7 @@ def test_out_has_no_gradient(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_autocast_on_the_cpu_leaves_these_alone(name: str, dtype: torch.dtype) -> None:
-    """As torch does there: only on a GPU are they on its list of operators in float32."""
+    """Torch leaves them alone too: only on a GPU are they on its list of operators in float32."""
     x = numbers((3, 7), dtype, 0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert getattr(ops, name)(x, 1).dtype == TORCHS[name](x, 1).dtype == dtype
