@@ -70,7 +70,7 @@ class Result:
 TRITON = ("torch", "triton", "numpy")
 WORKBENCH = (*TRITON, "matplotlib", "tqdm", "loky", "filelock", "platformdirs")
 PYTEST = (*WORKBENCH, "pytest", "pytest_timeout", "hypothesis")
-TESTS = (*PYTEST, "xdist", "expecttest")
+TESTS = (*PYTEST, "xdist", "expecttest", "nbformat")
 LESSONS = (*PYTEST, "nbval", "ipykernel", "ipywidgets", "anywidget")
 NBVAL = ("pytest", "--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/lessons/sanitize.cfg")
 
@@ -80,11 +80,16 @@ TIMES = (
     "tests/gpu/test_bench_gpu.py",
     "tests/gpu/test_profiler_gpu.py::test_the_best_product_is_timed_kept_and_found_again",
 )
+# Where tests with the marker `gpu` are. No other test is imported: a machine with a GPU need not have
+# what those need.
+PLACES = (
+    "tests/gpu",
+    "tests/lens/test_targets.py",
+    "tests/setup/test_documents.py",
+    "tests/teach/test_exercises.py",
+)
 # pytest-benchmark, where there is one, warns that it measures nothing beside other processes, which fails.
-OTHERS = (
-    "--dist", "worksteal", "--ignore=tests/browser", "-p", "no:benchmark",
-    *(f"--deselect={test}" for test in TIMES),
-)  # fmt: skip
+OTHERS = ("--dist", "worksteal", "-p", "no:benchmark", *(f"--deselect={test}" for test in TIMES), *PLACES)
 # What a process that runs them takes of the GPU's memory: for tensors, a context, and libraries' workspaces.
 GPU_BYTES_EACH = 5 * 2**30
 
@@ -110,7 +115,6 @@ def parts() -> list[Part]:
     """Everything there is to run, in order: what is wrong shows early, what takes long comes late."""
     return [
         Part("GPU tests of times", PYTEST, ("pytest", "-m", "gpu", *TIMES)),
-        # The browser tests are not collected: a machine with a GPU need not have what they import.
         Part("other GPU tests", TESTS, ("pytest", "-m", "gpu", "-n", str(processes()), *OTHERS)),
         *lessons(),
         # Last: the lessons' stored outputs are those of the recordings so far.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import sys
@@ -228,12 +229,44 @@ def test_gpu_parts() -> None:
     assert tests.arguments[:4] == ("pytest", "-m", "gpu", "-n")
     assert 1 <= int(tests.arguments[4]) <= (os.cpu_count() or 1)
     assert {f"--deselect={test}" for test in gpu.TIMES} <= set(tests.arguments)
+    assert set(gpu.PLACES) <= set(tests.arguments)
     assert benchmarks.arguments == ("workbench", "record", "all")
     assert [Path(part.arguments[-1]).stem for part in lessons] == sorted(
         path.stem for path in (ROOT / "lessons").glob("*.ipynb")
     )
     for part in gpu.parts():
         assert gpu.missing(part.modules) == []
+
+
+def test_gpu_parts_run_every_test_for_a_gpu() -> None:
+    marked = [
+        path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py") if "mark.gpu" in path.read_text()
+    ]
+    places = [Path(place) for place in gpu.PLACES]
+    elsewhere = {str(path) for path in marked if not any(path.is_relative_to(place) for place in places)}
+    assert elsewhere == {str(Path(__file__).relative_to(ROOT))}  # which names the marker
+
+
+def test_gpu_tests_import_what_is_asked_for() -> None:
+    """A Python that lacks a module is told so before the tests are collected."""
+    files = [
+        file
+        for place in gpu.PLACES
+        for file in [ROOT / place, *(ROOT / place).glob("*.py")]
+        if file.is_file()
+    ]
+    imported = {
+        name.partition(".")[0]
+        for file in files
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+        )
+    }
+    ours = {"tests", "tools", "workbench"}
+    assert "nbformat" in imported
+    assert imported - set(sys.stdlib_module_names) - ours <= set(gpu.TESTS)
 
 
 def test_settings_are_ones_that_jupyterlab_has() -> None:

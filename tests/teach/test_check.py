@@ -847,6 +847,26 @@ def test_what_the_kernel_prints_is_shown(capsys: pytest.CaptureFixture[str]) -> 
     assert said.count("length") == said.partition("00-2 axpy: ")[0].count("length") == 5
 
 
+def test_mutant_is_tried_once_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second wrong answer is compared with what the mutants did before."""
+    exercise = dataclasses.replace(teach.exercise("00-2"))  # of which nothing is kept yet
+    wrong = mutants.build_mutant(exercise, exercise.mutants[-1])
+    tried: list[str] = []
+    build = mutants.build_mutant
+
+    def counted(definition: Definition, mutant: Mutant) -> Callable[..., Any]:
+        tried.append(mutant.name)
+        return build(definition, mutant)
+
+    monkeypatch.setattr(mutants, "build_mutant", counted)
+    first = exercise.evaluate(wrong)
+    assert first.mistake == exercise.mutants[-1].name
+    assert {mutant.name for mutant in exercise.mutants} >= set(tried) != set()
+    del tried[:]
+    assert exercise.evaluate(wrong) == first
+    assert tried == []
+
+
 def test_two_passes_through_memory_are_over_budget() -> None:
     """Correct, in two launches; it counts once the bytes are what they must be."""
 

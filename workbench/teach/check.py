@@ -18,6 +18,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from types import FrameType
 from typing import Any, Literal
 
@@ -874,14 +875,14 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
 
 
 def _mutant_like(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
-    """The first mutant that does the same as this wrong answer in every case, if possible bit for bit."""
+    """Return a mutant that does in every case what this wrong answer does, if possible bit for bit."""
     like = None
     with _prints_kept(shown=False):
-        signs = list(_signs(definition, function, NAMING_SECONDS))
+        signs = list(_signs(definition, partial(_sign, definition, function)))
         for mutant in definition.mutants:
             others = []
             for one, other in itertools.zip_longest(
-                signs, _signs(definition, mutants.build_mutant(definition, mutant), NAMING_SECONDS)
+                signs, _signs(definition, partial(_mutant_sign, definition, mutant))
             ):
                 if one != other:
                     break
@@ -903,17 +904,29 @@ def _in_bits(signs: Iterable[_Sign]) -> list[object]:
     ]
 
 
-def _signs(definition: Definition, function: Callable[..., Any], timeout: float) -> Iterator[_Sign]:
-    """How the function fails, and with what evidence, case by case; None where it does not.
+def _signs(definition: Definition, sign: Callable[[Case], _Sign]) -> Iterator[_Sign]:
+    """Yield the sign of each case.
 
     It ends with the first failure that has no evidence, which is like no other.
     """
     for case in definition.cases:
-        try:
-            _check_budget(definition, case, _try(definition, function, case, timeout))
-            yield None
-        except _Rejected as rejected:
-            if rejected.evidence is None:
-                yield rejected.kind, object()
-                return
-            yield rejected.kind, rejected.evidence
+        found = sign(case)
+        if found is not None and found[1] is None:
+            yield found[0], object()
+            return
+        yield found
+
+
+def _sign(definition: Definition, function: Callable[..., Any], case: Case) -> _Sign:
+    """Return how the function fails in this case, and with what evidence; None if it does not fail."""
+    try:
+        _check_budget(definition, case, _try(definition, function, case, NAMING_SECONDS))
+    except _Rejected as rejected:
+        return rejected.kind, rejected.evidence
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _mutant_sign(definition: Definition, mutant: Mutant, case: Case) -> _Sign:
+    """Return the sign of a mutant, computed once: the same whatever the learner's answer is."""
+    return _sign(definition, mutants.build_mutant(definition, mutant), case)
