@@ -4,6 +4,7 @@
 # TORCH      auto, cpu, cuda or rocm: the build of torch to install; auto looks for a GPU
 # LAB_ARGS   more arguments for JupyterLab:  make lab LAB_ARGS="--no-browser --port 8899"
 # TEST_ARGS  more arguments for pytest:      make test TEST_ARGS="-k roofline"
+# CASES      daily or all cases of a test:    make test CASES=all
 # SECONDS    how long `make gpu-fuzz` runs:  make gpu-fuzz SECONDS=300
 # FUZZ_ARGS  more arguments for the fuzz:    make gpu-fuzz FUZZ_ARGS="--seed 7 --operators sum conv2d"
 
@@ -11,6 +12,7 @@ PYTHON ?= python3
 TORCH ?= auto
 LAB_ARGS ?=
 TEST_ARGS ?=
+CASES ?= daily
 SECONDS ?= 300
 FUZZ_ARGS ?=
 
@@ -20,9 +22,10 @@ RUN := .venv/bin/python
 # Both cores of a laptop; a file of tests, and the lab or worker that it starts, stays in one process. Files begin in
 # the order of tests/conftest.py, and not those of most tests first.
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+DAILY = $(if $(filter daily,$(CASES)),--daily)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-all test-fast test-matrix check format pictures gpu gpu-lessons gpu-fuzz clean
+.PHONY: help setup lab test test-all test-nightly test-fast test-matrix check format pictures gpu gpu-lessons gpu-fuzz clean
 
 help: ## say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,17 +38,21 @@ lab: ## open JupyterLab with the first lesson
 	@$(SETUP) lab
 	@$(RUN) -m workbench lab 00_start_here $(LAB_ARGS)
 
-test: ## run every test: unit, lessons, browser; those for a GPU are skipped where there is none
+test: ## run the tests: unit, lessons, browser; of slow tests some cases; those for a GPU are skipped where there is none
 	@$(SETUP) lab test
 	@browser=$$($(RUN) tools/ensure_browser.py) && \
-	WORKBENCH_BROWSER="$$browser" $(PYTEST) $(TEST_ARGS)
+	WORKBENCH_BROWSER="$$browser" $(PYTEST) $(DAILY) $(TEST_ARGS)
 
-test-fast: ## run the tests that need no browser and no notebook: a few minutes
+test-fast: ## run those of them that need no browser and no notebook
 	@$(SETUP) lab test
-	@$(PYTEST) -m "not browser and not lesson and not slow" $(TEST_ARGS)
+	@$(PYTEST) $(DAILY) -m "not browser and not lesson" $(TEST_ARGS)
 
-test-all: ## the same, with every lesson run in a browser, every generated wrong answer, more random examples: hours
-	@WORKBENCH_TEST_ALL=1 $(MAKE) test
+test-all: ## run every case of every test, every lesson in a browser, every generated wrong answer, all random examples: hours
+	@WORKBENCH_TEST_ALL=1 $(MAKE) test CASES=all
+
+test-nightly: ## run test-all unattended, with a report in build/nightly
+	@$(SETUP) lab test
+	@$(RUN) -m tools.nightly $(TEST_ARGS)
 
 test-matrix: ## the tests of what depends on Triton's version, on the oldest and the pinned one
 	@$(SETUP) lab test

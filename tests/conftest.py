@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import matplotlib
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
+from tests.choice import Took, chosen_cases, most_cases, read_times, seconds_of_files
 from tests.everything import all_is_tested, examples
 from tests.machine import Machine
 
@@ -28,12 +29,14 @@ matplotlib.use("agg")
 settings.register_profile("workbench", max_examples=examples(100), deadline=None, print_blob=True)
 settings.load_profile("workbench")
 
+ROOT = Path(__file__).resolve().parent.parent
 
-# Files of tests that take minutes, the longest first: whoever began one of them last would be waited for.
-LONGEST = (
-    "teach/test_exercises.py", "lessons/test_nbval.py", "browser/test_lessons.py", "kernels/test_gemm.py",
-    "ops/test_gemm.py", "kernels/test_attention_instances.py", "teach/test_near_misses.py",
-)  # fmt: skip
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--daily`, with which `make test` leaves out cases of tests that take long."""
+    parser.addoption(
+        "--daily", action="store_true", help="leave out cases of tests that take long (tests/choice.py)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,19 +62,49 @@ def _short(value: object) -> str:
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first; mark what `slow.txt` lists; skip what wants a GPU where there is none."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `--daily` leaves out; longest files first; skip tests for a GPU where there is none."""
     from workbench import device  # not above: it would be imported before the mode is set
 
-    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
-    slow = set(Path(__file__).with_name("slow.txt").read_text().split())
+    times = read_times()
+    if config.getoption("--daily"):
+        left_out = _left_out(items, times)
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+    # Whoever began a long file last would be waited for.
+    seconds = seconds_of_files(times, map(_name, items))
+    items.sort(key=lambda item: -seconds[_name(item).partition("::")[0]])
     reason = device.gpu_absence() or ("run them with pytest -m gpu" if device.is_interpreter() else "")
     for item in items:
-        if item.nodeid.split("[")[0].replace(".py::", "::").replace("/", ".") in slow:
-            item.add_marker(pytest.mark.slow)
         if reason and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
+
+
+def _name(item: pytest.Item) -> str:
+    """Return `path::name` of a test, which its cases share."""
+    return f"{item.path.relative_to(ROOT).as_posix()}::{getattr(item, 'originalname', item.name)}"
+
+
+def _left_out(items: list[pytest.Item], times: Mapping[str, Took]) -> list[pytest.Item]:
+    """Return the cases that `--daily` leaves out. Tests for a GPU and a case of each property stay."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not item.get_closest_marker("gpu"):
+            tests.setdefault(_name(item), []).append(item)
+    left_out: list[pytest.Item] = []
+    for name, cases in tests.items():
+        daily, is_slow = cases[0].get_closest_marker("daily"), name in times
+        # Whichever test opens the first page pays for the browser and the lab.
+        if not daily and cases[0].get_closest_marker("browser"):
+            left_out += cases
+        elif is_slow:
+            is_property = is_hypothesis_test(getattr(cases[0], "obj", None))
+            at_least = daily.kwargs.get("cases", len(cases)) if daily else int(is_property)
+            values = [getattr(getattr(case, "callspec", None), "params", {}) for case in cases]
+            chosen = set(chosen_cases(values, most_cases(times[name], at_least)))
+            left_out += [case for position, case in enumerate(cases) if position not in chosen]
+    return left_out
 
 
 @pytest.fixture(scope="session")

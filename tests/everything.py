@@ -20,5 +20,5 @@ def some_of(many: Sequence[T], most: int) -> Sequence[T]:
 
 
 def examples(most: int) -> int:
-    """How many random examples of a property are tried: two fifths on every change, fresh ones each time."""
-    return most if all_is_tested() else max(2 * most // 5, 1)
+    """Return how many random examples of a property are tried: a fifth, unless all is tested."""
+    return most if all_is_tested() else max(most // 5, 1)

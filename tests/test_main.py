@@ -174,7 +174,6 @@ def test_record_says_why_nothing_was_measured(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.slow
 def test_record_labels_interpreter_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.jsonl"
     assert main(["record", "elementwise", "--interpreter", "--output", str(path)]) == 0
@@ -185,7 +184,6 @@ def test_record_labels_interpreter_time(tmp_path: Path, capsys: pytest.CaptureFi
         assert "not measured:" in capsys.readouterr().out  # sizes that the interpreter cannot do are named
 
 
-@pytest.mark.slow
 def test_tune_without_a_gpu_shows_what_is_left(tmp_path: Path) -> None:
     done = run_without_gpu("tune", "16", "16", "128", "--target", "sm_80", WORKBENCH_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -198,7 +196,6 @@ def test_tune_without_a_gpu_shows_what_is_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_tune_times_the_interpreter_when_asked(tmp_path: Path) -> None:
     asked = (
         "tune",

@@ -135,6 +135,7 @@ def same_in_python(notebook: OpenNotebook, name: str, seconds: float = 10) -> bo
     return False
 
 
+@pytest.mark.daily
 def test_sliders_step_through_programs_and_their_accesses(notebook: OpenNotebook) -> None:
     small = shown(notebook, "small")
     first = drawn(notebook, "small")
@@ -161,6 +162,7 @@ def test_a_step_of_large_tiles_is_drawn_in_time(notebook: OpenNotebook) -> None:
     assert_in_time(times)
 
 
+@pytest.mark.daily
 def test_hovering_and_arrow_keys_say_who_touches_an_element(notebook: OpenNotebook) -> None:
     mixed = shown(notebook, "mixed")
     canvas = mixed.locator("canvas").first
@@ -186,6 +188,7 @@ def test_hovering_and_arrow_keys_say_who_touches_an_element(notebook: OpenNotebo
     assert notebook.complaints() == []
 
 
+@pytest.mark.daily
 def test_keys_work_on_the_controls_and_not_on_the_notebook(notebook: OpenNotebook) -> None:
     small = shown(notebook, "small")
     notebook.page.evaluate(
@@ -202,6 +205,7 @@ def test_keys_work_on_the_controls_and_not_on_the_notebook(notebook: OpenNoteboo
     assert notebook.page.evaluate(active) == 1
 
 
+@pytest.mark.daily
 def test_play_runs_to_the_end(notebook: OpenNotebook) -> None:
     small = shown(notebook, "small")
     slider(small, "program").evaluate(SET, 2)
@@ -215,6 +219,7 @@ def test_play_runs_to_the_end(notebook: OpenNotebook) -> None:
     assert status(small)[0].startswith("Program 5, access 2 of 2: store")
 
 
+@pytest.mark.daily
 def test_the_heat_map_follows_its_controls(notebook: OpenNotebook) -> None:
     heat = shown(notebook, "heat")
     assert status(heat) == ["sums: elements are touched 8 to 9 times; 1 of 6 not at all."]

@@ -109,6 +109,7 @@ def test_opened_unrun(unrun: OpenNotebook) -> None:
     assert unrun.complaints() == []
 
 
+@pytest.mark.daily(cases=1)
 def test_runs_whole(ran: OpenNotebook) -> None:
     cells = code_cells(ran.stored)
     assert ran.prompts() == [f"[{count}]:" for count in range(1, len(cells) + 1)]
@@ -131,6 +132,7 @@ def test_moves_are_of_widgets_that_there_are() -> None:
     assert set(MOVES) <= known
 
 
+@pytest.mark.daily
 def test_lab_needs_no_network(lab: Lab) -> None:
     """Neither the server, which might look for news, nor its kernels. This test comes after the lessons."""
     assert attempts(lab.network_log) == []

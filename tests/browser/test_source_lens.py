@@ -139,6 +139,7 @@ def comes_true_in_python(notebook: OpenNotebook, which: int, text: str, seconds:
     return False
 
 
+@pytest.mark.daily
 def test_a_selected_line_shows_trace_layouts_and_instructions_of_both_targets(notebook: OpenNotebook) -> None:
     line(notebook, "product = tl.dot").click()
     found = panels(notebook)
@@ -157,6 +158,7 @@ def test_a_selected_line_shows_trace_layouts_and_instructions_of_both_targets(no
     assert notebook.complaints() == []
 
 
+@pytest.mark.daily
 def test_a_load_shows_its_bytes_and_where_they_are(notebook: OpenNotebook) -> None:
     line(notebook, "left = tl.load").click()
     trace = panels(notebook)["Trace"]
@@ -164,12 +166,14 @@ def test_a_load_shows_its_bytes_and_where_they_are(notebook: OpenNotebook) -> No
     assert trace.get_by_role("img", name="a, 32 × 16: program (0, 0, 0)").is_visible()
 
 
+@pytest.mark.daily
 def test_text_of_a_kernel_is_text(notebook: OpenNotebook) -> None:
     text = shown(notebook, "source").get_by_role("tree")
     assert "<img src=x onerror=alert(1)>" in text.inner_text()
     assert text.locator("img[src]").count() == 0
 
 
+@pytest.mark.daily
 def test_arrow_keys_select_and_the_notebook_stays(notebook: OpenNotebook) -> None:
     line(notebook, "left = tl.load").click()
     tree = shown(notebook, "source").get_by_role("tree")
@@ -197,6 +201,7 @@ def test_arrow_keys_select_and_the_notebook_stays(notebook: OpenNotebook) -> Non
     assert comes_true_in_python(notebook, 0, "store c. ")
 
 
+@pytest.mark.daily
 def test_a_tile_operator_unfolds_and_folds(notebook: OpenNotebook) -> None:
     line(notebook, "transfer.store(c").click()
     inside = line(notebook, "tl.store(pointer")
@@ -229,6 +234,7 @@ def test_a_class_of_instructions_can_be_picked(notebook: OpenNotebook) -> None:
     assert sm_90.locator("li").count() == everything
 
 
+@pytest.mark.daily
 def test_a_target_is_compiled_when_it_is_chosen(notebook: OpenNotebook) -> None:
     line(notebook, "product = tl.dot").click()
     box = shown(notebook, "source").get_by_role("checkbox", name="sm_80")

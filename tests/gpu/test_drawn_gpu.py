@@ -17,7 +17,7 @@ from tests.everything import examples
 pytestmark = pytest.mark.gpu
 
 # Problems of a test, and tests of a family, which may run side by side: a problem takes seconds to compile.
-DRAWS = examples(10)
+DRAWS = examples(20)
 TESTS = {
     "convolution": 20, "attention": 12, "product": 10, "rows": 10, "channels": 10, "moved": 2, "grouped": 2,
     "fused": 10,

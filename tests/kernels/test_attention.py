@@ -13,6 +13,7 @@ import triton.language as tl  # noqa: F401  # the interpreter asks for it
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from tests.kernels.attention_cases import Tensors, agree, plain, seen, tensors
 from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
@@ -69,7 +70,7 @@ def test_values_of_another_size_than_keys() -> None:
     check(tensors(1, 2, 2, 17, 33, 24, value_size=72))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(st.data())
 def test_any_problem(data: st.DataObject) -> None:
     queries, keys = data.draw(st.integers(1, 70)), data.draw(st.integers(0, 70))

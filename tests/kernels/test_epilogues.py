@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from tests.everything import examples
 from tests.kernels.compiled_for import kernels_for
 from workbench import lens, ops
 from workbench.errors import (
@@ -281,7 +282,7 @@ WITH_TENSOR: dict[str, tuple[Callable[[torch.Tensor], Epilogue], Callable[..., t
 }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_any_chain_is_the_chain_of_torchs(data: st.DataObject) -> None:
     """Of any dtypes, broadcasts, layouts and shapes; between guards of NaN; of infinities too."""

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.everything import some_of
+from tests.everything import examples, some_of
 from tests.machines import A100, H200, MI300X
 from workbench import device
 from workbench.kernels import gemm_gated, gemm_pair, gemm_rows
@@ -27,7 +27,7 @@ def on_meta(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(80))
 @given(data=st.data())
 def test_any_problem_gets_one_that_fits(data: st.DataObject) -> None:
     """Operands of all stages within the shared memory of a program, accumulators within its registers."""

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
 from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
@@ -87,7 +88,7 @@ def assert_untouched(memory: torch.Tensor, output: torch.Tensor) -> None:
     assert (memory == NOTHING).all()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_any_dual_product(data: st.DataObject) -> None:
     _, (a, gate, up) = drawn(data, [("m", "k"), ("k", "n"), ("k", "n")])
@@ -101,7 +102,7 @@ def test_any_dual_product(data: st.DataObject) -> None:
     assert_untouched(memory, output)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_any_pair(data: st.DataObject) -> None:
     """The first product is rounded, as where it is in memory."""
@@ -132,7 +133,7 @@ def test_a_pair_of_what_is_infinite(name: str) -> None:
                 torch.testing.assert_close(one.run()[0], want.float(), equal_nan=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_any_rows(data: st.DataObject) -> None:
     """In one kernel, in one of two parts, in two; where the product is in memory it is rounded."""
@@ -149,7 +150,7 @@ def test_any_rows(data: st.DataObject) -> None:
     assert_untouched(memory, output)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_any_reduction(data: st.DataObject) -> None:
     sizes, (a, b) = drawn(data, [("m", "k"), ("k", "n")])

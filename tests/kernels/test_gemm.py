@@ -91,7 +91,6 @@ def assert_right(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
     assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(got.dtype).eps
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_product(data: st.DataObject) -> None:
@@ -328,7 +327,7 @@ def test_steps_that_overlap_can_be_interpreted() -> None:
     assert torch.equal(result.double(), a.double() @ b.double())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_rows_and_the_rest(data: st.DataObject) -> None:
     """Rows that are not asked for stay as they are; with the rest, all are made."""

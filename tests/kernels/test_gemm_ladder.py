@@ -51,7 +51,6 @@ def launched(name: str, a: torch.Tensor, b: torch.Tensor) -> Launch:
     return LADDER[name](a, b, output, **SMALL[name])
 
 
-@pytest.mark.slow
 @each_rung
 def test_products_of_any_size(name: str) -> None:
     """To the rounding of fp16, though sums are made in other orders."""
@@ -101,7 +100,6 @@ def test_persistent_programs_are_no_more_than_tiles() -> None:
     assert grids == [(3,), (8,)] * 3
 
 
-@pytest.mark.slow
 def test_bytes_that_the_rungs_load() -> None:
     """What lesson 05 predicts: each operand element once for each program that needs it."""
     m, n, k = 32, 64, 48

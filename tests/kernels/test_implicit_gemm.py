@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench
+from tests.everything import examples
 from tests.kernels.compiled_for import kernels_for
 from tests.machines import A100, H200
 from workbench import Launch, compat, compiler_repairs, device, lens, ops
@@ -293,7 +294,7 @@ def test_images_that_lie_badly_are_copied() -> None:
     assert copied(2, 64, 1, 1) == 0
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(60))
 @given(
     shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 9), st.integers(1, 9)),
     more=st.integers(1, 5),

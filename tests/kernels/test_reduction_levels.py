@@ -17,6 +17,7 @@ import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench import compat, lens
 from workbench.errors import ArgumentTypeError, DeviceError, TensorMismatchError, UnknownNameError
 from workbench.kernels import ladder, reduction, reduction_levels
@@ -164,7 +165,7 @@ def test_the_arithmetic_is_right_for_any_rows(
         assert_right(run_in_triton(in_triton, launch, name), x, name)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 @given(
     level=st.sampled_from(LEVELS),
     rows=st.integers(1, 600),

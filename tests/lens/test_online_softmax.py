@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench import Launch
 from workbench.errors import ArgumentTypeError, InvalidArgumentError
 from workbench.kernels import elementwise
@@ -48,7 +49,7 @@ def test_a_block_multiplies_what_came_before_by_the_rescale() -> None:
     assert second.total == pytest.approx(first.total * second.rescale + second.added)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 @given(scores=st.lists(st.floats(-80, 80, width=32), min_size=1, max_size=12))
 def test_all_weights_so_far_add_up_to_the_total(scores: list[float]) -> None:
     found = stepped(scores)
@@ -60,7 +61,7 @@ def test_all_weights_so_far_add_up_to_the_total(scores: list[float]) -> None:
         assert sum(found.weights(at)) == pytest.approx(state.total, rel=1e-5)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 @given(scores=st.lists(st.floats(-1e4, 1e4, width=32) | st.just(-INF), min_size=1, max_size=12))
 def test_the_error_is_that_against_float64(scores: list[float]) -> None:
     for state in states(scores):

@@ -16,6 +16,7 @@ import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench import Launch, lens
 from workbench.errors import (
     ArgumentTypeError,
@@ -333,7 +334,7 @@ def test_irregular_accesses_keep_every_offset() -> None:
     assert step.traffic("x").distinct_bytes == 4 * 7
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(n=st.integers(1, 70), block=st.sampled_from([1, 2, 8, 32]), spare=st.integers(0, 2))
 def test_counts_agree_with_the_accesses_one_by_one(n: int, block: int, spare: int) -> None:
     launch = tiles(n, block, triton.cdiv(n, block) + spare)

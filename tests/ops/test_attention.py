@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.everything import some_of
+from tests.everything import examples, some_of
 from tests.kernels.attention_cases import Tensors, agree, gradients, gradients_agree, plain, rule, tensors
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
@@ -86,6 +86,7 @@ def test_what_a_hook_writes_is_whole_where_only_the_value_requires_grad() -> Non
     assert torch.equal(*found)
 
 
+@pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_torchs_samples_with_gradients(dtype: torch.dtype) -> None:
     (op,) = OPERATORS
@@ -111,7 +112,7 @@ def test_torchs_samples_with_dropout_have_its_share() -> None:
         assert sdpa(query, key, value, **options).isfinite().all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_as_torch_with_masks(data: st.DataObject) -> None:
     queries, keys, size = (data.draw(st.integers(1, 40)) for _ in range(3))

@@ -54,6 +54,7 @@ def test_every_operator_has_samples() -> None:
     assert {op.name.split(".")[-1] for op in OPERATORS} == set(NAMES)
 
 
+@pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
 def test_torchs_samples_with_gradients(op: Any, dtype: torch.dtype) -> None:
@@ -149,7 +150,7 @@ def transposed_problems(draw: st.DrawFn) -> tuple[list[torch.Tensor], dict[str, 
     return whole_numbers(*shapes), options | {"dilation": dilations, "groups": groups}
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(60))
 @given(transposed_problems())
 def test_whole_numbers_transposed(problem: tuple[list[torch.Tensor], dict[str, Any]]) -> None:
     tensors, options = problem

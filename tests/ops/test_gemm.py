@@ -98,7 +98,6 @@ def test_broadcasting(data: st.DataObject) -> None:
     assert torch.equal(got, want)
 
 
-@pytest.mark.slow
 def test_gradients_of_any_order() -> None:
     a, b, c = (
         numbers(*shape, seed=i).requires_grad_() for i, shape in enumerate(((2, 3, 4), (4, 5), (3, 1)))
@@ -173,7 +172,6 @@ def test_jacobians_by_batches(function: Any, strategy: str) -> None:
     torch.testing.assert_close(got, want)
 
 
-@pytest.mark.slow
 @functions
 def test_checks_of_batches_of_gradients(function: Any) -> None:
     a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()

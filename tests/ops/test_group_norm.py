@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
+from tests.everything import examples
 from tests.ops.test_opinfo_rows import outcome
 from workbench import lens, ops
 from workbench.errors import (
@@ -121,7 +122,7 @@ def compared(
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 @given(problems())
 def test_group_norm(problem: dict[str, Any]) -> None:
     x, vectors = tensors_of(problem)
@@ -136,7 +137,7 @@ def test_group_norm(problem: dict[str, Any]) -> None:
     compared(mine, F.group_norm(x, problem["groups"], **options), leaves)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 @given(problems(), st.booleans())
 def test_batch_norm(problem: dict[str, Any], training: bool) -> None:
     """With the running statistics that are left behind; a second call sees them."""

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.everything import all_is_tested
+from tests.everything import all_is_tested, examples
 from tests.ops.test_gemm import assert_near, numbers
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
@@ -55,7 +55,7 @@ def test_gradients_as_torchs(shape: Any) -> None:
     torch.testing.assert_close(*pairs)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_any_division(data: st.DataObject) -> None:
     """Integers, which every order of summation adds up exactly; gradients too."""
@@ -89,7 +89,7 @@ def test_any_division(data: st.DataObject) -> None:
         assert torch.equal(mine, torch.zeros_like(mine) if theirs is None else theirs)
 
 
-@pytest.mark.slow
+@pytest.mark.daily(cases=1)
 @pytest.mark.parametrize(
     "shape",
     [((5, 2), (3, 2, 2)), ((3, 2, 2), (2, 5)), ((2, 5), (5, 2))],

@@ -134,6 +134,7 @@ def test_batch_norm_of_strides_that_say_nothing(
         assert telling(ours.stride(), shape) == telling(reference.stride(), shape)
 
 
+@pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", SHAPES[:4])
 def test_convolutions_of_images(shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -131,7 +131,6 @@ def test_rows_of_several_tiles(norm: str) -> None:
     assert_as_torch(norm, operands(norm, (1, 16411), 1, torch.float32), 1)
 
 
-@pytest.mark.slow
 def test_many_rows_of_several_tiles() -> None:
     x = numbers((100, 40499), torch.float32, 0)
     got, theirs, exact = (f(t, (40499,)) for f, t in (

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
+from tests.everything import examples
 from tests.ops.test_opinfo_rows import outcome
 from workbench import lens, ops
 from workbench.errors import (
@@ -42,6 +43,7 @@ def in_double(sample: Any) -> Any:
     return exact
 
 
+@pytest.mark.daily(cases=1)
 @pytest.mark.parametrize(
     ("op", "dtype"),
     [pytest.param(op, d, id=f"{op.name}-{d}") for op in OPERATORS for d in DTYPES if d in op.dtypes],
@@ -116,7 +118,7 @@ def image_of(problem: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
     return x[0] if problem["is_single"] and n else x
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(24))
 @given(problems())
 def test_averages(problem: dict[str, Any]) -> None:
     """Results, gradients, and where torch would have put them."""
@@ -136,7 +138,7 @@ def test_averages(problem: dict[str, Any]) -> None:
     assert torch.equal(ops.avg_pool2d(whole, **options), F.avg_pool2d(whole, **options))
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(24))
 @given(problems(), st.booleans())
 def test_maxima(problem: dict[str, Any], has_nan: bool) -> None:
     """Equals often, sometimes NaN, and planes of nothing but -inf."""

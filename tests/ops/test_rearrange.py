@@ -80,7 +80,7 @@ def tensors(draw: st.DrawFn, least: int = 0, most: int = 4, smallest: int = 0) -
     return tensor.expand(shape)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(60))
 @given(tensors(), st.data())
 def test_flip_and_roll(tensor: torch.Tensor, data: st.DataObject) -> None:
     dims = data.draw(
@@ -145,7 +145,7 @@ def _is_undefined(tensor: torch.Tensor, added: list[int]) -> bool:
     return any(max(left, right) > n + min(left, 0) + min(right, 0) for left, right, n in pairs)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 @given(
     tensors(least=3, smallest=1),
     *(st.tuples(st.integers(1, 3), st.integers(1, 3)) for _ in range(3)),

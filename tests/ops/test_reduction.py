@@ -297,6 +297,7 @@ def test_the_dtype_of_out_is_that_of_the_sum(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.daily(cases=1)
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
 @pytest.mark.parametrize("name", ["sum", "mean"])
 @pytest.mark.parametrize(

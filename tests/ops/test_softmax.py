@@ -72,7 +72,6 @@ def numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int, layout: str =
 LAYOUTS = st.sampled_from(["dense", "transposed", "sliced", "expanded"])
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(
     name=st.sampled_from(sorted(TORCHS)),
@@ -355,7 +354,6 @@ def test_bad_input_raises_as_torch(name: str, arguments: tuple[Any, ...]) -> Non
     assert isinstance(ours.value, WorkbenchError)
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(
     shape=st.sampled_from([(4,), (3, 5), (2, 33, 3), (2, 4, 3, 2), (5, 1)]),

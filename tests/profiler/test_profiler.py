@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.everything import examples
 from workbench import kernels, ops, profiler
 from workbench.__main__ import main
 from workbench.errors import (
@@ -416,7 +417,7 @@ def test_an_operator_of_a_notebook_is_registered(monkeypatch: pytest.MonkeyPatch
 
 
 @given(st.integers(0, 11), st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(100))
 def test_a_result_is_right_to_its_rounding_and_no_further(
     place: int, dtype: torch.dtype, data: st.DataObject
 ) -> None:

@@ -28,7 +28,18 @@ def make(*arguments: str, **variables: str) -> str:
 
 
 def test_targets() -> None:
-    assert {"help", "lab", "test", "test-fast", "check", "gpu", "gpu-lessons", "gpu-fuzz", "clean"} <= TARGETS
+    assert {
+        "help",
+        "lab",
+        "test",
+        "test-fast",
+        "test-nightly",
+        "check",
+        "gpu",
+        "gpu-lessons",
+        "gpu-fuzz",
+        "clean",
+    } <= TARGETS
 
 
 def test_help_is_the_default_and_names_every_target_and_variable() -> None:
@@ -39,6 +50,7 @@ def test_help_is_the_default_and_names_every_target_and_variable() -> None:
         "TORCH",
         "LAB_ARGS",
         "TEST_ARGS",
+        "CASES",
         "SECONDS",
         "FUZZ_ARGS",
     }
@@ -58,7 +70,7 @@ def test_readme_names_files_that_exist() -> None:
     assert [path for path in sorted(named - made_by_make) if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("target", ["lab", "test", "test-fast", "check"])
+@pytest.mark.parametrize("target", ["lab", "test", "test-fast", "test-nightly", "check"])
 def test_environment_is_brought_up_to_date_first(target: str) -> None:
     first = make("-n", target).splitlines()[0]
     assert first.split()[:2] == ["python3", "tools/setup_environment.py"]

@@ -26,8 +26,7 @@ LESSONS = Path(__file__).parents[2] / "lessons"
 each_exercise = pytest.mark.parametrize("exercise", teach.exercises(), ids=lambda exercise: exercise.id)
 SHIPPED = [(exercise, mutant) for exercise in teach.exercises() for mutant in exercise.mutants]
 
-# Of each exercise's wrong answers, generated and named, so many are tried on every change; `make test-all`
-# tries all.
+# Of each exercise's wrong answers, generated and named, pytest tries so many; `make test-all` tries all.
 MOST_GENERATED = 5
 MOST_NAMED = 3
 
@@ -222,6 +221,7 @@ def defined_after_the_imports(exercise: teach.Exercise, code: str) -> Callable[.
     return mutants.build(exercise, imports + code, f"<cell of {exercise.id}>")
 
 
+@pytest.mark.daily
 @each_exercise
 def test_solution_passes(exercise: teach.Exercise) -> None:
     """As the lesson's fold shows it, and so does its explanation."""
@@ -273,6 +273,7 @@ NAMED = [
 ]
 
 
+@pytest.mark.daily(cases=14)
 @pytest.mark.parametrize(("exercise", "mutant"), NAMED, ids=lambda value: getattr(value, "name", None))
 def test_shipped_mutant_is_rejected_and_named(exercise: teach.Exercise, mutant: Mutant) -> None:
     verdict = exercise.evaluate(mutants.build_mutant(exercise, mutant))
@@ -296,7 +297,7 @@ TRIED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.daily(cases=7)
 @pytest.mark.parametrize(
     ("exercise", "edit", "source"), TRIED, ids=[f"{exercise.id}: {edit}" for exercise, edit, _ in TRIED]
 )

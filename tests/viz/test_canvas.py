@@ -161,7 +161,6 @@ def test_nothing_shows_an_address() -> None:
     assert repr(Steps().canvas) == "Canvas()"
 
 
-@pytest.mark.slow
 def test_without_anywidget_figures_work_and_a_widget_says_what_to_install() -> None:
     program = """
 import sys
