@@ -25,6 +25,8 @@ A lesson is written as `lessons/source/NN_name.py` (jupytext, py:percent) and bu
    writes to stderr.
 7. **Links** to files are relative to `lessons/` and resolve; nothing is loaded from the network.
 8. **Limits**: 10 s a cell and 40 s a lesson on two cores without a GPU; 1.5 MB a notebook.
+9. **Claims** in words about recorded times or compiled kernels ("rung 4 is ten times faster") have a function in
+   `tools/claims`, which holds them to the recordings and to the compiler.
 
 Outputs depend on neither machine nor day, pictures and `nbval-ignore-output` cells apart. A lesson is built
 and tested with an empty progress file (`WORKBENCH_HOME` is a new folder).
@@ -38,6 +40,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -76,6 +79,9 @@ from workbench.bench import recording
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = ROOT / "lessons"
+
+# Claims of the lessons that recordings or compiled kernels could contradict, as functions for pytest.
+CLAIMS = ROOT / "tools" / "claims"
 
 CELL_SECONDS = 10.0
 LESSON_SECONDS = 40.0
@@ -340,7 +346,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("build", help="run lessons and write their notebooks").add_argument(
         "names", nargs="*"
     )
-    commands.add_parser("check", help="hold sources and notebooks to the rules; nothing is run")
+    commands.add_parser("check", help="hold sources, notebooks and what they claim to the rules")
     commands.add_parser("list", help="say what there is")
     options = parser.parse_args(arguments)
     lessons = find(options.folder)
@@ -352,6 +358,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     building = options.command == "build"
     problems = build_all(choose(lessons, options.names)) if building else check_all(lessons)
+    if options.folder == LESSONS:
+        problems += check_claims()
     print("\n".join(problems) or f"{len(lessons)} lesson(s): nothing wrong")
     return 1 if problems else 0
 
@@ -385,6 +393,14 @@ def build_all(lessons: list[Lesson]) -> list[str]:
 def check_all(lessons: list[Lesson]) -> list[str]:
     """What is wrong with lessons as they are stored."""
     return [f"{lesson.name}: {problem}" for lesson in lessons for problem in check(lesson)]
+
+
+def check_claims() -> list[str]:
+    """Return the claims of lessons that recordings or compiled kernels contradict."""
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", str(CLAIMS)]
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return [] if done.returncode == 0 else [f"a lesson claims what is not so:\n{done.stdout}{done.stderr}"]
 
 
 def describe(lesson: Lesson) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -266,3 +267,14 @@ def test_command_line(lesson: Lesson, capsys: pytest.CaptureFixture[str]) -> Non
     assert lessons.main([*folder, "build", "00_stand_in"]) == 0
     assert lessons.main([*folder, "check"]) == 0
     assert lessons.main(["--folder", str(lesson.folder / "source"), "check"]) == 1
+
+
+def test_claim_that_is_not_so_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = tmp_path / "test_claims.py"
+    monkeypatch.setattr(lessons, "CLAIMS", claims)
+    claims.write_text("def test_lesson_05_is_faster():\n    assert 2 < 1\n")
+    (problem,) = lessons.check_claims()
+    assert problem.startswith("a lesson claims what is not so:")
+    assert "test_lesson_05_is_faster" in problem
+    claims.write_text("def test_lesson_05_is_faster():\n    assert 1 < 2\n")
+    assert lessons.check_claims() == []
