@@ -25,8 +25,8 @@ A lesson is written as `lessons/source/NN_name.py` (jupytext, py:percent) and bu
    writes to stderr.
 7. **Links** to files are relative to `lessons/` and resolve; nothing is loaded from the network.
 8. **Limits**: 10 s a cell and 40 s a lesson on two cores without a GPU; 1.5 MB a notebook.
-9. **Claims** in words about recorded times or compiled kernels ("rung 4 is ten times faster") have a function in
-   `tools/claims`, which holds them to the recordings and to the compiler.
+9. **Claims** in words about recorded times or compiled kernels ("rung 4 is ten times faster") have a function
+   in `tools/claims`, which holds them to the recordings and to the compiler.
 
 Outputs depend on neither machine nor day, pictures and `nbval-ignore-output` cells apart. A lesson is built
 and tested with an empty progress file (`WORKBENCH_HOME` is a new folder).

@@ -238,13 +238,18 @@ def test_gpu_parts() -> None:
         assert gpu.missing(part.modules) == []
 
 
+def has_gpu_marker(source: str) -> bool:
+    return any(
+        isinstance(node, ast.Attribute) and ast.unparse(node) == "pytest.mark.gpu"
+        for node in ast.walk(ast.parse(source))
+    )
+
+
 def test_gpu_parts_run_every_test_for_a_gpu() -> None:
-    marked = [
-        path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py") if "mark.gpu" in path.read_text()
-    ]
-    places = [Path(place) for place in gpu.PLACES]
-    elsewhere = {str(path) for path in marked if not any(path.is_relative_to(place) for place in places)}
-    assert elsewhere == {str(Path(__file__).relative_to(ROOT))}  # which names the marker
+    marked = [path for path in (ROOT / "tests").rglob("*.py") if has_gpu_marker(path.read_text())]
+    places = [ROOT / place for place in gpu.PLACES]
+    assert len(marked) > 25
+    assert [path for path in marked if not any(path.is_relative_to(place) for place in places)] == []
 
 
 def test_gpu_tests_import_what_is_asked_for() -> None:
