@@ -11,7 +11,8 @@ import torch
 from tests.drawn import FAMILIES, Draw
 from workbench import device
 from workbench.device import Device
-from workbench.kernels import attention, attention_backward
+from workbench.kernels import attention
+from workbench.kernels.attention import backward as attention_backward
 from workbench.launch import Launch
 from workbench.runtime import cache
 

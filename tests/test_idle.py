@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.idle import MAY_BE_IDLE, no_program_is_idle
-from workbench.kernels import transfer
+from workbench.kernels.movement import transfer
 from workbench.launch import Launch
 
 

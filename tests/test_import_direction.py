@@ -53,18 +53,14 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "bench": LAUNCHES | {"runtime"},
     "viz": {"errors"},
     "teach": LAUNCHES | {"runtime", "coords", "lens", "ops", "kernels.reference"},
+    "teach.rungs": LAUNCHES | KERNELS | {"runtime", "coords"},
     "teach.solutions": LAUNCHES | KERNELS | {"runtime", "coords", "lens", "ops"},  # as a learner's cell
     "tune": ROOMS,
     "profiler": LAUNCHES | KERNELS | {"runtime", "lens", "bench", "tune"},
     "problems": ROOMS - {"viz", "teach", "lens"},
     "suites": ROOMS | {"problems", "tune"},
-    "look": ROOMS,
-    "address": ROOMS,
-    "attend": ROOMS,
-    "fuse": ROOMS,
-    "explore": ROOMS | {"problems"},
-    "landscape": ROOMS | {"tune"},
-    "__main__": ROOMS | {"tune", "profiler", "suites", "look"},
+    "explore": ROOMS | {"problems", "tune"},
+    "__main__": ROOMS | {"tune", "profiler", "suites", "explore"},
 }
 
 # What one function may import, as who calls it asked for that by name: module, function, room.
@@ -76,8 +72,10 @@ LOADED = "sys.modules"
 COMPUTED = "a module whose name is computed"
 
 # Modules that compute the names of what they import: a kernel's own module, in a process that is given its
-# text; each family of instances; libraries that are compared with.
-MAY_COMPUTE = {"runtime.source", "runtime.compiler", "kernels.instances.operation", "bench.baseline"}
+# text; each family of instances; libraries that are compared with; subjects of `explore`.
+MAY_COMPUTE = {
+    "runtime.source", "runtime.compiler", "kernels.instances.operation", "bench.baseline", "explore",
+}  # fmt: skip
 
 # Viz draws plain results: of these rooms it may import classes, and the roofline's arithmetic.
 DRAWN = {"bench", "lens", "coords", "interpreter"}

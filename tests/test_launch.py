@@ -37,6 +37,7 @@ from workbench.errors import (
 )
 from workbench.kernels import gemm
 from workbench.kernels.epilogues import own, relu
+from workbench.kernels.gemm import kernel
 from workbench.kernels.tile import epilogue, transfer
 from workbench.runtime import interpret
 
@@ -840,7 +841,7 @@ def test_where_no_function_is_the_readers_the_kernels_line_is_shown() -> None:
     constants = dict(step.meta) | {"EPILOGUE": ((epilogue.add,),)}  # without the operand that it adds
     with pytest.raises(KernelError) as caught:
         Step(step.kernel, step.grid, step.args, constants).run()
-    assert caught.value.file == gemm.__file__
+    assert caught.value.file == kernel.__file__
     assert caught.value.source is not None
     assert "epilogue.applied(" in caught.value.source
 

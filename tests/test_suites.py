@@ -29,10 +29,11 @@ from workbench.errors import (
     RecordingError,
     UnknownNameError,
 )
-from workbench.kernels import elementwise, ladder
+from workbench.kernels.pointwise import elementwise
 from workbench.launch import Work
 from workbench.problems import OPERATORS
 from workbench.suites import Case, Suite
+from workbench.teach.rungs import ladder
 
 FOUR_GB_CARD = gpu(name="NVIDIA GeForce RTX 3050", architecture="sm_86", memory_bytes=4 * 2**30)
 FREE_ON_IT = int(3.4e9)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import torch
 
-from workbench import attend, lens, look, suites, viz
-from workbench.kernels import attention, gemm, gemm_ladder
+from workbench import explore, lens, suites, viz
+from workbench.kernels import attention, gemm
 from workbench.lens.gemm_reads import GemmReads
+from workbench.teach.rungs import gemm_ladder
 from workbench.viz.style import Picture
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,7 +39,7 @@ def source_lens() -> Picture:
     """The source lens on the first rung of lesson 05 with matrix units."""
     square = _normals(128, 128)
     launch = gemm_ladder.dot(square, square, torch.empty_like(square))
-    return look.source_lens(launch, shown=("sm_90", "gfx942")).picture
+    return explore.source.source_lens(launch, shown=("sm_90", "gfx942")).picture
 
 
 def roofline() -> Picture:
@@ -57,7 +58,7 @@ def attention_stepper() -> Picture:
     """The stepper on a tile of the shipped attention, after the third of four tiles of keys."""
     query, key, value = _normals(1, 1, 32, 16) * 2, _normals(1, 1, 64, 16), _normals(1, 1, 64, 16)
     rising = (key * torch.linspace(0.5, 2, 64)[:, None]).half()
-    steps = attend.steps(attention.launch(query, rising, value, tile=(16, 16), splits=1), tile=1)
+    steps = explore.attention.steps(attention.launch(query, rising, value, tile=(16, 16), splits=1), tile=1)
     figure = viz.plot_attention_steps(steps, 2)
     return Picture(viz.figure_png(figure), viz.describe_attention_steps(steps, 2))
 

@@ -60,9 +60,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/ops/test_softmax.py",
         "tests/ops/test_reduction.py",
     ),
-    "kernels/grouped_gemm.py": ("tests/kernels/test_grouped_gemm.py", "tests/ops/test_fused.py"),
-    "kernels/transfer.py": ("tests/kernels/test_permute.py", "tests/ops/test_rearrange.py"),
-    "kernels/attention_backward.py": (
+    "kernels/gemm/grouped.py": ("tests/kernels/test_grouped_gemm.py", "tests/ops/test_fused.py"),
+    "kernels/movement/transfer.py": ("tests/kernels/test_permute.py", "tests/ops/test_rearrange.py"),
+    "kernels/attention/backward.py": (
         "tests/kernels/test_attention_backward.py",
         "tests/ops/test_attention.py",
     ),
@@ -72,38 +72,41 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tile/scores.py": ("tests/kernels/test_attention.py", "tests/kernels/test_attention_backward.py"),
     "tile/order.py": ("tests/kernels/test_gemm.py",),
     "tile/overlap.py": ("tests/kernels/test_attention.py", "tests/kernels/test_gemm_hopper.py"),
-    "kernels/gemm.py": ("tests/kernels/test_gemm.py", "tests/ops/test_gemm.py"),
-    "kernels/gemm_rows.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
-    "kernels/gemm_pair.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
-    "kernels/gemm_gated.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
-    "kernels/products.py": ("tests/kernels/test_fused_templates.py",),
-    "kernels/convolution.py": (
+    "kernels/gemm/kernel.py": ("tests/kernels/test_gemm.py", "tests/ops/test_gemm.py"),
+    "kernels/gemm/rows.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
+    "kernels/gemm/pair.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
+    "kernels/gemm/gated.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
+    "kernels/gemm/products.py": ("tests/kernels/test_fused_templates.py",),
+    "kernels/convolution/windows.py": (
         "tests/kernels/test_implicit_gemm.py",
         "tests/ops/test_convolution.py",
         "tests/ops/test_fused.py",
     ),
-    "kernels/normalization.py": ("tests/kernels/test_norm_accuracy.py", "tests/ops/test_normalization.py"),
-    "kernels/batch_norm.py": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
+    "kernels/rows/normalization.py": (
+        "tests/kernels/test_norm_accuracy.py",
+        "tests/ops/test_normalization.py",
+    ),
+    "kernels/rows/batch_norm.py": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
     "kernels/channels.py": ("tests/ops/test_group_norm.py",),
-    "kernels/group_norm.py": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
-    "kernels/softmax.py": ("tests/ops/test_softmax.py", "tests/kernels/test_rowwise.py"),
-    "kernels/rowwise.py": (
+    "kernels/rows/group_norm.py": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
+    "kernels/rows/softmax.py": ("tests/ops/test_softmax.py", "tests/kernels/test_rowwise.py"),
+    "kernels/rows/rowwise.py": (
         "tests/kernels/test_rowwise.py",
         "tests/ops/test_softmax.py",
         "tests/kernels/test_norm_accuracy.py",
         "tests/kernels/test_fused_templates.py",
     ),
-    "kernels/pooling.py": ("tests/ops/test_pooling.py",),
-    "kernels/cross_entropy.py": ("tests/ops/test_cross_entropy.py",),
-    "kernels/rearrangement.py": ("tests/ops/test_rearrange.py", "tests/ops/test_pixel_shuffle.py"),
-    "kernels/reduction.py": ("tests/kernels/test_reduction.py", "tests/ops/test_reduction.py"),
-    "kernels/attention_tiles.py": ("tests/kernels/test_attention.py",),
-    "kernels/attention_states.py": ("tests/kernels/test_attention.py",),
+    "kernels/convolution/pooling.py": ("tests/ops/test_pooling.py",),
+    "kernels/rows/cross_entropy.py": ("tests/ops/test_cross_entropy.py",),
+    "kernels/movement/rearrangement.py": ("tests/ops/test_rearrange.py", "tests/ops/test_pixel_shuffle.py"),
+    "kernels/rows/reduction.py": ("tests/kernels/test_reduction.py", "tests/ops/test_reduction.py"),
+    "kernels/attention/tiles.py": ("tests/kernels/test_attention.py",),
+    "kernels/attention/states.py": ("tests/kernels/test_attention.py",),
     "kernels/layout.py": ("tests/kernels/test_described.py", "tests/kernels/test_rowwise.py"),
     "kernels/views.py": ("tests/kernels/test_implicit_gemm.py", "tests/kernels/test_described.py"),
-    "kernels/gemm_hopper_wide.py": ("tests/kernels/test_gemm_hopper.py",),
-    "kernels/gemm_hopper_pairs.py": ("tests/kernels/test_gemm_hopper.py",),
-    "kernels/attention_hopper.py": ("tests/kernels/test_attention_instances.py",),
+    "kernels/gemm/hopper_wide.py": ("tests/kernels/test_gemm_hopper.py",),
+    "kernels/gemm/hopper_pairs.py": ("tests/kernels/test_gemm_hopper.py",),
+    "kernels/attention/hopper.py": ("tests/kernels/test_attention_instances.py",),
     "instances/row_tiles.py": ("tests/profiler", "tests/kernels/test_rowwise.py"),
     "ops/arguments.py": ("tests/test_ops.py", "tests/ops/test_numbers.py"),
     "ops/profiled.py": ("tests/profiler",),
@@ -127,10 +130,10 @@ EQUIVALENT: dict[str, str] = {
         for part in ("dtype", "first.shape", "tensors[1].shape", "first.get_device()")
     },
     **{
-        f'workbench/kernels/softmax.py: "{name}" -> *()': _OWN_FORM
+        f'workbench/kernels/rows/softmax.py: "{name}" -> *()': _OWN_FORM
         for name in ("log_sum_exp", "log_sum_exp_backward")
     },
-    "workbench/kernels/cross_entropy.py: dim -> *()": _OF_SHAPE,
+    "workbench/kernels/rows/cross_entropy.py: dim -> *()": _OF_SHAPE,
     "workbench/ops/gemm.py: a.stride() -> b.stride()": "A key with the same parts in another order.",
     "workbench/ops/attention.py: torch.zeros(bias.shape, dtype=bias.dtype, device=bias.device) -> "
     "torch.zeros(bias.shape, dtype=bias.dtype, device=bias.device).fill_(1)": (
@@ -139,11 +142,13 @@ EQUIVALENT: dict[str, str] = {
     "workbench/kernels/tile/reduce.py: tl.zeros([ROWS], DTYPE) -> (tl.zeros([ROWS], DTYPE) + 1)": (
         "The total of no scores: the first scores rescale it by exp(-inf), which is 0."
     ),
-    "workbench/kernels/gemm_rows.py: triton.cdiv(count, rows) -> (triton.cdiv(count, rows)) + 1": (
+    "workbench/kernels/gemm/rows.py: triton.cdiv(count, rows) -> (triton.cdiv(count, rows)) + 1": (
         "Rows beyond the last one are masked where states are loaded and results stored."
     ),
-    "workbench/kernels/attention_states.py: 1 -> (1) + 1": "Another program would write the same once more.",
-    "workbench/kernels/gemm.py: tiles -> (tiles) + 1": "A program behind the last tile is that of no matrix.",
+    "workbench/kernels/attention/states.py: 1 -> (1) + 1": "Another program would write the same once more.",
+    "workbench/kernels/gemm/kernel.py: tiles -> (tiles) + 1": (
+        "A program behind the last tile is that of no matrix."
+    ),
 }
 
 Edit = tuple[ast.expr | ast.stmt, str]  # what is replaced, by what text

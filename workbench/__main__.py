@@ -101,7 +101,7 @@ def _problems() -> list[str]:
     import torch
 
     from workbench import ops, runtime
-    from workbench.kernels import elementwise
+    from workbench.kernels.pointwise import elementwise
 
     problems = []
     where = device.current().torch_device

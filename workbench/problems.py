@@ -16,9 +16,10 @@ from torch.nn import grad as gradients
 from workbench import ops
 from workbench.bench import baseline, data, recording
 from workbench.errors import InvalidArgumentError, NotMeasurableError
-from workbench.kernels import epilogues, gemm, group_norm, normalization, softmax
+from workbench.kernels import epilogues, gemm
 from workbench.kernels.attention import CAUSAL, EVERYTHING, Scoring, Starts
 from workbench.kernels.instances import gemm as instances
+from workbench.kernels.rows import group_norm, normalization, softmax
 from workbench.launch import Work
 from workbench.runtime.replay import Replay
 

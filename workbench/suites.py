@@ -50,7 +50,7 @@ from workbench.errors import (
     check_name,
     check_type,
 )
-from workbench.kernels import gemm, ladder, reduction_levels
+from workbench.kernels import gemm
 from workbench.launch import Work
 from workbench.problems import (
     ATTENTION,
@@ -67,6 +67,7 @@ from workbench.problems import (
     itemsize_of,
 )
 from workbench.runtime.worker import end_with_parent
+from workbench.teach.rungs import ladder, reduction_levels
 from workbench.tune.gemm import tune_gemm
 
 WORKBENCH, COMPILER, FLEX = "workbench", "torch.compile", "flex_attention"

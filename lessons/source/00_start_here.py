@@ -22,7 +22,7 @@
 from workbench import Launch, Work, device, lens, ops, runtime, suites, teach, viz
 from workbench.bench import recording
 from workbench.errors import OutOfBoundsError
-from workbench.kernels import elementwise
+from workbench.kernels.pointwise import elementwise
 
 import inspect
 

@@ -16,9 +16,10 @@
 # 07](07_inside_the_compiler.ipynb)), and arithmetic: nothing here computes anything.
 
 # %%
-from workbench import Launch, Work, device, lens, look, ops, runtime, teach, viz
+from workbench import Launch, Work, device, explore, lens, ops, runtime, teach, viz
 from workbench.bench import from_recording, recording
-from workbench.kernels import ladder, transfer
+from workbench.teach.rungs import ladder
+from workbench.kernels.movement import transfer
 
 import inspect
 
@@ -240,7 +241,7 @@ for access in teach.sectors.by_access(transfer.launch(a, torch.empty_like(a))):
 # ## Why a strided copy loses
 #
 # What if elements do not follow one another? Here are five ways in which a copy can
-# find its elements, from `workbench/kernels/ladder.py`: neighbors; one element beside a
+# find its elements, from `workbench/teach/rungs/ladder.py`: neighbors; one element beside a
 # sector's start; every second; every eighth; anywhere.
 
 # %%
@@ -552,7 +553,7 @@ viz.TraceMapWidget(stepped)
 # (`gfx942`), which AMD's compiler is asked for here, and no machine has run.
 
 # %% tags=["widget"]
-look.source_lens(tiled)
+explore.source.source_lens(tiled)
 
 # %% [markdown]
 # ## Measure

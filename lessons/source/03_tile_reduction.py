@@ -18,9 +18,9 @@
 # matrix product, which is a reduction too and gets lessons of its own.
 
 # %%
-from workbench import Launch, Step, device, lens, look, ops, runtime, teach, viz
+from workbench import Launch, Step, device, explore, lens, ops, runtime, teach, viz
 from workbench.bench import from_recording, recording
-from workbench.kernels import reduction, rowwise, softmax, softmax_states
+from workbench.kernels.rows import reduction, rowwise, softmax, softmax_states
 from workbench.kernels.tile import reduce
 
 import inspect
@@ -817,7 +817,7 @@ print(ops.softmax(masked, 1).tolist(), torch.softmax(masked, 1).tolist())
 # a warp has 64 lanes, and a shuffle has `dpp` in its name.
 
 # %% tags=["widget"]
-look.source_lens(
+explore.source.source_lens(
     softmax_of(softmax_row_kernel, matrix[:, :1024].contiguous(), COLUMNS=1024)
 )
 

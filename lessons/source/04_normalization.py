@@ -18,9 +18,20 @@
 # columns, in a later lesson); second derivatives.
 
 # %%
-from workbench import Launch, Step, Work, device, lens, look, ops, runtime, teach, viz
+from workbench import (
+    Launch,
+    Step,
+    Work,
+    device,
+    explore,
+    lens,
+    ops,
+    runtime,
+    teach,
+    viz,
+)
 from workbench.bench import recording
-from workbench.kernels import normalization
+from workbench.kernels.rows import normalization
 from workbench.kernels.tile import reduce
 
 import inspect
@@ -530,7 +541,7 @@ for seed, (rows, columns) in enumerate([(1, 1), (5, 17), (3, 1000), (7, 1025)]):
 
 # %% tags=["widget"]
 two_rows, vectors = torch.randn(2, 2, 1024, generator=generator).to(here.torch_device)
-look.source_lens(layer_norm(two_rows, *vectors))
+explore.source.source_lens(layer_norm(two_rows, *vectors))
 
 # %% [markdown]
 # ## Measure

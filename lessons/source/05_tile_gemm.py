@@ -18,7 +18,7 @@
 # are the upper half of the ladder, and the next lesson.
 
 # %%
-from workbench import Launch, device, explore, lens, look, ops, runtime, teach, viz
+from workbench import Launch, device, explore, lens, ops, runtime, teach, viz
 from workbench.bench import from_recording, recording, roofline
 from workbench.kernels import gemm
 from workbench.kernels.tile import gemm as tile_gemm
@@ -60,7 +60,7 @@ of_an_element = teach.predict(
 
 # %%
 of_an_element.reveal(
-    explore.intensity((1, 1), itemsize=2),
+    explore.tiles.intensity((1, 1), itemsize=2),
     because="2 k FLOPs, for k elements of A and k of B, of two bytes each.",
 )
 
@@ -172,7 +172,7 @@ of_a_row = teach.predict(
 
 # %%
 of_a_row.reveal(
-    round(explore.intensity((1, 2**20), itemsize=2), 3),
+    round(explore.tiles.intensity((1, 2**20), itemsize=2), 3),
     because="each element of B, of two bytes, is still used for one multiply-add.",
 )
 
@@ -234,7 +234,7 @@ of_a_tile = teach.predict(
 
 # %%
 of_a_tile.reveal(
-    explore.intensity((64, 64), itemsize=2),
+    explore.tiles.intensity((64, 64), itemsize=2),
     because="2 · 64 · 64 FLOPs for 64 + 64 elements of two bytes.",
 )
 
@@ -308,7 +308,7 @@ h200 = from_recording(
 )
 ridge = roofline.ridge(h200.bandwidth, h200.matrix["fp16"])
 sides = (64, 128, 256)
-beyond = [side for side in sides if explore.intensity((side, side), 2) > ridge]
+beyond = [side for side in sides if explore.tiles.intensity((side, side), 2) > ridge]
 enough.reveal(
     f"{beyond[0]} × {beyond[0]}" if beyond else "none of these",
     because="it has half of its side in FLOP per byte, and the ridge lies above 128.",
@@ -719,7 +719,7 @@ viz.GemmMapWidget(reads, orders=("by_rows", "grouped"), groups=(3, 2))
 # recorded. Find a tile that spills.
 
 # %% tags=["widget"]
-explore.tile_sizes(targets=("sm_90", "gfx942"))
+explore.tiles.tile_sizes(targets=("sm_90", "gfx942"))
 
 # %% [markdown]
 # ## Look inside
@@ -728,7 +728,7 @@ explore.tile_sizes(targets=("sm_90", "gfx942"))
 # for an H200 (`sm_90`) and an MI300 (`gfx942`).
 
 # %% tags=["widget"]
-look.source_lens(by_dot(large[:64, :128], large[:128, :64], (64, 64, 64)))
+explore.source.source_lens(by_dot(large[:64, :128], large[:128, :64], (64, 64, 64)))
 
 # %% [markdown]
 # ## Measure

@@ -24,7 +24,6 @@ from workbench import (
     device,
     explore,
     lens,
-    look,
     runtime,
     suites,
     teach,
@@ -32,8 +31,9 @@ from workbench import (
     viz,
 )
 from workbench.bench import recording
-from workbench.kernels import gemm, gemm_ladder
-from workbench.kernels.gemm_ladder import store_tile, tile_of_product
+from workbench.kernels import gemm
+from workbench.teach.rungs import gemm_ladder
+from workbench.teach.rungs.gemm_ladder import store_tile, tile_of_product
 from workbench.kernels.tile import order
 
 import inspect
@@ -149,7 +149,7 @@ fewer = teach.predict(
 
 # %%
 as_a_row, as_a_block = (
-    explore.intensity((64, 64), itemsize=2, tiles=64, rows=rows, cols=64 // rows)
+    explore.tiles.intensity((64, 64), itemsize=2, tiles=64, rows=rows, cols=64 // rows)
     for rows in (1, 8)
 )
 print(f"a row   {as_a_row:5.1f} FLOP for each byte from memory")
@@ -446,7 +446,7 @@ for name, (step,) in zip(staged, outcomes, strict=True):
 # it, for a later step than the products beside them.
 
 # %% tags=["widget"]
-look.source_lens(
+explore.source.source_lens(
     grouped(square[:128, :128], square[:128, :256], LARGE, num_warps=8, num_stages=3),
     shown=("sm_90",),
 )
@@ -1132,7 +1132,7 @@ for seed, (rows, cols, length) in enumerate([(1, 1, 1), (17, 35, 50), (40, 24, 7
 # And with 4 warps, where are its sums?
 
 # %% tags=["widget"]
-explore.tile_sizes(targets=("sm_90", "sm_80"))
+explore.tiles.tile_sizes(targets=("sm_90", "sm_80"))
 
 # %% [markdown]
 # ## Measure: the ladder

@@ -18,7 +18,7 @@
 # clock finds; asking the clock is for a later one.
 
 # %%
-from workbench import Launch, Work, device, lens, look, runtime, teach, viz
+from workbench import Launch, Work, device, explore, lens, runtime, teach, viz
 from workbench.coords import TileDistributionEncoding
 from workbench.kernels import gemm
 from workbench.kernels.instances import gemm as instances
@@ -165,7 +165,7 @@ for name, step in compiled.items():
 
 
 # %% tags=["widget"]
-look.source_lens(launch, ("sm_90", "gfx942"))
+explore.source.source_lens(launch, ("sm_90", "gfx942"))
 
 # %% [markdown]
 # Look at the two loads on `sm_90`: they have become **asynchronous copies** (`LDGSTS`).

@@ -18,7 +18,7 @@
 # you build here, and the next lesson.
 
 # %%
-from workbench import Launch, address, device, lens, runtime, suites, teach, viz
+from workbench import Launch, device, explore, lens, runtime, suites, teach, viz
 from workbench.bench import recording
 from workbench.coords import (
     Descriptor,
@@ -41,8 +41,11 @@ from workbench.coords.transforms import (
     replicate,
     unmerge,
 )
-from workbench.kernels import gemm, implicit_gemm, rearrangement
-from workbench.kernels import view_ladder, view_transfer
+from workbench.kernels import gemm
+from workbench.kernels.convolution import implicit_gemm
+from workbench.kernels.movement import rearrangement
+from workbench.teach.rungs import view_ladder
+from workbench.kernels.movement import view_transfer
 from workbench.kernels.views import View, affine
 
 import random
@@ -350,7 +353,7 @@ for name, descriptor in {"windows of an image": described, **PICTURES}.items():
 # stands for, as Triton that one can read:
 
 # %%
-address.code(described)
+explore.descriptors.code(described)
 
 # %% [markdown]
 # *Figure: the generated function of 20 × 9 windows: two divisions and two remainders by
@@ -586,7 +589,7 @@ print(
 # K, and watch how the tile's windows overlap in the image. Where do two tiles share pixels?
 
 # %% tags=["widget"]
-address.move_tile(windows_of_image(8, 8), tile=(16, 8), at=(1, 0))
+explore.descriptors.move_tile(windows_of_image(8, 8), tile=(16, 8), at=(1, 0))
 
 # %% [markdown]
 # ## Look inside: what the compiler has to know
@@ -638,7 +641,7 @@ before_and_after = {
     "w columns": naive((64, w), (w, 1), names=names),
     "w columns, w in 8s": naive((64, w_of_eights), (w_of_eights, 1), names=names),
 }
-widths = address.vector_widths(before_and_after, itemsize=2)
+widths = explore.descriptors.vector_widths(before_and_after, itemsize=2)
 along_columns = [one for one in widths if one.dimension == "col"]
 picture = viz.figure_png(viz.vector_widths_figure(along_columns))
 viz.Picture(picture, viz.describe_vector_widths(along_columns))

@@ -17,19 +17,15 @@
 # behind a convolution (lesson 10), and how an instance is chosen (lesson 13).
 
 # %%
-from workbench import address, device, lens, ops, runtime, suites, teach, viz
+from workbench import device, explore, lens, ops, runtime, suites, teach, viz
 from workbench.bench import recording
 from workbench.bench.roofline import Point
 from workbench.coords import naive, packed, transform
 from workbench.coords.transforms import embed, merge, offset, pad, pass_through, unmerge
-from workbench.kernels import (
-    convolution,
-    gemm,
-    group_norm,
-    implicit_gemm,
-    normalization,
-    view_transfer,
-)
+from workbench.kernels import convolution, gemm
+from workbench.kernels.rows import group_norm, normalization
+from workbench.kernels.convolution import implicit_gemm
+from workbench.kernels.movement import view_transfer
 from workbench.kernels.views import View, affine
 from workbench.ops.convolution import geometry_of
 
@@ -69,7 +65,7 @@ generator = torch.Generator().manual_seed(9)
 TAPS_FIRST = (1, 2, 0)  # dimensions of a column: both taps, then the channel
 tiny = geometry_of(2, torch.empty(1, 1, 4, 4), torch.empty(1, 1, 3, 3), padding=1)
 tiny_a = convolution.input_windows(tiny, 1, (16, 0, 1, 4, 1), TAPS_FIRST).bind(images=1)
-a_row = address.tile_on_image(tiny_a, tile=(1, 9), at=(7, 0))
+a_row = explore.descriptors.tile_on_image(tiny_a, tile=(1, 9), at=(7, 0))
 viz.Picture(
     viz.figure_png(viz.image_tile_figure(a_row)), viz.describe_image_tile(a_row)
 )
@@ -328,7 +324,7 @@ in_padding = teach.predict(
 )
 
 # %%
-first_tile = address.tile_on_image(a.bind(images=2), tile=(16, 16))
+first_tile = explore.descriptors.tile_on_image(a.bind(images=2), tile=(16, 16))
 in_padding.reveal(
     int((~first_tile.tile).sum()),
     because="both taps are in the row above, and the first six pixels have none above "
@@ -345,7 +341,7 @@ in_padding.reveal(
 # images?
 
 # %% tags=["widget"]
-address.move_tile(a.bind(images=2), tile=(16, 16), at=(1, 1))
+explore.descriptors.move_tile(a.bind(images=2), tile=(16, 16), at=(1, 1))
 
 # %% [markdown]
 # ## What it becomes
@@ -361,7 +357,7 @@ layer_weight = torch.empty(128, 128, 3, 3, dtype=torch.float16)
 layer_weight = layer_weight.contiguous(memory_format=last)
 layer_shape = geometry_of(2, layer, layer_weight, padding=1)
 layer_a = convolution.input_windows(layer_shape, 128, strides_of(layer), TAPS_FIRST)
-address.code(layer_a, title="A of a layer of ResNet-50")
+explore.descriptors.code(layer_a, title="A of a layer of ResNet-50")
 
 # %% [markdown]
 # `row` is a column of indices and `col` a row of them; only where both meet is there a whole

@@ -19,10 +19,15 @@
 # is lesson 13.
 
 # %%
-from workbench import Launch, Step, device, fuse, lens, look, ops, runtime, teach, viz
+from workbench import Launch, Step, device, explore, lens, ops, runtime, teach, viz
 from workbench.bench import recording
-from workbench.kernels import epilogues, gemm, gemm_hopper, gemm_pair, gemm_rows
-from workbench.kernels.gemm_ladder import rows_and_cols, store_tile, tile_of_product
+from workbench.kernels import epilogues, gemm
+from workbench.kernels.gemm import (
+    hopper as gemm_hopper,
+    pair as gemm_pair,
+    rows as gemm_rows,
+)
+from workbench.teach.rungs.gemm_ladder import rows_and_cols, store_tile, tile_of_product
 from workbench.kernels.tile import epilogue
 
 import inspect
@@ -89,7 +94,7 @@ more_time = teach.predict(
 )
 
 # %% tags=["nbval-ignore-output"]
-cube = fuse.explored(viz.FusionChoice(4096, 4096, 4096))
+cube = explore.fusion.explored(viz.FusionChoice(4096, 4096, 4096))
 fused_time, unfused_time = cube.predicted
 more_time.reveal(
     round(unfused_time / fused_time, 2),
@@ -134,8 +139,8 @@ x, y = normals(32, 32), normals(32, 64)
 d0, d1 = normals(32, 64), normals(32, 64)
 chain = epilogues.add(d0) | epilogues.add(d1) | epilogues.fast_gelu()
 SMALL = {"tile": (16, 32, 16), "product_tile": (16, 32, 16)}
-plans = fuse.chained(x, y, chain, **SMALL)
-found = fuse.bytes_saved(plans.fused, plans.unfused, plans.tensors)
+plans = explore.fusion.chained(x, y, chain, **SMALL)
+found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
 for each in found.arguments:
     print(
         f"{each.name:12s} fused {each.fused_loaded + each.fused_stored:6,}, "
@@ -515,8 +520,8 @@ chains = {
     | epilogues.multiply(column),
 }
 for name, each in chains.items():
-    both = fuse.chained(x, y, each, **SMALL)
-    counted = fuse.bytes_saved(both.fused, both.unfused, both.tensors)
+    both = explore.fusion.chained(x, y, each, **SMALL)
+    counted = explore.fusion.bytes_saved(both.fused, both.unfused, both.tensors)
     says = 4 * 32 * 64 * len(each.functors)
     print(f"{name:29s} saved {counted.saved:6,}, by the formula {says:6,}")
 
@@ -531,8 +536,10 @@ images, came_in, taps = (
     for shape in ((2, 16, 8, 8), (2, 16, 8, 8), (16, 16, 3, 3))
 )
 block = epilogues.residual(came_in) | epilogues.relu()
-both = fuse.chained_conv2d(images, taps, normals(16), padding=1, epilogue=block)
-counted = fuse.bytes_saved(both.fused, both.unfused, both.tensors)
+both = explore.fusion.chained_conv2d(
+    images, taps, normals(16), padding=1, epilogue=block
+)
+counted = explore.fusion.bytes_saved(both.fused, both.unfused, both.tensors)
 print(f"{counted.fused_kernels} kernel for {counted.unfused_kernels}")
 print(f"saved {counted.saved:,}, by the formula {2 * 2 * images.nbytes:,}")
 
@@ -645,7 +652,7 @@ at_long_k = teach.predict(
 
 # %% tags=["nbval-ignore-output"]
 lengths = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
-times = [fuse.explored(viz.FusionChoice(4096, 4096, k)) for k in lengths]
+times = [explore.fusion.explored(viz.FusionChoice(4096, 4096, k)) for k in lengths]
 gains = [each.predicted[1] / each.predicted[0] for each in times]
 for each, gain in zip(times, gains, strict=True):
     print(
@@ -712,10 +719,10 @@ for op, given in (
     ("matmul_amax", (x, y)),
 ):
     for columns in (64, 32):
-        both = fuse.plans(
+        both = explore.fusion.plans(
             op, *given, tile=(16, columns, 16), product_tile=SMALL["product_tile"]
         )
-        counted = fuse.bytes_saved(both.fused, both.unfused, both.tensors)
+        counted = explore.fusion.bytes_saved(both.fused, both.unfused, both.tensors)
         saved_by[op, columns] = counted.saved
         print(
             f"{op:18s} {columns} of 64 columns in a tile: {counted.fused_kernels} for "
@@ -801,8 +808,8 @@ for sizes in (
 # program makes the same tile of both, side by side, and loads A once for the two:
 
 # %%
-both = fuse.plans("swiglu", x, y, normals(32, 64), tile=(16, 32, 16))
-counted = fuse.bytes_saved(both.fused, both.unfused, both.tensors)
+both = explore.fusion.plans("swiglu", x, y, normals(32, 64), tile=(16, 32, 16))
+counted = explore.fusion.bytes_saved(both.fused, both.unfused, both.tensors)
 by_formula = 4 * 32 * 64 * 2 + 2 * 32 * 32
 print(f"{counted.fused_kernels} kernel for {counted.unfused_kernels}")
 print(f"saved {counted.saved:,}; by the formula {by_formula:,}")
@@ -855,7 +862,7 @@ for seed, (m, n, k) in enumerate(((1, 1, 1), (17, 33, 31), (40, 20, 16), (16, 64
 # less than a tenth. Does it matter for the bytes which functor you choose?
 
 # %% tags=["widget"]
-fuse.explore()
+explore.fusion.explore()
 
 # %% [markdown]
 # ## Look inside
@@ -883,7 +890,7 @@ for target in ("sm_90", "gfx942"):
     )
 
 # %% tags=["widget"]
-look.source_lens(shipped, shown=("sm_90", "gfx942"))
+explore.source.source_lens(shipped, shown=("sm_90", "gfx942"))
 
 # %% [markdown]
 # And in numbers, which differ from one compiler to the next: what the chain costs of registers, in the
@@ -905,7 +912,7 @@ for name, (step,) in outcomes.items():
 #
 # Triton's language has no words for "these warps multiply, and those finish". Gluon, the lower
 # language beneath it, has. So the package has a second kernel, in Gluon, for what is asked for most:
-# `workbench/kernels/gemm_hopper.py`. On Hopper it ships where an epilogue loads matrices, or computes
+# `workbench/kernels/gemm/hopper.py`. On Hopper it ships where an epilogue loads matrices, or computes
 # FastGELU, SiLU or a sigmoid, in 16 bits, with rows that begin at lines of memory, and at least one tile of
 # 128 × 128 for each SM. For other chains, and for a product alone, it ships where lesson 06's formula promises most
 # of it. (With a functor of your own, the portable kernel ships.) It does the same sums, and calls the same functors:
@@ -1165,7 +1172,7 @@ rows = []
 for problem, by in fused_lines.items():
     mine = by["workbench"]
     sizes = (mine.case[name] for name in "mnk")
-    least, unfused = fuse.explored(viz.FusionChoice(*sizes)).predicted
+    least, unfused = explore.fusion.explored(viz.FusionChoice(*sizes)).predicted
     rows.append(
         [
             problem,
@@ -1221,7 +1228,7 @@ def newest_of(op):
 
 
 rows = []
-for op in sorted({line.op for line in followed_lines} & set(fuse.OPERATORS)):
+for op in sorted({line.op for line in followed_lines} & set(explore.fusion.OPERATORS)):
     for problem, by in newest_of(op).items():
         mine = by["workbench"]
         ratios = [by[name].median_ms / mine.median_ms for name in (TUNED, "torch")]

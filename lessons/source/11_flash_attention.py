@@ -17,10 +17,13 @@
 # **Out of scope:** gradients (lesson 12), and caches of keys that lie in pages.
 
 # %%
-from workbench import Launch, Step, attend, device, lens, look, runtime, suites
+from workbench import Launch, Step, device, explore, lens, runtime, suites
 from workbench import teach, viz
 from workbench.bench import from_recording, recording
-from workbench.kernels import attention, attention_hopper, attention_ladder, softmax
+from workbench.kernels import attention
+from workbench.kernels.attention import hopper as attention_hopper
+from workbench.teach.rungs import attention_ladder
+from workbench.kernels.rows import softmax
 from workbench.kernels.attention import CAUSAL, Dropout, Hook, Mask, Scoring, Window
 from workbench.kernels.gemm import launch as product
 from workbench.kernels.tile import gemm, reduce, scores
@@ -447,7 +450,7 @@ rising_keys = (
 stepped = attention.launch(
     rising, rising_keys.half(), normals(1, 1, 64, 16), tile=(16, 16), splits=1
 )
-attend.step_through(stepped)
+explore.attention.step_through(stepped)
 
 # %% [markdown]
 # What the loop should gain: the length has no limit. And registers no longer depend on it:
@@ -466,7 +469,7 @@ print(f"bytes read and written: {distinct:,}, with log-sum-exps of {4 * 256:,}")
 # for three lengths:
 
 # %%
-counted = attend.bytes_by_length((64, 128, 256))
+counted = explore.attention.bytes_by_length((64, 128, 256))
 viz.Picture(
     viz.figure_png(viz.plot_attention_bytes(counted)),
     viz.describe_attention_bytes(counted),
@@ -638,7 +641,9 @@ visited.reveal(some_tiles, because="1 + 2 + ... + 8: half, and half of the diago
 def visits_of(query, key, window, tile=(16, 16)):
     """Which tiles the programs of the shipped kernel visit."""
     scoring = Scoring(window=window)
-    return attend.tiles(attention.launch(query, key, key, scoring, tile=tile, splits=1))
+    return explore.attention.tiles(
+        attention.launch(query, key, key, scoring, tile=tile, splits=1)
+    )
 
 
 def map_of(query, key, window):
@@ -690,7 +695,7 @@ print("ours, first row:", output[0, 0, 0].abs().max().item(), log_sums[0, 0, 0].
 # diagonal? (Documents are the subject of a section below.)
 
 # %% tags=["widget"]
-attend.map_tiles()
+explore.attention.map_tiles()
 
 # %% [markdown]
 # ## Rung 5: heads that share keys
@@ -1165,7 +1170,7 @@ for target in ("sm_90", "gfx942"):
     )
 
 # %% tags=["widget"]
-look.source_lens(shipped, shown=("sm_90", "gfx942"))
+explore.source.source_lens(shipped, shown=("sm_90", "gfx942"))
 
 # %% [markdown]
 # And in numbers, which differ from one compiler to the next: with tiles of queries and keys of

@@ -20,12 +20,13 @@
 # shipped kernels have, and gradients in fp8, which they have not.
 
 # %%
-from workbench import Launch, Step, attend, device, lens, look, runtime, suites
+from workbench import Launch, Step, device, explore, lens, runtime, suites
 from workbench import teach, viz
 from workbench.bench import from_recording, recording
-from workbench.kernels import attention, attention_backward
+from workbench.kernels import attention
+from workbench.kernels.attention import backward as attention_backward
 from workbench.kernels.attention import CAUSAL, EVERYTHING, Hook, Scoring, Window
-from workbench.kernels.attention_backward import Tiling
+from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.tile import gemm, reduce, scores
 
 import inspect
@@ -1081,10 +1082,10 @@ for target in ("sm_90", "gfx942"):
 
 # %% tags=["widget"]
 choice = viz.TilesChoice("causal", 96, 96, (16, 16), window=32, from_end=False)
-attend.map_tiles(choice)
+explore.attention.map_tiles(choice)
 
 # %%
-seen = attend.tiles_of_choice(choice)
+seen = explore.attention.tiles_of_choice(choice)
 print(f"visited {seen.visited} of {seen.tiles}, {seen.masked} of them with a mask")
 print("by tile of keys:   ", (seen.visits != 0).sum(0).tolist())
 print("by tile of queries:", (seen.visits != 0).sum(1).tolist())
@@ -1105,7 +1106,7 @@ print("by tile of queries:", (seen.visits != 0).sum(1).tolist())
 halves = [drawn(1, 128, 64, dtype=torch.float16, seed=seed) for seed in range(4)]
 row_sums = torch.zeros(1, 128)
 wide = both_launch(*halves, row_sums, row_sums.clone(), tile=(32, 64))
-look.source_lens(wide, shown=("sm_90",))
+explore.source.source_lens(wide, shown=("sm_90",))
 
 # %% [markdown]
 # Now the shipped kernel of keys, and the question that decides its speed: what fits? A

@@ -18,11 +18,13 @@
 # the steps.
 
 # %%
-from workbench import Launch, Work, device, landscape, lens, look, ops, profiler
+from workbench import Launch, Work, device, explore, lens, ops, profiler
 from workbench import runtime, suites, teach, tune, viz
 from workbench.bench import recording
 from workbench.errors import InvalidArgumentError, NotMeasurableError, WorkbenchError
-from workbench.kernels import gemm, reduction, reduction_levels
+from workbench.kernels import gemm
+from workbench.kernels.rows import reduction
+from workbench.teach.rungs import reduction_levels
 from workbench.kernels.instances.operation import Accuracy, Operation, given
 from workbench.kernels.instances.operation import instances_of, register
 from workbench.kernels.tile import levels, reduce
@@ -611,7 +613,7 @@ print(trials)
 
 # %% tags=["widget"]
 viz.InstanceLandscapeWidget(
-    landscape.of_trials(trials), "mean square of 4096 x 4096, fp16, for sm_90"
+    explore.instances.of_trials(trials), "mean square of 4096 x 4096, fp16, for sm_90"
 )
 
 # %% [markdown]
@@ -626,7 +628,7 @@ viz.InstanceLandscapeWidget(
 # of them is left in the machine code: no call, no test of `EXACT`. (The two layers above are Python.)
 
 # %% tags=["widget"]
-look.source_lens(launch(normals(8, 1024)), shown=("sm_90", "gfx942"))
+explore.source.source_lens(launch(normals(8, 1024)), shown=("sm_90", "gfx942"))
 
 # %%
 for exact in (False, True):

@@ -35,7 +35,7 @@ from workbench.errors import (
     NotMeasurableError,
     UnknownNameError,
 )
-from workbench.kernels import elementwise
+from workbench.kernels.pointwise import elementwise
 
 
 def nothing() -> None:

@@ -14,7 +14,7 @@ from tests.kernels.attention_cases import Tensors, agree, rule, seen
 from tests.kernels.test_attention import AT_END, of_even_sum
 from workbench import ops
 from workbench.device import current
-from workbench.kernels import attention, attention_backward
+from workbench.kernels import attention
 from workbench.kernels.attention import (
     CAUSAL,
     EVERYTHING,
@@ -26,8 +26,9 @@ from workbench.kernels.attention import (
     Starts,
     Window,
 )
-from workbench.kernels.attention_backward import Tiling
-from workbench.kernels.attention_hopper import Way
+from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.attention.backward import Tiling
+from workbench.kernels.attention.hopper import Way
 from workbench.kernels.tile import scores
 
 pytestmark = pytest.mark.gpu

@@ -16,7 +16,8 @@ from tests.gpu.test_ops_gpu import numbers
 from workbench import device, ops, suites
 from workbench.bench import baseline, ceilings, data, recording, timing
 from workbench.bench.timing import launch_overhead, measure, measure_together
-from workbench.kernels import elementwise, transfer
+from workbench.kernels.movement import transfer
+from workbench.kernels.pointwise import elementwise
 from workbench.suites import Case, Suite
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 
 from tests.ops import test_convolution as on_cpu
 from workbench import ops
-from workbench.kernels import gemm, view_transfer
+from workbench.kernels import gemm
+from workbench.kernels.movement import view_transfer
 
 pytestmark = pytest.mark.gpu
 

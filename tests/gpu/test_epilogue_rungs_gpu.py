@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from workbench import fuse, ops
-from workbench.kernels import epilogues, gemm_ladder
+from workbench import explore, ops
+from workbench.kernels import epilogues
 from workbench.kernels.tile import epilogue
+from workbench.teach.rungs import gemm_ladder
 
 pytestmark = pytest.mark.gpu
 
@@ -28,7 +29,7 @@ def test_one_chain_by_the_rung_by_the_package_and_in_several_kernels(m: int, n: 
     exact = functional.gelu(a.double() @ b.double() + first + row, approximate="tanh")
     functors = [(epilogue.add, (first,)), (epilogue.add, (row,)), (epilogue.fast_gelu, ())]
     chain = epilogues.add(first) | epilogues.bias(row) | epilogues.fast_gelu()
-    plans = fuse.chained(a, b, chain)
+    plans = explore.fusion.chained(a, b, chain)
     for launch in plans.unfused:
         (unfused,) = launch.run()
     unfused = unfused.clone()

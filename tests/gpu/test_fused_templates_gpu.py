@@ -10,7 +10,10 @@ import torch
 from tests.gpu.test_ops_gpu import bits
 from tests.ops.test_fused_templates import SHAPES
 from workbench import ops
-from workbench.kernels import gemm_gated, gemm_pair, gemm_rows, reference
+from workbench.kernels import reference
+from workbench.kernels.gemm import gated as gemm_gated
+from workbench.kernels.gemm import pair as gemm_pair
+from workbench.kernels.gemm import rows as gemm_rows
 from workbench.launch import Launch
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from workbench import device
-from workbench.kernels import gemm, gemm_hopper, gemm_hopper_pairs, gemm_hopper_wide
+from workbench.kernels import gemm
 from workbench.kernels.epilogues import (
     add,
     bias,
@@ -26,6 +26,9 @@ from workbench.kernels.epilogues import (
     sigmoid,
     silu,
 )
+from workbench.kernels.gemm import hopper as gemm_hopper
+from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
+from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 
 pytestmark = pytest.mark.gpu
 

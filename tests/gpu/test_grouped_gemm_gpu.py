@@ -13,7 +13,8 @@ import torch
 
 from tests.gpu.test_ops_gpu import bits, numbers
 from workbench import ops
-from workbench.kernels import grouped_gemm, reference
+from workbench.kernels import reference
+from workbench.kernels.gemm import grouped as grouped_gemm
 
 pytestmark = pytest.mark.gpu
 

@@ -24,7 +24,8 @@ from tests.norm_accuracy import (
     rows,
 )
 from workbench import ops
-from workbench.kernels import batch_norm, gemm_rows, group_norm, normalization
+from workbench.kernels.gemm import rows as gemm_rows
+from workbench.kernels.rows import batch_norm, group_norm, normalization
 
 pytestmark = pytest.mark.gpu
 

@@ -12,7 +12,7 @@ import torch
 
 from tests.ops import test_opinfo_reduction as reductions
 from tests.ops import test_opinfo_rows as rows
-from workbench.kernels.reduction import SUPPORTED
+from workbench.kernels.rows.reduction import SUPPORTED
 
 pytestmark = pytest.mark.gpu
 

@@ -12,7 +12,8 @@ from torch.nn.functional import layer_norm
 
 from workbench import ops
 from workbench.errors import TensorMismatchError
-from workbench.kernels import elementwise, transfer
+from workbench.kernels.movement import transfer
+from workbench.kernels.pointwise import elementwise
 
 pytestmark = pytest.mark.gpu
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workbench import attend, device, lens, ops
+from workbench import device, explore, lens, ops
 from workbench.kernels import attention, gemm
 from workbench.kernels.attention import CAUSAL, Scoring
 from workbench.kernels.tile import scores
@@ -42,7 +42,7 @@ def test_python_cannot_call_a_jit_function() -> None:
     with pytest.raises(RuntimeError, match="outside of the scope of a kernel"):
         scores.tiles_of_window.fn(0, 15, 50, 0, 0, 0, 16, False, True)
     query = torch.zeros(1, 1, 50, 16, device="cuda", dtype=torch.float16)
-    told = attend.tiles(
+    told = explore.attention.tiles(
         attention.launch(query, query, query, Scoring(window=CAUSAL), tile=(16, 16), splits=1)
     )
     assert told.visits.tolist() == [[1, 0, 0, 0], [2, 1, 0, 0], [2, 2, 1, 0], [2, 2, 2, 1]]

@@ -14,7 +14,7 @@ from tests.ops import test_group_norm as norms
 from tests.ops import test_pooling as pools
 from tests.ops.test_opinfo_rows import outcome
 from workbench import device, ops
-from workbench.kernels import reduction, rowwise
+from workbench.kernels.rows import reduction, rowwise
 
 pytestmark = pytest.mark.gpu
 

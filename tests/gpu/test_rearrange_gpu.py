@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from tests.ops import test_rearrange as on_cpu
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
-from workbench.kernels import convolution, rearrangement, view_transfer
+from workbench.kernels import convolution
+from workbench.kernels.movement import rearrangement, view_transfer
 
 pytestmark = pytest.mark.gpu
 

@@ -12,7 +12,7 @@ from tests.gpu.test_ops_gpu import bits, numbers
 from tests.ops.test_reduction import OF_ONE, OF_SEVERAL, WITH_GRADIENTS, assert_as_torch
 from workbench import ops
 from workbench.errors import TensorMismatchError
-from workbench.kernels import reduction
+from workbench.kernels.rows import reduction
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,7 @@ import torch
 
 from tests.gpu.test_ops_gpu import numbers
 from workbench import device, lens, ops
-from workbench.kernels import ladder, reduction_levels
+from workbench.teach.rungs import ladder, reduction_levels
 
 pytestmark = pytest.mark.gpu
 

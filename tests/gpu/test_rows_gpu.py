@@ -13,7 +13,7 @@ from torch.nn import functional
 from tests.gpu.test_ops_gpu import bits, numbers
 from workbench import ops
 from workbench.errors import WorkbenchError
-from workbench.kernels import cross_entropy, normalization, softmax
+from workbench.kernels.rows import cross_entropy, normalization, softmax
 
 pytestmark = pytest.mark.gpu
 

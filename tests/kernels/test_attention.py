@@ -17,7 +17,7 @@ from tests.everything import examples
 from tests.kernels.attention_cases import Tensors, agree, plain, seen, tensors
 from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
-from workbench import attend, device, lens
+from workbench import device, explore, lens
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -447,7 +447,7 @@ def test_tiles_of_which_no_query_sees_a_key_are_not_visited(left: int | None, ri
     queries, keys, block = 96, 40, 16
     query, key = (torch.zeros(1, 1, length, 16) for length in (queries, keys))
     scoring = Scoring(window=Window(left, right))
-    told = attend.tiles(attention.launch(query, key, key, scoring, tile=(block, block), splits=1))
+    told = explore.attention.tiles(attention.launch(query, key, key, scoring, tile=(block, block), splits=1))
     visible = seen(Window(left, right), queries, keys)
     for row, visits in enumerate(told.visits):
         of_tile = visible[row * block : (row + 1) * block]

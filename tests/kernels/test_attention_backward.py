@@ -17,7 +17,7 @@ from workbench.errors import (
     TensorMismatchError,
     UnknownNameError,
 )
-from workbench.kernels import attention, attention_backward
+from workbench.kernels import attention
 from workbench.kernels.attention import (
     CAUSAL,
     EVERYTHING,
@@ -29,7 +29,8 @@ from workbench.kernels.attention import (
     Starts,
     Window,
 )
-from workbench.kernels.attention_backward import Tiling
+from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
 

@@ -16,10 +16,11 @@ from tests.everything import some_of
 from tests.machines import A100, H200, MI300X
 from workbench import device
 from workbench.errors import DeviceError, InvalidArgumentError
-from workbench.kernels import attention, attention_backward
+from workbench.kernels import attention
 from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring, Starts, Window
-from workbench.kernels.attention_backward import Tiling
-from workbench.kernels.attention_hopper import Way
+from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.attention.backward import Tiling
+from workbench.kernels.attention.hopper import Way
 from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores
 from workbench.lens.compile import compile, compile_all

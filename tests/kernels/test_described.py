@@ -13,19 +13,12 @@ from workbench import lens
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through
 from workbench.errors import ArgumentTypeError, TensorMismatchError
-from workbench.kernels import (
-    batch_norm,
-    channels,
-    group_norm,
-    normalization,
-    pooling,
-    reduction,
-    rowwise,
-    views,
-)
+from workbench.kernels import channels, views
+from workbench.kernels.convolution import pooling
 from workbench.kernels.layout import distinct_elements, rows_of
-from workbench.kernels.reduction import REDUCTIONS
-from workbench.kernels.rowwise import Plan
+from workbench.kernels.rows import batch_norm, group_norm, normalization, reduction, rowwise
+from workbench.kernels.rows.reduction import REDUCTIONS
+from workbench.kernels.rows.rowwise import Plan
 from workbench.kernels.views import Described, View, access_of_tile, layouts_of_each, placed
 
 

@@ -10,8 +10,9 @@ import triton
 import triton.language as tl
 
 from workbench.errors import PromiseError
-from workbench.kernels import gemm, reduction
+from workbench.kernels import gemm
 from workbench.kernels.epilogues import bias
+from workbench.kernels.rows import reduction
 from workbench.kernels.tile import epilogue, transfer
 from workbench.launch import Launch, Step
 

@@ -22,9 +22,10 @@ from workbench.errors import (
     TensorMismatchError,
     UnknownNameError,
 )
-from workbench.kernels import elementwise, reference
-from workbench.kernels.elementwise import is_supported, launch
+from workbench.kernels import reference
 from workbench.kernels.layout import collapse
+from workbench.kernels.pointwise import elementwise
+from workbench.kernels.pointwise.elementwise import is_supported, launch
 from workbench.launch import Work
 from workbench.runtime import interpret
 

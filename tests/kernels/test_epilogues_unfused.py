@@ -10,9 +10,11 @@ from torch.nn import functional
 
 from workbench import lens
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, WorkbenchError
-from workbench.kernels import epilogues, epilogues_unfused, gemm_ladder, ladder
+from workbench.kernels import epilogues
+from workbench.kernels.pointwise import epilogues_unfused
 from workbench.kernels.tile import epilogue
 from workbench.runtime import interpret
+from workbench.teach.rungs import gemm_ladder, ladder
 
 TILE = (16, 32, 16)
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from tests.everything import examples, some_of
 from tests.machines import A100, H200, MI300X
 from workbench import device
-from workbench.kernels import gemm_gated, gemm_pair, gemm_rows
+from workbench.kernels.gemm import gated as gemm_gated
+from workbench.kernels.gemm import pair as gemm_pair
+from workbench.kernels.gemm import rows as gemm_rows
 from workbench.kernels.instances import fused_templates as instances
 from workbench.kernels.instances.fused_templates import Instance
 from workbench.launch import Launch

@@ -17,9 +17,12 @@ from tests.kernels.places_in_sass import misplaced
 from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
 from workbench import device
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
-from workbench.kernels import gemm_gated, gemm_pair, gemm_rows, reference
+from workbench.kernels import reference
+from workbench.kernels.gemm import gated as gemm_gated
+from workbench.kernels.gemm import pair as gemm_pair
+from workbench.kernels.gemm import rows as gemm_rows
+from workbench.kernels.gemm.products import SUPPORTED
 from workbench.kernels.instances import fused_templates as instances
-from workbench.kernels.products import SUPPORTED
 from workbench.launch import Launch, Work
 from workbench.lens.compile import compile
 from workbench.runtime import interpret

@@ -19,7 +19,7 @@ from tests.kernels.test_epilogues import FUNCTORS
 from tests.machines import A100, H200
 from workbench import device, ops
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError
-from workbench.kernels import gemm, gemm_hopper_pairs, gemm_hopper_wide
+from workbench.kernels import gemm
 from workbench.kernels.epilogues import (
     NARROW,
     Epilogue,
@@ -35,6 +35,8 @@ from workbench.kernels.epilogues import (
     sigmoid,
     silu,
 )
+from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
+from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Launch
 from workbench.lens.compile import compile_all

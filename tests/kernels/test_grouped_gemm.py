@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.everything import examples
 from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
-from workbench.kernels import grouped_gemm, reference
+from workbench.kernels import reference
+from workbench.kernels.gemm import grouped as grouped_gemm
 from workbench.launch import Work
 from workbench.lens.compile import CompiledStep, compile
 from workbench.lens.trace import trace

@@ -21,8 +21,8 @@ from workbench import Launch, compat, compiler_repairs, device, lens, ops
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
-from workbench.kernels import convolution, epilogues, gemm, implicit_gemm
-from workbench.kernels.convolution import Geometry, phases_of
+from workbench.kernels import convolution, epilogues, gemm
+from workbench.kernels.convolution import Geometry, implicit_gemm, phases_of
 from workbench.kernels.instances import convolution as instances
 from workbench.kernels.views import View, affine, of_a_batch
 from workbench.ops.convolution import geometry_of

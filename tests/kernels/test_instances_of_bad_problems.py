@@ -9,7 +9,8 @@ import torch
 
 from workbench import ops, profiler
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, WorkbenchError
-from workbench.kernels import epilogues, gemm, products
+from workbench.kernels import epilogues, gemm
+from workbench.kernels.gemm import products
 from workbench.kernels.instances import operation
 from workbench.kernels.instances.operation import given, listed, operations
 

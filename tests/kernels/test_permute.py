@@ -17,8 +17,9 @@ from tests.everything import examples
 from workbench import compat
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError
 from workbench.interpreter import Access
-from workbench.kernels import reference, transfer
-from workbench.kernels.transfer import default_tile, is_supported, launch, merged
+from workbench.kernels import reference
+from workbench.kernels.movement import transfer
+from workbench.kernels.movement.transfer import default_tile, is_supported, launch, merged
 from workbench.launch import Launch, Work
 from workbench.lens.compile import KINDS
 from workbench.lens.compile import compile as compile_for

@@ -14,17 +14,10 @@ from tests.machines import A100, H100, MI300X, RTX_5090
 from workbench import compat, device, explore, ops, profiler, teach, tune
 from workbench.coords import naive
 from workbench.errors import ArgumentTypeError, UnknownNameError
-from workbench.kernels import (
-    attention,
-    attention_backward,
-    gemm,
-    gemm_ladder,
-    implicit_gemm,
-    normalization,
-    pooling,
-    softmax,
-)
+from workbench.kernels import attention, gemm
 from workbench.kernels.attention import CAUSAL, Scoring
+from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.convolution import implicit_gemm, pooling
 from workbench.kernels.instances import attention as of_attention
 from workbench.kernels.instances import gemm as of_gemm
 from workbench.kernels.instances.operation import (
@@ -36,11 +29,13 @@ from workbench.kernels.instances.operation import (
     operations,
     register,
 )
+from workbench.kernels.rows import normalization, softmax
 from workbench.kernels.views import View
 from workbench.launch import Launch, Step
 from workbench.runtime.cache import LaunchCache
 from workbench.teach import mutants
 from workbench.teach.definition import Definition
+from workbench.teach.rungs import gemm_ladder
 from workbench.viz.tile_explorer import TileConfiguration
 
 OPERATIONS = operations()
@@ -321,9 +316,9 @@ def test_a_profile_lists_what_the_target_gets() -> None:
 def test_the_explorer_shows_the_same_tile(on_machine: Callable[[], None]) -> None:
     tile = TileConfiguration(target="sm_80", template="persistent")
     shape = (2048, 2048, 512)
-    expected = explore.tile(tile, shape)
+    expected = explore.tiles.tile(tile, shape)
     on_machine()
-    found = explore.tile(tile, shape)
+    found = explore.tiles.tile(tile, shape)
     # What is asked of the compiler again is known: the very same result.
     assert found.step is expected.step
     assert found.at_a_time == expected.at_a_time

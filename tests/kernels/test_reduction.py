@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
-from workbench.kernels.reduction import ATOMIC, OF_FLOATS, REDUCTIONS, is_supported, launch
+from workbench.kernels.rows.reduction import ATOMIC, OF_FLOATS, REDUCTIONS, is_supported, launch
 from workbench.launch import Launch
 from workbench.lens.compile import compile
 from workbench.lens.trace import trace

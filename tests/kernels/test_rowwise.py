@@ -18,9 +18,9 @@ from workbench.errors import (
     TensorMismatchError,
     UnknownNameError,
 )
-from workbench.kernels import batch_norm, group_norm, normalization, rowwise, softmax
 from workbench.kernels.instances.row_tiles import row_tiles
 from workbench.kernels.layout import rows_of
+from workbench.kernels.rows import batch_norm, group_norm, normalization, rowwise, softmax
 from workbench.launch import Launch
 from workbench.lens.compile import compile
 from workbench.runtime import interpret

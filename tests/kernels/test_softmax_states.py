@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError
-from workbench.kernels.softmax_states import is_supported, launch
+from workbench.kernels.rows.softmax_states import is_supported, launch
 from workbench.lens.compile import compile
 
 INF, NAN = float("inf"), float("nan")

@@ -19,9 +19,9 @@ from workbench import lens
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, modulo, offset, pad, pass_through
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
-from workbench.kernels import rearrangement, view_transfer
-from workbench.kernels.rearrangement import Windows
-from workbench.kernels.view_transfer import bits_of, default_tile, matrices
+from workbench.kernels.movement import rearrangement, view_transfer
+from workbench.kernels.movement.rearrangement import Windows
+from workbench.kernels.movement.view_transfer import bits_of, default_tile, matrices
 from workbench.kernels.views import View
 from workbench.launch import Launch
 

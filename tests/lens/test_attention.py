@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from tests.kernels.attention_cases import seen, tensors
-from workbench import attend, lens
+from workbench import explore, lens
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
-from workbench.kernels import attention, attention_tiles, attention_unfused, elementwise
+from workbench.kernels import attention
 from workbench.kernels.attention import CAUSAL, Dropout, Hook, Mask, Scoring, Starts, Window
+from workbench.kernels.attention import tiles as attention_tiles
+from workbench.kernels.attention import unfused as attention_unfused
+from workbench.kernels.pointwise import elementwise
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
 from workbench.lens.attention import MASKED, SKIPPED, WHOLE, AttentionSteps
@@ -75,13 +78,13 @@ def stepped(name: str, head: int = 1) -> tuple[Launch, list[AttentionSteps], tor
     dtype, scoring, queries, keys, value_size, tile = STEPPED[name]
     query, key, value = tensors(1, 2, 1, queries, keys, 16, dtype, value_size=value_size)
     launch = attention.launch(4 * query, key, value, scoring, tile=tile, splits=1)
-    found = [attend.steps(launch, number, head=head) for number in range(-(-queries // tile[0]))]
+    found = [explore.attention.steps(launch, number, head=head) for number in range(-(-queries // tile[0]))]
     return launch, found, value[0, 0]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_pair_is_lost_or_seen_in_vain(name: str) -> None:
-    found = attend.tiles(launched(name))
+    found = explore.attention.tiles(launched(name))
     np.testing.assert_array_equal(found.seen, visible(name).numpy())
     counts = found.seen_of_tile
     assert counts.sum() == found.pairs == int(visible(name).sum())
@@ -102,13 +105,13 @@ def test_no_pair_is_lost_or_seen_in_vain(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_tiles_are_those_that_the_kernel_loads(name: str) -> None:
     launch = launched(name)
-    found = attend.tiles(launch)
+    found = explore.attention.tiles(launch)
     loaded = lens.attention.visited(lens.trace(launch)[-1], found.tile)
     np.testing.assert_array_equal(loaded, found.visits != SKIPPED)
 
 
 def test_causal_saves_what_lies_above_the_diagonal() -> None:
-    found = attend.tiles(launched("causal"))
+    found = explore.attention.tiles(launched("causal"))
     assert (found.tiles, found.visited, found.masked) == (16, 10, 4)
     assert found.saved == 6 / 16
     assert found.used == (64 * 65 / 2) / (10 * 256)
@@ -124,25 +127,25 @@ def test_the_head_that_is_asked_for_is_told() -> None:
     launch = attention.launch(*tensors(2, 2, 1, 80, 80, 16), scoring, tile=(16, 16), splits=1)
     (trace,) = lens.trace(launch)[1:]
     for batch in range(2):
-        found = attend.tiles(launch, batch=batch, head=1)
+        found = explore.attention.tiles(launch, batch=batch, head=1)
         assert (found.seen == (numbers[batch][:, None] == numbers[batch]).numpy()).all()
         loaded = lens.attention.visited(trace, (16, 16), batch=batch, head=1)
         np.testing.assert_array_equal(loaded, found.visits != SKIPPED)
-    assert (attend.tiles(launch).seen != attend.tiles(launch, batch=1).seen).any()
+    assert (explore.attention.tiles(launch).seen != explore.attention.tiles(launch, batch=1).seen).any()
 
 
 def test_what_cannot_be_told_is_refused() -> None:
     shared = attention.launch(*tensors(1, 1, 1, 16, 64, 16), tile=(16, 16), splits=2)
     with pytest.raises(InvalidArgumentError, match="shared by 2 programs"):
-        attend.tiles(shared)
+        explore.attention.tiles(shared)
     packed = attention.launch(*tensors(1, 4, 1, 2, 64, 16), tile=(16, 16), splits=1)
     with pytest.raises(InvalidArgumentError, match="rows of 4 heads"):
-        attend.tiles(packed)
+        explore.attention.tiles(packed)
     plain = attention.launch(*tensors(1, 2, 2, 16, 64, 16), tile=(16, 16), splits=1)
     with pytest.raises(InvalidArgumentError, match=r"batch: got 1\. Give a number from 0 to 0"):
-        attend.tiles(plain, batch=1)
+        explore.attention.tiles(plain, batch=1)
     with pytest.raises(InvalidArgumentError, match=r"head: got -1\. Give a number from 0 to 1"):
-        attend.tiles(plain, head=-1)
+        explore.attention.tiles(plain, head=-1)
 
 
 def test_sequences_one_after_another_are_refused() -> None:
@@ -150,7 +153,7 @@ def test_sequences_one_after_another_are_refused() -> None:
     scoring = Scoring(starts=Starts(starts, starts, 11, 11))
     launch = attention.launch(*tensors(1, 1, 1, 20, 20, 16), scoring, tile=(16, 16), splits=1)
     with pytest.raises(InvalidArgumentError, match="one after another"):
-        attend.tiles(launch)
+        explore.attention.tiles(launch)
 
 
 def test_what_is_no_attention_is_named() -> None:
@@ -185,7 +188,7 @@ def test_the_last_state_is_what_the_kernel_writes(name: str) -> None:
 @pytest.mark.parametrize("name", STEPPED)
 def test_the_visits_are_those_of_the_kernel(name: str) -> None:
     launch, found, _ = stepped(name)
-    visits = attend.tiles(launch, head=1).visits
+    visits = explore.attention.tiles(launch, head=1).visits
     for row, steps in enumerate(found):
         kinds = {visit.number: MASKED if visit.is_masked else WHOLE for visit in steps.visits}
         assert len(kinds) == len(steps.visits)
@@ -246,13 +249,13 @@ def test_steps_that_cannot_be_told_are_refused() -> None:
     query, key, value = tensors(1, 1, 1, 16, 32, 16)
     plain = attention.launch(query, key, value, tile=(16, 16), splits=1)
     with pytest.raises(InvalidArgumentError, match="tile: got 1"):
-        attend.steps(plain, 1)
+        explore.attention.steps(plain, 1)
     dropping = attention.launch(query, key, value, Scoring(dropout=Dropout(0.5, 1)), tile=(16, 16), splits=1)
     with pytest.raises(InvalidArgumentError, match="launch: it has dropout"):
-        attend.steps(dropping)
+        explore.attention.steps(dropping)
     q, k, v = (tensor.to(torch.float8_e4m3fn) for tensor in (query, key, value))
     with pytest.raises(InvalidArgumentError, match="launch: it has fp8"):
-        attend.steps(attention.launch(q, k, v, tile=(16, 16), splits=1))
+        explore.attention.steps(attention.launch(q, k, v, tile=(16, 16), splits=1))
     with pytest.raises(InvalidArgumentError, match=r"launch: .*Give attention_states\.launch"):
         lens.attention.steps(plain)
 
@@ -345,7 +348,7 @@ def test_tensors_that_cannot_be_told_apart_are_refused() -> None:
 
 
 def test_pairs_grow_with_the_square_where_they_are_in_memory() -> None:
-    found = attend.bytes_by_length((32, 64), tile=(32, 32))
+    found = explore.attention.bytes_by_length((32, 64), tile=(32, 32))
     assert [(one.label, one.length) for one in found] == [
         ("unfused", 32), ("fused", 32), ("unfused", 64), ("fused", 64),
     ]  # fmt: skip
@@ -365,9 +368,11 @@ def test_by_descriptors_it_is_the_same() -> None:
         for descriptors in (False, True)
     )
     assert for_descriptors.steps[0].arguments()["DESCRIPTORS"]
-    found, wanted = (attend.tiles(launch, head=1) for launch in (for_descriptors, for_pointers))
+    found, wanted = (explore.attention.tiles(launch, head=1) for launch in (for_descriptors, for_pointers))
     np.testing.assert_array_equal(found.visits, wanted.visits)
     (trace,) = lens.trace(for_descriptors)
     np.testing.assert_array_equal(lens.attention.visited(trace, (16, 16), head=1), wanted.visits != SKIPPED)
-    one, other = (attend.steps(launch, 2, head=1).visits[-1] for launch in (for_descriptors, for_pointers))
+    one, other = (
+        explore.attention.steps(launch, 2, head=1).visits[-1] for launch in (for_descriptors, for_pointers)
+    )
     np.testing.assert_array_equal(one.sums, other.sums)

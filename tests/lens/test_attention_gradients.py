@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from tests.kernels.attention_cases import seen, tensors
-from workbench import attend
+from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError
-from workbench.kernels import attention, attention_backward
+from workbench.kernels import attention
 from workbench.kernels.attention import CAUSAL, PLAIN, Mask, Scoring
-from workbench.kernels.attention_backward import Tiling
+from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
 from workbench.lens.attention_gradients import KernelFlow, gradient_flow
@@ -159,4 +160,4 @@ def test_what_cannot_be_told_is_refused() -> None:
         gradient_flow(attention.launch(query, key, value))
     with pytest.raises(ArgumentTypeError, match="launch"):
         gradient_flow(3)  # type: ignore[arg-type]
-    assert attend.gradients is gradient_flow
+    assert explore.attention.gradients is gradient_flow

@@ -29,8 +29,9 @@ from workbench.errors import (
     UnknownNameError,
     WorkerError,
 )
-from workbench.kernels import elementwise, gemm
+from workbench.kernels import gemm
 from workbench.kernels.epilogues import own, relu
+from workbench.kernels.pointwise import elementwise
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Step
 from workbench.lens._assembler import serialized_wgmma

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.everything import examples
 from workbench import Launch
 from workbench.errors import ArgumentTypeError, InvalidArgumentError
-from workbench.kernels import elementwise
-from workbench.kernels.softmax_states import launch
+from workbench.kernels.pointwise import elementwise
+from workbench.kernels.rows.softmax_states import launch
 from workbench.lens.online_softmax import BlockState, OnlineSoftmax, steps
 
 INF, NAN = float("inf"), float("nan")

@@ -26,7 +26,7 @@ from workbench.errors import (
     UnknownNameError,
     WorkerError,
 )
-from workbench.kernels import elementwise
+from workbench.kernels.pointwise import elementwise
 from workbench.kernels.tile import transfer
 
 

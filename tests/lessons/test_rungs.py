@@ -11,7 +11,7 @@ import pytest
 from tools import lessons
 from tools.lesson_check import code_cells
 from tools.lessons import LESSONS, Lesson
-from workbench.kernels import attention_ladder, gemm_ladder, ladder, row_ladder
+from workbench.teach.rungs import attention_ladder, gemm_ladder, ladder, row_ladder
 
 CLIMBED = {
     "01_tile_transfer": {"transpose_rows_kernel", "transpose_tile_kernel"},

@@ -11,8 +11,8 @@ import torch
 
 from workbench import ops
 from workbench.errors import DimensionError, TensorMismatchError, WorkbenchError
-from workbench.kernels import softmax
-from workbench.kernels.cross_entropy import ALL, LOSS, launch
+from workbench.kernels.rows import softmax
+from workbench.kernels.rows.cross_entropy import ALL, LOSS, launch
 from workbench.lens.compile import compile
 from workbench.runtime import interpret
 

@@ -23,7 +23,8 @@ from workbench.errors import (
     UnknownNameError,
     UnsupportedDtypeError,
 )
-from workbench.kernels import epilogues, products, reference
+from workbench.kernels import epilogues, reference
+from workbench.kernels.gemm import products
 
 REDUCTIONS = [f"matmul_{name}" for name in ("sum", "mean", "norm", "amax", "amin", "logsumexp")]
 # The shapes that each takes besides the first operand's (..., m, k).

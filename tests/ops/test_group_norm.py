@@ -22,7 +22,7 @@ from workbench.errors import (
     UnsupportedDtypeError,
     WorkbenchError,
 )
-from workbench.kernels import batch_norm, group_norm
+from workbench.kernels.rows import batch_norm, group_norm
 
 NAMES = ["group_norm", "batch_norm"]
 OPERATORS = [

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.everything import examples
 from workbench import ops
 from workbench.errors import TensorMismatchError, WorkbenchError
-from workbench.kernels.normalization import launch, launch_backward
+from workbench.kernels.rows.normalization import launch, launch_backward
 from workbench.runtime import interpret
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]

@@ -12,7 +12,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.ops.test_opinfo_rows import assert_refused_as_torch, assert_samples_as_torch
-from workbench.kernels.reduction import SUPPORTED
+from workbench.kernels.rows.reduction import SUPPORTED
 
 NAMES = ["sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "any", "all", "argmax", "argmin"]
 MOST_SAMPLES = 8

@@ -22,8 +22,8 @@ from workbench.errors import (
     UnsupportedDtypeError,
     WorkbenchError,
 )
-from workbench.kernels import pooling
-from workbench.kernels.pooling import Pool
+from workbench.kernels.convolution import pooling
+from workbench.kernels.convolution.pooling import Pool
 
 NAMES = ["avg_pool2d", "max_pool2d"]
 OPERATORS = [op for op in op_db if op.name in [f"nn.functional.{name}" for name in NAMES]]

@@ -20,7 +20,7 @@ from tests.everything import examples
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
-from workbench.kernels import rearrangement
+from workbench.kernels.movement import rearrangement
 from workbench.ops import rearrange
 
 NAMES = ["flip", "roll", "nn.functional.pad", "nn.functional.unfold"]

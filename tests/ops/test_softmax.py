@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.everything import examples
 from workbench import ops
 from workbench.errors import TensorMismatchError, WorkbenchError
-from workbench.kernels import softmax as templates
+from workbench.kernels.rows import softmax as templates
 from workbench.launch import Launch
 from workbench.lens.trace import trace
 

@@ -13,7 +13,9 @@ import torch
 
 from workbench import Launch, ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError
-from workbench.kernels import elementwise, epilogues, transfer
+from workbench.kernels import epilogues
+from workbench.kernels.movement import transfer
+from workbench.kernels.pointwise import elementwise
 from workbench.runtime import cache, warmup
 from workbench.runtime.cache import BucketCache, LaunchCache
 

@@ -12,7 +12,7 @@ import torch
 from tests.machines import A100, H200
 from workbench import device
 from workbench.errors import InvalidArgumentError
-from workbench.kernels import transfer
+from workbench.kernels.movement import transfer
 from workbench.runtime.cache import LaunchCache
 
 

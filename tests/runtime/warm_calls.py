@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 from tests.runtime import pretended_gpu as gpu
 from workbench import compat, ops
 from workbench.errors import TracingError, WorkbenchError
-from workbench.kernels import elementwise, gemm
+from workbench.kernels import gemm
 from workbench.kernels.epilogues import (
     add,
     bias,
@@ -40,6 +40,8 @@ from workbench.kernels.epilogues import (
     scale,
     silu,
 )
+from workbench.kernels.gemm import kernel as gemm_kernels
+from workbench.kernels.pointwise import elementwise
 from workbench.ops.kept import KeptCalls
 from workbench.runtime import cache, replay, warmup
 
@@ -783,7 +785,7 @@ CASES = (
 def forget() -> None:
     """As in a process that has called nothing."""
     for kept in (
-        elementwise._flat._kept, elementwise._launches._kept, gemm._launches._kept, ops.elementwise._kept,
+        elementwise._flat._kept, elementwise._launches._kept, gemm_kernels._launches._kept, ops.elementwise._kept,
         ops.gemm._kept,
     ):  # fmt: skip
         kept.clear()

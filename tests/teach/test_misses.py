@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 
 from workbench import teach
-from workbench.kernels import gemm_ladder
 from workbench.launch import Launch
 from workbench.teach.definition import Budget, Case, Misses
+from workbench.teach.rungs import gemm_ladder
 from workbench.teach.solutions.ex_06_1_an_order_that_beats_groups import ordered
 
 ORDERED = teach.exercise("06-1")

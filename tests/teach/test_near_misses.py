@@ -11,7 +11,8 @@ import torch
 
 from tests.everything import some_of
 from workbench import teach
-from workbench.kernels import epilogues, gemm, gemm_rows
+from workbench.kernels import epilogues, gemm
+from workbench.kernels.gemm import rows as gemm_rows
 from workbench.launch import Launch
 from workbench.teach import mutants
 

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import InvalidArgumentError, KernelError
-from workbench.kernels import transfer
+from workbench.kernels.movement import transfer
 from workbench.launch import Launch
 from workbench.teach import sectors
 

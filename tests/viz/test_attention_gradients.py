@@ -12,11 +12,12 @@ from matplotlib.patches import Rectangle
 
 from tests.kernels.attention_cases import tensors
 from tests.viz.drawn import outside, overlaps, texts
-from workbench import attend
+from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
-from workbench.kernels import attention, attention_backward
+from workbench.kernels import attention
 from workbench.kernels.attention import CAUSAL, Mask, Scoring
-from workbench.kernels.attention_backward import Tiling
+from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.tile import scores
 from workbench.lens.attention_gradients import GradientFlow
 from workbench.viz.attention_gradients import describe_attention_gradients, plot_attention_gradients
@@ -44,7 +45,7 @@ def flow(name: str) -> GradientFlow:
         output, query, key, value, output, log_sums, scoring, one_pass=one_pass,
         of_keys=Tiling(of_keys), of_queries=Tiling(of_queries),
     )  # fmt: skip
-    return attend.gradients(launch)
+    return explore.attention.gradients(launch)
 
 
 def tiles(figure: Figure) -> list[tuple[str, float, float]]:
@@ -111,4 +112,4 @@ def test_bad_arguments_are_named() -> None:
         plot_attention_gradients(flow("two kernels"), theme="blue")
     query, key, value = tensors(1, 1, 1, 16, 16, 16)
     with pytest.raises(InvalidArgumentError, match="Give attention_backward"):
-        attend.gradients(attention.launch(query, key, value))
+        explore.attention.gradients(attention.launch(query, key, value))

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from tests.kernels.attention_cases import tensors
 from tests.viz.drawn import outside, overlaps, texts
-from workbench import attend
+from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels import attention
 from workbench.kernels.attention import CAUSAL, Scoring, Window
@@ -36,7 +36,7 @@ def launched() -> Launch:
 
 @cache
 def made(tile: int = 2) -> AttentionSteps:
-    return attend.steps(launched(), tile)
+    return explore.attention.steps(launched(), tile)
 
 
 # Queries, keys, columns of values, window, tile, and what scores are multiplied by.
@@ -54,7 +54,7 @@ HARD: dict[str, tuple[int, int, int, Window, tuple[int, int], float]] = {
 def hard(name: str) -> AttentionSteps:
     queries, keys, columns, window, tile, factor = HARD[name]
     query, key, value = tensors(1, 1, 1, queries, keys, 16, value_size=columns)
-    return attend.steps(
+    return explore.attention.steps(
         attention.launch(factor * query, key, value, Scoring(window=window), tile=tile, splits=1)
     )
 
@@ -147,7 +147,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, rescaled: bool) -
 
 
 def test_the_stepper_steps_over_keys_and_to_other_queries() -> None:
-    widget = attend.step_through(launched())
+    widget = explore.attention.step_through(launched())
     assert (widget.tile.value, widget.at.value, widget.at.max) == (2, 0, 2)
     assert widget.back.disabled
     first = widget.picture.png
@@ -193,8 +193,8 @@ def test_bad_arguments_are_named() -> None:
         query, key, value, Scoring(window=Window(right=0, shift=-16)), tile=(16, 16), splits=1
     )
     with pytest.raises(InvalidArgumentError, match="steps: its program visits no tile"):
-        plot_attention_steps(attend.steps(blind, 0))
+        plot_attention_steps(explore.attention.steps(blind, 0))
     wide = torch.zeros(1, 1, 16, 256)
-    large = attend.steps(attention.launch(wide, wide, wide, tile=(16, 16), splits=1))
+    large = explore.attention.steps(attention.launch(wide, wide, wide, tile=(16, 16), splits=1))
     with pytest.raises(InvalidArgumentError, match="steps: 16 queries, 16 keys and 256 columns"):
         plot_attention_steps(large)

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from tests.viz.drawn import outside, overlaps, texts
-from workbench import attend
+from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens.attention import MaskTiles
 from workbench.viz.attention_tiles import (
@@ -36,7 +36,7 @@ HARD = {
 
 @cache
 def made(choice: TilesChoice) -> MaskTiles:
-    return attend.tiles_of_choice(choice)
+    return explore.attention.tiles_of_choice(choice)
 
 
 def colors(figure: Figure) -> list[list[str]]:
@@ -87,7 +87,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str) -> None:
 
 
 def test_moving_the_controls_changes_picture_and_facts() -> None:
-    widget = attend.map_tiles(CAUSAL)
+    widget = explore.attention.map_tiles(CAUSAL)
     first = widget.picture.png
     assert widget.window.disabled
     assert widget.aligned.disabled  # as many queries as keys

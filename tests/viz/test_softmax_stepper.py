@@ -19,7 +19,7 @@ from matplotlib.patches import StepPatch
 
 from tests.viz.drawn import outside, overlaps, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
-from workbench.kernels import softmax_states
+from workbench.kernels.rows import softmax_states
 from workbench.lens import online_softmax
 from workbench.lens.online_softmax import OnlineSoftmax
 from workbench.viz.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps

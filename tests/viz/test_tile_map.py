@@ -18,7 +18,7 @@ from tests.viz.test_style import contrast
 from workbench import runtime
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.interpreter import Access
-from workbench.kernels import elementwise
+from workbench.kernels.pointwise import elementwise
 from workbench.viz import TileMapWidget, describe_tile_map, figure_png, tile_map_figure
 from workbench.viz.style import THEMES, Theme
 

@@ -18,18 +18,20 @@ import pytest
 import torch
 
 from tests.machines import H200
-from workbench import fuse, lens, suites, viz
+from workbench import explore, lens, suites, viz
 from workbench.bench import from_recording, recording
-from workbench.kernels import attention, attention_backward, attention_ladder, gemm, gemm_ladder
+from workbench.kernels import attention, gemm
 from workbench.kernels.attention import CAUSAL, Scoring
-from workbench.kernels.attention_backward import Tiling
-from workbench.kernels.attention_hopper import Way
+from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.attention.backward import Tiling
+from workbench.kernels.attention.hopper import Way
 from workbench.kernels.instances import attention as attention_instances
 from workbench.kernels.instances import convolution as convolution_instances
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Launch
 from workbench.lens.compile import compile
 from workbench.ops.convolution import geometry_of
+from workbench.teach.rungs import attention_ladder, gemm_ladder
 
 # Of any arguments, for the type checker.
 forward: Any = attention.launch
@@ -539,7 +541,7 @@ def test_chain_of_lesson_10_costs_what_its_prose_says(
 def test_addends_of_lesson_10_cost_what_its_prose_says(fused: dict[str, dict[str, recording.Line]]) -> None:
     for problem in (*LONG_K, *SHORT_K):
         case = fused[problem]["workbench"].case
-        explored = fuse.explored(viz.FusionChoice(case["m"], case["n"], case["k"]))
+        explored = explore.fusion.explored(viz.FusionChoice(case["m"], case["n"], case["k"]))
         assert explored.roofs is not None
         addends = 1e6 * 4 * case["m"] * case["n"] / explored.roofs.bandwidth
         times = microseconds(fused[problem])
@@ -631,7 +633,7 @@ def test_four_kernels_lose_what_the_roofs_allow_or_less_as_lesson_10_says(
     shares = {}
     for problem, by in fused.items():
         case = by["workbench"].case
-        least, unfused = fuse.explored(viz.FusionChoice(case["m"], case["n"], case["k"])).predicted
+        least, unfused = explore.fusion.explored(viz.FusionChoice(case["m"], case["n"], case["k"])).predicted
         gained = ratios_to_ours(by)["torch"]
         assert gained > 1
         shares[problem] = gained / (unfused / least)

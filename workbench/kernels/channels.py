@@ -16,7 +16,7 @@ import torch
 from workbench.coords import Descriptor, naive, transform
 from workbench.coords.transforms import merge
 from workbench.kernels.layout import collapse
-from workbench.kernels.view_transfer import IMAGES, IMAGES_NAME
+from workbench.kernels.movement.view_transfer import IMAGES, IMAGES_NAME
 from workbench.kernels.views import Described, View
 
 Lengths = tuple[int, ...]

@@ -16,8 +16,7 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels import attention as forward
-from workbench.kernels import attention_backward as backward
-from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring
+from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring, backward
 from workbench.kernels.gemm import FP8
 from workbench.kernels.instances import attention as instances
 from workbench.kernels.tile import scores

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from workbench.errors import TensorMismatchError
-from workbench.kernels import elementwise
+from workbench.kernels.pointwise import elementwise
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     Number,

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnsupportedDtypeError, check_type
-from workbench.kernels import epilogues, gemm, grouped_gemm
+from workbench.kernels import epilogues, gemm
 from workbench.kernels.convolution import Geometry
 from workbench.kernels.epilogues import Epilogue, Frame, GroupedFrame, ImageFrame
+from workbench.kernels.gemm import grouped as grouped_gemm
 from workbench.kernels.instances import gemm as instances
 from workbench.ops import convolution
 from workbench.ops import gemm as products

@@ -20,8 +20,11 @@ from workbench.errors import (
     UnsupportedDtypeError,
     check_name,
 )
-from workbench.kernels import gemm_gated, gemm_pair, gemm_rows, products
 from workbench.kernels.epilogues import Epilogue, Frame, expanded
+from workbench.kernels.gemm import gated as gemm_gated
+from workbench.kernels.gemm import pair as gemm_pair
+from workbench.kernels.gemm import products
+from workbench.kernels.gemm import rows as gemm_rows
 from workbench.kernels.instances import fused_templates as instances
 from workbench.kernels.reference import ACTIVATIONS
 from workbench.ops import normalization, softmax

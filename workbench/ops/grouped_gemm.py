@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
-from workbench.kernels import grouped_gemm
+from workbench.kernels.gemm import grouped as grouped_gemm
 from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import bmm
 from workbench.ops.gradients import Function, batches, of_batches

@@ -14,10 +14,10 @@ from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
 )
-from workbench.kernels import batch_norm as by_channel
-from workbench.kernels import group_norm as by_group
-from workbench.kernels import normalization
 from workbench.kernels.layout import format_of_batch_norm, suggested_format
+from workbench.kernels.rows import batch_norm as by_channel
+from workbench.kernels.rows import group_norm as by_group
+from workbench.kernels.rows import normalization
 from workbench.ops.arguments import (
     as_real,
     as_whole,

@@ -10,9 +10,10 @@ import torch
 from torch.nn import functional
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnsupportedDtypeError, in_brief
-from workbench.kernels import pooling, reduction
+from workbench.kernels.convolution import pooling
+from workbench.kernels.convolution.pooling import Pool
 from workbench.kernels.layout import suggested_format
-from workbench.kernels.pooling import Pool
+from workbench.kernels.rows import reduction
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_whole,

@@ -18,10 +18,10 @@ from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
 )
-from workbench.kernels import rearrangement
 from workbench.kernels.layout import suggested_format
-from workbench.kernels.rearrangement import Flattened, How, Windows
-from workbench.kernels.view_transfer import bits_of
+from workbench.kernels.movement import rearrangement
+from workbench.kernels.movement.rearrangement import Flattened, How, Windows
+from workbench.kernels.movement.view_transfer import bits_of
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     Number,

@@ -19,7 +19,8 @@ from workbench.errors import (
     check_type,
     in_brief,
 )
-from workbench.kernels import elementwise, reduction
+from workbench.kernels.pointwise import elementwise
+from workbench.kernels.rows import reduction
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_real,

@@ -15,9 +15,9 @@ from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
 )
-from workbench.kernels import cross_entropy as losses
-from workbench.kernels import reduction as reductions
-from workbench.kernels import softmax as rows
+from workbench.kernels.rows import cross_entropy as losses
+from workbench.kernels.rows import reduction as reductions
+from workbench.kernels.rows import softmax as rows
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_real,

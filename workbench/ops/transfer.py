@@ -10,8 +10,8 @@ import torch
 
 from workbench import compat
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
-from workbench.kernels import transfer
 from workbench.kernels.layout import suggested_format
+from workbench.kernels.movement import transfer
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_whole,

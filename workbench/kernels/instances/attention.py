@@ -18,10 +18,11 @@ import triton
 
 from workbench import device
 from workbench.errors import InvalidArgumentError, TensorMismatchError
-from workbench.kernels import attention, attention_backward, reference
+from workbench.kernels import attention, reference
 from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Scoring
-from workbench.kernels.attention_backward import Tiling
-from workbench.kernels.attention_hopper import ROWS, Way
+from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.attention.backward import Tiling
+from workbench.kernels.attention.hopper import ROWS, Way
 from workbench.kernels.instances import operation
 
 HALVES = (torch.float16, torch.bfloat16)

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from workbench.kernels import elementwise, reference
+from workbench.kernels import reference
 from workbench.kernels.instances.operation import (
     Accuracy,
     Arguments,
@@ -17,6 +17,7 @@ from workbench.kernels.instances.operation import (
     given,
     instances_of,
 )
+from workbench.kernels.pointwise import elementwise
 
 TILES = (512, 1024, 2048, 4096, 8192)
 WARPS = (4, 8)

@@ -20,7 +20,11 @@ import triton
 from workbench import device
 from workbench.device import Device
 from workbench.errors import TensorMismatchError
-from workbench.kernels import gemm, gemm_gated, gemm_pair, gemm_rows, products, reference
+from workbench.kernels import gemm, reference
+from workbench.kernels.gemm import gated as gemm_gated
+from workbench.kernels.gemm import pair as gemm_pair
+from workbench.kernels.gemm import products
+from workbench.kernels.gemm import rows as gemm_rows
 from workbench.kernels.instances import normalization, operation
 
 

@@ -20,8 +20,10 @@ import triton
 from workbench import device
 from workbench.device import Device
 from workbench.errors import InvalidArgumentError, TensorMismatchError
-from workbench.kernels import epilogues, gemm, gemm_hopper, gemm_hopper_wide, reference
+from workbench.kernels import epilogues, gemm, reference
 from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.gemm import hopper as gemm_hopper
+from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 from workbench.kernels.instances import operation
 
 # Bytes of a line of the L2 cache, which is also what TMA's widest swizzle spans.

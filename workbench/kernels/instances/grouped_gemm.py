@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from workbench.errors import InvalidArgumentError
-from workbench.kernels import epilogues, grouped_gemm, reference
+from workbench.kernels import epilogues, reference
 from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.gemm import grouped as grouped_gemm
 from workbench.kernels.instances.operation import (
     Accuracy,
     Arguments,

@@ -10,9 +10,7 @@ from typing import Any
 import torch
 
 from workbench.errors import InvalidArgumentError
-from workbench.kernels import batch_norm as by_channel
-from workbench.kernels import group_norm as by_group
-from workbench.kernels import normalization, reference
+from workbench.kernels import reference
 from workbench.kernels.instances.operation import (
     Accuracy,
     Arguments,
@@ -26,6 +24,9 @@ from workbench.kernels.instances.operation import (
     sum_of,
 )
 from workbench.kernels.instances.row_tiles import row_tiles
+from workbench.kernels.rows import batch_norm as by_channel
+from workbench.kernels.rows import group_norm as by_group
+from workbench.kernels.rows import normalization
 
 NCHW, NHWC = LAYOUTS = ("nchw", "nhwc")
 

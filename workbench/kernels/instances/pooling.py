@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from workbench.errors import InvalidArgumentError
-from workbench.kernels import pooling, reference
+from workbench.kernels import reference
+from workbench.kernels.convolution import pooling
+from workbench.kernels.convolution.pooling import Pool
 from workbench.kernels.instances.normalization import LAYOUTS, NHWC
 from workbench.kernels.instances.operation import (
     EXACT,
@@ -21,7 +23,6 @@ from workbench.kernels.instances.operation import (
     given,
     instances_of,
 )
-from workbench.kernels.pooling import Pool
 
 # Rows are windows of neighbors, columns taps; each row of taps goes over one by one, or all at once.
 ROWS, WARPS = (128, 256, 512, 1024), (4, 8)

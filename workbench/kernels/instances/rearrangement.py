@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from workbench.errors import InvalidArgumentError
-from workbench.kernels import rearrangement, reference
+from workbench.kernels import reference
 from workbench.kernels.instances.operation import (
     EXACT,
     Arguments,
@@ -20,8 +20,9 @@ from workbench.kernels.instances.operation import (
     given,
     instances_of,
 )
-from workbench.kernels.rearrangement import How, Windows
-from workbench.kernels.view_transfer import bits_of
+from workbench.kernels.movement import rearrangement
+from workbench.kernels.movement.rearrangement import How, Windows
+from workbench.kernels.movement.view_transfer import bits_of
 
 TILES = ((1, 1024), (4, 256), (16, 64), (32, 64), (64, 64), (64, 128))
 WARPS = (4, 8)

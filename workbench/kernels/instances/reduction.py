@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from workbench.errors import InvalidArgumentError
-from workbench.kernels import reduction, reference
+from workbench.kernels import reference
 from workbench.kernels.instances.operation import (
     EXACT,
     Accuracy,
@@ -21,6 +21,7 @@ from workbench.kernels.instances.operation import (
     sum_of,
 )
 from workbench.kernels.instances.row_tiles import SPLITS, row_tiles
+from workbench.kernels.rows import reduction
 
 Dims = int | tuple[int, ...] | None
 

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from workbench.errors import TensorMismatchError
-from workbench.kernels import cross_entropy as losses
-from workbench.kernels import reference, softmax
+from workbench.kernels import reference
 from workbench.kernels.instances.operation import (
     Accuracy,
     Arguments,
@@ -24,6 +23,8 @@ from workbench.kernels.instances.operation import (
     largest,
 )
 from workbench.kernels.instances.row_tiles import row_tiles
+from workbench.kernels.rows import cross_entropy as losses
+from workbench.kernels.rows import softmax
 
 
 def _tiles(input: torch.Tensor, dim: int) -> Iterator[dict[str, Any]]:

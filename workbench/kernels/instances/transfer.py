@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from workbench.errors import TensorMismatchError
-from workbench.kernels import reference, transfer
+from workbench.kernels import reference
 from workbench.kernels.instances.operation import (
     EXACT,
     Accuracy,
@@ -19,6 +19,7 @@ from workbench.kernels.instances.operation import (
     given,
     instances_of,
 )
+from workbench.kernels.movement import transfer
 
 WARPS = (4, 8)
 

@@ -15,7 +15,7 @@ import torch
 
 from workbench.coords import Descriptor, naive, transform
 from workbench.coords.transforms import merge, pad, pass_through, unmerge
-from workbench.kernels import implicit_gemm
+from workbench.kernels.convolution import implicit_gemm
 from workbench.kernels.views import View
 from workbench.launch import Launch
 

@@ -22,7 +22,7 @@ import torch
 
 from workbench.coords import Descriptor, naive, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through
-from workbench.kernels import implicit_gemm
+from workbench.kernels.convolution import implicit_gemm
 from workbench.kernels.views import View
 from workbench.launch import Launch
 

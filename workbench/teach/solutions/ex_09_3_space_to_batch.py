@@ -18,7 +18,7 @@ import torch
 
 from workbench.coords import Descriptor, naive, transform
 from workbench.coords.transforms import embed, pad, pass_through
-from workbench.kernels import view_transfer
+from workbench.kernels.movement import view_transfer
 from workbench.kernels.views import View
 from workbench.launch import Launch
 

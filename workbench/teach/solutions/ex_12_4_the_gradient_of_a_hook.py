@@ -19,8 +19,8 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.kernels import attention_backward
 from workbench.kernels.attention import Hook, Scoring
+from workbench.kernels.attention import backward as attention_backward
 from workbench.launch import Launch
 
 

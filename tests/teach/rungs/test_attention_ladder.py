@@ -1,0 +1,192 @@
+"""Every rung of attention is right, moves what lesson 11 says, and compiles without a spill."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.kernels.attention_cases import agree, plain, tensors
+from workbench import lens
+from workbench.errors import InvalidArgumentError, TensorMismatchError
+from workbench.kernels.attention import CAUSAL, EVERYTHING, Window
+from workbench.kernels.instances import attention as instances
+from workbench.launch import Launch
+from workbench.lens.compile import CompiledStep
+from workbench.runtime import interpret
+from workbench.teach.rungs import attention_ladder, ladder
+from workbench.teach.rungs.attention_ladder import LADDER
+
+AT_END = Window(right=0, from_end=True)
+
+each_rung = pytest.mark.parametrize("name", LADDER)
+
+
+def launched(name: str, *given: torch.Tensor, from_end: bool = False) -> Launch:
+    """The rung with tiles small enough that a few rows are several."""
+    options: dict[str, Any] = {"block_m": 16} if name == "whole_rows" else {"tile": (16, 32)}
+    if name in ("causal", "grouped_queries"):
+        options["from_end"] = from_end
+    return LADDER[name](*given, torch.empty_like(given[0]), **options)
+
+
+def window_of(name: str, from_end: bool) -> Window:
+    if name in ("whole_rows", "online"):
+        return EVERYTHING
+    return AT_END if from_end else CAUSAL
+
+
+@each_rung
+@pytest.mark.parametrize("from_end", [False, True])
+@pytest.mark.parametrize(
+    ("queries", "keys", "size"),
+    [
+        (1, 1, 16),
+        (17, 33, 32),
+        (40, 70, 16),  # the last query sees more than one tile
+        (70, 40, 16),  # aligned at the end, the first queries see nothing
+        (32, 64, 64),  # no tile hangs over
+    ],
+)
+def test_any_lengths(name: str, from_end: bool, queries: int, keys: int, size: int) -> None:
+    key_heads = 2 if name == "grouped_queries" else 4
+    given = tensors(1, 4, key_heads, queries, keys, size, torch.float16)
+    outputs = interpret(launched(name, *given, from_end=from_end), poison=True, seed=3).outputs
+    window = window_of(name, from_end)
+    exact, sums = plain(*given, window=window)
+    agree(outputs[0], exact, plain(*given, window=window, dtype=torch.float16)[0])
+    if name != "whole_rows":
+        torch.testing.assert_close(outputs[1].double(), sums, rtol=1e-5, atol=1e-5)
+
+
+@each_rung
+def test_heads_that_are_not_apart(name: str) -> None:
+    """Rows of all heads lie together, and the output likewise."""
+    query, key, value = (
+        tensor.transpose(1, 2).contiguous().transpose(1, 2)
+        for tensor in tensors(2, 2, 2, 20, 35, 16, torch.bfloat16)
+    )
+    (got, *_) = launched(name, query, key, value).run()
+    window = window_of(name, False)
+    exact, _ = plain(query, key, value, window=window)
+    agree(got, exact, plain(query, key, value, window=window, dtype=torch.bfloat16)[0])
+
+
+@pytest.mark.parametrize(("name", "tiles"), [("online", 64), ("causal", 36), ("grouped_queries", 36)])
+def test_tiles_that_are_visited(name: str, tiles: int) -> None:
+    """Two products each; of 8 x 8 tiles, those on the diagonal and below."""
+    given = tensors(1, 1, 1, 128, 128, 16, torch.float16)
+    (trace,) = lens.trace(LADDER[name](*given, torch.empty_like(given[0]), tile=(16, 16)))
+    assert len(list(trace.events(kind="dot"))) == 2 * tiles
+
+
+@each_rung
+def test_each_element_is_read_from_memory_once(name: str) -> None:
+    given = tensors(1, 1, 1, 64, 64, 16, torch.float16)
+    launch = launched(name, *given)
+    (trace,) = lens.trace(launch)
+    assert trace.traffic(kind="load").distinct_bytes == 3 * 64 * 16 * 2
+    assert trace.traffic(kind="store").distinct_bytes == sum(output.nbytes for output in launch.outputs)
+
+
+def test_work_is_that_of_pairs_that_are_seen() -> None:
+    given = tensors(1, 1, 1, 64, 64, 16, torch.float16)
+    for name, pairs in (("online", 64 * 64), ("causal", 64 * 65 // 2)):
+        work = launched(name, *given).work
+        assert work is not None
+        assert (work.flops, work.bytes) == (4 * pairs * 16, 4 * 64 * 16 * 2)
+
+
+@cache
+def compiled(name: str, target: str) -> CompiledStep:
+    query = torch.empty(1, 16, 4096, 64, dtype=torch.float16)
+    key = query[:, :, :64] if name == "whole_rows" else query
+    (step,) = lens.compile(LADDER[name](query, key, key, torch.empty_like(query)), target)
+    return step
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+@each_rung
+def test_every_rung_is_by_matrix_units_and_fits(name: str, target: str) -> None:
+    step = compiled(name, target)
+    assert step.count("matrix") > 0
+    assert (step.spills, step.problem) == (0, "")
+
+
+def test_whole_rows_of_many_keys_do_not_fit() -> None:
+    """What lesson 11 says of a tile's scores."""
+    query = torch.empty(1, 1, 64, 64, dtype=torch.float16)
+    key = torch.empty(1, 1, 1024, 64, dtype=torch.float16)
+    (step,) = lens.compile(LADDER["whole_rows"](query, key, key, torch.empty_like(query)), "sm_90")
+    assert step.spills > 0
+
+
+@each_rung
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((1, 2, 8, 16), (1, 2, 8, 32), (1, 2, 8, 32)),  # other columns
+        ((1, 2, 8, 24), (1, 2, 8, 24), (1, 2, 8, 24)),  # no power of two
+        ((1, 2, 8, 8), (1, 2, 8, 8), (1, 2, 8, 8)),  # too few
+        ((1, 2, 8, 16), (1, 2, 8, 16), (1, 2, 9, 16)),  # values that no key has
+        ((1, 3, 8, 16), (1, 2, 8, 16), (1, 2, 8, 16)),  # heads that do not divide
+        ((1, 2, 8, 16), (1, 2, 0, 16), (1, 2, 0, 16)),  # no keys
+        ((2, 8, 16), (2, 8, 16), (2, 8, 16)),  # no batch
+    ],
+)
+def test_tensors_that_do_not_fit(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    query, key, value = (torch.zeros(shape, dtype=torch.float16) for shape in shapes)
+    with pytest.raises(TensorMismatchError):
+        LADDER[name](query, key, value, torch.empty_like(query))
+
+
+def test_shared_heads_are_for_the_last_rung() -> None:
+    given = tensors(1, 2, 1, 8, 8, 16, torch.float16)
+    with pytest.raises(TensorMismatchError):
+        attention_ladder.causal(*given, torch.empty_like(given[0]))
+
+
+def test_dtypes_and_tiles_that_there_are_none_of() -> None:
+    given = tensors(1, 1, 1, 8, 8, 16, torch.float32)
+    with pytest.raises(TensorMismatchError):
+        attention_ladder.online(*given, torch.empty_like(given[0]))
+    given = tensors(1, 1, 1, 8, 8, 16, torch.float16)
+    for tile in ((8, 16), (16, 24)):
+        with pytest.raises(InvalidArgumentError):
+            attention_ladder.online(*given, torch.empty_like(given[0]), tile=tile)
+    many = torch.empty(70_000, 1, 1, 16, dtype=torch.float16)
+    with pytest.raises(TensorMismatchError, match="65535 heads"):
+        attention_ladder.online(many, many, many, torch.empty_like(many))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("rung", ladder.RUNGS["scaled_dot_product_attention"])
+def test_rungs_compute_what_the_operator_does(rung: str, is_causal: bool) -> None:
+    """As suites call them; each knows a causal mask, or none, and says so."""
+    query, key, value = (torch.randn(1, 2, 40, 16).half() for _ in range(3))
+    build = ladder.RUNGS["scaled_dot_product_attention"][rung]
+    if rung != "portable" and is_causal != (rung in ("causal", "grouped_queries")):
+        with pytest.raises(InvalidArgumentError, match=rung):
+            build(query, key, value, is_causal=is_causal, enable_gqa=False)
+        return
+    found = build(query, key, value, is_causal=is_causal, enable_gqa=False)()
+    wanted = F.scaled_dot_product_attention(query.double(), key.double(), value.double(), is_causal=is_causal)
+    torch.testing.assert_close(found.double(), wanted, atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_gradients_in_one_pass_as_suites_call_them(is_causal: bool) -> None:
+    given = [torch.randn(1, 2, 40, 16).half() for _ in range(4)]
+    build = ladder.RUNGS["scaled_dot_product_attention_backward"]["one_pass"]
+    found = build(*given, is_causal=is_causal, enable_gqa=False)()
+    inputs = [tensor.double().requires_grad_() for tensor in given[:3]]
+    output = F.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], is_causal=is_causal)
+    for ours, wanted in zip(found, torch.autograd.grad(output, inputs, given[3].double()), strict=True):
+        torch.testing.assert_close(ours.double(), wanted, atol=5e-3, rtol=5e-3)
+
+
+def test_the_portable_rung_has_the_tiles_that_ship() -> None:
+    assert attention_ladder.PORTABLE == instances.DESCRIBED

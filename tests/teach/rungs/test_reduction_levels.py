@@ -1,0 +1,265 @@
+"""Reductions by thread, warp and block: who holds a row, what is exchanged, and the arithmetic of the kernel.
+
+Gluon is not interpreted. What the kernels compute is tested on a GPU (tests/gpu), and here by the kernel's
+own text, in which Triton's functions stand in for Gluon's: they are the same but for the layouts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import types
+from typing import Any
+
+import pytest
+import torch
+import triton.language as tl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.everything import examples
+from workbench import compat, lens
+from workbench.errors import ArgumentTypeError, DeviceError, TensorMismatchError, UnknownNameError
+from workbench.kernels.rows import reduction
+from workbench.kernels.tile import reduce
+from workbench.launch import Launch
+from workbench.lens.layout import Spread
+from workbench.teach.rungs import ladder, reduction_levels
+from workbench.viz import describe_row_holders, row_holders_figure
+
+LEVELS, TARGETS = reduction_levels.LEVELS, ("sm_90", "gfx942")
+LANES = {"sm_90": 32, "gfx942": 64}
+
+
+def compiled(level: str, target: str, cols: int = 1024, reduction: str = "sum") -> lens.CompiledStep:
+    x = torch.empty(64, cols, dtype=torch.float16)
+    (step,) = lens.compile(reduction_levels.launch(x, level=level, reduction=reduction), target)
+    return step
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("reduction", ["sum", "amax"])
+def test_each_level_exchanges_what_it_says(target: str, reduction: str) -> None:
+    thread, warp, block = (compiled(level, target, reduction=reduction) for level in LEVELS)
+    assert thread.shuffles == 0
+    # A row is joined in as many steps as halve the lanes.
+    assert warp.shuffles == LANES[target].bit_length() - 1
+    assert block.shuffles > 0
+    for step, is_shared in ((thread, False), (warp, False), (block, True)):
+        assert (step.shared_bytes > 0) == is_shared
+        assert (step.count("shared store") > 0) == is_shared
+        assert (step.count("barrier") > 0) == is_shared
+        assert not step.spills
+        assert step.widest("global load") == 128 or target == "gfx942"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_row_is_spread_over_what_the_level_says(target: str) -> None:
+    lanes = LANES[target]
+    tiles = {level: lens.layout.loaded(compiled(level, target)) for level in LEVELS}
+    assert all(len(found) == 1 for found in tiles.values())
+    thread, warp, block = (tiles[level][0] for level in LEVELS)
+    assert (thread.shape, thread.spread(1)) == ((256, 16), Spread(1, 1, 16))
+    assert (warp.shape, warp.spread(1)) == ((4, 1024), Spread(1, lanes, 1024 // lanes))
+    assert (block.shape, block.spread(1)) == ((4, 1024), Spread(4, lanes, 256 // lanes))
+    # Each place holds another element: nothing is loaded twice.
+    for tile in (thread, warp, block):
+        assert tile.warps * tile.lanes * tile.registers == tile.shape[0] * tile.shape[1]
+
+
+def test_the_levels_are_drawn_from_what_was_compiled() -> None:
+    tiles = {level: lens.layout.loaded(compiled(level, "sm_90"))[0] for level in LEVELS}
+    said = describe_row_holders(tiles)
+    assert "thread: a tile of 256 × 16, a row in 1 warp × 1 lane × 16 registers, 2 rows a lane;" in said
+    assert "warp: a tile of 4 × 1024, a row in 1 warp × 32 lanes × 32 registers, 1 row a lane;" in said
+    assert "block: a tile of 4 × 1024, a row in 4 warps × 32 lanes × 8 registers, 4 rows a lane." in said
+    numbers = [[text.get_text() for text in axes.texts] for axes in row_holders_figure(tiles).axes]
+    assert numbers == [
+        [str(row) for row in range(128)], [str(warp) for warp in range(4) for _ in range(32)], ["0"] * 128,
+    ]  # fmt: skip
+
+
+def test_a_short_row_fits_one_load_of_a_thread() -> None:
+    step = compiled("thread", "sm_90", cols=8)
+    (tile,) = lens.layout.loaded(step)
+    assert (tile.shape, tile.spread(1)) == ((512, 8), Spread(1, 1, 8))
+    assert step.count("global load") == step.count("global load", 128) == 4
+    assert compiled("warp", "sm_90", cols=8).widest("global load") == 32
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows_that_are_no_multiple_are_loaded_by_what_divides_them(level: str) -> None:
+    x = torch.empty(64, 1004, dtype=torch.float16)  # 4 divides it
+    (step,) = lens.compile(reduction_levels.launch(x, level=level), "sm_90")
+    assert step.widest("global load") == 64
+    (step,) = lens.compile(reduction_levels.launch(x[:, 1:], level=level), "sm_90")
+    assert step.widest("global load") == 16
+
+
+@pytest.fixture(scope="module")
+def in_triton(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The kernel's own text as one of Triton's, in which functions of Triton stand in for those of Gluon."""
+    text = inspect.getsource(compat.python_function(reduction_levels.reduction_level_kernel))
+    text = text.replace("@gluon.jit", "@triton.jit").replace("gl.constexpr", "tl.constexpr")
+    file = tmp_path_factory.mktemp("levels") / "in_triton.py"
+    file.write_text(f"import triton\nimport triton.language as tl\n\n\n{text}")
+    spec = importlib.util.spec_from_file_location("in_triton", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    vars(module)["gl"] = types.SimpleNamespace(
+        float32=tl.float32,
+        int64=tl.int64,
+        arange=lambda first, end, layout: tl.arange(first, end),
+        full=lambda shape, value, dtype, layout: tl.full(shape, value, dtype),
+        load=lambda *args, **keywords: tl.load(*args, **keywords),
+        store=lambda *args, **keywords: tl.store(*args, **keywords),
+        program_id=lambda axis: tl.program_id(axis),
+        num_warps=lambda: reduction_levels.WARPS,
+        SliceLayout=lambda dimension, layout: None,
+    )
+    vars(module)["levels"] = types.SimpleNamespace(layout_of=lambda *of: None, warp_size=lambda: 32)
+    spec.loader.exec_module(module)
+    return module.reduction_level_kernel
+
+
+STAND_INS = {
+    "sum": {"COMBINE": reduce.add, "ACROSS": lambda state: reduce.across_add((state,))[0]},
+    "amax": {"COMBINE": reduce.larger, "ACROSS": lambda state: reduce.across_larger((state,))[0]},
+}
+
+
+def run_in_triton(kernel: Any, launch: Launch, reduction: str) -> torch.Tensor:
+    """What the launch computes, interpreted."""
+    (step,) = launch.steps
+    meta = {**step.meta, **STAND_INS[reduction]}
+    launch.outputs[0].fill_(float("nan"))
+    return Launch.of(kernel, step.grid, *step.args, outputs=launch.outputs, **meta).run()[0]
+
+
+def laid(rows: int, cols: int, dtype: torch.dtype, layout: str) -> torch.Tensor:
+    """A matrix that lies so; elements that it does not have are NaN."""
+    generator = torch.Generator().manual_seed(rows + cols)
+    x = torch.randn(rows, cols, generator=generator).to(dtype)
+    if layout == "transposed":
+        return x.t().contiguous().t()
+    if layout == "expanded":
+        return x[:1].expand(rows, cols)
+    if layout == "sliced":
+        around = torch.full((rows, 2 * cols + 3), float("nan"), dtype=dtype)
+        around[:, 1 : 2 * cols : 2] = x
+        return around[:, 1 : 2 * cols : 2]
+    return x
+
+
+SHAPES = [(1, 1, "dense"), (17, 15, "sliced"), (300, 8, "dense"), (5, 1030, "transposed"), (3, 4100, "dense")]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("rows", "cols", "layout"), [*SHAPES, (258, 17, "expanded")])
+def test_the_arithmetic_is_right_for_any_rows(
+    in_triton: Any, level: str, rows: int, cols: int, layout: str
+) -> None:
+    for dtype, name in ((torch.float16, "sum"), (torch.bfloat16, "amax"), (torch.float32, "sum")):
+        x = laid(rows, cols, dtype, layout)
+        launch = reduction_levels.launch(x, level=level, reduction=name)
+        assert_right(run_in_triton(in_triton, launch, name), x, name)
+
+
+@settings(max_examples=examples(40))
+@given(
+    level=st.sampled_from(LEVELS),
+    rows=st.integers(1, 600),
+    cols=st.integers(1, 1100),
+    apart=st.integers(1, 3),
+)
+def test_whole_numbers_are_summed_exactly(
+    in_triton: Any, level: str, rows: int, cols: int, apart: int
+) -> None:
+    x = torch.arange(rows * cols * apart).remainder(7).sub(3).float().view(rows, cols, apart)[..., 0]
+    result = run_in_triton(in_triton, reduction_levels.launch(x, level=level), "sum")
+    assert torch.equal(result, x.sum(1))
+
+
+def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
+    """A maximum is exact; a sum within one rounding of the result and some of its terms' sum in fp32."""
+    assert result.dtype == x.dtype
+    if reduction == "amax":
+        assert torch.equal(result, x.amax(1))
+        return
+    exact = x.double().sum(1)
+    terms = x.double().abs().sum(1) * x.shape[1] ** 0.5 * torch.finfo(torch.float32).eps
+    allowed = terms + exact.abs() * torch.finfo(x.dtype).eps
+    assert ((result.double() - exact).abs() <= allowed).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_nan_is_the_largest_and_goes_to_a_strided_output(in_triton: Any, level: str) -> None:
+    x = laid(20, 33, torch.float32, "dense")
+    x[3, 20], x[4, 1], x[5] = float("nan"), float("inf"), float("-inf")
+    everywhere = torch.full((20, 3), 7.0)
+    launch = reduction_levels.launch(x, everywhere[:, 1], level=level, reduction="amax")
+    result = run_in_triton(in_triton, launch, "amax")
+    torch.testing.assert_close(result, x.amax(1), rtol=0, atol=0, equal_nan=True)
+    assert (everywhere[:, ::2] == 7).all()
+
+
+def test_signature_and_work_are_those_of_every_level() -> None:
+    x = torch.empty(100, 300, dtype=torch.bfloat16)
+    launches = [reduction_levels.launch(x, level=level) for level in LEVELS]
+    assert {launch.work for launch in launches} == {reduction.launch(x, (1,)).work}
+    assert [launch.steps[0].grid for launch in launches] == [(1,), (13,), (13,)]
+    expanded = x[:1].expand(100, 300)
+    assert reduction_levels.launch(expanded).work == reduction.launch(expanded, (1,)).work
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("cols", [1, 15, 16, 17, 300, 5000, 2**20])
+def test_every_tile_has_as_many_elements(level: str, cols: int) -> None:
+    rows, taken = reduction_levels.tile_of(level, cols)
+    assert rows * taken == reduction_levels.TILE_ELEMENTS
+    fewest, most = reduction_levels.COLS[level]
+    assert fewest <= taken <= most
+    assert taken in (fewest, most) or taken // 2 < cols <= taken
+
+
+def test_levels_are_candidates_of_their_operators() -> None:
+    x = torch.empty(4, 8)
+    for operator in ("sum", "amax"):
+        for level in LEVELS:
+            run = ladder.RUNGS[operator][level](x, dim=-1)
+            with pytest.raises(DeviceError, match="reduction_level_kernel is written in Gluon"):
+                run()
+
+
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [
+        (torch.empty(2, 3, dtype=torch.float64), "x is torch.float64; supported: float32, float16, bfloat16"),
+        (torch.empty(2, 3, 4), "x has 3 dimensions, not 2"),
+        (torch.tensor(1.0), "x has 0 dimensions, not 2"),
+        (torch.empty(0, 4), "x has no elements"),
+        (torch.empty(4, 0), "x has no elements"),
+        (torch.empty(2, 3).to_sparse(), "x is no plain strided tensor"),
+        (torch.empty_strided((1, 4), (1, 2**30), device="meta"), "a row of 4 elements, 1073741824 apart"),
+        (3.0, "x is a float, not a tensor"),
+    ],
+)
+def test_what_is_not_supported_is_said(x: Any, reason: str) -> None:
+    assert reason in reduction_levels.is_supported(x)
+    with pytest.raises(TensorMismatchError, match=reason):
+        reduction_levels.launch(x)
+
+
+def test_bad_arguments_are_named() -> None:
+    x = torch.empty(4, 8)
+    with pytest.raises(UnknownNameError, match=r"level: 'wrap' is not known\. Did you mean 'warp'"):
+        reduction_levels.launch(x, level="wrap")
+    with pytest.raises(UnknownNameError, match="reduction: 'max'"):
+        reduction_levels.launch(x, reduction="max")
+    negated = torch.zeros(4, dtype=torch.complex64).conj().imag
+    for output in (torch.empty(8), torch.empty(4, dtype=torch.float16), torch.empty(1).expand(4), negated):
+        with pytest.raises(TensorMismatchError, match=r"output: shape .* Give 4 elements of torch.float32"):
+            reduction_levels.launch(x, output)
+    with pytest.raises(ArgumentTypeError, match=r"output: got 3"):
+        reduction_levels.launch(x, 3)  # type: ignore[arg-type]

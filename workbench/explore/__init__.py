@@ -1,0 +1,21 @@
+"""Pictures of an operator in one line: its tiles, attention, descriptors, fusion, instances and source.
+
+A subject is imported when it is first named, as `explore.tiles` starts a compiler.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.explore import attention, descriptors, fusion, instances, source, tiles
+
+__all__ = ["attention", "descriptors", "fusion", "instances", "source", "tiles"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,146 @@
+"""One line from attention to pictures of it: the tiles that it visits, what it has after each, its bytes.
+
+Stands above `kernels` and `lens`, which know no widgets, and `viz`, which calls none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+import triton
+
+from workbench.errors import check_each, check_positive
+from workbench.kernels import attention
+from workbench.kernels.attention import CAUSAL, Mask, Scoring, Window
+from workbench.kernels.attention import states as attention_states
+from workbench.kernels.attention import tiles as attention_tiles
+from workbench.kernels.attention import unfused as attention_unfused
+from workbench.kernels.tile import scores
+from workbench.launch import Launch
+from workbench.lens import attention as lens_attention
+from workbench.lens.attention import AttentionBytes, AttentionSteps, MaskTiles, attention_bytes
+from workbench.lens.attention_gradients import gradient_flow
+from workbench.viz.attention_stepper import AttentionStepperWidget
+from workbench.viz.attention_tiles import AttentionTilesWidget, TilesChoice
+
+# What the kernels of `attention_backward.launch(...)` keep, let pass by, multiply and write.
+gradients = gradient_flow
+
+# Documents of a choice lie one after another, of these shares of all queries and keys.
+_DOCUMENTS = (0.3, 0.2, 0.5)
+
+
+def tiles(launch: Launch, *, batch: int = 0, head: int = 0) -> MaskTiles:
+    """Which tiles the programs of a head visit, and which are masked, told by the kernel's own rules.
+
+    Args:
+        launch: of `attention.launch`, with one program a tile of queries (splits=1).
+        batch, head: which head.
+
+    Raises: as `attention_tiles.launch` and `lens.attention.tiles`.
+    """
+    return lens_attention.tiles(attention_tiles.launch(launch, batch=batch, head=head))
+
+
+def steps(launch: Launch, tile: int = 0, *, batch: int = 0, head: int = 0) -> AttentionSteps:
+    """What the program of one tile of queries has after each tile of keys, told by its operators.
+
+    Args:
+        launch: of `attention.launch`, with one program a tile of queries (splits=1).
+        tile: which tile of queries. batch, head: of which head.
+
+    Raises: as `attention_states.launch` and `lens.attention.steps`.
+    """
+    return lens_attention.steps(attention_states.launch(launch, tile, batch=batch, head=head))
+
+
+def bytes_by_length(
+    lengths: Sequence[int] = (64, 128, 256),
+    *,
+    columns: int = 16,
+    dtype: torch.dtype = torch.float16,
+    tile: tuple[int, int] = (64, 64),
+) -> list[AttentionBytes]:
+    """What attention moves of each tensor, in three kernels and in one, counted in traces of both.
+
+    Args:
+        lengths: queries and keys of one head.
+        columns: of queries, keys and values. dtype: theirs.
+        tile: of queries and keys, in the one kernel; rows and columns of a product, in the three.
+
+    Returns:
+        for each length "unfused" and "fused", as `plot_attention_bytes` takes them.
+
+    Raises: as `attention.launch` and `lens.attention_bytes`.
+    """
+    found = []
+    for length in check_each("lengths", lengths, int, "Give a list of lengths, such as (64, 128)."):
+        shape = (1, 1, check_positive("lengths", length), columns)
+        query, key, value = (torch.ones(shape, dtype=dtype) for _ in range(3))
+        given = {"Q": query, "K": key, "V": value}
+        rows = (32, triton.next_power_of_2(length))
+        unfused = attention_unfused.launch(query, key, value, tile=(*tile, 16), softmax_tile=rows)
+        of_scores, weights = unfused.workspaces[:2]
+        given |= {"S": of_scores, "P": weights}
+        named = {**given, "O": unfused.outputs[0]}
+        found.append(attention_bytes(unfused, named, label="unfused", length=length))
+        fused = attention.launch(query, key, value, Scoring(scale=1.0), tile=tile, splits=1)
+        named = {**given, "O": fused.outputs[0], "L": fused.outputs[1]}
+        found.append(attention_bytes(fused, named, label="fused", length=length))
+    return found
+
+
+def map_tiles(
+    first: TilesChoice | None = None, *, longest: int = 256, theme: str | None = None
+) -> AttentionTilesWidget:
+    """The widget that chooses a mask, lengths and a tile.
+
+    Arguments and errors: :class:`AttentionTilesWidget`.
+    """
+    return AttentionTilesWidget(tiles_of_choice, first, longest=longest, theme=theme)
+
+
+def tiles_of_choice(choice: TilesChoice) -> MaskTiles:
+    """The tiles that `attention.launch` visits for what the controls of :class:`AttentionTilesWidget` say."""
+    query = torch.empty(1, 1, choice.queries, 16)
+    key = torch.empty(1, 1, choice.keys, 16)
+    return tiles(attention.launch(query, key, key, scoring_of(choice), tile=choice.tile, splits=1))
+
+
+def scoring_of(choice: TilesChoice) -> Scoring:
+    """What the controls of :class:`AttentionTilesWidget` say, for `attention.launch`."""
+    causal = CAUSAL._replace(from_end=choice.from_end)
+    if choice.mask == "everything":
+        return Scoring()
+    if choice.mask == "causal":
+        return Scoring(window=causal)
+    if choice.mask == "sliding window":
+        return Scoring(window=Window(choice.window, 0, from_end=choice.from_end))
+    length = max(choice.queries, choice.keys)
+    ends = torch.tensor([round(sum(_DOCUMENTS[:n]) * length) for n in range(1, len(_DOCUMENTS))])
+    numbers = torch.bucketize(torch.arange(length), ends, right=True).to(torch.int32)
+    mask = Mask(scores.same_document, (numbers, length), of_batch=False, of_head=False)
+    return Scoring(window=causal if choice.mask == "causal documents" else Window(), mask=mask)
+
+
+def step_through(
+    launch: Launch, *, batch: int = 0, head: int = 0, theme: str | None = None
+) -> AttentionStepperWidget:
+    """The widget that steps through the tiles of keys of any tile of queries.
+
+    Args:
+        launch: of `attention.launch`, with one program a tile of queries (splits=1).
+        batch, head: of which head.
+        theme: as :class:`AttentionStepperWidget`.
+
+    Raises: as :func:`steps` and :class:`AttentionStepperWidget`.
+    """
+    given = attention_tiles.step_of(launch).arguments()
+    count = -(-given["queries"] // given["BLOCK_M"])
+    return AttentionStepperWidget(partial(_of_tile, launch, batch, head), count, theme=theme)
+
+
+def _of_tile(launch: Launch, batch: int, head: int, tile: int) -> AttentionSteps:
+    return steps(launch, tile, batch=batch, head=head)

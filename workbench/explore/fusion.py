@@ -1,0 +1,717 @@
+"""What fusion saves: a fused launch beside the launches that it replaces, counted in traces of both.
+
+Stands above `kernels` and `lens`, which do not know one another, and `viz`, which calls neither.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+
+from workbench.bench import ceilings, recording
+from workbench.bench.roofline import Ceilings, Point
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    UnsupportedDtypeError,
+    check_each,
+    check_name,
+    check_positive,
+    check_type,
+    in_brief,
+)
+from workbench.kernels import convolution, epilogues, gemm
+from workbench.kernels.epilogues import Epilogue, ImageFrame
+from workbench.kernels.gemm import gated as gemm_gated
+from workbench.kernels.gemm import pair as gemm_pair
+from workbench.kernels.gemm import rows as gemm_rows
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
+from workbench.kernels.pointwise import elementwise, epilogues_unfused
+from workbench.kernels.rows import normalization, reduction, softmax
+from workbench.launch import Launch, Work
+from workbench.lens.attention import TensorBytes, attention_bytes
+from workbench.ops.convolution import geometry_of
+from workbench.viz.fusion_explorer import (
+    MOST_FUNCTORS,
+    ExploredFusion,
+    FusedTensor,
+    FusionChoice,
+    FusionExplorerWidget,
+    FusionKernel,
+)
+
+# What gates a product, by operator.
+_GATES = {"swiglu": "silu", "geglu": "gelu"}
+
+# The operators of `ops` that have two plans.
+OPERATORS = (
+    *(f"matmul_{name}" for name in (*gemm_rows.OPERATORS, *gemm_rows.REDUCTIONS)),
+    "matmul_matmul", *_GATES,
+)  # fmt: skip
+
+_NORMS = ("layer_norm", "rms_norm")
+
+# What a functor takes in a kernel of its own.
+_ALONE = (torch.float16, torch.bfloat16, torch.float32)
+
+# Dimensions of an image in memory, outermost first, where it is channels_last and where not.
+_NHWC, _NCHW = (0, 2, 3, 1), (0, 1, 2, 3)
+
+# What the explorer offers: the sizes of a functor's tensor, in letters of m, n and k; and the functor.
+_Made = Callable[..., Epilogue]
+FUNCTORS: Mapping[str, tuple[str, _Made]] = {
+    "add": ("mn", epilogues.add),
+    "bias": ("n", epilogues.bias),
+    "multiply": ("mn", epilogues.multiply),
+    "row_scale": ("m", epilogues.row_scale),
+    "column_scale": ("n", epilogues.column_scale),
+    "scale": ("", partial(epilogues.scale, 0.5)),
+    "relu": ("", epilogues.relu),
+    "gelu": ("", epilogues.gelu),
+    "fast_gelu": ("", epilogues.fast_gelu),
+    "silu": ("", epilogues.silu),
+    "sigmoid": ("", epilogues.sigmoid),
+    "clamp": ("", partial(epilogues.clamp, -1.0, 1.0)),
+}
+
+SIZES = (64, 256, 1024, 2048, 4096, 8192, 16384)
+
+# The recording that roofs and times are taken from, and whose times are shown.
+DEVICE = "nvidia-h200"
+_PROVIDERS = ("workbench", "torch.compile max-autotune", "torch")
+
+# m, n and k of the product that is traced, and its tile: several tiles in each direction.
+_TRACED, _TILE = {"m": 32, "n": 64, "k": 32}, (16, 32, 16)
+
+# Rows and columns of a tile of a functor's own kernel, of images.
+_FUNCTOR_TILE = (32, 64)
+
+
+@dataclass(frozen=True)
+class ArgumentBytes:
+    """What both plans move of one tensor, each element counted once a kernel.
+
+    Attributes:
+        name: the tensor's.
+        fused_loaded, fused_stored: by the fused launch, in bytes.
+        unfused_loaded, unfused_stored: by the launches that it replaces.
+    """
+
+    name: str
+    fused_loaded: int
+    fused_stored: int
+    unfused_loaded: int
+    unfused_stored: int
+
+    @property
+    def saved(self) -> int:
+        """Bytes that the fused launch does not move; negative where it moves more."""
+        fused = self.fused_loaded + self.fused_stored
+        return self.unfused_loaded + self.unfused_stored - fused
+
+
+@dataclass(frozen=True)
+class BytesSaved:
+    """What a fused launch moves, and what the launches move that it replaces.
+
+    Attributes:
+        arguments: of each tensor; those that were named, in their order, and then others.
+        fused_kernels, unfused_kernels: how many each plan starts.
+    """
+
+    arguments: tuple[ArgumentBytes, ...]
+    fused_kernels: int
+    unfused_kernels: int
+
+    @property
+    def fused(self) -> int:
+        """Bytes of the fused plan."""
+        return sum(each.fused_loaded + each.fused_stored for each in self.arguments)
+
+    @property
+    def unfused(self) -> int:
+        """Bytes of the other."""
+        return sum(each.unfused_loaded + each.unfused_stored for each in self.arguments)
+
+    @property
+    def saved(self) -> int:
+        """unfused - fused"""
+        return self.unfused - self.fused
+
+
+def bytes_saved(
+    fused: Launch,
+    unfused: Launch | Sequence[Launch],
+    tensors: Mapping[str, torch.Tensor] | None = None,
+    *,
+    timeout: float = 120.0,
+) -> BytesSaved:
+    """Trace both plans in the interpreter, and count what they move of each tensor.
+
+    An element counts once for each kernel that loads it, and once for each that stores it, by its address,
+    whichever of the kernel's parameters have it: what crosses between memory and a cache that keeps what one
+    kernel reads again.
+
+    Args:
+        fused: the one launch. unfused: what it replaces, in order, a launch for each operator.
+        tensors: by name, those that are to be told apart, such as {"A": a, "product": x}; both plans can
+            share them. Others are called as the first parameter that has them.
+        timeout: seconds for each plan.
+
+    Raises:
+        ArgumentTypeError: an argument is something else. Others as `lens.attention.attention_bytes`.
+    """
+    check_type("fused", fused, Launch, "Give a Launch.")
+    many = (unfused,) if isinstance(unfused, Launch) else unfused
+    many = check_each("unfused", many, Launch, "Give the launches that it replaces.")
+    whole = Launch(tuple(chain(*(each.steps for each in many))), many[-1].outputs if many else ())
+    named = {} if tensors is None else tensors
+    both = [
+        {each.name: each for each in attention_bytes(plan, named, label="", timeout=timeout).tensors}
+        for plan in (fused, whole)
+    ]
+    nothing = TensorBytes("", 0, 0, 0, 0, 0, 0, 0)
+    arguments = []
+    for name in dict.fromkeys(chain(named, *both)):
+        first, second = (plan.get(name, nothing) for plan in both)
+        arguments.append(ArgumentBytes(name, first.loaded, first.stored, second.loaded, second.stored))
+    return BytesSaved(tuple(arguments), len(fused.steps), len(whole.steps))
+
+
+class Plans(NamedTuple):
+    """An operator in one launch, and in several; as :func:`bytes_saved` takes them.
+
+    Attributes:
+        fused, unfused: the launches, which have operands in common, and the output if it is no index.
+        tensors: those of both, by name, and what only one of them has. What is given twice has the first
+            of its names.
+    """
+
+    fused: Launch
+    unfused: tuple[Launch, ...]
+    tensors: dict[str, torch.Tensor]
+
+
+def plans(
+    op: str,
+    *given: torch.Tensor,
+    activation: str = "identity",
+    tile: Sequence[int] | None = None,
+    product_tile: Sequence[int] | None = None,
+) -> Plans:
+    """Both plans of an operator: the fused template's launch, and one launch for each operator in it.
+
+    Those of a product or a convolution with any epilogue are :func:`chained` and :func:`chained_conv2d`.
+
+    Args:
+        op: a name in `OPERATORS`, those of `ops`.
+        given: its tensors: two matrices, and of norms weight and bias by column; three of matmul_matmul,
+            swiglu and geglu.
+        activation: of matmul_matmul, which alone has one to choose.
+        tile: of the fused template, as its `launch` takes it; None for that one's default.
+        product_tile: m, n and k of a tile, of the products of the other plan; None for `gemm.default_tile`.
+
+    Raises:
+        UnknownNameError: `op`. InvalidArgumentError: it takes more or fewer tensors, or no activation. Others
+        as the templates' `launch`.
+    """
+    check_name("op", op, OPERATORS)
+    fewest = 3 if op in (*_GATES, "matmul_matmul") else 2
+    most = {"matmul_layer_norm": 4, "matmul_rms_norm": 3}.get(op, fewest)
+    if not fewest <= len(given) <= most:
+        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        raise InvalidArgumentError("given", f"got {len(given)} tensors for {op}", f"Give {wanted}.")
+    if op != "matmul_matmul" and activation != "identity":
+        raise InvalidArgumentError(
+            "activation", f"got {in_brief(activation)} for {op}", "Give it to matmul_matmul alone."
+        )
+    options: dict[str, Any] = {} if tile is None else {"tile": tile}
+    if op in _GATES:
+        return _gated(op, given, options, product_tile)
+    if op == "matmul_matmul":
+        return _pair(given, activation, options, product_tile)
+    operator = op.removeprefix("matmul_")
+    a, b, *columns = given
+    product = _product(a, b, product_tile)
+    x = product.outputs[0]
+    if operator in gemm_rows.OPERATORS:
+        epsilon = 1e-5 if operator in _NORMS else 0.0
+        fused = gemm_rows.launch(operator, a, b, *columns, epsilon=epsilon, **options)
+        second = (
+            normalization.launch(operator, x, 1, *columns, epsilon=epsilon, output=fused.outputs[0])
+            if operator in _NORMS
+            else softmax.launch(operator, x, output=fused.outputs[0])
+        )
+    else:
+        fused = gemm_rows.launch_reduction(operator, a, b, **options)
+        last = (x.dim() - 1,)
+        name = "norm2" if operator == "norm" else operator
+        second = (
+            softmax.launch_log_sum_exp(x, last, fused.outputs[0])
+            if operator == "logsumexp"
+            else reduction.launch(x, last, None if operator == "argmax" else fused.outputs[0], reduction=name)
+        )
+    vectors = dict(zip(("weight", "bias"), columns, strict=False))
+    tensors = {"A": a, "B": b, **vectors, "product": x}
+    return _named(fused, (product, second), tensors)
+
+
+def chained(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    epilogue: Epilogue,
+    *,
+    tile: Sequence[int] | None = None,
+    product_tile: Sequence[int] | None = None,
+) -> Plans:
+    """Both plans of a product with an epilogue: one launch; and the product's, and one for each functor.
+
+    Args:
+        a, b: [m, k] and [k, n] in fp16, bf16 or fp32.
+        epilogue: a chain of functors, none of which casts or permutes.
+        tile: of the fused launch. product_tile: of the product in the other plan. None for
+            `gemm.default_tile`.
+
+    Raises:
+        TensorMismatchError: `a` or `b` is no matrix, or of another dtype. InvalidArgumentError: the epilogue
+        casts or permutes. Others as `gemm.launch` and `epilogues_unfused.launch`.
+    """
+    _check_apart(epilogue)
+    fused = gemm.launch(a, b, epilogue=epilogue, tile=tile, splits=1)
+    for name, matrix in (("a", a), ("b", b)):
+        _check_alone(name, matrix)
+        if matrix.dim() != 2:
+            raise TensorMismatchError(name, f"shape {tuple(matrix.shape)}", "Give a matrix.")
+    output = fused.outputs[0]
+    product = _product(a, b, product_tile, None if epilogue.functors else output)
+    unfused, between = _one_by_one("product", product, epilogue, output, _on_a_matrix)
+    return Plans(fused, unfused, _each_once({"A": a, "B": b, **between, "output": output}))
+
+
+def chained_conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+    *,
+    epilogue: Epilogue,
+    tile: Sequence[int] | None = None,
+    product_tile: Sequence[int] | None = None,
+) -> Plans:
+    """Both plans of `ops.fused_conv2d`: one launch; and `ops.conv2d` with its bias, and one for each functor.
+
+    The result, and all between, are channels_last where input or weight is. What accesses of 16 bytes cannot
+    read as it lies, such as most images that are not channels_last, is copied by a kernel of its own before
+    the product, in both plans.
+
+    Args:
+        input: (n, channels, height, width), none of them 0, in fp16, bf16 or fp32.
+        weight: (features, channels / groups, taps, taps). bias: (features,), or None. Both as the input.
+        stride, padding, dilation, groups: as of `ops.conv2d`.
+        epilogue: a chain of functors, none of which casts or permutes; one that asks for the place of an
+            element, such as dropout, of channels_last images in one group.
+        tile: of the fused launch, m, n and k. product_tile: of the convolution in the other plan. None for
+            `gemm.default_tile`.
+
+    Raises:
+        TensorMismatchError: a tensor is of another shape, dtype or device. InvalidArgumentError: the epilogue
+        is another. Others as `ops.fused_conv2d`.
+    """
+    _check_apart(epilogue)
+    _check_images(input, weight, bias)
+    geometry = geometry_of(
+        2, input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
+    )
+    shape = (input.shape[0], geometry.features, *geometry.outputs)
+    epilogues.expanded(epilogue, ImageFrame(shape, groups), input.device)  # numbered without the bias
+    order = _NHWC if _is_channels_last(input) or _is_channels_last(weight) else _NCHW
+    _check_places(epilogue, order, groups)
+    format = torch.channels_last if order == _NHWC else torch.contiguous_format
+    output = torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=format)
+
+    def convolved(chain: Epilogue, into: torch.Tensor, tile: Sequence[int] | None) -> Launch:
+        return convolution.launch(
+            "forward", input, weight, into, geometry=geometry, epilogue=chain, tile=tile
+        )
+
+    first = Epilogue() if bias is None else epilogues.bias(bias)
+    fused = convolved(first | epilogue, output, tile)
+    product = convolved(first, torch.empty_like(output) if epilogue.functors else output, product_tile)
+    alone = partial(_on_images, order)
+    unfused, between = _one_by_one("convolution", product, epilogue, output, alone)
+    operands = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
+    copies = _copies(fused, operands) | {
+        f"{name} of the other plan": copy for name, copy in _copies(product, operands).items()
+    }
+    return Plans(fused, unfused, _each_once({**operands, **copies, **between, "output": output}))
+
+
+def explore(
+    shape: Sequence[int] = (4096, 4096, 4096),
+    functors: Sequence[str] = ("add", "add", "fast_gelu"),
+    *,
+    roofs: Ceilings | None = None,
+    theme: str | None = None,
+) -> FusionExplorerWidget:
+    """Put an epilogue together and see its text, its bytes fused and unfused, and its least time.
+
+    Bytes are those of traces of a small product, scaled by the sizes of its tensors; no GPU is needed.
+
+    Args:
+        shape: m, n and k that are shown first; they and `SIZES` are offered.
+        functors: names in `FUNCTORS`, up to four, that are shown first.
+        roofs: measured ones; None for those that were recorded.
+        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: a functor, or
+        the theme.
+    """
+    first = _choice(shape, functors)
+    sizes = sorted({*SIZES, first.m, first.n, first.k})
+    return FusionExplorerWidget(partial(explored, roofs=roofs), tuple(FUNCTORS), sizes, first, theme=theme)
+
+
+def _choice(shape: Sequence[int], functors: Sequence[str]) -> FusionChoice:
+    sizes = check_each("shape", shape, int, "Give m, n and k, such as (4096, 4096, 4096).")
+    if len(sizes) != 3:
+        raise InvalidArgumentError("shape", f"got {len(sizes)} sizes", "Give m, n and k.")
+    names = check_each("functors", functors, str, 'Give names, such as ("add", "gelu").')
+    _check_functors(names)
+    m, n, k = (check_positive(f"shape[{place}]", size) for place, size in enumerate(sizes))
+    return FusionChoice(m, n, k, tuple(names))
+
+
+def _check_functors(names: Sequence[str]) -> None:
+    for name in names:
+        check_name("functor", name, FUNCTORS)
+    if len(names) > MOST_FUNCTORS:
+        raise InvalidArgumentError("functors", f"got {len(names)}", f"Give {MOST_FUNCTORS} at most.")
+
+
+def explored(choice: FusionChoice, *, roofs: Ceilings | None = None) -> ExploredFusion:
+    """What is known of one choice, in fp16; :func:`workbench.viz.fusion_explorer_figure` draws it.
+
+    Args:
+        choice: of any sizes. roofs: as of :func:`explore`.
+
+    Raises:
+        as :func:`explore`.
+    """
+    check_type("choice", choice, FusionChoice, "Give a FusionChoice.")
+    check_type("roofs", roofs, Ceilings | None, "Give Ceilings, or None for those that were recorded.")
+    sizes = {name: check_positive(name, getattr(choice, name)) for name in ("m", "n", "k")}
+    _check_functors(choice.functors)
+    kernels = _kernels(tuple(choice.functors))
+    flops = 2 * math.prod(sizes.values())
+    scaled = [
+        {name: _scaled(name, moved, choice.functors, sizes) for name, moved in kernel.items()}
+        for kernel in kernels
+    ]
+    moved = [sum(kernel.values()) for kernel in scaled]
+    names = ("product", *choice.functors)
+    return ExploredFusion(
+        choice=choice,
+        dtype="fp16",
+        sources={name: _source(name) for name in dict.fromkeys(choice.functors)},
+        tensors=tuple(
+            FusedTensor(name, scaled[0].get(name, 0), sum(kernel.get(name, 0) for kernel in scaled[1:]))
+            for name in dict.fromkeys(chain(*scaled))
+        ),
+        fused=FusionKernel("all in one", flops, moved[0]),
+        unfused=tuple(
+            FusionKernel(name, flops if place == 0 else 0, moved[place + 1])
+            for place, name in enumerate(names)
+        ),
+        roofs=_recorded_roofs() if roofs is None else roofs,
+        points=_recorded_points(choice),
+    )
+
+
+def _sizes_of(name: str, functors: Sequence[str]) -> str:
+    """The sizes of a tensor of :func:`chained`, in letters of m, n and k."""
+    if name in ("A", "B"):
+        return {"A": "mk", "B": "kn"}[name]
+    functor, _, place = name.rpartition(" ")
+    if functor in FUNCTORS and functors[int(place) - 1] == functor:
+        return FUNCTORS[functor][0]
+    return "mn"
+
+
+def _scaled(name: str, moved: int, functors: Sequence[str], sizes: Mapping[str, int]) -> int:
+    """Bytes of a tensor in a product of these sizes, from those in the product that is traced."""
+    letters = _sizes_of(name, functors)
+    small, large = (math.prod(each[letter] for letter in letters) for each in (_TRACED, sizes))
+    return moved * large // small
+
+
+@cache
+def _kernels(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
+    """What the fused kernel moves of each tensor, by name, and what each of the others does; in bytes."""
+    m, n, k = _TRACED.values()
+    generator = torch.Generator().manual_seed(0)
+
+    def half(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).half()
+
+    epilogue = Epilogue()
+    for name in functors:
+        letters, make = FUNCTORS[name]
+        epilogue = epilogue | make(*([half(*(_TRACED[letter] for letter in letters))] if letters else []))
+    plans = chained(half(m, k), half(k, n), epilogue, tile=_TILE, product_tile=_TILE)
+    found = []
+    for launch in (plans.fused, *plans.unfused):
+        moved = attention_bytes(launch, plans.tensors, label="").tensors
+        found.append({each.name: each.moved for each in moved if each.moved})
+    return tuple(found)
+
+
+def _source(name: str) -> str:
+    """A functor's text, without its decorator and its docstring."""
+    _, make = FUNCTORS[name]
+    given = [torch.empty(1)] if FUNCTORS[name][0] else []
+    function = make(*given).functors[0].function
+    (definition,) = ast.parse(inspect.getsource(function.fn)).body
+    assert isinstance(definition, ast.FunctionDef)
+    definition.decorator_list, definition.body = [], definition.body[1:]
+    return ast.unparse(definition)
+
+
+@cache
+def _recorded() -> tuple[recording.Line, ...]:
+    return tuple(recording.shipped(DEVICE))
+
+
+@cache
+def _recorded_roofs() -> Ceilings | None:
+    """Of the last run that has a copy and a product in fp16."""
+    runs: dict[str, list[recording.Line]] = {}
+    for line in _recorded():
+        if line.op in ("clone", "matmul"):
+            runs.setdefault(line.run, []).append(line)
+    roofs = [ceilings.from_recording(lines) for lines in runs.values() if ceilings.has_roofs(lines)]
+    return next((each for each in reversed(roofs) if "fp16" in each.matrix), None)
+
+
+def _recorded_points(choice: FusionChoice) -> tuple[Point, ...]:
+    """What was recorded of Composable Kernel's chain, the only one that is."""
+    if choice.functors != ("add", "add", "fast_gelu"):
+        return ()
+    case = {"m": choice.m, "n": choice.n, "k": choice.k, "layout": "nn"}
+    lines = [
+        line
+        for line in _recorded()
+        if (line.op, line.dtype, line.mode, line.case) == ("fused_matmul", "fp16", "burst", case)
+    ]
+    latest = {line.provider: line for line in recording.latest_run(lines)}
+    return tuple(_point(latest[name]) for name in _PROVIDERS if name in latest)
+
+
+def _point(line: recording.Line) -> Point:
+    """Unlike those of `recording.points`, of a small product too, which calls in a row find in caches."""
+    return Point(
+        label=line.problem,
+        provider=line.provider,
+        op=line.op,
+        dtype=line.dtype,
+        flops=line.flops or 0,
+        bytes=line.bytes or 1,
+        seconds=line.median_ms / 1e3,
+        device=line.device,
+        when=line.when[:10],
+        recorded=True,
+    )
+
+
+def _gated(
+    op: str, given: Sequence[torch.Tensor], options: Mapping[str, Any], product_tile: Sequence[int] | None
+) -> Plans:
+    a, gate, up = given
+    fused = gemm_gated.launch(a, gate, up, activation=_GATES[op], **options)
+    first, second = (_product(a, b, product_tile) for b in (gate, up))
+    x, y = first.outputs[0], second.outputs[0]
+    last = elementwise.launch(x, y, fused.outputs[0], operation=f"{_GATES[op]}_gated")
+    tensors = {"A": a, "gate": gate, "up": up, "A @ gate": x, "A @ up": y}
+    return _named(fused, (first, second, last), tensors)
+
+
+def _pair(
+    given: Sequence[torch.Tensor],
+    activation: str,
+    options: Mapping[str, Any],
+    product_tile: Sequence[int] | None,
+) -> Plans:
+    a, b0, b1 = given
+    fused = gemm_pair.launch(a, b0, b1, activation=activation, **options)
+    first = _product(a, b0, product_tile)
+    x = first.outputs[0]
+    tensors = {"A": a, "B0": b0, "B1": b1, "A @ B0": x}
+    between: tuple[Launch, ...] = ()
+    if activation != "identity":
+        one = torch.ones((), dtype=x.dtype, device=x.device)
+        between = (elementwise.launch(x, one.expand_as(x), operation=f"{activation}_gated"),)
+        x = between[0].outputs[0]
+        tensors |= {"one": one, "activated": x}
+    last = _product(x, b1, product_tile, fused.outputs[0])
+    return _named(fused, (first, *between, last), tensors)
+
+
+def _check_apart(epilogue: Epilogue) -> None:
+    """Raise where a kernel for each functor does not make what one kernel for all makes."""
+    check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
+    if epilogue.permuted is not None or any(one.dtype is not None for one in epilogue.functors):
+        raise InvalidArgumentError("epilogue", "it casts or permutes", "Cast or permute the result.")
+
+
+def _check_alone(name: str, operand: torch.Tensor) -> None:
+    """Raise where a functor's own kernel would not take what is made of this operand."""
+    if operand.dtype not in _ALONE:
+        raise UnsupportedDtypeError(name, f"{operand.dtype}", "Give fp16, bf16 or fp32.")
+
+
+def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    """Raise where they are no plain operands of a convolution, whatever their lengths."""
+    given = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
+    for name, tensor in given.items():
+        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+        _check_alone(name, tensor)
+        if (tensor.dtype, tensor.device) != (input.dtype, input.device):
+            words = f"{tensor.dtype} on {tensor.device}"
+            raise TensorMismatchError(name, words, f"Give {input.dtype} on {input.device}, as the input is.")
+        if tensor.layout != torch.strided or tensor.is_neg():
+            raise TensorMismatchError(name, "no plain strided tensor", "Give one that lies in memory.")
+        if name != "bias" and (tensor.dim() != 4 or not tensor.numel()):
+            given_shape = f"shape {tuple(tensor.shape)}"
+            raise TensorMismatchError(name, given_shape, "Give four dimensions, none of them of length 0.")
+
+
+def _is_channels_last(image: torch.Tensor) -> bool:
+    return image.is_contiguous(memory_format=torch.channels_last) and not image.is_contiguous()
+
+
+def _check_places(epilogue: Epilogue, order: tuple[int, ...], groups: int) -> None:
+    """Raise where a functor may ask for an element's place, and both plans number elements differently."""
+    if order == _NHWC and groups == 1:
+        return
+    for place, one in enumerate(epilogue.functors):
+        if one.uses_place:
+            given = f"{one.name} may ask for the place of an element, which differs between the plans"
+            raise InvalidArgumentError(
+                f"epilogue[{place}]", given, "Give channels_last images in one group, or leave it out."
+            )
+
+
+def _one_by_one(
+    name: str,
+    product: Launch,
+    epilogue: Epilogue,
+    output: torch.Tensor,
+    alone: Callable[[torch.Tensor, Epilogue, torch.Tensor | None], Launch],
+) -> tuple[tuple[Launch, ...], dict[str, torch.Tensor]]:
+    """A product's launch and one for each functor behind it, and by name what they have besides.
+
+    Args:
+        name: of the product. output: where the last of them puts its result.
+        alone: from what a functor is given, the functor and its output, which is new for None, to its launch.
+    """
+    launches, tensors = [product], {name: product.outputs[0]} if epilogue.functors else {}
+    last = len(epilogue.functors) - 1
+    for place, one in enumerate(epilogue.functors):
+        own = Epilogue((one,))
+        launches.append(alone(launches[-1].outputs[0], own, output if place == last else None))
+        tensors |= {f"{one.name} {place + 1}": tensor for tensor in own.tensors}
+        if place < last:
+            tensors[f"after {one.name} {place + 1}"] = launches[-1].outputs[0]
+    return tuple(launches), tensors
+
+
+def _on_a_matrix(x: torch.Tensor, epilogue: Epilogue, output: torch.Tensor | None) -> Launch:
+    return epilogues_unfused.launch(x, epilogue, output=output)
+
+
+@dataclass(frozen=True)
+class _InMemory(ImageFrame):
+    """As :class:`ImageFrame`, of a dense image as one matrix whose rows lie one behind the other.
+
+    Attributes:
+        order: the dimensions in memory, outermost first, of which the last one numbers columns.
+    """
+
+    order: tuple[int, ...] = _NCHW
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of the output's own dimensions."""
+        return self.shape
+
+    @property
+    def dims(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """No batches."""
+        return (), self.order[:-1], self.order[-1]
+
+    def split(self, strides: Sequence[int]) -> tuple[int, ...]:
+        """The same."""
+        return tuple(strides)
+
+
+def _on_images(
+    order: tuple[int, ...], x: torch.Tensor, epilogue: Epilogue, output: torch.Tensor | None
+) -> Launch:
+    """As `epilogues_unfused.launch`, by its kernel, of dense images whose dimensions lie in this order."""
+    output = torch.empty_like(x) if output is None else output
+    frame = _InMemory(tuple(x.shape), order=order)
+    bound = epilogues.bind(epilogue, frame, torch.float32, output.dtype, x.device)
+    (block_m, block_n), n = _FUNCTOR_TILE, x.shape[order[-1]]
+    m = x.numel() // n
+    if max(x.numel(), bound.reach) + (block_m + 1) * (n + block_n) > MOST_OFFSETS_IN_32_BITS:
+        given = f"it makes images of {tuple(x.shape)}"
+        raise TensorMismatchError("input", given, "Give fewer elements: offsets are 32 bits.")
+    own = epilogue.work(x.numel())
+    work = Work(own.flops, 2 * x.numel() * x.element_size() + own.bytes)
+    return Launch.of(
+        epilogues_unfused.functor_kernel, (math.ceil(m / block_m) * math.ceil(n / block_n),),
+        x, output, bound.extras, m, n,
+        outputs=output, work=work, BLOCK_M=block_m, BLOCK_N=block_n, EPILOGUE=bound.functors, num_warps=4,
+    )  # fmt: skip
+
+
+def _copies(launch: Launch, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What a convolution copies its operands to, by name; a step for each comes before its product."""
+    found = {}
+    for step, space in zip(launch.steps, launch.workspaces, strict=False):
+        places = {tensor.data_ptr() for tensor in step.memory().values()}
+        name = next(name for name, tensor in operands.items() if tensor.data_ptr() in places)
+        found[f"copy of {name}"] = space
+    return found
+
+
+def _product(
+    a: torch.Tensor, b: torch.Tensor, tile: Sequence[int] | None, output: torch.Tensor | None = None
+) -> Launch:
+    return gemm.launch(a, b, output=output, tile=tile, splits=1)
+
+
+def _named(fused: Launch, unfused: tuple[Launch, ...], tensors: dict[str, torch.Tensor]) -> Plans:
+    """The plans, with names for what else they have: states of the fused one, and the outputs."""
+    states = {f"state {i}": space for i, space in enumerate(fused.workspaces)}
+    outputs = {"output": fused.outputs[0]}
+    if unfused[-1].outputs[0] is not fused.outputs[0]:
+        outputs["output of the other plan"] = unfused[-1].outputs[0]
+    return Plans(fused, unfused, _each_once({**tensors, **states, **outputs}))
+
+
+def _each_once(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those that begin in one place by the first of their names, since traces tell tensors by their place."""
+    first: dict[int, str] = {}
+    return {name: t for name, t in tensors.items() if first.setdefault(t.data_ptr(), name) == name}

@@ -1,0 +1,71 @@
+"""Attention with its matrices in memory: a product, a softmax, a product, each a kernel of its own.
+
+What `attention.py` is compared with: S and P have as many elements as there are pairs of a query and a key.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from workbench.errors import TensorMismatchError, check_type
+from workbench.kernels import gemm
+from workbench.kernels.attention import is_supported
+from workbench.kernels.gemm import FP8
+from workbench.kernels.rows import softmax
+from workbench.launch import Launch, Work
+
+
+def launch(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    tile: Sequence[int] | None = None,
+    softmax_tile: Sequence[int] | None = None,
+    precision: str = "ieee",
+) -> Launch:
+    """S = query @ key^T; P = softmax(S); output = P @ value, for each head, without masks.
+
+    Scores are not scaled: multiply the query. S and P are of the tensors' dtype.
+
+    FLOPs: 4 for each query, key and column, 5 for each score. Least bytes: query, key and value read once,
+    the output written once; S and P, which this writes and reads, are none that it must move.
+
+    Args:
+        query: (batch, heads, queries, columns). key: (batch, key heads, keys, columns); key heads divide
+            heads, and neighbors share one. value: (batch, key heads, keys, columns of the output).
+        tile, precision: of both products, as of `gemm.launch`. softmax_tile: as of `softmax.launch`.
+
+    Returns:
+        a launch of three steps, with the output and the workspaces (S, P), [batch, heads, queries, keys].
+
+    Raises:
+        ArgumentTypeError: an argument is no tensor. TensorMismatchError: they do not fit, or are empty.
+        Others as `gemm.launch`.
+    """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+    fix = "Give (batch, heads, rows, columns) each, of one dtype and device, with elements."
+    if reason := is_supported(query, key, value):
+        raise TensorMismatchError("query, key, value", reason, fix)
+    if query.dtype in FP8 or not query.numel() or not value.numel():
+        given = f"query is {query.dtype} {tuple(query.shape)}, value {tuple(value.shape)}"
+        raise TensorMismatchError("query, key, value", given, fix)
+    (batch, heads, queries, size), (key_heads, keys) = query.shape, key.shape[1:3]
+    group = heads // key_heads
+    q = query.unflatten(1, (key_heads, group))
+    k, v = (tensor.unsqueeze(2).expand(-1, -1, group, -1, -1) for tensor in (key, value))
+    scores, weights = (query.new_empty(batch, heads, queries, keys) for _ in range(2))
+    output = query.new_empty(batch, heads, queries, value.shape[3])
+    s, p, o = (tensor.unflatten(1, (key_heads, group)) for tensor in (scores, weights, output))
+    parts = (
+        gemm.launch(q, k.transpose(-1, -2), output=s, tile=tile, precision=precision, splits=1),
+        softmax.launch("softmax", scores, output=weights, tile=softmax_tile),
+        gemm.launch(p, v, output=o, tile=tile, precision=precision, splits=1),
+    )
+    steps = tuple([step for part in parts for step in part.steps])
+    spaces = tuple([space for part in parts for space in part.workspaces])
+    pairs = batch * heads * queries * keys
+    moved = sum(tensor.numel() * tensor.element_size() for tensor in (query, key, value, output))
+    work = Work(2 * pairs * (size + value.shape[3]) + 5 * pairs, moved)
+    return Launch(steps, (output,), work=work, workspaces=(scores, weights, *spaces))

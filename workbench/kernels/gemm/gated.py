@@ -1,0 +1,245 @@
+"""Dual products: two products of one matrix A, of which one gates the other: SwiGLU, GEGLU and their like.
+
+A program makes the same tile of both, from the same tiles of A, which it loads once; neither product is ever
+in memory. (Shazeer, "GLU variants improve transformer", 2020.)
+"""
+
+# No `from __future__ import annotations`: Triton reads the annotations below.
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import check_name, check_positive
+from workbench.kernels import gemm
+from workbench.kernels.gemm import products
+from workbench.kernels.layout import ACCESS_BYTES, distinct_elements
+from workbench.kernels.tile import activation as activations
+from workbench.kernels.tile import gemm as tile_gemm
+from workbench.kernels.tile import order, transfer
+from workbench.launch import Launch, Step, Work
+from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
+
+# What the gate's product goes through.
+ACTIVATIONS = activations.ACTIVATIONS
+
+
+@triton.jit(do_not_specialize=["m", "n", "k"])
+def gemm_gated_kernel(
+    # pointers, or of A and the two weights tensor descriptors
+    a, gate, up, output,
+    # sizes: of each product; of the batch's dimensions
+    m, n, k, batch_sizes,
+    # strides of row and column, and of the batch's dimensions: of A, the weights and the output
+    matrices,
+    # meta-parameters: the tile; how tiles are numbered; what the gate's product goes through; how
+    # products are accumulated
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ORDER: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
+    ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    # how A and the weights are loaded, and which are descriptors; whether tiles can hang over along m, n and
+    # k; what divides sizes and strides; whether offsets need 64 bits
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """output[batch] = ACTIVATION(A[batch] @ gate[batch]) * (A[batch] @ up[batch])."""
+    OF_SIZES: tl.constexpr = DIVISORS[0]
+    batch, row, col = gemm.place_of_tile(tl.program_id(0), (m, n, k), 0, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
+    rows, cols, depth = transfer.multiples_of((m, n, k), OF_SIZES)
+    if WIDE:
+        depth = tl.cast(depth, tl.int64)
+    first = products.operand_of(
+        gate, (depth, cols), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS[1]
+    )
+    # The mainloop's parts lie side by side; the second weight begins a tile before it does.
+    second = products.operand_of(
+        up, (depth, cols + BLOCK_N), matrices, batch, batch_sizes, DIVISORS, 2, DESCRIPTORS[1]
+    )
+    gated, kept = tile_gemm.mainloop(
+        products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS[0]),
+        (beside(first, 0, DESCRIPTORS[1]), beside(second, BLOCK_N, DESCRIPTORS[1])),
+        row, col, 0, tl.cdiv(depth, BLOCK_K), depth, BLOCK_M, (BLOCK_N, BLOCK_N), BLOCK_K, LOAD_A, LOAD_B,
+        CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
+    )  # fmt: skip
+    tile = ACTIVATION(gated) * kept
+    products.store(output, tile, row, col, (rows, cols), matrices, batch, batch_sizes, DIVISORS, 3)
+
+
+@triton.jit
+def beside(operand, BACK: tl.constexpr, IS_DESCRIPTOR: tl.constexpr):
+    """The operand of a matrix that lies BACK columns to the right of where it is."""
+    if IS_DESCRIPTOR:
+        return operand[0], BACK
+    else:
+        return operand[0] - BACK * operand[2][1], operand[1], operand[2]
+
+
+@triton.jit
+def load_descriptor_beside(
+    operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
+    CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
+):  # fmt: skip
+    """The loader of a descriptor's matrix, as :func:`beside` has it."""
+    return tile_gemm.load_descriptor(operand, row, col - operand[1], ROWS, COLS, CHECK_ROWS, CHECK_COLS)
+
+
+@triton.jit
+def load_transpose_beside(
+    operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
+    CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
+):  # fmt: skip
+    """As :func:`load_descriptor_beside`, of a descriptor of the transpose."""
+    return tile_gemm.load_descriptor_of_transpose(
+        operand, row, col - operand[1], ROWS, COLS, CHECK_ROWS, CHECK_COLS
+    )
+
+
+_BESIDE = {
+    tile_gemm.load_strided: tile_gemm.load_strided,
+    tile_gemm.load_descriptor: load_descriptor_beside,
+    tile_gemm.load_descriptor_of_transpose: load_transpose_beside,
+}
+
+
+def is_supported(a: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> str:
+    """Why the template cannot take these operands, in words; empty when it can."""
+    if reason := products.why_not(a=a, gate=gate, up=up):
+        return reason
+    if gate.shape != up.shape:
+        return f"gate has shape {tuple(gate.shape)}, up {tuple(up.shape)}"
+    return gemm.is_supported(a, gate)
+
+
+def launch(
+    a: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    *,
+    activation: str = "silu",
+    output: torch.Tensor | None = None,
+    tile: Sequence[int] = (64, 64, 32),
+    launch_order: str = "grouped",
+    group: int = 8,
+    precision: str = "ieee",
+    descriptors: bool = False,
+    num_warps: int = 4,
+    num_stages: int = 3,
+) -> Launch:
+    """output = activation(a @ gate) * (a @ up); "silu" makes it SwiGLU, "gelu" GEGLU.
+
+    Products are accumulated in fp32, of fp64 in fp64; only their combination is rounded.
+
+    FLOPs: 4 m n k for each of a batch, and 2 an element of the output, an activation counted as one. Least
+    bytes: operands read once, the output written once.
+
+    Args:
+        a: [..., m, k]. gate, up: [..., k, n]. Of one dtype in `products.SUPPORTED`, any strides; batches
+            broadcast.
+        activation: a name in `ACTIVATIONS`.
+        output: [..., m, n] of any of these dtypes and any strides in which no two elements share memory; None
+            for a new tensor of the operands' dtype.
+        tile: m, n and k of a tile, powers of two of 16 or more; a program makes n columns of both products.
+        launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
+        precision: of fp32 operands, "tf32" or "ieee".
+        descriptors: load matrices that `gemm.descriptor_of` has one for by tensor descriptors.
+        num_warps, num_stages: of the kernel.
+
+    Raises:
+        TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `activation`,
+        `launch_order` or `precision`. InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    products.check_tensors(
+        is_supported, "Give two weights of one shape that a can be multiplied with.", a=a, gate=gate, up=up
+    )
+    check_name("activation", activation, ACTIVATIONS)
+    check_name("launch_order", launch_order, order.ORDERS)
+    shape = (*gemm.batch_shape(a, gate), a.shape[-2], gate.shape[-1])
+    output = products.checked_output(output, shape, a)
+    block_m, block_n, block_k = products.checked_tile(tile, "mnk")
+    options = products.options_of(precision, num_warps, num_stages)
+    count = output.numel()
+    work = Work(
+        (4 * a.shape[-1] + 2) * count,
+        sum(distinct_elements(t) * t.element_size() for t in (a, gate, up, output)),
+    )
+    if not count:
+        return Launch((), (output,), work=work)
+    problem = gemm.problem_of(a, gate, output, up)
+    of_a, of_gate, of_output, of_up = problem.matrices
+    m, n, k = problem[:3]
+    sides = [products.side_of(a, (block_m, block_k), descriptors)]
+    weights = [products.side_of(each, (block_k, block_n), descriptors) for each in (gate, up)]
+    if weights[0].loader is not weights[1].loader:
+        weights = [products.side_of(each, (block_k, block_n), False) for each in (gate, up)]
+    sides += weights
+    padded = [-(-size // length) * length for size, length in zip((m, n, k), tile, strict=True)]
+    matrices = (of_a, of_gate, of_up, of_output)
+    shapes = [(padded[0], padded[2]), *[(padded[2], padded[1] + block_n)] * 2, (padded[0], padded[1])]
+    itemsizes = [t.element_size() for t in (a, gate, up, output)]
+    step = Step(
+        gemm_gated_kernel,
+        (triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * problem.batch,),
+        (
+            *[side.source for side in sides], output, m, n, k, problem.batch_sizes,
+            products.matrices_of(*matrices),
+        ),
+        {
+            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
+            "ORDER": order.ORDERS[launch_order],
+            "GROUP": check_positive("group", group, most=order.MOST_GROUP),
+            "ACTIVATION": products.activation_of(activation, output.dtype),
+            "ACCUMULATOR": products.accumulator_of(a.dtype)[0],
+            "LOAD_A": sides[0].loader, "LOAD_B": _BESIDE[sides[1].loader],
+            "DESCRIPTORS": (sides[0].is_descriptor, sides[1].is_descriptor),
+            # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
+            "CHECKS": (
+                m % block_m != 0, n % block_n != 0,
+                not k or (k % block_k != 0 and not all(side.is_descriptor for side in sides)),
+            ),
+            "DIVISORS": products.divisors_of((m, n, k), matrices, itemsizes),
+            "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
+            **options,
+        },
+    )  # fmt: skip
+    return Launch((step,), (output,), work=work)
+
+
+_launches = LaunchCache()
+
+
+def run(
+    choose: Callable[..., Mapping[str, Any]],
+    a: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    output: torch.Tensor,
+    activation: str,
+    precision: str,
+) -> Replay | None:
+    """`launch(a, gate, up, output=output, ...).run()`, kept ready for tensors that lie alike.
+
+    Args:
+        choose: what gives tile and all that is to be chosen, from a, gate, up, the output and `precision`.
+
+    Returns:
+        what starts it again, of a, gate, up and the output; None where kernels are interpreted.
+    """
+    tensors = (a, gate, up, output)
+    # Descriptors want addresses that are multiples of 16 bytes.
+    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
+    key = (layouts, output.device, activation, precision)
+    return _launches.run(key, partial(_make, choose, activation, precision), *tensors)
+
+
+def _make(
+    choose: Callable[..., Mapping[str, Any]], activation: str, precision: str, *tensors: torch.Tensor
+) -> Launch:
+    a, gate, up, output = tensors
+    return launch(
+        a, gate, up, output=output, activation=activation, precision=precision, **choose(*tensors, precision)
+    )

@@ -1,0 +1,236 @@
+"""Back-to-back products: (A @ B0) @ B1, with an activation between them, whose first product stays on chip.
+
+A program makes rows of the first product tile by tile and multiplies each tile with its rows of B1 at once,
+as attention does with its weights. What it makes of the first product serves the columns of its tile alone,
+so that a tile has all columns of the output where that is possible; where it is not, each column of tiles
+makes the first product anew.
+"""
+
+# No `from __future__ import annotations`: Triton reads the annotations below.
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import check_name, check_positive
+from workbench.kernels import gemm
+from workbench.kernels.gemm import products
+from workbench.kernels.layout import ACCESS_BYTES, distinct_elements
+from workbench.kernels.tile import activation as activations
+from workbench.kernels.tile import gemm as tile_gemm
+from workbench.kernels.tile import order, transfer
+from workbench.launch import Launch, Step, Work
+from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
+
+# What the first product can go through.
+ACTIVATIONS = activations.ACTIVATIONS
+
+
+@triton.jit(do_not_specialize=["m", "n", "k", "inner"])
+def gemm_pair_kernel(
+    # pointers, or of A, B0 and B1 tensor descriptors
+    a, b0, b1, output,
+    # sizes: of the output and of A's rows; columns of the first product; of the batch's dimensions
+    m, n, k, inner, batch_sizes,
+    # strides of row and column, and of the batch's dimensions: of A, B0, B1 and the output
+    matrices,
+    # meta-parameters: the tile, BLOCK_L columns of the first product at a time; how tiles are numbered; what
+    # the first product goes through; how products are accumulated
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_L: tl.constexpr,
+    ORDER: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
+    ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    # whether a tile has all of K, so that A is loaded once; how A, B0 and B1 are loaded, and which are
+    # descriptors; whether tiles can hang over along m, n, k and the first product's columns; what divides
+    # sizes and strides; whether offsets need 64 bits
+    KEEP: tl.constexpr, LOAD_A: tl.constexpr, LOAD_B0: tl.constexpr, LOAD_B1: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """output[batch] = ACTIVATION(A[batch] @ B0[batch]) @ B1[batch]."""
+    OF_SIZES: tl.constexpr = DIVISORS[0]
+    batch, row, col = gemm.place_of_tile(tl.program_id(0), (m, n, k), 0, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
+    rows, cols, depth, between = transfer.multiples_of((m, n, k, inner), OF_SIZES)
+    if WIDE:
+        depth = tl.cast(depth, tl.int64)
+        between = tl.cast(between, tl.int64)
+    first = products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS[0])
+    second = products.operand_of(
+        b0, (depth, between), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS[1]
+    )
+    third = products.operand_of(
+        b1, (between, cols), matrices, batch, batch_sizes, DIVISORS, 2, DESCRIPTORS[2]
+    )
+    if KEEP:
+        kept = LOAD_A(first, row, 0, BLOCK_M, BLOCK_K, CHECKS[0], CHECKS[2])
+    total = tile_gemm.zeros(BLOCK_M, BLOCK_N, ACCUMULATOR)
+    for start in range(0, between, BLOCK_L):
+        if KEEP:
+            y = LOAD_B0(second, 0, start, BLOCK_K, BLOCK_L, CHECKS[2], CHECKS[3])
+            part = tile_gemm.zeros(BLOCK_M, BLOCK_L, ACCUMULATOR)
+            part = tile_gemm.product(kept, y, part, ACCUMULATOR, PRECISION)
+        else:
+            (part,) = tile_gemm.mainloop(
+                first, (second,), row, start, 0, tl.cdiv(depth, BLOCK_K), depth, BLOCK_M, (BLOCK_L,),
+                BLOCK_K, LOAD_A, LOAD_B0, CHECKS[0], CHECKS[3], CHECKS[2], ACCUMULATOR, PRECISION,
+            )  # fmt: skip
+        part = ACTIVATION(part)
+        if CHECKS[3]:
+            # Columns that are none: of what is infinite in A NaN, which the zeros beside B1 keep.
+            is_column = start + tl.arange(0, BLOCK_L) < between
+            part = tl.where(is_column[None, :], part, 0.0)
+        y = LOAD_B1(third, start, col, BLOCK_L, BLOCK_N, CHECKS[3], CHECKS[1])
+        total = tile_gemm.product(part.to(y.dtype), y, total, ACCUMULATOR, PRECISION)
+    products.store(output, total, row, col, (rows, cols), matrices, batch, batch_sizes, DIVISORS, 3)
+
+
+def is_supported(a: torch.Tensor, b0: torch.Tensor, b1: torch.Tensor) -> str:
+    """Why the template cannot take these operands, in words; empty when it can."""
+    if reason := products.why_not(a=a, b0=b0, b1=b1):
+        return reason
+    if reason := gemm.is_supported(a, b0):
+        return reason.replace("b ", "b0 ")
+    if b0.shape[-1] != b1.shape[-2]:
+        return f"a @ b0 has {b0.shape[-1]} columns, b1 {b1.shape[-2]} rows"
+    try:
+        torch.broadcast_shapes(a.shape[:-2], b0.shape[:-2], b1.shape[:-2])
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(t.shape[:-2])) for t in (a, b0, b1))
+        return f"batches of shapes {shapes} do not broadcast"
+    return ""
+
+
+def launch(
+    a: torch.Tensor,
+    b0: torch.Tensor,
+    b1: torch.Tensor,
+    *,
+    activation: str = "identity",
+    output: torch.Tensor | None = None,
+    tile: Sequence[int] = (64, 64, 32, 32),
+    launch_order: str = "by_rows",
+    group: int = 8,
+    precision: str = "ieee",
+    descriptors: bool = False,
+    num_warps: int = 4,
+    num_stages: int = 2,
+) -> Launch:
+    """output = activation(a @ b0) @ b1.
+
+    Products are accumulated in fp32, of fp64 in fp64; the first one is rounded to the operands' dtype, as
+    where it is stored.
+
+    FLOPs: 2 m l (k + n) for each of a batch, and one an element of the first product where it goes through an
+    activation. Least bytes: operands read once, the output written once.
+
+    Args:
+        a: [..., m, k]. b0: [..., k, l]. b1: [..., l, n]. Of one dtype in `products.SUPPORTED`, any strides;
+            batches broadcast.
+        activation: a name in `ACTIVATIONS`, of what b1 is multiplied with.
+        output: [..., m, n] of any of these dtypes and any strides in which no two elements share memory; None
+            for a new tensor of the operands' dtype.
+        tile: m, n, k and l of a tile, powers of two of 16 or more. With fewer than n columns the first
+            product is made several times; with all of k, A is loaded once.
+        launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
+        precision: of fp32 operands, "tf32" or "ieee".
+        descriptors: load matrices that `gemm.descriptor_of` has one for by tensor descriptors.
+        num_warps, num_stages: of the kernel.
+
+    Raises:
+        TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `activation`,
+        `launch_order` or `precision`. InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    products.check_tensors(
+        is_supported, "Give matrices, or batches of them, that fit one behind the other.", a=a, b0=b0, b1=b1
+    )
+    check_name("activation", activation, ACTIVATIONS)
+    check_name("launch_order", launch_order, order.ORDERS)
+    batch = torch.broadcast_shapes(a.shape[:-2], b0.shape[:-2], b1.shape[:-2])
+    m, k, inner, n = a.shape[-2], a.shape[-1], b0.shape[-1], b1.shape[-1]
+    output = products.checked_output(output, (*batch, m, n), a)
+    block_m, block_n, block_k, block_l = products.checked_tile(tile, "mnkl")
+    options = products.options_of(precision, num_warps, num_stages)
+    between = batch.numel() * m * inner
+    work = Work(
+        2 * between * (k + n) + (between if activation != "identity" else 0),
+        sum(distinct_elements(t) * t.element_size() for t in (a, b0, b1, output)),
+    )
+    if not output.numel():
+        return Launch((), (output,), work=work)
+    problem = gemm.problem_of(a, b0, output, b1)
+    of_a, of_b0, of_output, of_b1 = problem.matrices
+    blocks = ((block_m, block_k), (block_k, block_l), (block_l, block_n))
+    sides = [products.side_of(*each, descriptors) for each in zip((a, b0, b1), blocks, strict=True)]
+    sizes = (m, n, k, inner)
+    padded = [-(-size // length) * length for size, length in zip(sizes, tile, strict=True)]
+    matrices = (of_a, of_b0, of_b1, of_output)
+    shapes = [(padded[i], padded[j]) for i, j in ((0, 2), (2, 3), (3, 1), (0, 1))]
+    step = Step(
+        gemm_pair_kernel,
+        (triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * problem.batch,),
+        (
+            *[side.source for side in sides], output, *sizes, problem.batch_sizes,
+            products.matrices_of(*matrices),
+        ),
+        {
+            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "BLOCK_L": block_l,
+            "ORDER": order.ORDERS[launch_order],
+            "GROUP": check_positive("group", group, most=order.MOST_GROUP),
+            "ACTIVATION": products.activation_of(activation, a.dtype),
+            "ACCUMULATOR": products.accumulator_of(a.dtype)[0],
+            "KEEP": k <= block_k,
+            **{f"LOAD_{name}": side.loader for name, side in zip(("A", "B0", "B1"), sides, strict=True)},
+            "DESCRIPTORS": tuple([side.is_descriptor for side in sides]),
+            # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
+            "CHECKS": (
+                m % block_m != 0, n % block_n != 0,
+                not k or (k % block_k != 0 and not (sides[0].is_descriptor and sides[1].is_descriptor)),
+                inner % block_l != 0,
+            ),
+            "DIVISORS": products.divisors_of(
+                sizes, matrices, [t.element_size() for t in (a, b0, b1, output)]
+            ),
+            "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
+            **options,
+        },
+    )  # fmt: skip
+    return Launch((step,), (output,), work=work)
+
+
+_launches = LaunchCache()
+
+
+def run(
+    choose: Callable[..., Mapping[str, Any]],
+    a: torch.Tensor,
+    b0: torch.Tensor,
+    b1: torch.Tensor,
+    output: torch.Tensor,
+    activation: str,
+    precision: str,
+) -> Replay | None:
+    """`launch(a, b0, b1, output=output, ...).run()`, kept ready for tensors that lie alike.
+
+    Args:
+        choose: what gives tile and all that is to be chosen, from a, b0, b1, the output and `precision`.
+
+    Returns:
+        what starts it again, of a, b0, b1 and the output; None where kernels are interpreted.
+    """
+    tensors = (a, b0, b1, output)
+    # Descriptors want addresses that are multiples of 16 bytes.
+    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
+    key = (layouts, output.device, activation, precision)
+    return _launches.run(key, partial(_make, choose, activation, precision), *tensors)
+
+
+def _make(
+    choose: Callable[..., Mapping[str, Any]], activation: str, precision: str, *tensors: torch.Tensor
+) -> Launch:
+    a, b0, b1, output = tensors
+    return launch(
+        a, b0, b1, output=output, activation=activation, precision=precision, **choose(*tensors, precision)
+    )

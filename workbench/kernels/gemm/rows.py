@@ -1,0 +1,797 @@
+"""Products of which each row is reduced or made anew: norms, softmax and reductions of A @ B.
+
+Where a row of the product fits into a tile, one kernel does all: the product is never in memory. Where it
+does not, the product's kernel leaves what it found of each row in each tile, a state of `tile.reduce`, beside
+the product, or without it where only the reduction is wanted; a second kernel merges the states of a row, in
+the order of its tiles, and finishes.
+"""
+
+# No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_name,
+    check_positive,
+    check_type,
+)
+from workbench.kernels import gemm
+from workbench.kernels.epilogues import Bound, Epilogue, Frame, Placed, expanded, lowered
+from workbench.kernels.gemm import products
+from workbench.kernels.layout import ACCESS_BYTES, distinct_elements, rows_of
+from workbench.kernels.rows import normalization, rowwise, softmax
+from workbench.kernels.tile import epilogue as tile_epilogue
+from workbench.kernels.tile import gemm as tile_gemm
+from workbench.kernels.tile import order, reduce, transfer
+from workbench.launch import Launch, Step, Work
+from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
+
+
+@triton.jit(do_not_specialize=["m", "n", "k"])
+def gemm_rows_kernel(
+    # pointers, or of A and B tensor descriptors, of B one for each of WIDTHS; of a value a column; the
+    # output; the epilogue's own arguments
+    a, b, b_beside, columns, output, extra,
+    # the operator's scalar
+    parameter: "fp64",
+    # sizes: of each product; of the batch's dimensions
+    m, n, k, batch_sizes,
+    # strides of row and column, and of the batch's dimensions: of A, B and the output
+    matrices,
+    # meta-parameters: the tile, and the parts of its columns, powers of two; what is found of each row, and
+    # made of it
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
+    WHOLE: tl.constexpr, LIFT: tl.constexpr, COMBINE: tl.constexpr, ACROSS: tl.constexpr,
+    FILL: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, EPILOGUE: tl.constexpr,
+    ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    # how A and B are loaded, and which are descriptors; whether tiles can hang over along m, n and k; what
+    # divides sizes and strides; whether offsets need 64 bits
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """output[batch] = APPLY, row by row, of A[batch] @ B[batch], whose rows are whole in a tile."""
+    OF_SIZES: tl.constexpr = DIVISORS[0]
+    batch, row, _, parts = tile_of_product(
+        a, gemm.of_parts(b, b_beside, WIDTHS), m, n, k, batch_sizes, matrices, BLOCK_M, BLOCK_N, BLOCK_K,
+        WIDTHS, order.by_rows, 1, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+    )  # fmt: skip
+    sizes = transfer.multiples_of((m, n, k), OF_SIZES)
+    parts = of_epilogue(parts, batch, row, 0, sizes, extra, EPILOGUE)
+    state = state_of(parts[0], 0, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1])
+    first = parts[0].shape[1]
+    for i in tl.static_range(1, len(parts)):
+        found = state_of(parts[i], first, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1])
+        state = reduce.combine(state, found, COMBINE)
+        first += parts[i].shape[1]
+    result = FINISH(state, n, parameter)
+    first = 0
+    for i in tl.static_range(len(parts)):
+        cols = first + tl.arange(0, parts[i].shape[1])[None, :]
+        of_columns = rowwise.load_each(columns, cols, cols < sizes[1])
+        tile = APPLY((parts[i],), of_columns, (), result)
+        products.store(output, tile, row, first, sizes, matrices, batch, batch_sizes, DIVISORS, 2)
+        first += parts[i].shape[1]
+
+
+@triton.jit(do_not_specialize=["m", "n", "k"])
+def gemm_states_kernel(
+    # as in gemm_rows_kernel; the output, if it is kept; where results go, or states, of each row in each tile
+    a, b, output, states, extra, parameter: "fp64", m, n, k, batch_sizes,
+    # strides of row and column, and of the batch's dimensions: of A, B, the output and the states
+    matrices,
+    # meta-parameters: the tile; how tiles are numbered; whether the product is kept; what is found of rows
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ORDER: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr,
+    WHOLE: tl.constexpr, LIFT: tl.constexpr, ACROSS: tl.constexpr, FILL: tl.constexpr, FINISH: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+    ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """states[batch, row, tile] = FINISH of what a tile of A[batch] @ B[batch] says of each of its rows.
+
+    Of a product that is kept, the states are those of its rounded elements: of what the next step reads.
+    """
+    OF_SIZES: tl.constexpr = DIVISORS[0]
+    batch, row, col, parts = tile_of_product(
+        a, (b,), m, n, k, batch_sizes, matrices, BLOCK_M, BLOCK_N, BLOCK_K, (BLOCK_N,), ORDER, GROUP,
+        ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
+    )  # fmt: skip
+    sizes = transfer.multiples_of((m, n, k), OF_SIZES)
+    (tile,) = of_epilogue(parts, batch, row, col, sizes, extra, EPILOGUE)
+    if KEEP:
+        products.store(output, tile, row, col, sizes, matrices, batch, batch_sizes, DIVISORS, 2)
+        tile = tile.to(output.dtype.element_ty).to(ACCUMULATOR)
+    found = FINISH(state_of(tile, col, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1]), parameter)
+    rows = row + tl.arange(0, BLOCK_M)
+    strides = products.strides_of(matrices, DIVISORS, 3)
+    place = products.place_of(matrices, batch, batch_sizes, DIVISORS, 3)
+    place += rows * strides[0] + col // BLOCK_N * strides[1]
+    rowwise.store_each(states, place, found, rows < m)
+
+
+@triton.jit
+def tile_of_product(
+    # as in gemm_rows_kernel, and how tiles are numbered
+    a, bs, m, n, k, batch_sizes, matrices,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
+    ORDER: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
+    LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
+    DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Batch, first row, first column and parts of this program's tile of A @ B."""
+    OF_SIZES: tl.constexpr = DIVISORS[0]
+    batch, row, col = gemm.place_of_tile(tl.program_id(0), (m, n, k), 0, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
+    rows, cols, depth = transfer.multiples_of((m, n, k), OF_SIZES)
+    if WIDE:
+        depth = tl.cast(depth, tl.int64)
+    of_b = bs[:0]
+    for i in tl.static_range(len(bs)):
+        of_b += (
+            products.operand_of(
+                bs[i], (depth, cols), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS[1]
+            ),
+        )
+    parts = tile_gemm.mainloop(
+        products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS[0]),
+        of_b, row, col, 0, tl.cdiv(depth, BLOCK_K), depth, BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B,
+        CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
+    )  # fmt: skip
+    return batch, row, col, parts
+
+
+@triton.jit
+def of_epilogue(parts, batch, row, col, sizes, extra, EPILOGUE: tl.constexpr):
+    """What an epilogue makes of a tile's parts."""
+    rows = row + tl.arange(0, parts[0].shape[0])[:, None]
+    made = parts[:0]
+    for i in tl.static_range(len(parts)):
+        cols = col + tl.arange(0, parts[i].shape[1])[None, :]
+        made += (
+            tile_epilogue.applied(
+                parts[i], batch, rows, cols, rows < sizes[0], cols < sizes[1], extra, EPILOGUE
+            ),
+        )
+        col += parts[i].shape[1]
+    return made
+
+
+@triton.jit
+def state_of(
+    tile, start, n,
+    WHOLE: tl.constexpr, LIFT: tl.constexpr, ACROSS: tl.constexpr, FILL: tl.constexpr, CHECK: tl.constexpr,
+):  # fmt: skip
+    """The state of each row of a tile, whose first column is number `start` of n."""
+    valid = tl.full(tile.shape, True, tl.int1)
+    if CHECK:
+        valid = valid & (start + tl.arange(0, tile.shape[1]) < n)[None, :]
+        tile = tl.where(valid, tile, FILL)
+    if WHOLE is None:
+        return ACROSS(LIFT(tile, start, 0, 1))
+    else:
+        return WHOLE((tile,), (), (), valid, tl.minimum(n - start, tile.shape[1]))
+
+
+@triton.jit
+def apply_states_kernel(
+    # pointers: of a value a column; states of rows in each of their tiles; the product, then the output
+    columns, states, output,
+    # the operator's scalar; sizes; what the access function is given, for the product and for the output
+    parameter: "fp64", rows, cols, layouts,
+    # meta-parameters: how states are merged; how many a row has, and the power of two above; what is made of
+    # them; others as in rowwise_kernel
+    STATE_FILLS: tl.constexpr, ACROSS: tl.constexpr, TILES: tl.constexpr, JOINED: tl.constexpr,
+    FINISH: tl.constexpr, APPLY: tl.constexpr,
+    ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """output = APPLY, in place, of rows of which gemm_states_kernel left states."""
+    if len(DIVISORS) > 0:
+        layouts = transfer.known(layouts, DIVISORS)
+    rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
+    row = rowwise.rows_of_tile(tl.program_id(0), ROWS, WIDE)
+    state = ACROSS(states_of_rows(states, row, rows, TILES, JOINED, STATE_FILLS))
+    result = FINISH(state, cols, parameter)
+    if ROWS == 1:
+        result = rowwise.alone(result)
+    rowwise.apply_to_row(
+        (output,), columns, (), output, result, row, 0, cols, cols, layouts,
+        APPLY, ACCESS, FILLS, TYPE, COLS, EXACT, WIDE,
+    )  # fmt: skip
+
+
+@triton.jit
+def finish_states_kernel(
+    # pointers: states of rows in each of their tiles; a result of each row
+    states, destinations,
+    # the reduction's scalar; sizes
+    parameter: "fp64", rows,
+    # meta-parameters: as in apply_states_kernel
+    STATE_FILLS: tl.constexpr, ACROSS: tl.constexpr, TILES: tl.constexpr, JOINED: tl.constexpr,
+    FINISH: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """destinations[row] = FINISH of the states that gemm_states_kernel left of a row, merged."""
+    row = rowwise.rows_of_tile(tl.program_id(0), ROWS, WIDE)
+    state = ACROSS(states_of_rows(states, row, rows, TILES, JOINED, STATE_FILLS))
+    rowwise.store_each(destinations, row, FINISH(state, parameter), row < rows)
+
+
+@triton.jit
+def states_of_rows(
+    states, row, rows, TILES: tl.constexpr, JOINED: tl.constexpr, FILLS: tl.constexpr
+):  # fmt: skip
+    """The states of rows, as tiles [rows, JOINED]; beyond TILES, and beyond the last row, of no elements."""
+    part = tl.arange(0, JOINED)[None, :]
+    valid = (row[:, None] < rows) & (part < TILES)
+    found = states[:0]
+    for i in tl.static_range(len(states)):
+        found += (transfer.load(states[i], row[:, None] * TILES + part, valid, FILLS[i]),)
+    return found
+
+
+@triton.jit
+def moments_of_tile(tiles, of_columns, of_rows, valid, cols):
+    """count, mean and m2 of rows in one tile"""
+    count, mean, m2, _ = normalization.state_of_row(tiles, of_columns, of_rows, valid, cols)
+    return count, mean, m2
+
+
+class State(NamedTuple):
+    """What is found of a row, as the kernels are given it.
+
+    Attributes:
+        whole: makes the state of a tile, see :class:`rowwise.Operator`; None: `across` does, of what `lift`
+            makes of each element.
+        lift, combine, across: tile operators, see :mod:`workbench.kernels.tile.reduce`; `combine` joins the
+            parts of a tile, which a reduction has not.
+        fill: what elements beyond the end of a row are taken for.
+        fills: the state of no elements, a number for each part.
+    """
+
+    whole: Any
+    lift: Any
+    combine: Any
+    across: Any
+    fill: float
+    fills: tuple[float, ...]
+
+
+_LOWEST, _HIGHEST = float("-inf"), float("inf")
+_BEHIND_ALL = torch.iinfo(torch.int64).max
+_ADDED = (reduce.add, reduce.across_add, 0.0, (0.0,))
+_MOMENTS = State(moments_of_tile, None, reduce.welford_merge, reduce.across_numbers, 0.0, (0.0,) * 3)
+_SQUARES = State(None, reduce.lift_square, *_ADDED)
+_SCORES = State(
+    softmax.state_of_row, None, reduce.online_softmax_merge, reduce.across_scores, _LOWEST, (_LOWEST, 0.0)
+)
+
+# By operator: its state; and by the number of tensors by column, the operator of rows that it is.
+OPERATORS = {
+    "layer_norm": (_MOMENTS, normalization.NORMS["layer_norm"].forward),
+    "rms_norm": (_SQUARES, normalization.NORMS["rms_norm"].forward),
+    "softmax": (_SCORES, (softmax.OPERATORS["softmax"],)),
+    "log_softmax": (_SCORES, (softmax.OPERATORS["log_softmax"],)),
+}
+
+
+class Reduced(NamedTuple):
+    """A reduction of a product's rows.
+
+    Attributes:
+        state: what is found of a row. finish: makes the result of it.
+        is_index: whether the result is an index, int64.
+    """
+
+    state: State
+    finish: Any
+    is_index: bool = False
+
+
+_SUM = State(None, reduce.lift_value, *_ADDED)
+_EXPONENTIALS = State(
+    None, reduce.lift_exponential, None, reduce.across_exponentials, _LOWEST, (_LOWEST, 0.0)
+)
+REDUCTIONS = {
+    "sum": Reduced(_SUM, reduce.finish_state),
+    "mean": Reduced(_SUM, reduce.finish_mean),
+    "norm": Reduced(_SQUARES, reduce.finish_square_root),
+    "amax": Reduced(
+        State(None, reduce.lift_value, reduce.larger, reduce.across_larger, _LOWEST, (_LOWEST,)),
+        reduce.finish_state,
+    ),
+    "amin": Reduced(
+        State(None, reduce.lift_value, reduce.smaller, reduce.across_smaller, _HIGHEST, (_HIGHEST,)),
+        reduce.finish_state,
+    ),
+    "argmax": Reduced(
+        State(
+            None, reduce.lift_with_index, reduce.first_larger, reduce.across_first_larger, _LOWEST,
+            (_LOWEST, _BEHIND_ALL),
+        ),
+        reduce.finish_index,
+        is_index=True,
+    ),
+    "logsumexp": Reduced(_EXPONENTIALS, reduce.finish_log_sum),
+}  # fmt: skip
+
+SUPPORTED = products.SUPPORTED
+
+# FLOPs an element of the product, beside those of making it.
+FLOPS = {**normalization.FLOPS, **softmax.FLOPS}
+
+# Of the second step of an operator: elements of a tile, and its columns at most; of a reduction: states.
+TILE_ELEMENTS, MOST_COLS, TILE_STATES = 4096, 4096, 4096
+
+
+def is_supported(
+    operator: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+) -> str:
+    """Why the templates cannot take these tensors, in words; empty when they can.
+
+    Args:
+        operator: a name in `OPERATORS` or in `REDUCTIONS`.
+    """
+    if reason := products.why_not(a=a, b=b) or gemm.is_supported(a, b):
+        return reason
+    given = [(name, t) for name, t in (("weight", weight), ("bias", bias)) if t is not None]
+    if bias is not None and weight is None:
+        return "a bias without a weight; give a weight of ones"
+    if operator in REDUCTIONS and not b.shape[-1]:
+        return "b has no columns, so there is nothing to reduce"
+    if len(given) >= len(OPERATORS[operator][1] if operator in OPERATORS else ()) and given:
+        return f"{operator} has no {given[-1][0]}"
+    for name, tensor in reversed(given):  # the bias first: beside one, who calls may have made the weight
+        if not isinstance(tensor, torch.Tensor):
+            return f"{name} is a {type(tensor).__name__}, not a tensor"
+        if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
+            return f"{name} is {tensor.dtype}, {tensor.layout}; no plain tensor of a supported dtype"
+        if tensor.shape != b.shape[-1:] or not tensor.is_contiguous():
+            return f"{name} has shape {tuple(tensor.shape)}, the product {b.shape[-1]} columns"
+        if tensor.device != a.device:
+            return f"{name} is on {tensor.device}, a on {a.device}"
+    return ""
+
+
+def launch(
+    operator: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    epsilon: float = 0.0,
+    epilogue: Epilogue | None = None,
+    output: torch.Tensor | None = None,
+    tile: Sequence[int] = (64, 64, 32),
+    launch_order: str = "grouped",
+    group: int = 8,
+    precision: str = "ieee",
+    descriptors: bool = False,
+    num_warps: int = 4,
+    num_stages: int = 3,
+    compute_units: int | None = None,
+) -> Launch:
+    """output = operator(a @ b), row by row; or of what an epilogue makes of the product.
+
+    layer_norm: (x - mean) / sqrt(variance + epsilon) * weight + bias; rms_norm: x / sqrt(mean of x^2 +
+    epsilon) * weight; softmax and log_softmax along rows. Products are accumulated in fp32, of fp64 in fp64.
+    In one kernel where a tile has all columns; else in two, between which the product is in memory, rounded,
+    and of each row in each tile a state: count, mean and sum of squares (Welford), the sum of squares, or
+    maximum and total (online softmax).
+
+    FLOPs: 2 m n k for each product, and what the operator takes by itself (`FLOPS`). Least bytes: operands
+    read once, the output written once.
+
+    Args:
+        operator: a name in `OPERATORS`.
+        a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED`, any strides; batches broadcast.
+        weight, bias: [n], contiguous, each None for none: of layer_norm; of rms_norm a weight.
+        epsilon: of norms.
+        epilogue: what is done to the product first, such as a bias and a residual; None for nothing.
+        output: [..., m, n] of any dtype in `SUPPORTED` and any strides in which no two elements share memory;
+            None for a new tensor of the operands' dtype.
+        tile: m, n and k of a tile, powers of two of 16 or more; n, where that is all columns, also the sum of
+            two of 64 or more.
+        launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
+        precision: of fp32 operands, "tf32" or "ieee".
+        descriptors: load matrices that `gemm.descriptor_of` has one for by tensor descriptors.
+        num_warps, num_stages: of the product's kernel.
+        compute_units: of the device to plan the second step for; None for this one.
+
+    Raises:
+        UnknownNameError: a name. TensorMismatchError: tensors do not fit; the message says which.
+        InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    check_name("operator", operator, OPERATORS)
+    check_type("epsilon", epsilon, float | int, "Give a number.")
+    _check(operator, a, b, weight, bias)
+    block_m, block_n, block_k = gemm.checked_tile(tile)
+    shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
+    output = products.checked_output(output, shape, a)
+    columns = tuple([t for t in (weight, bias) if t is not None])
+    options = products.options_of(precision, num_warps, num_stages)
+    chain, views = _chain(epilogue, shape, a)
+    work = gemm.with_epilogue(
+        _work(operator, a, b, output.numel(), (*columns, output)), chain, output.numel()
+    )
+    if not output.numel():
+        return Launch((), (output,), work=work)
+    state, operators = OPERATORS[operator]
+    chosen = operators[len(columns)]
+    n = b.shape[-1]
+    meta = options | _finding(state)
+    if block_n >= n:
+        problem = gemm.problem_of(a, b, output, *views)
+        widths = _widths(block_n, n)
+        bound = _bound(chain, problem, problem.matrices[3:], a)
+        call = _prepared(
+            problem, (a, b), (output,), problem.matrices[:3], (block_m, block_n, block_k), widths, descriptors
+        )
+        meta |= {"COMBINE": state.combine, "FINISH": chosen.finish, "APPLY": chosen.apply, "WIDTHS": widths}
+        none = (None,) * (2 - len(widths))
+        step = Step(
+            gemm_rows_kernel, (triton.cdiv(problem.m, block_m) * problem.batch,),
+            (*call.sources, *none, columns, output, bound.extras, float(epsilon), *call.sizes),
+            call.meta | meta | {"EPILOGUE": bound.functors},
+        )  # fmt: skip
+        return Launch((step,), (output,), work=work)
+    states = _states(a, shape, block_n, state.fills)
+    first = _states_step(
+        state, reduce.finish_state, a, b, output, states, 0.0, (block_m, block_n, block_k), descriptors,
+        {
+            "ORDER": _order(launch_order),
+            "GROUP": check_positive("group", group, most=order.MOST_GROUP),
+            **meta,
+        },
+        chain, views,
+    )  # fmt: skip
+    dims = frozenset((len(shape) - 1,))
+    view = rows_of(output.shape, (output.stride(),), dims)[0]
+    cols = min(triton.next_power_of_2(n), MOST_COLS)
+    rows = rowwise.enough_tiles(
+        view, max(min(TILE_ELEMENTS // cols, triton.next_power_of_2(view.rows)), 1),
+        rowwise.FEWEST_PER_UNIT * rowwise.units_of(compute_units),
+    )  # fmt: skip
+    plan = rowwise.plan(
+        view, output.element_size(), (rows, cols), splits=1, programs=triton.cdiv(view.rows, rows),
+        compute_units=compute_units,
+    )  # fmt: skip
+    call_rows = rowwise.prepared(chosen, (output,), output, dims, plan, columns, ())
+    second = Step(
+        apply_states_kernel, (plan.programs,),
+        (columns, states, output, float(epsilon), *call_rows.sizes),
+        call_rows.meta | _joining(state, states)
+        | {"FINISH": chosen.finish, "APPLY": chosen.apply},
+    )  # fmt: skip
+    return Launch((first, second), (output,), work=work, workspaces=states)
+
+
+def launch_reduction(
+    reduction: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    epilogue: Epilogue | None = None,
+    output: torch.Tensor | None = None,
+    tile: Sequence[int] = (64, 64, 32),
+    launch_order: str = "grouped",
+    group: int = 8,
+    precision: str = "ieee",
+    descriptors: bool = False,
+    num_warps: int = 4,
+    num_stages: int = 3,
+) -> Launch:
+    """output = reduction of each row of a @ b, or of what an epilogue makes of it; neither is in memory.
+
+    In one kernel where a tile has all columns; else in two: each tile leaves a state of each of its rows, and
+    the second kernel merges those of a row in the order of its tiles: the same bits in every run.
+
+    FLOPs: 2 m n k for each product, and one an element. Least bytes: operands read once, the output written
+    once.
+
+    Args:
+        reduction: a name in `REDUCTIONS`; "norm" is the square root of the sum of squares.
+        a, b, epilogue: as of :func:`launch`, and b has columns.
+        output: [..., m], contiguous, of any dtype in `SUPPORTED`, of "argmax" int64; None for a new tensor of
+            the operands' dtype, or of int64.
+        tile: m, n and k of a tile, powers of two of 16 or more.
+        others: as of :func:`launch`.
+
+    Raises:
+        as :func:`launch`.
+    """
+    check_name("reduction", reduction, REDUCTIONS)
+    _check(reduction, a, b)
+    blocks = products.checked_tile(tile, "mnk")
+    shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
+    chosen = REDUCTIONS[reduction]
+    output = _checked_result(output, shape[:-1], a, is_index=chosen.is_index)
+    options = products.options_of(precision, num_warps, num_stages)
+    chain, views = _chain(epilogue, shape, a)
+    work = gemm.with_epilogue(_work(reduction, a, b, math.prod(shape), (output,)), chain, math.prod(shape))
+    if not output.numel():
+        return Launch((), (output,), work=work)
+    state, n = chosen.state, shape[-1]
+    meta = options | {
+        "ORDER": _order(launch_order), "GROUP": check_positive("group", group, most=order.MOST_GROUP),
+    } | _finding(state)  # fmt: skip
+    if blocks[1] >= n:
+        step = _states_step(
+            state, chosen.finish, a, b, None, (output.unsqueeze(-1),), float(n), blocks, descriptors, meta,
+            chain, views, written=(output,),
+        )  # fmt: skip
+        return Launch((step,), (output,), work=work)
+    states = _states(a, shape, blocks[1], state.fills)
+    first = _states_step(
+        state, reduce.finish_state, a, b, None, states, 0.0, blocks, descriptors, meta, chain, views
+    )
+    joining = _joining(state, states)
+    count = output.numel()
+    rows = max(min(TILE_STATES // joining["JOINED"], triton.next_power_of_2(count)), 1)
+    second = Step(
+        finish_states_kernel, (triton.cdiv(count, rows),), (states, (output,), float(n), count),
+        joining | {
+            "FINISH": chosen.finish, "ROWS": rows,
+            "WIDE": (count + rows) * joining["JOINED"] >= 2**31,
+        },
+    )  # fmt: skip
+    return Launch((first, second), (output,), work=work, workspaces=states)
+
+
+class _Prepared(NamedTuple):
+    """What both kernels of a product are given: A and B; sizes and strides; meta-parameters."""
+
+    sources: tuple[Any, ...]
+    sizes: tuple[Any, ...]
+    meta: dict[str, Any]
+
+
+def _prepared(
+    problem: gemm.Problem,
+    operands: tuple[torch.Tensor, torch.Tensor],
+    written: Sequence[torch.Tensor],
+    matrices: Sequence[gemm.Matrix],
+    blocks: tuple[int, int, int],
+    widths: tuple[int, ...],
+    descriptors: bool,
+) -> _Prepared:
+    """Of a product whose kernel writes these tensors, which lie as the last of `matrices` say."""
+    m, n, k = problem[:3]
+    block_m, block_n, block_k = blocks
+    a, b = operands
+    of_a = products.side_of(a, (block_m, block_k), descriptors)
+    of_b = [products.side_of(b, (block_k, width), descriptors) for width in widths]
+    padded = [-(-size // length) * length for size, length in zip((m, n, k), blocks, strict=True)]
+    shapes = [(padded[0], padded[2]), (padded[2], padded[1])]
+    shapes += [(padded[0], padded[1])] * len(written)
+    itemsizes = [t.element_size() for t in (a, b, *written)]
+    both = of_a.is_descriptor and of_b[0].is_descriptor
+    meta = {
+        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
+        "ACCUMULATOR": products.accumulator_of(a.dtype)[0],
+        "LOAD_A": of_a.loader, "LOAD_B": of_b[0].loader,
+        "DESCRIPTORS": (of_a.is_descriptor, of_b[0].is_descriptor),
+        # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
+        "CHECKS": (m % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not both)),
+        "DIVISORS": products.divisors_of((m, n, k), matrices, itemsizes),
+        "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
+    }  # fmt: skip
+    sizes = (m, n, k, problem.batch_sizes, products.matrices_of(*matrices))
+    return _Prepared((of_a.source, *[side.source for side in of_b]), sizes, meta)
+
+
+def _states_step(
+    state: State,
+    finish: Any,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor | None,
+    states: tuple[torch.Tensor, ...],
+    parameter: float,
+    blocks: tuple[int, ...],
+    descriptors: bool,
+    meta: Mapping[str, Any],
+    chain: Epilogue,
+    views: Sequence[torch.Tensor],
+    written: tuple[torch.Tensor, ...] | None = None,
+) -> Step:
+    """The product's kernel, which leaves states [..., m, tiles], in `written` if that is other tensors."""
+    block_m, block_n, block_k = blocks
+    shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
+    like = states[0][..., :1].expand(shape)
+    if output is None:
+        problem = gemm.problem_of(a, b, like, *views)
+        of_a, of_b, of_states, *of_views = problem.matrices
+        of_output = of_states
+    else:
+        problem = gemm.problem_of(a, b, output, like, *views)
+        of_a, of_b, of_output, of_states, *of_views = problem.matrices
+    of_states = of_states._replace(strides=(states[0].stride(-2), states[0].stride(-1)))
+    call = _prepared(
+        problem, (a, b), (states[0] if output is None else output, states[0]),
+        (of_a, of_b, of_output, of_states), (block_m, block_n, block_k), (block_n,), descriptors,
+    )  # fmt: skip
+    bound = _bound(chain, problem, of_views, a)
+    return Step(
+        gemm_states_kernel,
+        (triton.cdiv(problem.m, block_m) * triton.cdiv(problem.n, block_n) * problem.batch,),
+        (
+            *call.sources, output, states if written is None else written, bound.extras, parameter,
+            *call.sizes,
+        ),
+        {**call.meta, **meta} | {"KEEP": output is not None, "FINISH": finish, "EPILOGUE": bound.functors},
+    )  # fmt: skip
+
+
+def _chain(
+    epilogue: Epilogue | None, shape: tuple[int, ...], a: torch.Tensor
+) -> tuple[Epilogue, list[torch.Tensor]]:
+    """The epilogue, and views of its tensors, of the product's shape."""
+    check_type("epilogue", epilogue, Epilogue | None, "Give an epilogue, such as bias(vector), or None.")
+    chain = Epilogue() if epilogue is None else epilogue
+    if chain.permuted is not None or any(one.dtype is not None for one in chain.functors):
+        raise TensorMismatchError(
+            "epilogue", f"{chain!r}", "Give one that neither casts nor permutes: rows come behind it."
+        )
+    return chain, expanded(chain, Frame(shape), a.device)
+
+
+def _bound(chain: Epilogue, problem: gemm.Problem, matrices: Sequence[gemm.Matrix], a: torch.Tensor) -> Bound:
+    """The epilogue as the kernels take it, whose tensors lie as `matrices` say."""
+    places = [
+        Placed(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
+        for one in matrices
+    ]
+    return lowered(chain, places, products.accumulator_of(a.dtype)[1], a.dtype)
+
+
+def _widths(block_n: int, n: int) -> tuple[int, ...]:
+    """The parts of a tile's columns that the product has columns of."""
+    widths = gemm.powers_of_two(block_n)
+    return widths[:1] if n <= widths[0] else widths
+
+
+def _states(
+    a: torch.Tensor, shape: tuple[int, ...], block_n: int, fills: tuple[float, ...]
+) -> tuple[torch.Tensor, ...]:
+    """Where the states of each row in each tile are left: one tensor for each part."""
+    if block_n & (block_n - 1):
+        raise InvalidArgumentError(
+            "tile[1]", f"got {block_n} for {shape[-1]} columns", "Give a power of two, or all columns."
+        )
+    tiles = triton.cdiv(shape[-1], block_n)
+    return tuple(
+        torch.empty(
+            (*shape[:-1], tiles), device=a.device,
+            dtype=torch.int64 if isinstance(fill, int) else products.accumulator_of(a.dtype)[1],
+        )
+        for fill in fills
+    )  # fmt: skip
+
+
+def _finding(state: State) -> dict[str, Any]:
+    return {"WHOLE": state.whole, "LIFT": state.lift, "ACROSS": state.across, "FILL": state.fill}
+
+
+def _joining(state: State, states: Sequence[torch.Tensor]) -> dict[str, Any]:
+    tiles = states[0].shape[-1]
+    return {
+        "STATE_FILLS": state.fills, "ACROSS": state.across, "TILES": tiles,
+        "JOINED": triton.next_power_of_2(tiles),
+    }  # fmt: skip
+
+
+def _order(name: str) -> Any:
+    check_name("launch_order", name, order.ORDERS)
+    return order.ORDERS[name]
+
+
+def _work(
+    operator: str, a: torch.Tensor, b: torch.Tensor, elements: int, others: Sequence[torch.Tensor]
+) -> Work:
+    return Work(
+        (2 * a.shape[-1] + FLOPS.get(operator, 1)) * elements,
+        sum(distinct_elements(t) * t.element_size() for t in (a, b, *others)),
+    )
+
+
+def _check(
+    operator: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+) -> None:
+    for name, tensor in (("a", a), ("b", b)):
+        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+    if reason := is_supported(operator, a, b, weight, bias):
+        raise TensorMismatchError(
+            "a, b, weight, bias", reason, "Give matrices that can be multiplied, and vectors of n elements."
+        )
+
+
+def _checked_result(
+    output: torch.Tensor | None, shape: Sequence[int], a: torch.Tensor, *, is_index: bool
+) -> torch.Tensor:
+    """Where the results of a reduction go."""
+    if output is None:
+        return torch.empty(tuple(shape), dtype=torch.int64 if is_index else a.dtype, device=a.device)
+    check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
+    supported = (torch.int64,) if is_index else SUPPORTED
+    is_plain = output.layout == torch.strided and output.is_contiguous() and not output.is_neg()
+    if tuple(output.shape) != tuple(shape) or output.device != a.device or not is_plain:
+        given = f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}"
+        raise TensorMismatchError("output", given, f"Give a contiguous {tuple(shape)} on {a.device}.")
+    if output.dtype not in supported:
+        names = ", ".join(str(dtype)[6:] for dtype in supported)
+        raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
+    return output
+
+
+_launches = LaunchCache()
+
+
+def run(
+    choose: Callable[..., Mapping[str, Any]],
+    operator: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    columns: Sequence[torch.Tensor],
+    output: torch.Tensor,
+    epsilon: float = 0.0,
+    precision: str = "ieee",
+    epilogue: Epilogue | None = None,
+) -> Replay | None:
+    """`launch(operator, a, b, *columns, ...)`, or of a reduction, run; kept ready for tensors that lie alike.
+
+    Args:
+        choose: what gives tile and all that is to be chosen, from the operator, a, b, the output and
+            `precision`.
+        operator: a name in `OPERATORS`, or in `REDUCTIONS`.
+
+    Returns:
+        what starts it again, of a, b, the columns, the output and the tensors of the epilogue; None where
+        kernels are interpreted.
+    """
+    tensors = (a, b, *columns, output, *(() if epilogue is None else epilogue.tensors))
+    # Descriptors want addresses that are multiples of 16 bytes.
+    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
+    chain = None if epilogue is None else epilogue.key
+    key = (operator, layouts, output.device, epsilon, precision, chain)
+    make = partial(_make, choose, operator, epsilon, precision, len(columns), epilogue)
+    return _launches.run(key, make, *tensors)
+
+
+def _make(
+    choose: Callable[..., Mapping[str, Any]],
+    operator: str,
+    epsilon: float,
+    precision: str,
+    count: int,
+    epilogue: Epilogue | None,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *others: torch.Tensor,
+) -> Launch:
+    *columns, output = others[: count + 1]
+    chain = None if epilogue is None else epilogue.with_tensors(others[count + 1 :])
+    way = choose(operator, a, b, output, precision)
+    if operator in REDUCTIONS:
+        return launch_reduction(operator, a, b, epilogue=chain, output=output, precision=precision, **way)
+    return launch(
+        operator, a, b, *columns, epsilon=epsilon, epilogue=chain, output=output, precision=precision, **way
+    )

@@ -1,0 +1,1 @@
+"""Operators on rows: softmax, normalizations, reductions and cross entropy."""

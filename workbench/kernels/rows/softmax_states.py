@@ -1,0 +1,103 @@
+"""The online softmax, state by state: one program goes over a row and writes down each state on its way."""
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import TensorMismatchError, check_power_of_two, check_type
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
+from workbench.kernels.rows.softmax import SUPPORTED
+from workbench.kernels.tile import reduce, transfer
+from workbench.launch import Launch, Work
+
+
+@triton.jit
+def unshifted_update(state, scores):
+    """As `reduce.online_softmax_update`, but nothing is subtracted before exp, which overflows.
+
+    state: (0, total); total' = total + sum of exp(scores)
+    """
+    weights = tl.exp(scores)
+    maximum = tl.zeros_like(state[0])
+    return (maximum, state[1] + tl.sum(weights, 1)), weights, maximum + 1.0
+
+
+@triton.jit
+def softmax_states_kernel(
+    # pointers: the row of scores; of one value a block, the state (maximum, total), by what the total before
+    # it was multiplied, and the log-sum-exp so far; of one value a score, its weight when it was seen
+    scores, maxima, totals, rescales, log_sums, weights,
+    # sizes
+    length,
+    # strides, in elements
+    stride,
+    # meta-parameters: SHIFTED, whether the maximum is subtracted before exp; WIDE, offsets of 64 bits
+    TYPE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SHIFTED: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The states after each block of BLOCK_SIZE scores; one program."""
+    state = reduce.online_softmax_init(1, TYPE)
+    for number in range(tl.cdiv(length, BLOCK_SIZE)):
+        offsets, valid = transfer.tile_1d(number, length, BLOCK_SIZE, WIDE)
+        x = transfer.load(scores, offsets * stride, valid, float("-inf")).to(TYPE)[None, :]
+        if SHIFTED:
+            state, weight, rescale = reduce.online_softmax_update(state, x)
+        else:
+            state, weight, rescale = unshifted_update(state, x)
+        block = number + tl.arange(0, 1)
+        tl.store(maxima + block, state[0])
+        tl.store(totals + block, state[1])
+        tl.store(rescales + block, rescale)
+        tl.store(log_sums + block, reduce.online_softmax_finish(state))
+        transfer.store(weights, offsets[None, :], weight, valid[None, :])
+
+
+def is_supported(scores: torch.Tensor) -> str:
+    """Why the kernel cannot take this row, in words; empty when it can."""
+    if scores.dtype not in SUPPORTED:
+        return f"dtype {scores.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
+    if scores.dim() != 1:
+        return f"shape {tuple(scores.shape)}, not one row"
+    if scores.layout != torch.strided or scores.is_neg():
+        return "no plain strided tensor"
+    return "" if scores.numel() else "it has no elements"
+
+
+def launch(scores: torch.Tensor, block: int, shifted: bool = True) -> Launch:
+    """The state of the online softmax after each block of a row, and its log-sum-exp.
+
+    After a block with scores x, where m is the maximum before it and m' the one after it:
+    total' = total * exp(m - m') + sum of exp(x - m');  log-sum-exp = m' + log(total')
+
+    FLOPs: 4 an element. Least bytes: the scores read once, the outputs written once.
+
+    Args:
+        scores: [length], of any stride, with elements.
+        block: scores a block, a power of two; the last block may hang over the end.
+        shifted: False subtracts nothing (m is 0), which overflows where a score is large.
+
+    Returns:
+        Its outputs, fp32 (fp64 for fp64): maxima, totals, rescales (exp(m - m')) and log-sum-exps, each
+        [blocks]; and weights [length], each score's exp(x - m') when its block was seen.
+
+    Raises:
+        TensorMismatchError: `scores` is no row of a supported dtype, or empty.
+        InvalidArgumentError: `block`. ArgumentTypeError: an argument is something else.
+    """
+    fix = f"Give a row of scores of one of {', '.join(str(d)[6:] for d in SUPPORTED)}."
+    check_type("scores", scores, torch.Tensor, fix)
+    if reason := is_supported(scores):
+        raise TensorMismatchError("scores", reason, fix)
+    check_power_of_two("block", block)
+    check_type("shifted", shifted, bool, "Give True or False.")
+    length, (stride,) = scores.numel(), scores.stride()
+    is_double = scores.dtype == torch.float64
+    sizes = (*[triton.cdiv(length, block)] * 4, length)
+    state_dtype = torch.float64 if is_double else torch.float32
+    outputs = tuple(torch.empty(size, dtype=state_dtype, device=scores.device) for size in sizes)
+    moved = (scores, *outputs)
+    work = Work(flops=4 * length, bytes=sum(t.numel() * t.element_size() for t in moved))
+    return Launch.of(
+        softmax_states_kernel, (1,), *moved, length, stride, outputs=outputs, work=work,
+        TYPE=tl.float64 if is_double else tl.float32, BLOCK_SIZE=block, SHIFTED=shifted,
+        WIDE=(length + block) * max(stride, 1) > MOST_OFFSETS_IN_32_BITS,
+    )  # fmt: skip

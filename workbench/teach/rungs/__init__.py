@@ -1,0 +1,1 @@
+"""The rungs that lessons climb on the way to a shipped kernel."""

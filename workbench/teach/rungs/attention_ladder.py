@@ -1,0 +1,465 @@
+"""The rungs of lesson 11: attention in one kernel, keys tile by tile, only those that are seen, shared heads.
+
+As in :mod:`~.ladder`, each is to be measured like the shipped kernel, as `workbench:<rung>`.
+They take heads whose columns are a power of two, of 16 or more, in 16 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import InvalidArgumentError, TensorMismatchError, check_power_of_two
+from workbench.kernels import attention
+from workbench.kernels.attention import CAUSAL, EVERYTHING, Scoring, Window, is_wide
+from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.attention import unfused as attention_unfused
+from workbench.kernels.attention.backward import Tiling
+from workbench.kernels.tile import gemm, reduce, scores
+from workbench.launch import Launch, Step, Work
+
+# Queries and keys of a tile.
+TILE = (128, 64)
+WARPS, STAGES = 8, 3
+
+# Of the products of three kernels, and steps along what they sum over.
+UNFUSED_TILE = (128, 64, 64)
+
+# Of the portable kernel, by columns, what `instances.attention` takes on Hopper: tile, warps and stages. And
+# what was fastest of the gradients in one pass.
+PORTABLE = {64: ((64, 128), 4, 2), 128: ((64, 64), 4, 3), 256: ((64, 64), 4, 3)}
+ONE_PASS = {64: Tiling((128, 128), 8, 2), 128: Tiling((64, 128), 8, 2)}
+
+# Of a grid's second axis.
+_MOST_HEADS = 65_535
+
+
+@triton.jit
+def rows_of_head(pointer, batch, head, rows, size, strides):
+    """One head's matrix, as the loaders of tiles take it: pointer, sizes, strides."""
+    return pointer + batch * strides[0] + head * strides[1], (rows, size), strides[2:]
+
+
+@triton.jit
+def store_rows(matrix, row, tile, SIZE: tl.constexpr):
+    """Rows of a head's matrix; none beyond its end."""
+    pointer, sizes, strides = matrix
+    places = row[:, None] * strides[0] + tl.arange(0, SIZE)[None, :] * strides[1]
+    inside = (row < sizes[0])[:, None]
+    tl.store(pointer + places, tile.to(pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def whole_rows_kernel(
+    query, key, value, output, heads, queries, keys, strides, scale,
+    BLOCK_M: tl.constexpr, KEYS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """The scores of a tile of queries with all keys stay on the chip."""
+    batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
+    q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
+    k = rows_of_head(key, batch, head, keys, SIZE, strides[1])
+    v = rows_of_head(value, batch, head, keys, SIZE, strides[2])
+    out = rows_of_head(output, batch, head, queries, SIZE, strides[3])
+    start = tl.program_id(axis=0) * BLOCK_M
+    row, col = start + tl.arange(0, BLOCK_M), tl.arange(0, KEYS)
+    held = gemm.load_strided(q, start, 0, BLOCK_M, SIZE, True, False)
+    all_keys = gemm.load_strided(k, 0, 0, KEYS, SIZE, True, False)
+    rated = tl.dot(held, tl.trans(all_keys)) * scale
+    rated = tl.where((col < keys)[None, :], rated, float("-inf"))
+    weights = tl.exp(rated - tl.max(rated, axis=1)[:, None])
+    total = tl.sum(weights, axis=1)
+    all_values = gemm.load_strided(v, 0, 0, KEYS, SIZE, True, False)
+    sums = tl.dot(weights.to(all_values.dtype), all_values)
+    store_rows(out, row, sums / total[:, None], SIZE)
+
+
+@triton.jit
+def attend_to_tile(
+    state, sums, held, key, value, start, keys, scale, BLOCK_N: tl.constexpr, SIZE: tl.constexpr
+):
+    """State and weighted sums once a tile of keys was seen too."""
+    tile = gemm.load_strided(key, start, 0, BLOCK_N, SIZE, True, False)
+    rated = tl.dot(held, tl.trans(tile)) * scale
+    col = start + tl.arange(0, BLOCK_N)
+    rated = tl.where((col < keys)[None, :], rated, float("-inf"))
+    state, weights, rescale = reduce.online_softmax_update(state, rated)
+    tile = gemm.load_strided(value, start, 0, BLOCK_N, SIZE, True, False)
+    sums = tl.dot(weights.to(tile.dtype), tile, sums * rescale[:, None])
+    return state, sums
+
+
+@triton.jit
+def online_kernel(
+    query, key, value, output, log_sums, heads, queries, keys, strides, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Keys pass by tile by tile; what is kept are the softmax's state and the weighted sums."""
+    batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
+    q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
+    k = rows_of_head(key, batch, head, keys, SIZE, strides[1])
+    v = rows_of_head(value, batch, head, keys, SIZE, strides[2])
+    out = rows_of_head(output, batch, head, queries, SIZE, strides[3])
+    start = tl.program_id(axis=0) * BLOCK_M
+    row = start + tl.arange(0, BLOCK_M)
+    held = gemm.load_strided(q, start, 0, BLOCK_M, SIZE, True, False)
+    state = reduce.online_softmax_init(BLOCK_M, tl.float32)
+    sums = tl.zeros([BLOCK_M, SIZE], tl.float32)
+    for first_key in range(0, keys, BLOCK_N):
+        state, sums = attend_to_tile(
+            state, sums, held, k, v, first_key, keys, scale, BLOCK_N, SIZE
+        )  # fmt: skip
+    maximum, total = state
+    store_rows(out, row, sums / total[:, None], SIZE)
+    places = tl.program_id(axis=1) * queries + row
+    tl.store(log_sums + places, maximum + tl.log(total), mask=row < queries)
+
+
+@triton.jit
+def attend_seen(
+    state, sums, held, key, value, row, start, keys, shift, scale,
+    BLOCK_N: tl.constexpr, SIZE: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """As attend_to_tile, of keys up to row + shift; without a mask where the tile needs none."""
+    tile = gemm.load_strided(key, start, 0, BLOCK_N, SIZE, MASKED, False)
+    rated = tl.dot(held, tl.trans(tile)) * scale
+    if MASKED:
+        col = start + tl.arange(0, BLOCK_N)[None, :]
+        seen = (col < keys) & (col <= row[:, None] + shift)
+        rated = tl.where(seen, rated, float("-inf"))
+    state, weights, rescale = reduce.online_softmax_update(state, rated)
+    tile = gemm.load_strided(value, start, 0, BLOCK_N, SIZE, MASKED, False)
+    sums = tl.dot(weights.to(tile.dtype), tile, sums * rescale[:, None])
+    return state, sums
+
+
+@triton.jit
+def causal_kernel(
+    query, key, value, output, log_sums, heads, queries, keys, strides, scale, shift,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Tiles of which no query sees a key are not visited; only those on the diagonal are masked."""
+    batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
+    q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
+    k = rows_of_head(key, batch, head, keys, SIZE, strides[1])
+    v = rows_of_head(value, batch, head, keys, SIZE, strides[2])
+    out = rows_of_head(output, batch, head, queries, SIZE, strides[3])
+    start = (tl.num_programs(axis=0) - 1 - tl.program_id(axis=0)) * BLOCK_M
+    row = start + tl.arange(0, BLOCK_M)
+    held = gemm.load_strided(q, start, 0, BLOCK_M, SIZE, True, False)
+    state = reduce.online_softmax_init(BLOCK_M, tl.float32)
+    sums = tl.zeros([BLOCK_M, SIZE], tl.float32)
+    last = min(start + BLOCK_M, queries) - 1
+    end = tl.cdiv(min(max(last + shift + 1, 0), keys), BLOCK_N)
+    whole = min(max(start + shift + 1, 0), keys) // BLOCK_N
+    for tile in range(whole):
+        state, sums = attend_seen(
+            state, sums, held, k, v, row, tile * BLOCK_N, keys, shift, scale, BLOCK_N,
+            SIZE, False,
+        )  # fmt: skip
+    for tile in range(whole, end):
+        state, sums = attend_seen(
+            state, sums, held, k, v, row, tile * BLOCK_N, keys, shift, scale, BLOCK_N,
+            SIZE, True,
+        )  # fmt: skip
+    maximum, total = state
+    share = tl.where(total == 0.0, 0.0, 1.0 / total)
+    store_rows(out, row, sums * share[:, None], SIZE)
+    places = tl.program_id(axis=1) * queries + row
+    log_sum = reduce.finite_shift(maximum) + tl.log(total)
+    tl.store(log_sums + places, log_sum, mask=row < queries)
+
+
+@triton.jit
+def attend_by_rules(
+    state, sums, held, key, value, start, place, rules,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, RULES: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """As attend_seen, by the package's tile operators: any window, hooks, and powers of two."""
+    batch, head, row = place
+    keys, scale, window, extras = rules
+    tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED, False)
+    products = gemm.product_of_parts(held, tiles, BLOCK_M, BLOCK_N, tl.float32, "ieee")
+    col = start + tl.arange(0, BLOCK_N)[None, :]
+    _, rated = scores.scored(
+        products, batch, head, row, col, keys, scale, window, extras, (), RULES, MASKED
+    )  # fmt: skip
+    factor = scale
+    if not RULES[4]:
+        factor = 1.0
+    state, weights, rescale = reduce.online_softmax_update_in_base_2(
+        state, rated, factor * scores.LOG2_E, 0, False
+    )  # fmt: skip
+    tiles = gemm.load_parts(value, start, BLOCK_N, WIDTHS, MASKED, False)
+    sums = gemm.scale_rows(sums, rescale)
+    sums = gemm.add_products(
+        weights.to(tiles[0].dtype), tiles, sums, tl.float32, "ieee"
+    )  # fmt: skip
+    return state, sums
+
+
+@triton.jit
+def grouped_queries_kernel(
+    query, key, value, output, log_sums, heads, queries, keys, strides, scale, group, window, extras,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, RULES: tl.constexpr,
+):  # fmt: skip
+    """Heads of queries share one of keys; what a query sees and what is done to scores are arguments."""
+    batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
+    SIZE: tl.constexpr = WIDTHS[0]
+    q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
+    k = rows_of_head(key, batch, head // group, keys, SIZE, strides[1])
+    v = rows_of_head(value, batch, head // group, keys, SIZE, strides[2])
+    out = rows_of_head(output, batch, head, queries, SIZE, strides[3])
+    start = (tl.num_programs(axis=0) - 1 - tl.program_id(axis=0)) * BLOCK_M
+    row = start + tl.arange(0, BLOCK_M)
+    held = gemm.load_parts(q, start, BLOCK_M, WIDTHS, True, False)
+    state = reduce.online_softmax_init(BLOCK_M, tl.float32)
+    sums = gemm.zeros_of_parts(BLOCK_M, WIDTHS, tl.float32)
+    last = min(start + BLOCK_M, queries) - 1
+    bounds = scores.tiles_of_window(
+        start, last, keys, window[0], window[1], window[2], BLOCK_N, RULES[2], RULES[3]
+    )  # fmt: skip
+    place = (batch, head, row[:, None])
+    rules = (keys, scale, window, extras)
+    for phase in tl.static_range(3):
+        for tile in range(bounds[phase], bounds[phase + 1]):
+            state, sums = attend_by_rules(
+                state, sums, held, k, v, tile * BLOCK_N, place, rules, BLOCK_M, BLOCK_N,
+                WIDTHS, RULES, phase != 1,
+            )  # fmt: skip
+    maximum, total = state
+    share = tl.where(total == 0.0, 0.0, 1.0 / total)
+    store_rows(out, row, sums[0] * share[:, None], SIZE)
+    factor = scale
+    if not RULES[4]:
+        factor = 1.0
+    log_sum = reduce.finite_shift(maximum) * factor + tl.log(total)
+    places = tl.program_id(axis=1) * queries + row
+    tl.store(log_sums + places, log_sum, mask=row < queries)
+
+
+def whole_rows(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor, block_m: int = 64
+) -> Launch:
+    """output = softmax(query @ key^T / sqrt(size)) @ value, all scores of `block_m` queries at a time.
+
+    Args:
+        query: [batch, heads, queries, size] in fp16 or bf16, of any strides; size a power of two, 16 or more.
+        key, value: [batch, heads, keys, size], likewise. output: as `query`.
+        block_m: a power of two, 16 or more.
+
+    Raises:
+        TensorMismatchError: they do not fit. InvalidArgumentError, ArgumentTypeError: `block_m`.
+    """
+    _check(query, key, value, output)
+    meta = {"BLOCK_M": _block("block_m", block_m), "KEYS": max(16, triton.next_power_of_2(key.shape[2]))}
+    step = Step(
+        whole_rows_kernel, _grid(query, block_m),
+        (query, key, value, output, *_described(query, key, value, output)),
+        {**meta, "SIZE": query.shape[3], "num_warps": WARPS, "num_stages": 1},
+    )  # fmt: skip
+    return Launch((step,), (output,), work=_work(query, key, value, output))
+
+
+def online(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
+    tile: tuple[int, int] = TILE,
+) -> Launch:  # fmt: skip
+    """The same, and its log-sum-exps; keys tile by tile.
+
+    Args:
+        tile: queries and keys of a tile, powers of two, 16 or more.
+        others: and what is raised, as :func:`whole_rows`.
+    """
+    _check(query, key, value, output)
+    log_sums = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+    step = Step(
+        online_kernel, _grid(query, tile[0]),
+        (query, key, value, output, log_sums, *_described(query, key, value, output)),
+        {**_meta(tile), "SIZE": query.shape[3]},
+    )  # fmt: skip
+    return Launch((step,), (output, log_sums), work=_work(query, key, value, output))
+
+
+def causal(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
+    from_end: bool = False, tile: tuple[int, int] = TILE,
+) -> Launch:  # fmt: skip
+    """As :func:`online`, of keys that do not come after the query; only tiles that have some are visited.
+
+    Args:
+        from_end: the last query is at the place of the last key; else the first at that of the first.
+        others: and what is raised, as :func:`online`.
+    """
+    _check(query, key, value, output)
+    log_sums = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+    heads, queries, keys, strides, scale = _described(query, key, value, output)
+    shift = keys - queries if from_end else 0
+    step = Step(
+        causal_kernel, _grid(query, tile[0]),
+        (query, key, value, output, log_sums, heads, queries, keys, strides, scale, shift),
+        {**_meta(tile), "SIZE": query.shape[3]},
+    )  # fmt: skip
+    return Launch((step,), (output, log_sums), work=_work(query, key, value, output, shift))
+
+
+def grouped_queries(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
+    from_end: bool = False, tile: tuple[int, int] = TILE,
+) -> Launch:  # fmt: skip
+    """As :func:`causal`, of keys and values that may have fewer heads, which divide those of the queries."""
+    _check(query, key, value, output, shared=True)
+    log_sums = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+    heads, queries, keys, strides, scale = _described(query, key, value, output)
+    shift, group = keys - queries if from_end else 0, heads // key.shape[1]
+    step = Step(
+        grouped_queries_kernel, _grid(query, tile[0]),
+        (
+            query, key, value, output, log_sums, heads, queries, keys, strides, scale, group, (0, 0, shift),
+            (),
+        ),
+        {**_meta(tile), "WIDTHS": (query.shape[3],), "RULES": ((), (), False, True, True)},
+    )  # fmt: skip
+    return Launch((step,), (output, log_sums), work=_work(query, key, value, output, shift))
+
+
+def _check(*tensors: torch.Tensor, shared: bool = False) -> None:
+    """That query, key, value and output fit together, and their columns a tile.
+
+    Raises:
+        TensorMismatchError: they do not.
+    """
+    query, key, value, output = tensors
+    words = ", ".join(f"{t.dtype} {tuple(t.shape)} on {t.device}" for t in tensors)
+    alike = all(t.dtype == query.dtype and t.device == query.device and t.dim() == 4 for t in tensors)
+    if not alike or query.dtype not in (torch.float16, torch.bfloat16):
+        raise TensorMismatchError(
+            "query, key, value, output", words, "Give four dimensions each, in fp16 or bf16, on one device."
+        )
+    (batch, heads, _, size), key_heads = query.shape, key.shape[1]
+    fits = key.shape == value.shape and output.shape == query.shape
+    fits = fits and (key.shape[0], key.shape[3]) == (batch, size) and key.shape[2] > 0
+    fits = fits and (key_heads > 0 and heads % key_heads == 0 if shared else key_heads == heads)
+    if not fits or size < 16 or size & (size - 1):
+        raise TensorMismatchError(
+            "query, key, value, output", words,
+            "Give [batch, heads, rows, size], with keys, and a size that is a power of two, 16 or more.",
+        )  # fmt: skip
+    if is_wide(*tensors) or batch * heads > _MOST_HEADS:
+        raise TensorMismatchError(
+            "query, key, value, output", words,
+            f"Give offsets below 2^31, and {_MOST_HEADS} heads of all batches at most.",
+        )  # fmt: skip
+
+
+def _block(name: str, side: int) -> int:
+    if check_power_of_two(name, side) < 16:
+        raise InvalidArgumentError(name, f"got {side}", "Give 16 or more.")
+    return side
+
+
+def _meta(tile: tuple[int, int]) -> dict[str, Any]:
+    sides = {name: _block("tile", side) for name, side in zip(("BLOCK_M", "BLOCK_N"), tile, strict=True)}
+    return {**sides, "num_warps": WARPS, "num_stages": STAGES}
+
+
+def _grid(query: torch.Tensor, block_m: int) -> tuple[int, int]:
+    return triton.cdiv(query.shape[2], block_m), query.shape[0] * query.shape[1]
+
+
+def _described(*tensors: torch.Tensor) -> tuple[Any, ...]:
+    """heads, queries, keys, strides of each, and the scale."""
+    query, key = tensors[:2]
+    strides = tuple([tensor.stride() for tensor in tensors])
+    return query.shape[1], query.shape[2], key.shape[2], strides, 1 / math.sqrt(query.shape[3])
+
+
+def _work(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
+    shift: int | None = None,
+) -> Work:  # fmt: skip
+    """FLOPs of the pairs that are seen, and each tensor once."""
+    window = Window() if shift is None else Window(right=0, shift=shift)
+    pairs = query.shape[0] * query.shape[1] * window.pairs(query.shape[2], key.shape[2])
+    moved = sum(tensor.numel() * tensor.element_size() for tensor in (query, key, value, output))
+    return Work(4 * pairs * query.shape[3], moved)
+
+
+# From the first rung to the last.
+LADDER: Mapping[str, Callable[..., Launch]] = {
+    "whole_rows": whole_rows, "online": online, "causal": causal, "grouped_queries": grouped_queries,
+}  # fmt: skip
+
+
+def _unfused(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
+) -> Callable[[], torch.Tensor]:
+    """Three kernels, whose matrices are in memory, and one that scales the query."""
+    if is_causal:
+        raise InvalidArgumentError("is_causal", "got True", "The rung unfused knows no mask.")
+    scaled, scale = torch.empty_like(query), 1 / math.sqrt(query.shape[3])
+    launch = attention_unfused.launch(scaled, key, value, tile=UNFUSED_TILE)
+
+    def run() -> torch.Tensor:
+        torch.mul(query, scale, out=scaled)
+        return launch.run()[0]
+
+    return run
+
+
+def _attending(name: str, knows: bool) -> Callable[..., Callable[[], torch.Tensor]]:
+    """A rung of `LADDER`, which `knows` a causal mask and nothing else, or no mask."""
+
+    def build(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
+    ) -> Callable[[], torch.Tensor]:
+        if is_causal != knows:
+            raise InvalidArgumentError("is_causal", f"got {is_causal}", f"The rung {name} wants {knows}.")
+        launch = LADDER[name](query, key, value, torch.empty_like(query))
+        return lambda: launch.run()[0]
+
+    return build
+
+
+def _portable(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
+) -> Callable[[], torch.Tensor]:
+    """The shipped kernel that is not Hopper's own."""
+    tile, warps, stages = PORTABLE[max(64, attention.parts_of(query.shape[3])[0])]
+    launch = attention.launch(
+        query, key, value, Scoring(window=CAUSAL if is_causal else EVERYTHING), descriptors=True, tile=tile,
+        num_warps=warps, num_stages=stages, splits=1,
+    )  # fmt: skip
+    return lambda: launch.run()[0]
+
+
+def _one_pass(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor, is_causal: bool,
+    enable_gqa: bool,
+) -> Callable[[], tuple[torch.Tensor, ...]]:  # fmt: skip
+    """The gradients in one pass, which adds that of the query with atomics."""
+    scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)
+    output, log_sums = attention.launch(query, key, value, scoring).run()
+    launch = attention_backward.launch(
+        gradient, query, key, value, output, log_sums, scoring, one_pass=True,
+        of_keys=ONE_PASS.get(query.shape[3]),
+    )  # fmt: skip
+    return launch.run
+
+
+# By operator and rung, as in `ladder.RUNGS`.
+RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], Any]]]] = {
+    "scaled_dot_product_attention": {
+        "unfused": _unfused,
+        "online": _attending("online", False),
+        "causal": _attending("causal", True),
+        "grouped_queries": _attending("grouped_queries", True),
+        "portable": _portable,
+    },
+    "scaled_dot_product_attention_backward": {"one_pass": _one_pass},
+}

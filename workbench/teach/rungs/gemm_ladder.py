@@ -1,0 +1,779 @@
+"""The rungs of the lessons on matrix products, from one element a program to the shipped kernel.
+
+As in :mod:`~.ladder`, each is measured like the shipped kernel, as `workbench:<rung>`. All of
+them make output = A @ B of fp16, add up in fp32, and take any m, n and k; what a rung asks for besides, its
+function says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from workbench import device
+from workbench.errors import InvalidArgumentError, TensorMismatchError, check_positive, check_power_of_two
+from workbench.kernels import gemm
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS
+from workbench.kernels.tile import epilogue, order, transfer
+from workbench.launch import Launch, Step, Work
+
+# Elements along K of the first rung's vector, columns of the second's row.
+BLOCK_K, BLOCK_N = 512, 256
+
+# m, n and k of a tile: of the rungs that lesson 05 climbs, and of those from `pipelined` on.
+TILE, LARGE_TILE = (64, 64, 64), (128, 256, 64)
+
+# Rows of tiles that go together in launch order; stages of a pipelined loop; programs that share K; elements
+# of their parts that a program adds up.
+GROUP, STAGES, SPLITS, SUM_BLOCK = 8, 3, 4, 1024
+
+_SIDES = ("m", "n", "k")
+
+
+@triton.jit
+def element_kernel(
+    a_pointer, b_pointer, output_pointer, n, k, a_strides, b_strides, BLOCK_K: tl.constexpr
+):  # fmt: skip
+    """A program makes one element: lanes lie along K, and meet once."""
+    row = tl.program_id(axis=0) // n
+    col = tl.program_id(axis=0) % n
+    totals = tl.zeros([BLOCK_K], tl.float32)
+    for start in range(0, k, BLOCK_K):
+        i = start + tl.arange(0, BLOCK_K)
+        a = tl.load(a_pointer + row * a_strides[0] + i * a_strides[1], mask=i < k, other=0.0)
+        b = tl.load(b_pointer + i * b_strides[0] + col * b_strides[1], mask=i < k, other=0.0)
+        totals += a.to(tl.float32) * b.to(tl.float32)
+    tl.store(output_pointer + row * n + col, tl.sum(totals, axis=0))
+
+
+@triton.jit
+def row_kernel(
+    a_pointer, b_pointer, output_pointer, n, k, a_strides, b_strides, BLOCK_N: tl.constexpr
+):  # fmt: skip
+    """A program makes a piece of a row: each element of A meets BLOCK_N of B, and no lanes meet."""
+    cols = tl.cdiv(n, BLOCK_N)
+    row = tl.program_id(axis=0) // cols
+    col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)
+    totals = tl.zeros([BLOCK_N], tl.float32)
+    for i in range(k):
+        a = tl.load(a_pointer + row * a_strides[0] + i * a_strides[1])
+        b = tl.load(b_pointer + i * b_strides[0] + col * b_strides[1], mask=col < n, other=0.0)
+        totals += a.to(tl.float32) * b.to(tl.float32)
+    tl.store(output_pointer + row * n + col, totals, mask=col < n)
+
+
+@triton.jit
+def tile_sum_kernel(
+    a_pointer, b_pointer, output_pointer, m, n, k, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """A program makes a tile, outer product by outer product, without matrix units."""
+    cols = tl.cdiv(n, BLOCK_N)
+    row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for i in range(k):
+        a = tl.load(a_pointer + row * a_strides[0] + i * a_strides[1], mask=row < m, other=0.0)
+        b = tl.load(b_pointer + i * b_strides[0] + col * b_strides[1], mask=col < n, other=0.0)
+        total += a.to(tl.float32) * b.to(tl.float32)
+    tl.store(output_pointer + row * n + col, total, mask=(row < m) & (col < n))
+
+
+@triton.jit
+def dot_kernel(
+    a_pointer, b_pointer, output_pointer, m, n, k, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """A program makes a tile by matrix units, BLOCK_K elements along K at a time; masks everywhere."""
+    cols = tl.cdiv(n, BLOCK_N)
+    row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for start in range(0, k, BLOCK_K):
+        of_a = start + tl.arange(0, BLOCK_K)[None, :]
+        of_b = start + tl.arange(0, BLOCK_K)[:, None]
+        a = tl.load(
+            a_pointer + row * a_strides[0] + of_a * a_strides[1], mask=(row < m) & (of_a < k), other=0.0
+        )
+        b = tl.load(
+            b_pointer + of_b * b_strides[0] + col * b_strides[1], mask=(of_b < k) & (col < n), other=0.0
+        )
+        total = tl.dot(a, b, total)
+    tl.store(output_pointer + row * n + col, total, mask=(row < m) & (col < n))
+
+
+@triton.jit
+def load_checked(
+    pointers, in_rows, in_cols, CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr
+):  # fmt: skip
+    """The tile at `pointers`, 0 outside of the matrix; there is no mask in a direction that needs none."""
+    if CHECK_ROWS and CHECK_COLS:
+        return tl.load(pointers, mask=in_rows & in_cols, other=0.0)
+    elif CHECK_ROWS:
+        return tl.load(pointers, mask=in_rows, other=0.0)
+    elif CHECK_COLS:
+        return tl.load(pointers, mask=in_cols, other=0.0)
+    else:
+        return tl.load(pointers)
+
+
+@triton.jit
+def add_step(
+    total, start, a_pointer, b_pointer, row, col, sizes, a_strides, b_strides,
+    BLOCK_K: tl.constexpr, CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
+):  # fmt: skip
+    """total + A[row, start : start + BLOCK_K] @ B[start : start + BLOCK_K, col]"""
+    m, n, k = sizes
+    of_a = start + tl.arange(0, BLOCK_K)[None, :]
+    of_b = start + tl.arange(0, BLOCK_K)[:, None]
+    a = load_checked(
+        a_pointer + row * a_strides[0] + of_a * a_strides[1], row < m, of_a < k, CHECK_M, CHECK_K
+    )
+    b = load_checked(
+        b_pointer + of_b * b_strides[0] + col * b_strides[1], of_b < k, col < n, CHECK_K, CHECK_N
+    )
+    return tl.dot(a, b, total)
+
+
+@triton.jit
+def tile_of_product(
+    a_pointer, b_pointer, row, col, begin, end, sizes, a_strides, b_strides,
+    BLOCK_K: tl.constexpr, CHECKS: tl.constexpr, DIVISORS: tl.constexpr,
+):  # fmt: skip
+    """A[row, begin : end] @ B[begin : end, col]; only the last step along K can hang over, and is peeled off.
+
+    Args:
+        row, col: of the tile, [BLOCK_M, 1] and [1, BLOCK_N].
+        begin, end: along K, `begin` a multiple of BLOCK_K, and below `end`.
+        sizes: m, n, k.
+        CHECKS: whether tiles hang over along m, n and k.
+        DIVISORS: what divides m, n, k and the four strides.
+    """
+    sizes = transfer.multiples_of(sizes, DIVISORS)
+    a_strides = transfer.multiples_of(a_strides, DIVISORS, 3)
+    b_strides = transfer.multiples_of(b_strides, DIVISORS, 5)
+    total = tl.zeros([row.shape[0], col.shape[1]], tl.float32)
+    whole = end
+    if CHECKS[2]:
+        whole = min(end, sizes[2] // BLOCK_K * BLOCK_K)
+    else:
+        # Without a way around the loop nothing else defines `total`, so that products need not wait for one
+        # another.
+        tl.assume(begin < end)
+    for start in range(begin, whole, BLOCK_K):
+        total = add_step(
+            total, start, a_pointer, b_pointer, row, col, sizes, a_strides, b_strides,
+            BLOCK_K, CHECKS[0], CHECKS[1], False,
+        )  # fmt: skip
+    if CHECKS[2]:
+        if whole < end:
+            total = add_step(
+                total, whole, a_pointer, b_pointer, row, col, sizes, a_strides, b_strides,
+                BLOCK_K, CHECKS[0], CHECKS[1], True,
+            )  # fmt: skip
+    return total
+
+
+@triton.jit
+def store_tile(output_pointer, row, col, total, sizes, DIVISORS: tl.constexpr):
+    """output[row, col] = total, where there is such an element."""
+    m, n, _ = transfer.multiples_of(sizes, DIVISORS)
+    tl.store(output_pointer + row * n + col, total, mask=(row < m) & (col < n))
+
+
+@triton.jit
+def ragged_kernel(
+    a_pointer, b_pointer, output_pointer, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr,
+):  # fmt: skip
+    """As dot_kernel, with masks only where a tile hangs over, and what is known of sizes and strides."""
+    cols = tl.cdiv(sizes[1], BLOCK_N)
+    row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    total = tile_of_product(
+        a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
+    )
+    store_tile(output_pointer, row, col, total, sizes, DIVISORS)
+
+
+@triton.jit
+def rows_and_cols(
+    number, sizes, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr
+):  # fmt: skip
+    """Rows and columns of tile `number`, where GROUP rows of tiles go together, column by column."""
+    rows, cols = tl.cdiv(sizes[0], BLOCK_M), tl.cdiv(sizes[1], BLOCK_N)
+    tile_row, tile_col = order.grouped(number, rows, cols, GROUP)
+    row = tile_row * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    col = tile_col * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    return row, col
+
+
+@triton.jit
+def grouped_kernel(
+    a_pointer, b_pointer, output_pointer, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """As ragged_kernel, in an order in which programs that run at one time share what they read."""
+    row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
+    total = tile_of_product(
+        a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
+    )
+    store_tile(output_pointer, row, col, total, sizes, DIVISORS)
+
+
+@triton.jit
+def split_k_kernel(
+    a_pointer, b_pointer, parts_pointer, span, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """As grouped_kernel, for `span` elements along K: program (tile, split) leaves its part of the sum."""
+    row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
+    begin = tl.program_id(axis=1) * span
+    total = tile_of_product(
+        a_pointer, b_pointer, row, col, begin, min(begin + span, sizes[2]), sizes, a_strides, b_strides,
+        BLOCK_K, CHECKS, DIVISORS,
+    )  # fmt: skip
+    part = parts_pointer + tl.program_id(axis=1) * sizes[0] * sizes[1]
+    store_tile(part, row, col, total, sizes, DIVISORS)
+
+
+@triton.jit
+def sum_of_parts_kernel(parts_pointer, output_pointer, length, splits, BLOCK_SIZE: tl.constexpr):
+    """output[i] = the sum of parts[split, i], in the order of the splits: the same bits at every run."""
+    i = tl.program_id(axis=0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    total = tl.zeros([BLOCK_SIZE], tl.float32)
+    for split in range(splits):
+        total += tl.load(parts_pointer + split * length + i, mask=i < length, other=0.0)
+    tl.store(output_pointer + i, total, mask=i < length)
+
+
+@triton.jit
+def persistent_kernel(
+    a_pointer, b_pointer, output_pointer, tiles, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """As grouped_kernel, by programs that are started once and take tile after tile."""
+    for number in range(tl.program_id(axis=0), tiles, tl.num_programs(axis=0)):
+        row, col = rows_and_cols(number, sizes, BLOCK_M, BLOCK_N, GROUP)
+        total = tile_of_product(
+            a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides,
+            BLOCK_K, CHECKS, DIVISORS,
+        )  # fmt: skip
+        store_tile(output_pointer, row, col, total, sizes, DIVISORS)
+
+
+@triton.jit
+def descriptors_kernel(
+    a, b, output, m, n, k,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """As persistent_kernel, on tensor descriptors: one instruction moves a tile, and minds the ends."""
+    tl.assume(k > 0)
+    rows, cols = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
+    for number in range(tl.program_id(axis=0), rows * cols, tl.num_programs(axis=0)):
+        tile_row, tile_col = order.grouped(number, rows, cols, GROUP)
+        row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
+        total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        for start in range(0, k, BLOCK_K):
+            total = tl.dot(a.load([row, start]), b.load([start, col]), total)
+        output.store([row, col], total.to(output.dtype))
+
+
+@triton.jit
+def activated_kernel(
+    a_pointer, b_pointer, output_pointer, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """As grouped_kernel, with a function of each element before it is stored."""
+    row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
+    total = tile_of_product(
+        a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
+    )
+    store_tile(output_pointer, row, col, EPILOGUE(total), sizes, DIVISORS)
+
+
+@triton.jit
+def operands_of(extra, row, col, sizes):
+    """What a functor is given: of each of its tensors the elements that belong to the tile."""
+    inside = (row < sizes[0]) & (col < sizes[1])
+    found = extra[:0]
+    for i in tl.static_range(len(extra)):
+        pointer, strides = extra[i]
+        places = row * strides[0] + col * strides[1]
+        found += (tl.load(pointer + places, mask=inside, other=0.0).to(tl.float32),)
+    return found
+
+
+@triton.jit
+def chain_of(tile, row, col, sizes, extras, EPILOGUE: tl.constexpr):
+    """What the functors of EPILOGUE make of a tile, one after the other."""
+    for i in tl.static_range(len(EPILOGUE)):
+        tile = EPILOGUE[i](tile, operands_of(extras[i], row, col, sizes), (0, row, col))
+    return tile
+
+
+@triton.jit
+def chained_kernel(
+    a_pointer, b_pointer, output_pointer, extras, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """As grouped_kernel, with a chain of functors, which have tensors of their own, before it is stored."""
+    row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
+    total = tile_of_product(
+        a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
+    )
+    tile = chain_of(total, row, col, sizes, extras, EPILOGUE)
+    store_tile(output_pointer, row, col, tile, sizes, DIVISORS)
+
+
+@triton.jit
+def product_rms_norm_kernel(
+    a_pointer, b_pointer, weight_pointer, output_pointer, epsilon, sizes, a_strides, b_strides,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CHECKS: tl.constexpr, DIVISORS: tl.constexpr,
+):  # fmt: skip
+    """RMS norm of each row of a product, whose tiles have whole rows."""
+    row = tl.program_id(axis=0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    col = tl.arange(0, BLOCK_N)[None, :]
+    total = tile_of_product(
+        a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
+    )
+    mean_square = tl.sum(total * total, axis=1) / sizes[1]
+    weight = tl.load(weight_pointer + col, mask=col < sizes[1], other=0.0).to(tl.float32)
+    tile = total * tl.rsqrt(mean_square + epsilon)[:, None] * weight
+    store_tile(output_pointer, row, col, tile, sizes, DIVISORS)
+
+
+class Product(NamedTuple):
+    """A product as the rungs see it: the operands, the output, and what is known of their sizes.
+
+    Attributes:
+        a, b, output: [m, k], [k, n], [m, n].
+        m, n, k: sizes.
+        work: 2 m n k FLOPs; all three matrices moved once.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    output: torch.Tensor
+    m: int
+    n: int
+    k: int
+    work: Work
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """m, n and k."""
+        return self.m, self.n, self.k
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Sizes as a tuple, and strides of A and B."""
+        return self.sizes, self.a.stride(), self.b.stride()
+
+    @property
+    def divisors(self) -> tuple[int, ...]:
+        """What divides sizes and strides, as far as it widens an access and Triton does not see it."""
+        most = ACCESS_BYTES // self.a.element_size()
+        values = (*self.sizes, *self.a.stride(), *self.b.stride())
+        return tuple(1 if value % 16 == 0 else math.gcd(value, most) for value in values)
+
+
+def element(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, block_k: int = BLOCK_K) -> Launch:
+    """output = a @ b; a program for each element.
+
+    FLOPs: 2 m n k. Each program loads a row of A and a column of B.
+
+    Args:
+        a, b: [m, k] and [k, n] in fp16, of any strides.
+        output: [m, n] in fp16, contiguous.
+
+    Raises:
+        TensorMismatchError: they are not; or an offset would not fit into 32 bits. InvalidArgumentError,
+        ArgumentTypeError: another argument.
+    """
+    product = _product(a, b, output)
+    return Launch.of(
+        element_kernel, (product.m * product.n,), a, b, output, product.n, product.k, a.stride(), b.stride(),
+        outputs=output, work=product.work, BLOCK_K=check_power_of_two("block_k", block_k), num_warps=4,
+    )  # fmt: skip
+
+
+def row(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, block_n: int = BLOCK_N) -> Launch:
+    """output = a @ b; a program for `block_n` elements of a row. Arguments and errors as :func:`element`."""
+    product = _product(a, b, output)
+    pieces = triton.cdiv(product.n, check_power_of_two("block_n", block_n))
+    return Launch.of(
+        row_kernel, (product.m * pieces,), a, b, output, product.n, product.k, a.stride(), b.stride(),
+        outputs=output, work=product.work, BLOCK_N=block_n, num_warps=4,
+    )  # fmt: skip
+
+
+def tile_sum(
+    a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE[:2]
+) -> Launch:
+    """output = a @ b; a program for each tile, m and n of which are given. Else as :func:`element`."""
+    product, meta = _product(a, b, output), _blocks(tile, sides=2)
+    return Launch.of(
+        tile_sum_kernel, (_tiles(product, meta),), a, b, output, *product.sizes, a.stride(), b.stride(),
+        outputs=output, work=product.work, **meta, num_warps=4,
+    )  # fmt: skip
+
+
+def dot(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE) -> Launch:
+    """output = a @ b; tiles by matrix units, one step along K after the other.
+
+    Args:
+        tile: m, n and k of a tile, powers of two of 16 or more.
+        others: and what is raised, as :func:`element`.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    return Launch.of(
+        dot_kernel, (_tiles(product, meta),), a, b, output, *product.sizes, a.stride(), b.stride(),
+        outputs=output, work=product.work, **meta, num_warps=4, num_stages=1,
+    )  # fmt: skip
+
+
+def ragged(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE) -> Launch:
+    """output = a @ b; masks and divisors as the problem has them. Arguments and errors as :func:`dot`."""
+    product, meta = _product(a, b, output), _blocks(tile)
+    step = Step(
+        ragged_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
+        {**meta, **_known(product, meta), "num_warps": 4, "num_stages": 1},
+    )  # fmt: skip
+    return Launch((step,), (output,), work=product.work)
+
+
+def grouped(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE) -> Launch:
+    """output = a @ b; tiles in an order for the L2 cache. Arguments and errors as :func:`dot`."""
+    return _grouped(a, b, output, tile, num_warps=4, num_stages=1)
+
+
+def pipelined(
+    a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = LARGE_TILE
+) -> Launch:
+    """output = a @ b; larger tiles, loaded some steps ahead. Arguments and errors as :func:`dot`."""
+    return _grouped(a, b, output, tile, num_warps=8, num_stages=STAGES)
+
+
+def split_k(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    tile: Sequence[int] = LARGE_TILE,
+    splits: int = SPLITS,
+) -> Launch:
+    """output = a @ b; `splits` programs share K, and a second step adds up what they leave.
+
+    Arguments and errors as :func:`dot`.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    steps = triton.cdiv(product.k, meta["BLOCK_K"])
+    share = triton.cdiv(steps, check_positive("splits", splits))
+    splits = triton.cdiv(steps, share)  # none is idle
+    parts = torch.empty((splits, product.m, product.n), dtype=torch.float32, device=a.device)
+    _check_offsets("output", (splits, product.m, product.n), parts.stride())
+    first = Step(
+        split_k_kernel, (_tiles(product, meta), splits),
+        (a, b, parts, share * meta["BLOCK_K"], *product.arguments),
+        {**meta, **_known(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
+    )  # fmt: skip
+    second = Step(
+        sum_of_parts_kernel, (triton.cdiv(output.numel(), SUM_BLOCK),),
+        (parts, output, output.numel(), splits), {"BLOCK_SIZE": SUM_BLOCK},
+    )  # fmt: skip
+    return Launch((first, second), (output,), work=product.work, workspaces=(parts,))
+
+
+def persistent(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    tile: Sequence[int] = LARGE_TILE,
+    programs: int | None = None,
+) -> Launch:
+    """output = a @ b; as many programs as run at one time take tile after tile.
+
+    Args:
+        programs: None for one to each compute unit of this device.
+        others: and what is raised, as :func:`dot`.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    tiles = _tiles(product, meta)
+    step = Step(
+        persistent_kernel, (_programs(tiles, programs),), (a, b, output, tiles, *product.arguments),
+        {**meta, **_known(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
+    )  # fmt: skip
+    return Launch((step,), (output,), work=product.work)
+
+
+def descriptors(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    tile: Sequence[int] = LARGE_TILE,
+    programs: int | None = None,
+) -> Launch:
+    """output = a @ b; tiles are moved by tensor descriptors (on Hopper, TMA).
+
+    Arguments as :func:`persistent`.
+
+    Raises:
+        as :func:`dot`; and TensorMismatchError: neighbors in a row of a matrix do not lie side by side, or
+            its address or row pitch is no multiple of 16 bytes.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    block_m, block_n, block_k = meta.values()
+    described = (
+        _descriptor("a", a, (block_m, block_k)),
+        _descriptor("b", b, (block_k, block_n)),
+        _descriptor("output", output, (block_m, block_n)),
+    )
+    step = Step(
+        descriptors_kernel, (_programs(_tiles(product, meta), programs),), (*described, *product.sizes),
+        {**meta, "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
+    )  # fmt: skip
+    return Launch((step,), (output,), work=product.work)
+
+
+def flattened(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    tile: Sequence[int] = LARGE_TILE,
+    programs: int | None = None,
+) -> Launch:
+    """output = a @ b by the shipped kernel, whose loops over tiles and K are one. As :func:`persistent`."""
+    _product(a, b, output)
+    return gemm.launch(
+        a,
+        b,
+        output=output,
+        tile=tile,
+        group=GROUP,
+        splits=1,
+        template="persistent",
+        programs=programs,
+        descriptors=True,
+        num_warps=8,
+        num_stages=STAGES,
+    )
+
+
+def _grouped(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    tile: Sequence[int],
+    num_warps: int,
+    num_stages: int,
+) -> Launch:
+    product, meta = _product(a, b, output), _blocks(tile)
+    step = Step(
+        grouped_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
+        {**meta, **_known(product, meta), "GROUP": GROUP, "num_warps": num_warps, "num_stages": num_stages},
+    )  # fmt: skip
+    return Launch((step,), (output,), work=product.work)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Product:
+    """The product, if the kernels can make it."""
+    for name, matrix in (("a", a), ("b", b), ("output", output)):
+        if matrix.dim() != 2 or matrix.dtype != torch.float16 or not matrix.numel():
+            given = f"shape {tuple(matrix.shape)} in {matrix.dtype}"
+            raise TensorMismatchError(name, given, "Give a matrix with elements, in torch.float16.")
+    m, n, k = a.shape[0], b.shape[1], a.shape[1]
+    if b.shape[0] != k or output.shape != (m, n) or not output.is_contiguous():
+        given = f"shapes {tuple(a.shape)}, {tuple(b.shape)} and {tuple(output.shape)}, output strides"
+        raise TensorMismatchError(
+            "a, b, output",
+            f"{given} {output.stride()}",
+            "Give [m, k], [k, n] and a contiguous [m, n].",
+        )
+    for name, matrix in (("a", a), ("b", b), ("output", output)):
+        _check_offsets(name, matrix.shape, matrix.stride())
+    bytes_moved = (m * k + k * n + m * n) * a.element_size()
+    return Product(a, b, output, m, n, k, Work(flops=2 * m * n * k, bytes=bytes_moved))
+
+
+def _check_offsets(name: str, sizes: Sequence[int], strides: Sequence[int]) -> None:
+    """Raise TensorMismatchError where an offset, even of a tile that hangs over, needs more than 32 bits."""
+    hanging = max(*LARGE_TILE, BLOCK_K)
+    reach = sum((size + hanging) * stride for size, stride in zip(sizes[-2:], strides[-2:], strict=True))
+    reach += sum((size - 1) * stride for size, stride in zip(sizes[:-2], strides[:-2], strict=True))
+    if reach > MOST_OFFSETS_IN_32_BITS:
+        given = f"shape {tuple(sizes)}, strides {tuple(strides)}"
+        raise TensorMismatchError(name, given, "Give fewer elements: the rungs count them in 32 bits.")
+
+
+def _blocks(tile: Sequence[int], sides: int = 3) -> dict[str, Any]:
+    """BLOCK_M, BLOCK_N and, of three sides, BLOCK_K."""
+    names = _SIDES[:sides]
+    if len(tile) != sides:
+        raise InvalidArgumentError("tile", f"got {tuple(tile)}", f"Give {sides} lengths: {', '.join(names)}.")
+    for name, length in zip(names, tile, strict=True):
+        if check_power_of_two(f"tile ({name})", length) < 16 and sides == 3:
+            raise InvalidArgumentError(f"tile ({name})", f"got {length}", "Give 16 or more.")
+    return {f"BLOCK_{name.upper()}": length for name, length in zip(names, tile, strict=True)}
+
+
+def _tiles(product: Product, meta: Mapping[str, int]) -> int:
+    """How many tiles the output has."""
+    tiles: int = triton.cdiv(product.m, meta["BLOCK_M"]) * triton.cdiv(product.n, meta["BLOCK_N"])
+    return tiles
+
+
+def _known(product: Product, meta: Mapping[str, int]) -> dict[str, Any]:
+    """Whether tiles hang over along m, n and k; what divides sizes and strides."""
+    checks = tuple(size % length != 0 for size, length in zip(product.sizes, meta.values(), strict=True))
+    return {"CHECKS": checks, "DIVISORS": product.divisors}
+
+
+def _programs(tiles: int, programs: int | None) -> int:
+    """How many persistent programs are started."""
+    most = device.planned().compute_units if programs is None else check_positive("programs", programs)
+    return min(most, tiles)
+
+
+def _descriptor(name: str, matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor:
+    described = gemm.descriptor_of(matrix, block)
+    if described is None or described.is_transposed:
+        raise TensorMismatchError(
+            name,
+            f"shape {tuple(matrix.shape)}, strides {matrix.stride()}",
+            "Give rows whose elements lie side by side, and which begin at multiples of 16 bytes.",
+        )
+    return described.descriptor
+
+
+def activated(
+    a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, function: Any, tile: Sequence[int] = TILE
+) -> Launch:
+    """output = function(a @ b).
+
+    Args:
+        function: a jit function from a tile in fp32 to one like it.
+        others: and what is raised, as :func:`dot`.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    step = Step(
+        activated_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
+        {**meta, **_known(product, meta), "GROUP": GROUP, "EPILOGUE": function, "num_warps": 4},
+    )  # fmt: skip
+    return Launch((step,), (output,), work=product.work)
+
+
+def chained(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    functors: Sequence[tuple[Any, Sequence[torch.Tensor]]],
+    tile: Sequence[int] = LARGE_TILE,
+) -> Launch:
+    """output = what functors make of a @ b, one after the other.
+
+    Args:
+        functors: of each the jit function `(tile, operands, place) -> tile` and its tensors, which broadcast
+            to the output.
+        others: and what is raised, as :func:`dot`.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    extras = []
+    for _, tensors in functors:
+        views = [tensor.expand(output.shape) for tensor in tensors]
+        for view in views:
+            _check_offsets("functors", view.shape, view.stride())
+        extras.append(tuple([(view, view.stride()) for view in views]))
+    size = sum(tensor.numel() * tensor.element_size() for _, tensors in functors for tensor in tensors)
+    step = Step(
+        chained_kernel, (_tiles(product, meta),), (a, b, output, tuple(extras), *product.arguments),
+        {
+            **meta, **_known(product, meta), "GROUP": GROUP,
+            "EPILOGUE": tuple([function for function, _ in functors]), "num_warps": 8, "num_stages": STAGES,
+        },
+    )  # fmt: skip
+    work = Work(product.work.flops, product.work.bytes + size)
+    return Launch((step,), (output,), work=work)
+
+
+def product_rms_norm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weight: torch.Tensor,
+    output: torch.Tensor,
+    epsilon: float = 1e-5,
+    tile: Sequence[int] = LARGE_TILE,
+) -> Launch:
+    """output = x / sqrt(mean of x^2 + epsilon) * weight, for each row x of a @ b.
+
+    Args:
+        weight: [n], contiguous. epsilon: above 0.
+        tile: as of :func:`dot`, and its columns are all that there are.
+        others: and what is raised, as :func:`dot`.
+    """
+    product, meta = _product(a, b, output), _blocks(tile)
+    if meta["BLOCK_N"] < product.n:
+        raise InvalidArgumentError("tile (n)", f"got {meta['BLOCK_N']}", f"Give {product.n} or more.")
+    if weight.shape != (product.n,) or not weight.is_contiguous():
+        raise TensorMismatchError(
+            "weight", f"shape {tuple(weight.shape)}", f"Give [{product.n}], contiguous."
+        )
+    step = Step(
+        product_rms_norm_kernel, (triton.cdiv(product.m, meta["BLOCK_M"]),),
+        (a, b, weight, output, epsilon, *product.arguments),
+        {**meta, **_known(product, meta), "num_warps": 8, "num_stages": STAGES},
+    )  # fmt: skip
+    work = Work(product.work.flops, product.work.bytes + weight.numel() * weight.element_size())
+    return Launch((step,), (output,), work=work)
+
+
+def _fusing(input: torch.Tensor, other: torch.Tensor, *addends: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """The case of the suite `fused`: two addends, and gelu by tanh."""
+    shape = (input.shape[0], other.shape[1])
+    output = torch.empty(shape, dtype=input.dtype, device=input.device)
+    functors = [(epilogue.add, (addend,)) for addend in addends]
+    launch = chained(input, other, output, [*functors, (epilogue.fast_gelu, ())])
+    return lambda: launch.run()[0]
+
+
+def _multiplying(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+    def build(input: torch.Tensor, other: torch.Tensor) -> Callable[[], torch.Tensor]:
+        shape = (input.shape[0], other.shape[1])
+        launch = rung(input, other, torch.empty(shape, dtype=input.dtype, device=input.device))
+        return lambda: launch.run()[0]
+
+    return build
+
+
+# In the order in which they are climbed.
+LADDER: Mapping[str, Callable[..., Launch]] = {
+    "element": element,
+    "row": row,
+    "tile_sum": tile_sum,
+    "dot": dot,
+    "ragged": ragged,
+    "grouped": grouped,
+    "pipelined": pipelined,
+    "split_k": split_k,
+    "persistent": persistent,
+    "descriptors": descriptors,
+    "flattened": flattened,
+}
+
+# By operator and rung, as in `ladder.RUNGS`.
+RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
+    "matmul": {name: _multiplying(rung) for name, rung in LADDER.items()},
+    "fused_matmul": {"chained": _fusing},
+}

@@ -1,0 +1,225 @@
+"""The rungs that lessons climb on the way to a shipped kernel, so that each is measured like that one.
+
+A rung is recorded as the provider `workbench:<rung>` of the operator that it computes. The shipped kernel of
+the same operator is `workbench`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError, check_power_of_two
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
+from workbench.launch import Launch, Work
+from workbench.teach.rungs import attention_ladder, gemm_ladder, reduction_levels, row_ladder, view_ladder
+
+
+@triton.jit
+def contiguous(i, length):
+    """Neighbors read neighbors."""
+    return i
+
+
+@triton.jit
+def shifted(i, length):
+    """As contiguous, but one element beside a sector's start."""
+    return i + 1
+
+
+@triton.jit
+def every_second(i, length):
+    """Half of each sector is read for nothing."""
+    return i * 2
+
+
+@triton.jit
+def every_eighth(i, length):
+    """A sector of 32 bytes for each element of 4."""
+    return i * 8
+
+
+@triton.jit
+def scattered(i, length):
+    """Anywhere: an odd multiplier permutes the numbers below a power of two."""
+    return (i.to(tl.int64) * 1640531527) % length
+
+
+# How the places that a copy reads from lie in memory, from the best to the worst.
+PATTERNS: Mapping[str, Any] = {
+    "contiguous": contiguous,
+    "shifted": shifted,
+    "every_second": every_second,
+    "every_eighth": every_eighth,
+    "scattered": scattered,
+}
+
+
+@triton.jit
+def pattern_kernel(source_pointer, output_pointer, length, PATTERN: tl.constexpr, BLOCK_SIZE: tl.constexpr):
+    """output[i] = source[PATTERN(i)]"""
+    offsets = tl.program_id(axis=0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = offsets < length
+    tile = tl.load(source_pointer + PATTERN(offsets, length), mask=valid)
+    tl.store(output_pointer + offsets, tile, mask=valid)
+
+
+def places(pattern: str, length: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Which elements a pattern reads: int64 [length]. Raises as :func:`spread`."""
+    _check(pattern, length)
+    i = torch.arange(length, device=device)
+    if pattern == "scattered":
+        return i * 1640531527 % length
+    return {"contiguous": i, "shifted": i + 1, "every_second": 2 * i, "every_eighth": 8 * i}[pattern]
+
+
+def spread(values: torch.Tensor, pattern: str) -> torch.Tensor:
+    """A 1-D tensor in which `values` lie where the pattern reads them; zeros between.
+
+    Raises:
+        UnknownNameError: the pattern. InvalidArgumentError: their number is no power of two, or so large that
+            offsets of the kernel would not fit into 32 bits.
+    """
+    at = places(pattern, values.numel(), values.device)
+    source = torch.zeros(int(at.max()) + 1, dtype=values.dtype, device=values.device)
+    source[at] = values
+    return source
+
+
+def copy_by(pattern: str, source: torch.Tensor, output: torch.Tensor, block_size: int = 1024) -> Launch:
+    """output[i] = source[pattern(i)], for contiguous tensors; the work is that of a copy of `output`.
+
+    Raises:
+        as :func:`spread`; and TensorMismatchError: dtypes differ, a tensor is not contiguous, or `source`
+            does not have the elements that the pattern reads.
+    """
+    length = output.numel()
+    _check(pattern, length)
+    _check_alike(source, output)
+    if source.numel() <= _last(pattern, length):
+        raise TensorMismatchError(
+            "source",
+            f"{source.numel()} elements",
+            f"{pattern} reads element {_last(pattern, length)}: give spread(values, {pattern!r}).",
+        )
+    work = Work(flops=0, bytes=2 * output.nbytes)
+    return Launch.of(
+        pattern_kernel, (triton.cdiv(length, block_size),), source, output, length,
+        outputs=output, work=work, PATTERN=PATTERNS[pattern], BLOCK_SIZE=block_size,
+    )  # fmt: skip
+
+
+def _check(pattern: str, length: int) -> None:
+    if pattern not in PATTERNS:
+        raise UnknownNameError("pattern", pattern, PATTERNS)
+    check_power_of_two("length", length)
+    if _last(pattern, length) > MOST_OFFSETS_IN_32_BITS:
+        raise InvalidArgumentError(
+            "length", f"got {length}", "The last element that is read must be one of the first 2^31."
+        )
+
+
+def _last(pattern: str, length: int) -> int:
+    """The highest place that a pattern reads."""
+    last = length - 1
+    return {"shifted": last + 1, "every_second": 2 * last, "every_eighth": 8 * last}.get(pattern, last)
+
+
+def _check_alike(x: torch.Tensor, output: torch.Tensor) -> None:
+    """Refuse what the kernels, which know no strides, would copy wrongly."""
+    if x.dtype != output.dtype:
+        raise TensorMismatchError("output", f"it is {output.dtype}, not {x.dtype}", "Give one of that dtype.")
+    for name, tensor in (("source", x), ("output", output)):
+        if not tensor.is_contiguous():
+            raise TensorMismatchError(name, f"its strides are {tensor.stride()}", "Give a contiguous one.")
+
+
+@triton.jit
+def transpose_rows_kernel(x_pointer, output_pointer, rows, columns, BLOCK_SIZE: tl.constexpr):
+    """A program takes a piece of a row, and stores it down a column: neighbors lie `rows` apart."""
+    row = tl.program_id(axis=0)
+    column = tl.program_id(axis=1) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    valid = column < columns
+    piece = tl.load(x_pointer + row * columns + column, mask=valid)
+    tl.store(output_pointer + column * rows + row, piece, mask=valid)
+
+
+@triton.jit
+def transpose_tile_kernel(x_pointer, output_pointer, rows, columns, TILE: tl.constexpr):
+    """A program takes a tile, and turns it between load and store: neighbors are neighbors on both sides."""
+    row = tl.program_id(axis=0) * TILE + tl.arange(0, TILE)
+    column = tl.program_id(axis=1) * TILE + tl.arange(0, TILE)
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    tile = tl.load(x_pointer + row[:, None] * columns + column[None, :], mask=inside)
+    tl.store(output_pointer + column[:, None] * rows + row[None, :], tl.trans(tile), mask=tl.trans(inside))
+
+
+def transpose_rows(x: torch.Tensor, output: torch.Tensor, block_size: int = 1024) -> Launch:
+    """output = x.t(), row by row; both contiguous matrices.
+
+    Raises:
+        TensorMismatchError: they are not, or their shapes or dtypes do not fit, or they have 2^31 elements.
+    """
+    rows, columns = _matrix(x, output)
+    return Launch.of(
+        transpose_rows_kernel, (rows, triton.cdiv(columns, block_size)), x, output, rows, columns,
+        outputs=output, work=Work(flops=0, bytes=2 * x.nbytes), BLOCK_SIZE=block_size,
+    )  # fmt: skip
+
+
+def transpose_tiles(x: torch.Tensor, output: torch.Tensor, tile: int = 64) -> Launch:
+    """output = x.t(), tile by tile; both contiguous matrices. Raises as :func:`transpose_rows`."""
+    rows, columns = _matrix(x, output)
+    grid = (triton.cdiv(rows, tile), triton.cdiv(columns, tile))
+    return Launch.of(
+        transpose_tile_kernel, grid, x, output, rows, columns,
+        outputs=output, work=Work(flops=0, bytes=2 * x.nbytes), TILE=tile,
+    )  # fmt: skip
+
+
+def _matrix(x: torch.Tensor, output: torch.Tensor) -> tuple[int, int]:
+    """Rows and columns of `x`, of which `output` can be the transpose."""
+    if x.dim() != 2 or output.shape != x.shape[::-1]:
+        raise TensorMismatchError(
+            "x, output",
+            f"shapes {tuple(x.shape)} and {tuple(output.shape)}",
+            "Give a matrix, and one of the transposed shape.",
+        )
+    _check_alike(x, output)
+    if x.numel() > MOST_OFFSETS_IN_32_BITS:
+        raise TensorMismatchError("x", f"{x.numel()} elements", "Give fewer than 2^31.")
+    return x.shape[0], x.shape[1]
+
+
+def _copying(pattern: str) -> Callable[..., Callable[[], torch.Tensor]]:
+    def build(input: torch.Tensor) -> Callable[[], torch.Tensor]:
+        launch = copy_by(pattern, spread(input.flatten(), pattern), torch.empty_like(input))
+        return lambda: launch.run()[0]
+
+    return build
+
+
+def _transposing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+    def build(input: torch.Tensor, dims: tuple[int, ...]) -> Callable[[], torch.Tensor]:
+        output = torch.empty(input.shape[::-1], dtype=input.dtype, device=input.device)
+        launch = rung(input, output)
+        return lambda: launch.run()[0]
+
+    return build
+
+
+# By operator and rung: from the operator's arguments to a function that computes it.
+RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], Any]]]] = {
+    "clone": {pattern: _copying(pattern) for pattern in PATTERNS},
+    "permute_copy": {"rows": _transposing(transpose_rows), "tiles": _transposing(transpose_tiles)},
+    **attention_ladder.RUNGS,
+    **row_ladder.RUNGS,
+    "sum": {**row_ladder.RUNGS["sum"], **reduction_levels.RUNGS["sum"]},
+    "amax": reduction_levels.RUNGS["amax"],
+    **gemm_ladder.RUNGS,
+    **view_ladder.RUNGS,
+}
