@@ -58,7 +58,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "tune": ROOMS,
     "profiler": LAUNCHES | KERNELS | {"runtime", "lens", "bench", "tune"},
     "problems": ROOMS - {"viz", "teach", "lens"},
-    "suites": ROOMS | {"problems", "tune"},
+    "suites": ROOMS | {"problems", "teach.rungs", "tune"},
     "explore": ROOMS | {"problems", "tune"},
     "__main__": ROOMS | {"tune", "profiler", "suites", "explore"},
 }

@@ -72,6 +72,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tile/scores.py": ("tests/kernels/test_attention.py", "tests/kernels/test_attention_backward.py"),
     "tile/order.py": ("tests/kernels/test_gemm.py",),
     "tile/overlap.py": ("tests/kernels/test_attention.py", "tests/kernels/test_gemm_hopper.py"),
+    "attention/kernel.py": ("tests/kernels/test_attention.py", "tests/ops/test_attention.py"),
     "kernels/gemm/kernel.py": ("tests/kernels/test_gemm.py", "tests/ops/test_gemm.py"),
     "kernels/gemm/rows.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
     "kernels/gemm/pair.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),

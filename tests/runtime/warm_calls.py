@@ -785,8 +785,8 @@ CASES = (
 def forget() -> None:
     """As in a process that has called nothing."""
     for kept in (
-        elementwise._flat._kept, elementwise._launches._kept, gemm_kernels._launches._kept, ops.elementwise._kept,
-        ops.gemm._kept,
+        elementwise._flat._kept, elementwise._launches._kept, gemm_kernels._launches._kept,
+        ops.elementwise._kept, ops.gemm._kept,
     ):  # fmt: skip
         kept.clear()
     forget_fused_calls()
