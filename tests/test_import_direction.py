@@ -23,7 +23,7 @@ FOUNDATION = {
 } | INTERPRETED  # fmt: skip
 LAUNCHES = FOUNDATION | {"launch"}
 KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.reference"}
-ROOMS = LAUNCHES | KERNELS | {"runtime", "coords", "ops", "lens", "bench", "viz", "teach"}
+ROOMS = LAUNCHES | KERNELS | {"runtime", "coords", "ops", "lens", "readings", "bench", "viz", "teach"}
 
 # The four layers, by their folders: each may import those before it, and itself.
 LAYERS = ("kernels/tile", "kernels", "kernels/instances", "ops")
@@ -50,14 +50,15 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "kernels.instances": LAUNCHES | {"kernels", "kernels.reference"},
     "ops": LAUNCHES | KERNELS | {"runtime", "coords"},
     "lens": LAUNCHES | {"runtime", "coords"},
+    "readings": LAUNCHES | {"runtime", "coords", "lens"},
     "bench": LAUNCHES | {"runtime"},
     "viz": {"errors"},
-    "teach": LAUNCHES | {"runtime", "coords", "lens", "ops", "kernels.reference"},
+    "teach": LAUNCHES | {"runtime", "coords", "lens", "readings", "ops", "kernels.reference"},
     "teach.rungs": LAUNCHES | KERNELS | {"runtime", "coords"},
     "teach.solutions": LAUNCHES | KERNELS | {"runtime", "coords", "lens", "ops"},  # as a learner's cell
     "tune": ROOMS,
     "profiler": LAUNCHES | KERNELS | {"runtime", "lens", "bench", "tune"},
-    "problems": ROOMS - {"viz", "teach", "lens"},
+    "problems": ROOMS - {"viz", "teach", "lens", "readings"},
     "suites": ROOMS | {"problems", "teach.rungs", "tune"},
     "explore": ROOMS | {"problems", "tune"},
     "__main__": ROOMS | {"tune", "profiler", "suites", "explore"},
@@ -78,7 +79,7 @@ MAY_COMPUTE = {
 }  # fmt: skip
 
 # Viz draws plain results: of these rooms it may import classes, and the roofline's arithmetic.
-DRAWN = {"bench", "lens", "coords", "interpreter"}
+DRAWN = {"bench", "lens", "readings", "coords", "interpreter"}
 ARITHMETIC = "bench.roofline"
 
 # What only `device` may ask: names, by their end, and texts. Keys of a dict ask nothing: a worker gets them.

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from workbench import explore, lens, suites, viz
+from workbench import explore, lens, readings, suites, viz
 from workbench.kernels import attention, gemm
-from workbench.lens.gemm_reads import GemmReads
+from workbench.readings.gemm_reads import GemmReads
 from workbench.teach.rungs import gemm_ladder
-from workbench.viz.style import Picture
+from workbench.viz.base.style import Picture
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "lessons/pictures"
@@ -30,7 +30,7 @@ def tile_map() -> Picture:
             square, square, tile=(16, 16, 16), launch_order=order, group=group, splits=1
         )  # fmt: skip
         (trace,) = lens.trace(launch)
-        return lens.gemm_reads.reads_of(trace, resident=9, cache_bytes=6144)
+        return readings.gemm_reads.reads_of(trace, resident=9, cache_bytes=6144)
 
     return viz.GemmMapWidget(reads, orders=("by_rows", "grouped"), groups=(3, 2)).picture
 

@@ -18,7 +18,18 @@
 # matrix product, which is a reduction too and gets lessons of its own.
 
 # %%
-from workbench import Launch, Step, device, explore, lens, ops, runtime, teach, viz
+from workbench import (
+    Launch,
+    Step,
+    device,
+    explore,
+    lens,
+    readings,
+    ops,
+    runtime,
+    teach,
+    viz,
+)
 from workbench.bench import from_recording, recording
 from workbench.kernels.rows import reduction, rowwise, softmax, softmax_states
 from workbench.kernels.tile import reduce
@@ -564,7 +575,7 @@ scores = 1.5 * torch.randn(48, generator=generator) + torch.linspace(80, 92, 48)
 
 
 def stepped(block):
-    return lens.online_softmax.steps(softmax_states.launch(scores, block))
+    return readings.online_softmax.steps(softmax_states.launch(scores, block))
 
 
 viz.SoftmaxStepperWidget(stepped, blocks=(8, 4, 16))

@@ -18,7 +18,7 @@
 # are the upper half of the ladder, and the next lesson.
 
 # %%
-from workbench import Launch, device, explore, lens, ops, runtime, teach, viz
+from workbench import Launch, device, explore, lens, readings, ops, runtime, teach, viz
 from workbench.bench import from_recording, recording, roofline
 from workbench.kernels import gemm
 from workbench.kernels.tile import gemm as tile_gemm
@@ -707,7 +707,7 @@ def reads(launch_order, group):
         wide, wide, tile=(16, 16, 16), launch_order=launch_order, group=group, splits=1
     )
     (trace,) = lens.trace(launch)
-    return lens.gemm_reads.reads_of(trace, resident=9, cache_bytes=6144)
+    return readings.gemm_reads.reads_of(trace, resident=9, cache_bytes=6144)
 
 
 viz.GemmMapWidget(reads, orders=("by_rows", "grouped"), groups=(3, 2))

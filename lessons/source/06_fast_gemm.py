@@ -24,6 +24,7 @@ from workbench import (
     device,
     explore,
     lens,
+    readings,
     runtime,
     suites,
     teach,
@@ -271,7 +272,7 @@ y = torch.randn(16, 128, generator=generator).half().to(here.torch_device)
 
 for group in (1, 4, 8):
     (trace,) = lens.trace(grouped(x, y, group=group))
-    reads = lens.gemm_reads.reads_of(trace, resident=8, cache_bytes=16 * 512)
+    reads = readings.gemm_reads.reads_of(trace, resident=8, cache_bytes=16 * 512)
     loaded = trace.traffic(kind="load").bytes
     print(
         f"groups of {group}: {loaded:,} bytes loaded, {reads.bytes_from_memory:6,} of "
@@ -301,7 +302,7 @@ def reads_of_shipped(launch_order, group):
         splits=1,
     )
     (trace,) = lens.trace(launch)
-    return lens.gemm_reads.reads_of(trace, resident=4, cache_bytes=8 * 512)
+    return readings.gemm_reads.reads_of(trace, resident=4, cache_bytes=8 * 512)
 
 
 viz.GemmMapWidget(

@@ -20,7 +20,7 @@
 # shipped kernels have, and gradients in fp8, which they have not.
 
 # %%
-from workbench import Launch, Step, device, explore, lens, runtime, suites
+from workbench import Launch, Step, device, explore, lens, readings, runtime, suites
 from workbench import teach, viz
 from workbench.bench import from_recording, recording
 from workbench.kernels import attention
@@ -599,7 +599,7 @@ for one_pass in (False, True):
 # %%
 whole = [torch.zeros(1, 1, 128, 64, dtype=torch.float16) for _ in range(5)]
 tilings = {"of_keys": Tiling((32, 64)), "of_queries": Tiling((64, 32))}
-flow = lens.attention_gradients.gradient_flow(
+flow = readings.attention_gradients.gradient_flow(
     attention_backward.launch(*whole, torch.zeros(1, 1, 128), **tilings)
 )
 viz.Picture(

@@ -19,9 +19,9 @@ CELLS = (
 import torch
 from workbench.kernels import gemm
 from workbench.lens import trace
-from workbench.lens.gemm_reads import reads_of
-from workbench.viz.gemm_map import GemmMapWidget
-from workbench.viz.waves import WavesWidget
+from workbench.readings.gemm_reads import reads_of
+from workbench.viz.gemm.gemm_map import GemmMapWidget
+from workbench.viz.gemm.waves import WavesWidget
 
 a, b = torch.ones(64, 16, dtype=torch.float16), torch.ones(16, 64, dtype=torch.float16)
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 SHOW = """
 from workbench.lens import reduction
 from workbench.lens.layout import Layout
-from workbench.viz.reduction_trees import ReductionTreeWidget
+from workbench.viz.layouts.reduction_trees import ReductionTreeWidget
 
 tile = Layout(
     "#ttg.blocked<{...}>",

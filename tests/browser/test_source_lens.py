@@ -25,8 +25,8 @@ from workbench.kernels.tile import transfer
 from workbench.lens import layout
 from workbench.lens.compile import compile
 from workbench.runtime.source import pack
-from workbench.viz.layout_maps import LayoutWidget
-from workbench.viz.source_widget import SourceLensWidget
+from workbench.viz.layouts.layout_maps import LayoutWidget
+from workbench.viz.code.source_widget import SourceLensWidget
 
 
 @triton.jit

@@ -13,7 +13,7 @@ from workbench.bench.timing import Measurement
 from workbench.errors import ArgumentTypeError, InvalidArgumentError
 from workbench.kernels import gemm
 from workbench.tune import Resources, Trial, Trials, prune
-from workbench.viz.instance_landscape import InstanceLandscapeWidget, LandscapeInstance
+from workbench.viz.gemm.instance_landscape import InstanceLandscapeWidget, LandscapeInstance
 
 TAKES = Resources(
     registers=96, spills=0, serialized_wgmma=False, shared_bytes=49152, blocks=4,

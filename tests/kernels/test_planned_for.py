@@ -36,7 +36,7 @@ from workbench.runtime.cache import LaunchCache
 from workbench.teach import mutants
 from workbench.teach.definition import Definition
 from workbench.teach.rungs import gemm_ladder
-from workbench.viz.tile_explorer import TileConfiguration
+from workbench.viz.gemm.tile_explorer import TileConfiguration
 
 OPERATIONS = operations()
 

@@ -15,9 +15,9 @@ from workbench.errors import InvalidArgumentError
 from workbench.interpreter import Frame
 from workbench.lens import StepTrace
 from workbench.lens.trace import Argument, Pattern, Site
-from workbench.viz import accesses as module
-from workbench.viz.accesses import Accesses, accesses_of
-from workbench.viz.panels import Panel
+from workbench.viz.base.panels import Panel
+from workbench.viz.traces import accesses as module
+from workbench.viz.traces.accesses import Accesses, accesses_of
 
 
 def synthetic(tensor: torch.Tensor, patterns: list[Pattern], bases: list[int]) -> StepTrace:

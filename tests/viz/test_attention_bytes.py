@@ -11,9 +11,9 @@ from matplotlib.patches import Rectangle
 
 from tests.viz.drawn import outside, overlaps, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
-from workbench.lens.attention import AttentionBytes, TensorBytes
-from workbench.viz.attention_bytes import describe_attention_bytes, plot_attention_bytes
-from workbench.viz.style import THEMES, Theme
+from workbench.readings.attention import AttentionBytes, TensorBytes
+from workbench.viz.attention.attention_bytes import describe_attention_bytes, plot_attention_bytes
+from workbench.viz.base.style import THEMES, Theme
 
 
 def loaded(name: str, size: int, times: int = 1) -> TensorBytes:

@@ -19,9 +19,9 @@ from workbench.kernels.attention import CAUSAL, Mask, Scoring
 from workbench.kernels.attention import backward as attention_backward
 from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.tile import scores
-from workbench.lens.attention_gradients import GradientFlow
-from workbench.viz.attention_gradients import describe_attention_gradients, plot_attention_gradients
-from workbench.viz.style import PALETTES, THEMES, Theme
+from workbench.readings.attention_gradients import GradientFlow
+from workbench.viz.attention.attention_gradients import describe_attention_gradients, plot_attention_gradients
+from workbench.viz.base.style import PALETTES, THEMES, Theme
 
 DOCUMENTS = torch.arange(64, dtype=torch.int32) // 20
 OF_DOCUMENTS = Mask(scores.same_document, (DOCUMENTS, 64), of_batch=False, of_head=False)

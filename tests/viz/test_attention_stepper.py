@@ -19,13 +19,13 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNam
 from workbench.kernels import attention
 from workbench.kernels.attention import CAUSAL, Scoring, Window
 from workbench.launch import Launch
-from workbench.lens.attention import AttentionSteps
-from workbench.viz.attention_stepper import (
+from workbench.readings.attention import AttentionSteps
+from workbench.viz.attention.attention_stepper import (
     AttentionStepperWidget,
     describe_attention_steps,
     plot_attention_steps,
 )
-from workbench.viz.style import PALETTES, THEMES, Theme, figure_png
+from workbench.viz.base.style import PALETTES, THEMES, Theme, figure_png
 
 
 @cache

@@ -13,15 +13,15 @@ from matplotlib.figure import Figure
 from tests.viz.drawn import outside, overlaps, texts
 from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
-from workbench.lens.attention import MaskTiles
-from workbench.viz.attention_tiles import (
+from workbench.readings.attention import MaskTiles
+from workbench.viz.attention.attention_tiles import (
     MASKS,
     AttentionTilesWidget,
     TilesChoice,
     describe_attention_tiles,
     plot_attention_tiles,
 )
-from workbench.viz.style import PALETTES, THEMES, Theme, figure_png
+from workbench.viz.base.style import PALETTES, THEMES, Theme, figure_png
 
 CAUSAL = TilesChoice("causal", 64, 64, (16, 16), 32, False)
 HARD = {

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
-from workbench.viz.canvas import CanvasWidget, packed
-from workbench.viz.style import PALETTES, figure_style, new_figure
+from workbench.viz.base.canvas import CanvasWidget, packed
+from workbench.viz.base.style import PALETTES, figure_style, new_figure
 
 
 class Steps(CanvasWidget):

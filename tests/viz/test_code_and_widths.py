@@ -20,7 +20,7 @@ from workbench.viz import (
     describe_vector_widths,
     vector_widths_figure,
 )
-from workbench.viz.style import PALETTES, THEMES, Theme
+from workbench.viz.base.style import PALETTES, THEMES, Theme
 
 GEOMETRY = convolution.Geometry((6, 6), (6, 6), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 4, 8, 1)
 CODE = lower(convolution.input_windows(GEOMETRY, 4, (144, 4, 1, 24, 4), (1, 2, 0))).source

@@ -25,7 +25,7 @@ from workbench.coords import transforms as each
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels import convolution
 from workbench.viz import DescriptorWidget, describe_descriptor, descriptor_figure, figure_png
-from workbench.viz.style import PALETTES, THEMES, Theme
+from workbench.viz.base.style import PALETTES, THEMES, Theme
 
 
 @cache

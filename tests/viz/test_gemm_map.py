@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from tests.viz.drawn import outside, overlaps, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels import gemm
-from workbench.lens.gemm_reads import Block, GemmReads, ProgramReads, reads_of
 from workbench.lens.trace import trace
-from workbench.viz.gemm_map import ORDERS, GemmMapWidget, describe_gemm_map, gemm_map_figure
-from workbench.viz.style import PALETTES, THEMES, Theme, figure_png
+from workbench.readings.gemm_reads import Block, GemmReads, ProgramReads, reads_of
+from workbench.viz.base.style import PALETTES, THEMES, Theme, figure_png
+from workbench.viz.gemm.gemm_map import ORDERS, GemmMapWidget, describe_gemm_map, gemm_map_figure
 
 
 @cache

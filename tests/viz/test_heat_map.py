@@ -25,7 +25,7 @@ from tests.viz.test_trace_map import cells
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens import StepTrace
 from workbench.viz import HeatMapWidget, describe_heat_map, figure_png, heat_map
-from workbench.viz.style import THEMES, Theme
+from workbench.viz.base.style import THEMES, Theme
 
 
 def shades(trace: StepTrace, argument: str, kind: str | None = None) -> Any:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from tests.viz.drawn import outside, overlaps, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.viz import ImageTile, ImageTileWidget, describe_image_tile, figure_png, image_tile_figure
-from workbench.viz.style import PALETTES, THEMES, Theme
+from workbench.viz.base.style import PALETTES, THEMES, Theme
 
 
 def made(

@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 from tests.viz.drawn import outside, overlaps, texts
 from tests.viz.test_style import contrast
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
-from workbench.viz.instance_landscape import (
+from workbench.viz.base.style import PALETTES, THEMES, Theme
+from workbench.viz.gemm.instance_landscape import (
     ALL,
     InstanceLandscapeWidget,
     LandscapeInstance,
     describe_instance_landscape,
     instance_landscape_figure,
 )
-from workbench.viz.style import PALETTES, THEMES, Theme
 
 
 def instance(name: str, tile: tuple[int, ...], warps: int = 4, **more: Any) -> LandscapeInstance:

@@ -16,14 +16,14 @@ from tests.viz.test_style import contrast
 from workbench.errors import ArgumentTypeError, UnknownNameError
 from workbench.lens.layout import Layout, SharedLayout
 from workbench.viz import figure_png
-from workbench.viz.layout_maps import (
+from workbench.viz.base.style import THEMES, Theme
+from workbench.viz.layouts.layout_maps import (
     LayoutWidget,
     describe_layout_map,
     layout_map,
     number_colors,
     number_text_color,
 )
-from workbench.viz.style import THEMES, Theme
 
 # PTX ISA, "Matrix Fragments for mma.m16n8k16": rows 0-7 in registers 0 and 1, rows 8-15 in 2 and 3.
 ACCUMULATOR = Layout(

@@ -18,14 +18,14 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNam
 from workbench.lens import numerics
 from workbench.lens.numerics import SummationErrors
 from workbench.viz import figure_png
-from workbench.viz.numerics import (
+from workbench.viz.base.style import PALETTES, THEMES, Theme
+from workbench.viz.numerics.numerics import (
     NumericsWidget,
     describe_summation_errors,
     describe_variance_errors,
     summation_errors,
     variance_errors,
 )
-from workbench.viz.style import PALETTES, THEMES, Theme
 
 if TYPE_CHECKING:
     from tests.machine import Machine

@@ -18,9 +18,9 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNam
 from workbench.lens import reduction
 from workbench.lens.layout import Bases, Layout
 from workbench.viz import figure_png
-from workbench.viz.layout_maps import number_colors
-from workbench.viz.reduction_trees import ReductionTreeWidget, describe_reduction_tree, reduction_tree
-from workbench.viz.style import PALETTES, THEMES, Theme
+from workbench.viz.base.style import PALETTES, THEMES, Theme
+from workbench.viz.layouts.layout_maps import number_colors
+from workbench.viz.layouts.reduction_trees import ReductionTreeWidget, describe_reduction_tree, reduction_tree
 
 
 def laid(shape: tuple[int, ...], registers: Bases, lanes: Bases, warps: Bases = ()) -> Layout:

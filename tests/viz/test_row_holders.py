@@ -13,9 +13,9 @@ from matplotlib.patches import Rectangle
 from tests.viz.drawn import outside, overlaps, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens.layout import Layout
-from workbench.viz.layout_maps import number_colors
-from workbench.viz.row_holders import describe_row_holders, row_holders_figure
-from workbench.viz.style import THEMES, Theme
+from workbench.viz.base.style import THEMES, Theme
+from workbench.viz.layouts.layout_maps import number_colors
+from workbench.viz.layouts.row_holders import describe_row_holders, row_holders_figure
 
 
 def powers(least: int, count: int, dimension: int) -> tuple[tuple[int, int], ...]:

@@ -20,10 +20,10 @@ from matplotlib.patches import StepPatch
 from tests.viz.drawn import outside, overlaps, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels.rows import softmax_states
-from workbench.lens import online_softmax
-from workbench.lens.online_softmax import OnlineSoftmax
-from workbench.viz.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps
-from workbench.viz.style import PALETTES, THEMES, Theme, figure_png
+from workbench.readings import online_softmax
+from workbench.readings.online_softmax import OnlineSoftmax
+from workbench.viz.base.style import PALETTES, THEMES, Theme, figure_png
+from workbench.viz.numerics.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps
 
 INF, NAN = float("inf"), float("nan")
 # Rises in the second block and stays in the third, which is ragged.

@@ -26,9 +26,9 @@ from workbench.lens.layout import Layout, SharedLayout
 from workbench.lens.trace import StepTrace
 from workbench.runtime.source import KernelSource, pack
 from workbench.viz import figure_png
-from workbench.viz.listing import place_of
-from workbench.viz.source_widget import SourceLensWidget, describe_source_lens, source_lens
-from workbench.viz.style import THEMES, Theme
+from workbench.viz.base.style import THEMES, Theme
+from workbench.viz.code.listing import place_of
+from workbench.viz.code.source_widget import SourceLensWidget, describe_source_lens, source_lens
 
 M, N, K, TILE = 40, 48, 32, 16
 

@@ -21,10 +21,10 @@ from workbench.lens.layout import Layout, SharedLayout
 from workbench.lens.memory import BankConflicts, Coalescing
 from workbench.lens.trace import Event, Site
 from workbench.viz import figure_png
-from workbench.viz.bank_strips import bank_strip, describe_bank_strip
-from workbench.viz.layout_maps import number_colors
-from workbench.viz.sector_strips import coalescing_strip, describe_coalescing_strip
-from workbench.viz.style import THEMES, Theme
+from workbench.viz.base.style import THEMES, Theme
+from workbench.viz.layouts.bank_strips import bank_strip, describe_bank_strip
+from workbench.viz.layouts.layout_maps import number_colors
+from workbench.viz.layouts.sector_strips import coalescing_strip, describe_coalescing_strip
 
 
 def doublings(count: int, first: int = 1) -> tuple[tuple[int, ...], ...]:

@@ -13,8 +13,8 @@ from PIL import Image
 
 from workbench import viz
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
-from workbench.viz import style
-from workbench.viz.style import (
+from workbench.viz.base import style
+from workbench.viz.base.style import (
     DPI,
     PALETTES,
     SIZE_INCHES,

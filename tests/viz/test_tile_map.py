@@ -20,7 +20,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNam
 from workbench.interpreter import Access
 from workbench.kernels.pointwise import elementwise
 from workbench.viz import TileMapWidget, describe_tile_map, figure_png, tile_map_figure
-from workbench.viz.style import THEMES, Theme
+from workbench.viz.base.style import THEMES, Theme
 
 
 def accesses(length: int, block_size: int) -> Sequence[Access]:

@@ -25,8 +25,8 @@ from tests.viz.test_style import contrast
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens import StepTrace
 from workbench.viz import TraceMapWidget, describe_trace_map, figure_png, trace_map
-from workbench.viz.panel_figure import mixed
-from workbench.viz.style import PALETTES, THEMES, Theme
+from workbench.viz.base.panel_figure import mixed
+from workbench.viz.base.style import PALETTES, THEMES, Theme
 
 
 def cells(figure: Figure, panel: int) -> Any:

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from tests.viz.drawn import outside, overlaps, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens.waves import Waves
-from workbench.viz.style import PALETTES, THEMES, Theme, figure_png
-from workbench.viz.waves import MOST_WAVES, WavesWidget, describe_waves, waves_figure
+from workbench.viz.base.style import PALETTES, THEMES, Theme, figure_png
+from workbench.viz.gemm.waves import MOST_WAVES, WavesWidget, describe_waves, waves_figure
 
 WAVES = Waves(4096, 4096, (128, 192))  # 704 tiles: five waves of 132, and 44
 HARD = {

@@ -11,7 +11,7 @@ import pytest
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.viz import Drawing, FigureWidget
-from workbench.viz.style import figure_style, new_figure
+from workbench.viz.base.style import figure_style, new_figure
 
 
 class Parabola(FigureWidget):

@@ -19,11 +19,11 @@ from workbench.kernels.attention import tiles as attention_tiles
 from workbench.kernels.attention import unfused as attention_unfused
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
-from workbench.lens import attention as lens_attention
-from workbench.lens.attention import AttentionBytes, AttentionSteps, MaskTiles, attention_bytes
-from workbench.lens.attention_gradients import gradient_flow
-from workbench.viz.attention_stepper import AttentionStepperWidget
-from workbench.viz.attention_tiles import AttentionTilesWidget, TilesChoice
+from workbench.readings import attention as lens_attention
+from workbench.readings.attention import AttentionBytes, AttentionSteps, MaskTiles, attention_bytes
+from workbench.readings.attention_gradients import gradient_flow
+from workbench.viz.attention.attention_stepper import AttentionStepperWidget
+from workbench.viz.attention.attention_tiles import AttentionTilesWidget, TilesChoice
 
 # What the kernels of `attention_backward.launch(...)` keep, let pass by, multiply and write.
 gradients = gradient_flow

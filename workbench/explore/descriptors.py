@@ -30,7 +30,7 @@ from workbench.viz import (
     describe_code,
     figure_png,
 )
-from workbench.viz.vector_widths import WIDEST_LOAD
+from workbench.viz.code.vector_widths import WIDEST_LOAD
 
 # Elements of a matrix that are evaluated: more take long, and cannot be drawn.
 MOST_ELEMENTS = 2**20

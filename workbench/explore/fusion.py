@@ -37,9 +37,9 @@ from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.pointwise import elementwise, epilogues_unfused
 from workbench.kernels.rows import normalization, reduction, softmax
 from workbench.launch import Launch, Work
-from workbench.lens.attention import TensorBytes, attention_bytes
 from workbench.ops.convolution import geometry_of
-from workbench.viz.fusion_explorer import (
+from workbench.readings.attention import TensorBytes, attention_bytes
+from workbench.viz.gemm.fusion_explorer import (
     MOST_FUNCTORS,
     ExploredFusion,
     FusedTensor,

@@ -16,7 +16,7 @@ from workbench.kernels.instances.operation import Instance
 from workbench.lens.targets import TARGETS
 from workbench.tune import Trial, Trials, prune_gemm
 from workbench.tune.result import in_words
-from workbench.viz.instance_landscape import InstanceLandscapeWidget, LandscapeInstance
+from workbench.viz.gemm.instance_landscape import InstanceLandscapeWidget, LandscapeInstance
 
 # The fates of what nothing speaks against.
 _RUNS = ("won", "slower", "verified", "left")

@@ -42,7 +42,7 @@ from workbench.launch import Launch, Work
 from workbench.lens.compile import CompiledStep
 from workbench.lens.targets import TARGETS, Target
 from workbench.problems import INT8, OPERATORS
-from workbench.viz.tile_explorer import ExploredTile, TileConfiguration, TileExplorerWidget
+from workbench.viz.gemm.tile_explorer import ExploredTile, TileConfiguration, TileExplorerWidget
 
 TARGETS_OFFERED = ("sm_90", "sm_80", "gfx942")
 THIS_TILE = "this tile"

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import torch
 
-from workbench import compat, lens, runtime
+from workbench import compat, lens, readings, runtime
 from workbench.coords import Descriptor
 from workbench.coords.transforms import PassThrough
 from workbench.errors import (
@@ -354,7 +354,7 @@ def _missed(budget: Budget | None, launch: Launch, call: str) -> int:
         trace, *more = lens.trace(launch)
         if more:
             raise InvalidArgumentError("launch", f"it has {len(launch.steps)} steps", "Make it of one.")
-        found = lens.gemm_reads.reads_of(
+        found = readings.gemm_reads.reads_of(
             trace, resident=budget.misses.resident, cache_bytes=budget.misses.cache_bytes
         )
     return sum(program.reads - program.hits for program in found.programs)

@@ -1,22 +1,26 @@
 """Figures (matplotlib) and widgets (ipywidgets). They draw plain results that others measured or traced."""
 
-from workbench.viz.attention_bytes import describe_attention_bytes, plot_attention_bytes
-from workbench.viz.attention_gradients import describe_attention_gradients, plot_attention_gradients
-from workbench.viz.attention_stepper import (
+from workbench.viz.attention.attention_bytes import describe_attention_bytes, plot_attention_bytes
+from workbench.viz.attention.attention_gradients import describe_attention_gradients, plot_attention_gradients
+from workbench.viz.attention.attention_stepper import (
     AttentionStepperWidget,
     describe_attention_steps,
     plot_attention_steps,
 )
-from workbench.viz.attention_tiles import (
+from workbench.viz.attention.attention_tiles import (
     AttentionTilesWidget,
     TilesChoice,
     describe_attention_tiles,
     plot_attention_tiles,
 )
-from workbench.viz.bank_strips import bank_strip, describe_bank_strip
-from workbench.viz.code_text import code_figure, describe_code
-from workbench.viz.descriptor import DescriptorWidget, describe_descriptor, descriptor_figure
-from workbench.viz.fusion_explorer import (
+from workbench.viz.base.style import Picture, figure_png, figure_style
+from workbench.viz.base.widget import Drawing, FigureWidget
+from workbench.viz.code.code_text import code_figure, describe_code
+from workbench.viz.code.source_widget import SourceLensWidget, describe_source_lens, source_lens
+from workbench.viz.code.vector_widths import VectorWidth, describe_vector_widths, vector_widths_figure
+from workbench.viz.coords.descriptor import DescriptorWidget, describe_descriptor, descriptor_figure
+from workbench.viz.coords.image_tile import ImageTile, ImageTileWidget, describe_image_tile, image_tile_figure
+from workbench.viz.gemm.fusion_explorer import (
     ExploredFusion,
     FusedTensor,
     FusionChoice,
@@ -25,49 +29,40 @@ from workbench.viz.fusion_explorer import (
     describe_fusion_explorer,
     fusion_explorer_figure,
 )
-from workbench.viz.gemm_map import GemmMapWidget, describe_gemm_map, gemm_map_figure
-from workbench.viz.heat_maps import HeatMapWidget, describe_heat_map, heat_map
-from workbench.viz.image_tile import (
-    ImageTile,
-    ImageTileWidget,
-    describe_image_tile,
-    image_tile_figure,
-)
-from workbench.viz.instance_landscape import (
+from workbench.viz.gemm.gemm_map import GemmMapWidget, describe_gemm_map, gemm_map_figure
+from workbench.viz.gemm.instance_landscape import (
     InstanceLandscapeWidget,
     LandscapeInstance,
     describe_instance_landscape,
     instance_landscape_figure,
 )
-from workbench.viz.layout_maps import LayoutWidget, describe_layout_map, layout_map
-from workbench.viz.numerics import (
-    NumericsWidget,
-    describe_summation_errors,
-    describe_variance_errors,
-    summation_errors,
-    variance_errors,
-)
-from workbench.viz.points import YOUR_KERNEL
-from workbench.viz.reduction_trees import ReductionTreeWidget, describe_reduction_tree, reduction_tree
-from workbench.viz.roofline import bandwidth_figure, describe, describe_bandwidth, roofline_figure
-from workbench.viz.roofline_widget import RooflineWidget
-from workbench.viz.row_holders import describe_row_holders, row_holders_figure
-from workbench.viz.sector_strips import coalescing_strip, describe_coalescing_strip
-from workbench.viz.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps
-from workbench.viz.source_widget import SourceLensWidget, describe_source_lens, source_lens
-from workbench.viz.style import Picture, figure_png, figure_style
-from workbench.viz.tile_explorer import (
+from workbench.viz.gemm.tile_explorer import (
     ExploredTile,
     TileConfiguration,
     TileExplorerWidget,
     describe_tile_explorer,
     tile_explorer_figure,
 )
-from workbench.viz.tile_map import TileMapWidget, describe_tile_map, tile_map_figure
-from workbench.viz.trace_maps import TraceMapWidget, describe_trace_map, trace_map
-from workbench.viz.vector_widths import VectorWidth, describe_vector_widths, vector_widths_figure
-from workbench.viz.waves import WavesWidget, describe_waves, waves_figure
-from workbench.viz.widget import Drawing, FigureWidget
+from workbench.viz.gemm.waves import WavesWidget, describe_waves, waves_figure
+from workbench.viz.layouts.bank_strips import bank_strip, describe_bank_strip
+from workbench.viz.layouts.layout_maps import LayoutWidget, describe_layout_map, layout_map
+from workbench.viz.layouts.reduction_trees import ReductionTreeWidget, describe_reduction_tree, reduction_tree
+from workbench.viz.layouts.row_holders import describe_row_holders, row_holders_figure
+from workbench.viz.layouts.sector_strips import coalescing_strip, describe_coalescing_strip
+from workbench.viz.numerics.numerics import (
+    NumericsWidget,
+    describe_summation_errors,
+    describe_variance_errors,
+    summation_errors,
+    variance_errors,
+)
+from workbench.viz.numerics.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps
+from workbench.viz.roofline.points import YOUR_KERNEL
+from workbench.viz.roofline.roofline import bandwidth_figure, describe, describe_bandwidth, roofline_figure
+from workbench.viz.roofline.roofline_widget import RooflineWidget
+from workbench.viz.traces.heat_maps import HeatMapWidget, describe_heat_map, heat_map
+from workbench.viz.traces.tile_map import TileMapWidget, describe_tile_map, tile_map_figure
+from workbench.viz.traces.trace_maps import TraceMapWidget, describe_trace_map, trace_map
 
 __all__ = [
     "YOUR_KERNEL",

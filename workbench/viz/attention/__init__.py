@@ -1,0 +1,1 @@
+"""Pictures of attention: its tiles, its steps, its bytes and its gradients."""

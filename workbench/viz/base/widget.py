@@ -1,0 +1,285 @@
+"""The base of all widgets: controls, a picture that follows them, a line of facts, and errors in words.
+
+ipywidgets runs callbacks where their exceptions and prints are lost; JupyterLab shows an unopened notebook
+without any live widget. So a redraw reports its own errors inside the widget, and the widget's MIME bundle
+carries the current picture as a PNG.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from workbench.errors import MissingPackageError, WorkbenchError, check_each, check_type
+from workbench.viz.base.style import (
+    PALETTES,
+    THEMES,
+    Palette,
+    Picture,
+    check_callable,
+    check_sentence,
+    figure_image,
+    quick_png,
+    resolve_theme,
+    small_png,
+)
+
+# The style of the first control of each row, so that controls stand one below the other.
+FIRST_IN_ROW = {"description_width": "7em"}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a widget shows for one state of its controls.
+
+    Attributes:
+        figure: the picture.
+        alt: one sentence that describes it, for readers who cannot see it.
+        facts: lines of plain text below it.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: a field is something else, or `alt` says nothing.
+    """
+
+    figure: Figure
+    alt: str
+    facts: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_type("figure", self.figure, Figure, "Give a matplotlib Figure.")
+        check_sentence("alt", self.alt)
+        check_each("facts", self.facts, str, "Give a list of lines of text.")
+
+
+class ShownWidget(ABC):
+    """What every widget here has: a view, a picture of its present state, lines of facts, errors in words.
+
+    It is no ipywidget but holds one, `view`: so this file can be imported where there is no ipywidgets.
+
+    Args:
+        rows: ipywidgets, row by row, above what is `shown`; whenever the `value` of one changes, `redraw` is
+            attempted. The first of a row has the style `FIRST_IN_ROW`.
+        unwatched: more rows, whose controls change nothing by themselves.
+        shown: the ipywidgets that show the state.
+
+    Raises:
+        MissingPackageError: ipywidgets is not installed.
+        ArgumentTypeError: a row holds what is no control, or has no value that could be watched.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Sequence[Any]],
+        unwatched: Sequence[Sequence[Any]],
+        shown: Sequence[Any],
+    ) -> None:
+        ipywidgets = require_ipywidgets()
+        for index, row in enumerate(rows):
+            fix = "Give a list of ipywidgets that have a value; others go to `unwatched`."
+            check_each(f"rows[{index}]", row, ipywidgets.ValueWidget, fix)
+        check_each("unwatched", unwatched, Sequence, "Give a list of rows.")
+        for index, row in enumerate(unwatched):
+            check_each(f"unwatched[{index}]", row, ipywidgets.Widget, "Give a list of ipywidgets.")
+        self._error = ipywidgets.HTML()
+        self._below = ipywidgets.HTML()
+        self._problem = ""
+        self._held = False
+        for control in (control for row in rows for control in row):
+            control.observe(self._changed, "value")
+        boxes = [
+            ipywidgets.HBox(list(row), layout={"flex_flow": "row wrap"}) for row in [*rows, *unwatched] if row
+        ]
+        self.view = ipywidgets.VBox([*boxes, self._error, *shown, self._below])
+
+    @abstractmethod
+    def redraw(self) -> None:
+        """Show the present state anew, after a change that no control shows."""
+
+    @property
+    @abstractmethod
+    def picture(self) -> Picture:
+        """What an unopened notebook shows of the present state, and its alternative text."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> tuple[str, ...]:
+        """The present state in lines of text."""
+
+    @property
+    @abstractmethod
+    def palette(self) -> Palette:
+        """The colors of the present theme."""
+
+    @property
+    def error(self) -> str:
+        """What went wrong since the state that was last shown; empty when nothing did."""
+        return self._problem
+
+    def attempt(self, action: Callable[[], object]) -> None:
+        """Run what a control started; an error is shown in words, and the last good picture stays.
+
+        Raises:
+            ArgumentTypeError: `action` cannot be called.
+        """
+        check_callable("action", action, "Give a function without arguments.")
+        try:
+            action()
+        except Exception as error:  # else lost: ipywidgets drops what a callback raises
+            self._problem = in_words(error)
+            self._say_below()
+            palette = self.palette
+            self._error.value = (
+                f'<pre role="alert" style="background: {palette.warning}; color: {palette.ink}; '
+                f'padding: 0.5em; white-space: pre-wrap">{html.escape(self._problem)}</pre>'
+            )
+
+    def say(self, text: str) -> None:
+        """Show one line below the picture, while something takes its time.
+
+        Raises:
+            ArgumentTypeError: it is no text.
+        """
+        check_type("text", text, str, "Give one line of text.")
+        self._below.value = f"<div>{html.escape(text)}</div>"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside this block, controls can be set without a redraw for each."""
+        before, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = before
+
+    def _shown_well(self) -> None:
+        """The present state is shown: no error, and no line of `say`, is left."""
+        self._problem = self._error.value = ""
+        self._say_below()
+
+    def _say_below(self) -> None:
+        """What stands below the picture while nothing takes its time."""
+        self._below.value = ""
+
+    def _changed(self, _: object) -> None:
+        if not self._held:
+            self.attempt(self.redraw)
+
+    def __repr__(self) -> str:
+        """Fixed, so that a stored notebook agrees with every run of it."""
+        return f"{type(self).__name__}()"
+
+    def _repr_mimebundle_(self, **kwargs: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The live view, and beside it the present picture, which is what an unopened notebook shows."""
+        picture, metadata = self.picture._repr_mimebundle_()
+        view = self.view._repr_mimebundle_(**kwargs) or {}
+        return {**view, **picture, "text/plain": repr(self)}, metadata
+
+
+class FigureWidget(ShownWidget):
+    """Controls above a picture. A subclass makes its controls, gives them to `__init__`, and has a `draw`.
+
+    Args:
+        rows: ipywidgets, row by row; whenever the `value` of one changes, the picture is drawn anew. The
+            first of a row has the style `FIRST_IN_ROW`.
+        unwatched: more rows, whose controls do not change the picture by themselves.
+        theme: the first theme, as in :func:`workbench.viz.base.style.resolve_theme`.
+
+    Raises:
+        MissingPackageError: ipywidgets is not installed.
+        ArgumentTypeError: a row holds what is no control, or has no value that could be watched.
+        UnknownNameError: the theme is not known.
+        Exception: whatever the first drawing raises; a cell that makes a widget fails like any other cell.
+    """
+
+    def __init__(
+        self, *rows: Sequence[Any], unwatched: Sequence[Sequence[Any]] = (), theme: str | None = None
+    ) -> None:
+        ipywidgets = require_ipywidgets()
+        self.theme = ipywidgets.Dropdown(
+            description="theme",
+            options=THEMES,
+            value=resolve_theme(theme),
+            style=FIRST_IN_ROW,
+            layout={"width": "14em"},
+        )
+        self.theme.observe(self._changed, "value")
+        self._image = ipywidgets.HTML()
+        self._lines: tuple[str, ...] = ()
+        check_each("unwatched", unwatched, Sequence, "Give a list of rows.")
+        super().__init__(rows, [*unwatched, [self.theme]], [self._image])
+        self.redraw()
+
+    @abstractmethod
+    def draw(self, theme: str) -> Drawing:
+        """The controls' present state. What it raises is shown in words, and the last picture stays."""
+
+    @property
+    def picture(self) -> Picture:
+        """The picture that is shown now, and its alternative text."""
+        return self._shown()
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The lines below the picture."""
+        return self._lines
+
+    @property
+    def palette(self) -> Palette:
+        """The colors of the theme that is chosen."""
+        return PALETTES[resolve_theme(self.theme.value)]
+
+    def redraw(self) -> None:
+        """Draw anew, after a change that no control shows.
+
+        Raises:
+            ArgumentTypeError: :meth:`draw` returns no Drawing.
+            Exception: what :meth:`draw` raises.
+        """
+        drawing = self.draw(self.theme.value)
+        check_type("draw", drawing, Drawing, "Return a Drawing from it.")
+        image = figure_image(drawing.figure)
+        self._shown = cache(lambda: Picture(small_png(image), drawing.alt))
+        self._lines = tuple(drawing.facts)
+        self._image.value = (
+            f'<img src="data:image/png;base64,{base64.b64encode(quick_png(image)).decode("ascii")}" '
+            f'alt="{html.escape(drawing.alt)}" style="max-width: 100%; height: auto">'
+        )
+        self._shown_well()
+
+    def _say_below(self) -> None:
+        self._below.value = "".join(f"<div>{html.escape(line)}</div>" for line in self._lines)
+
+
+def in_words(error: Exception) -> str:
+    """An error for a reader who sees no traceback: its message; and the line, unless the error is ours."""
+    if isinstance(error, WorkbenchError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"\nraised in line {frames[-1].lineno} of {frames[-1].name}: {frames[-1].line}" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def require_ipywidgets() -> Any:
+    """The ipywidgets module, which only widgets need.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        import ipywidgets
+    except ImportError as error:
+        raise MissingPackageError(
+            "Widgets need ipywidgets, which is not installed. Run `pip install ipywidgets` (`make lab` "
+            "does it for you), or draw the static figure: every widget has a function beside it, such as "
+            "roofline_figure."
+        ) from error
+    return ipywidgets

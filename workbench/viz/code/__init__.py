@@ -1,0 +1,1 @@
+"""Pictures of code: the source lens, listings, and the widths of loads."""

@@ -1,0 +1,119 @@
+"""How many bytes one load moves along each dimension of some descriptors: a table with bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from workbench.errors import InvalidArgumentError, check_each
+from workbench.viz.base.panel_figure import mixed
+from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure, plain_text_style
+
+MOST_WIDTHS = 40
+WIDEST_LOAD = 16  # bytes that a lane moves at once, at most
+
+# In pixels: around everything, the heading, the names of columns, a line; where columns begin, and their
+# widths; of the bars the longest.
+_MARGIN, _HEADING, _HEAD, _LINE = 16.0, 40.0, 24.0, 24.0
+_COLUMNS = ((16.0, 250.0), (276.0, 150.0), (436.0, 96.0), (548.0, 110.0), (674.0, 90.0))
+_BARS, _BAR = 780.0, 180.0
+_NAMES = ("descriptor", "along", "contiguous", "multiple of", "bytes a load")
+
+
+@dataclass(frozen=True)
+class VectorWidth:
+    """What is known of neighbors along a dimension.
+
+    Attributes:
+        descriptor: its name. dimension: the name of its dimension.
+        contiguous: elements that lie side by side, as one load moves them.
+        multiple_of: what divides the offset of the first of them; 0 where that is 0.
+        bytes: that one load of a lane moves.
+    """
+
+    descriptor: str
+    dimension: str
+    contiguous: int
+    multiple_of: int
+    bytes: int
+
+
+def vector_widths_figure(widths: Sequence[VectorWidth], *, theme: str | None = None) -> Figure:
+    """A line for each dimension of each descriptor, with a bar for the bytes that one load moves.
+
+    Args:
+        widths: as `address.vector_widths` finds them, those of a descriptor one after the other.
+        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: they are none, or more than can be drawn.
+        UnknownNameError: the theme is not known.
+    """
+    lines = _checked(widths)
+    with plain_text_style(theme) as palette:
+        figure, axes = new_figure()
+        width = SIZE_INCHES[0] * DPI
+        height = _HEADING + _HEAD + len(lines) * _LINE + _MARGIN
+        figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
+        axes.set_position((0, 0, 1, 1))
+        axes.set(xlim=(0, width), ylim=(height, 0))
+        axes.set_axis_off()
+        title = "Bytes that one load of a lane moves"
+        axes.text(_MARGIN, _HEADING / 2, title, va="center", fontsize=12, fontweight="bold")
+        for (left, room), name in zip(_COLUMNS, _NAMES, strict=True):
+            _write(axes, left, room, _HEADING + _HEAD / 2, name, palette.muted)
+        for number, one in enumerate(lines):
+            _draw_line(axes, one, lines[number - 1] if number else None, number, palette)
+    return figure
+
+
+def describe_vector_widths(widths: Sequence[VectorWidth]) -> str:
+    """The figure in words, its text alternative. Arguments and errors are the same."""
+    told = "; ".join(
+        f"{one.descriptor} along {one.dimension}: {one.contiguous} contiguous, {one.bytes} bytes a load"
+        for one in _checked(widths)
+    )
+    return f"How wide loads are along each dimension. {told}."
+
+
+def _checked(widths: Sequence[VectorWidth]) -> list[VectorWidth]:
+    lines: list[VectorWidth] = check_each(
+        "widths", widths, VectorWidth, "Give what address.vector_widths returns."
+    )
+    if not 0 < len(lines) <= MOST_WIDTHS:
+        raise InvalidArgumentError("widths", f"got {len(lines)}", f"Give 1 to {MOST_WIDTHS}.")
+    return lines
+
+
+def _draw_line(
+    axes: Axes, one: VectorWidth, before: VectorWidth | None, number: int, palette: Palette
+) -> None:
+    top = _HEADING + _HEAD + number * _LINE
+    is_first = before is None or before.descriptor != one.descriptor
+    if is_first:
+        axes.plot([_MARGIN, SIZE_INCHES[0] * DPI - _MARGIN], [top, top], color=palette.grid, linewidth=1)
+    multiple = str(one.multiple_of) if one.multiple_of else "any: it is 0"
+    cells = (
+        one.descriptor if is_first else "",
+        one.dimension,
+        str(one.contiguous),
+        multiple,
+        str(one.bytes),
+    )
+    for (left, room), text in zip(_COLUMNS, cells, strict=True):
+        if text:
+            _write(axes, left, room, top + _LINE / 2, text, palette.ink)
+    frame = Rectangle((_BARS, top + 6), _BAR, _LINE - 12)
+    frame.set(facecolor=mixed(palette.background, palette.grid, 0.6), linewidth=0)
+    axes.add_patch(frame)
+    bar = Rectangle((_BARS, top + 6), _BAR * min(one.bytes / WIDEST_LOAD, 1), _LINE - 12)
+    bar.set(facecolor=palette.series[0 if one.bytes >= WIDEST_LOAD else 1], linewidth=0)
+    axes.add_patch(bar)
+
+
+def _write(axes: Axes, left: float, room: float, middle: float, text: str, color: str) -> None:
+    fit(axes.text(left, middle, drawable(text), va="center", fontsize=9, color=color), room)

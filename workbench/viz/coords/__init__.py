@@ -1,0 +1,1 @@
+"""Pictures of coordinate descriptors and of the matrices that they describe."""

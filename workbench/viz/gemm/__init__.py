@@ -1,0 +1,1 @@
+"""Pictures of matrix products: tiles, launch orders, waves, instances and fusion."""

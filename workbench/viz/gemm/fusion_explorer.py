@@ -1,0 +1,495 @@
+"""A product with a chain of functors: its text, what it moves in one kernel and in several, and its time."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from workbench.bench.roofline import Ceilings, Point, bound
+from workbench.errors import InvalidArgumentError, check_each, check_name, check_positive, check_type
+from workbench.viz.base.panel_figure import mixed
+from workbench.viz.base.style import (
+    DPI,
+    SIZE_INCHES,
+    Palette,
+    check_callable,
+    drawable,
+    fit,
+    new_figure,
+    plain_text_style,
+    text_color,
+)
+from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
+from workbench.viz.base.words import counted, listed
+from workbench.viz.roofline.points import number
+
+NO_FUNCTOR = "none"
+MOST_FUNCTORS = 4
+
+# All in pixels, y from the top: the figure; the heading; code on the left; on the right bars and a table.
+_WIDTH, _EDGE, _TITLE, _SUBTITLE, _TOP = SIZE_INCHES[0] * DPI, 14.0, 24.0, 47.0, 84.0
+_CODE_END, _RIGHT, _NAMES, _LINE, _ROW = 500.0, 524.0, 66.0, 15.0, 22.0
+_BAR, _BARS_END, _LINE_OF_CAPTION = 26.0, 900.0, 17.0
+_SMALL, _CODE = 9, 7  # points
+_MOST_LINES, _CHARACTERS = 34, 66  # of code
+_MONO = "DejaVu Sans Mono"
+
+
+@dataclass(frozen=True)
+class FusionChoice:
+    """A product, and what is done to it before it is stored.
+
+    Attributes:
+        m, n, k: its sizes.
+        functors: their names, in order, up to `MOST_FUNCTORS`.
+    """
+
+    m: int = 4096
+    n: int = 4096
+    k: int = 4096
+    functors: tuple[str, ...] = ("add", "add", "fast_gelu")
+
+    @property
+    def chain(self) -> str:
+        """What is done, in words."""
+        return " + ".join(("product", *self.functors))
+
+
+@dataclass(frozen=True)
+class FusionKernel:
+    """What a kernel does.
+
+    Attributes:
+        name: what it computes.
+        flops: of the matrix units; what functors compute is not among them.
+        bytes: that it loads and stores, each element once.
+    """
+
+    name: str
+    flops: int
+    bytes: int
+
+    def seconds(self, roofs: Ceilings, dtype: str) -> float:
+        """The least time under the roofs, for the longer of its FLOPs and its bytes."""
+        return max(self.flops / roofs.rate(dtype), self.bytes / roofs.bandwidth)
+
+
+@dataclass(frozen=True)
+class FusedTensor:
+    """What both plans move of a tensor, in bytes.
+
+    Attributes:
+        name: the tensor's.
+        fused, unfused: by the one kernel, and by all kernels of the other plan.
+    """
+
+    name: str
+    fused: int
+    unfused: int
+
+
+@dataclass(frozen=True)
+class ExploredFusion:
+    """What is known of a choice.
+
+    Attributes:
+        choice: what was chosen.
+        dtype: of all matrices, by its name in recordings.
+        sources: the text of each functor that is there, in the order in which they come first, by name.
+        tensors: what both plans move of each.
+        fused: the one kernel. unfused: the product's, and one for each functor.
+        roofs: of a device; None where none are known for the dtype.
+        points: speeds of this very product and chain, recorded or measured now; none where there are none.
+    """
+
+    choice: FusionChoice
+    dtype: str
+    sources: Mapping[str, str]
+    tensors: tuple[FusedTensor, ...]
+    fused: FusionKernel
+    unfused: tuple[FusionKernel, ...]
+    roofs: Ceilings | None
+    points: tuple[Point, ...] = ()
+
+    @property
+    def unfused_bytes(self) -> int:
+        """Of all kernels of the plan without fusion."""
+        return sum(kernel.bytes for kernel in self.unfused)
+
+    @property
+    def saved(self) -> int:
+        """Bytes that fusion does not move."""
+        return self.unfused_bytes - self.fused.bytes
+
+    @property
+    def predicted(self) -> tuple[float, float]:
+        """Seconds under the roofs, of the fused kernel and of all others; 0 without roofs."""
+        if self.roofs is None:
+            return 0.0, 0.0
+        of_each = [kernel.seconds(self.roofs, self.dtype) for kernel in (self.fused, *self.unfused)]
+        return of_each[0], sum(of_each[1:])
+
+    @property
+    def bound(self) -> Literal["memory", "compute", ""]:
+        """What limits the fused kernel under the roofs; empty without them."""
+        if self.roofs is None:
+            return ""
+        intensity = self.fused.flops / self.fused.bytes
+        return bound(intensity, self.roofs.bandwidth, self.roofs.rate(self.dtype))
+
+    @property
+    def code(self) -> str:
+        """The chain as the kernel has it, and below it the text of its functors."""
+        defined = {name: text.partition("(")[0].removeprefix("def ") for name, text in self.sources.items()}
+        calls = [f"tile = {defined[name]}(tile, operands, place)  # {name}" for name in self.choice.functors]
+        texts = dict.fromkeys(text.strip() for text in self.sources.values())
+        lines = ["tile = ...  # of A @ B, in registers", *calls, "store(tile)"]
+        return "\n".join([*lines, *(f"\n{text}" for text in texts)])
+
+
+def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None) -> Figure:
+    """The chain's text, and beside it bytes and least times of both plans, and what was measured.
+
+    A bar has a part for each kernel of its plan.
+
+    Args:
+        explored: as `fuse.explored` returns.
+        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+
+    Raises:
+        ArgumentTypeError: `explored` is something else. UnknownNameError: the theme is not known.
+    """
+    _check_explored("explored", explored)
+    code = _shortened(explored.code)
+    plans = _plans(explored)
+    rows = _rows(explored)
+    with plain_text_style(theme) as palette:
+        figure, axes = new_figure()
+        bars = sum(40 + len(plan.bars) * (_BAR + 8) for plan in plans)
+        caption = _caption(explored)
+        below = 22 + len(caption) * _LINE_OF_CAPTION
+        height = round(_TOP + max(len(code) * _LINE, bars + 8 + len(rows) * _ROW) + below)
+        figure.set_size_inches(SIZE_INCHES[0], height / DPI)
+        axes.set_position((0, 0, 1, 1))
+        axes.set(xlim=(0, _WIDTH), ylim=(height, 0))
+        axes.set_axis_off()
+        page = _Page(axes, palette)
+        page.write(_EDGE, _TITLE, explored.choice.chain, size=12, weight="bold")
+        page.write(_EDGE, _SUBTITLE, _subtitle(explored), color=palette.muted)
+        for place, line in enumerate(code):
+            is_new = line.startswith("def ")
+            color = palette.muted if line.lstrip().startswith("#") else palette.ink
+            page.write(
+                _EDGE, _TOP + place * _LINE, line, end=_CODE_END, color=color, size=_CODE, is_code=True,
+                weight="bold" if is_new else "normal",
+            )  # fmt: skip
+        top = _TOP
+        for plan in plans:
+            top = _draw_plan(page, plan, top)
+        for place, (name, value) in enumerate(rows):
+            y = top + 8 + place * _ROW
+            page.write(_RIGHT, y, name, end=_RIGHT + 118, color=palette.muted)
+            page.write(_RIGHT + 122, y, value)
+        for place, line in enumerate(reversed(caption)):
+            y = height - 15 - place * _LINE_OF_CAPTION
+            page.write(_EDGE, y, line, color=palette.muted, size=8)
+    return figure
+
+
+def describe_fusion_explorer(explored: ExploredFusion) -> str:
+    """The figure in words, its text alternative. Arguments and errors are the same."""
+    _check_explored("explored", explored)
+    return " ".join(_told(explored))
+
+
+class FusionExplorerWidget(FigureWidget):
+    """Puts an epilogue together, functor by functor, and shows what fusing it saves.
+
+    What was shown once is kept. Beside it stands the static figure, :func:`fusion_explorer_figure`.
+
+    Args:
+        explore: from a choice to what is known of it.
+        functors: the names that can be chosen.
+        sizes: for m, n and k.
+        first: what is shown first; its values are among those.
+        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: an argument is something else, or `functors` and `sizes` have
+            not what `first` has.
+        UnknownNameError: the theme is not known.
+        MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `explore` raises for `first`.
+    """
+
+    def __init__(
+        self,
+        explore: Callable[[FusionChoice], ExploredFusion],
+        functors: Sequence[str],
+        sizes: Sequence[int],
+        first: FusionChoice | None = None,
+        *,
+        theme: str | None = None,
+    ) -> None:
+        check_callable("explore", explore, "Give a function from a FusionChoice to an ExploredFusion.")
+        first = FusionChoice() if first is None else first
+        names, lengths = _checked_choices(functors, sizes, first)
+        widgets = require_ipywidgets()
+        self._explore = explore
+        self._known: dict[FusionChoice, ExploredFusion] = {}
+        self.functors = [
+            widgets.Dropdown(
+                options=[NO_FUNCTOR, *names],
+                value=first.functors[place] if place < len(first.functors) else NO_FUNCTOR,
+                description="chain" if place == 0 else "then",
+                style=FIRST_IN_ROW if place == 0 else {"description_width": "3em"},
+                layout={"width": "15em" if place == 0 else "13em"},
+            )
+            for place in range(MOST_FUNCTORS)
+        ]
+        self.sizes = {
+            name: widgets.SelectionSlider(
+                options=lengths, value=getattr(first, name), description=name, continuous_update=False,
+                style=FIRST_IN_ROW if name == "m" else {"description_width": "3em"},
+                layout={"width": "20em" if name == "m" else "18em"},
+            )
+            for name in ("m", "n", "k")
+        }  # fmt: skip
+        self.status = widgets.HTML(layout={"min_height": "2em"})
+        super().__init__(self.functors, list(self.sizes.values()), unwatched=[[self.status]], theme=theme)
+
+    @property
+    def choice(self) -> FusionChoice:
+        """What the controls say."""
+        sizes = {name: control.value for name, control in self.sizes.items()}
+        names = [control.value for control in self.functors if control.value != NO_FUNCTOR]
+        return FusionChoice(**sizes, functors=tuple(names))
+
+    def draw(self, theme: str) -> Drawing:
+        """The choice that the controls make."""
+        explored = self._of(self.choice)
+        figure = fusion_explorer_figure(explored, theme=theme)
+        return Drawing(figure, describe_fusion_explorer(explored), _told(explored))
+
+    def _of(self, choice: FusionChoice) -> ExploredFusion:
+        if choice not in self._known:
+            self.status.value = '<div role="status">Tracing both plans on a small product …</div>'
+            begin = time.perf_counter()
+            try:
+                explored = self._explore(choice)
+            finally:
+                self.status.value = ""
+            self._known[choice] = _check_explored("explore(choice)", explored)
+            seconds = time.perf_counter() - begin
+            self.status.value = f'<div role="status">traced in {seconds:.1f} s</div>'
+        return self._known[choice]
+
+
+def _checked_choices(
+    functors: Sequence[str], sizes: Sequence[int], first: FusionChoice
+) -> tuple[list[str], list[int]]:
+    check_type("first", first, FusionChoice, "Give a FusionChoice.")
+    names = list(check_each("functors", functors, str, 'Give names, such as ("add", "gelu").'))
+    lengths = list(check_each("sizes", sizes, int, "Give lengths, such as (1024, 4096)."))
+    for place, length in enumerate(lengths):
+        check_positive(f"sizes[{place}]", length)
+    for name in ("m", "n", "k"):
+        if getattr(first, name) not in lengths:
+            given = f"{lengths}, without {getattr(first, name)!r}"
+            raise InvalidArgumentError("sizes", given, f"`first` has it as {name}: offer it.")
+    for name in first.functors:
+        check_name("first.functors", name, names)
+    if len(first.functors) > MOST_FUNCTORS:
+        given = f"got {len(first.functors)}"
+        raise InvalidArgumentError("first.functors", given, f"Give {MOST_FUNCTORS} at most.")
+    return names, lengths
+
+
+def _check_explored(argument: str, explored: ExploredFusion) -> ExploredFusion:
+    check_type(argument, explored, ExploredFusion, "Give what fuse.explored returns.")
+    return explored
+
+
+def _shortened(code: str) -> list[str]:
+    lines = []
+    for line in code.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 8)
+        lines += textwrap.wrap(line, _CHARACTERS, subsequent_indent=indent) or [""]
+    if len(lines) <= _MOST_LINES:
+        return lines
+    return [*lines[: _MOST_LINES - 1], f"# and {len(lines) - _MOST_LINES + 1} more lines"]
+
+
+def _size(count: float) -> str:
+    return f"{number(count / 1e6)} MB" if count >= 1e6 else f"{number(count / 1e3)} kB"
+
+
+def _time(seconds: float) -> str:
+    return f"{number(seconds * 1e6)} µs" if seconds >= 1e-6 else f"{number(seconds * 1e9)} ns"
+
+
+class _Bar(NamedTuple):
+    """One plan: its parts, and what they are in all."""
+
+    name: str
+    parts: list[tuple[str, float]]
+    text: str
+
+
+class _Plans(NamedTuple):
+    """Both plans in one unit."""
+
+    title: str
+    bars: list[_Bar]
+
+
+def _plans(explored: ExploredFusion) -> list[_Plans]:
+    """What both plans move; and, where there are roofs, take."""
+    kernels = [("fused", (explored.fused,)), ("unfused", explored.unfused)]
+    moved = [
+        _Bar(name, [(each.name, each.bytes) for each in those], _size(sum(e.bytes for e in those)))
+        for name, those in kernels
+    ]
+    plans = [_Plans("bytes moved, each element once a kernel, kernels in order", moved)]
+    if (roofs := explored.roofs) is not None:
+        times = []
+        for name, those in kernels:
+            parts = [(each.name, each.seconds(roofs, explored.dtype)) for each in those]
+            times.append(_Bar(name, parts, _time(sum(seconds for _, seconds in parts))))
+        plans.append(_Plans("least time under the roofs", times))
+    return plans
+
+
+def _rows(explored: ExploredFusion) -> list[tuple[str, str]]:
+    """Names and values of what is no bar."""
+    fewer = explored.unfused_bytes / explored.fused.bytes
+    rows = [
+        ("saved", f"{_size(explored.saved)}: unfused moves {fewer:.2f} times as much"),
+    ]
+    kept = [each.name for each in explored.tensors if each.unfused and not each.fused]
+    if kept:
+        rows.append(
+            ("on chip alone", listed(kept[:2] if len(kept) < 3 else [kept[0], f"{len(kept) - 1} more"]))
+        )
+    if explored.roofs is not None:
+        fused, unfused = explored.predicted
+        rows += [("bound by", explored.bound), ("fusing gains", f"{unfused / fused:.2f} times, by the model")]
+    rows += [
+        ("recorded" if each.recorded else "measured", f"{each.provider} {_time(each.seconds)}")
+        for each in explored.points
+    ]
+    if not explored.points:
+        rows.append(("measured", "no recording of this product and chain"))
+    return rows
+
+
+def _subtitle(explored: ExploredFusion) -> str:
+    choice = explored.choice
+    ways = f"{counted(len(explored.unfused), 'kernel')}, or 1 that does all of it before it stores"
+    return (
+        f"{choice.m} x {choice.n} x {choice.k}, {explored.dtype}: {ways if choice.functors else '1 kernel'}"
+    )
+
+
+def _told(explored: ExploredFusion) -> list[str]:
+    """The figure in sentences."""
+    choice = explored.choice
+    fused, unfused = explored.predicted
+    told = [
+        f"A product of {choice.m} x {choice.n} x {choice.k} in {explored.dtype}, "
+        f"then {listed(choice.functors) if choice.functors else 'nothing'}: "
+        f"fused {_size(explored.fused.bytes)} in 1 kernel, unfused {_size(explored.unfused_bytes)} "
+        f"in {len(explored.unfused)}."
+    ]
+    if explored.roofs is None:
+        told.append(_without_roofs(explored))
+    else:
+        told.append(f"Under the roofs at least {_time(fused)} fused, {_time(unfused)} unfused.")
+    rows = [f"{name}: {value}" for name, value in _rows(explored)]
+    text = "; ".join(rows)
+    told.append(f"{text[:1].upper()}{text[1:]}.")
+    return told
+
+
+def _without_roofs(explored: ExploredFusion) -> str:
+    return f"No {explored.dtype} roofs are known, so no time is predicted: give them as `roofs`."
+
+
+def _caption(explored: ExploredFusion) -> list[str]:
+    counts = "Bytes are those of traces of a small product, scaled by the sizes of its tensors."
+    if explored.roofs is None:
+        return [counts, _without_roofs(explored)]
+    how = "recorded" if explored.roofs.recorded else "measured live"
+    where = f"by roofs {how} on {explored.roofs.device}, {explored.roofs.when}"
+    found = [counts, f"Times are a model: matrix FLOPs or bytes, whichever takes longer, {where}."]
+    if explored.points:
+        found.append(
+            "Roofs are of work that lasts; what was timed in bursts, at a higher clock, may lie below them."
+        )
+    return found
+
+
+class _Page(NamedTuple):
+    """Axes to write on; the unit is a pixel, and y goes down."""
+
+    axes: Axes
+    palette: Palette
+
+    def write(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        end: float = _WIDTH - _EDGE,
+        color: str | None = None,
+        size: float = _SMALL,
+        weight: str = "normal",
+        is_code: bool = False,
+        **looks: Any,
+    ) -> None:
+        """One line, cut off where it would go beyond `end`."""
+        if is_code:
+            looks["fontfamily"] = [_MONO, *mpl.rcParams["font.family"]]
+        note = self.axes.text(
+            x, y, drawable(text), color=color or self.palette.ink, fontsize=size, fontweight=weight,
+            va="center", **looks,
+        )  # fmt: skip
+        fit(note, end - x)
+
+
+def _draw_plan(page: _Page, plans: _Plans, top: float) -> float:
+    """A bar for each plan; returns where the next thing is."""
+    palette = page.palette
+    page.write(_RIGHT, top, plans.title, color=palette.muted)
+    top += 24
+    left = _RIGHT + _NAMES
+    most = max(sum(amount for _, amount in bar.parts) for bar in plans.bars)
+    for bar, color in zip(plans.bars, (palette.series[0], palette.series[1]), strict=True):
+        page.write(_RIGHT, top + _BAR / 2 - 6, bar.name, end=left - 4)
+        x = left
+        for place, (name, amount) in enumerate(bar.parts):
+            width = (_BARS_END - left) * amount / most
+            fill = color if place % 2 == 0 else mixed(palette.background, color, 0.7)
+            page.axes.add_patch(
+                Rectangle(
+                    (x, top - 6), width, _BAR, facecolor=fill, edgecolor=palette.background, linewidth=1
+                )
+            )
+            if width > 7.5 * len(name):
+                page.write(
+                    x + width / 2, top - 6 + _BAR / 2, name, end=_WIDTH, size=7.5, ha="center",
+                    color=text_color(palette, fill),
+                )  # fmt: skip
+            x += width
+        page.write(x + 8, top + _BAR / 2 - 6, bar.text)
+        top += _BAR + 8
+    return top + 16

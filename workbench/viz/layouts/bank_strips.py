@@ -1,0 +1,137 @@
+"""What one request of a warp costs in shared memory: the banks that serve its lanes, pass by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from workbench.errors import check_type
+from workbench.lens.memory import BankConflicts, SharedRequest
+from workbench.viz.base.style import Palette, plain_text_style
+from workbench.viz.base.words import counted
+from workbench.viz.layouts.layout_maps import number_colors
+from workbench.viz.layouts.strip_figure import (
+    DIGITS,
+    ROOM,
+    chosen_one,
+    draw_box,
+    laid_out,
+    name_row,
+    request_said,
+)
+
+WORD_BYTES = 4
+
+# All in pixels: a pass, a gap between phases, the numbers of the banks.
+_PASS, _PHASE, _BANKS = 17.0, 7.0, 46.0
+
+
+def bank_strip(conflicts: BankConflicts, request: int = 0, *, theme: str | None = None) -> Figure:
+    """A row for each pass, a column for each bank: in a cell the lane that the bank serves in that pass.
+
+    Lanes that are served together (a phase) stand between two gaps. Where several lanes ask for one word, the
+    cell has the first of them and a plus.
+
+    Args:
+        conflicts: as `lens.memory.bank_conflicts` returns.
+        request: which of its requests.
+        theme: as for :func:`coalescing_strip`.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: an argument is something else, or there is no such request.
+        UnknownNameError: the theme is not known.
+    """
+    chosen = _chosen_passes(conflicts, request)
+    with plain_text_style(theme) as palette:
+        heading = [_passes_said(conflicts, chosen), *_all_passes_said(conflicts, request)]
+        height = chosen.passes * _PASS + (len(chosen.phases) - 1) * _PHASE
+        figure, axes = laid_out(heading, height, _BANKS, palette)
+        _draw_passes(axes, conflicts, chosen, number_colors(len(chosen.addresses), theme), palette)
+    return figure
+
+
+def describe_bank_strip(conflicts: BankConflicts, request: int = 0) -> str:
+    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
+    said = _passes_said(conflicts, _chosen_passes(conflicts, request))
+    return f"Which lanes each of {conflicts.banks} banks serves, pass by pass: {said}"
+
+
+def _chosen_passes(conflicts: BankConflicts, request: int) -> SharedRequest:
+    check_type("conflicts", conflicts, BankConflicts, "Give what lens.memory.bank_conflicts returns.")
+    return chosen_one(conflicts.requests, request)
+
+
+def _passes_said(conflicts: BankConflicts, request: SharedRequest) -> str:
+    worst = max(request.ways)
+    article = "an" if worst in (8, 11, 18) else "a"
+    conflict = f"at worst {article} {worst}-way conflict" if worst > 1 else "no conflict"
+    instead = f" instead of {request.ideal}" if worst > 1 else ""
+    return (
+        f"{len(request.addresses)} lanes × {conflicts.bits} bits: "
+        f"{counted(request.passes, 'pass', 'passes')}{instead}, {conflict}."
+    )
+
+
+def _all_passes_said(conflicts: BankConflicts, request: int) -> list[str]:
+    which = request_said(f"{conflicts.target}, {conflicts.kind}", conflicts.requests, request)
+    return [
+        f"{which} All requests of this tile: {counted(conflicts.passes, 'pass', 'passes')}, "
+        f"{conflicts.ideal} without conflicts."
+    ]
+
+
+def _served(conflicts: BankConflicts, request: SharedRequest) -> list[list[list[list[int]]]]:
+    """Of each phase, of each bank, for each word that it gives, in turn: the lanes that ask for it."""
+    words = max(conflicts.bits // (8 * WORD_BYTES), 1)
+    phases = []
+    for lanes in request.phases:
+        banks: list[dict[int, list[int]]] = [{} for _ in range(conflicts.banks)]
+        for lane in lanes:
+            first = request.addresses[lane] // WORD_BYTES
+            for word in range(first, first + words):
+                banks[word % conflicts.banks].setdefault(word, []).append(lane)
+        phases.append([list(bank.values()) for bank in banks])
+    return phases
+
+
+def _draw_passes(
+    axes: Axes,
+    conflicts: BankConflicts,
+    request: SharedRequest,
+    colors: Sequence[str],
+    palette: Palette,
+) -> None:
+    width = ROOM / conflicts.banks
+    top, first = 0.0, 0
+    for phase, ways in zip(_served(conflicts, request), request.ways, strict=True):
+        idle = [
+            Rectangle((bank * width, top + row * _PASS), width, _PASS)
+            for bank, words in enumerate(phase)
+            for row in range(len(words), ways)
+        ]
+        axes.add_collection(
+            PatchCollection(idle, facecolor=palette.grid, edgecolor=palette.background, linewidth=1),
+            autolim=False,
+        )
+        for bank, words in enumerate(phase):
+            for row, lanes in enumerate(words):
+                text = f"{lanes[0]}{'+' if len(lanes) > 1 else ''}"
+                draw_box(
+                    axes, (bank * width, top + row * _PASS, width, _PASS), text, colors[lanes[0]], palette
+                )
+        numbers = f"pass {first}" if ways == 1 else f"passes {first}–{first + ways - 1}"
+        name_row(axes, numbers, top + ways * _PASS / 2)
+        top, first = top + ways * _PASS + _PHASE, first + ways
+    for bank in range(0, conflicts.banks, 1 if width > 3 * DIGITS[8.0] else 2):
+        axes.text((bank + 0.5) * width, top - _PHASE + 6, str(bank), ha="center", va="top", fontsize=8)
+    axes.text(
+        ROOM / 2,
+        top - _PHASE + 24,
+        "bank (the number in a cell is the lane's; + is one word for several lanes)",
+        ha="center",
+        va="top",
+    )

@@ -1,0 +1,1 @@
+"""Pictures of rounding errors, and of the online softmax."""

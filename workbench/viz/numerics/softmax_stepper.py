@@ -1,0 +1,535 @@
+"""The online softmax, block by block: the row, the weights as they count, the state and its error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, isnan
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    check_each,
+    check_power_of_two,
+    check_type,
+    in_brief,
+)
+from workbench.readings.online_softmax import BlockState, OnlineSoftmax
+from workbench.viz.base.panel_figure import mixed
+from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure, plain_text_style
+from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
+from workbench.viz.base.words import counted
+
+# All in pixels. Around the panels and the heading; the panels, what is above and between them; below them,
+# the axis and a line of text.
+_LEFT, _RIGHT, _MARGIN, _HEADING = 100.0, 146.0, 18.0, 56.0
+_SCORES, _WEIGHTS, _ABOVE, _BETWEEN, _AXIS, _LINE = 160.0, 110.0, 32.0, 44.0, 54.0, 20.0
+_ROOM = SIZE_INCHES[0] * DPI - _LEFT - _RIGHT
+_COLUMNS = int(_ROOM // 2)  # that can be told apart
+_SPACED = 4.0  # bars of this width have gaps between them
+_LEAST = 3.0  # of what can be seen
+_LINES = 5  # of a table, with its name
+_VALUES, _SECOND = 120.0, 520.0  # from a name to its value, and where the second table begins
+
+# Beyond that matplotlib's axes have no numbers; what differs by a smaller part than that has the same label.
+_FARTHEST, _NEAREST = 1e300, 1e-3
+
+Floats = NDArray[np.float64]
+
+
+class _Mark(NamedTuple):
+    """What stands for a value without a height: its shape, its share of the panel's height, and of which."""
+
+    shape: str
+    height: float
+    is_it: Callable[[Floats], NDArray[np.bool_]]
+
+
+_MARKS = {
+    "−∞": _Mark("v", 0.06, np.isneginf),
+    "∞": _Mark("^", 0.94, np.isposinf),
+    "NaN": _Mark("x", 0.5, np.isnan),
+}
+
+
+def softmax_steps(steps: OnlineSoftmax, at: int | None = None, *, theme: str | None = None) -> Figure:
+    """The row with the running maximum; the weights as they count; the state, its error, and the naive sum.
+
+    Args:
+        steps: as `lens.online_softmax.steps` returns.
+        at: after which block, from 0; None: the last.
+        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: `steps` is something else, or there is no such block.
+        UnknownNameError: the theme is not known.
+    """
+    at = _checked(steps, at)
+    with plain_text_style(theme) as palette:
+        row = _Row(steps, at, palette)
+        figure, scores, weights = _laid_out(row)
+        _draw_scores(scores, row)
+        _draw_weights(weights, row)
+    return figure
+
+
+def describe_softmax_steps(steps: OnlineSoftmax, at: int | None = None) -> str:
+    """The figure in words, its text alternative. Arguments and errors are the same."""
+    at = _checked(steps, at)
+    return f"A row of scores as bars, the weights of those seen below. {' '.join(_told(steps, at))}"
+
+
+class SoftmaxStepperWidget(FigureWidget):
+    """Steps through the blocks of a row, forward and back.
+
+    Beside it stands the static figure, :func:`softmax_steps`.
+
+    Args:
+        steps: as `lens.online_softmax.steps` returns; or a function from the scores a block to that.
+        blocks: for such a function, the scores a block that can be chosen, powers of two; the first is shown
+            first.
+        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: an argument is something else, or `blocks` do not go with
+            `steps`.
+        UnknownNameError: the theme is not known.
+        MissingPackageError: ipywidgets is not installed.
+    """
+
+    def __init__(
+        self,
+        steps: OnlineSoftmax | Callable[[int], OnlineSoftmax],
+        *,
+        blocks: Sequence[int] = (),
+        theme: str | None = None,
+    ) -> None:
+        choices = _checked_blocks(steps, blocks)
+        widgets = require_ipywidgets()
+        self._make = steps if callable(steps) else None
+        self._made = {steps.block: steps} if isinstance(steps, OnlineSoftmax) else {}
+        self.block_size = widgets.ToggleButtons(
+            options=sorted(set(choices)),
+            value=choices[0],
+            description="block size",
+            style={**FIRST_IN_ROW, "button_width": "4em"},
+        )
+        self.block_size.add_class("widget-inline-hbox")  # else its label stands above the buttons
+        self.at = widgets.IntSlider(0, 0, 0, description="block", continuous_update=False, style=FIRST_IN_ROW)
+        self.back = widgets.Button(description="back")
+        self.forward = widgets.Button(description="forward")
+        self.back.on_click(lambda _: self._move(-1))
+        self.forward.on_click(lambda _: self._move(1))
+        super().__init__(
+            [self.block_size] if self._make else [],
+            [self.at],
+            unwatched=[[self.back, self.forward]],
+            theme=theme,
+        )
+
+    def draw(self, theme: str) -> Drawing:
+        """The block that is chosen, of the row in blocks of the size that is chosen."""
+        steps = self._steps(self.block_size.value)
+        with self.held():
+            self.at.max = len(steps.states) - 1
+        at = self.at.value
+        self.back.disabled, self.forward.disabled = at == 0, at == self.at.max
+        return Drawing(
+            softmax_steps(steps, at, theme=theme), describe_softmax_steps(steps, at), _told(steps, at)
+        )
+
+    def _steps(self, block_size: int) -> OnlineSoftmax:
+        if self._make and block_size not in self._made:
+            self.say(f"Going over the row in blocks of {block_size} …")
+            steps = self._make(block_size)
+            _checked(steps, None)
+            self._made[block_size] = steps
+        return self._made[block_size]
+
+    def _move(self, by: int) -> None:
+        self.at.value += by
+
+
+def _checked(steps: OnlineSoftmax, at: int | None) -> int:
+    """After which block; the last one where none is given."""
+    check_type("steps", steps, OnlineSoftmax, "Give what lens.online_softmax.steps returns.")
+    last = len(steps.states) - 1
+    if at is None:
+        return last
+    fix = f"Give a whole number from 0 to {last}."
+    if isinstance(at, bool) or not isinstance(at, int):
+        raise ArgumentTypeError("at", f"got {in_brief(at)}, a {type(at).__name__}", fix)
+    if not 0 <= at <= last:
+        raise InvalidArgumentError("at", f"got {at}", fix)
+    return at
+
+
+def _checked_blocks(
+    steps: OnlineSoftmax | Callable[[int], OnlineSoftmax], blocks: Sequence[int]
+) -> list[int]:
+    """The block sizes that can be chosen."""
+    choices = check_each("blocks", blocks, int, "Give a list of powers of two: (4, 8, 16).")
+    for index, size in enumerate(choices):
+        check_power_of_two(f"blocks[{index}]", size)
+    if callable(steps):
+        if not choices:
+            fix = "Give at least one, such as (4,): `steps` is a function, which is given one of them."
+            raise InvalidArgumentError("blocks", "got none", fix)
+        return choices
+    fix = "Give what lens.online_softmax.steps returns, or a function from a block size to that."
+    check_type("steps", steps, OnlineSoftmax, fix)
+    if choices:
+        fix = "Leave them out, or give as `steps` a function from a block size to what is drawn."
+        raise InvalidArgumentError("blocks", f"got {choices}, and `steps` has its own already", fix)
+    return [steps.block]
+
+
+def _told(steps: OnlineSoftmax, at: int) -> list[str]:
+    """The state in sentences."""
+    state = steps.states[at]
+    total = f"{_number(state.total)}{f', as {_reason(steps, state)}' if isnan(state.total) else ''}"
+    return [
+        f"{_heading(steps, at)}. {_maximum_told(steps, at)} The total is {total}.",
+        f"Log-sum-exp: {_precise(steps, state.log_sum_exp)}, {_error_told(steps, state)}.",
+        f"The sum of exp(x) with nothing subtracted: {_naive(steps, state)}.",
+    ]
+
+
+def _heading(steps: OnlineSoftmax, at: int) -> str:
+    state = steps.states[at]
+    alone = state.end - state.begin == 1
+    which = f"score {state.begin}" if alone else f"scores {state.begin} to {state.end - 1}"
+    what = "Online softmax" if steps.is_shifted else "Softmax with nothing subtracted"
+    return f"{what} after block {at}: {which} of {len(steps.scores)}"
+
+
+def _subheading(steps: OnlineSoftmax) -> str:
+    last = len(steps.states) - 1
+    numbers = f", numbered 0 to {last}" if last else ""
+    size = counted(steps.block, "score")
+    return f"{steps.dtype} scores, state in {steps.state_dtype}; blocks of {size}{numbers}"
+
+
+def _maximum_told(steps: OnlineSoftmax, at: int) -> str:
+    before, state = _maximum_before(steps, at), steps.states[at]
+    maximum = _number(state.maximum)
+    if not steps.is_shifted:
+        return "No maximum is subtracted."
+    if state.maximum == before:
+        return f"The maximum stays {maximum}."
+    if before == -inf:
+        return f"The maximum is {maximum}; nothing was summed before."
+    rises = f"The maximum rises from {_number(before)} to {maximum}"
+    return f"{rises}: what was summed is multiplied by {_number(state.rescale)}."
+
+
+def _update(steps: OnlineSoftmax, at: int) -> list[tuple[str, str]]:
+    """What a block does to the state: names and values."""
+    before, state = _maximum_before(steps, at), steps.states[at]
+    maximum, rescale = _number(state.maximum), _number(state.rescale)
+    carried_over = _number(steps.states[at - 1].total if at else 0.0)
+    total = ("total", f"{carried_over} × {rescale} + {_number(state.added)} = {_number(state.total)}")
+    if not steps.is_shifted:
+        return [("maximum m", "none is subtracted"), total]
+    difference = f"{_number(before)} − {f'({maximum})' if state.maximum < 0 else maximum}"
+    formula = "" if state.maximum == -inf else f"exp({difference}) = "
+    table = [
+        ("maximum m", f"stays {maximum}" if state.maximum == before else f"{_number(before)} → {maximum}"),
+        ("rescale", f"{formula}{rescale}"),
+        total,
+    ]
+    if at:
+        table.append(("block 0 so far", f"multiplied by {_number(steps.carried(at)[0])} in all"))
+    return table
+
+
+def _so_far(steps: OnlineSoftmax, at: int) -> list[tuple[str, str]]:
+    """The result of the state, and what it is compared with: names and values."""
+    state = steps.states[at]
+    return [
+        ("log-sum-exp", _precise(steps, state.log_sum_exp)),
+        ("in float64", _precise(steps, state.exact)),
+        ("error", _error(steps, state)),
+        ("sum of exp(x)", _naive(steps, state)),
+    ]
+
+
+def _maximum_before(steps: OnlineSoftmax, at: int) -> float:
+    return steps.states[at - 1].maximum if at else -inf
+
+
+def _error(steps: OnlineSoftmax, state: BlockState) -> str:
+    if state.error == 0:
+        return "0" if isfinite(state.exact) else "none"
+    if not isfinite(state.error):
+        return _number(state.error)
+    return f"{state.error:.2g}, {state.ulps:.2g} ULP of {steps.state_dtype}"
+
+
+def _error_told(steps: OnlineSoftmax, state: BlockState) -> str:
+    if not isfinite(state.error):
+        return f"but {_precise(steps, state.exact)} in float64"
+    return f"off by {_error(steps, state)}" if isfinite(state.exact) else "in float64 too"
+
+
+def _naive(steps: OnlineSoftmax, state: BlockState) -> str:
+    """The sum of exp(x), and what is wrong with it."""
+    why = ""
+    if state.naive_overflows:
+        why = f": overflow ({steps.state_dtype} ends at {np.finfo(steps.state_dtype).max:.2g})"
+    elif state.naive_underflows:
+        why = ": underflow (each exp(x) rounds to 0)"
+    elif isnan(state.naive):
+        why = ": a score is NaN"
+    elif state.naive == inf:
+        why = ": a score is ∞"
+    elif state.naive == 0:
+        why = ": no score is more than −∞"
+    return f"{_number(state.naive)}{why}"
+
+
+def _reason(steps: OnlineSoftmax, state: BlockState) -> str:
+    """Why the total is NaN."""
+    return "a score is" if any(map(isnan, steps.scores[: state.end])) else "exp(∞ − ∞) is"
+
+
+def _number(value: float, digits: int = 6) -> str:
+    if isfinite(value):
+        return f"{value:.{digits}g}".replace("-", "−")
+    return "NaN" if isnan(value) else "∞" if value > 0 else "−∞"
+
+
+def _precise(steps: OnlineSoftmax, value: float) -> str:
+    """With all digits that tell one number of the state's type from the next."""
+    return _number(value, 9 if steps.state_dtype == "float32" else 17)
+
+
+class _Part(NamedTuple):
+    """Some scores that lie side by side: what they are, their color, the first, and where they end."""
+
+    name: str
+    color: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What is drawn: the row after a block.
+
+    Attributes:
+        steps: all of it. at: after which block.
+        palette: the colors.
+    """
+
+    steps: OnlineSoftmax
+    at: int
+    palette: Palette
+
+    @property
+    def state(self) -> BlockState:
+        return self.steps.states[self.at]
+
+    @property
+    def group(self) -> int:
+        """How many neighbors are one column: more columns cannot be told apart."""
+        return -(-len(self.steps.scores) // _COLUMNS)
+
+    @property
+    def parts(self) -> list[_Part]:
+        """Earlier blocks, later ones, and this one, which is drawn last."""
+        blue, orange = self.palette.series[:2]
+        earlier = mixed(self.palette.background, blue, 0.75)
+        later = mixed(self.palette.background, self.palette.muted, 0.35)
+        begin, end = self.state.begin, self.state.end
+        return [
+            _Part("earlier", earlier, 0, begin),
+            _Part("not seen yet", later, end, len(self.steps.scores)),
+            _Part("this block", orange, begin, end),
+        ]
+
+    @property
+    def rescaled(self) -> _Part:
+        """Earlier blocks before the rescale."""
+        paler = mixed(self.palette.background, self.palette.series[0], 0.25)
+        return _Part("before the rescale", paler, 0, self.state.begin)
+
+    def columns(self, values: Floats, part: _Part) -> tuple[Floats, Floats]:
+        """Where the columns of a part begin, and their heights: the largest of its values that are finite."""
+        padded = np.full(-(-len(values) // self.group) * self.group, -inf)
+        own = values[part.begin : part.end]
+        padded[part.begin : part.end] = np.where(np.isfinite(own), own, -inf)
+        highest = padded.reshape(-1, self.group).max(1)
+        (places,) = np.nonzero(np.isfinite(highest))
+        return self.group * places.astype(np.float64) - 0.5, highest[places]
+
+
+def _laid_out(row: _Row) -> tuple[Figure, Axes, Axes]:
+    """A figure with the heading, the panels of scores and of weights, and the tables below."""
+    steps, at, palette = row.steps, row.at, row.palette
+    notes = [f"A column is up to {row.group} scores: the largest is shown."] if row.group > 1 else []
+    figure, scores = new_figure()
+    weights_top = _HEADING + _ABOVE + _SCORES + _BETWEEN
+    tables_top = weights_top + _WEIGHTS + _AXIS
+    width, height = SIZE_INCHES[0] * DPI, tables_top + (_LINES + len(notes)) * _LINE + _MARGIN
+    figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
+
+    def write(left: float, top: float, text: str, color: str, fontsize: float = 9, **style: Any) -> None:
+        figure.text(
+            left / width, 1 - top / height, text, va="center", fontsize=fontsize, color=color, **style
+        )
+
+    def place(top: float, down: float) -> tuple[float, float, float, float]:
+        return _LEFT / width, 1 - (top + down) / height, _ROOM / width, down / height
+
+    write(_MARGIN, 22, _heading(steps, at), palette.ink, fontsize=12, fontweight="bold")
+    write(_MARGIN, 44, _subheading(steps), palette.muted)
+    scores.set_position(place(_HEADING + _ABOVE, _SCORES))
+    weights = figure.add_axes(place(weights_top, _WEIGHTS))
+    tables = {"this block": _update(steps, at), "all scores so far": _so_far(steps, at)}
+    for left, (name, table) in zip((_MARGIN, _SECOND), tables.items(), strict=True):
+        write(left, tables_top + 0.5 * _LINE, name, palette.ink, fontweight="bold")
+        for number, (what, value) in enumerate(table, 1):
+            write(left, tables_top + (number + 0.5) * _LINE, what, palette.muted)
+            write(left + _VALUES, tables_top + (number + 0.5) * _LINE, value, palette.ink)
+    for number, note in enumerate(notes, _LINES):
+        write(_MARGIN, tables_top + (number + 0.5) * _LINE, note, palette.muted)
+    for axes in (scores, weights):
+        axes.set_xlim(-0.5, len(steps.scores) - 0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value, 5)))
+        axes.tick_params(labelsize=9, length=0)
+        axes.grid(visible=False, axis="x")
+        middle = (row.state.begin + row.state.end - 1) / 2
+        half = max(row.state.end - row.state.begin, _LEAST * len(steps.scores) / _ROOM) / 2
+        shade = mixed(palette.background, palette.series[1], 0.12)
+        axes.axvspan(middle - half, middle + half, color=shade, linewidth=0, zorder=0)
+    scores.tick_params(labelbottom=False)
+    weights.set_xlabel("score")
+    return figure, scores, weights
+
+
+def _draw_scores(axes: Axes, row: _Row) -> None:
+    """The scores, and the maximum as it went on."""
+    scores = np.array(row.steps.scores)
+    scores = np.where(np.isfinite(scores), np.clip(scores, -_FARTHEST, _FARTHEST), scores)
+    finite = scores[np.isfinite(scores)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    span = max(high - low or 1.0, _NEAREST * max(abs(low), abs(high)))
+    axes.set_ylim(low - 0.15 * span, high + 0.12 * span)
+    axes.yaxis.set_major_locator(MaxNLocator(4) if finite.size else NullLocator())
+    for part in row.parts:
+        _draw_bars(axes, row, scores, part)
+    if row.steps.is_shifted:
+        _draw_maximum(axes, row)
+    line = Line2D([], [], color=row.palette.ink, linewidth=1.6, label="maximum m")
+    _write_legend(axes, row, "scores x", row.parts, [line] if row.steps.is_shifted else [], scores)
+
+
+def _draw_maximum(axes: Axes, row: _Row) -> None:
+    """The maximum after each block as a line, and its value beside the panel."""
+    states = row.steps.states[: row.at + 1]
+    maxima = np.array([state.maximum for state in states])
+    maxima = np.where(np.isfinite(maxima), np.clip(maxima, -_FARTHEST, _FARTHEST), np.nan)
+    edges = np.array([0, *(state.end for state in states)]) - 0.5
+    axes.stairs(maxima, edges, baseline=None, color=row.palette.ink, linewidth=1.6)
+    bottom, top = axes.get_ylim()
+    height = {-inf: bottom, inf: top}.get(row.state.maximum, (bottom + top) / 2)
+    if isfinite(maxima[-1]):
+        height = maxima[-1]
+        axes.hlines(height, edges[-1], len(row.steps.scores) - 0.5, row.palette.ink, ":", linewidth=1.2)
+    axes.annotate(
+        f"m = {_number(row.state.maximum, 4)}",
+        (1, height),
+        (8, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset pixels",
+        va="center",
+        fontsize=9,
+    )
+
+
+def _draw_weights(axes: Axes, row: _Row) -> None:
+    """The weights as they count now; paler, what those of earlier blocks were before this one."""
+    begin, end = row.state.begin, row.state.end
+    weights, before = np.full((2, len(row.steps.scores)), np.nan)
+    weights[:end] = row.steps.weights(row.at)
+    before[:begin] = row.steps.weights(row.at - 1) if row.at else ()
+    finite = weights[np.isfinite(weights)]
+    highest = 1.0 if row.steps.is_shifted else float(finite.max(initial=0.0)) or 1.0
+    axes.set_ylim(0, 1.12 * min(highest, _FARTHEST))
+    axes.yaxis.set_major_locator(FixedLocator([0.0, 0.5, 1.0]) if row.steps.is_shifted else MaxNLocator(2))
+    is_rescaled = bool((before[:begin] > weights[:begin]).any())
+    if is_rescaled:
+        _draw_bars(axes, row, before, row.rescaled)
+    earlier, _, this = row.parts
+    _draw_bars(axes, row, weights, earlier)
+    _draw_bars(axes, row, weights, this)
+    formula = "exp(x − m)" if row.steps.is_shifted else "exp(x)"
+    name = f"weights {formula}, as they count now"
+    _write_legend(axes, row, name, [row.rescaled] if is_rescaled else [], [], weights[:end])
+
+
+def _draw_bars(axes: Axes, row: _Row, values: Floats, part: _Part) -> None:
+    """Bars from the bottom of the panel; a mark for what is no number."""
+    cell = _ROOM / len(values) * row.group
+    gap = 0.08 * row.group if cell >= _SPACED else 0.0
+    lefts, heights = row.columns(values, part)
+    lefts, rights, bottoms = lefts + gap, lefts + row.group - gap, np.full(len(lefts), axes.get_ylim()[0])
+    across = np.stack([lefts, lefts, rights, rights], 1)
+    up = np.stack([bottoms, heights, heights, bottoms], 1)
+    bars = PolyCollection(
+        list(np.stack([across, up], 2)), facecolor=part.color, linewidth=0, antialiased=cell >= _SPACED
+    )
+    axes.add_collection(bars, autolim=False)
+    own = values[part.begin : part.end]
+    for name in _marks_of(own):
+        mark = _MARKS[name]
+        places = part.begin + np.flatnonzero(mark.is_it(own))
+        axes.plot(
+            places,
+            np.full(len(places), mark.height),
+            mark.shape,
+            color=part.color,
+            markersize=min(max(0.4 * cell, 3.0), 8.0),
+            markeredgewidth=1.5,
+            transform=axes.get_xaxis_transform(),
+        )
+
+
+def _marks_of(values: Floats) -> list[str]:
+    """The marks that these values need."""
+    return [name for name, mark in _MARKS.items() if mark.is_it(values).any()]
+
+
+def _write_legend(
+    axes: Axes, row: _Row, title: str, parts: Sequence[_Part], lines: Sequence[Line2D], values: Floats
+) -> None:
+    """What a panel shows, above it: its name, its parts, its lines, and the marks of its values."""
+    axes.set_title(title, fontsize=10, pad=8)
+    swatches = [Patch(color=part.color, label=part.name) for part in parts if part.begin < part.end]
+    marks = [
+        Line2D([], [], linestyle="", marker=_MARKS[name].shape, color=row.palette.muted, label=name)
+        for name in _marks_of(values)
+    ]
+    if handles := [*swatches, *lines, *marks]:
+        axes.legend(
+            handles=handles,
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
+            ncols=len(handles),
+            borderaxespad=0.2,
+            handlelength=1.2,
+            handletextpad=0.5,
+            columnspacing=1.2,
+        )

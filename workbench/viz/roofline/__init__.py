@@ -1,0 +1,1 @@
+"""Rooflines, and measured points."""

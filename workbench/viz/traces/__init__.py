@@ -1,0 +1,1 @@
+"""Pictures of a trace: what each program touches, and how often."""
