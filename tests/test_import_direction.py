@@ -22,8 +22,12 @@ FOUNDATION = {
     "errors", "targets", "compat", "compiler_repairs", "device", "promises", "interpreter",
 } | INTERPRETED  # fmt: skip
 LAUNCHES = FOUNDATION | {"launch"}
-KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.reference"}
-ROOMS = LAUNCHES | KERNELS | {"runtime", "coords", "ops", "lens", "readings", "bench", "viz", "teach"}
+KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.choosing", "kernels.reference"}
+ROOMS = (
+    LAUNCHES
+    | KERNELS
+    | {"operators", "runtime", "coords", "ops", "lens", "readings", "bench", "viz", "teach"}
+)
 
 # The four layers, by their folders: each may import those before it, and itself.
 LAYERS = ("kernels/tile", "kernels", "kernels/instances", "ops")
@@ -47,8 +51,10 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "kernels.tile": LAUNCHES,
     "kernels.reference": FOUNDATION,
     "kernels": LAUNCHES | {"runtime", "coords", "kernels.tile"},
-    "kernels.instances": LAUNCHES | {"kernels", "kernels.reference"},
-    "ops": LAUNCHES | KERNELS | {"runtime", "coords"},
+    "kernels.instances": LAUNCHES | {"kernels"},
+    "kernels.choosing": LAUNCHES | {"kernels", "kernels.instances"},
+    "operators": LAUNCHES | KERNELS | {"coords"},
+    "ops": LAUNCHES | KERNELS | {"operators", "runtime", "coords"},
     "lens": LAUNCHES | {"runtime", "coords"},
     "readings": LAUNCHES | {"runtime", "coords", "lens"},
     "bench": LAUNCHES | {"runtime"},
@@ -57,7 +63,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "teach.rungs": LAUNCHES | KERNELS | {"runtime", "coords"},
     "teach.solutions": LAUNCHES | KERNELS | {"runtime", "coords", "lens", "ops"},  # as a learner's cell
     "tune": ROOMS,
-    "profiler": LAUNCHES | KERNELS | {"runtime", "lens", "bench", "tune"},
+    "profiler": LAUNCHES | KERNELS | {"operators", "runtime", "lens", "bench", "tune"},
     "problems": ROOMS - {"viz", "teach", "lens", "readings"},
     "suites": ROOMS | {"problems", "teach.rungs", "tune"},
     "explore": ROOMS | {"problems", "tune"},
@@ -75,7 +81,7 @@ COMPUTED = "a module whose name is computed"
 # Modules that compute the names of what they import: a kernel's own module, in a process that is given its
 # text; each family of instances; libraries that are compared with; subjects of `explore`.
 MAY_COMPUTE = {
-    "runtime.source", "runtime.compiler", "kernels.instances.operation", "bench.baseline", "explore",
+    "runtime.source", "runtime.compiler", "operators.operation", "bench.baseline", "explore",
 }  # fmt: skip
 
 # Viz draws plain results: of these rooms it may import classes, and the roofline's arithmetic.

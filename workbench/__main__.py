@@ -193,7 +193,7 @@ def tune(options: argparse.Namespace) -> int:
 def profile(options: argparse.Namespace) -> int:
     """List the instances of an operator for a problem, verify them, time them on a GPU, and keep the best."""
     from workbench import profiler
-    from workbench.kernels.instances.operation import operations
+    from workbench.operators.operation import operations
 
     if options.operator is None:
         print(f"operators: {', '.join(operations())}")

@@ -25,8 +25,8 @@ from workbench.errors import InvalidArgumentError, NotMeasurableError, Workbench
 from workbench.kernels import gemm
 from workbench.kernels.rows import reduction
 from workbench.teach.rungs import reduction_levels
-from workbench.kernels.instances.operation import Accuracy, Operation, given
-from workbench.kernels.instances.operation import instances_of, register
+from workbench.operators.operation import Accuracy, Operation, given
+from workbench.operators.operation import instances_of, register
 from workbench.kernels.tile import levels, reduce
 from workbench.ops.profiled import profiled
 from workbench.profiler.verifying import judge_of

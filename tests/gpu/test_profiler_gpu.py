@@ -12,7 +12,7 @@ import torch
 from tests.profiler.test_profiler import FAMILIES
 from workbench import device, ops, profiler
 from workbench.__main__ import main
-from workbench.kernels.instances.operation import given, operations
+from workbench.operators.operation import given, operations
 
 pytestmark = pytest.mark.gpu
 

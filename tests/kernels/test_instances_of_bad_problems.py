@@ -12,7 +12,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMism
 from workbench.kernels import epilogues, gemm
 from workbench.kernels.gemm import products
 from workbench.kernels.instances import operation
-from workbench.kernels.instances.operation import given, listed, operations
+from workbench.operators.operation import given, listed, operations
 
 IMAGE, TAPS, MATRIX = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3), torch.ones(4, 6)
 HEADS = torch.ones(1, 2, 8, 16)

@@ -20,7 +20,10 @@ from workbench.kernels.attention import backward as attention_backward
 from workbench.kernels.convolution import implicit_gemm, pooling
 from workbench.kernels.instances import attention as of_attention
 from workbench.kernels.instances import gemm as of_gemm
-from workbench.kernels.instances.operation import (
+from workbench.kernels.rows import normalization, softmax
+from workbench.kernels.views import View
+from workbench.launch import Launch, Step
+from workbench.operators.operation import (
     Accuracy,
     Operation,
     given,
@@ -29,9 +32,6 @@ from workbench.kernels.instances.operation import (
     operations,
     register,
 )
-from workbench.kernels.rows import normalization, softmax
-from workbench.kernels.views import View
-from workbench.launch import Launch, Step
 from workbench.runtime.cache import LaunchCache
 from workbench.teach import mutants
 from workbench.teach.definition import Definition

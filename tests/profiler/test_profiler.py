@@ -28,7 +28,8 @@ from workbench.errors import (
     UnknownNameError,
 )
 from workbench.kernels import epilogues, gemm, instances, reference, tile
-from workbench.kernels.instances.operation import (
+from workbench.launch import Launch
+from workbench.operators.operation import (
     Accuracy,
     Arguments,
     Instance,
@@ -38,8 +39,7 @@ from workbench.kernels.instances.operation import (
     operations,
     register,
 )
-from workbench.kernels.instances.operation import given as called_with
-from workbench.launch import Launch
+from workbench.operators.operation import given as called_with
 from workbench.ops.profiled import profiled
 from workbench.profiler.verifying import judge_of
 
@@ -390,7 +390,7 @@ def _register(
 
 
 def test_an_operator_of_a_notebook_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.kernels.instances.operation._registered", {})
+    monkeypatch.setattr("workbench.operators.operation._registered", {})
 
     def of_one(n: float) -> Operation:
         return Operation(
@@ -647,7 +647,7 @@ from functools import partial
 import torch
 
 from workbench.kernels import twice as template
-from workbench.kernels.instances.operation import Accuracy, Operation, given, instances_of
+from workbench.operators.operation import Accuracy, Operation, given, instances_of
 
 def twice(input: torch.Tensor):
     return instances_of(partial(template.launch, input), {}, ({"tile": n} for n in (32, 128, 512)))

@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from workbench.errors import InvalidArgumentError, check_type
-from workbench.kernels.instances.operation import Instance
 from workbench.lens.targets import TARGETS
+from workbench.operators.operation import Instance
 from workbench.tune import Trial, Trials, prune_gemm
 from workbench.tune.result import in_words
 from workbench.viz.gemm.instance_landscape import InstanceLandscapeWidget, LandscapeInstance

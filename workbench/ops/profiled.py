@@ -13,7 +13,7 @@ import torch
 
 from workbench.errors import ArgumentTypeError, WorkbenchError, check_name, in_brief
 from workbench.kernels.epilogues import Epilogue
-from workbench.kernels.instances.operation import Arguments, Instance, listed, operations
+from workbench.operators.operation import Arguments, Instance, listed, operations
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

@@ -11,7 +11,7 @@ import torch
 from workbench import device
 from workbench.bench import data
 from workbench.errors import InvalidArgumentError, check_name, check_positive
-from workbench.kernels.instances.operation import Arguments, Operation, operations
+from workbench.operators.operation import Arguments, Operation, operations
 
 # How torch says on a CPU that it has no memory; on a GPU it has an exception for it.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")

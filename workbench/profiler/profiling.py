@@ -11,9 +11,9 @@ import triton
 from workbench import device
 from workbench.bench.timing import Mode, is_too_slow_to_interpret
 from workbench.errors import InvalidArgumentError, NotMeasurableError, check_name, check_type
-from workbench.kernels.instances.operation import Arguments, Instance, listed
 from workbench.launch import Launch
 from workbench.lens.targets import Target
+from workbench.operators.operation import Arguments, Instance, listed
 from workbench.profiler.problem import named, within_memory
 from workbench.profiler.verifying import judge_of
 from workbench.tune import cache

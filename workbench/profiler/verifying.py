@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from workbench.bench.accuracy import allowed_error, of_arithmetic
-from workbench.kernels.instances.operation import Accuracy, Arguments, Operation, precision_of
+from workbench.operators.operation import Accuracy, Arguments, Operation, precision_of
 from workbench.profiler.problem import within_memory
 
 TF32_EPS = 2**-10

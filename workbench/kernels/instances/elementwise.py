@@ -8,7 +8,8 @@ from functools import partial
 import torch
 
 from workbench.kernels import reference
-from workbench.kernels.instances.operation import (
+from workbench.kernels.pointwise import elementwise
+from workbench.operators.operation import (
     Accuracy,
     Arguments,
     Draw,
@@ -17,7 +18,6 @@ from workbench.kernels.instances.operation import (
     given,
     instances_of,
 )
-from workbench.kernels.pointwise import elementwise
 
 TILES = (512, 1024, 2048, 4096, 8192)
 WARPS = (4, 8)

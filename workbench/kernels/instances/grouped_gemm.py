@@ -12,7 +12,7 @@ from workbench.errors import InvalidArgumentError
 from workbench.kernels import epilogues, reference
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.gemm import grouped as grouped_gemm
-from workbench.kernels.instances.operation import (
+from workbench.operators.operation import (
     Accuracy,
     Arguments,
     Draw,

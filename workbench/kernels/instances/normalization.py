@@ -11,7 +11,11 @@ import torch
 
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import reference
-from workbench.kernels.instances.operation import (
+from workbench.kernels.instances.row_tiles import row_tiles
+from workbench.kernels.rows import batch_norm as by_channel
+from workbench.kernels.rows import group_norm as by_group
+from workbench.kernels.rows import normalization
+from workbench.operators.operation import (
     Accuracy,
     Arguments,
     Draw,
@@ -23,10 +27,6 @@ from workbench.kernels.instances.operation import (
     largest,
     sum_of,
 )
-from workbench.kernels.instances.row_tiles import row_tiles
-from workbench.kernels.rows import batch_norm as by_channel
-from workbench.kernels.rows import group_norm as by_group
-from workbench.kernels.rows import normalization
 
 NCHW, NHWC = LAYOUTS = ("nchw", "nhwc")
 

@@ -13,7 +13,7 @@ from workbench.kernels import reference
 from workbench.kernels.convolution import pooling
 from workbench.kernels.convolution.pooling import Pool
 from workbench.kernels.instances.normalization import LAYOUTS, NHWC
-from workbench.kernels.instances.operation import (
+from workbench.operators.operation import (
     EXACT,
     Accuracy,
     Arguments,

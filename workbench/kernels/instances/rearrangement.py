@@ -11,7 +11,10 @@ import torch
 
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import reference
-from workbench.kernels.instances.operation import (
+from workbench.kernels.movement import rearrangement
+from workbench.kernels.movement.rearrangement import How, Windows
+from workbench.kernels.movement.view_transfer import bits_of
+from workbench.operators.operation import (
     EXACT,
     Arguments,
     Draw,
@@ -20,9 +23,6 @@ from workbench.kernels.instances.operation import (
     given,
     instances_of,
 )
-from workbench.kernels.movement import rearrangement
-from workbench.kernels.movement.rearrangement import How, Windows
-from workbench.kernels.movement.view_transfer import bits_of
 
 TILES = ((1, 1024), (4, 256), (16, 64), (32, 64), (64, 64), (64, 128))
 WARPS = (4, 8)

@@ -11,7 +11,9 @@ import torch
 
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import reference
-from workbench.kernels.instances.operation import (
+from workbench.kernels.instances.row_tiles import SPLITS, row_tiles
+from workbench.kernels.rows import reduction
+from workbench.operators.operation import (
     EXACT,
     Accuracy,
     Instance,
@@ -20,8 +22,6 @@ from workbench.kernels.instances.operation import (
     instances_of,
     sum_of,
 )
-from workbench.kernels.instances.row_tiles import SPLITS, row_tiles
-from workbench.kernels.rows import reduction
 
 Dims = int | tuple[int, ...] | None
 

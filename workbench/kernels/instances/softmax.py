@@ -11,7 +11,10 @@ import torch
 
 from workbench.errors import TensorMismatchError
 from workbench.kernels import reference
-from workbench.kernels.instances.operation import (
+from workbench.kernels.instances.row_tiles import row_tiles
+from workbench.kernels.rows import cross_entropy as losses
+from workbench.kernels.rows import softmax
+from workbench.operators.operation import (
     Accuracy,
     Arguments,
     Draw,
@@ -22,9 +25,6 @@ from workbench.kernels.instances.operation import (
     instances_of,
     largest,
 )
-from workbench.kernels.instances.row_tiles import row_tiles
-from workbench.kernels.rows import cross_entropy as losses
-from workbench.kernels.rows import softmax
 
 
 def _tiles(input: torch.Tensor, dim: int) -> Iterator[dict[str, Any]]:

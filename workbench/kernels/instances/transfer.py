@@ -9,7 +9,8 @@ import torch
 
 from workbench.errors import TensorMismatchError
 from workbench.kernels import reference
-from workbench.kernels.instances.operation import (
+from workbench.kernels.movement import transfer
+from workbench.operators.operation import (
     EXACT,
     Accuracy,
     Arguments,
@@ -19,7 +20,6 @@ from workbench.kernels.instances.operation import (
     given,
     instances_of,
 )
-from workbench.kernels.movement import transfer
 
 WARPS = (4, 8)
 
