@@ -16,8 +16,8 @@ from tests.machines import A100, H200, RTX_4060
 from workbench import device, ops
 from workbench.errors import ArgumentTypeError, UnknownNameError
 from workbench.kernels.instances import gemm as instances
-from workbench.kernels.instances import operation
 from workbench.kernels.rows import softmax
+from workbench.operators import operation
 
 ROOT = Path(__file__).parents[1]
 HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}

@@ -11,7 +11,7 @@ from workbench import ops, profiler
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, WorkbenchError
 from workbench.kernels import epilogues, gemm
 from workbench.kernels.gemm import products
-from workbench.kernels.instances import operation
+from workbench.operators import operation
 from workbench.operators.operation import given, listed, operations
 
 IMAGE, TAPS, MATRIX = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3), torch.ones(4, 6)

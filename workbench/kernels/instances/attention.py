@@ -23,7 +23,7 @@ from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Scoring
 from workbench.kernels.attention import backward as attention_backward
 from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.attention.hopper import ROWS, Way
-from workbench.kernels.instances import operation
+from workbench.operators import operation
 
 HALVES = (torch.float16, torch.bfloat16)
 

@@ -21,7 +21,7 @@ from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels import convolution, epilogues, gemm, reference
 from workbench.kernels.convolution import Geometry, sides_of
 from workbench.kernels.epilogues import Epilogue, ImageFrame
-from workbench.kernels.instances import operation
+from workbench.operators import operation
 
 # Not a number of images, but few or many of them choose an instance, so that another number compiles nothing:
 # both instances are compiled when a geometry is first seen. As many as these stand for each.

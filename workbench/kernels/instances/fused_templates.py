@@ -25,7 +25,8 @@ from workbench.kernels.gemm import gated as gemm_gated
 from workbench.kernels.gemm import pair as gemm_pair
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm import rows as gemm_rows
-from workbench.kernels.instances import normalization, operation
+from workbench.kernels.instances import normalization
+from workbench.operators import operation
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from workbench.kernels import epilogues, gemm, reference
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.gemm import hopper as gemm_hopper
 from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
-from workbench.kernels.instances import operation
+from workbench.operators import operation
 
 # Bytes of a line of the L2 cache, which is also what TMA's widest swizzle spans.
 LINE_BYTES = 128
