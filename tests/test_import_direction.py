@@ -21,7 +21,7 @@ INTERPRETED = {"interpreted_libdevice", "interpreted_numbers", "interpreted_unde
 FOUNDATION = {
     "errors", "targets", "compat", "compiler_repairs", "device", "promises", "interpreter",
 } | INTERPRETED  # fmt: skip
-LAUNCHES = FOUNDATION | {"launch"}
+LAUNCHES = FOUNDATION | {"launch", "renamed"}
 KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.choosing", "kernels.reference"}
 ROOMS = (
     LAUNCHES
@@ -35,6 +35,7 @@ LAYERS = ("kernels/tile", "kernels", "kernels/instances", "ops")
 # For each room, those that it may import besides itself. The longest name that fits a module is its room.
 MAY_IMPORT: Mapping[str, set[str]] = {
     "errors": set(),
+    "renamed": set(),
     "compat": {"errors", "interpreted_undefined"},
     "compiler_repairs": set(),
     "targets": {"errors"},
@@ -79,9 +80,9 @@ LOADED = "sys.modules"
 COMPUTED = "a module whose name is computed"
 
 # Modules that compute the names of what they import: a kernel's own module, in a process that is given its
-# text; each family of instances; libraries that are compared with; subjects of `explore`.
+# text; each family of instances; libraries that are compared with; subjects of `explore`; old names.
 MAY_COMPUTE = {
-    "runtime.source", "runtime.compiler", "operators.operation", "bench.baseline", "explore",
+    "runtime.source", "runtime.compiler", "operators.operation", "bench.baseline", "explore", "renamed",
 }  # fmt: skip
 
 # Viz draws plain results: of these rooms it may import classes, and the roofline's arithmetic.

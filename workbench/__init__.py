@@ -15,8 +15,10 @@ from workbench import interpreted_libdevice as _interpreted_libdevice  # noqa: E
 from workbench import interpreted_numbers as _interpreted_numbers  # noqa: E402
 from workbench import interpreter as _interpreter  # noqa: E402
 from workbench import launch as _launch  # noqa: E402
+from workbench import renamed as _renamed  # noqa: E402
 from workbench.launch import Launch, Step, Work  # noqa: E402
 
+_renamed.install()
 _compat.tell_functions_in_tuples_apart()
 _compat.let_marks_change_ptx()
 _compiler_repairs.repair()

@@ -6,8 +6,9 @@ A subject is imported when it is first named, as `explore.tiles` starts a compil
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from workbench import renamed
 
 if TYPE_CHECKING:
     from workbench.explore import attention, descriptors, fusion, instances, source, tiles
@@ -15,7 +16,5 @@ if TYPE_CHECKING:
 __all__ = ["attention", "descriptors", "fusion", "instances", "source", "tiles"]
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name in __all__:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> object:
+    return importlib.import_module(f"{__name__}.{name}") if name in __all__ else renamed.find(__name__, name)

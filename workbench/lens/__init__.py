@@ -6,6 +6,7 @@ who combines with whom, `numerics` what rounding does, `waves` how many programs
 are plain data. :mod:`workbench.readings` reads from a trace what a known operator did.
 """
 
+from workbench import renamed
 from workbench.lens import layout, memory, numerics, reduction, targets, waves
 from workbench.lens.compile import CompiledStep, compare, compile, compile_all
 from workbench.lens.trace import StepTrace, trace
@@ -24,3 +25,7 @@ __all__ = [
     "trace",
     "waves",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return renamed.find(__name__, name)

@@ -1,0 +1,57 @@
+"""Old names of modules and functions go on working, with a warning."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from workbench import explore, lens, readings, renamed
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """An old name is imported anew in each test."""
+    yield
+    for old in renamed.MODULES:
+        if sys.modules.pop(f"workbench.{old}", None):
+            package, _, name = f"workbench.{old}".rpartition(".")
+            delattr(sys.modules[package], name)
+
+
+@pytest.mark.parametrize("old", renamed.MODULES)
+def test_old_name_gives_the_module_itself(old: str) -> None:
+    new = importlib.import_module(f"workbench.{renamed.MODULES[old]}")
+    before = new.__spec__
+    with pytest.warns(DeprecationWarning, match=rf"workbench\.{old} is now {new.__name__}\."):
+        assert importlib.import_module(f"workbench.{old}") is new
+    assert new.__spec__ is before
+
+
+def test_old_name_of_a_member_gives_the_member() -> None:
+    with pytest.warns(DeprecationWarning, match=r"workbench\.explore\.tile_sizes is now"):
+        assert explore.tile_sizes is explore.tiles.tile_sizes
+    with pytest.warns(DeprecationWarning, match=r"workbench\.lens\.gemm_reads is now"):
+        assert lens.gemm_reads is readings.gemm_reads
+
+
+@pytest.mark.parametrize("package", [lens, explore])
+def test_name_that_never_was_is_an_error(package: object) -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        package.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_line_of_the_import_is_warned_of() -> None:
+    """And what a notebook had in its first cell works."""
+    code = "from workbench import look\nfrom workbench.kernels import attention_backward\nlook.source_lens"
+    done = subprocess.run(
+        [sys.executable, "-W", "always::DeprecationWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "workbench.look is now workbench.explore.source." in done.stderr
+    assert "workbench.kernels.attention_backward is now workbench.kernels.attention.backward." in done.stderr

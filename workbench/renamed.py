@@ -1,0 +1,115 @@
+"""Old names of modules, which keep working for one release, with a warning.
+
+`from workbench import look` gives `workbench.explore.source`, and says so. A module is found by its old name
+wherever it is imported; what was a name of a module that still exists is found by :func:`find`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+
+# The new name of each module that has an old one, without `workbench.`.
+MODULES = {
+    "look": "explore.source",
+    "attend": "explore.attention",
+    "address": "explore.descriptors",
+    "fuse": "explore.fusion",
+    "landscape": "explore.instances",
+    "lens.attention": "readings.attention",
+    "lens.attention_gradients": "readings.attention_gradients",
+    "lens.gemm_reads": "readings.gemm_reads",
+    "lens.online_softmax": "readings.online_softmax",
+    "kernels.gemm_hopper": "kernels.gemm.hopper",
+    "kernels.gemm_hopper_pairs": "kernels.gemm.hopper_pairs",
+    "kernels.gemm_hopper_wide": "kernels.gemm.hopper_wide",
+    "kernels.gemm_pair": "kernels.gemm.pair",
+    "kernels.gemm_gated": "kernels.gemm.gated",
+    "kernels.gemm_rows": "kernels.gemm.rows",
+    "kernels.grouped_gemm": "kernels.gemm.grouped",
+    "kernels.products": "kernels.gemm.products",
+    "kernels.attention_backward": "kernels.attention.backward",
+    "kernels.attention_hopper": "kernels.attention.hopper",
+    "kernels.attention_states": "kernels.attention.states",
+    "kernels.attention_tiles": "kernels.attention.tiles",
+    "kernels.attention_unfused": "kernels.attention.unfused",
+    "kernels.implicit_gemm": "kernels.convolution.implicit_gemm",
+    "kernels.pooling": "kernels.convolution.pooling",
+    "kernels.transfer": "kernels.movement.transfer",
+    "kernels.view_transfer": "kernels.movement.view_transfer",
+    "kernels.rearrangement": "kernels.movement.rearrangement",
+    "kernels.elementwise": "kernels.pointwise.elementwise",
+    "kernels.epilogues_unfused": "kernels.pointwise.epilogues_unfused",
+    "kernels.rowwise": "kernels.rows.rowwise",
+    "kernels.softmax": "kernels.rows.softmax",
+    "kernels.softmax_states": "kernels.rows.softmax_states",
+    "kernels.normalization": "kernels.rows.normalization",
+    "kernels.group_norm": "kernels.rows.group_norm",
+    "kernels.batch_norm": "kernels.rows.batch_norm",
+    "kernels.cross_entropy": "kernels.rows.cross_entropy",
+    "kernels.reduction": "kernels.rows.reduction",
+    "kernels.ladder": "teach.rungs.ladder",
+    "kernels.gemm_ladder": "teach.rungs.gemm_ladder",
+    "kernels.attention_ladder": "teach.rungs.attention_ladder",
+    "kernels.row_ladder": "teach.rungs.row_ladder",
+    "kernels.view_ladder": "teach.rungs.view_ladder",
+    "kernels.reduction_levels": "teach.rungs.reduction_levels",
+    "kernels.instances.operation": "operators.operation",
+}
+
+# The module that now has a name which another one had, without `workbench.`.
+MEMBERS = {
+    "explore.tile": "explore.tiles",
+    "explore.tile_sizes": "explore.tiles",
+    "explore.intensity": "explore.tiles",
+    "lens.attention_bytes": "readings.attention",
+}
+
+
+class _Loader(importlib.abc.Loader):
+    def exec_module(self, module: ModuleType) -> None:
+        old = module.__name__
+        new = f"workbench.{MODULES[old.removeprefix('workbench.')]}"
+        _warn(old, new)
+        # The import system takes the module that it finds here from the one that it began.
+        sys.modules[old] = importlib.import_module(new)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.startswith("workbench.") and fullname.removeprefix("workbench.") in MODULES:
+            return importlib.machinery.ModuleSpec(fullname, _Loader())
+        return None
+
+
+def install() -> None:
+    """Let `import` find modules by their old names."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def find(package: str, name: str) -> object:
+    """Return what `package.name` was, for a `__getattr__` of that package.
+
+    Raises:
+        AttributeError: there was no such name.
+    """
+    old = f"{package.removeprefix('workbench.')}.{name}"
+    if old in MODULES:
+        return importlib.import_module(f"{package}.{name}")
+    if old in MEMBERS:
+        new = f"workbench.{MEMBERS[old]}"
+        _warn(f"{package}.{name}", f"{new}.{name}")
+        return getattr(importlib.import_module(new), name)
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(f"{old} is now {new}.", DeprecationWarning, stacklevel=3)
