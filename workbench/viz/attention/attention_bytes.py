@@ -35,11 +35,11 @@ def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None
     Args:
         counted: as `lens.attention_bytes` returns: up to three ways, such as "unfused" and "fused", told
             apart by their labels, each at the same lengths.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `counted` is something else, or more than can be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `counted` has the wrong type, or more than can be drawn.
+        UnknownNameError: the theme is unknown.
     """
     ways = _checked(counted)
     largest = {label: of_way[-1] for label, of_way in ways.items()}
@@ -70,7 +70,7 @@ def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None
 
 
 def describe_attention_bytes(counted: Sequence[AttentionBytes]) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     ways = _checked(counted)
     return f"Bars of the bytes that kernels load and store of each tensor. {' '.join(_told(ways))}"
 
@@ -112,7 +112,7 @@ def _heading(ways: dict[str, list[AttentionBytes]]) -> str:
 
 
 def _told(ways: dict[str, list[AttentionBytes]]) -> list[str]:
-    """The figure in sentences."""
+    """Return the sentences that describe the figure."""
     largest = [of_way[-1] for of_way in ways.values()]
     told = []
     for one in largest:

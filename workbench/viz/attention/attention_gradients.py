@@ -37,11 +37,11 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
 
     Args:
         flow: as `lens.attention_gradients.gradient_flow` returns.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: it is something else, or more than can be drawn.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     _check(flow)
     with plain_text_style(theme) as palette:
@@ -76,7 +76,7 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
 
 
 def describe_attention_gradients(flow: GradientFlow) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check(flow)
     return (
         f"The kernels of attention's backward with their tiles, from left to right. {' '.join(_told(flow))}"
@@ -97,7 +97,7 @@ def _heading(flow: GradientFlow) -> str:
 
 
 def _told(flow: GradientFlow) -> list[str]:
-    """The figure in sentences."""
+    """Return the sentences that describe the figure."""
     told = [f"{_heading(flow)}."]
     for kernel in flow.kernels:
         moved = f"loads {bytes_text(kernel.loaded)}, stores {bytes_text(kernel.stored)}"

@@ -59,11 +59,11 @@ def plot_attention_tiles(tiles: MaskTiles, *, theme: str | None = None) -> Figur
 
     Args:
         tiles: as `lens.attention.tiles` returns.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: `tiles` is something else. InvalidArgumentError: it is more than can be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError: `tiles` has the wrong type. InvalidArgumentError: it is more than can be drawn.
+        UnknownNameError: the theme is unknown.
     """
     _check(tiles)
     with plain_text_style(theme) as palette:
@@ -94,7 +94,7 @@ def plot_attention_tiles(tiles: MaskTiles, *, theme: str | None = None) -> Figur
 
 
 def describe_attention_tiles(tiles: MaskTiles) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check(tiles)
     what = "Queries by keys as a map of tiles, colored by whether a program visits them"
     return f"{what}. {' '.join(_told(tiles))}"
@@ -103,17 +103,17 @@ def describe_attention_tiles(tiles: MaskTiles) -> str:
 class AttentionTilesWidget(FigureWidget):
     """Chooses a mask, lengths and a tile, and shows which tiles attention visits.
 
-    Beside it stands the static figure, :func:`plot_attention_tiles`.
+    The static figure is :func:`plot_attention_tiles`.
 
     Args:
         make: from a :class:`TilesChoice` to what `lens.attention.tiles` returns. `attend.map_tiles` has one.
         first: what is shown first; None: causal, 128 queries and keys, in tiles of 16 x 16.
         masks: names in `MASKS` that are offered.
         longest: how many queries and keys there may be, a multiple of 8.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument is something else, or `first`
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument has the wrong type or value, or `first`
             is not among what the controls offer.
         MissingPackageError: ipywidgets is not installed.
     """
@@ -189,7 +189,7 @@ def _buttons(description: str, options: Sequence[Any], value: Any) -> Any:
     buttons = require_ipywidgets().ToggleButtons(
         options=options, value=value, description=description, style={**FIRST_IN_ROW, "button_width": "4em"}
     )
-    buttons.add_class("widget-inline-hbox")  # else its label stands above the buttons
+    buttons.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
     return buttons
 
 

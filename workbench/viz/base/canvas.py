@@ -48,7 +48,7 @@ class CanvasWidget(ShownWidget):
 
     Raises:
         MissingPackageError: anywidget or ipywidgets is not installed.
-        ArgumentTypeError, UnknownNameError: an argument is something else.
+        ArgumentTypeError, UnknownNameError: an argument has the wrong type or value.
         Exception: what :meth:`scene` raises; a cell that makes a widget fails like any other cell.
     """
 

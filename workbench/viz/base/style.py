@@ -116,7 +116,7 @@ def figure_style(theme: str | None = None) -> Iterator[Palette]:
     """Inside this block matplotlib draws in the workbench's style, whatever the user's settings.
 
     Raises:
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     palette = PALETTES[resolve_theme(theme)]
     settings = {

@@ -196,7 +196,7 @@ class FigureWidget(ShownWidget):
     Raises:
         MissingPackageError: ipywidgets is not installed.
         ArgumentTypeError: a row holds what is no control, or has no value that could be watched.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         Exception: whatever the first drawing raises; a cell that makes a widget fails like any other cell.
     """
 

@@ -36,11 +36,11 @@ def code_figure(
         text: such as `coords.lower(...).source`.
         title: what it is.
         marked: numbers of lines that stand out, from 1.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument is not as above, or the text no Python.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     lines = _checked(text, title, marked)
     pieces = _pieces(lines)
@@ -89,7 +89,7 @@ def code_figure(
 
 
 def describe_code(text: str, *, title: str = "Generated code", marked: Collection[int] = ()) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     lines = _checked(text, title, marked)
     told = "; ".join(f"line {number}: {lines[number - 1].strip()}" for number in sorted(marked))
     which = f", of which stand out {told}" if told else ""

@@ -40,12 +40,12 @@ def source_lens(
         trace: of one step, as `lens.trace` returns.
         compiled: the same step for up to four targets, by the name to show; as `lens.compile` returns.
         source: the kernel, then the tile operators that it calls.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else; more than four targets; a
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value; more than four targets; a
             trace, a compiled step and a source of different kernels.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     data = LineFacts.checked(trace, compiled, source)
     _check_all_compiled(compiled)

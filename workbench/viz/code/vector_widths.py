@@ -47,11 +47,11 @@ def vector_widths_figure(widths: Sequence[VectorWidth], *, theme: str | None = N
 
     Args:
         widths: as `address.vector_widths` finds them, those of a descriptor one after the other.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: they are none, or more than can be drawn.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     lines = _checked(widths)
     with plain_text_style(theme) as palette:
@@ -72,7 +72,7 @@ def vector_widths_figure(widths: Sequence[VectorWidth], *, theme: str | None = N
 
 
 def describe_vector_widths(widths: Sequence[VectorWidth]) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     told = "; ".join(
         f"{one.descriptor} along {one.dimension}: {one.contiguous} contiguous, {one.bytes} bytes a load"
         for one in _checked(widths)

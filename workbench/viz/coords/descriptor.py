@@ -45,7 +45,7 @@ def descriptor_figure(
         descriptor: where `index` is given, without symbols: `bind` them.
         index: one along each top dimension, whose value along each dimension is shown, and which transform
             says that there is no such element; None shows the graph alone.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: the theme.
@@ -61,7 +61,7 @@ def describe_descriptor(descriptor: Descriptor, index: Sequence[int] | None = No
 class DescriptorWidget(FigureWidget):
     """The graph of a descriptor with a slider for each top dimension.
 
-    Beside it stands the static figure, :func:`descriptor_figure`.
+    The static figure is :func:`descriptor_figure`.
 
     Args:
         descriptor: without symbols: `bind` them.
@@ -71,7 +71,7 @@ class DescriptorWidget(FigureWidget):
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument is not as above, the index is beyond a length, or
             the descriptor has no element.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 

@@ -98,24 +98,24 @@ def image_tile_figure(tile: ImageTile, *, theme: str | None = None) -> Figure:
 
     Args:
         tile: as `address.tile_on_image` finds it.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
         ArgumentTypeError: it is none. InvalidArgumentError: it is more than can be drawn.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     return _figure(_checked(tile), theme)
 
 
 def describe_image_tile(tile: ImageTile) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     return " ".join(["A convolution's matrix and its image.", *_facts(_checked(tile))])
 
 
 class ImageTileWidget(FigureWidget):
     """Moves the tile: down the rows, and along K as the mainloop does.
 
-    Beside it stands the static figure, :func:`image_tile_figure`.
+    The static figure is :func:`image_tile_figure`.
 
     Args:
         make: from (number of the tile's row, step along K) to what that tile reads.
@@ -125,7 +125,7 @@ class ImageTileWidget(FigureWidget):
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument is not as above.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 

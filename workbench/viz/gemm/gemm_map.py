@@ -1,4 +1,4 @@
-"""A matrix product in launch order: what programs read of A and B, what they write, what hits the cache."""
+"""GEMM in launch order: what programs read of A and B, what they write, and what hits the cache."""
 
 from __future__ import annotations
 
@@ -48,22 +48,23 @@ from workbench.viz.base.words import bytes_text, counted, listed
 
 ORDERS = ("by_rows", "grouped", "snake")
 
-# Tiles of the output that can be told apart along one side.
+# The most tiles along one side that can be told apart.
 MOST_TILES = 64
 
-# All in pixels. Around everything; the heading. The output's sides at their longest and shortest, K's, and
-# between matrices; left of A and above B for counts; below the output for its name.
+# Sizes in pixels.
 _MARGIN, _HEADING = 18.0, 40.0
+# Limits of the sides of the output and of K; the gap between matrices.
 _LONGEST, _SHORTEST, _LONGEST_K, _SHORTEST_K, _BETWEEN = 380.0, 60.0, 110.0, 44.0, 12.0
+# Room for the counts left of A and above B, and for the output's name below it.
 _COUNTS, _NAME, _LEGEND, _NOTE = 44.0, 26.0, 34.0, 18.0
-# Left and right of the curves, above them, below them for numbers; the least height with these.
+# Margins of the curves (left, right, above, below for tick labels), and their least height with these.
 _CURVES_LEFT, _CURVES_RIGHT, _CURVES_ABOVE, _AXIS, _LEAST_CURVES = 76.0, 28.0, 74.0, 18.0, 360.0
-# A tile with lines around it; a number's digits, their width and height.
+# The least tile with lines around it; font size of numbers; width and height of a digit.
 _LINED, _FONT_PIXELS, _DIGIT, _LINE = 8.0, 11.0, 7.0, 13.0
 _STYLES = ("-", "--", ":", "-.")
 
-# How much of its color is left of tiles of waves that have ended, by turns; of what was read before; and of
-# what one running program alone reads.
+# Opacity of tiles of ended waves (two values in turn), of tiles read before, and of tiles that exactly one
+# running program reads.
 _ENDED, _BEFORE, _ALONE = (0.28, 0.5), 0.22, 0.3
 
 Make = Callable[[str, int], GemmReads]
@@ -72,21 +73,22 @@ Make = Callable[[str, int], GemmReads]
 def gemm_map_figure(
     reads: Mapping[str, GemmReads], order: str, started: int | None = None, *, theme: str | None = None
 ) -> Figure:
-    """A (left), B (above) and the output of a product, tile by tile, and hit rates over the launch.
+    """Draw A (left), B (above) and the output of a GEMM in tiles, and hit rates over the launch.
 
-    Tiles of the output have the numbers of their programs. Those that run at one time, a wave, are orange,
-    and so is what they read of A and B, the stronger the more of them share it; how many, is said beside.
+    Each output tile has its program's number. The tiles of the running wave are orange, and so are
+    the tiles of A and B that they read: the more programs read a tile, the stronger its color. The number of
+    programs is written beside A and above B.
 
     Args:
-        reads: by launch order, as `lens.gemm_reads.reads_of` returns them; all of one product.
-        order: the name of the one whose tiles are drawn; the others are curves only.
-        started: programs that have started; None for half of the waves.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        reads: results of `readings.gemm_reads.reads_of` by launch order, all for one product.
+        order: name of the launch order whose tiles are drawn; of the others only curves are drawn.
+        started: number of programs that have started; None for half of the waves.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, `reads` are of different
-            products, or there are more tiles than can be told apart.
-        UnknownNameError: there is no such order, or the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, `reads` are of
+            different products, or there are more tiles than can be told apart.
+        UnknownNameError: the order or the theme is unknown.
     """
     moment = _checked(reads, order, started)
     with plain_text_style(theme) as palette:
@@ -108,26 +110,26 @@ def gemm_map_figure(
 
 
 def describe_gemm_map(reads: Mapping[str, GemmReads], order: str, started: int | None = None) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     moment = _checked(reads, order, started)
     told = " ".join(_told(moment))
     return f"A left, B above, and the output of a product as grids of tiles. {_heading(moment)}. {told}"
 
 
 class GemmMapWidget(FigureWidget):
-    """The tile map of a product, with its launch order, group, and how many programs have started.
+    """Widget for the tile map of a GEMM: choose launch order, group size and started programs.
 
-    Beside it stands the static figure, :func:`gemm_map_figure`.
+    The static figure is :func:`gemm_map_figure`.
 
     Args:
-        make: from a launch order and a group to what `lens.gemm_reads.reads_of` returns of a trace of the
-            product so launched; called once for each pair, of all orders for a group that is chosen.
-        orders, groups: to choose from; the first of each is shown first.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        make: function from a launch order and a group to the result of `readings.gemm_reads.reads_of` for that
+            launch. For each chosen group it is called with every order; results are cached.
+        orders, groups: values to choose from; the first of each is the initial choice.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument is something else; or `make`
-            returns something else.
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument has the wrong type or value, or
+            `make` returns the wrong type.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -165,7 +167,7 @@ class GemmMapWidget(FigureWidget):
         super().__init__([self.order], [self.group], [self.started], theme=theme)
 
     def draw(self, theme: str) -> Drawing:
-        """The chosen order's tiles, so many programs after the start; and the curves of all orders."""
+        """Draw the tiles of the chosen order and the curves of all orders."""
         group, order = self.group.value, self.order.value
         reads = {name: self._reads(name, group) for name in self.order.options}
         with self.held():
@@ -186,7 +188,7 @@ class GemmMapWidget(FigureWidget):
         return self._made[order, group]
 
     def _follow(self, reads: GemmReads) -> None:
-        """Let the slider go to the last program; at first it is in the middle."""
+        """Extend the slider to the last program; the first time, move it to the middle."""
         is_new = self.started.max == 0
         self.started.max = len(reads.programs)
         if is_new:
@@ -200,18 +202,18 @@ class GemmMapWidget(FigureWidget):
             description=description,
             style={**FIRST_IN_ROW, "button_width": "6em"},
         )
-        buttons.add_class("widget-inline-hbox")  # else its label stands above the buttons
+        buttons.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
         return buttons
 
 
 @dataclass(frozen=True)
 class _Moment:
-    """What is drawn: a launch order after so many programs have started.
+    """State to draw: a launch order after `started` programs have started.
 
     Attributes:
         by_order: all launch orders.
-        order: the one whose tiles are drawn.
-        started: programs that have started.
+        order: the launch order whose tiles are drawn.
+        started: number of programs that have started.
     """
 
     by_order: Mapping[str, GemmReads]
@@ -224,33 +226,33 @@ class _Moment:
 
     @property
     def wave(self) -> int:
-        """The number of the wave that runs, from 0."""
+        """Number of the running wave, from 0."""
         return max(self.started - 1, 0) // self.reads.resident
 
     @property
     def running(self) -> range:
-        """The numbers of the programs that run."""
+        """Numbers of the running programs."""
         return range(self.wave * self.reads.resident, self.started)
 
     @cached_property
     def of_a(self) -> list[int]:
-        """For each row of tiles of A, how many running programs read it."""
+        """Number of running programs that read each row of tiles of A."""
         return self._shared("a")
 
     @cached_property
     def of_b(self) -> list[int]:
-        """For each column of tiles of B, how many running programs read it."""
+        """Number of running programs that read each column of tiles of B."""
         return self._shared("b")
 
     def edges(self, matrix: str) -> tuple[list[int], list[int]]:
-        """Where tiles of A, B or the output begin and end, along rows and columns."""
+        """Return the row and column edges of the tiles of A, B or the output."""
         blocks = [block for program in self.reads.programs for block in _blocks(program, matrix)]
         down = {edge for block in blocks for edge in (block.first_row, block.end_row)}
         across = {edge for block in blocks for edge in (block.first_col, block.end_col)}
         return sorted(down), sorted(across)
 
     def counts(self, matrix: str, programs: Sequence[int]) -> NDArray[np.int64]:
-        """For each tile, how many of these programs touch it."""
+        """Return how many of the given programs touch each tile."""
         down, across = self.edges(matrix)
         counts = np.zeros((len(down) - 1, len(across) - 1), dtype=np.int64)
         for number in programs:
@@ -264,12 +266,12 @@ class _Moment:
 
 
 def _blocks(program: ProgramReads, matrix: str) -> tuple[Block, ...]:
-    """What a program touches of A, B or the output."""
+    """Return the blocks of A, B or the output that a program touches."""
     return {"a": program.a, "b": program.b, "output": (program.output,)}[matrix]
 
 
 def _inside(block: Block, down: Sequence[int], across: Sequence[int]) -> tuple[slice, slice]:
-    """The tiles that a block is made of."""
+    """Return the tiles that a block consists of, as slices."""
     return (
         slice(down.index(block.first_row), down.index(block.end_row)),
         slice(across.index(block.first_col), across.index(block.end_col)),
@@ -277,12 +279,12 @@ def _inside(block: Block, down: Sequence[int], across: Sequence[int]) -> tuple[s
 
 
 def _middle(reads: GemmReads) -> int:
-    """As many programs as half of the waves."""
+    """Return how many programs have started after half of the waves."""
     return min((reads.waves + 1) // 2 * reads.resident, len(reads.programs))
 
 
 def _checked(reads: Mapping[str, GemmReads], order: str, started: int | None) -> _Moment:
-    """The moment to draw, if it can be."""
+    """Check the arguments and return the state to draw."""
     fix = 'Give what lens.gemm_reads.reads_of returns by launch order, such as {"grouped": reads}.'
     check_type("reads", reads, Mapping, fix)
     for name, one in reads.items():
@@ -319,7 +321,7 @@ def _heading(moment: _Moment) -> str:
 
 
 def _told(moment: _Moment) -> list[str]:
-    """The moment in sentences."""
+    """Return the sentences that describe the state."""
     reads, running = moment.reads, moment.running
     if not running:
         now = f"No program has started; there will be {reads.waves} waves."
@@ -361,7 +363,7 @@ def _times_least(reads: GemmReads) -> str:
 
 
 class _Box(NamedTuple):
-    """A place in the figure, in pixels from its upper left corner."""
+    """Rectangle in the figure, in pixels from its upper left corner."""
 
     left: float
     top: float
@@ -371,7 +373,7 @@ class _Box(NamedTuple):
 
 @dataclass(frozen=True)
 class _Plan:
-    """Where things are: matrices, curves, and the whole figure's size."""
+    """Layout of the figure: boxes of the matrices and curves, and the overall size."""
 
     a: _Box
     b: _Box
@@ -381,7 +383,7 @@ class _Plan:
     height: float
 
     def axes(self, figure: Figure, box: _Box) -> Axes:
-        """Empty axes in a box."""
+        """Return new, empty axes in a box."""
         return figure.add_axes(
             (
                 box.left / self.width,
@@ -468,13 +470,13 @@ def _colors_of_operand(moment: _Moment, matrix: str, most: int, palette: Palette
 
 
 def _color_of_read(count: int, most: int, palette: Palette) -> str:
-    """The color of what `count` running programs read, where `most` read what is shared most."""
+    """Return the color of a tile that `count` running programs read, of at most `most`."""
     share = _ALONE + (1 - _ALONE) * (count - 1) / max(most - 1, 1)
     return mixed(palette.background, palette.series[1], share)
 
 
 def _draw_lines(axes: Axes, box: _Box, down: Sequence[int], across: Sequence[int], palette: Palette) -> None:
-    """Lines between the tiles, if they have the room."""
+    """Draw lines between the tiles if there is room."""
     if min(box.height / (len(down) - 1), box.width / (len(across) - 1)) < _LINED:
         return
     lines = [((across[0], row), (across[-1], row)) for row in down[1:-1]]
@@ -483,7 +485,7 @@ def _draw_lines(axes: Axes, box: _Box, down: Sequence[int], across: Sequence[int
 
 
 def _name(axes: Axes, matrix: str, sizes: tuple[int, int], palette: Palette) -> None:
-    """The name and shape of a matrix: in the corner above A, above the counts of B, below the output."""
+    """Write the name and shape of a matrix: above A's corner, above B's counts, or below the output."""
     name, corner, of_name, of_shape, side = {
         "a": ("A", (1, 1), (0, 20), (0, 6), "right"),
         "b": ("B", (0, 1), (0, 26), (20, 26), "left"),
@@ -502,7 +504,7 @@ def _name(axes: Axes, matrix: str, sizes: tuple[int, int], palette: Palette) -> 
 def _write_numbers(
     axes: Axes, box: _Box, moment: _Moment, colors: Sequence[Sequence[str]], palette: Palette
 ) -> None:
-    """The programs' numbers on their tiles, where they have room."""
+    """Write each program's number on its tile if there is room."""
     reads = moment.reads
     down, across = moment.edges("output")
     scale = np.array([reads.n / box.width, -reads.m / box.height])  # from pixels to elements
@@ -523,20 +525,20 @@ def _write_numbers(
             Path(np.asarray(digits.vertices) * scale + middle, digits.codes)
         )
     for color, paths in written.items():
-        # Not add_patch, which would ask each curve of each digit how far it reaches: the limits are set.
+        # Not add_patch: it would compute the extent of every curve of every digit, but the limits are fixed.
         axes.add_artist(PathPatch(Path.make_compound_path(*paths), facecolor=color, linewidth=0))
 
 
 @cache
 def _digits(number: str) -> Path:
-    """The outline of a number, in pixels around its middle: hundreds of texts would take too long to draw."""
+    """Return the outline of a number, in pixels around its center: hundreds of texts draw too slowly."""
     outline = TextPath((0, 0), number, size=_FONT_PIXELS, prop=FontProperties(family=FONT))
     points = np.asarray(outline.vertices)[np.asarray(outline.codes) != Path.CLOSEPOLY]
     return Path(outline.vertices - (points.min(axis=0) + points.max(axis=0)) / 2, outline.codes)
 
 
 def _write_counts(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette) -> None:
-    """How many running programs read a row of tiles of A, a column of B; where there is room."""
+    """Write how many running programs read each row of tiles of A and column of B, if there is room."""
     down, across = plan.a.height / moment.reads.m, plan.b.width / moment.reads.n
     rows, cols = moment.edges("a")[0], moment.edges("b")[1]
 
@@ -592,7 +594,7 @@ def _draw_curves(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette)
 
 
 def _draw_legend(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette) -> None:
-    """What the colors mean, and the model's assumptions."""
+    """Draw the legend of colors and the model's assumptions."""
     most = max([1, *moment.of_a, *moment.of_b])
     blues = [mixed(palette.background, palette.series[0], share) for share in (*_ENDED, _BEFORE)]
     colors = {

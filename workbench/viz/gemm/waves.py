@@ -51,12 +51,12 @@ def waves_figure(waves: Waves, *, theme: str | None = None) -> Figure:
 
     Args:
         waves: such as `lens.waves.Waves(4096, 4096, (128, 192))`.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `waves` is something else, or has more slots than can be
+        ArgumentTypeError, InvalidArgumentError: `waves` has the wrong type, or has more slots than can be
             drawn.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     _check(waves)
     with plain_text_style(theme) as palette:
@@ -76,7 +76,7 @@ def waves_figure(waves: Waves, *, theme: str | None = None) -> Figure:
 
 
 def describe_waves(waves: Waves) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check(waves)
     what = "The slots of a GPU as a strip for each wave, and the efficiency of square products of all sizes"
     return f"{what}. {' '.join(_told(waves))}"
@@ -85,17 +85,17 @@ def describe_waves(waves: Waves) -> str:
 class WavesWidget(FigureWidget):
     """Wave quantization with controls for the output's size, the tile, and the GPU.
 
-    Beside it stands the static figure, :func:`waves_figure`.
+    The static figure is :func:`waves_figure`.
 
     Args:
         waves: what is shown first; None: 4096 x 4096 in tiles of 128 x 192 on an H200.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `waves` is something else, or not among what the controls
+        ArgumentTypeError, InvalidArgumentError: `waves` has the wrong type, or not among what the controls
             offer: sizes are multiples of 8 up to 16384; a tile has 16, 32, 64, 128 or 256 rows, and a
             multiple of 16 columns up to 256; a GPU has up to 512 compute units, with up to 8 programs each.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -110,7 +110,7 @@ class WavesWidget(FigureWidget):
             description="BLOCK_M",
             style={**FIRST_IN_ROW, "button_width": "4em"},
         )
-        self.tile_m.add_class("widget-inline-hbox")  # else its label stands above the buttons
+        self.tile_m.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
         self.tile_n = _slider("BLOCK_N", first.tile[1], _TILE_N)
         self.compute_units = _slider("compute units", first.compute_units, _UNITS)
         self.resident = _slider("programs on each", first.resident, _RESIDENT)

@@ -1,4 +1,4 @@
-"""How a row of a tile is reduced: at the bottom its elements, then registers, lanes, warps, the result."""
+"""Tree of a row's reduction: its elements at the bottom, then registers, lanes, warps, and the result."""
 
 from __future__ import annotations
 
@@ -23,65 +23,64 @@ from workbench.viz.layouts.strip_figure import DIGITS, ROOM, laid_out, name_row
 Point = tuple[float, float]
 Edge = tuple[Point, Point]
 
-# Of the elements of a lane so many are drawn at most.
+# The most elements of a lane to draw.
 MOST_REGISTERS = 8
 
-# Of the pairs of a stage so many are told.
+# The most pairs of a stage to list.
 _TOLD_PAIRS = 4
 
-# All in pixels: an element; a lane's column at its widest; the numbers of the lanes; from elements to what
-# registers make of them; from one stage to the next: least, more for each lane between partners, most; the
-# warps that are not drawn lane by lane, with a gap before them; the way to shared memory, and a value in it.
-_ELEMENT, _COLUMN, _LANES = 14.0, 40.0, 20.0
-_REGISTERS = 30.0
+# Sizes in pixels.
+_ELEMENT, _COLUMN, _LANES = 14.0, 40.0, 20.0  # an element's height, the widest column, the lane numbers
+_REGISTERS = 30.0  # height of the register stage
+# Height of other stages: the least, the increase for each lane between partners, the largest.
 _STAGE, _APART, _MOST_STAGE = 38.0, 2.0, 76.0
-_FOLDED, _GAP = 178.0, 24.0
-_STORE, _SHARED, _SLOT = 40.0, 22.0, 84.0
-_RESULT = 14.0  # above the last one
-_DOT = 7.0  # the radius of a partial result, at most
-_NAMED_SLOT = 56.0  # the least for "warp 31"
-_NUMBERED_LANES = 17.0  # the least from one number to the next
-_TOLD_FOLDED = 84.0  # the least for what warps hold
+_FOLDED, _GAP = 178.0, 24.0  # box for the warps that are not drawn lane by lane, and the gap before it
+_STORE, _SHARED, _SLOT = 40.0, 22.0, 84.0  # height of the store stage; height and width of a stored value
+_RESULT = 14.0  # room above the result
+_DOT = 7.0  # the largest radius of a partial result
+_NAMED_SLOT = 56.0  # the narrowest slot with "warp 31"
+_NUMBERED_LANES = 17.0  # the least distance between lane numbers
+_TOLD_FOLDED = 84.0  # the lowest box that says what its warps hold
 
 _WHERE: Mapping[Level, str] = {"register": "in registers", "lane": "across lanes", "warp": "across warps"}
 
 
 def reduction_tree(tree: ReductionTree, row: int = 0, *, theme: str | None = None) -> Figure:
-    """The reduction of one row: who combines with whom, from its elements at the bottom to its result on top.
+    """Draw how the values of one row combine, from its elements at the bottom to its result at the top.
 
-    Elements stand one above the other in the column of the lane that holds them, and have its color. A
-    partial result stands in the column of the first lane that has it. Where a row is spread over warps, the
-    first is drawn lane by lane; of more than 8 elements a lane the first 7 are. The figure says so.
+    Elements are stacked in the column of the lane that holds them, in its color. A partial result is in the
+    column of the first lane that has it. If a row spans several warps, only the first is drawn lane by lane; if
+    a lane has more than 8 elements, only the first 7 are drawn. The figure says so.
 
     Args:
         tree: as `lens.reduction.tree` returns.
-        row: its number, in row-major order without the reduced axis.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        row: index of the row, in row-major order without the reduced axis.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `tree` is none; there is no such row.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `tree` is no ReductionTree, or there is no such row.
+        UnknownNameError: the theme is unknown.
     """
     return _figure(_checked(tree), row, None, theme)
 
 
 def describe_reduction_tree(tree: ReductionTree, row: int = 0) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     return _describe(_checked(tree), tree.of_row(row))
 
 
 class ReductionTreeWidget(FigureWidget):
-    """Steps through the stages of a row's reduction: what combines in the one that is chosen stands out.
+    """Widget that steps through the stages of a row's reduction and highlights the chosen one.
 
-    Beside it stands the static figure, :func:`reduction_tree`. Stage 0 is the view of all of them.
+    Stage 0 shows all stages. The static figure is :func:`reduction_tree`.
 
     Args:
         tree: as `lens.reduction.tree` returns.
         theme: as in :func:`reduction_tree`.
 
     Raises:
-        ArgumentTypeError: `tree` is none.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError: `tree` is no ReductionTree.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -99,7 +98,7 @@ class ReductionTreeWidget(FigureWidget):
         )
 
     def draw(self, theme: str) -> Drawing:
-        """The row and the stage that are chosen."""
+        """Draw the chosen row and stage."""
         row = self.tree.of_row(self.row.value)
         stage = self.stage.value - 1 if self.stage.value else None
         figure = _figure(self.tree, row.number, stage, theme)
@@ -118,7 +117,7 @@ def _kind(tree: ReductionTree) -> str:
 
 
 def _name(tree: ReductionTree, row: Row) -> str:
-    """What is reduced: "row 3", "column 3", "row (1, 3)", "the tile"."""
+    """Return the name of what is reduced: "row 3", "column 3", "row (1, 3)", or "the tile"."""
     if not row.index:
         return "the tile"
     index = str(row.index[0]) if len(row.index) == 1 else f"({', '.join(map(str, row.index))})"
@@ -132,7 +131,7 @@ def _title(tree: ReductionTree, row: Row) -> str:
 
 
 def _held(tree: ReductionTree) -> str:
-    """Over what a row is spread."""
+    """Return which elements, lanes and warps a row spans, in words."""
     each = "each of " if tree.warps_per_row > 1 else ""
     return (
         f"{counted(tree.elements_per_lane, 'element')} in {'each of ' * (tree.lanes_per_row > 1)}"
@@ -141,7 +140,7 @@ def _held(tree: ReductionTree) -> str:
 
 
 def _costs(tree: ReductionTree) -> str:
-    """What the whole tile costs, level by level."""
+    """Return the cost of the whole tile's reduction at each level, in words."""
     said = []
     for level, counts in tree.counts.items():
         if counts.combines:
@@ -170,7 +169,7 @@ def _stage_name(stage: Stage) -> str:
 
 
 def _stage_facts(tree: ReductionTree, row: Row, number: int | None) -> Iterator[str]:
-    """What combines in the stage of this number."""
+    """Yield sentences about what combines in the stage of this number."""
     if number is None:
         return
     stage = row.stages[number]
@@ -189,7 +188,7 @@ def _stage_facts(tree: ReductionTree, row: Row, number: int | None) -> Iterator[
 
 
 def _notes(tree: ReductionTree, row: Row) -> Iterator[str]:
-    """What the picture shows, and what it does not."""
+    """Yield notes on what the figure shows and what it leaves out."""
     yield f"{_held(tree)[0].upper()}{_held(tree)[1:]}. {_costs(tree)}"
     first, *others = sorted({holder.warp for holder in row.holders})
     notes = []
@@ -208,7 +207,7 @@ def _notes(tree: ReductionTree, row: Row) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Dot:
-    """A partial result: its place, the lane of its color (None where warps meet), the stage that makes it."""
+    """A partial result: its place, its lane for the color (None for warps), and the stage that produces it."""
 
     place: Point
     lane: int | None
@@ -216,21 +215,21 @@ class _Dot:
 
 
 class _Plan:
-    """Where the parts of a row's tree are, in pixels; y goes up from the foot of the elements.
+    """Geometry of a row's tree in pixels; y points up from the bottom of the elements.
 
     Attributes:
-        others: the warps that are not drawn lane by lane.
-        middles: of the columns, by lane of the first warp that holds elements of the row.
-        column: how wide they are.
-        elements: the numbers of each lane's elements, by register, as far as they are drawn.
-        cells: how many stand one above the other, the one for the rest included.
-        edges: from a value to the result it goes into, with the number of the stage.
-        dots: the partial results.
-        names: of the levels: text and height.
-        shared: warp and middle of each partial result in shared memory, from left to right.
-        slot: how wide they are. shelf: their foot. stored_in: the stage that stores them.
-        lanes_top: where the part ends that lies below them.
-        height: of all.
+        others: warps that are not drawn lane by lane.
+        middles: x of each column's center, by lane of the first warp that holds elements of the row.
+        column: width of the columns.
+        elements: indices of each lane's drawn elements, by register.
+        cells: number of stacked cells, including the one for the rest.
+        edges: line from a value to the result it contributes to, with the number of the stage.
+        dots: partial results.
+        names: text and y of each level's name.
+        shared: warp and x of each partial result in shared memory, from left to right.
+        slot: their width. shelf: y of their bottom. stored_in: the stage that stores them.
+        lanes_top: y of the top of the part below shared memory.
+        height: overall height.
     """
 
     def __init__(self, tree: ReductionTree, row: Row) -> None:
@@ -249,7 +248,7 @@ class _Plan:
         self.slot = min(_SLOT, ROOM / tree.warps_per_row)
         self.height = self.cells * _ELEMENT
         self.names = [("elements", self.height / 2), ("lane", -_LANES / 2)]
-        # None: in a warp that is not drawn.
+        # None for a place in a warp that is not drawn.
         places: list[Point | None] = [
             (self.middles[place.lane], self.height) if place.warp == first else None for place in row.places
         ]
@@ -263,7 +262,7 @@ class _Plan:
         self.height += _RESULT
 
     def _met(self, places: Sequence[Point | None], stage: Stage, number: int) -> list[Point | None]:
-        """Where the results of a stage are."""
+        """Add a stage, and return the places of its results."""
         below = self.height
         apart = min(_STAGE + _APART * stage.distance, _MOST_STAGE)
         self.height += _REGISTERS if stage.level == "register" else apart
@@ -283,7 +282,7 @@ class _Plan:
     def _stored(
         self, places: Sequence[Point | None], warps: Sequence[int], number: int
     ) -> list[Point | None]:
-        """The partial results of the warps in shared memory, side by side."""
+        """Add the warps' partial results in shared memory, side by side, and return their places."""
         self.stored_in, self.lanes_top = number, self.height
         self.shelf = self.height + _STORE
         self.names.append(("shared\nmemory", self.shelf))
@@ -299,7 +298,7 @@ class _Plan:
 
 
 def _by_register(row: Row, warp: int, most: int) -> dict[int, list[int]]:
-    """By lane of a warp, the numbers of the elements in its first registers."""
+    """Return the indices of the elements in the first registers of each lane of a warp."""
     elements: dict[int, list[int]] = {}
     for place, number in sorted(zip(row.places, range(len(row.places)), strict=True)):
         if place.warp == warp:
@@ -308,7 +307,7 @@ def _by_register(row: Row, warp: int, most: int) -> dict[int, list[int]]:
 
 
 def _figure(tree: ReductionTree, row: int, stage: int | None, theme: str | None) -> Figure:
-    """The tree of a row; where a stage is given, it stands out, and what comes after it is pale."""
+    """Draw a row's tree; if a stage is given, highlight it and fade the later ones."""
     one = tree.of_row(row)
     plan = _Plan(tree, one)
     size = _font_size(tree, plan)
@@ -332,13 +331,13 @@ def _figure(tree: ReductionTree, row: int, stage: int | None, theme: str | None)
 
 
 def _font_size(tree: ReductionTree, plan: _Plan) -> float | None:
-    """Of the numbers of elements; None where they have no room."""
+    """Return the font size of element numbers; None if they do not fit."""
     digits = len(str(tree.length - 1))
     return next((size for size in (7.5, 6.0) if digits * DIGITS[size] + 2 <= plan.column), None)
 
 
 def _shade(color: str, made: int, stage: int | None, palette: Palette) -> str:
-    """A color, paled where what it stands for comes after the stage that is shown."""
+    """Return the color, faded if the element belongs to a stage after the one that is shown."""
     return color if stage is None or made <= stage else mixed(palette.background, color, 0.2)
 
 
@@ -363,7 +362,7 @@ def _draw_dots(axes: Axes, plan: _Plan, stage: int | None, colors: Sequence[str]
         palette.series[1] if dot.stage == stage else _shade(palette.ink, dot.stage, stage, palette)
         for dot in plan.dots
     ]
-    # An area in square points, of 72 an inch.
+    # `s` is an area in square points (72 per inch).
     diameter = 2 * min(_DOT, 0.4 * plan.column) * 72 / DPI
     axes.scatter(
         [dot.place[0] for dot in plan.dots],
@@ -416,7 +415,7 @@ def _draw_elements(
 
 
 def _draw_folded(axes: Axes, plan: _Plan, tree: ReductionTree, palette: Palette) -> None:
-    """The warps that do as the one that is drawn."""
+    """Draw one box for the warps that reduce in the same way as the drawn one."""
     box = Rectangle((ROOM - _FOLDED, 0), _FOLDED, plan.lanes_top)
     box.set(facecolor=palette.grid, edgecolor=palette.muted, linewidth=0.8, clip_on=False)
     axes.add_patch(box)
@@ -431,7 +430,7 @@ def _draw_folded(axes: Axes, plan: _Plan, tree: ReductionTree, palette: Palette)
 
 
 def _draw_shared(axes: Axes, plan: _Plan, stage: int | None, palette: Palette) -> None:
-    """The partial results of the warps."""
+    """Draw the warps' partial results in shared memory."""
     for warp, middle in plan.shared:
         box = Rectangle((middle - plan.slot / 2, plan.shelf), plan.slot, _SHARED)
         edge = palette.series[1] if stage == plan.stored_in else palette.muted

@@ -1,4 +1,4 @@
-"""What one request of a warp costs in memory: the sectors that its lanes touch."""
+"""Cost of one request of a warp in global memory: the sectors that its lanes touch."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from workbench.viz.layouts.strip_figure import (
     request_said,
 )
 
-# All in pixels: a lane's box, the room for lines, a sector's box.
+# Heights in pixels: a lane's box, the lines, a sector's box.
 _LANE, _LINES, _SECTOR = 28.0, 120.0, 46.0
-_GAP = 10.0  # between sectors that are no neighbors
-_LEAST = 1.6  # of what can be seen
+_GAP = 10.0  # between sectors that are not adjacent
+_LEAST = 1.6  # the least visible width
 
 
 def coalescing_strip(coalescing: Coalescing, request: int = 0, *, theme: str | None = None) -> Figure:
-    """The lanes of one request above, the sectors that they touch below, filled where a byte is asked for.
+    """Draw the lanes of one request above the sectors they touch; requested bytes are filled.
 
     Args:
-        coalescing: as `lens.memory.coalescing` returns.
-        request: which of its requests.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        coalescing: a result of `lens.memory.coalescing`.
+        request: index of the request.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or there is no such request.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or there is no such request.
+        UnknownNameError: the theme is unknown.
     """
     chosen = _chosen_sectors(coalescing, request)
     with plain_text_style(theme) as palette:
@@ -55,7 +55,7 @@ def coalescing_strip(coalescing: Coalescing, request: int = 0, *, theme: str | N
 
 
 def describe_coalescing_strip(coalescing: Coalescing, request: int = 0) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     chosen = _chosen_sectors(coalescing, request)
     said = _sectors_said(coalescing, chosen)
     return f"The lanes of a warp above the sectors of memory that they touch: {said}"
@@ -90,7 +90,7 @@ def _all_said(coalescing: Coalescing, request: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where the sectors stand: their numbers, their left edges and their width, in pixels."""
+    """Positions of the sectors: their numbers, left edges and width, in pixels."""
 
     sectors: tuple[int, ...]
     left: tuple[float, ...]
@@ -100,7 +100,7 @@ class _Places:
     @classmethod
     def within(cls, room: float, sectors: Sequence[int], sector_bytes: int) -> _Places:
         gaps = [0.0, *(0.0 if b == a + 1 else 1.0 for a, b in pairwise(sectors))]
-        # Where most sectors stand alone, gaps take at most a fourth of the room.
+        # If few sectors are adjacent, gaps take at most a quarter of the room.
         gap = min(_GAP, room / 4 / max(sum(gaps), 1))
         width = min((room - gap * sum(gaps)) / len(sectors), 96.0)
         before = np.cumsum(gaps) * gap + np.arange(len(sectors)) * width
@@ -108,26 +108,26 @@ class _Places:
 
     @property
     def texts(self) -> list[str]:
-        """The first byte of each."""
+        """First byte of each sector, as text."""
         return [str(sector * self.sector_bytes) for sector in self.sectors]
 
     @property
     def is_flat(self) -> bool:
-        """Whether these have room beside one another; else they are written upright."""
+        """True if the texts fit side by side; otherwise they are rotated."""
         return self.width >= max(map(len, self.texts)) * DIGITS[8.0] + 6
 
     @property
     def below(self) -> float:
-        """What they take below the sectors."""
+        """Room for the texts below the sectors, in pixels."""
         return 22.0 if self.is_flat else max(map(len, self.texts)) * DIGITS[8.0] + 12
 
     def x(self, address: int) -> float:
-        """Where a byte begins."""
+        """Return the left edge of a byte."""
         sector = address // self.sector_bytes
         return self.left[self.sectors.index(sector)] + self._inside(address % self.sector_bytes)
 
     def pieces(self, address: int, length: int) -> list[tuple[float, float]]:
-        """Left edge and width of what some bytes take, one piece for each sector."""
+        """Return the left edge and width of a range of bytes, one piece for each sector."""
         pieces = []
         while length:
             here = min(length, self.sector_bytes - address % self.sector_bytes)
@@ -168,7 +168,7 @@ def _draw_coalescing(
 
 
 def _write_addresses(axes: Axes, places: _Places, top: float) -> None:
-    """The first byte of each sector, upright where they are narrow; of as many as have room."""
+    """Write the first byte of each sector if it fits; rotated if the sectors are narrow."""
     last = -places.width
     for text, left in zip(places.texts, places.left, strict=True):
         middle = left + places.width / 2

@@ -54,11 +54,11 @@ def summation_errors(
         errors: as `lens.numerics.errors_of_sum` returns.
         dtypes: those to draw; None: all that there are.
         count: draw up to so many elements, one of `errors.counts`; the axes stay those of all.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else.
-        UnknownNameError: there are no errors of a dtype, or the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value.
+        UnknownNameError: there are no errors of a dtype, or the theme is unknown.
     """
     chosen, shown = _check_sums(errors, dtypes, count)
     caption = (
@@ -107,8 +107,8 @@ def variance_errors(
         theme: as in :func:`summation_errors`.
 
     Raises:
-        ArgumentTypeError: an argument is something else.
-        UnknownNameError: there are no errors of a dtype, or the theme is not known.
+        ArgumentTypeError: an argument has the wrong type or value.
+        UnknownNameError: there are no errors of a dtype, or the theme is unknown.
     """
     chosen = _check_variances(errors, dtypes)
     curves = [errors.curve(dtype, method) for dtype in chosen for method in errors.methods]
@@ -155,17 +155,17 @@ def describe_variance_errors(errors: VarianceErrors, dtypes: str | Sequence[str]
 class NumericsWidget(FigureWidget):
     """The numerics microscope: the error of a sum, with a choice of row, dtype and number of elements.
 
-    Beside it stands the static figure, :func:`summation_errors`.
+    The static figure is :func:`summation_errors`.
 
     Args:
         make: the errors of a row of this name in this dtype, such as `lens.numerics.errors_of_named_row`;
             called once for each pair that is chosen.
         rows: the names.
         dtypes: to choose from.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument is something else; or `make`
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument has the wrong type or value; or `make`
             returns something else.
         MissingPackageError: ipywidgets is not installed.
     """

@@ -36,11 +36,11 @@ def roofline_figure(
         points: measured kernels; those without FLOPs have no place here and are counted in the caption.
         dtype: draw only the roofs and points of these dtypes, such as "fp16"; all by default.
         title: instead of "Roofline of <device>".
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or lies off any axis.
-        UnknownNameError: a dtype has neither roof nor point, or the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or lies off any axis.
+        UnknownNameError: a dtype has neither roof nor point, or the theme is unknown.
     """
     points = check(ceilings, points)
     _check_title(title)

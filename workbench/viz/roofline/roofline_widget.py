@@ -22,18 +22,18 @@ _MOST_ROWS = 8  # of dtypes, before their list scrolls
 class RooflineWidget(FigureWidget):
     """A roofline figure with controls: operator, dtypes, sizes, live or recorded, theme, and your own kernel.
 
-    Beside it stands the static figure, :func:`workbench.viz.roofline.roofline_figure`.
+    The static figure is :func:`workbench.viz.roofline.roofline_figure`.
 
     Args:
         load: (ceilings, points), or a function that returns them; or several of these by name, such as
             {"live": measure, "recorded": read}, between which the reader chooses. The first is shown first; a
             function is called when its name is first chosen.
         add: a point of the reader's own to begin with, as in :meth:`add`.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `load` or `add` is something else, or cannot be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `load` or `add` has the wrong type, or cannot be drawn.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 

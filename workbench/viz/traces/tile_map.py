@@ -72,12 +72,12 @@ def tile_map_figure(accesses: Sequence[Access], length: int, *, theme: str | Non
         accesses: of one step, as `runtime.interpret(launch, record=True).accesses[0]` has them; 1-D tiles of
             a 1-D grid.
         length: the elements of the tensors; lanes beyond them are drawn as masked off.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: an argument is something else.
+        ArgumentTypeError: an argument has the wrong type or value.
         InvalidArgumentError: no accesses, tiles or a grid that are not 1-D, or more than can be told apart.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     tiles = _checked(accesses, length)
     cell = (SIZE_INCHES[0] * DPI - _LEFT - _RIGHT) / (tiles.end - tiles.first)
@@ -123,7 +123,7 @@ def describe_tile_map(accesses: Sequence[Access], length: int) -> str:
 class TileMapWidget(FigureWidget):
     """The tile map with sliders for the length and the block size.
 
-    Beside it stands the static figure, :func:`tile_map_figure`.
+    The static figure is :func:`tile_map_figure`.
 
     Args:
         run: from (length, block size) to the accesses of a real run of the kernel with them.
@@ -132,9 +132,9 @@ class TileMapWidget(FigureWidget):
         theme: as in :func:`tile_map_figure`.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else; a length of more than
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value; a length of more than
             `most_elements` or 128; a block size that is no power of two or more than 128.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -167,7 +167,7 @@ class TileMapWidget(FigureWidget):
             description="BLOCK_SIZE",
             style={**FIRST_IN_ROW, "button_width": "4em"},
         )
-        self.block_size.add_class("widget-inline-hbox")  # else its label stands above the buttons
+        self.block_size.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
         super().__init__([self.length], [self.block_size], theme=theme)
 
     def draw(self, theme: str) -> Drawing:

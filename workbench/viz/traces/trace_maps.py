@@ -41,12 +41,12 @@ def trace_map(trace: StepTrace, program: int | None = None, *, theme: str | None
     Args:
         trace: of one step, such as `lens.trace(launch)[0]`.
         program: its number; None: the first of those that were traced.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: `trace` is none, or touches nothing, or more than can be
             drawn; `program` was not traced.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     accesses = accesses_of(trace)
     return _figure(accesses, _position(trace, program), 0, resolve_theme(theme))
@@ -61,7 +61,7 @@ def describe_trace_map(trace: StepTrace, program: int | None = None) -> str:
 class TraceMapWidget(CanvasWidget):
     """Steps through the programs of a kernel, and through the accesses of each.
 
-    Beside it stands the static figure, :func:`trace_map`. Moving over an element says who touches it. `step`
+    The static figure is :func:`trace_map`. Moving over an element says who touches it. `step`
     counts, for each program, the view of all its accesses, then each of them.
 
     Args:
@@ -70,7 +70,7 @@ class TraceMapWidget(CanvasWidget):
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: as :func:`trace_map`.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: anywidget or ipywidgets is not installed.
     """
 
