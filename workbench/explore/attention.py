@@ -39,7 +39,7 @@ def tiles(launch: Launch, *, batch: int = 0, head: int = 0) -> MaskTiles:
         launch: of `attention.launch`, with one program a tile of queries (splits=1).
         batch, head: which head.
 
-    Raises: as `attention_tiles.launch` and `lens.attention.tiles`.
+    Raises: as `attention_tiles.launch` and `readings.attention.tiles`.
     """
     return lens_attention.tiles(attention_tiles.launch(launch, batch=batch, head=head))
 
@@ -51,7 +51,7 @@ def steps(launch: Launch, tile: int = 0, *, batch: int = 0, head: int = 0) -> At
         launch: of `attention.launch`, with one program a tile of queries (splits=1).
         tile: which tile of queries. batch, head: of which head.
 
-    Raises: as `attention_states.launch` and `lens.attention.steps`.
+    Raises: as `attention_states.launch` and `readings.attention.steps`.
     """
     return lens_attention.steps(attention_states.launch(launch, tile, batch=batch, head=head))
 
@@ -73,7 +73,7 @@ def bytes_by_length(
     Returns:
         "unfused" and "fused" for each length, as `plot_attention_bytes` takes them.
 
-    Raises: as `attention.launch` and `lens.attention_bytes`.
+    Raises: as `attention.launch` and `readings.attention.attention_bytes`.
     """
     found = []
     for length in check_each("lengths", lengths, int, "Give a list of lengths, such as (64, 128)."):

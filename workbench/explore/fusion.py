@@ -218,8 +218,8 @@ def plans(
         product_tile: m, n and k of a tile in the unfused products; None for `gemm.default_tile`.
 
     Raises:
-        UnknownNameError: `op` is unknown. InvalidArgumentError: the number of tensors is wrong, or the operator
-        takes no activation. Others as the templates' `launch`.
+        UnknownNameError: `op` is unknown. InvalidArgumentError: the number of tensors is wrong, or the
+        operator takes no activation. Others as the templates' `launch`.
     """
     check_name("op", op, OPERATORS)
     fewest = 3 if op in (*_GATES, "matmul_matmul") else 2
@@ -309,9 +309,9 @@ def chained_conv2d(
 ) -> Plans:
     """Return both plans of `ops.fused_conv2d`: one launch, or `ops.conv2d` and one per functor.
 
-    The result and all intermediate tensors are channels_last if input or weight is. Both plans copy an operand
-    in a separate kernel first if its layout does not allow 16-byte accesses; most images that are not
-    channels_last need this copy. In the unfused plan, the bias belongs to the convolution.
+    The result and all intermediate tensors are channels_last if input or weight is. Both plans first copy an
+    operand in a separate kernel if its layout does not allow 16-byte accesses; most images that are not
+    channels_last need this copy. In the unfused plan, the convolution adds the bias.
 
     Args:
         input: (n, channels, height, width), none of them 0, in fp16, bf16 or fp32.
@@ -324,8 +324,8 @@ def chained_conv2d(
             None for `gemm.default_tile`.
 
     Raises:
-        TensorMismatchError: a tensor has another shape, dtype or device. InvalidArgumentError: the epilogue is
-        not as above. Others as `ops.fused_conv2d`.
+        TensorMismatchError: a tensor has another shape, dtype or device. InvalidArgumentError: the epilogue
+        is not as above. Others as `ops.fused_conv2d`.
     """
     _check_apart(epilogue)
     _check_images(input, weight, bias)
@@ -333,7 +333,8 @@ def chained_conv2d(
         2, input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
     shape = (input.shape[0], geometry.features, *geometry.outputs)
-    epilogues.expanded(epilogue, ImageFrame(shape, groups), input.device)  # validated here, so that errors number its functors without the bias
+    # Validated without the bias, so that errors number the functors as they were given.
+    epilogues.expanded(epilogue, ImageFrame(shape, groups), input.device)
     order = _NHWC if _is_channels_last(input) or _is_channels_last(weight) else _NCHW
     _check_places(epilogue, order, groups)
     format = torch.channels_last if order == _NHWC else torch.contiguous_format
@@ -374,8 +375,8 @@ def explore(
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: a functor or the
-        theme is unknown.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: a functor or
+        the theme is unknown.
     """
     first = _choice(shape, functors)
     sizes = sorted({*SIZES, first.m, first.n, first.k})
@@ -518,7 +519,7 @@ def _recorded_points(choice: FusionChoice) -> tuple[Point, ...]:
 
 
 def _point(line: recording.Line) -> Point:
-    """Return a point; unlike `recording.points`, also for products so small that calls find them in caches."""
+    """Return a point; unlike `recording.points`, also for small products, whose calls hit the caches."""
     return Point(
         label=line.problem,
         provider=line.provider,

@@ -53,9 +53,9 @@ def of_trials(trials: Trials) -> list[LandscapeInstance]:
     """Return the results of the tuner's candidates or the profiler's instances for the landscape.
 
     A candidate is named by its number in `trials` and its keywords except tile, warps and stages, which are
-    separate fields; a profiled instance keeps its name. If an instance lets the invoker choose the tile, as the
-    shipped ones of many operators do, it takes the tile of another instance with the same launch; if there is
-    none, its tile is unknown and it is left out.
+    separate fields; a profiled instance keeps its name. If an instance lets the invoker choose the tile, as
+    the shipped ones of many operators do, it takes the tile of another instance with the same launch; if none
+    has it, its tile is unknown and it is left out.
 
     Args:
         trials: a result of `tune.prune`, `tune.tune` or `profiler.profile`.

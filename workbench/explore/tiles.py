@@ -136,8 +136,8 @@ def intensity(tile: tuple[int, int], itemsize: int, *, tiles: int = 1, rows: int
 
         intensity = 2 * tiles * m * n / ((rows * m + cols * n) * itemsize)
 
-    A step of depth k along K takes 2 m n k FLOPs for each tile, and loads `rows` tiles of A (m x k) and `cols`
-    tiles of B (k x n); k cancels out.
+    A step of depth k along K takes 2 m n k FLOPs for each tile, and loads `rows` tiles of A (m x k) and
+    `cols` tiles of B (k x n); k cancels out.
 
     Args:
         tile: m and n of a tile.

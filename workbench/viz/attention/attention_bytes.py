@@ -1,4 +1,4 @@
-"""Where attention's bytes go: what each tensor costs, with and without fusion, and how it grows."""
+"""Attention's traffic: bytes of each tensor with and without fusion, and how they grow with the length."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure, plain_text_style
 from workbench.viz.base.words import bytes_text, listed
 
-# What can be told apart: ways to compute it, and tensors.
+# The most ways to compute attention, and the most tensors, that can be told apart.
 MOST_LABELS, MOST_TENSORS = 3, 12
 
-# All in pixels: around everything; the bars and the curve; a line of text.
+# Sizes in pixels: margins and a line of text; the bars and the curve.
 _MARGIN, _LEFT, _HEADING, _BELOW, _LINE = 18.0, 62.0, 82.0, 56.0, 19.0
 _BARS, _BETWEEN, _RIGHT, _TENSOR = 500.0, 96.0, 28.0, 46.0
 _MARKERS = ("o", "s", "D")
 
 
 def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None = None) -> Figure:
-    """Bytes of each tensor at the largest length, a bar for each way; beside them, all bytes by length.
+    """Draw bytes of each tensor at the largest length, a bar for each way, and total bytes by length.
 
-    A bar has what is loaded and what is stored, each element once a kernel; dashed is what the formula says:
-    a tensor's size once for each kernel that loads it, and once for each that stores it.
+    A bar is divided into bytes loaded and bytes stored, each element counted once per kernel. The dotted line
+    is the formula: a tensor's size, once for each kernel that loads it and once for each that stores it.
 
     Args:
-        counted: as `lens.attention_bytes` returns: up to three ways, such as "unfused" and "fused", told
-            apart by their labels, each at the same lengths.
+        counted: results of `readings.attention.attention_bytes` for up to three ways, such as "unfused" and
+            "fused", which their labels distinguish, each at the same lengths.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `counted` has the wrong type, or more than can be drawn.
+        ArgumentTypeError, InvalidArgumentError: `counted` has the wrong type, or there are too many.
         UnknownNameError: the theme is unknown.
     """
     ways = _checked(counted)
@@ -76,8 +76,8 @@ def describe_attention_bytes(counted: Sequence[AttentionBytes]) -> str:
 
 
 def _checked(given: Sequence[AttentionBytes]) -> dict[str, list[AttentionBytes]]:
-    """By label, and from the smallest length to the largest."""
-    fix = "Give a list of what lens.attention_bytes returns."
+    """Check the results and group them by label, sorted by length."""
+    fix = "Give a list of results of readings.attention.attention_bytes."
     each = check_each("counted", given, AttentionBytes, fix)
     ways: dict[str, list[AttentionBytes]] = {}
     for one in each:
@@ -95,13 +95,13 @@ def _checked(given: Sequence[AttentionBytes]) -> dict[str, list[AttentionBytes]]
 
 
 def _names(each: Iterable[AttentionBytes]) -> list[str]:
-    """Of all tensors, in order."""
+    """Return the names of all tensors, in order."""
     found = [tensor.name for one in each for tensor in one.tensors]
     return list(dict.fromkeys(found))
 
 
 def _of(one: AttentionBytes, name: str) -> TensorBytes | None:
-    """Of a tensor; None where there is none of that name."""
+    """Return the bytes of a tensor; None if there is no tensor with that name."""
     return next((tensor for tensor in one.tensors if tensor.name == name), None)
 
 
@@ -156,7 +156,7 @@ def _colors(labels: Sequence[str], palette: Palette) -> dict[str, str]:
 def _draw_bars(
     axes: Axes, largest: dict[str, AttentionBytes], names: Sequence[str], palette: Palette
 ) -> None:
-    """For each tensor a bar for each way: what is loaded, then what is stored."""
+    """Draw a bar for each tensor and way: bytes loaded, then bytes stored."""
     colors = _colors(list(largest), palette)
     most = max(tensor.moved for one in largest.values() for tensor in one.tensors) or 1
     thick = 0.76 / len(largest)
@@ -193,7 +193,7 @@ def _draw_bars(
 
 
 def _draw_curve(axes: Axes, ways: dict[str, list[AttentionBytes]], palette: Palette) -> None:
-    """All bytes by length, both in powers; dashed the formula."""
+    """Draw total bytes by length, both logarithmic, with the formula dotted."""
     colors = _colors(list(ways), palette)
     for marker, (label, of_way) in zip(_MARKERS, ways.items(), strict=False):
         lengths = [one.length for one in of_way]

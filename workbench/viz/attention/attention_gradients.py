@@ -1,4 +1,4 @@
-"""The data flow of attention's backward: for each kernel the tiles that it keeps, and those that pass by."""
+"""Data flow of attention's backward: for each kernel the tiles that it keeps and the tiles that pass by."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure, plain_text_style
 from workbench.viz.base.words import bytes_text, grouped, listed, times
 
-# All in pixels: around everything, the heading; a kernel's heading, its tiles, and between two kernels.
+# Sizes in pixels.
 _MARGIN, _HEADING, _TITLE, _BETWEEN, _LINE = 18.0, 76.0, 46.0, 22.0, 19.0
-_LONGEST, _SHORTEST = 76.0, 7.0  # sides of a tile that is drawn
-_UNDER, _NAMES = 32.0, 22.0  # of text below a tile, and above it
-_GAP, _LEAST_WIDTHS = 11.0, (45.0, 54.0)  # between tiles; of a tile with its text, of one axis or two
-_PRODUCTS, _ARROW = 256.0, 24.0  # of the list of products; of an arrow
+_LONGEST, _SHORTEST = 76.0, 7.0  # limits of the sides of a drawn tile
+_UNDER, _NAMES = 32.0, 22.0  # heights of the texts below and above a tile
+_GAP, _LEAST_WIDTHS = 11.0, (45.0, 54.0)  # gap between tiles; least widths of 1D and 2D tiles with their text
+_PRODUCTS, _ARROW = 256.0, 24.0  # widths of the list of products and of an arrow
 _MOST_KERNELS = 8
 
 _PARTS: dict[Part, str] = {
@@ -33,14 +33,14 @@ _PARTS: dict[Part, str] = {
 
 
 def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) -> Figure:
-    """Each kernel from left to right: the tiles it keeps, those that pass by, its products, what it writes.
+    """Draw each kernel from left to right: tiles kept, tiles passing by, products, tiles written.
 
     Args:
-        flow: as `lens.attention_gradients.gradient_flow` returns.
+        flow: a result of `readings.attention_gradients.gradient_flow`.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: it is something else, or more than can be drawn.
+        ArgumentTypeError, InvalidArgumentError: `flow` has the wrong type, or too many kernels to draw.
         UnknownNameError: the theme is unknown.
     """
     _check(flow)
@@ -84,7 +84,7 @@ def describe_attention_gradients(flow: GradientFlow) -> str:
 
 
 def _check(flow: GradientFlow) -> None:
-    fix = "Give what lens.attention_gradients.gradient_flow returns."
+    fix = "Give a result of readings.attention_gradients.gradient_flow."
     check_type("flow", flow, GradientFlow, fix)
     if not 0 < len(flow.kernels) <= _MOST_KERNELS:
         raise InvalidArgumentError("flow", f"it has {len(flow.kernels)} kernels", "Give 1 to 8.")
@@ -118,7 +118,7 @@ def _told(flow: GradientFlow) -> list[str]:
 
 
 def _drawn(kernel: KernelFlow, *parts: Part) -> list[TileFlow]:
-    """The tensors of formulas: those of masks and hooks are not drawn."""
+    """Return the tiles of a kernel in formulas; tensors of masks and hooks are not drawn."""
     return [flow for part in parts for flow in kernel.of(part) if flow.name != flow.argument]
 
 
@@ -132,7 +132,7 @@ def _colors(palette: Palette) -> dict[Part, str]:
 
 
 def _scale(flow: GradientFlow) -> float:
-    """Pixels an element: the same for all tiles of kernels that multiply, and small enough for all to fit."""
+    """Return the pixels per element, equal for all tiles of kernels with products, so that all fit."""
     kernels = [kernel for kernel in flow.kernels if kernel.products]
     scale = _LONGEST / max(
         (side for kernel in kernels for f in _drawn(kernel, *_PARTS) for side in f.shape), default=1
@@ -146,7 +146,7 @@ def _scale(flow: GradientFlow) -> float:
 
 
 def _room(flow: TileFlow, scale: float) -> float:
-    """The width of a tile with its text."""
+    """Return the width of a tile with its text."""
     return max(_box(flow, scale)[0], _LEAST_WIDTHS[len(flow.shape) - 1])
 
 
@@ -158,17 +158,17 @@ def _height(kernel: KernelFlow, scale: float) -> float:
 
 
 def _box(flow: TileFlow, scale: float) -> tuple[float, float]:
-    """Width and height of a tile that is drawn; a number each row is a thin column."""
+    """Return the width and height of a drawn tile; one number for each row is a thin column."""
     rows, cols = flow.shape if len(flow.shape) == 2 else (flow.shape[0], 1)
     return max(cols * scale, _SHORTEST), max(rows * scale, _SHORTEST)
 
 
 @dataclass(frozen=True)
 class _Pen:
-    """Axes in pixels from the upper left corner.
+    """Axes in pixels from the upper left corner, with a palette and a scale.
 
     Attributes:
-        axes: what is drawn into. palette: the colors. scale: pixels an element of a tile.
+        axes: axes to draw into. palette: colors. scale: pixels per element of a tile.
     """
 
     axes: Axes
@@ -176,11 +176,11 @@ class _Pen:
     scale: float
 
     def write(self, left: float, top: float, text: str, **style: Any) -> None:
-        """A text whose middle line is at `top`."""
+        """Write a text, vertically centered at `top`."""
         self.axes.text(left, top, text, **{"va": "center", "color": self.palette.ink, **style})
 
     def tiles(self, left: float, top: float, flows: Sequence[TileFlow]) -> float:
-        """Tiles side by side, with their names above and their shapes below; where they end."""
+        """Draw tiles side by side, with names above and shapes below, and return their right edge."""
         for flow in flows:
             across, down = _box(flow, self.scale)
             room = _room(flow, self.scale)
@@ -203,7 +203,7 @@ class _Pen:
         return left
 
     def arrow(self, left: float, middle: float) -> None:
-        """From left to right."""
+        """Draw an arrow from left to right."""
         self.axes.add_patch(
             FancyArrowPatch(
                 (left, middle), (left + _ARROW, middle), arrowstyle="-|>", mutation_scale=11,
@@ -246,7 +246,7 @@ def _subtitle(kernel: KernelFlow) -> str:
 
 
 def _write_products(pen: _Pen, kernel: KernelFlow, left: float, top: float) -> None:
-    """At each visit: formulas, and rows × columns × what is summed over."""
+    """Write the formula and the sizes (rows × columns × sum) of each product of a visit."""
     muted = pen.palette.muted
     pen.write(left, top + 9, "at each visit", fontsize=9, color=muted)
     pen.write(left + 112, top + 9, "rows × columns × sum", fontsize=8, color=muted)

@@ -314,7 +314,7 @@ def _checked_choices(
 
 
 def _check_explored(argument: str, explored: ExploredFusion) -> ExploredFusion:
-    check_type(argument, explored, ExploredFusion, "Give what fuse.explored returns.")
+    check_type(argument, explored, ExploredFusion, "Give a result of explore.fusion.explored.")
     return explored
 
 

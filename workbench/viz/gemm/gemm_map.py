@@ -122,8 +122,8 @@ class GemmMapWidget(FigureWidget):
     The static figure is :func:`gemm_map_figure`.
 
     Args:
-        make: function from a launch order and a group to the result of `readings.gemm_reads.reads_of` for that
-            launch. For each chosen group it is called with every order; results are cached.
+        make: function from a launch order and a group to the result of `readings.gemm_reads.reads_of` for
+            that launch. For each chosen group it is called with every order; results are cached.
         orders, groups: values to choose from; the first of each is the initial choice.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
@@ -183,7 +183,7 @@ class GemmMapWidget(FigureWidget):
         if (order, group) not in self._made:
             self.say(f"Tracing {order}, groups of {group} …")
             reads = self._make(order, group)
-            check_type("make", reads, GemmReads, "Return what lens.gemm_reads.reads_of returns.")
+            check_type("make", reads, GemmReads, "Return a result of readings.gemm_reads.reads_of.")
             self._made[order, group] = reads
         return self._made[order, group]
 
@@ -285,7 +285,7 @@ def _middle(reads: GemmReads) -> int:
 
 def _checked(reads: Mapping[str, GemmReads], order: str, started: int | None) -> _Moment:
     """Check the arguments and return the state to draw."""
-    fix = 'Give what lens.gemm_reads.reads_of returns by launch order, such as {"grouped": reads}.'
+    fix = 'Give results of readings.gemm_reads.reads_of by launch order, such as {"grouped": reads}.'
     check_type("reads", reads, Mapping, fix)
     for name, one in reads.items():
         check_type(f"reads[{name!r}]", one, GemmReads, fix)

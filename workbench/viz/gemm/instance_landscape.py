@@ -99,7 +99,7 @@ def instance_landscape_figure(
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or there are too many.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or there are too many instances.
         UnknownNameError: `height`, `chosen` or the theme is unknown.
     """
     land = _Landscape.checked(instances, about, height, chosen)
@@ -233,7 +233,7 @@ class _Landscape:
         cls, instances: Sequence[LandscapeInstance], about: str, height: str | None, chosen: str | None
     ) -> _Landscape:
         """Check the arguments and return the landscape."""
-        fix = "Give LandscapeInstances, as landscape.of_trials makes them."
+        fix = "Give LandscapeInstances, such as explore.instances.of_trials returns."
         each_one = tuple(check_each("instances", instances, LandscapeInstance, fix))
         check_type("about", about, str, "Give a text.")
         if not 0 < len(each_one) <= MOST_INSTANCES:
@@ -417,7 +417,7 @@ class _Bars:
     colors: Mapping[str, str]
     palette: Palette
     cells: list[_Corners] = field(default_factory=list)
-    bars: list[tuple[_Corners, str, str, float]] = field(default_factory=list)  # corners, fill, edge, edge width
+    bars: list[tuple[_Corners, str, str, float]] = field(default_factory=list)  # fill, edge, edge width
     crosses: list[tuple[float, float]] = field(default_factory=list)
     arrows: list[tuple[float, float]] = field(default_factory=list)
 

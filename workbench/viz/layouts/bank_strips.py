@@ -42,7 +42,7 @@ def bank_strip(conflicts: BankConflicts, request: int = 0, *, theme: str | None 
         theme: as for :func:`coalescing_strip`.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or there is no such request.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or there is no such request.
         UnknownNameError: the theme is unknown.
     """
     chosen = _chosen_passes(conflicts, request)

@@ -51,7 +51,7 @@ _GRID_WIDTH, _GRID_HEIGHT = 860.0, 640.0
 _CELL_WIDTH, _CELL_HEIGHT = 64.0, 40.0
 _NOTE = 16.0  # a line of notes
 _LINED = 8.0  # the smallest cell with lines around it
-_OUTLINED, _ROOMY = 5.0, 24.0  # the smallest width or height of a warp with an outline, and with a thick outline
+_OUTLINED, _ROOMY = 5.0, 24.0  # least width and height of a warp with an outline, and a thick one
 _LETTER = 9.8  # width of a character of a row's name: a digit, or a comma with its space
 _BESIDE = 38.0  # width of everything else left of the grid
 
@@ -72,8 +72,8 @@ _DIMMED = 0.25
 def number_colors(count: int, theme: str | None = None) -> tuple[str, ...]:
     """Return colors for 0 to `count` - 1 as "#rrggbb"; close numbers get similar colors.
 
-    Viridis, without the end that is close to the background. (S. van der Walt, N. Smith, "A Better Default Colormap
-    for Matplotlib", SciPy 2015.)
+    Viridis, without the end that is close to the background. (S. van der Walt, N. Smith, "A Better Default
+    Colormap for Matplotlib", SciPy 2015.)
     """
     return _number_colors(count, resolve_theme(theme))
 
@@ -409,7 +409,7 @@ def _laid_out(grid: _Grid, notes: Sequence[str], palette: Palette) -> tuple[Figu
     axes.set_yticks(down + 0.5, [names[number] for number in down])
     horizontal, vertical = grid.axis_names()
     label = axes.set_xlabel(horizontal)
-    if right - grid.left < 8 * len(horizontal):  # otherwise it would extend beyond the left edge of the figure
+    if right - grid.left < 8 * len(horizontal):  # centered, it would exceed the figure's left edge
         label.set(x=0, ha="left")
     if inside > 9 * len(vertical):  # otherwise it would be longer than the axis
         axes.set_ylabel(vertical)

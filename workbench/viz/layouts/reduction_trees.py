@@ -49,8 +49,8 @@ def reduction_tree(tree: ReductionTree, row: int = 0, *, theme: str | None = Non
     """Draw how the values of one row combine, from its elements at the bottom to its result at the top.
 
     Elements are stacked in the column of the lane that holds them, in its color. A partial result is in the
-    column of the first lane that has it. If a row spans several warps, only the first is drawn lane by lane; if
-    a lane has more than 8 elements, only the first 7 are drawn. The figure says so.
+    column of the first lane that has it. If a row spans several warps, only the first is drawn lane by lane;
+    if a lane has more than 8 elements, only the first 7 are drawn. The figure says so.
 
     Args:
         tree: as `lens.reduction.tree` returns.
@@ -207,7 +207,7 @@ def _notes(tree: ReductionTree, row: Row) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Dot:
-    """A partial result: its place, its lane for the color (None for warps), and the stage that produces it."""
+    """A partial result: its place, its lane for the color (None for warps), and the stage that makes it."""
 
     place: Point
     lane: int | None

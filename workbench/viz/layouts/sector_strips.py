@@ -42,7 +42,7 @@ def coalescing_strip(coalescing: Coalescing, request: int = 0, *, theme: str | N
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or there is no such request.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or there is no such request.
         UnknownNameError: the theme is unknown.
     """
     chosen = _chosen_sectors(coalescing, request)

@@ -1,8 +1,8 @@
 """Positions of a kernel's accesses on the grids of its tensors, including lanes outside the tensors.
 
 A trace records the memory that an access touches. A figure needs rows and columns, even for lanes that are
-masked off because they lie outside the tensor. Most accesses of a kernel repeat one *footprint* (the cells of a
-tile, relative to an anchor) at many anchors, so little data has to be sent to the browser.
+masked off because they lie outside the tensor. Most accesses of a kernel repeat one *footprint* (the cells of
+a tile, relative to an anchor) at many anchors, so little data has to be sent to the browser.
 """
 
 from __future__ import annotations
@@ -249,9 +249,9 @@ def _has_one_axis(pattern: Pattern) -> bool:
 def _place(panel: Panel, pattern: Pattern, bases: Integers, runs_on: bool) -> Iterator[_Group]:
     """Yield the footprints on a panel of accesses with one pattern that begin at `bases`, in elements.
 
-    An access is a block along the tensor's axes if all its active lanes then lie inside the tensor. Otherwise
-    it follows reading order if memory has that order. Otherwise each active lane is placed separately. If some
-    accesses along one axis continue in the next row, all follow reading order.
+    An access is a block along the tensor's axes if all its active lanes then lie inside the tensor.
+    Otherwise it follows reading order if memory has that order. Otherwise each active lane is placed
+    separately. If some accesses along one axis continue in the next row, all follow reading order.
     """
     offsets, active = pattern.offsets.reshape(-1), _active(pattern)
     if pattern.strides is None:  # addresses of masked lanes of a gather are meaningless

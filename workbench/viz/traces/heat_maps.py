@@ -44,8 +44,8 @@ def heat_map(trace: StepTrace, argument: str, kind: str | None = None, *, theme:
 
     Raises:
         UnknownNameError: the argument, kind or theme is unknown.
-        ArgumentTypeError, InvalidArgumentError: `trace` is no trace, touches nothing, or touches more than can
-            be drawn; or the tensor has no elements.
+        ArgumentTypeError, InvalidArgumentError: `trace` is no trace, touches nothing, or touches more than
+            can be drawn; or the tensor has no elements.
     """
     return _figure(_Heat.of(accesses_of(trace), argument, kind), resolve_theme(theme))
 
@@ -56,7 +56,7 @@ def describe_heat_map(trace: StepTrace, argument: str, kind: str | None = None) 
 
 
 class HeatMapWidget(CanvasWidget):
-    """Widget for the heat map of a chosen tensor and kind; hover an element to see who touches it.
+    """Widget for the heat map of a chosen tensor and kind; hover an element to see its accesses.
 
     The static figure is :func:`heat_map`.
 
@@ -64,7 +64,7 @@ class HeatMapWidget(CanvasWidget):
         trace: of one step, such as `lens.trace(launch)[0]`; or a function that returns one.
         argument: the initial tensor; None for the first that is touched.
         kind: the initial kind, as in :func:`heat_map`.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else as the page.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else the page's theme.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: as :func:`heat_map`.
