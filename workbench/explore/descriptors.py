@@ -36,7 +36,7 @@ from workbench.viz.code.vector_widths import WIDEST_LOAD
 MOST_ELEMENTS = 2**20
 
 # Up to this many images, all are drawn, even those that the tile does not read.
-_SHOWN = 4
+_MOST_SHOWN = 4
 
 _FIX = "Give a Descriptor, such as kernels.convolution.input_windows returns."
 
@@ -114,8 +114,8 @@ def tile_on_image(
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument is not as above.
     """
-    windows = _Windows.of(descriptor, tile, batch, pixels, image)
-    return windows.tile(*windows.place(at))
+    evaluated = _EvaluatedDescriptor.of(descriptor, tile, batch, pixels, image)
+    return evaluated.tile(*evaluated.place(at))
 
 
 def move_tile(
@@ -129,12 +129,12 @@ def move_tile(
     theme: str | None = None,
 ) -> ImageTileWidget:
     """Return the widget that moves the tile. Arguments and errors are those of :func:`tile_on_image`."""
-    windows = _Windows.of(descriptor, tile, batch, pixels, image)
-    return ImageTileWidget(windows.tile, *windows.counts, at=windows.place(at), theme=theme)
+    evaluated = _EvaluatedDescriptor.of(descriptor, tile, batch, pixels, image)
+    return ImageTileWidget(evaluated.tile, *evaluated.counts, at=evaluated.place(at), theme=theme)
 
 
 @dataclass(frozen=True, eq=False)
-class _Windows:
+class _EvaluatedDescriptor:
     """A descriptor evaluated at every element of its matrix.
 
     Attributes:
@@ -160,7 +160,7 @@ class _Windows:
     @classmethod
     def of(
         cls, descriptor: Descriptor, tile: Sequence[int], batch: int, pixels: Sequence[str], image: str
-    ) -> _Windows:
+    ) -> _EvaluatedDescriptor:
         """Check the arguments and evaluate the descriptor."""
         check_type("descriptor", descriptor, Descriptor, _FIX)
         sides = check_each("tile", tile, int, "Give rows and columns, such as (16, 16).")
@@ -199,8 +199,8 @@ class _Windows:
         values: Sequence[Ints],
         pixels: tuple[str, ...],
         image: str,
-    ) -> _Windows:
-        """Return the windows for the dimensions of the tensor in memory."""
+    ) -> _EvaluatedDescriptor:
+        """Return the evaluated descriptor by the dimensions of the tensor in memory."""
         bottom = descriptor.stages[0].upper
         by_name = {descriptor.all_names[d]: d for d in bottom}
         if len(pixels) not in (1, 2):
@@ -225,7 +225,7 @@ class _Windows:
             element=element,
             images=lengths[by_name[image]] if image in by_name else 1,
             size=size,
-            extent=(_reached(down, size[0]), _reached(across, size[1])),
+            extent=(_coordinate_range(down, size[0]), _coordinate_range(across, size[1])),
         )
 
     @property
@@ -253,8 +253,8 @@ class _Windows:
         number, down, across = self.number[own], self.down[own], self.across[own]
         # Show the same images for every tile if there are few enough to draw.
         least, most = int(number.min()), int(number.max())
-        first = 0 if self.images <= _SHOWN else min(least, self.images - 1)
-        end = self.images if self.images <= _SHOWN else most + 1
+        first = 0 if self.images <= _MOST_SHOWN else min(least, self.images - 1)
+        end = self.images if self.images <= _MOST_SHOWN else most + 1
         (top, bottom), (left, right) = self.extent
         reads = np.zeros((end - first, bottom + 1 - top, right + 1 - left), dtype=np.int64)
         valid = self.valid[own]
@@ -298,6 +298,6 @@ def _indices(names: Sequence[str], values: Sequence[int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
 
 
-def _reached(places: Ints, length: int) -> tuple[int, int]:
+def _coordinate_range(places: Ints, length: int) -> tuple[int, int]:
     """Return the first and last coordinate that is accessed or lies in the image."""
     return min(0, int(places.min())), max(length - 1, int(places.max()))

@@ -60,14 +60,14 @@ OPERATORS = (
 _NORMS = ("layer_norm", "rms_norm")
 
 # Dtypes that a functor takes in a kernel of its own.
-_ALONE = (torch.float16, torch.bfloat16, torch.float32)
+_FUNCTOR_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 # Dimensions of an image in memory, outermost first: channels_last, and contiguous.
 _NHWC, _NCHW = (0, 2, 3, 1), (0, 1, 2, 3)
 
 # Functors of the explorer: the letters (m, n, k) of the sizes of its tensor, and its constructor.
-_Made = Callable[..., Epilogue]
-FUNCTORS: Mapping[str, tuple[str, _Made]] = {
+_EpilogueFactory = Callable[..., Epilogue]
+FUNCTORS: Mapping[str, tuple[str, _EpilogueFactory]] = {
     "add": ("mn", epilogues.add),
     "bias": ("n", epilogues.bias),
     "multiply": ("mn", epilogues.multiply),
@@ -89,7 +89,7 @@ DEVICE = "nvidia-h200"
 _PROVIDERS = ("workbench", "torch.compile max-autotune", "torch")
 
 # m, n and k of the traced product, and its tile: there are several tiles in each direction.
-_TRACED, _TILE = {"m": 32, "n": 64, "k": 32}, (16, 32, 16)
+_TRACED_SIZES, _TILE = {"m": 32, "n": 64, "k": 32}, (16, 32, 16)
 
 # Rows and columns of a tile of a functor's own kernel on images.
 _FUNCTOR_TILE = (32, 64)
@@ -282,16 +282,16 @@ def chained(
         TensorMismatchError: `a` or `b` is no matrix or has another dtype. InvalidArgumentError: the epilogue
         casts or permutes. Others as `gemm.launch` and `epilogues_unfused.launch`.
     """
-    _check_apart(epilogue)
+    _check_separable(epilogue)
     fused = gemm.launch(a, b, epilogue=epilogue, tile=tile, splits=1)
     for name, matrix in (("a", a), ("b", b)):
-        _check_alone(name, matrix)
+        _check_functor_dtype(name, matrix)
         if matrix.dim() != 2:
             raise TensorMismatchError(name, f"shape {tuple(matrix.shape)}", "Give a matrix.")
     output = fused.outputs[0]
     product = _product(a, b, product_tile, None if epilogue.functors else output)
-    unfused, between = _one_by_one("product", product, epilogue, output, _on_a_matrix)
-    return Plans(fused, unfused, _each_once({"A": a, "B": b, **between, "output": output}))
+    unfused, between = _unfused_launches("product", product, epilogue, output, _on_a_matrix)
+    return Plans(fused, unfused, _without_aliases({"A": a, "B": b, **between, "output": output}))
 
 
 def chained_conv2d(
@@ -327,7 +327,7 @@ def chained_conv2d(
         TensorMismatchError: a tensor has another shape, dtype or device. InvalidArgumentError: the epilogue
         is not as above. Others as `ops.fused_conv2d`.
     """
-    _check_apart(epilogue)
+    _check_separable(epilogue)
     _check_images(input, weight, bias)
     geometry = geometry_of(
         2, input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
@@ -348,13 +348,13 @@ def chained_conv2d(
     first = Epilogue() if bias is None else epilogues.bias(bias)
     fused = convolved(first | epilogue, output, tile)
     product = convolved(first, torch.empty_like(output) if epilogue.functors else output, product_tile)
-    alone = partial(_on_images, order)
-    unfused, between = _one_by_one("convolution", product, epilogue, output, alone)
+    launch_functor = partial(_on_images, order)
+    unfused, between = _unfused_launches("convolution", product, epilogue, output, launch_functor)
     operands = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     copies = _copies(fused, operands) | {
         f"{name} of the other plan": copy for name, copy in _copies(product, operands).items()
     }
-    return Plans(fused, unfused, _each_once({**operands, **copies, **between, "output": output}))
+    return Plans(fused, unfused, _without_aliases({**operands, **copies, **between, "output": output}))
 
 
 def explore(
@@ -413,7 +413,7 @@ def explored(choice: FusionChoice, *, roofs: Ceilings | None = None) -> Explored
     check_type("roofs", roofs, Ceilings | None, "Give Ceilings, or None for those that were recorded.")
     sizes = {name: check_positive(name, getattr(choice, name)) for name in ("m", "n", "k")}
     _check_functors(choice.functors)
-    kernels = _kernels(tuple(choice.functors))
+    kernels = _traced_bytes(tuple(choice.functors))
     flops = 2 * math.prod(sizes.values())
     scaled = [
         {name: _scaled(name, moved, choice.functors, sizes) for name, moved in kernel.items()}
@@ -452,14 +452,14 @@ def _sizes_of(name: str, functors: Sequence[str]) -> str:
 def _scaled(name: str, moved: int, functors: Sequence[str], sizes: Mapping[str, int]) -> int:
     """Scale the bytes of a tensor in the traced product to a product of these sizes."""
     letters = _sizes_of(name, functors)
-    small, large = (math.prod(each[letter] for letter in letters) for each in (_TRACED, sizes))
+    small, large = (math.prod(each[letter] for letter in letters) for each in (_TRACED_SIZES, sizes))
     return moved * large // small
 
 
 @cache
-def _kernels(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
+def _traced_bytes(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
     """Return the bytes of each tensor, by name, that the fused kernel and each unfused kernel move."""
-    m, n, k = _TRACED.values()
+    m, n, k = _TRACED_SIZES.values()
     generator = torch.Generator().manual_seed(0)
 
     def half(*shape: int) -> torch.Tensor:
@@ -468,7 +468,9 @@ def _kernels(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
     epilogue = Epilogue()
     for name in functors:
         letters, make = FUNCTORS[name]
-        epilogue = epilogue | make(*([half(*(_TRACED[letter] for letter in letters))] if letters else []))
+        epilogue = epilogue | make(
+            *([half(*(_TRACED_SIZES[letter] for letter in letters))] if letters else [])
+        )
     plans = chained(half(m, k), half(k, n), epilogue, tile=_TILE, product_tile=_TILE)
     found = []
     for launch in (plans.fused, *plans.unfused):
@@ -567,16 +569,16 @@ def _pair(
     return _named(fused, (first, *between, last), tensors)
 
 
-def _check_apart(epilogue: Epilogue) -> None:
+def _check_separable(epilogue: Epilogue) -> None:
     """Raise if a separate kernel for each functor does not give the fused kernel's result."""
     check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
     if epilogue.permuted is not None or any(one.dtype is not None for one in epilogue.functors):
         raise InvalidArgumentError("epilogue", "it casts or permutes", "Cast or permute the result.")
 
 
-def _check_alone(name: str, operand: torch.Tensor) -> None:
+def _check_functor_dtype(name: str, operand: torch.Tensor) -> None:
     """Raise if a functor's own kernel does not take the operand's dtype."""
-    if operand.dtype not in _ALONE:
+    if operand.dtype not in _FUNCTOR_DTYPES:
         raise UnsupportedDtypeError(name, f"{operand.dtype}", "Give fp16, bf16 or fp32.")
 
 
@@ -585,7 +587,7 @@ def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
     given = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     for name, tensor in given.items():
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
-        _check_alone(name, tensor)
+        _check_functor_dtype(name, tensor)
         if (tensor.dtype, tensor.device) != (input.dtype, input.device):
             words = f"{tensor.dtype} on {tensor.device}"
             raise TensorMismatchError(name, words, f"Give {input.dtype} on {input.device}, as the input is.")
@@ -612,24 +614,24 @@ def _check_places(epilogue: Epilogue, order: tuple[int, ...], groups: int) -> No
             )
 
 
-def _one_by_one(
+def _unfused_launches(
     name: str,
     product: Launch,
     epilogue: Epilogue,
     output: torch.Tensor,
-    alone: Callable[[torch.Tensor, Epilogue, torch.Tensor | None], Launch],
+    launch_functor: Callable[[torch.Tensor, Epilogue, torch.Tensor | None], Launch],
 ) -> tuple[tuple[Launch, ...], dict[str, torch.Tensor]]:
     """Return the launches of a product and of each functor after it, and their other tensors by name.
 
     Args:
         name: name of the product. output: tensor for the result of the last launch.
-        alone: function from a functor's input, the functor and its output (None for a new one) to its launch.
+        launch_functor: function (input, functor, output or None) that returns a functor's launch.
     """
     launches, tensors = [product], {name: product.outputs[0]} if epilogue.functors else {}
     last = len(epilogue.functors) - 1
     for place, one in enumerate(epilogue.functors):
         own = Epilogue((one,))
-        launches.append(alone(launches[-1].outputs[0], own, output if place == last else None))
+        launches.append(launch_functor(launches[-1].outputs[0], own, output if place == last else None))
         tensors |= {f"{one.name} {place + 1}": tensor for tensor in own.tensors}
         if place < last:
             tensors[f"after {one.name} {place + 1}"] = launches[-1].outputs[0]
@@ -641,7 +643,7 @@ def _on_a_matrix(x: torch.Tensor, epilogue: Epilogue, output: torch.Tensor | Non
 
 
 @dataclass(frozen=True)
-class _InMemory(ImageFrame):
+class _DenseImageFrame(ImageFrame):
     """:class:`ImageFrame` for a dense image, seen as one matrix of consecutive rows.
 
     Attributes:
@@ -670,7 +672,7 @@ def _on_images(
 ) -> Launch:
     """Launch a functor's own kernel, as `epilogues_unfused.launch` does, on dense images in this order."""
     output = torch.empty_like(x) if output is None else output
-    frame = _InMemory(tuple(x.shape), order=order)
+    frame = _DenseImageFrame(tuple(x.shape), order=order)
     bound = epilogues.bind(epilogue, frame, torch.float32, output.dtype, x.device)
     (block_m, block_n), n = _FUNCTOR_TILE, x.shape[order[-1]]
     m = x.numel() // n
@@ -708,10 +710,10 @@ def _named(fused: Launch, unfused: tuple[Launch, ...], tensors: dict[str, torch.
     outputs = {"output": fused.outputs[0]}
     if unfused[-1].outputs[0] is not fused.outputs[0]:
         outputs["output of the other plan"] = unfused[-1].outputs[0]
-    return Plans(fused, unfused, _each_once({**tensors, **states, **outputs}))
+    return Plans(fused, unfused, _without_aliases({**tensors, **states, **outputs}))
 
 
-def _each_once(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _without_aliases(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return each tensor under its first name only: traces identify tensors by their address."""
     first: dict[int, str] = {}
     return {name: t for name, t in tensors.items() if first.setdefault(t.data_ptr(), name) == name}

@@ -98,13 +98,13 @@ def tile_sizes(
         raise InvalidArgumentError("targets", "none", 'Give at least one, such as ("sm_90",).')
     for name in names:
         check_name("target", name, TARGETS)
-    problem = _Problem.checked(shape, dtype, roofs)
+    explorer = _GemmExplorer.checked(shape, dtype, roofs)
     compiler.warm_up(_BUILDER)  # while controls are made; it may have been stopped since the import
-    first = problem.first(names[0])
+    first = explorer.first(names[0])
     choices: dict[str, Sequence[Any]] = {"target": names}
-    choices |= {name: problem.taken(first, name) for name in _CANDIDATES}
-    measure = problem.measure if device.current().is_gpu else None
-    return TileExplorerWidget(problem.explore, choices, first, measure=measure, theme=theme)
+    choices |= {name: explorer.accepted(first, name) for name in _CANDIDATES}
+    measure = explorer.measure if device.current().is_gpu else None
+    return TileExplorerWidget(explorer.explore, choices, first, measure=measure, theme=theme)
 
 
 def tile(
@@ -128,7 +128,7 @@ def tile(
     """
     check_type("configuration", configuration, TileConfiguration, "Give a TileConfiguration.")
     check_name("target", configuration.target, TARGETS)
-    return _Problem.checked(shape, dtype, roofs).explore(configuration)
+    return _GemmExplorer.checked(shape, dtype, roofs).explore(configuration)
 
 
 def intensity(tile: tuple[int, int], itemsize: int, *, tiles: int = 1, rows: int = 1, cols: int = 1) -> float:
@@ -150,7 +150,7 @@ def intensity(tile: tuple[int, int], itemsize: int, *, tiles: int = 1, rows: int
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _GemmExplorer:
     """A matrix product to explore, and the given roofs.
 
     Attributes:
@@ -168,7 +168,7 @@ class _Problem:
     roofs: Mapping[str, Ceilings]
 
     @classmethod
-    def checked(cls, shape: Sequence[int], dtype: str, roofs: Mapping[str, Ceilings] | None) -> _Problem:
+    def checked(cls, shape: Sequence[int], dtype: str, roofs: Mapping[str, Ceilings] | None) -> _GemmExplorer:
         """Check the arguments of :func:`tile_sizes`."""
         sizes = check_each("shape", shape, int, "Give m, n and k, such as (4096, 4096, 4096).")
         if len(sizes) != 3:
@@ -180,19 +180,19 @@ class _Problem:
         for name, given in (roofs or {}).items():
             check_name("target", name, TARGETS)
             check_type(f"roofs[{name!r}]", given, Ceilings, "Give Ceilings.")
-        a, output = _unread((m, k), kind), _unread((m, n), gemm.result_dtype(kind))
-        b = _unread((n, k), kind).t() if _layout(dtype) == "nt" else _unread((k, n), kind)
+        a, output = _uninitialized((m, k), kind), _uninitialized((m, n), gemm.result_dtype(kind))
+        b = _uninitialized((n, k), kind).t() if _layout(dtype) == "nt" else _uninitialized((k, n), kind)
         return cls((m, n, k), dtype, a, b, output, dict(roofs or {}))
 
     def first(self, target: str) -> TileConfiguration:
         """Return a configuration in which a row of A's tile has 128 bytes, a cache line."""
         return TileConfiguration(target=target, block_k=max(128 // self.a.element_size(), 16))
 
-    def taken(self, first: TileConfiguration, name: str) -> list[Any]:
+    def accepted(self, first: TileConfiguration, name: str) -> list[Any]:
         """Return the candidates for an attribute that the kernel's invoker accepts."""
-        return [value for value in _CANDIDATES[name] if self._is_taken(replace(first, **{name: value}))]
+        return [value for value in _CANDIDATES[name] if self._is_accepted(replace(first, **{name: value}))]
 
-    def _is_taken(self, chosen: TileConfiguration) -> bool:
+    def _is_accepted(self, chosen: TileConfiguration) -> bool:
         try:
             self._launch(chosen, self.a, self.b, self.output, on=chosen.target)
         except InvalidArgumentError:
@@ -348,7 +348,7 @@ def _layout(dtype: str) -> str:
     return "nt" if dtype == INT8 else baseline.product_layout(dtype)
 
 
-def _unread(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+def _uninitialized(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
     """Return an uninitialized tensor: it reserves address space, but no memory until it is used.
 
     Raises:

@@ -44,11 +44,14 @@ def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None
     ways = _checked(counted)
     largest = {label: of_way[-1] for label, of_way in ways.items()}
     names = _names(largest.values())
-    told = _told(ways)
+    sentences = _sentences(ways)
     with plain_text_style(theme) as palette:
         figure, bars = new_figure()
         down = max(_TENSOR * len(names), 150.0)
-        width, height = SIZE_INCHES[0] * DPI, round(_HEADING + down + _BELOW + len(told) * _LINE + _MARGIN)
+        width, height = (
+            SIZE_INCHES[0] * DPI,
+            round(_HEADING + down + _BELOW + len(sentences) * _LINE + _MARGIN),
+        )
         figure.set_size_inches(SIZE_INCHES[0], height / DPI)
         figure.text(
             _MARGIN / width, 1 - 22 / height, _heading(ways), va="center", fontsize=12, fontweight="bold"
@@ -62,7 +65,7 @@ def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None
             left = _LEFT + across + _BETWEEN
             curve = figure.add_axes((left / width, bottom, 1 - (left + _RIGHT) / width, down / height))
             _draw_curve(curve, ways, palette)
-        for number, line in enumerate(told):
+        for number, line in enumerate(sentences):
             top = _HEADING + down + _BELOW + (number + 0.5) * _LINE
             figure.text(_MARGIN / width, 1 - top / height, line, va="center", fontsize=9)
         _draw_legend(figure, list(ways), palette)
@@ -72,7 +75,7 @@ def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None
 def describe_attention_bytes(counted: Sequence[AttentionBytes]) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     ways = _checked(counted)
-    return f"Bars of the bytes that kernels load and store of each tensor. {' '.join(_told(ways))}"
+    return f"Bars of the bytes that kernels load and store of each tensor. {' '.join(_sentences(ways))}"
 
 
 def _checked(given: Sequence[AttentionBytes]) -> dict[str, list[AttentionBytes]]:
@@ -100,7 +103,7 @@ def _names(each: Iterable[AttentionBytes]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _of(one: AttentionBytes, name: str) -> TensorBytes | None:
+def _tensor_bytes(one: AttentionBytes, name: str) -> TensorBytes | None:
     """Return the bytes of a tensor; None if there is no tensor with that name."""
     return next((tensor for tensor in one.tensors if tensor.name == name), None)
 
@@ -111,20 +114,20 @@ def _heading(ways: dict[str, list[AttentionBytes]]) -> str:
     return f"Bytes between memory and chip at length {largest[0].length:,}: {what}"
 
 
-def _told(ways: dict[str, list[AttentionBytes]]) -> list[str]:
+def _sentences(ways: dict[str, list[AttentionBytes]]) -> list[str]:
     """Return the sentences that describe the figure."""
     largest = [of_way[-1] for of_way in ways.values()]
-    told = []
+    sentences = []
     for one in largest:
         asked = one.asked / one.moved if one.moved else 0.0
-        told.append(
+        sentences.append(
             f"{one.label.capitalize()}, {_kernels(one)}: {one.moved:,} bytes, by the formula "
             f"{one.formula:,}; lanes, which read some again, ask for {asked:.1f} times as many."
         )
     for one in largest:
         if never := [tensor.name for tensor in one.tensors if not tensor.asked]:
             reach = "reach" if len(never) > 1 else "reaches"
-            told.append(f"{one.label.capitalize()}, {listed(never)} never {reach} memory.")
+            sentences.append(f"{one.label.capitalize()}, {listed(never)} never {reach} memory.")
     if len(next(iter(ways.values()))) > 1:
         before, last = next(iter(ways.values()))[-2:]
         grown, asked_for = (
@@ -134,10 +137,10 @@ def _told(ways: dict[str, list[AttentionBytes]]) -> list[str]:
             )
             for what in ("moved", "asked")
         )
-        told.append(
+        sentences.append(
             f"From length {before.length:,} to {last.length:,}: {grown}; what lanes ask for: {asked_for}."
         )
-    return told
+    return sentences
 
 
 def _kernels(one: AttentionBytes) -> str:
@@ -163,7 +166,7 @@ def _draw_bars(
     for number, (label, one) in enumerate(largest.items()):
         for place, name in enumerate(names):
             middle = place + (number - (len(largest) - 1) / 2) * thick
-            tensor = _of(one, name)
+            tensor = _tensor_bytes(one, name)
             if tensor is None:
                 continue
             if not tensor.moved:

@@ -46,12 +46,12 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
     _check(flow)
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
-        told = _told(flow)[1:]
+        sentences = _sentences(flow)[1:]
         scale = _scale(flow)
         heights = [_height(kernel, scale) for kernel in flow.kernels]
         width = SIZE_INCHES[0] * DPI
         below = _HEADING + sum(heights) + _BETWEEN * len(heights)
-        height = round(below + len(told) * _LINE + _MARGIN)
+        height = round(below + len(sentences) * _LINE + _MARGIN)
         figure.set_size_inches(SIZE_INCHES[0], height / DPI)
         axes.set_position((0, 0, 1, 1))
         axes.set_xlim(0, width)
@@ -63,7 +63,7 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
         for number, (kernel, down) in enumerate(zip(flow.kernels, heights, strict=True), 1):
             _draw_kernel(pen, kernel, number, top, down)
             top += down + _BETWEEN
-        for number, line in enumerate(told):
+        for number, line in enumerate(sentences):
             pen.write(_MARGIN, below + (number + 0.5) * _LINE, line, fontsize=9)
         colors = _colors(palette)
         parts = {f.part for kernel in flow.kernels if kernel.products for f in kernel.flows}
@@ -78,9 +78,8 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
 def describe_attention_gradients(flow: GradientFlow) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check(flow)
-    return (
-        f"The kernels of attention's backward with their tiles, from left to right. {' '.join(_told(flow))}"
-    )
+    sentences = " ".join(_sentences(flow))
+    return f"The kernels of attention's backward with their tiles, from left to right. {sentences}"
 
 
 def _check(flow: GradientFlow) -> None:
@@ -96,28 +95,28 @@ def _heading(flow: GradientFlow) -> str:
     return f"Attention's backward: {grouped(flow.products, 'product')} for a pair of tiles, in {where}"
 
 
-def _told(flow: GradientFlow) -> list[str]:
+def _sentences(flow: GradientFlow) -> list[str]:
     """Return the sentences that describe the figure."""
-    told = [f"{_heading(flow)}."]
+    sentences = [f"{_heading(flow)}."]
     for kernel in flow.kernels:
         moved = f"loads {bytes_text(kernel.loaded)}, stores {bytes_text(kernel.stored)}"
         if not kernel.products:
-            told.append(f"{kernel.kernel}: {moved}.")
+            sentences.append(f"{kernel.kernel}: {moved}.")
             continue
         kept, passing, written = (
-            listed([f.name for f in _drawn(kernel, *parts)])
+            listed([f.name for f in _formula_tiles(kernel, *parts)])
             for parts in (("kept",), ("passing",), ("written", "added"))
         )
-        told.append(
+        sentences.append(
             f"{kernel.kernel}: keeps {kept}; {passing} pass by, {times(kernel.visits)}; writes {written}; "
             f"{moved}."
         )
     loaded, stored = (sum(getattr(k, what) for k in flow.kernels) for what in ("loaded", "stored"))
-    told.append(f"All kernels together: load {bytes_text(loaded)}, store {bytes_text(stored)}.")
-    return told
+    sentences.append(f"All kernels together: load {bytes_text(loaded)}, store {bytes_text(stored)}.")
+    return sentences
 
 
-def _drawn(kernel: KernelFlow, *parts: Part) -> list[TileFlow]:
+def _formula_tiles(kernel: KernelFlow, *parts: Part) -> list[TileFlow]:
     """Return the tiles of a kernel in formulas; tensors of masks and hooks are not drawn."""
     return [flow for part in parts for flow in kernel.of(part) if flow.name != flow.argument]
 
@@ -135,11 +134,13 @@ def _scale(flow: GradientFlow) -> float:
     """Return the pixels per element, equal for all tiles of kernels with products, so that all fit."""
     kernels = [kernel for kernel in flow.kernels if kernel.products]
     scale = _LONGEST / max(
-        (side for kernel in kernels for f in _drawn(kernel, *_PARTS) for side in f.shape), default=1
+        (side for kernel in kernels for f in _formula_tiles(kernel, *_PARTS) for side in f.shape), default=1
     )
     room = SIZE_INCHES[0] * DPI - 2 * _MARGIN - _PRODUCTS - _ARROW - 10
     for _ in range(20):
-        if all(sum(_room(f, scale) + _GAP for f in _drawn(kernel, *_PARTS)) <= room for kernel in kernels):
+        if all(
+            sum(_room(f, scale) + _GAP for f in _formula_tiles(kernel, *_PARTS)) <= room for kernel in kernels
+        ):
             break
         scale *= 0.9
     return scale
@@ -153,7 +154,7 @@ def _room(flow: TileFlow, scale: float) -> float:
 def _height(kernel: KernelFlow, scale: float) -> float:
     if not kernel.products:
         return _TITLE
-    tallest = max(_box(f, scale)[1] for f in _drawn(kernel, *_PARTS))
+    tallest = max(_box(f, scale)[1] for f in _formula_tiles(kernel, *_PARTS))
     return _TITLE + _NAMES + max(tallest + _UNDER, 23.0 * len(kernel.products) + 10)
 
 
@@ -221,14 +222,14 @@ def _draw_kernel(pen: _Pen, kernel: KernelFlow, number: int, top: float, down: f
         return
     body = top + _TITLE
     middle = body + _NAMES + (down - _TITLE - _NAMES - _UNDER) / 2
-    left = pen.tiles(_MARGIN, body, _drawn(kernel, "kept"))
-    left = pen.tiles(left + 6, body, _drawn(kernel, "passing"))
+    left = pen.tiles(_MARGIN, body, _formula_tiles(kernel, "kept"))
+    left = pen.tiles(left + 6, body, _formula_tiles(kernel, "passing"))
     pen.arrow(left - 8, middle)
     left += _ARROW + 2
     _write_products(pen, kernel, left, body)
     left += _PRODUCTS
     pen.arrow(left - _ARROW - 6, middle)
-    pen.tiles(left, body, _drawn(kernel, "written", "added"))
+    pen.tiles(left, body, _formula_tiles(kernel, "written", "added"))
 
 
 def _subtitle(kernel: KernelFlow) -> str:

@@ -97,7 +97,7 @@ def describe_attention_tiles(tiles: MaskTiles) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check(tiles)
     what = "Queries by keys as a map of tiles, colored by whether a program visits them"
-    return f"{what}. {' '.join(_told(tiles))}"
+    return f"{what}. {' '.join(_sentences(tiles))}"
 
 
 class AttentionTilesWidget(FigureWidget):
@@ -174,7 +174,7 @@ class AttentionTilesWidget(FigureWidget):
             self._made[choice] = made
         tiles = self._made[choice]
         return Drawing(
-            plot_attention_tiles(tiles, theme=theme), describe_attention_tiles(tiles), _told(tiles)
+            plot_attention_tiles(tiles, theme=theme), describe_attention_tiles(tiles), _sentences(tiles)
         )
 
 
@@ -226,7 +226,7 @@ def _heading(tiles: MaskTiles) -> str:
     )
 
 
-def _told(tiles: MaskTiles) -> list[str]:
+def _sentences(tiles: MaskTiles) -> list[str]:
     """Return the sentences that describe the map."""
     whole = tiles.visited - tiles.masked
     per_program = (tiles.visits != 0).sum(1)

@@ -67,7 +67,7 @@ class CanvasWidget(ShownWidget):
             palettes={name: asdict(palette) for name, palette in PALETTES.items()},
             theme=self._theme if chosen else "",
         )
-        self.canvas.observe(self._moved, ["step", "hovered"])
+        self.canvas.observe(self._forget_picture, ["step", "hovered"])
         super().__init__(rows, unwatched, [self.canvas])
         self.redraw()
 
@@ -128,9 +128,9 @@ class CanvasWidget(ShownWidget):
             self.canvas.hovered = {}
             self.canvas.alt = self.describe()
             self.canvas.scene = scene
-        self._shown_well()
+        self._clear_messages()
 
-    def _moved(self, _: object) -> None:
+    def _forget_picture(self, _: object) -> None:
         self._picture = None
 
 

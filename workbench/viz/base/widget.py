@@ -135,7 +135,7 @@ class ShownWidget(ABC):
             action()
         except Exception as error:  # ipywidgets drops what a callback raises
             self._problem = in_words(error)
-            self._say_below()
+            self._show_lines()
             palette = self.palette
             self._error.value = (
                 f'<pre role="alert" style="background: {palette.warning}; color: {palette.ink}; '
@@ -160,12 +160,12 @@ class ShownWidget(ABC):
         finally:
             self._held = before
 
-    def _shown_well(self) -> None:
+    def _clear_messages(self) -> None:
         """Clear the error and the line of `say` after the current state was shown."""
         self._problem = self._error.value = ""
-        self._say_below()
+        self._show_lines()
 
-    def _say_below(self) -> None:
+    def _show_lines(self) -> None:
         """Show the lines that belong below the picture when no operation is running."""
         self._below.value = ""
 
@@ -253,9 +253,9 @@ class FigureWidget(ShownWidget):
             f'<img src="data:image/png;base64,{base64.b64encode(quick_png(image)).decode("ascii")}" '
             f'alt="{html.escape(drawing.alt)}" style="max-width: 100%; height: auto">'
         )
-        self._shown_well()
+        self._clear_messages()
 
-    def _say_below(self) -> None:
+    def _show_lines(self) -> None:
         self._below.value = "".join(f"<div>{html.escape(line)}</div>" for line in self._lines)
 
 

@@ -52,7 +52,7 @@ def source_figure(
     with plain_text_style(theme) as palette:
         wrapped = [line for note in notes for line in textwrap.wrap(drawable(note), 125)]
         inside = _HEAD + shown * _LINE + heads * _FUNCTION
-        figure, axes = _laid_out(inside, wrapped, palette)
+        figure, axes = _sized_figure(inside, wrapped, palette)
         programs = grouped(len(data.trace.programs), "program")
         title = f"{data.trace.kernel}: bytes asked for by {programs}, and instructions, by line"
         height = figure.bbox.height
@@ -76,7 +76,7 @@ def _figure_notes(data: LineFacts, compiled: Mapping[str, CompiledStep], hidden:
         yield f"{grouped(hidden, 'more line')} not drawn."
 
 
-def _laid_out(inside: float, notes: Sequence[str], palette: Palette) -> tuple[Figure, Axes]:
+def _sized_figure(inside: float, notes: Sequence[str], palette: Palette) -> tuple[Figure, Axes]:
     """Return a figure of the required height; the unit of its axes is a pixel and y points down."""
     figure, axes = new_figure()
     below = _BOTTOM + len(notes) * _LINE

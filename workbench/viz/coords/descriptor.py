@@ -50,12 +50,12 @@ def descriptor_figure(
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: unknown theme.
     """
-    return _figure(_State.of(descriptor, index), theme)
+    return _figure(_DescriptorState.of(descriptor, index), theme)
 
 
 def describe_descriptor(descriptor: Descriptor, index: Sequence[int] | None = None) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
-    return _describe(_State.of(descriptor, index))
+    return _describe(_DescriptorState.of(descriptor, index))
 
 
 class DescriptorWidget(FigureWidget):
@@ -97,12 +97,12 @@ class DescriptorWidget(FigureWidget):
 
     def draw(self, theme: str) -> Drawing:
         """Draw the chosen index."""
-        state = _State.of(self.descriptor, [slider.value for slider in self.indices])
+        state = _DescriptorState.of(self.descriptor, [slider.value for slider in self.indices])
         return Drawing(_figure(state, theme), _describe(state), state.verdict)
 
 
 @dataclass(frozen=True)
-class _State:
+class _DescriptorState:
     """A descriptor and a coordinate in it.
 
     Attributes:
@@ -117,7 +117,7 @@ class _State:
     broken: tuple[tuple[Stage, Limit], ...]
 
     @classmethod
-    def of(cls, descriptor: Descriptor, index: Sequence[int] | None) -> _State:
+    def of(cls, descriptor: Descriptor, index: Sequence[int] | None) -> _DescriptorState:
         """Check the arguments and return the state."""
         check_type("descriptor", descriptor, Descriptor, _FIX)
         if index is None:
@@ -169,7 +169,7 @@ def _outside(limit: Limit) -> str:
     return f"outside {limit.low} to {limit.high - 1}" if is_known else f"outside a dimension of {limit.high}"
 
 
-def _describe(state: _State) -> str:
+def _describe(state: _DescriptorState) -> str:
     descriptor = state.descriptor
     top = ", ".join(
         f"{name} [{length}]" for name, length in zip(descriptor.names, descriptor.lengths, strict=True)
@@ -189,7 +189,7 @@ def _drawn_stages(descriptor: Descriptor) -> Iterator[Stage]:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _TextRow:
     """A line of text in a box."""
 
     text: str
@@ -199,7 +199,7 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Box:
+class _NodeBox:
     """Content and emphasis of a box.
 
     Attributes:
@@ -208,19 +208,19 @@ class _Box:
     """
 
     item: Item
-    rows: tuple[_Row, ...]
+    rows: tuple[_TextRow, ...]
     kind: str
     is_broken: bool
 
 
-def _boxes(state: _State) -> tuple[list[_Box], Placed]:
+def _boxes(state: _DescriptorState) -> tuple[list[_NodeBox], Placed]:
     """Return all boxes, and the placed graph."""
     descriptor = state.descriptor
     stages, first = list(_drawn_stages(descriptor)), _first_of_each(descriptor)
     above_below = [([first[d] for d in s.upper], [first[d] for d in s.lower]) for s in stages]
     top = [first[d] for d in descriptor.top]
     of_dimension, of_stage = layers_of(above_below, top)
-    boxes, number_of = list[_Box](), dict[int, int]()
+    boxes, number_of = list[_NodeBox](), dict[int, int]()
     for d, layer in of_dimension.items():
         number_of[d] = len(boxes)
         together = [other for other, own in first.items() if own == d]
@@ -244,12 +244,12 @@ def _first_of_each(descriptor: Descriptor) -> dict[int, int]:
     return first
 
 
-def _dimension_box(state: _State, together: Sequence[int], layer: int, is_top: bool) -> _Box:
+def _dimension_box(state: _DescriptorState, together: Sequence[int], layer: int, is_top: bool) -> _NodeBox:
     descriptor = state.descriptor
     is_bottom = descriptor.bottom[0] in together
     names = " = ".join(dict.fromkeys(descriptor.all_names[d] for d in together))
     length = descriptor.all_lengths[together[0]]
-    rows = [_Row(f"{names} [{length}]", _NAME_SIZE)]
+    rows = [_TextRow(f"{names} [{length}]", _NAME_SIZE)]
     is_broken = any(d in state.beyond for d in together)
     least = 0.0
     if state.coordinate is not None:
@@ -259,18 +259,18 @@ def _dimension_box(state: _State, together: Sequence[int], layer: int, is_top: b
             is_broken = not state.coordinate.valid
             note = ", not read" if is_broken else ""
             least = _width(f"-{length}, not read", _NAME_SIZE, True)
-        rows.append(_Row(f"{value}{note}", _NAME_SIZE, is_bold=True))
+        rows.append(_TextRow(f"{value}{note}", _NAME_SIZE, is_bold=True))
         least = max(least, _width(f"-{length}", _NAME_SIZE, True))  # keeps boxes in place
     kind = "top" if is_top else "bottom" if is_bottom else "middle"
-    return _Box(_item(rows, layer, least), tuple(rows), kind, is_broken)
+    return _NodeBox(_item(rows, layer, least), tuple(rows), kind, is_broken)
 
 
-def _transform_box(state: _State, stage: Stage, layer: int) -> _Box:
+def _transform_box(state: _DescriptorState, stage: Stage, layer: int) -> _NodeBox:
     descriptor = state.descriptor
-    rows = [_Row(stage.transform.label(), _TEXT_SIZE, is_bold=True)]
-    rows += [_Row(line, _TEXT_SIZE, is_second=True) for line in _formulas(descriptor, stage)]
+    rows = [_TextRow(stage.transform.label(), _TEXT_SIZE, is_bold=True)]
+    rows += [_TextRow(line, _TEXT_SIZE, is_second=True) for line in _formulas(descriptor, stage)]
     if not stage.lower:
-        rows.append(_Row("no index below: it repeats", _TEXT_SIZE, is_second=True))
+        rows.append(_TextRow("no index below: it repeats", _TEXT_SIZE, is_second=True))
     broken = [limit for other, limit in state.broken if other == stage]
     limits = [limit for other, limit in state.limits if other == stage]
     least = 0.0
@@ -279,10 +279,10 @@ def _transform_box(state: _State, stage: Stage, layer: int) -> _Box:
         valid = f"valid: {limit.low} <= {name} < {limit.high}"
         invalid = f"invalid: {name} = {{}} is {_outside(limit)}"
         text = invalid.format(limit.value) if limit in broken else valid
-        rows.append(_Row(text, _TEXT_SIZE, is_bold=limit in broken, is_second=limit not in broken))
+        rows.append(_TextRow(text, _TEXT_SIZE, is_bold=limit in broken, is_second=limit not in broken))
         if state.coordinate is not None:
             least = max(least, _width(invalid.format(f"-{limit.high}"), _TEXT_SIZE, True))
-    return _Box(_item(rows, layer, least), tuple(rows), "transform", bool(broken))
+    return _NodeBox(_item(rows, layer, least), tuple(rows), "transform", bool(broken))
 
 
 @lru_cache(maxsize=1024)
@@ -293,7 +293,7 @@ def _formulas(descriptor: Descriptor, stage: Stage) -> list[str]:
     return [line for text in texts for line in textwrap.wrap(text, _FORMULA, subsequent_indent="    ")]
 
 
-def _item(rows: Sequence[_Row], layer: int, least: float) -> Item:
+def _item(rows: Sequence[_TextRow], layer: int, least: float) -> Item:
     """Return a box with room for its text."""
     widest = max(least, *(_width(row.text, row.size, row.is_bold) for row in rows))
     return Item(min(widest, _WIDEST) + 2 * _INSIDE, len(rows) * _LINE + 8, layer)
@@ -307,7 +307,7 @@ def _width(text: str, size: float, is_bold: bool) -> float:
     return float(width) * DPI / 72
 
 
-def _figure(state: _State, theme: str | None) -> Figure:
+def _figure(state: _DescriptorState, theme: str | None) -> Figure:
     boxes, placed = _boxes(state)
     descriptor = state.descriptor
     title = f"From ({', '.join(descriptor.names)}) to the offset"
@@ -367,7 +367,7 @@ def _port(box: Item, neighbor: Item) -> float:
     return box.x + (share - 0.5) * (box.width - 16)
 
 
-def _draw_box(axes: Axes, box: _Box, palette: Palette) -> None:
+def _draw_box(axes: Axes, box: _NodeBox, palette: Palette) -> None:
     item = box.item
     tints = {
         "top": mixed(palette.background, palette.series[0], 0.28),

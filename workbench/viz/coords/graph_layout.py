@@ -107,9 +107,9 @@ def _spread(layers: Sequence[Sequence[Item]], width: float) -> None:
     for layer in layers:
         for at, item in enumerate(layer):
             item.x = width * (at + 0.5) / len(layer)
-        _apart(layer, [item.x for item in layer], width)
+        _separate(layer, [item.x for item in layer], width)
     near = {
-        id(item): [(_pull(item, other), other) for other in (*item.above, *item.below)]
+        id(item): [(_straightness(item, other), other) for other in (*item.above, *item.below)]
         for layer in layers
         for item in layer
     }
@@ -122,17 +122,17 @@ def _spread(layers: Sequence[Sequence[Item]], width: float) -> None:
                 else item.x
                 for item in layer
             ]
-            _apart(layer, wished, width)
+            _separate(layer, wished, width)
 
 
-def _pull(one: Item, other: Item) -> float:
+def _straightness(one: Item, other: Item) -> float:
     """Return the weight of a line's straightness: higher if it crosses layers or is its ends' only line."""
     bends = sum(item.height == 0 for item in (one, other))
     are_alone = (one.above, other.below) == ([other], [one]) or (one.below, other.above) == ([other], [one])
     return (1.0, 2.0, 8.0)[bends] * (2.0 if are_alone else 1.0)
 
 
-def _apart(layer: Sequence[Item], wished: Sequence[float], width: float) -> None:
+def _separate(layer: Sequence[Item], wished: Sequence[float], width: float) -> None:
     """Set the positions closest to the wished ones (least squares) at which no items overlap."""
     offsets, groups = [0.0], list[tuple[float, int]]()  # groups that move as one: (mean wish, size)
     for left, right in pairwise(layer):

@@ -168,8 +168,8 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
         ArgumentTypeError: `explored` has the wrong type. UnknownNameError: the theme is unknown.
     """
     _check_explored("explored", explored)
-    code = _shortened(explored.code)
-    plans = _plans(explored)
+    code = _wrapped_code(explored.code)
+    plans = _bar_groups(explored)
     rows = _rows(explored)
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
@@ -181,7 +181,7 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
         axes.set_position((0, 0, 1, 1))
         axes.set(xlim=(0, _WIDTH), ylim=(height, 0))
         axes.set_axis_off()
-        page = _Page(axes, palette)
+        page = _PixelAxes(axes, palette)
         page.write(_EDGE, _TITLE, explored.choice.chain, size=12, weight="bold")
         page.write(_EDGE, _SUBTITLE, _subtitle(explored), color=palette.muted)
         for place, line in enumerate(code):
@@ -193,7 +193,7 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
             )  # fmt: skip
         top = _TOP
         for plan in plans:
-            top = _draw_plan(page, plan, top)
+            top = _draw_bar_group(page, plan, top)
         for place, (name, value) in enumerate(rows):
             y = top + 8 + place * _ROW
             page.write(_RIGHT, y, name, end=_RIGHT + 118, color=palette.muted)
@@ -207,7 +207,7 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
 def describe_fusion_explorer(explored: ExploredFusion) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check_explored("explored", explored)
-    return " ".join(_told(explored))
+    return " ".join(_sentences(explored))
 
 
 class FusionExplorerWidget(FigureWidget):
@@ -275,11 +275,11 @@ class FusionExplorerWidget(FigureWidget):
 
     def draw(self, theme: str) -> Drawing:
         """Draw the choice that the controls show."""
-        explored = self._of(self.choice)
+        explored = self._explored_choice(self.choice)
         figure = fusion_explorer_figure(explored, theme=theme)
-        return Drawing(figure, describe_fusion_explorer(explored), _told(explored))
+        return Drawing(figure, describe_fusion_explorer(explored), _sentences(explored))
 
-    def _of(self, choice: FusionChoice) -> ExploredFusion:
+    def _explored_choice(self, choice: FusionChoice) -> ExploredFusion:
         if choice not in self._known:
             self.status.value = '<div role="status">Tracing both plans on a small product …</div>'
             begin = time.perf_counter()
@@ -318,7 +318,7 @@ def _check_explored(argument: str, explored: ExploredFusion) -> ExploredFusion:
     return explored
 
 
-def _shortened(code: str) -> list[str]:
+def _wrapped_code(code: str) -> list[str]:
     lines = []
     for line in code.splitlines():
         indent = " " * (len(line) - len(line.lstrip()) + 8)
@@ -336,7 +336,7 @@ def _time(seconds: float) -> str:
     return f"{number(seconds * 1e6)} µs" if seconds >= 1e-6 else f"{number(seconds * 1e9)} ns"
 
 
-class _Bar(NamedTuple):
+class _PlanBar(NamedTuple):
     """Bar of one plan: its parts, and its total as text."""
 
     name: str
@@ -344,27 +344,27 @@ class _Bar(NamedTuple):
     text: str
 
 
-class _Plans(NamedTuple):
+class _BarGroup(NamedTuple):
     """Bars of both plans in one unit."""
 
     title: str
-    bars: list[_Bar]
+    bars: list[_PlanBar]
 
 
-def _plans(explored: ExploredFusion) -> list[_Plans]:
+def _bar_groups(explored: ExploredFusion) -> list[_BarGroup]:
     """Return the bars of both plans: bytes, and if there are roofs, times."""
     kernels = [("fused", (explored.fused,)), ("unfused", explored.unfused)]
     moved = [
-        _Bar(name, [(each.name, each.bytes) for each in those], _size(sum(e.bytes for e in those)))
+        _PlanBar(name, [(each.name, each.bytes) for each in those], _size(sum(e.bytes for e in those)))
         for name, those in kernels
     ]
-    plans = [_Plans("bytes moved, each element once a kernel, kernels in order", moved)]
+    plans = [_BarGroup("bytes moved, each element once a kernel, kernels in order", moved)]
     if (roofs := explored.roofs) is not None:
         times = []
         for name, those in kernels:
             parts = [(each.name, each.seconds(roofs, explored.dtype)) for each in those]
-            times.append(_Bar(name, parts, _time(sum(seconds for _, seconds in parts))))
-        plans.append(_Plans("least time under the roofs", times))
+            times.append(_PlanBar(name, parts, _time(sum(seconds for _, seconds in parts))))
+        plans.append(_BarGroup("least time under the roofs", times))
     return plans
 
 
@@ -399,24 +399,24 @@ def _subtitle(explored: ExploredFusion) -> str:
     )
 
 
-def _told(explored: ExploredFusion) -> list[str]:
+def _sentences(explored: ExploredFusion) -> list[str]:
     """Return the sentences that describe the figure."""
     choice = explored.choice
     fused, unfused = explored.predicted
-    told = [
+    sentences = [
         f"A product of {choice.m} x {choice.n} x {choice.k} in {explored.dtype}, "
         f"then {listed(choice.functors) if choice.functors else 'nothing'}: "
         f"fused {_size(explored.fused.bytes)} in 1 kernel, unfused {_size(explored.unfused_bytes)} "
         f"in {len(explored.unfused)}."
     ]
     if explored.roofs is None:
-        told.append(_without_roofs(explored))
+        sentences.append(_without_roofs(explored))
     else:
-        told.append(f"Under the roofs at least {_time(fused)} fused, {_time(unfused)} unfused.")
+        sentences.append(f"Under the roofs at least {_time(fused)} fused, {_time(unfused)} unfused.")
     rows = [f"{name}: {value}" for name, value in _rows(explored)]
     text = "; ".join(rows)
-    told.append(f"{text[:1].upper()}{text[1:]}.")
-    return told
+    sentences.append(f"{text[:1].upper()}{text[1:]}.")
+    return sentences
 
 
 def _without_roofs(explored: ExploredFusion) -> str:
@@ -437,7 +437,7 @@ def _caption(explored: ExploredFusion) -> list[str]:
     return found
 
 
-class _Page(NamedTuple):
+class _PixelAxes(NamedTuple):
     """Axes in pixels to write on; y points down."""
 
     axes: Axes
@@ -466,7 +466,7 @@ class _Page(NamedTuple):
         fit(note, end - x)
 
 
-def _draw_plan(page: _Page, plans: _Plans, top: float) -> float:
+def _draw_bar_group(page: _PixelAxes, plans: _BarGroup, top: float) -> float:
     """Draw a bar for each plan and return the y of what comes next."""
     palette = page.palette
     page.write(_RIGHT, top, plans.title, color=palette.muted)

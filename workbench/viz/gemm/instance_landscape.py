@@ -116,7 +116,7 @@ def instance_landscape_figure(
         fit(axes.text(_MARGIN, 22, drawable(land.title), va="center", fontsize=12, fontweight="bold"),
             width - 2 * _MARGIN)  # fmt: skip
         _draw_legend(figure, land, palette)
-        bars = _Bars(land, land.colors(palette), palette)
+        bars = _CellShapes(land, land.colors(palette), palette)
         for column, cols in enumerate(land.columns):
             middle = _LEFT + column * (across + _GAP) + across / 2
             text = counted(cols, "column") if across >= _NARROW else str(cols)
@@ -144,7 +144,7 @@ def describe_instance_landscape(
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     land = _Landscape.checked(instances, about, height, chosen)
     what = f"A cell for each tile, a bar for each instance as high as its {land.height}, colored by its limit"
-    return f"{what}. {' '.join(land.told())}"
+    return f"{what}. {' '.join(land.sentences())}"
 
 
 class InstanceLandscapeWidget(FigureWidget):
@@ -205,11 +205,11 @@ class InstanceLandscapeWidget(FigureWidget):
         is_drawn = any(each.name == name for each in shown)
         land = _Landscape.checked(shown, self._about, self.height.value, name if is_drawn else None)
         options: dict[str, Any] = {"height": land.height, "chosen": land.chosen}
-        told = land.told()
+        sentences = land.sentences()
         if name != NO_INSTANCE and not is_drawn:
-            told.append(f"{name} has other warps or stages.")
+            sentences.append(f"{name} has other warps or stages.")
         figure = instance_landscape_figure(shown, self._about, **options, theme=theme)
-        return Drawing(figure, describe_instance_landscape(shown, self._about, **options), told)
+        return Drawing(figure, describe_instance_landscape(shown, self._about, **options), sentences)
 
 
 def _dropdown(name: str, values: Sequence[int]) -> Any:
@@ -322,7 +322,7 @@ class _Landscape:
             return f"{100 * share:.0f} %{'' if is_short else f': {number:.3g} ms'}"
         return f"up to {int(number)}" if self.height == "registers" else f"up to {bytes_text(int(number))}"
 
-    def told(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Return the sentences that describe the landscape."""
         good = [one for one in self.instances if not one.unsupported]
         timed = sum(one.ms is not None for one in good)
@@ -410,7 +410,7 @@ def _draw_legend(figure: Figure, land: _Landscape, palette: Palette) -> None:
 
 
 @dataclass(frozen=True)
-class _Bars:
+class _CellShapes:
     """Shapes of all cells, drawn as a few collections: hundreds of patches would take a second."""
 
     land: _Landscape

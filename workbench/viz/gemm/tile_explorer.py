@@ -183,7 +183,7 @@ def tile_explorer_figure(explored: ExploredTile, *, theme: str | None = None) ->
 def describe_tile_explorer(explored: ExploredTile) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check_explored("explored", explored)
-    return " ".join(_told(explored))
+    return " ".join(_sentences(explored))
 
 
 class TileExplorerWidget(FigureWidget):
@@ -248,11 +248,11 @@ class TileExplorerWidget(FigureWidget):
         """Draw the configuration that the controls show."""
         explored = self._known(self.configuration)
         figure = tile_explorer_figure(explored, theme=theme)
-        return Drawing(figure, describe_tile_explorer(explored), _told(explored))
+        return Drawing(figure, describe_tile_explorer(explored), _sentences(explored))
 
     def _known(self, chosen: TileConfiguration) -> ExploredTile:
         if chosen not in self._explored:
-            self._explored[chosen] = self._told_while(
+            self._explored[chosen] = self._with_status(
                 f"Compiling {chosen} for {chosen.target}: a second or two …",
                 "compiled",
                 lambda: _check_explored("explore(configuration)", self._explore(chosen)),
@@ -266,7 +266,7 @@ class TileExplorerWidget(FigureWidget):
         if measure is None:
             return
         fix = "Return points from `measure`."
-        points = self._told_while(
+        points = self._with_status(
             "Measuring, in turns with the vendor's library …",
             "measured",
             lambda: check_each("measure(configuration)", measure(chosen), Point, fix),
@@ -274,19 +274,19 @@ class TileExplorerWidget(FigureWidget):
         self._explored[chosen] = replace(self._explored[chosen], points=tuple(points))
         self.redraw()
 
-    def _told_while(self, text: str, done: str, action: Callable[[], Any]) -> Any:
+    def _with_status(self, text: str, done: str, action: Callable[[], Any]) -> Any:
         """Return the result of `action`; meanwhile a line near the controls tells what is running."""
-        self._say_near(text)
+        self._show_status(text)
         begin = time.perf_counter()
         try:
             result = action()
         except Exception:
             self.status.value = ""
             raise
-        self._say_near(f"{done} in {time.perf_counter() - begin:.1f} s")
+        self._show_status(f"{done} in {time.perf_counter() - begin:.1f} s")
         return result
 
-    def _say_near(self, text: str) -> None:
+    def _show_status(self, text: str) -> None:
         # Progress is shown near the controls: below the picture it may be out of sight.
         self.status.value = f'<div role="status">{text}</div>'
 
@@ -337,7 +337,7 @@ def _check_explored(argument: str, explored: ExploredTile) -> ExploredTile:
     return explored
 
 
-class _Bar(NamedTuple):
+class _ShareBar(NamedTuple):
     """A share of a limit, drawn as a bar."""
 
     name: str
@@ -345,27 +345,27 @@ class _Bar(NamedTuple):
     text: str
 
 
-def _bars(explored: ExploredTile) -> list[_Bar]:
+def _bars(explored: ExploredTile) -> list[_ShareBar]:
     on, step = explored.on, explored.step
     if step is None:
         return []
     most_shared = on.most_shared_per_block
     warps, most_warps = step.occupancy.warps, step.occupancy.most_warps
     bars = [
-        _Bar(
+        _ShareBar(
             "registers a thread",
             step.registers / on.most_registers_per_thread,
             f"{step.registers} of {on.most_registers_per_thread}",
         ),
-        _Bar(
+        _ShareBar(
             "shared memory",
             step.shared_bytes / most_shared,
             f"{_kib(step.shared_bytes)} of {_kib(most_shared)} KiB",
         ),
-        _Bar("occupancy", warps / most_warps, f"{warps} of {counted(most_warps, 'warp')}"),
+        _ShareBar("occupancy", warps / most_warps, f"{warps} of {counted(most_warps, 'warp')}"),
     ]
     if explored.share:
-        bars.append(_Bar("useful work", explored.share, f"{explored.share:.0%} of the units' time"))
+        bars.append(_ShareBar("useful work", explored.share, f"{explored.share:.0%} of the units' time"))
     return bars
 
 
@@ -442,25 +442,25 @@ def _others(number: int) -> str:
     return f" and {counted(number, 'other')}" if number else ""
 
 
-def _told(explored: ExploredTile) -> list[str]:
+def _sentences(explored: ExploredTile) -> list[str]:
     """Return the sentences that describe the figure."""
     m, n, k = explored.shape
-    told = [
+    sentences = [
         f"A GEMM of {m} x {n} x {k} in {explored.dtype} for {explored.on.name} ({explored.on.product}), "
         f"with a tile of {explored.configuration}."
     ]
     if explored.problem:
-        told.append(f"It cannot run: {_brief(explored.problem)}.")
+        sentences.append(f"It cannot run: {_brief(explored.problem)}.")
     bars = [f"{bar.name} {bar.text}" for bar in _bars(explored)]
-    told += [f"{_begun(listed(bars))}."] if bars else []
+    sentences += [f"{_capitalized(listed(bars))}."] if bars else []
     rows = [f"{name}: {value}" for name, value in _rows(explored)]
-    told.append(f"{_begun('; '.join(rows))}.")
+    sentences.append(f"{_capitalized('; '.join(rows))}.")
     if explored.roofs is None:
-        told.append(_without_roofs(explored))
-    return told
+        sentences.append(_without_roofs(explored))
+    return sentences
 
 
-def _begun(text: str) -> str:
+def _capitalized(text: str) -> str:
     """Capitalize the first letter of a text."""
     return text[:1].upper() + text[1:]
 
@@ -546,7 +546,7 @@ def _draw_left(page: _Page, explored: ExploredTile) -> None:
         y += _ROW - 3
 
 
-def _draw_bar(page: _Page, y: float, bar: _Bar) -> None:
+def _draw_bar(page: _Page, y: float, bar: _ShareBar) -> None:
     """Draw a share as a bar in a frame; a share above 1 fills the frame in another color."""
     top, palette = y - _BAR / 2, page.palette
     page.fill(_VALUES, top, _BAR_WIDTH, _BAR, palette.grid)
@@ -587,7 +587,7 @@ def _draw_roofline(axes: Axes, explored: ExploredTile, roofs: Ceilings, palette:
     place_labels(axes, labels, points=pixels, lines=np.concatenate(samples))
 
 
-class _Mark(NamedTuple):
+class _RoofMark(NamedTuple):
     """A marker under the roof, with its label."""
 
     text: str
@@ -597,13 +597,13 @@ class _Mark(NamedTuple):
     color: str
 
 
-def _marks(explored: ExploredTile, roofs: Ceilings, palette: Palette) -> list[_Mark]:
+def _marks(explored: ExploredTile, roofs: Ceilings, palette: Palette) -> list[_RoofMark]:
     alone = explored.tile_intensity
     height = attainable(alone, roofs.bandwidth, roofs.rate(explored.dtype))
-    marks = [_Mark("tile", alone, height, "D", palette.series[1])]
+    marks = [_RoofMark("tile", alone, height, "D", palette.series[1])]
     if explored.predicted:
-        marks.append(_Mark("wave", explored.wave_intensity, explored.predicted, "s", palette.series[0]))
+        marks.append(_RoofMark("wave", explored.wave_intensity, explored.predicted, "s", palette.series[0]))
     looks = [("o", palette.series[2]), *[("*", palette.ink)] * len(explored.points)]
     for point, (marker, color) in zip(explored.points, looks, strict=False):
-        marks.append(_Mark(point.provider, point.intensity, point.rate, marker, color))
+        marks.append(_RoofMark(point.provider, point.intensity, point.rate, marker, color))
     return marks

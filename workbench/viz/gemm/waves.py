@@ -78,7 +78,7 @@ def describe_waves(waves: Waves) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check(waves)
     what = "The slots of a GPU as a strip for each wave, and the efficiency of square products of all sizes"
-    return f"{what}. {' '.join(_told(waves))}"
+    return f"{what}. {' '.join(_sentences(waves))}"
 
 
 class WavesWidget(FigureWidget):
@@ -129,7 +129,7 @@ class WavesWidget(FigureWidget):
             self.compute_units.value,
             self.resident.value,
         )
-        return Drawing(waves_figure(waves, theme=theme), describe_waves(waves), _told(waves))
+        return Drawing(waves_figure(waves, theme=theme), describe_waves(waves), _sentences(waves))
 
 
 def _slider(description: str, value: int, offered: range) -> Any:
@@ -179,7 +179,7 @@ def _heading(waves: Waves) -> str:
     )
 
 
-def _told(waves: Waves) -> list[str]:
+def _sentences(waves: Waves) -> list[str]:
     """Return the sentences that describe the waves."""
     units = f"{counted(waves.compute_units, 'compute unit')} × {counted(waves.resident, 'program')}"
     filled = f"The last wave has {counted(waves.last, 'tile')} ({_percent(waves.last / waves.slots)} full)"

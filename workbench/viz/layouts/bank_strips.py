@@ -47,7 +47,7 @@ def bank_strip(conflicts: BankConflicts, request: int = 0, *, theme: str | None 
     """
     chosen = _chosen_passes(conflicts, request)
     with plain_text_style(theme) as palette:
-        heading = [_passes_said(conflicts, chosen), *_all_passes_said(conflicts, request)]
+        heading = [_passes_text(conflicts, chosen), *_all_passes_texts(conflicts, request)]
         height = chosen.passes * _PASS + (len(chosen.phases) - 1) * _PHASE
         figure, axes = laid_out(heading, height, _BANKS, palette)
         _draw_passes(axes, conflicts, chosen, number_colors(len(chosen.addresses), theme), palette)
@@ -56,8 +56,8 @@ def bank_strip(conflicts: BankConflicts, request: int = 0, *, theme: str | None 
 
 def describe_bank_strip(conflicts: BankConflicts, request: int = 0) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
-    said = _passes_said(conflicts, _chosen_passes(conflicts, request))
-    return f"Which lanes each of {conflicts.banks} banks serves, pass by pass: {said}"
+    text = _passes_text(conflicts, _chosen_passes(conflicts, request))
+    return f"Which lanes each of {conflicts.banks} banks serves, pass by pass: {text}"
 
 
 def _chosen_passes(conflicts: BankConflicts, request: int) -> SharedRequest:
@@ -65,7 +65,7 @@ def _chosen_passes(conflicts: BankConflicts, request: int) -> SharedRequest:
     return chosen_one(conflicts.requests, request)
 
 
-def _passes_said(conflicts: BankConflicts, request: SharedRequest) -> str:
+def _passes_text(conflicts: BankConflicts, request: SharedRequest) -> str:
     worst = max(request.ways)
     article = "an" if worst in (8, 11, 18) else "a"
     conflict = f"at worst {article} {worst}-way conflict" if worst > 1 else "no conflict"
@@ -76,7 +76,7 @@ def _passes_said(conflicts: BankConflicts, request: SharedRequest) -> str:
     )
 
 
-def _all_passes_said(conflicts: BankConflicts, request: int) -> list[str]:
+def _all_passes_texts(conflicts: BankConflicts, request: int) -> list[str]:
     which = request_said(f"{conflicts.target}, {conflicts.kind}", conflicts.requests, request)
     return [
         f"{which} All requests of this tile: {counted(conflicts.passes, 'pass', 'passes')}, "
@@ -84,7 +84,7 @@ def _all_passes_said(conflicts: BankConflicts, request: int) -> list[str]:
     ]
 
 
-def _served(conflicts: BankConflicts, request: SharedRequest) -> list[list[list[list[int]]]]:
+def _lanes_served(conflicts: BankConflicts, request: SharedRequest) -> list[list[list[list[int]]]]:
     """Return the lanes that request each word, by phase and bank, in the order of the passes."""
     words = max(conflicts.bits // (8 * WORD_BYTES), 1)
     phases = []
@@ -107,7 +107,7 @@ def _draw_passes(
 ) -> None:
     width = ROOM / conflicts.banks
     top, first = 0.0, 0
-    for phase, ways in zip(_served(conflicts, request), request.ways, strict=True):
+    for phase, ways in zip(_lanes_served(conflicts, request), request.ways, strict=True):
         idle = [
             Rectangle((bank * width, top + row * _PASS), width, _PASS)
             for bank, words in enumerate(phase)

@@ -353,23 +353,23 @@ def _figure(layout: Layout | SharedLayout, element: int | None, theme: str | Non
             for note in (*_notes(layout, grid), labels.left_out)
             for line in textwrap.wrap(drawable(note), 128)
         ]
-        figure, axes = _laid_out(grid, notes, palette)
+        figure, axes = _sized_figure(grid, notes, palette)
         _write_heading(figure, layout, grid, labels, theme)
         colors = np.array([to_rgb(color) for color in number_colors(grid.count, theme)])[grid.numbers]
         if element is not None:
-            others = ~_together(layout, element)[:rows, :columns, None]
+            others = ~_same_holder(layout, element)[:rows, :columns, None]
             dimmed = _DIMMED * colors + (1 - _DIMMED) * np.array(to_rgb(palette.background))
             colors = np.where(others, dimmed, colors)
         extent = (0, columns, rows, 0)
         axes.imshow(colors, aspect="auto", interpolation="nearest", extent=extent)
-        _rule(axes, grid, palette)
+        _draw_rules(axes, grid, palette)
         labels.write(axes, grid, colors, palette)
         if element is not None:
             _frame_cell(axes, *divmod(element, grid.columns), palette)
     return figure
 
 
-def _together(layout: Layout | SharedLayout, element: int) -> Flags:
+def _same_holder(layout: Layout | SharedLayout, element: int) -> Flags:
     """Return which elements share the lane (the first that holds it) or the bank of an element."""
     if isinstance(layout, SharedLayout):
         banks = folded(layout.banks(BANKS))
@@ -387,7 +387,7 @@ def _frame_cell(axes: Axes, row: int, column: int, palette: Palette) -> None:
         axes.add_collection(LineCollection([corners], colors=color, linewidths=width), autolim=False)
 
 
-def _laid_out(grid: _Grid, notes: Sequence[str], palette: Palette) -> tuple[Figure, Axes]:
+def _sized_figure(grid: _Grid, notes: Sequence[str], palette: Palette) -> tuple[Figure, Axes]:
     """Return a figure with room for the grid and the notes; the unit of its axes is a cell."""
     rows, columns = grid.numbers.shape
     size = grid.cell
@@ -445,7 +445,7 @@ def _write_heading(
     figure.text((left + bar + 6) / width, middle, after, fontsize=9, va="center")
 
 
-def _rule(axes: Axes, grid: _Grid, palette: Palette) -> None:
+def _draw_rules(axes: Axes, grid: _Grid, palette: Palette) -> None:
     """Draw thin lines between cells that are large enough, and thick ones around warps."""
     rows, columns = grid.numbers.shape
     is_lined = min(grid.cell) >= _LINED

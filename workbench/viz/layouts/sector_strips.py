@@ -47,8 +47,8 @@ def coalescing_strip(coalescing: Coalescing, request: int = 0, *, theme: str | N
     """
     chosen = _chosen_sectors(coalescing, request)
     with plain_text_style(theme) as palette:
-        heading = [_sectors_said(coalescing, chosen), *_all_said(coalescing, request)]
-        places = _Places.within(ROOM, chosen.sectors, coalescing.sector_bytes)
+        heading = [_sectors_text(coalescing, chosen), *_all_sectors_texts(coalescing, request)]
+        places = _SectorPositions.within(ROOM, chosen.sectors, coalescing.sector_bytes)
         figure, axes = laid_out(heading, _LANE + _LINES + _SECTOR, places.below, palette)
         _draw_coalescing(axes, places, chosen, number_colors(max(chosen.lanes) + 1, theme), palette)
     return figure
@@ -57,8 +57,8 @@ def coalescing_strip(coalescing: Coalescing, request: int = 0, *, theme: str | N
 def describe_coalescing_strip(coalescing: Coalescing, request: int = 0) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     chosen = _chosen_sectors(coalescing, request)
-    said = _sectors_said(coalescing, chosen)
-    return f"The lanes of a warp above the sectors of memory that they touch: {said}"
+    text = _sectors_text(coalescing, chosen)
+    return f"The lanes of a warp above the sectors of memory that they touch: {text}"
 
 
 def _chosen_sectors(coalescing: Coalescing, request: int) -> Request:
@@ -71,7 +71,7 @@ def _chosen_sectors(coalescing: Coalescing, request: int) -> Request:
     return chosen_one(coalescing.requests, request)
 
 
-def _sectors_said(coalescing: Coalescing, request: Request) -> str:
+def _sectors_text(coalescing: Coalescing, request: Request) -> str:
     moved = len(request.sectors) * coalescing.sector_bytes
     return (
         f"{counted(len(request.lanes), 'lane')} × {counted(request.bytes, 'byte')} in "
@@ -80,7 +80,7 @@ def _sectors_said(coalescing: Coalescing, request: Request) -> str:
     )
 
 
-def _all_said(coalescing: Coalescing, request: int) -> list[str]:
+def _all_sectors_texts(coalescing: Coalescing, request: int) -> list[str]:
     return [
         f"{request_said(coalescing.target, coalescing.requests, request)} "
         f"All requests of this access: {counted(coalescing.sectors, 'sector')}, "
@@ -89,7 +89,7 @@ def _all_said(coalescing: Coalescing, request: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Places:
+class _SectorPositions:
     """Positions of the sectors: their numbers, left edges and width, in pixels."""
 
     sectors: tuple[int, ...]
@@ -98,7 +98,7 @@ class _Places:
     sector_bytes: int
 
     @classmethod
-    def within(cls, room: float, sectors: Sequence[int], sector_bytes: int) -> _Places:
+    def within(cls, room: float, sectors: Sequence[int], sector_bytes: int) -> _SectorPositions:
         gaps = [0.0, *(0.0 if b == a + 1 else 1.0 for a, b in pairwise(sectors))]
         # If few sectors are adjacent, gaps take at most a quarter of the room.
         gap = min(_GAP, room / 4 / max(sum(gaps), 1))
@@ -140,7 +140,7 @@ class _Places:
 
 
 def _draw_coalescing(
-    axes: Axes, places: _Places, request: Request, colors: Sequence[str], palette: Palette
+    axes: Axes, places: _SectorPositions, request: Request, colors: Sequence[str], palette: Palette
 ) -> None:
     lane_width = min(ROOM / len(request.lanes), 40.0)
     below_lanes, above_sectors = _LANE, _LANE + _LINES
@@ -167,7 +167,7 @@ def _draw_coalescing(
     _write_addresses(axes, places, above_sectors + _SECTOR)
 
 
-def _write_addresses(axes: Axes, places: _Places, top: float) -> None:
+def _write_addresses(axes: Axes, places: _SectorPositions, top: float) -> None:
     """Write the first byte of each sector if it fits; rotated if the sectors are narrow."""
     last = -places.width
     for text, left in zip(places.texts, places.left, strict=True):

@@ -89,7 +89,7 @@ def describe_summation_errors(
 ) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     chosen, shown = _check_sums(errors, dtypes, count)
-    parts = [f"in {dtype} {listed(_ulps_said(errors, dtype, shown))}" for dtype in chosen]
+    parts = [f"in {dtype} {listed(_ulps_texts(errors, dtype, shown))}" for dtype in chosen]
     return (
         f"Error of the sum of {errors.name} against the number of elements, 1 to {errors.counts[shown]:,}; "
         f"at the end, {'; '.join(parts)}."
@@ -143,7 +143,7 @@ def describe_variance_errors(errors: VarianceErrors, dtypes: str | Sequence[str]
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     chosen = _check_variances(errors, dtypes)
     parts = [
-        f"in {dtype} {listed([_variance_said(errors, dtype, method) for method in errors.methods])}"
+        f"in {dtype} {listed([_variance_text(errors, dtype, method) for method in errors.methods])}"
         for dtype in chosen
     ]
     return (
@@ -441,18 +441,18 @@ def _stop(curve: SumCurve, count: int) -> int | None:
     return stop if stop is not None and stop <= (1 - _LOST) * count else None
 
 
-def _error_said(error: float, unit: str = "") -> str:
+def _error_text(error: float, unit: str = "") -> str:
     if math.isfinite(error):
         return f"{number(error)}{unit}"
     return "NaN" if math.isnan(error) else "infinite"
 
 
-def _ulps_said(errors: SummationErrors, dtype: str, place: int) -> list[str]:
+def _ulps_texts(errors: SummationErrors, dtype: str, place: int) -> list[str]:
     curves = [errors.curve(dtype, order) for order in errors.orders]
-    return [f"{curve.order} {_error_said(curve.ulps[place], ' ULP')}" for curve in curves]
+    return [f"{curve.order} {_error_text(curve.ulps[place], ' ULP')}" for curve in curves]
 
 
-def _variance_said(errors: VarianceErrors, dtype: str, method: str) -> str:
+def _variance_text(errors: VarianceErrors, dtype: str, method: str) -> str:
     """Describe how large a method's error is, or where it reaches 100 %."""
     curve = errors.curve(dtype, method)
     ratios, wrong = _where_exact(curve, errors.ratios), _comparable(curve)
@@ -461,7 +461,7 @@ def _variance_said(errors: VarianceErrors, dtype: str, method: str) -> str:
     lost = [ratio for ratio, error in zip(ratios, wrong, strict=True) if not error < 1]
     if lost:
         return f"{method} reaches 100 % at {number(min(lost))}"
-    return f"{method} at most {_error_said(max(wrong))}"
+    return f"{method} at most {_error_text(max(wrong))}"
 
 
 def _facts(errors: SummationErrors, dtype: str, count: int) -> list[str]:
@@ -473,7 +473,7 @@ def _facts(errors: SummationErrors, dtype: str, count: int) -> list[str]:
         stop = _stop(curve, count)
         stopped = f"; adding changes nothing from element {stop:,} on" if stop is not None else ""
         lines.append(
-            f"{curve.order}: {curve.results[place]:.10g}, error {_error_said(curve.ulps[place], ' ULP')}, "
-            f"relative {_error_said(curve.relative_errors[place])}{stopped}."
+            f"{curve.order}: {curve.results[place]:.10g}, error {_error_text(curve.ulps[place], ' ULP')}, "
+            f"relative {_error_text(curve.relative_errors[place])}{stopped}."
         )
     return lines

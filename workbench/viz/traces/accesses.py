@@ -92,7 +92,7 @@ class Accesses:
         found: dict[str, list[tuple[Integers, Integers]]] = {}
         own = np.arange(accesses.start, accesses.stop)
         own = own[self.panel[own] == panel]
-        for access in own[self._alike(own, with_site=True)[0]]:
+        for access in own[self._group_same_cells(own, with_site=True)[0]]:
             rows, columns, active = self.cells(access)
             found.setdefault(self.what(access).kind, []).append((rows[active], columns[active]))
         return {
@@ -104,7 +104,7 @@ class Accesses:
         """Return the accesses (of a kind) that touch a cell, in order, and the number of lanes of each."""
         chosen = [kind in (None, site.kind) for site in self.trace.sites]
         own = np.flatnonzero((self.panel == panel) & np.array(chosen, dtype=bool)[self.site])
-        first, number = self._alike(own)
+        first, number = self._group_same_cells(own)
         lanes = np.zeros(len(first), dtype=np.int64)
         for at, access in enumerate(own[first]):
             rows, columns, active = self.cells(access)
@@ -164,7 +164,7 @@ class Accesses:
             return nowhere, nowhere, np.zeros(0, dtype=bool)
         return self.panels[panel].cells(self.footprints[footprint], row, column)
 
-    def _alike(self, own: Integers, with_site: bool = False) -> tuple[Integers, Integers]:
+    def _group_same_cells(self, own: Integers, with_site: bool = False) -> tuple[Integers, Integers]:
         """Group accesses that touch the same cells: the first of each group, and the group of each access."""
         keys = np.array([self.footprint[own], self.row[own], self.column[own], self.site[own] * with_site])
         _, first, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
@@ -193,7 +193,7 @@ def accesses_of(trace: StepTrace) -> Accesses:
         raise InvalidArgumentError("trace", f"got {len(kept)} accesses, of at most {MOST_ACCESSES}", _FEWER)
     panels = [panel_of(argument) for argument in trace.arguments.values()]
     pattern = trace.pattern[kept].astype(np.int64)
-    footprints, *places = _placed(trace, panels, panel[kept], pattern, trace.base[kept])
+    footprints, *places = _place_accesses(trace, panels, panel[kept], pattern, trace.base[kept])
     sizes = np.array([[one.lanes, one.active] for one in trace.patterns])[pattern]
     site = trace.site[kept].astype(np.int64)
     accesses = Accesses(
@@ -209,7 +209,7 @@ def check_trace(trace: object) -> None:
         raise ArgumentTypeError("trace", f"got a {type(trace).__name__}", fix)
 
 
-def _placed(
+def _place_accesses(
     trace: StepTrace, panels: Sequence[Panel], panel: Integers, pattern: Integers, base: Integers
 ) -> tuple[list[Footprint], Integers, Integers, Integers]:
     """Return all footprints, and the footprint, row and column of each access."""
@@ -219,9 +219,11 @@ def _placed(
         groups = [np.flatnonzero((panel == at) & (pattern == number)) for number in np.unique(pattern)]
         groups = [own for own in groups if len(own)]
         patterns = [trace.patterns[pattern[own[0]]] for own in groups]
-        runs_on = any(map(_runs_on, [panels[at]] * len(groups), patterns, [base[own] for own in groups]))
+        continues = any(
+            map(_continues_in_next_row, [panels[at]] * len(groups), patterns, [base[own] for own in groups])
+        )
         for own, one in zip(groups, patterns, strict=True):
-            for cells, chosen, rows, columns in _place(panels[at], one, base[own], runs_on):
+            for cells, chosen, rows, columns in _place(panels[at], one, base[own], continues):
                 if not len(chosen):
                     continue
                 footprint[own[chosen]], row[own[chosen]], column[own[chosen]] = len(footprints), rows, columns
@@ -236,7 +238,7 @@ def _placed(
 _Group = tuple[Footprint, Integers, Integers, Integers]
 
 
-def _runs_on(panel: Panel, pattern: Pattern, bases: Integers) -> bool:
+def _continues_in_next_row(panel: Panel, pattern: Pattern, bases: Integers) -> bool:
     """Return whether accesses along one axis continue from the end of a row to the start of the next."""
     along = not panel.is_line and panel.step and pattern.strides is not None and pattern.active
     return bool(along) and _has_one_axis(pattern) and len(_block(panel, pattern, bases)[1]) < len(bases)
@@ -246,7 +248,7 @@ def _has_one_axis(pattern: Pattern) -> bool:
     return max(pattern.shape, default=1) == pattern.lanes
 
 
-def _place(panel: Panel, pattern: Pattern, bases: Integers, runs_on: bool) -> Iterator[_Group]:
+def _place(panel: Panel, pattern: Pattern, bases: Integers, continues: bool) -> Iterator[_Group]:
     """Yield the footprints on a panel of accesses with one pattern that begin at `bases`, in elements.
 
     An access is a block along the tensor's axes if all its active lanes then lie inside the tensor.
@@ -259,7 +261,7 @@ def _place(panel: Panel, pattern: Pattern, bases: Integers, runs_on: bool) -> It
     if not len(offsets):
         return
     rest = np.arange(len(bases))
-    has_rows = not panel.is_line and not (runs_on and _has_one_axis(pattern))
+    has_rows = not panel.is_line and not (continues and _has_one_axis(pattern))
     if has_rows and pattern.strides is not None and active.any():
         block = _block(panel, pattern, bases)
         yield block

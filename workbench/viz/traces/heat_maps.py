@@ -47,12 +47,12 @@ def heat_map(trace: StepTrace, argument: str, kind: str | None = None, *, theme:
         ArgumentTypeError, InvalidArgumentError: `trace` is no trace, touches nothing, or touches more than
             can be drawn; or the tensor has no elements.
     """
-    return _figure(_Heat.of(accesses_of(trace), argument, kind), resolve_theme(theme))
+    return _figure(_HeatMap.of(accesses_of(trace), argument, kind), resolve_theme(theme))
 
 
 def describe_heat_map(trace: StepTrace, argument: str, kind: str | None = None) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
-    return _describe(_Heat.of(accesses_of(trace), argument, kind))
+    return _describe(_HeatMap.of(accesses_of(trace), argument, kind))
 
 
 class HeatMapWidget(CanvasWidget):
@@ -85,7 +85,7 @@ class HeatMapWidget(CanvasWidget):
         self._accesses = accesses_of(trace() if callable(trace) else trace)
         names = [panel.argument.name for panel in self._accesses.panels if panel.elements]
         first = self._accesses.what(0).argument if argument is None else argument
-        _Heat.of(self._accesses, first, kind)  # raises our error before a control raises its own
+        _HeatMap.of(self._accesses, first, kind)  # raises our error before a control raises its own
         self.argument = widgets.Dropdown(
             description="tensor", options=names, value=first, style=FIRST_IN_ROW, layout={"width": "19em"}
         )
@@ -97,7 +97,7 @@ class HeatMapWidget(CanvasWidget):
     def scene(self) -> Mapping[str, Any]:
         """Return the accesses, and the counts of the chosen tensor."""
         kind = None if self.kind.value == _ALL else self.kind.value
-        self._heat = _Heat.of(self._accesses, self.argument.value, kind)
+        self._heat = _HeatMap.of(self._accesses, self.argument.value, kind)
         return self._heat.scene()
 
     def draw(self, theme: str) -> Figure:
@@ -117,7 +117,7 @@ class HeatMapWidget(CanvasWidget):
 
 
 @dataclass(frozen=True, eq=False)
-class _Heat:
+class _HeatMap:
     """Counts of how often the elements of one tensor are touched.
 
     Attributes:
@@ -135,7 +135,7 @@ class _Heat:
     elements: NDArray[np.int64]
 
     @classmethod
-    def of(cls, accesses: Accesses, argument: str, kind: str | None) -> _Heat:
+    def of(cls, accesses: Accesses, argument: str, kind: str | None) -> _HeatMap:
         """Count the accesses.
 
         Raises:
@@ -249,7 +249,7 @@ def _colors(palette: Palette) -> list[str]:
     return [palette.background, palette.grid, *faint, *strong]
 
 
-def _figure(heat: _Heat, theme: str) -> Figure:
+def _figure(heat: _HeatMap, theme: str) -> Figure:
     with plain_text_style(theme) as palette:
         table = _colors(palette)
         colors = np.array([[round(255 * part) for part in to_rgb(color)] for color in table], dtype=np.uint8)
@@ -260,7 +260,7 @@ def _figure(heat: _Heat, theme: str) -> Figure:
         return panels_figure([drawn], heading, legend, list(filter(None, [heat.summary, heat.note])), palette)
 
 
-def _describe(heat: _Heat) -> str:
+def _describe(heat: _HeatMap) -> str:
     name = heat.panel.argument.name
     grid = f"The elements of {name} as a grid of cells, colored by how often {heat.accesses.trace.kernel}"
     return f"{grid} touches them. {heat.summary} {heat.note}".rstrip()

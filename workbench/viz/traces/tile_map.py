@@ -79,14 +79,14 @@ def tile_map_figure(accesses: Sequence[Access], length: int, *, theme: str | Non
         InvalidArgumentError: there are no accesses, tiles or grid are not 1D, or there are too many elements.
         UnknownNameError: the theme is unknown.
     """
-    tiles = _checked(accesses, length)
+    tiles = _sorted_into_strips(accesses, length)
     cell = (SIZE_INCHES[0] * DPI - _LEFT - _RIGHT) / (tiles.end - tiles.first)
     notes = list(tiles.notes)
     with plain_text_style(theme) as palette:
         numbers, unnumbered = _numbers(tiles, cell)
         if unnumbered:
             notes.append(f"{counted(unnumbered, 'number')} of programs had no room")
-        figure, axes = _laid_out(len(tiles.strips), f"{'; '.join(notes)}." if notes else "", palette)
+        figure, axes = _sized_figure(len(tiles.strips), f"{'; '.join(notes)}." if notes else "", palette)
         axes.set_xlim(tiles.first, tiles.end)
         axes.set_xticks(_ticks(tiles, least=_TICK / cell))
         axes.set_xlabel("element (the numbers are the program's)" if any(numbers) else "element")
@@ -110,7 +110,7 @@ def tile_map_figure(accesses: Sequence[Access], length: int, *, theme: str | Non
 
 def describe_tile_map(accesses: Sequence[Access], length: int) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
-    tiles = _checked(accesses, length)
+    tiles = _sorted_into_strips(accesses, length)
     masked = sum(int((~access.mask).sum()) for access in tiles.accesses)
     programs = len({access.program for access in tiles.accesses})
     text = (
@@ -187,7 +187,7 @@ class TileMapWidget(FigureWidget):
         )
 
 
-def _checked(accesses: Sequence[Access], length: int) -> _Tiles:
+def _sorted_into_strips(accesses: Sequence[Access], length: int) -> _Tiles:
     """Check the arguments and sort the accesses into strips."""
     _check_at_most("length", check_positive("length", length), MOST_ELEMENTS)
     step = "Give those of one step: runtime.interpret(launch, record=True).accesses[0]."
@@ -277,7 +277,7 @@ def _runs(strip: Sequence[Access]) -> Iterator[_Number]:
         yield _Number(owners[elements[0]], elements[0], len(elements))
 
 
-def _laid_out(strips: int, notes: str, palette: Palette) -> tuple[Figure, Axes]:
+def _sized_figure(strips: int, notes: str, palette: Palette) -> tuple[Figure, Axes]:
     """Return a figure with room for the strips and notes; in its axes, y is in pixels."""
     figure, axes = new_figure()
     lines = textwrap.wrap(notes, 120)
