@@ -1,4 +1,4 @@
-"""Pictures of an operator in one line: its tiles, attention, descriptors, fusion, instances and source.
+"""Pictures of an operator with a single call: tiles, attention, descriptors, fusion, instances, source.
 
 Modules are imported on first use, because importing `explore.tiles` starts a compiler.
 """

@@ -1,4 +1,4 @@
-"""Pictures of attention in one line: the tiles it visits, its state after each tile, and its traffic.
+"""Pictures of attention with a single call: the tiles it visits, its state after each tile, its traffic.
 
 Combines `kernels` and `lens`, which do not import widgets, with `viz`, which imports none of the three.
 """

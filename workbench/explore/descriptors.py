@@ -140,8 +140,9 @@ class _EvaluatedDescriptor:
     Attributes:
         descriptor: descriptor of the matrix. sides: rows and columns of a tile.
         valid: bool, (rows, cols): whether each element of the matrix is valid, not padding.
-        number: index of the image. down, across: coordinates of the pixel, which may lie outside the image.
-            element: linear index of the element in memory. All are (rows, cols).
+        number: index of the image, (rows, cols).
+        down, across: coordinates of the pixel, which may lie outside the image, (rows, cols).
+        element: linear index of the element in memory, (rows, cols).
         images, size: number of images, and the height and width of each.
         extent: first and last coordinate along height and width, including those outside the image.
     """
@@ -200,7 +201,7 @@ class _EvaluatedDescriptor:
         pixels: tuple[str, ...],
         image: str,
     ) -> _EvaluatedDescriptor:
-        """Return the evaluated descriptor by the dimensions of the tensor in memory."""
+        """Locate each element in the images by its indices along the tensor's dimensions."""
         bottom = descriptor.stages[0].upper
         by_name = {descriptor.all_names[d]: d for d in bottom}
         if len(pixels) not in (1, 2):
@@ -235,7 +236,7 @@ class _EvaluatedDescriptor:
         return -(-rows // self.sides[0]), -(-cols // self.sides[1])
 
     def place(self, at: Sequence[int]) -> tuple[int, int]:
-        """Check the index of a tile."""
+        """Check the index of a tile and return it."""
         numbers = check_each("at", at, int, "Give two whole numbers, such as (0, 0).")
         if len(numbers) != 2 or not all(0 <= i < n for i, n in zip(numbers, self.counts, strict=True)):
             rows, steps = self.counts

@@ -1,4 +1,4 @@
-"""Widget that shows all lenses of a launch at once, in one line of a notebook.
+"""Widget that shows a launch through all lenses, from a single call.
 
 Combines `lens`, which does not import widgets, with `viz`, which calls no lens.
 """

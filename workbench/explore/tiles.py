@@ -1,4 +1,4 @@
-"""Widget that moves the tile of a matrix product, in one line of a notebook.
+"""Explorer of a matrix product's tile sizes: compiles, rates and measures configurations.
 
 Combines `kernels`, `lens` and `bench`, which do not import widgets, with `viz`, which imports none of them.
 """
@@ -64,7 +64,7 @@ _CANDIDATES: Mapping[str, tuple[Any, ...]] = {
 # the compiler would take minutes, only to spill them.
 _MOST_TIMES_REGISTERS = 2
 
-# Sizes in bytes fit into 64 bits.
+# torch needs sizes in bytes that fit into 64 bits.
 _MOST_BYTES = 2**63
 
 
@@ -132,7 +132,7 @@ def tile(
 
 
 def intensity(tile: tuple[int, int], itemsize: int, *, tiles: int = 1, rows: int = 1, cols: int = 1) -> float:
-    """Return FLOP per byte of a group of output tiles that loads shared tiles of A and B once.
+    """Return FLOP per byte of output tiles that load their shared tiles of A and B once.
 
         intensity = 2 * tiles * m * n / ((rows * m + cols * n) * itemsize)
 
@@ -151,7 +151,7 @@ def intensity(tile: tuple[int, int], itemsize: int, *, tiles: int = 1, rows: int
 
 @dataclass(frozen=True)
 class _GemmExplorer:
-    """A matrix product to explore, and the given roofs.
+    """Compiles, rates and measures configurations of one matrix product.
 
     Attributes:
         shape: m, n, k.
@@ -318,7 +318,7 @@ class _GemmExplorer:
         )
 
     def _share(self, chosen: TileConfiguration, tiles: int, units: int) -> float:
-        """Return the share of the GPU's compute capacity, until the last tile is done, that is useful."""
+        """Return useful FLOPs as a share of the GPU's capacity until the last tile is done."""
         m, n, k = self.shape
         k_padded = -(-k // chosen.block_k) * chosen.block_k
         most_tiles = -(-tiles // units)
@@ -335,7 +335,7 @@ class _GemmExplorer:
         return OPERATORS["matmul"].work(self.dtype, self._case)
 
     def _known(self, on: Target) -> tuple[Ceilings | None, tuple[Point, ...]]:
-        """Return the roofs for the dtype (given ones first), and recorded points of this product."""
+        """Return roofs for the dtype (given ones first), and recorded points of this matrix product."""
         roofed, other = _recorded_runs(on.product, self.dtype, tuple(self._case.items()))
         recorded = ceilings.from_recording(roofed) if roofed else None
         roofs = self.roofs.get(on.name, recorded)
@@ -375,9 +375,9 @@ def _wave(rows: int, cols: int, programs: int, group: int) -> dict[str, int]:
 def _recorded_runs(
     product: str, dtype: str, case: tuple[tuple[str, Any], ...]
 ) -> tuple[list[Line], list[Line]]:
-    """Return the last run on a product with roofs, or [], and the last run of any kind.
+    """Return the last recorded run on a GPU with roofs, or [], and the last one of any kind.
 
-    Runs with most points of the case come first. For some dtypes no run has both roofs and points.
+    Runs with more points of the case take precedence. For some dtypes no run has both roofs and points.
     """
     runs = _runs(product)
 
@@ -390,7 +390,7 @@ def _recorded_runs(
 
 @cache
 def _runs(product: str) -> list[list[Line]]:
-    """Return the shipped runs on a product, each sorted by time."""
+    """Return the shipped runs on a GPU product, each sorted by time."""
     runs: dict[str, list[Line]] = {}
     for line in sorted(recording.load_all(), key=lambda line: line.time):
         if product in line.device:

@@ -27,10 +27,11 @@ _MARKERS = ("o", "s", "D")
 
 
 def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None = None) -> Figure:
-    """Draw bytes of each tensor at the largest length, a bar for each way, and total bytes by length.
+    """Draw the bytes of each tensor at the largest length, and total bytes by length.
 
-    A bar is divided into bytes loaded and bytes stored, each element counted once per kernel. The dotted line
-    is the formula: a tensor's size, once for each kernel that loads it and once for each that stores it.
+    There is a bar for each label. A bar is divided into bytes loaded and bytes stored, each element counted
+    once per kernel. The dotted line is the formula: a tensor's size, once for each kernel that loads it and
+    once for each that stores it.
 
     Args:
         counted: results of `readings.attention.attention_bytes` for up to three ways, such as "unfused" and

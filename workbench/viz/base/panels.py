@@ -112,7 +112,7 @@ class Panel:
 
     @property
     def scale(self) -> Scale:
-        """Scale to draw it with."""
+        """Scale that fits the panel into its size limits."""
         most = _LINE_WIDTH if self.is_line else self.side
         height = min(_CELL, self.side / max(self.height, 1))
         width = min(_CELL, most / max(self.width, 1))

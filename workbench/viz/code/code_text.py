@@ -20,10 +20,10 @@ MOST_CODE_LINES = 110
 
 # Sizes in pixels: margin, heading, a line of text, the column of line numbers.
 _MARGIN, _HEADING, _LINE, _NUMBER = 14.0, 38.0, 17.0, 34.0
-_SIZE = 8.5
+_SIZE = 8.5  # of the code font, in points
 _FONT = "DejaVu Sans Mono"
 
-# A piece of a line: its column, its text, and its kind: "word" (keyword), "said" (string or comment) or "".
+# A piece of a line: its column, its text, and its kind: "keyword", "prose" (string or comment) or "".
 _Piece = tuple[int, str, str]
 
 
@@ -91,8 +91,8 @@ def code_figure(
 def describe_code(text: str, *, title: str = "Generated code", marked: Collection[int] = ()) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     lines = _checked(text, title, marked)
-    told = "; ".join(f"line {number}: {lines[number - 1].strip()}" for number in sorted(marked))
-    which = f", of which stand out {told}" if told else ""
+    marked_lines = "; ".join(f"line {number}: {lines[number - 1].strip()}" for number in sorted(marked))
+    which = f", of which stand out {marked_lines}" if marked_lines else ""
     return f"{title}: {grouped(len(lines), 'line')} of Python{which}."
 
 
@@ -129,8 +129,8 @@ def _pieces(lines: list[str]) -> list[list[_Piece]]:
 
 def _kind(token: tokenize.TokenInfo) -> str:
     if token.type in (tokenize.STRING, tokenize.COMMENT):
-        return "said"
-    return "word" if token.type == tokenize.NAME and keyword.iskeyword(token.string) else ""
+        return "prose"
+    return "keyword" if token.type == tokenize.NAME and keyword.iskeyword(token.string) else ""
 
 
 def _runs(line: str, kinds: list[str]) -> Iterator[_Piece]:
@@ -143,7 +143,7 @@ def _runs(line: str, kinds: list[str]) -> Iterator[_Piece]:
 
 
 def _color(kind: str, palette: Palette) -> str:
-    return {"word": palette.series[0], "said": palette.muted}.get(kind, palette.ink)
+    return {"keyword": palette.series[0], "prose": palette.muted}.get(kind, palette.ink)
 
 
 def _letter_width(figure: Figure) -> float:

@@ -144,11 +144,11 @@ def target_fact(data: LineFacts, name: str, step: CompiledStep, line: int) -> st
     own = [each for each in step.instructions if line in _instruction_lines(data, each)]
     counts = Counter((each.kind, each.bits) for each in own)
     order = sorted(counts, key=lambda key: (KINDS.index(key[0]), -(key[1] or 0)))
-    said = [f"{counts[key]} {key[0]}{f' of {key[1]} bits' if key[1] else ''}" for key in order]
+    kinds = [f"{counts[key]} {key[0]}{f' of {key[1]} bits' if key[1] else ''}" for key in order]
     found = (tensor for tensor in step.layouts if line in _layout_lines(data, step, tensor))
     layouts = list(dict.fromkeys(tensor.name for tensor in found))
     name = " ".join([name, *(f"({note})" for note in target_notes(name, step))])
     return (
-        f"{name}: {grouped(len(own), 'instruction')}{': ' * bool(said)}{', '.join(said)}; "
+        f"{name}: {grouped(len(own), 'instruction')}{': ' * bool(kinds)}{', '.join(kinds)}; "
         f"layouts: {', '.join(layouts) or 'none'}"
     )

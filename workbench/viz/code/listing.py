@@ -124,7 +124,7 @@ class Listing:
 
 @lru_cache(maxsize=64)
 def _first_lines(text: str) -> list[int]:
-    """Return the first line of each line's statement; in a compound statement only the head is one."""
+    """Return the first line of each line's statement; of a compound statement only the head counts."""
     firsts = list(range(len(text.splitlines()) or 1))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt):

@@ -33,12 +33,12 @@ def describe_figure(data: LineFacts, compiled: Mapping[str, CompiledStep]) -> st
     """Return one sentence that describes the figure."""
     lines = len(data.listing.texts[0])
     targets = f" and its instructions for {listed(list(compiled))}" if compiled else ""
-    said = (
+    text = (
         f"The {grouped(lines, 'line')} of {data.trace.kernel}, and beside each the bytes it asks for{targets}"
     )
     if most := data.line_bytes[data.busiest]:
-        said += f"; most has {data.listing.name(data.busiest)}, {bytes_text(most)}"
-    return f"{said}."
+        text += f"; most has {data.listing.name(data.busiest)}, {bytes_text(most)}"
+    return f"{text}."
 
 
 def source_figure(

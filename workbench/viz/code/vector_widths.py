@@ -73,11 +73,11 @@ def vector_widths_figure(widths: Sequence[VectorWidth], *, theme: str | None = N
 
 def describe_vector_widths(widths: Sequence[VectorWidth]) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
-    told = "; ".join(
+    widths_text = "; ".join(
         f"{one.descriptor} along {one.dimension}: {one.contiguous} contiguous, {one.bytes} bytes a load"
         for one in _checked(widths)
     )
-    return f"How wide loads are along each dimension. {told}."
+    return f"How wide loads are along each dimension. {widths_text}."
 
 
 def _checked(widths: Sequence[VectorWidth]) -> list[VectorWidth]:

@@ -143,17 +143,17 @@ class _DescriptorState:
         names, lengths = self.descriptor.all_names, self.descriptor.all_lengths
         asked = zip(self.descriptor.names, self.coordinate.index, strict=True)
         at = ", ".join(f"{name} = {value}" for name, value in asked) or "The one element"
-        said = [
+        problems = [
             f"{names[d]} = {self.coordinate.values[d]} is beyond its length, {lengths[d]}"
             for d in self.beyond
         ]
         for stage, limit in self.broken:
-            said.append(
+            problems.append(
                 f"{stage.transform.label()} {_refusal(stage)}: "
                 f"{names[stage.limited]} = {limit.value} is {_outside(limit)}"
             )
-        if said:
-            return [f"{at}: invalid, nothing is read.", *(f"{one}." for one in said)]
+        if problems:
+            return [f"{at}: invalid, nothing is read.", *(f"{one}." for one in problems)]
         return [f"{at}: valid, at offset {self.coordinate.offset}."]
 
 

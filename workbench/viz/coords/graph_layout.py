@@ -126,7 +126,7 @@ def _spread(layers: Sequence[Sequence[Item]], width: float) -> None:
 
 
 def _straightness(one: Item, other: Item) -> float:
-    """Return the weight of a line's straightness: higher if it crosses layers or is its ends' only line."""
+    """Return how strongly a line should be straight: more if it crosses layers or is its ends' only line."""
     bends = sum(item.height == 0 for item in (one, other))
     are_alone = (one.above, other.below) == ([other], [one]) or (one.below, other.above) == ([other], [one])
     return (1.0, 2.0, 8.0)[bends] * (2.0 if are_alone else 1.0)

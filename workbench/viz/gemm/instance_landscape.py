@@ -328,34 +328,34 @@ class _Landscape:
         timed = sum(one.ms is not None for one in good)
         tiles = len({one.tile[:2] for one in self.instances})
         of = f" of {self.about}" if self.about else ""
-        said = [
+        sentences = [
             f"{counted(len(self.instances), 'instance')}{of} in {counted(tiles, 'size')} of tiles: "
             f"{timed} timed, {len(good) - timed} not timed, {len(self.instances) - len(good)} ruled out."
         ]
         if self.best is not None:
-            said.append(f"Fastest is {self._one(self.best)}.")
+            sentences.append(f"Fastest is {self._one(self.best)}.")
         limits = Counter(one.limit for one in good)
         if limits:
             counts = ", ".join(f"{name} {count}" for name, count in limits.most_common())
-            said.append(f"What limits those that run: {counts}.")
-        said += self._reasons()
+            sentences.append(f"What limits those that run: {counts}.")
+        sentences += self._reasons()
         if self.chosen is not None:
-            said.append(f"{self._one(next(o for o in self.instances if o.name == self.chosen))}.")
-        return said
+            sentences.append(f"{self._one(next(o for o in self.instances if o.name == self.chosen))}.")
+        return sentences
 
     def _reasons(self) -> list[str]:
-        """Return why instances are ruled out, most frequent first; numbers in reasons are ignored."""
+        """Return why instances are ruled out, by frequency; reasons that differ in numbers only are one."""
         alike: dict[str, list[str]] = {}
         for one in self.instances:
             if one.unsupported:
                 alike.setdefault(re.sub(r"\d+", "0", one.unsupported), []).append(one.unsupported)
         ordered = sorted(alike.values(), key=len, reverse=True)
-        said = [
+        sentences = [
             f"Ruled out, {len(same)}{', such as' if len(set(same)) > 1 else ''}: {same[0]}."
             for same in ordered[:_MOST_REASONS]
         ]
         more = len(ordered) - _MOST_REASONS
-        return said + ([f"And for {counted(more, 'more reason')}."] if more > 0 else [])
+        return sentences + ([f"And for {counted(more, 'more reason')}."] if more > 0 else [])
 
     @staticmethod
     def _one(one: LandscapeInstance) -> str:

@@ -44,8 +44,8 @@ _VALUES, _LEFT_END = 150.0, 520.0
 _PLOT_LEFT, _PLOT_RIGHT, _PLOT_TOP, _PLOT_BOTTOM = 596.0, 968.0, 106.0, 452.0
 _LINE = 19.0
 _SMALL = 9  # points
-_CHARACTERS = 60  # of small text that fit the width of the left side
-_MOST_LINES = 4  # of the reason why a configuration cannot run
+_CHARACTERS = 60  # characters of small text that fit the width of the left side
+_MOST_LINES = 4  # limit of the reason why a configuration cannot run
 
 _UNITS = {"streaming multiprocessor": "SM", "compute unit": "CU", "work-group processor": "WGP"}
 

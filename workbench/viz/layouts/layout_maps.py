@@ -435,13 +435,13 @@ def _write_heading(
     colors = np.array([[to_rgb(color) for color in number_colors(grid.count, theme)]])
     key.imshow(colors, aspect="auto", interpolation="nearest")
     key.set_axis_off()
-    said = [
+    explanations = [
         *(["outlined: elements of one warp"] if grid.has_outlines else []),
         *([labels.meaning] if labels.meaning else []),
     ]
     middle = 1 - 48 / height
     figure.text((left - 8) / width, middle, f"{grid.color_name} 0", fontsize=9, ha="right", va="center")
-    after = "       ".join([str(grid.count - 1), *said])
+    after = "       ".join([str(grid.count - 1), *explanations])
     figure.text((left + bar + 6) / width, middle, after, fontsize=9, va="center")
 
 

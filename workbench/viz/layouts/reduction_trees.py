@@ -141,7 +141,7 @@ def _span_text(tree: ReductionTree) -> str:
 
 def _cost_text(tree: ReductionTree) -> str:
     """Return the cost of the whole tile's reduction at each level, in words."""
-    said = []
+    costs = []
     for level, counts in tree.counts.items():
         if counts.combines:
             parts = [f"{counted(counts.combines, 'combine')} a lane"]
@@ -150,8 +150,8 @@ def _cost_text(tree: ReductionTree) -> str:
             if counts.barriers:
                 parts.append(f"{counted(counts.stored_values, 'value')} stored by each warp")
                 parts.append(counted(counts.barriers, "barrier"))
-            said.append(f"{_WHERE[level]}, {', '.join(parts)}")
-    return f"The whole tile: {'; '.join(said) or 'nothing to combine'}."
+            costs.append(f"{_WHERE[level]}, {', '.join(parts)}")
+    return f"The whole tile: {'; '.join(costs) or 'nothing to combine'}."
 
 
 def _describe(tree: ReductionTree, row: Row) -> str:
@@ -298,7 +298,7 @@ class _TreeGeometry:
 
 
 def _by_register(row: Row, warp: int, most: int) -> dict[int, list[int]]:
-    """Return the indices of the elements in the first registers of each lane of a warp."""
+    """Return the indices of the elements in the first `most` registers of each lane of a warp."""
     elements: dict[int, list[int]] = {}
     for place, number in sorted(zip(row.places, range(len(row.places)), strict=True)):
         if place.warp == warp:

@@ -66,11 +66,11 @@ def row_holders_figure(
 def describe_row_holders(layouts: Mapping[str, Layout], notes: Mapping[str, str] | None = None) -> str:
     """Return the figure's text alternative. Arguments and errors are those of the figure."""
     layouts, notes = _checked(layouts, notes)
-    told = [
+    spreads = [
         f"{name}: {_spread_text(layout)}{f', {notes[name]}' if name in notes else ''}"
         for name, layout in layouts.items()
     ]
-    return f"The lanes of each warp, colored by the row of the tile that they hold. {'; '.join(told)}."
+    return f"The lanes of each warp, colored by the row of the tile that they hold. {'; '.join(spreads)}."
 
 
 def _checked(

@@ -390,7 +390,7 @@ def shortened(name: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with three digits and without exponent if possible: 0.0833, 4.25, 710, 2731."""
+    """Return a number with about three significant digits: 0.0833, 4.25, 710, 2731."""
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 

@@ -112,8 +112,10 @@ class HeatMapWidget(CanvasWidget):
     def facts(self) -> tuple[str, ...]:
         """Sentences on how often elements are touched, and on who touches the hovered one."""
         cell, heat = self.hovered, self._heat
-        told = heat.accesses.tell_cell(heat.number, cell["row"], cell["column"], heat.kind) if cell else []
-        return (heat.summary, *told)
+        cell_facts = (
+            heat.accesses.tell_cell(heat.number, cell["row"], cell["column"], heat.kind) if cell else []
+        )
+        return (heat.summary, *cell_facts)
 
 
 @dataclass(frozen=True, eq=False)

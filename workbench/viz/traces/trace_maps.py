@@ -105,8 +105,8 @@ class TraceMapWidget(CanvasWidget):
     def facts(self) -> tuple[str, ...]:
         """Sentences on what the shown program or access does, and on who touches the hovered element."""
         cell = self.hovered
-        told = self._accesses.tell_cell(cell["panel"], cell["row"], cell["column"]) if cell else []
-        return (_tell(self._accesses, *self._shown()), *told)
+        cell_facts = self._accesses.tell_cell(cell["panel"], cell["row"], cell["column"]) if cell else []
+        return (_tell(self._accesses, *self._shown()), *cell_facts)
 
     def _shown(self) -> tuple[int, int]:
         """Return the index of the shown program, and the number of the shown access, 0 for all."""
@@ -166,8 +166,8 @@ def _heading(accesses: Accesses, position: int) -> str:
 def _describe(accesses: Accesses, position: int, access: int) -> str:
     names = [panel.argument.name for panel in accesses.panels if panel.elements]
     grids = f"The elements of {', '.join(names)} as grids of cells, colored by what a program does to them"
-    told = f"{_heading(accesses, position)}. {_tell(accesses, position, access)} {accesses.note}"
-    return f"{grids}. {told}".rstrip()
+    text = f"{_heading(accesses, position)}. {_tell(accesses, position, access)} {accesses.note}"
+    return f"{grids}. {text}".rstrip()
 
 
 def _figure(accesses: Accesses, position: int, access: int, theme: str) -> Figure:
