@@ -105,7 +105,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(counted: list[AttentionBytes
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"counted\[0\]: got 3.*lens\.attention_bytes"):
+    with pytest.raises(ArgumentTypeError, match=r"counted\[0\]: got 3.*readings\.attention\.attention_bytes"):
         plot_attention_bytes([3])  # type: ignore[list-item]
     with pytest.raises(InvalidArgumentError, match=r"counted: got the lengths \{\}"):
         plot_attention_bytes([])

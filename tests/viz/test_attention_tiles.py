@@ -151,7 +151,7 @@ def test_what_the_controls_do_not_offer_is_named(first: TilesChoice, message: st
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"tiles: got 3.*lens\.attention\.tiles"):
+    with pytest.raises(ArgumentTypeError, match=r"tiles: got 3.*readings\.attention\.tiles"):
         plot_attention_tiles(3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="make: got 3"):
         AttentionTilesWidget(3)  # type: ignore[arg-type]

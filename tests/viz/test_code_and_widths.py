@@ -112,7 +112,7 @@ def test_the_table_says_what_is_known_and_bars_are_as_long_as_loads() -> None:
 
 @pytest.mark.parametrize("function", [vector_widths_figure, describe_vector_widths])
 def test_what_are_no_widths_is_refused(function: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"widths.*address\.vector_widths"):
+    with pytest.raises(ArgumentTypeError, match=r"widths.*explore\.descriptors\.vector_widths"):
         function([naive((2,), (1,))])
     with pytest.raises(InvalidArgumentError, match="widths: got 0"):
         function([])

@@ -211,7 +211,7 @@ def test_the_widget_shows_itself_as_a_picture_too() -> None:
 
 @pytest.mark.parametrize("function", [gemm_map_figure, describe_gemm_map])
 def test_bad_arguments_are_named(function: Callable[..., object]) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"reads: got None.*lens\.gemm_reads\.reads_of"):
+    with pytest.raises(ArgumentTypeError, match=r"reads: got None.*readings\.gemm_reads\.reads_of"):
         function(None, "grouped")
     with pytest.raises(ArgumentTypeError, match=r"reads\['grouped'\]: got 3"):
         function({"grouped": 3}, "grouped")

@@ -159,7 +159,7 @@ def test_the_widget_shows_itself_as_a_picture_too() -> None:
 
 @pytest.mark.parametrize("function", [image_tile_figure, describe_image_tile])
 def test_what_cannot_be_drawn_is_refused(function: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"tile: got 3.*address\.tile_on_image"):
+    with pytest.raises(ArgumentTypeError, match=r"tile: got 3.*explore\.descriptors\.tile_on_image"):
         function(3)
     with pytest.raises(InvalidArgumentError, match="its matrix is 421 x 9"):
         function(made(shape=(421, 9)))

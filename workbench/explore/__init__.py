@@ -1,6 +1,6 @@
-"""Pictures of an operator in one line: its tiles, attention, descriptors, fusion, instances and source.
+"""Pictures of an operator with a single call: tiles, attention, descriptors, fusion, instances, source.
 
-A subject is imported when it is first named, as `explore.tiles` starts a compiler.
+Modules are imported on first use, because importing `explore.tiles` starts a compiler.
 """
 
 from __future__ import annotations

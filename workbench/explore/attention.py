@@ -1,6 +1,6 @@
-"""One line from attention to pictures of it: the tiles that it visits, what it has after each, its bytes.
+"""Pictures of attention with a single call: the tiles it visits, its state after each tile, its traffic.
 
-Stands above `kernels` and `lens`, which know no widgets, and `viz`, which calls none of them.
+Combines `kernels` and `lens`, which do not import widgets, with `viz`, which imports none of the three.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from workbench.readings.attention_gradients import gradient_flow
 from workbench.viz.attention.attention_stepper import AttentionStepperWidget
 from workbench.viz.attention.attention_tiles import AttentionTilesWidget, TilesChoice
 
-# What the kernels of `attention_backward.launch(...)` keep, let pass by, multiply and write.
+# Which tensors the kernels of `attention_backward.launch(...)` keep on chip, stream, multiply and write.
 gradients = gradient_flow
 
-# Documents of a choice lie one after another, of these shares of all queries and keys.
+# Lengths of consecutive documents, as shares of all queries and keys.
 _DOCUMENTS = (0.3, 0.2, 0.5)
 
 
 def tiles(launch: Launch, *, batch: int = 0, head: int = 0) -> MaskTiles:
-    """Which tiles the programs of a head visit, and which are masked, told by the kernel's own rules.
+    """Return which tiles the programs of a head visit and which they mask, by the kernel's own rules.
 
     Args:
         launch: of `attention.launch`, with one program a tile of queries (splits=1).
         batch, head: which head.
 
-    Raises: as `attention_tiles.launch` and `lens.attention.tiles`.
+    Raises: as `attention_tiles.launch` and `readings.attention.tiles`.
     """
     return lens_attention.tiles(attention_tiles.launch(launch, batch=batch, head=head))
 
 
 def steps(launch: Launch, tile: int = 0, *, batch: int = 0, head: int = 0) -> AttentionSteps:
-    """What the program of one tile of queries has after each tile of keys, told by its operators.
+    """Return the state of one tile of queries after each tile of keys, computed by the kernel's operators.
 
     Args:
         launch: of `attention.launch`, with one program a tile of queries (splits=1).
         tile: which tile of queries. batch, head: of which head.
 
-    Raises: as `attention_states.launch` and `lens.attention.steps`.
+    Raises: as `attention_states.launch` and `readings.attention.steps`.
     """
     return lens_attention.steps(attention_states.launch(launch, tile, batch=batch, head=head))
 
@@ -63,17 +63,17 @@ def bytes_by_length(
     dtype: torch.dtype = torch.float16,
     tile: tuple[int, int] = (64, 64),
 ) -> list[AttentionBytes]:
-    """What attention moves of each tensor, in three kernels and in one, counted in traces of both.
+    """Return the bytes of each tensor that unfused and fused attention move, counted in traces.
 
     Args:
-        lengths: queries and keys of one head.
-        columns: of queries, keys and values. dtype: theirs.
-        tile: of queries and keys, in the one kernel; rows and columns of a product, in the three.
+        lengths: sequence lengths; queries and keys have the same.
+        columns: head dimension of queries, keys and values. dtype: their dtype.
+        tile: (queries, keys) of the fused kernel; (rows, columns) of the unfused products.
 
     Returns:
-        for each length "unfused" and "fused", as `plot_attention_bytes` takes them.
+        "unfused" and "fused" for each length, as `plot_attention_bytes` takes them.
 
-    Raises: as `attention.launch` and `lens.attention_bytes`.
+    Raises: as `attention.launch` and `readings.attention.attention_bytes`.
     """
     found = []
     for length in check_each("lengths", lengths, int, "Give a list of lengths, such as (64, 128)."):
@@ -95,7 +95,7 @@ def bytes_by_length(
 def map_tiles(
     first: TilesChoice | None = None, *, longest: int = 256, theme: str | None = None
 ) -> AttentionTilesWidget:
-    """The widget that chooses a mask, lengths and a tile.
+    """Return the widget that chooses a mask, lengths and a tile.
 
     Arguments and errors: :class:`AttentionTilesWidget`.
     """
@@ -103,14 +103,14 @@ def map_tiles(
 
 
 def tiles_of_choice(choice: TilesChoice) -> MaskTiles:
-    """The tiles that `attention.launch` visits for what the controls of :class:`AttentionTilesWidget` say."""
+    """Return the tiles that `attention.launch` visits for a choice of :class:`AttentionTilesWidget`."""
     query = torch.empty(1, 1, choice.queries, 16)
     key = torch.empty(1, 1, choice.keys, 16)
     return tiles(attention.launch(query, key, key, scoring_of(choice), tile=choice.tile, splits=1))
 
 
 def scoring_of(choice: TilesChoice) -> Scoring:
-    """What the controls of :class:`AttentionTilesWidget` say, for `attention.launch`."""
+    """Return the `Scoring` for a choice of :class:`AttentionTilesWidget`."""
     causal = CAUSAL._replace(from_end=choice.from_end)
     if choice.mask == "everything":
         return Scoring()
@@ -128,7 +128,7 @@ def scoring_of(choice: TilesChoice) -> Scoring:
 def step_through(
     launch: Launch, *, batch: int = 0, head: int = 0, theme: str | None = None
 ) -> AttentionStepperWidget:
-    """The widget that steps through the tiles of keys of any tile of queries.
+    """Return the widget that steps through the tiles of keys for any tile of queries.
 
     Args:
         launch: of `attention.launch`, with one program a tile of queries (splits=1).

@@ -1,6 +1,6 @@
-"""From a descriptor to what shows it: its code, how wide its loads are, what a tile reads of an image.
+"""Pictures of a descriptor: its code, its load widths, and what a tile reads of an image.
 
-Stands above `coords`, which draws nothing, and `viz`, which evaluates no matrix.
+Combines `coords`, which does not draw, with `viz`, which does not evaluate descriptors.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from workbench.viz import (
 )
 from workbench.viz.code.vector_widths import WIDEST_LOAD
 
-# Elements of a matrix that are evaluated: more take long, and cannot be drawn.
+# The most elements of a matrix to evaluate: more take long and cannot be drawn.
 MOST_ELEMENTS = 2**20
 
-# Images that are all drawn, whichever the tile reads.
-_SHOWN = 4
+# Up to this many images, all are drawn, even those that the tile does not read.
+_MOST_SHOWN = 4
 
 _FIX = "Give a Descriptor, such as kernels.convolution.input_windows returns."
 
@@ -44,15 +44,15 @@ Ints = NDArray[np.int64]
 
 
 def code(descriptor: Descriptor, *, title: str | None = None, theme: str | None = None) -> Picture:
-    """The jit function that a descriptor becomes, with the lines of the offset and of padding marked.
+    """Draw the jit function that a descriptor is lowered to, with the offset and padding lines marked.
 
     Args:
-        descriptor: may have symbols, which become arguments.
-        title: what it is; None for the names of its dimensions.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        descriptor: the descriptor; its symbols become arguments.
+        title: the title; None for the names of its dimensions.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: an argument is not as above. UnknownNameError: the theme.
+        ArgumentTypeError: an argument has the wrong type. UnknownNameError: the theme is unknown.
     """
     check_type("descriptor", descriptor, Descriptor, _FIX)
     text = lower(descriptor).source
@@ -68,11 +68,11 @@ def code(descriptor: Descriptor, *, title: str | None = None, theme: str | None 
 
 
 def vector_widths(descriptors: Mapping[str, Descriptor], itemsize: int) -> tuple[VectorWidth, ...]:
-    """For each dimension of each descriptor, what one load moves; `viz.vector_widths_figure` draws it.
+    """Return what one load moves along each dimension; `viz.vector_widths_figure` draws it.
 
     Args:
-        descriptors: by the names that the table has, such as "before" and "after".
-        itemsize: bytes of an element.
+        descriptors: descriptors by their names in the table, such as "before" and "after".
+        itemsize: size of an element in bytes.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument is not as above.
@@ -101,21 +101,21 @@ def tile_on_image(
     pixels: Sequence[str] = ("y", "x"),
     image: str = "n",
 ) -> ImageTile:
-    """What a tile of a convolution's matrix reads of the image; `viz.image_tile_figure` draws it.
+    """Return what a tile of a convolution's matrix reads of the image; `viz.image_tile_figure` draws it.
 
     Args:
-        descriptor: of [rows, cols] or [batch, rows, cols], without symbols: `bind` them.
+        descriptor: a descriptor of [rows, cols] or [batch, rows, cols], with all symbols bound.
         tile: rows and columns of a tile.
-        at: the number of the tile down the rows, and of the step along K.
-        batch: which of the batch.
-        pixels: names of the dimensions in memory that are height and width; or that of the width alone.
-        image: the name of that which counts images, if there is one.
+        at: index of the tile along the rows, and of the step along K.
+        batch: index in the batch.
+        pixels: names of the height and width dimensions in memory, or of the width alone.
+        image: name of the dimension that counts images, if there is one.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument is not as above.
     """
-    windows = _Windows.of(descriptor, tile, batch, pixels, image)
-    return windows.tile(*windows.place(at))
+    evaluated = _EvaluatedDescriptor.of(descriptor, tile, batch, pixels, image)
+    return evaluated.tile(*evaluated.place(at))
 
 
 def move_tile(
@@ -128,22 +128,23 @@ def move_tile(
     image: str = "n",
     theme: str | None = None,
 ) -> ImageTileWidget:
-    """The widget that moves the tile. Arguments and errors are as of :func:`tile_on_image`, and its theme."""
-    windows = _Windows.of(descriptor, tile, batch, pixels, image)
-    return ImageTileWidget(windows.tile, *windows.counts, at=windows.place(at), theme=theme)
+    """Return the widget that moves the tile. Arguments and errors are those of :func:`tile_on_image`."""
+    evaluated = _EvaluatedDescriptor.of(descriptor, tile, batch, pixels, image)
+    return ImageTileWidget(evaluated.tile, *evaluated.counts, at=evaluated.place(at), theme=theme)
 
 
 @dataclass(frozen=True, eq=False)
-class _Windows:
-    """A descriptor, evaluated at every element of its matrix.
+class _EvaluatedDescriptor:
+    """A descriptor evaluated at every element of its matrix.
 
     Attributes:
-        descriptor: of the matrix. sides: of a tile.
-        valid: bool, (rows, cols): of each element of the matrix.
-        number: of the image. down, across: the pixel, or the place outside. element: a number of its own for
-            each element of the images.
-        images, size: how many, and the height and width of each.
-        extent: for height and width the first and last place that there can be.
+        descriptor: descriptor of the matrix. sides: rows and columns of a tile.
+        valid: bool, (rows, cols): whether each element of the matrix is valid, not padding.
+        number: index of the image, (rows, cols).
+        down, across: coordinates of the pixel, which may lie outside the image, (rows, cols).
+        element: linear index of the element in memory, (rows, cols).
+        images, size: number of images, and the height and width of each.
+        extent: first and last coordinate along height and width, including those outside the image.
     """
 
     descriptor: Descriptor
@@ -160,8 +161,8 @@ class _Windows:
     @classmethod
     def of(
         cls, descriptor: Descriptor, tile: Sequence[int], batch: int, pixels: Sequence[str], image: str
-    ) -> _Windows:
-        """Evaluate."""
+    ) -> _EvaluatedDescriptor:
+        """Check the arguments and evaluate the descriptor."""
         check_type("descriptor", descriptor, Descriptor, _FIX)
         sides = check_each("tile", tile, int, "Give rows and columns, such as (16, 16).")
         if len(sides) != 2:
@@ -199,8 +200,8 @@ class _Windows:
         values: Sequence[Ints],
         pixels: tuple[str, ...],
         image: str,
-    ) -> _Windows:
-        """By the dimensions of the tensor at the bottom."""
+    ) -> _EvaluatedDescriptor:
+        """Locate each element in the images by its indices along the tensor's dimensions."""
         bottom = descriptor.stages[0].upper
         by_name = {descriptor.all_names[d]: d for d in bottom}
         if len(pixels) not in (1, 2):
@@ -225,17 +226,17 @@ class _Windows:
             element=element,
             images=lengths[by_name[image]] if image in by_name else 1,
             size=size,
-            extent=(_reached(down, size[0]), _reached(across, size[1])),
+            extent=(_coordinate_range(down, size[0]), _coordinate_range(across, size[1])),
         )
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Tiles down the rows, and steps along K."""
+        """Number of tiles along the rows, and of steps along K."""
         rows, cols = self.valid.shape
         return -(-rows // self.sides[0]), -(-cols // self.sides[1])
 
     def place(self, at: Sequence[int]) -> tuple[int, int]:
-        """The number of a tile that there is, of what was given to a public function."""
+        """Check the index of a tile and return it."""
         numbers = check_each("at", at, int, "Give two whole numbers, such as (0, 0).")
         if len(numbers) != 2 or not all(0 <= i < n for i, n in zip(numbers, self.counts, strict=True)):
             rows, steps = self.counts
@@ -244,17 +245,17 @@ class _Windows:
         return numbers[0], numbers[1]
 
     def tile(self, row: int, step: int) -> ImageTile:
-        """What one tile reads."""
+        """Return what one tile reads."""
         (rows, cols) = (
             (at * side, min((at + 1) * side, most))
             for at, side, most in zip((row, step), self.sides, self.valid.shape, strict=True)
         )
         own = (slice(*rows), slice(*cols))
         number, down, across = self.number[own], self.down[own], self.across[own]
-        # The same images for every tile, as long as they can be drawn.
+        # Show the same images for every tile if there are few enough to draw.
         least, most = int(number.min()), int(number.max())
-        first = 0 if self.images <= _SHOWN else min(least, self.images - 1)
-        end = self.images if self.images <= _SHOWN else most + 1
+        first = 0 if self.images <= _MOST_SHOWN else min(least, self.images - 1)
+        end = self.images if self.images <= _MOST_SHOWN else most + 1
         (top, bottom), (left, right) = self.extent
         reads = np.zeros((end - first, bottom + 1 - top, right + 1 - left), dtype=np.int64)
         valid = self.valid[own]
@@ -280,7 +281,7 @@ class _Windows:
         )
 
     def _where(self, rows: tuple[int, int], cols: tuple[int, int]) -> Iterator[str]:
-        """What the first and last row and column are, where they are merged of other dimensions."""
+        """Describe the first and last row and column if they are merged from other dimensions."""
         for what, dim, (begin, end) in zip(
             ("Row", "Column"), self.descriptor.top[-2:], (rows, cols), strict=True
         ):
@@ -298,6 +299,6 @@ def _indices(names: Sequence[str], values: Sequence[int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
 
 
-def _reached(places: Ints, length: int) -> tuple[int, int]:
-    """The first and last place that is asked for, those of the image included."""
+def _coordinate_range(places: Ints, length: int) -> tuple[int, int]:
+    """Return the first and last coordinate that is accessed or lies in the image."""
     return min(0, int(places.min())), max(length - 1, int(places.max()))

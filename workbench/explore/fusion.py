@@ -1,6 +1,6 @@
-"""What fusion saves: a fused launch beside the launches that it replaces, counted in traces of both.
+"""Bytes that fusion saves: a fused launch compared with the launches it replaces, counted in traces.
 
-Stands above `kernels` and `lens`, which do not know one another, and `viz`, which calls neither.
+Combines `kernels`, `lens` and `viz`, which do not import one another.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from workbench.viz.gemm.fusion_explorer import (
     FusionKernel,
 )
 
-# What gates a product, by operator.
+# Activation of the gate, by operator.
 _GATES = {"swiglu": "silu", "geglu": "gelu"}
 
-# The operators of `ops` that have two plans.
+# The operators of `ops` for which :func:`plans` has both plans.
 OPERATORS = (
     *(f"matmul_{name}" for name in (*gemm_rows.OPERATORS, *gemm_rows.REDUCTIONS)),
     "matmul_matmul", *_GATES,
@@ -59,15 +59,15 @@ OPERATORS = (
 
 _NORMS = ("layer_norm", "rms_norm")
 
-# What a functor takes in a kernel of its own.
-_ALONE = (torch.float16, torch.bfloat16, torch.float32)
+# Dtypes that a functor takes in a kernel of its own.
+_FUNCTOR_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
-# Dimensions of an image in memory, outermost first, where it is channels_last and where not.
+# Dimensions of an image in memory, outermost first: channels_last, and contiguous.
 _NHWC, _NCHW = (0, 2, 3, 1), (0, 1, 2, 3)
 
-# What the explorer offers: the sizes of a functor's tensor, in letters of m, n and k; and the functor.
-_Made = Callable[..., Epilogue]
-FUNCTORS: Mapping[str, tuple[str, _Made]] = {
+# Functors of the explorer: the letters (m, n, k) of the sizes of its tensor, and its constructor.
+_EpilogueFactory = Callable[..., Epilogue]
+FUNCTORS: Mapping[str, tuple[str, _EpilogueFactory]] = {
     "add": ("mn", epilogues.add),
     "bias": ("n", epilogues.bias),
     "multiply": ("mn", epilogues.multiply),
@@ -84,25 +84,25 @@ FUNCTORS: Mapping[str, tuple[str, _Made]] = {
 
 SIZES = (64, 256, 1024, 2048, 4096, 8192, 16384)
 
-# The recording that roofs and times are taken from, and whose times are shown.
+# The device whose recording gives roofs and times, and the providers whose times are shown.
 DEVICE = "nvidia-h200"
 _PROVIDERS = ("workbench", "torch.compile max-autotune", "torch")
 
-# m, n and k of the product that is traced, and its tile: several tiles in each direction.
-_TRACED, _TILE = {"m": 32, "n": 64, "k": 32}, (16, 32, 16)
+# m, n and k of the traced product, and its tile: there are several tiles in each direction.
+_TRACED_SIZES, _TILE = {"m": 32, "n": 64, "k": 32}, (16, 32, 16)
 
-# Rows and columns of a tile of a functor's own kernel, of images.
+# Rows and columns of a tile of a functor's own kernel on images.
 _FUNCTOR_TILE = (32, 64)
 
 
 @dataclass(frozen=True)
 class ArgumentBytes:
-    """What both plans move of one tensor, each element counted once a kernel.
+    """Bytes of one tensor that each plan moves, each element counted once per kernel.
 
     Attributes:
-        name: the tensor's.
-        fused_loaded, fused_stored: by the fused launch, in bytes.
-        unfused_loaded, unfused_stored: by the launches that it replaces.
+        name: name of the tensor.
+        fused_loaded, fused_stored: bytes that the fused launch loads and stores.
+        unfused_loaded, unfused_stored: bytes that the launches it replaces load and store.
     """
 
     name: str
@@ -113,18 +113,18 @@ class ArgumentBytes:
 
     @property
     def saved(self) -> int:
-        """Bytes that the fused launch does not move; negative where it moves more."""
+        """Bytes that the fused launch saves; negative if it moves more."""
         fused = self.fused_loaded + self.fused_stored
         return self.unfused_loaded + self.unfused_stored - fused
 
 
 @dataclass(frozen=True)
 class BytesSaved:
-    """What a fused launch moves, and what the launches move that it replaces.
+    """Bytes that a fused launch and the launches that it replaces move.
 
     Attributes:
-        arguments: of each tensor; those that were named, in their order, and then others.
-        fused_kernels, unfused_kernels: how many each plan starts.
+        arguments: bytes of each tensor; named tensors first, in their order.
+        fused_kernels, unfused_kernels: number of kernels that each plan starts.
     """
 
     arguments: tuple[ArgumentBytes, ...]
@@ -133,12 +133,12 @@ class BytesSaved:
 
     @property
     def fused(self) -> int:
-        """Bytes of the fused plan."""
+        """Bytes that the fused plan moves."""
         return sum(each.fused_loaded + each.fused_stored for each in self.arguments)
 
     @property
     def unfused(self) -> int:
-        """Bytes of the other."""
+        """Bytes that the unfused plan moves."""
         return sum(each.unfused_loaded + each.unfused_stored for each in self.arguments)
 
     @property
@@ -154,20 +154,19 @@ def bytes_saved(
     *,
     timeout: float = 120.0,
 ) -> BytesSaved:
-    """Trace both plans in the interpreter, and count what they move of each tensor.
+    """Trace both plans in the interpreter and count the bytes of each tensor that they move.
 
-    An element counts once for each kernel that loads it, and once for each that stores it, by its address,
-    whichever of the kernel's parameters have it: what crosses between memory and a cache that keeps what one
-    kernel reads again.
+    An element, identified by its address, counts once for each kernel that loads it and once for each kernel
+    that stores it. This is the traffic between memory and a cache that holds everything one kernel reuses.
 
     Args:
-        fused: the one launch. unfused: what it replaces, in order, a launch for each operator.
-        tensors: by name, those that are to be told apart, such as {"A": a, "product": x}; both plans can
-            share them. Others are called as the first parameter that has them.
-        timeout: seconds for each plan.
+        fused: the fused launch. unfused: the launches that it replaces, in order, one for each operator.
+        tensors: tensors to report, by name, such as {"A": a, "product": x}; both plans can share them. Other
+            tensors are named after the first parameter that they are passed as.
+        timeout: time limit of each plan in seconds.
 
     Raises:
-        ArgumentTypeError: an argument is something else. Others as `lens.attention.attention_bytes`.
+        ArgumentTypeError: an argument has the wrong type. Others as `readings.attention.attention_bytes`.
     """
     check_type("fused", fused, Launch, "Give a Launch.")
     many = (unfused,) if isinstance(unfused, Launch) else unfused
@@ -187,12 +186,11 @@ def bytes_saved(
 
 
 class Plans(NamedTuple):
-    """An operator in one launch, and in several; as :func:`bytes_saved` takes them.
+    """Fused and unfused launches of an operator, as :func:`bytes_saved` takes them.
 
     Attributes:
-        fused, unfused: the launches, which have operands in common, and the output if it is no index.
-        tensors: those of both, by name, and what only one of them has. What is given twice has the first
-            of its names.
+        fused, unfused: the launches. They share their operands, and their output unless it is an index.
+        tensors: tensors of either plan, by name. A tensor with several names has the first of them.
     """
 
     fused: Launch
@@ -207,21 +205,21 @@ def plans(
     tile: Sequence[int] | None = None,
     product_tile: Sequence[int] | None = None,
 ) -> Plans:
-    """Both plans of an operator: the fused template's launch, and one launch for each operator in it.
+    """Return both plans of an operator: the fused template's launch, and one launch per operator.
 
-    Those of a product or a convolution with any epilogue are :func:`chained` and :func:`chained_conv2d`.
+    For a product or a convolution with any epilogue, use :func:`chained` or :func:`chained_conv2d`.
 
     Args:
-        op: a name in `OPERATORS`, those of `ops`.
-        given: its tensors: two matrices, and of norms weight and bias by column; three of matmul_matmul,
-            swiglu and geglu.
-        activation: of matmul_matmul, which alone has one to choose.
-        tile: of the fused template, as its `launch` takes it; None for that one's default.
-        product_tile: m, n and k of a tile, of the products of the other plan; None for `gemm.default_tile`.
+        op: name of an operator in `OPERATORS`.
+        given: its tensors: three matrices for matmul_matmul, swiglu and geglu; two matrices for the others,
+            followed by column weight and bias for norms.
+        activation: activation of matmul_matmul; the other operators have none to choose.
+        tile: tile of the fused template, as its `launch` takes it; None for the template's default.
+        product_tile: m, n and k of a tile in the unfused products; None for `gemm.default_tile`.
 
     Raises:
-        UnknownNameError: `op`. InvalidArgumentError: it takes more or fewer tensors, or no activation. Others
-        as the templates' `launch`.
+        UnknownNameError: `op` is unknown. InvalidArgumentError: the number of tensors is wrong, or the
+        operator takes no activation. Others as the templates' `launch`.
     """
     check_name("op", op, OPERATORS)
     fewest = 3 if op in (*_GATES, "matmul_matmul") else 2
@@ -272,28 +270,28 @@ def chained(
     tile: Sequence[int] | None = None,
     product_tile: Sequence[int] | None = None,
 ) -> Plans:
-    """Both plans of a product with an epilogue: one launch; and the product's, and one for each functor.
+    """Return both plans of a product with an epilogue: one launch, or one for the product and each functor.
 
     Args:
-        a, b: [m, k] and [k, n] in fp16, bf16 or fp32.
+        a, b: matrices [m, k] and [k, n] in fp16, bf16 or fp32.
         epilogue: a chain of functors, none of which casts or permutes.
-        tile: of the fused launch. product_tile: of the product in the other plan. None for
+        tile: tile of the fused launch. product_tile: tile of the unfused product. None for
             `gemm.default_tile`.
 
     Raises:
-        TensorMismatchError: `a` or `b` is no matrix, or of another dtype. InvalidArgumentError: the epilogue
+        TensorMismatchError: `a` or `b` is no matrix or has another dtype. InvalidArgumentError: the epilogue
         casts or permutes. Others as `gemm.launch` and `epilogues_unfused.launch`.
     """
-    _check_apart(epilogue)
+    _check_separable(epilogue)
     fused = gemm.launch(a, b, epilogue=epilogue, tile=tile, splits=1)
     for name, matrix in (("a", a), ("b", b)):
-        _check_alone(name, matrix)
+        _check_functor_dtype(name, matrix)
         if matrix.dim() != 2:
             raise TensorMismatchError(name, f"shape {tuple(matrix.shape)}", "Give a matrix.")
     output = fused.outputs[0]
     product = _product(a, b, product_tile, None if epilogue.functors else output)
-    unfused, between = _one_by_one("product", product, epilogue, output, _on_a_matrix)
-    return Plans(fused, unfused, _each_once({"A": a, "B": b, **between, "output": output}))
+    unfused, between = _unfused_launches("product", product, epilogue, output, _on_a_matrix)
+    return Plans(fused, unfused, _without_aliases({"A": a, "B": b, **between, "output": output}))
 
 
 def chained_conv2d(
@@ -309,32 +307,34 @@ def chained_conv2d(
     tile: Sequence[int] | None = None,
     product_tile: Sequence[int] | None = None,
 ) -> Plans:
-    """Both plans of `ops.fused_conv2d`: one launch; and `ops.conv2d` with its bias, and one for each functor.
+    """Return both plans of `ops.fused_conv2d`: one launch, or `ops.conv2d` and one per functor.
 
-    The result, and all between, are channels_last where input or weight is. What accesses of 16 bytes cannot
-    read as it lies, such as most images that are not channels_last, is copied by a kernel of its own before
-    the product, in both plans.
+    The result and all intermediate tensors are channels_last if input or weight is. Both plans first copy an
+    operand in a separate kernel if its layout does not allow 16-byte accesses; most images that are not
+    channels_last need this copy. In the unfused plan, the convolution adds the bias.
 
     Args:
         input: (n, channels, height, width), none of them 0, in fp16, bf16 or fp32.
-        weight: (features, channels / groups, taps, taps). bias: (features,), or None. Both as the input.
-        stride, padding, dilation, groups: as of `ops.conv2d`.
-        epilogue: a chain of functors, none of which casts or permutes; one that asks for the place of an
-            element, such as dropout, of channels_last images in one group.
-        tile: of the fused launch, m, n and k. product_tile: of the convolution in the other plan. None for
-            `gemm.default_tile`.
+        weight: (features, channels / groups, taps, taps). bias: (features,), or None. Both have the input's
+            dtype and device.
+        stride, padding, dilation, groups: as for `ops.conv2d`.
+        epilogue: a chain of functors, none of which casts or permutes. A functor that uses an element's
+            position, such as dropout, requires channels_last images in one group.
+        tile: m, n and k of a tile of the fused launch. product_tile: the same for the unfused convolution.
+            None for `gemm.default_tile`.
 
     Raises:
-        TensorMismatchError: a tensor is of another shape, dtype or device. InvalidArgumentError: the epilogue
-        is another. Others as `ops.fused_conv2d`.
+        TensorMismatchError: a tensor has another shape, dtype or device. InvalidArgumentError: the epilogue
+        is not as above. Others as `ops.fused_conv2d`.
     """
-    _check_apart(epilogue)
+    _check_separable(epilogue)
     _check_images(input, weight, bias)
     geometry = geometry_of(
         2, input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
     shape = (input.shape[0], geometry.features, *geometry.outputs)
-    epilogues.expanded(epilogue, ImageFrame(shape, groups), input.device)  # numbered without the bias
+    # Validated without the bias, so that errors number the functors as they were given.
+    epilogues.expanded(epilogue, ImageFrame(shape, groups), input.device)
     order = _NHWC if _is_channels_last(input) or _is_channels_last(weight) else _NCHW
     _check_places(epilogue, order, groups)
     format = torch.channels_last if order == _NHWC else torch.contiguous_format
@@ -348,13 +348,13 @@ def chained_conv2d(
     first = Epilogue() if bias is None else epilogues.bias(bias)
     fused = convolved(first | epilogue, output, tile)
     product = convolved(first, torch.empty_like(output) if epilogue.functors else output, product_tile)
-    alone = partial(_on_images, order)
-    unfused, between = _one_by_one("convolution", product, epilogue, output, alone)
+    launch_functor = partial(_on_images, order)
+    unfused, between = _unfused_launches("convolution", product, epilogue, output, launch_functor)
     operands = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     copies = _copies(fused, operands) | {
         f"{name} of the other plan": copy for name, copy in _copies(product, operands).items()
     }
-    return Plans(fused, unfused, _each_once({**operands, **copies, **between, "output": output}))
+    return Plans(fused, unfused, _without_aliases({**operands, **copies, **between, "output": output}))
 
 
 def explore(
@@ -364,19 +364,19 @@ def explore(
     roofs: Ceilings | None = None,
     theme: str | None = None,
 ) -> FusionExplorerWidget:
-    """Put an epilogue together and see its text, its bytes fused and unfused, and its least time.
+    """Return a widget that builds an epilogue and shows its source, its traffic, and its least time.
 
-    Bytes are those of traces of a small product, scaled by the sizes of its tensors; no GPU is needed.
+    Bytes are counted in traces of a small product and scaled to the tensors' sizes; no GPU is needed.
 
     Args:
-        shape: m, n and k that are shown first; they and `SIZES` are offered.
-        functors: names in `FUNCTORS`, up to four, that are shown first.
-        roofs: measured ones; None for those that were recorded.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        shape: initial m, n and k; they and `SIZES` are the values to choose from.
+        functors: initial functors, at most four names in `FUNCTORS`.
+        roofs: measured roofs; None for the recorded ones.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: a functor, or
-        the theme.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: a functor or
+        the theme is unknown.
     """
     first = _choice(shape, functors)
     sizes = sorted({*SIZES, first.m, first.n, first.k})
@@ -401,10 +401,10 @@ def _check_functors(names: Sequence[str]) -> None:
 
 
 def explored(choice: FusionChoice, *, roofs: Ceilings | None = None) -> ExploredFusion:
-    """What is known of one choice, in fp16; :func:`workbench.viz.fusion_explorer_figure` draws it.
+    """Return both plans of one choice, in fp16; :func:`workbench.viz.fusion_explorer_figure` draws them.
 
     Args:
-        choice: of any sizes. roofs: as of :func:`explore`.
+        choice: sizes (any) and functors. roofs: as for :func:`explore`.
 
     Raises:
         as :func:`explore`.
@@ -413,7 +413,7 @@ def explored(choice: FusionChoice, *, roofs: Ceilings | None = None) -> Explored
     check_type("roofs", roofs, Ceilings | None, "Give Ceilings, or None for those that were recorded.")
     sizes = {name: check_positive(name, getattr(choice, name)) for name in ("m", "n", "k")}
     _check_functors(choice.functors)
-    kernels = _kernels(tuple(choice.functors))
+    kernels = _traced_bytes(tuple(choice.functors))
     flops = 2 * math.prod(sizes.values())
     scaled = [
         {name: _scaled(name, moved, choice.functors, sizes) for name, moved in kernel.items()}
@@ -440,7 +440,7 @@ def explored(choice: FusionChoice, *, roofs: Ceilings | None = None) -> Explored
 
 
 def _sizes_of(name: str, functors: Sequence[str]) -> str:
-    """The sizes of a tensor of :func:`chained`, in letters of m, n and k."""
+    """Return the letters (m, n, k) of the sizes of a tensor of :func:`chained`."""
     if name in ("A", "B"):
         return {"A": "mk", "B": "kn"}[name]
     functor, _, place = name.rpartition(" ")
@@ -450,16 +450,16 @@ def _sizes_of(name: str, functors: Sequence[str]) -> str:
 
 
 def _scaled(name: str, moved: int, functors: Sequence[str], sizes: Mapping[str, int]) -> int:
-    """Bytes of a tensor in a product of these sizes, from those in the product that is traced."""
+    """Scale the bytes of a tensor in the traced product to a product of these sizes."""
     letters = _sizes_of(name, functors)
-    small, large = (math.prod(each[letter] for letter in letters) for each in (_TRACED, sizes))
+    small, large = (math.prod(each[letter] for letter in letters) for each in (_TRACED_SIZES, sizes))
     return moved * large // small
 
 
 @cache
-def _kernels(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
-    """What the fused kernel moves of each tensor, by name, and what each of the others does; in bytes."""
-    m, n, k = _TRACED.values()
+def _traced_bytes(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
+    """Return the bytes of each tensor, by name, that the fused kernel and each unfused kernel move."""
+    m, n, k = _TRACED_SIZES.values()
     generator = torch.Generator().manual_seed(0)
 
     def half(*shape: int) -> torch.Tensor:
@@ -468,7 +468,9 @@ def _kernels(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
     epilogue = Epilogue()
     for name in functors:
         letters, make = FUNCTORS[name]
-        epilogue = epilogue | make(*([half(*(_TRACED[letter] for letter in letters))] if letters else []))
+        epilogue = epilogue | make(
+            *([half(*(_TRACED_SIZES[letter] for letter in letters))] if letters else [])
+        )
     plans = chained(half(m, k), half(k, n), epilogue, tile=_TILE, product_tile=_TILE)
     found = []
     for launch in (plans.fused, *plans.unfused):
@@ -478,7 +480,7 @@ def _kernels(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
 
 
 def _source(name: str) -> str:
-    """A functor's text, without its decorator and its docstring."""
+    """Return a functor's source without its decorator and docstring."""
     _, make = FUNCTORS[name]
     given = [torch.empty(1)] if FUNCTORS[name][0] else []
     function = make(*given).functors[0].function
@@ -495,7 +497,7 @@ def _recorded() -> tuple[recording.Line, ...]:
 
 @cache
 def _recorded_roofs() -> Ceilings | None:
-    """Of the last run that has a copy and a product in fp16."""
+    """Return the roofs of the last run that has a copy and a product in fp16."""
     runs: dict[str, list[recording.Line]] = {}
     for line in _recorded():
         if line.op in ("clone", "matmul"):
@@ -505,7 +507,7 @@ def _recorded_roofs() -> Ceilings | None:
 
 
 def _recorded_points(choice: FusionChoice) -> tuple[Point, ...]:
-    """What was recorded of Composable Kernel's chain, the only one that is."""
+    """Return the recorded points of Composable Kernel's chain, the only recorded one."""
     if choice.functors != ("add", "add", "fast_gelu"):
         return ()
     case = {"m": choice.m, "n": choice.n, "k": choice.k, "layout": "nn"}
@@ -519,7 +521,7 @@ def _recorded_points(choice: FusionChoice) -> tuple[Point, ...]:
 
 
 def _point(line: recording.Line) -> Point:
-    """Unlike those of `recording.points`, of a small product too, which calls in a row find in caches."""
+    """Return a point; unlike `recording.points`, also for small products, whose calls hit the caches."""
     return Point(
         label=line.problem,
         provider=line.provider,
@@ -567,25 +569,25 @@ def _pair(
     return _named(fused, (first, *between, last), tensors)
 
 
-def _check_apart(epilogue: Epilogue) -> None:
-    """Raise where a kernel for each functor does not make what one kernel for all makes."""
+def _check_separable(epilogue: Epilogue) -> None:
+    """Raise if a separate kernel for each functor does not give the fused kernel's result."""
     check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
     if epilogue.permuted is not None or any(one.dtype is not None for one in epilogue.functors):
         raise InvalidArgumentError("epilogue", "it casts or permutes", "Cast or permute the result.")
 
 
-def _check_alone(name: str, operand: torch.Tensor) -> None:
-    """Raise where a functor's own kernel would not take what is made of this operand."""
-    if operand.dtype not in _ALONE:
+def _check_functor_dtype(name: str, operand: torch.Tensor) -> None:
+    """Raise if a functor's own kernel does not take the operand's dtype."""
+    if operand.dtype not in _FUNCTOR_DTYPES:
         raise UnsupportedDtypeError(name, f"{operand.dtype}", "Give fp16, bf16 or fp32.")
 
 
 def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Raise where they are no plain operands of a convolution, whatever their lengths."""
+    """Raise if these are not plain operands of a convolution. Does not compare their lengths."""
     given = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     for name, tensor in given.items():
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
-        _check_alone(name, tensor)
+        _check_functor_dtype(name, tensor)
         if (tensor.dtype, tensor.device) != (input.dtype, input.device):
             words = f"{tensor.dtype} on {tensor.device}"
             raise TensorMismatchError(name, words, f"Give {input.dtype} on {input.device}, as the input is.")
@@ -601,7 +603,7 @@ def _is_channels_last(image: torch.Tensor) -> bool:
 
 
 def _check_places(epilogue: Epilogue, order: tuple[int, ...], groups: int) -> None:
-    """Raise where a functor may ask for an element's place, and both plans number elements differently."""
+    """Raise if a functor may use an element's position and the plans number elements differently."""
     if order == _NHWC and groups == 1:
         return
     for place, one in enumerate(epilogue.functors):
@@ -612,24 +614,24 @@ def _check_places(epilogue: Epilogue, order: tuple[int, ...], groups: int) -> No
             )
 
 
-def _one_by_one(
+def _unfused_launches(
     name: str,
     product: Launch,
     epilogue: Epilogue,
     output: torch.Tensor,
-    alone: Callable[[torch.Tensor, Epilogue, torch.Tensor | None], Launch],
+    launch_functor: Callable[[torch.Tensor, Epilogue, torch.Tensor | None], Launch],
 ) -> tuple[tuple[Launch, ...], dict[str, torch.Tensor]]:
-    """A product's launch and one for each functor behind it, and by name what they have besides.
+    """Return the launches of a product and of each functor after it, and their other tensors by name.
 
     Args:
-        name: of the product. output: where the last of them puts its result.
-        alone: from what a functor is given, the functor and its output, which is new for None, to its launch.
+        name: name of the product. output: tensor for the result of the last launch.
+        launch_functor: function (input, functor, output or None) that returns a functor's launch.
     """
     launches, tensors = [product], {name: product.outputs[0]} if epilogue.functors else {}
     last = len(epilogue.functors) - 1
     for place, one in enumerate(epilogue.functors):
         own = Epilogue((one,))
-        launches.append(alone(launches[-1].outputs[0], own, output if place == last else None))
+        launches.append(launch_functor(launches[-1].outputs[0], own, output if place == last else None))
         tensors |= {f"{one.name} {place + 1}": tensor for tensor in own.tensors}
         if place < last:
             tensors[f"after {one.name} {place + 1}"] = launches[-1].outputs[0]
@@ -641,36 +643,36 @@ def _on_a_matrix(x: torch.Tensor, epilogue: Epilogue, output: torch.Tensor | Non
 
 
 @dataclass(frozen=True)
-class _InMemory(ImageFrame):
-    """As :class:`ImageFrame`, of a dense image as one matrix whose rows lie one behind the other.
+class _DenseImageFrame(ImageFrame):
+    """:class:`ImageFrame` for a dense image, seen as one matrix of consecutive rows.
 
     Attributes:
-        order: the dimensions in memory, outermost first, of which the last one numbers columns.
+        order: dimensions in memory, outermost first; the last one numbers the columns.
     """
 
     order: tuple[int, ...] = _NCHW
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of the output's own dimensions."""
+        """Sizes of the output's own dimensions."""
         return self.shape
 
     @property
     def dims(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """No batches."""
+        """Dimensions of the batches (none), rows and columns."""
         return (), self.order[:-1], self.order[-1]
 
     def split(self, strides: Sequence[int]) -> tuple[int, ...]:
-        """The same."""
+        """Return the strides unchanged."""
         return tuple(strides)
 
 
 def _on_images(
     order: tuple[int, ...], x: torch.Tensor, epilogue: Epilogue, output: torch.Tensor | None
 ) -> Launch:
-    """As `epilogues_unfused.launch`, by its kernel, of dense images whose dimensions lie in this order."""
+    """Launch a functor's own kernel, as `epilogues_unfused.launch` does, on dense images in this order."""
     output = torch.empty_like(x) if output is None else output
-    frame = _InMemory(tuple(x.shape), order=order)
+    frame = _DenseImageFrame(tuple(x.shape), order=order)
     bound = epilogues.bind(epilogue, frame, torch.float32, output.dtype, x.device)
     (block_m, block_n), n = _FUNCTOR_TILE, x.shape[order[-1]]
     m = x.numel() // n
@@ -687,7 +689,7 @@ def _on_images(
 
 
 def _copies(launch: Launch, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What a convolution copies its operands to, by name; a step for each comes before its product."""
+    """Return the copies of operands that a convolution makes, by name. Each has a step before the product."""
     found = {}
     for step, space in zip(launch.steps, launch.workspaces, strict=False):
         places = {tensor.data_ptr() for tensor in step.memory().values()}
@@ -703,15 +705,15 @@ def _product(
 
 
 def _named(fused: Launch, unfused: tuple[Launch, ...], tensors: dict[str, torch.Tensor]) -> Plans:
-    """The plans, with names for what else they have: states of the fused one, and the outputs."""
+    """Return the plans, with names for their workspaces and outputs too."""
     states = {f"state {i}": space for i, space in enumerate(fused.workspaces)}
     outputs = {"output": fused.outputs[0]}
     if unfused[-1].outputs[0] is not fused.outputs[0]:
         outputs["output of the other plan"] = unfused[-1].outputs[0]
-    return Plans(fused, unfused, _each_once({**tensors, **states, **outputs}))
+    return Plans(fused, unfused, _without_aliases({**tensors, **states, **outputs}))
 
 
-def _each_once(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those that begin in one place by the first of their names, since traces tell tensors by their place."""
+def _without_aliases(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return each tensor under its first name only: traces identify tensors by their address."""
     first: dict[int, str] = {}
     return {name: t for name, t in tensors.items() if first.setdefault(t.data_ptr(), name) == name}

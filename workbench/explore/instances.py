@@ -1,7 +1,7 @@
-"""One line from a product to the landscape of its instances: by tile, with what limits each.
+"""Landscape of the instances of a product: by tile, with what limits each.
 
-Stands above `tune`, which knows no widgets, and `viz`, which calls nothing; beside `explore.py`, which moves
-one tile, and `profiler`, whose results it takes too.
+Combines `tune` and `profiler`, which do not import widgets, with `viz`, which does not tune.
+`explore.tiles` shows a single tile instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.tune import Trial, Trials, prune_gemm
 from workbench.tune.result import in_words
 from workbench.viz.gemm.instance_landscape import InstanceLandscapeWidget, LandscapeInstance
 
-# The fates of what nothing speaks against.
+# Fates of instances that are not ruled out.
 _RUNS = ("won", "slower", "verified", "left")
 
 
@@ -31,16 +31,16 @@ def gemm(
     progress: bool = True,
     theme: str | None = None,
 ) -> InstanceLandscapeWidget:
-    """The tuner's candidates for a product, compiled for a target: no GPU is needed, and nothing is timed.
+    """Return the tuner's candidates for a product, compiled for a target; needs no GPU and times nothing.
 
-    `InstanceLandscapeWidget(of_trials(tune.tune_gemm(a, b)))` draws the times of a GPU too.
+    To include times on a GPU, use `InstanceLandscapeWidget(of_trials(tune.tune_gemm(a, b)))`.
 
     Args:
-        a, b, precision, progress: as `tune.prune_gemm`. target: a name in `lens.targets.TARGETS`.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        a, b, precision, progress: as for `tune.prune_gemm`. target: a name in `lens.targets.TARGETS`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        as `tune.prune_gemm`; UnknownNameError: the theme.
+        as `tune.prune_gemm`; UnknownNameError: the theme is unknown.
     """
     trials = prune_gemm(a, b, precision=precision, target=target, progress=progress)
     sizes = " x ".join(map(str, (*a.shape[:-1], b.shape[-1], a.shape[-1])))
@@ -50,19 +50,19 @@ def gemm(
 
 
 def of_trials(trials: Trials) -> list[LandscapeInstance]:
-    """What became of each of the tuner's candidates, or the profiler's instances, as the landscape draws it.
+    """Return the results of the tuner's candidates or the profiler's instances for the landscape.
 
-    A candidate is called by its number in `trials`, and its keywords but tile, warps and stages, which have
-    fields of their own; an instance by its name. An instance of which the invoker chooses the tile, as the
-    shipped one of many operators, stands where another one stands that makes the same launch; where none
-    does, its tile is not known, and it is left out.
+    A candidate is named by its number in `trials` and its keywords except tile, warps and stages, which are
+    separate fields; a profiled instance keeps its name. If an instance lets the invoker choose the tile, as
+    the shipped ones of many operators do, it takes the tile of another instance with the same launch; if none
+    has it, its tile is unknown and it is left out.
 
     Args:
-        trials: what `tune.prune`, `tune.tune` or `profiler.profile` returns.
+        trials: a result of `tune.prune`, `tune.tune` or `profiler.profile`.
 
     Raises:
-        ArgumentTypeError: `trials` is something else. InvalidArgumentError: a candidate has no tile of rows
-        and columns, or no instance has one.
+        ArgumentTypeError: `trials` has the wrong type. InvalidArgumentError: a candidate has no tile of rows
+        and columns, or no profiled instance has one.
     """
     check_type("trials", trials, Trials, "Give what tune.prune, tune.tune or profiler.profile returns.")
     if isinstance(trials, _Profiled):
@@ -72,14 +72,14 @@ def of_trials(trials: Trials) -> list[LandscapeInstance]:
 
 @runtime_checkable
 class _Profiled(Protocol):
-    """What a profile has besides trials, each of which has the name of one of these instances."""
+    """A profile: trials, each of which names one of these instances."""
 
     @property
     def instances(self) -> tuple[Instance, ...]: ...
 
 
 def _profiled(trials: Sequence[Trial], instances: Sequence[Instance]) -> Iterator[LandscapeInstance]:
-    """The instances whose tile is known."""
+    """Yield the instances whose tile is known."""
     keywords = {each.name: each.keywords for each in instances}
     names = [trial.candidate["instance"] for trial in trials]
     if not any(_has_tile(keywords[name]) for name in names):
@@ -122,6 +122,6 @@ def _instance(name: str, keywords: Mapping[str, Any], trial: Trial) -> Landscape
 
 
 def _has_tile(keywords: Mapping[str, Any]) -> bool:
-    """Whether there is one of rows and columns."""
+    """Return whether the keywords have a tile of rows and columns."""
     tile = keywords.get("tile")
     return isinstance(tile, Sequence) and len(tile) >= 2

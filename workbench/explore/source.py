@@ -1,6 +1,6 @@
-"""From a launch to the widget that shows all lenses at once: one line in a notebook.
+"""Widget that shows a launch through all lenses, from a single call.
 
-Stands above `lens`, which knows no widgets, and `viz`, which calls no lens.
+Combines `lens`, which does not import widgets, with `viz`, which calls no lens.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _BITS = {"i8": 8, "i16": 16, "f16": 16, "bf16": 16, "i32": 32, "f32": 32, "i64":
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a function.
+    """Source text of a function.
 
     Attributes:
-        name: the function's.
-        file: the file, or notebook cell, that it was written in.
-        line: the line of `def` in it.
-        text: from `def` on, unindented.
+        name: name of the function.
+        file: file or notebook cell that defines it.
+        line: line of `def` in that file.
+        text: the text from `def` on, dedented.
     """
 
     name: str
@@ -52,20 +52,20 @@ class Source:
 def source_lens(
     launch: Launch, shown: Sequence[str] = ("sm_90", "gfx942"), *, step: int = 0, theme: str | None = None
 ) -> SourceLensWidget:
-    """The kernel's text, in which selecting a line shows its trace, its layouts and its instructions.
+    """Return a widget with the kernel's source: select a line to see its trace, layouts and instructions.
 
-    The launch runs in the interpreter, and is compiled for each target; other targets are compiled when they
-    are ticked. No GPU is needed.
+    The launch runs in the interpreter and is compiled for the targets in `shown`; other targets are compiled
+    when they are selected. No GPU is needed.
 
     Args:
-        launch: of your own kernel or a shipped one.
+        launch: launch of your own kernel or of a shipped one.
         shown: names of architectures (see `lens.targets`), at most four.
-        step: which kernel of the launch, where it has several.
+        step: index of the kernel, if the launch has several.
         theme: "light" or "dark"; None for JupyterLab's own.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: a target.
-        KernelError: the kernel fails, in the interpreter or in the compiler.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: a target is
+        unknown. KernelError: the kernel fails in the interpreter or in the compiler.
     """
     if not isinstance(launch, Launch):
         raise ArgumentTypeError("launch", f"got a {type(launch).__name__}", "Give a Launch.")
@@ -84,7 +84,7 @@ def source_lens(
 
 
 def _compiled(launch: Launch, step: int, target: str) -> CompiledStep:
-    """The step for a target, its register layouts asked for in one go."""
+    """Compile a step for a target, and compute all its register layouts in one batch."""
     compiled = lens.compile(launch, target)[step]
     registers = dict.fromkeys((t.layout, t.shape) for t in compiled.layouts if t.memory == "register")
     layout.prepare(list(registers), target=target)
@@ -92,7 +92,7 @@ def _compiled(launch: Launch, step: int, target: str) -> CompiledStep:
 
 
 def _layout_of(tensor: TensorLayout, target: str) -> Layout | SharedLayout | None:
-    """Where a compiled tensor's elements lie; None where that is in no registers or shared memory."""
+    """Return the layout of a compiled tensor; None unless it is in registers or shared memory."""
     if tensor.memory == "register":
         return layout.of(tensor.layout, tensor.shape, target=target)
     if tensor.memory != "shared" or tensor.dtype not in _BITS:
@@ -101,7 +101,7 @@ def _layout_of(tensor: TensorLayout, target: str) -> Layout | SharedLayout | Non
 
 
 def sources(kernel: Any, trace: StepTrace, compiled: Iterable[CompiledStep]) -> tuple[Source, ...]:
-    """The kernel, and each function of others in which it did something; Triton's own are left out."""
+    """Return the kernel and each function it called, except Triton's own."""
     packed = pack(kernel)
     own = Source(packed.name, packed.file, packed.line, packed.text)
     places = {(frame.file, frame.line) for site in trace.sites for frame in site.frames}
@@ -114,7 +114,7 @@ def sources(kernel: Any, trace: StepTrace, compiled: Iterable[CompiledStep]) -> 
 
 
 def _function_at(file: str, line: int) -> Source | None:
-    """The function that has this line; None where its text is not known."""
+    """Return the function that contains this line; None if its source is unknown."""
     lines = linecache.getlines(file)
     for node in _functions("".join(lines)):
         if node.lineno <= line <= (node.end_lineno or 0):
@@ -125,6 +125,6 @@ def _function_at(file: str, line: int) -> Source | None:
 
 @lru_cache(maxsize=64)
 def _functions(text: str) -> tuple[ast.FunctionDef, ...]:
-    """Innermost first."""
+    """Return the functions in a text, innermost first."""
     found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
     return tuple(reversed(found))

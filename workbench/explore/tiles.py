@@ -1,6 +1,6 @@
-"""From the shape of a matrix product to the widget that moves its tile: one line in a notebook.
+"""Explorer of a matrix product's tile sizes: compiles, rates and measures configurations.
 
-Stands above `kernels`, `lens` and `bench`, which know no widgets, and `viz`, which calls none of them.
+Combines `kernels`, `lens` and `bench`, which do not import widgets, with `viz`, which imports none of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from workbench.runtime import compiler
 
 _BUILDER = "workbench.lens._build"
-compiler.warm_up(_BUILDER)  # beside the imports that follow
+compiler.warm_up(_BUILDER)  # starts while the imports below run
 
 # ruff: noqa: E402
 from workbench import compat, device, lens
@@ -47,7 +47,7 @@ from workbench.viz.gemm.tile_explorer import ExploredTile, TileConfiguration, Ti
 TARGETS_OFFERED = ("sm_90", "sm_80", "gfx942")
 THIS_TILE = "this tile"
 
-# What is offered, as far as `gemm.launch` takes it.
+# Values to choose from, if `gemm.launch` accepts them.
 _SIDES = (16, 32, 64, 96, 128, 192, 256)
 _CANDIDATES: Mapping[str, tuple[Any, ...]] = {
     "template": ("simple", "persistent"),
@@ -60,11 +60,11 @@ _CANDIDATES: Mapping[str, tuple[Any, ...]] = {
     "group": (1, 2, 4, 8, 16, 32),
 }
 
-# Registers that a thread needs for the output's tile alone, in terms of those that it can have: the compiler
-# works for minutes on more, only to spill them.
+# Do not compile if the output's tile alone needs more than this many times the registers a thread can have:
+# the compiler would take minutes, only to spill them.
 _MOST_TIMES_REGISTERS = 2
 
-# Sizes in bytes fit into 64 bits.
+# torch needs sizes in bytes that fit into 64 bits.
 _MOST_BYTES = 2**63
 
 
@@ -76,35 +76,35 @@ def tile_sizes(
     roofs: Mapping[str, Ceilings] | None = None,
     theme: str | None = None,
 ) -> TileExplorerWidget:
-    """Move the tile of a matrix product and see registers, shared memory, occupancy, waves and the roof.
+    """Return a widget that moves a GEMM's tile and shows registers, occupancy, waves and the roof.
 
-    The kernel is the shipped one, compiled for each choice; no GPU is needed, and nothing runs. Where there
-    is a GPU, a button measures the choice beside the vendor's library.
+    The shipped kernel is compiled for each choice; no GPU is needed, and nothing runs. If there is a GPU, a
+    button measures the choice and the vendor's library.
 
     Args:
         shape: m, n and k.
-        dtype: of A and B, as in recordings of products: "fp16", "bf16", "tf32", ..., or "int8".
-        targets: names of architectures (see `lens.targets`), the first shown first.
-        roofs: for the names of targets, measured roofs; without, those of a shipped recording.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        dtype: dtype of A and B, as in recordings of products: "fp16", "bf16", "tf32", ..., or "int8".
+        targets: names of architectures (see `lens.targets`); the first is the initial choice.
+        roofs: measured roofs by target name; for other targets, those of a shipped recording.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above; or this machine has no memory
-            for the matrices, which a launch has to have, though nothing reads them.
-        UnknownNameError: the dtype, a target, or the theme.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or this machine cannot reserve
+            memory for the matrices, which a launch needs although nothing reads them.
+        UnknownNameError: the dtype, a target, or the theme is unknown.
     """
     names = check_each("targets", targets, str, 'Give names in a tuple, such as ("sm_90", "gfx942").')
     if not names:
         raise InvalidArgumentError("targets", "none", 'Give at least one, such as ("sm_90",).')
     for name in names:
         check_name("target", name, TARGETS)
-    problem = _Problem.checked(shape, dtype, roofs)
+    explorer = _GemmExplorer.checked(shape, dtype, roofs)
     compiler.warm_up(_BUILDER)  # while controls are made; it may have been stopped since the import
-    first = problem.first(names[0])
+    first = explorer.first(names[0])
     choices: dict[str, Sequence[Any]] = {"target": names}
-    choices |= {name: problem.taken(first, name) for name in _CANDIDATES}
-    measure = problem.measure if device.current().is_gpu else None
-    return TileExplorerWidget(problem.explore, choices, first, measure=measure, theme=theme)
+    choices |= {name: explorer.accepted(first, name) for name in _CANDIDATES}
+    measure = explorer.measure if device.current().is_gpu else None
+    return TileExplorerWidget(explorer.explore, choices, first, measure=measure, theme=theme)
 
 
 def tile(
@@ -114,13 +114,13 @@ def tile(
     *,
     roofs: Mapping[str, Ceilings] | None = None,
 ) -> ExploredTile:
-    """What one configuration takes and brings; :func:`workbench.viz.tile_explorer_figure` draws it.
+    """Compile and rate one configuration; :func:`workbench.viz.tile_explorer_figure` draws the result.
 
-    A configuration that the kernel refuses, that does not compile, or that does not fit the target says so in
-    `problem`.
+    If the kernel rejects the configuration, it does not compile, or it does not fit the target, `problem` in
+    the result says why.
 
     Args:
-        configuration: what to look at.
+        configuration: the configuration.
         shape, dtype, roofs: as for :func:`tile_sizes`.
 
     Raises:
@@ -128,34 +128,36 @@ def tile(
     """
     check_type("configuration", configuration, TileConfiguration, "Give a TileConfiguration.")
     check_name("target", configuration.target, TARGETS)
-    return _Problem.checked(shape, dtype, roofs).explore(configuration)
+    return _GemmExplorer.checked(shape, dtype, roofs).explore(configuration)
 
 
 def intensity(tile: tuple[int, int], itemsize: int, *, tiles: int = 1, rows: int = 1, cols: int = 1) -> float:
-    """FLOP per byte of tiles of the output that load once what they share of A and B.
+    """Return FLOP per byte of output tiles that load their shared tiles of A and B once.
 
-    With tiles of m x n, a step along K takes 2 m n k FLOPs for each of them, and the bytes of as many tiles
-    of A, m x k, as they stand in rows, and of B, k x n, as they stand in columns: k cancels out.
+        intensity = 2 * tiles * m * n / ((rows * m + cols * n) * itemsize)
+
+    A step of depth k along K takes 2 m n k FLOPs for each tile, and loads `rows` tiles of A (m x k) and
+    `cols` tiles of B (k x n); k cancels out.
 
     Args:
-        tile: m and n.
-        itemsize: bytes of an element of A and B.
-        tiles: how many.
-        rows, cols: in how many rows and columns of tiles they stand.
+        tile: m and n of a tile.
+        itemsize: size of an element of A and B in bytes.
+        tiles: number of tiles in the group.
+        rows, cols: number of rows and columns of tiles that the group spans.
     """
     m, n = tile
     return 2 * tiles * m * n / ((rows * m + cols * n) * itemsize)
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """A product, and the roofs that were given.
+class _GemmExplorer:
+    """Compiles, rates and measures configurations of one matrix product.
 
     Attributes:
         shape: m, n, k.
-        dtype: as in recordings.
+        dtype: dtype of A and B, by its name in recordings.
         a, b, output: tensors that are never written to or read from.
-        roofs: by the names of targets.
+        roofs: roofs by target name.
     """
 
     shape: tuple[int, int, int]
@@ -166,8 +168,8 @@ class _Problem:
     roofs: Mapping[str, Ceilings]
 
     @classmethod
-    def checked(cls, shape: Sequence[int], dtype: str, roofs: Mapping[str, Ceilings] | None) -> _Problem:
-        """A problem of the arguments of :func:`tile_sizes`."""
+    def checked(cls, shape: Sequence[int], dtype: str, roofs: Mapping[str, Ceilings] | None) -> _GemmExplorer:
+        """Check the arguments of :func:`tile_sizes`."""
         sizes = check_each("shape", shape, int, "Give m, n and k, such as (4096, 4096, 4096).")
         if len(sizes) != 3:
             raise InvalidArgumentError("shape", f"got {len(sizes)} sizes", "Give m, n and k.")
@@ -178,19 +180,19 @@ class _Problem:
         for name, given in (roofs or {}).items():
             check_name("target", name, TARGETS)
             check_type(f"roofs[{name!r}]", given, Ceilings, "Give Ceilings.")
-        a, output = _unread((m, k), kind), _unread((m, n), gemm.result_dtype(kind))
-        b = _unread((n, k), kind).t() if _layout(dtype) == "nt" else _unread((k, n), kind)
+        a, output = _uninitialized((m, k), kind), _uninitialized((m, n), gemm.result_dtype(kind))
+        b = _uninitialized((n, k), kind).t() if _layout(dtype) == "nt" else _uninitialized((k, n), kind)
         return cls((m, n, k), dtype, a, b, output, dict(roofs or {}))
 
     def first(self, target: str) -> TileConfiguration:
-        """Where a row of a tile along K has 128 bytes, which is a line of the caches."""
+        """Return a configuration in which a row of A's tile has 128 bytes, a cache line."""
         return TileConfiguration(target=target, block_k=max(128 // self.a.element_size(), 16))
 
-    def taken(self, first: TileConfiguration, name: str) -> list[Any]:
-        """Those of the candidates that the kernel's invoker takes."""
-        return [value for value in _CANDIDATES[name] if self._is_taken(replace(first, **{name: value}))]
+    def accepted(self, first: TileConfiguration, name: str) -> list[Any]:
+        """Return the candidates for an attribute that the kernel's invoker accepts."""
+        return [value for value in _CANDIDATES[name] if self._is_accepted(replace(first, **{name: value}))]
 
-    def _is_taken(self, chosen: TileConfiguration) -> bool:
+    def _is_accepted(self, chosen: TileConfiguration) -> bool:
         try:
             self._launch(chosen, self.a, self.b, self.output, on=chosen.target)
         except InvalidArgumentError:
@@ -198,9 +200,9 @@ class _Problem:
         return True
 
     def explore(self, chosen: TileConfiguration) -> ExploredTile:
-        """What is known of a configuration."""
+        """Compile and rate a configuration."""
         on = TARGETS[chosen.target]
-        roofs, points = self._known(on)  # first, while the compiler may be starting
+        roofs, points = self._known(on)  # read first, because the compiler may still be starting
         step, problem, at_a_time = self._compiled(chosen, on)
         m, n, _ = self.shape
         rows, cols = -(-m // chosen.block_m), -(-n // chosen.block_n)
@@ -224,7 +226,7 @@ class _Problem:
         )
 
     def measure(self, chosen: TileConfiguration) -> tuple[Point, ...]:
-        """The configuration and the vendor's libraries, timed in turns on this machine's GPU."""
+        """Time the configuration and the vendor's libraries in turns on this machine's GPU."""
         here = device.current()
         if here.architecture != chosen.target:
             raise NotMeasurableError(
@@ -233,7 +235,7 @@ class _Problem:
         a, b = OPERATORS["matmul"].inputs(self.dtype, self._case)
         candidates: dict[str, Any] = {THIS_TILE: self._launch(chosen, a, b, on=None)}
         if self.dtype == INT8:
-            # torch.matmul would return int8; this is the one of the vendor's libraries that returns int32.
+            # torch.matmul would return int8; of the vendor's libraries only this one returns int32.
             library = next(name for name in baseline.VENDOR_LIBRARIES[here.kind] if name.endswith("Lt"))
             candidates[library] = partial(torch._int_mm, a, b)
         else:
@@ -270,7 +272,7 @@ class _Problem:
         *,
         on: str | None,
     ) -> Launch:
-        """The launch of a configuration, planned for the target `on`; None for this machine's GPU."""
+        """Return the launch of a configuration, planned for the target `on`; None for this machine's GPU."""
         return gemm.launch(
             a,
             b,
@@ -287,7 +289,7 @@ class _Problem:
         )
 
     def _compiled(self, chosen: TileConfiguration, on: Target) -> tuple[CompiledStep | None, str, int]:
-        """The compiled kernel, or None; why it cannot run, or ""; how many programs run at a time."""
+        """Return the compiled kernel or None, why it cannot run or "", and the programs at a time."""
         try:
             launch = self._launch(chosen, self.a, self.b, self.output, on=chosen.target)
             if problem := self._too_large(chosen, on):
@@ -300,11 +302,11 @@ class _Problem:
         if step.problem:
             return step, step.problem, 0
         most = on.sms * step.occupancy.blocks
-        # Persistent programs are as many as the grid; of others as many as have room, whatever the grid.
+        # A persistent kernel has no more programs than its grid; others are limited by the GPU alone.
         return step, "", min(launch.steps[0].axes[0], most) if chosen.template == "persistent" else most
 
     def _too_large(self, chosen: TileConfiguration, on: Target) -> str:
-        """Why not to compile at all, or ""."""
+        """Return why the configuration should not be compiled, or ""."""
         words = 2 if self.dtype == "fp64" else 1
         threads = chosen.num_warps * on.warp_size
         needed = chosen.block_m * chosen.block_n * words // threads
@@ -316,7 +318,7 @@ class _Problem:
         )
 
     def _share(self, chosen: TileConfiguration, tiles: int, units: int) -> float:
-        """What the product needs of what the units could do until the one with the most tiles is done."""
+        """Return useful FLOPs as a share of the GPU's capacity until the last tile is done."""
         m, n, k = self.shape
         k_padded = -(-k // chosen.block_k) * chosen.block_k
         most_tiles = -(-tiles // units)
@@ -329,11 +331,11 @@ class _Problem:
 
     @cached_property
     def _work(self) -> Work:
-        """As recordings have it."""
+        """FLOPs and bytes of the product, as recordings count them."""
         return OPERATORS["matmul"].work(self.dtype, self._case)
 
     def _known(self, on: Target) -> tuple[Ceilings | None, tuple[Point, ...]]:
-        """Roofs for the dtype, those given before those recorded; and recorded points of this product."""
+        """Return roofs for the dtype (given ones first), and recorded points of this matrix product."""
         roofed, other = _recorded_runs(on.product, self.dtype, tuple(self._case.items()))
         recorded = ceilings.from_recording(roofed) if roofed else None
         roofs = self.roofs.get(on.name, recorded)
@@ -342,15 +344,15 @@ class _Problem:
 
 
 def _layout(dtype: str) -> str:
-    """The layout that recordings have products of a dtype in: int8 as fp8, which libraries want so."""
+    """Return the layout of recorded products of a dtype; libraries need "nt" for int8, as for fp8."""
     return "nt" if dtype == INT8 else baseline.product_layout(dtype)
 
 
-def _unread(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of this shape with anything in it: address space, which takes no memory until it is used.
+def _uninitialized(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    """Return an uninitialized tensor: it reserves address space, but no memory until it is used.
 
     Raises:
-        InvalidArgumentError: the system does not even give that.
+        InvalidArgumentError: the system cannot reserve the address space.
     """
     rows, cols = shape
     needed = rows * cols * dtype.itemsize
@@ -362,7 +364,7 @@ def _unread(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def _wave(rows: int, cols: int, programs: int, group: int) -> dict[str, int]:
-    """The tiles of the programs that start first, and in how many rows and columns of tiles they stand."""
+    """Return the number of tiles of the first wave, and of the rows and columns of tiles that it spans."""
     place = compat.python_function(order.grouped)  # the kernel's own order
     places = [place(number, rows, cols, group) for number in range(min(programs, rows * cols))]
     taken = [len(set(numbers)) for numbers in zip(*places, strict=True)]
@@ -373,9 +375,9 @@ def _wave(rows: int, cols: int, programs: int, group: int) -> dict[str, int]:
 def _recorded_runs(
     product: str, dtype: str, case: tuple[tuple[str, Any], ...]
 ) -> tuple[list[Line], list[Line]]:
-    """The last recorded run on a product that has roofs: of those that have most of the case; or none.
+    """Return the last recorded run on a GPU with roofs, or [], and the last one of any kind.
 
-    And the last one of all that have most of it: of some dtypes no run has the one and the other.
+    Runs with more points of the case take precedence. For some dtypes no run has both roofs and points.
     """
     runs = _runs(product)
 
@@ -388,7 +390,7 @@ def _recorded_runs(
 
 @cache
 def _runs(product: str) -> list[list[Line]]:
-    """The shipped runs on a product, each in the order of time."""
+    """Return the shipped runs on a GPU product, each sorted by time."""
     runs: dict[str, list[Line]] = {}
     for line in sorted(recording.load_all(), key=lambda line: line.time):
         if product in line.device:
@@ -397,7 +399,7 @@ def _runs(product: str) -> list[list[Line]]:
 
 
 def _best(run: Sequence[Line], dtype: str, case: Mapping[str, Any]) -> tuple[Point, ...]:
-    """The vendor's best, and what `ops.matmul` reached, where there are such lines."""
+    """Return the vendor's best point and that of `ops.matmul`, if the run has them."""
     lines = [line for line in run if (line.op, line.dtype, line.case) == ("matmul", dtype, case)]
     points = recording.points(lines)
     vendors = {name for names in baseline.VENDOR_LIBRARIES.values() for name in names}

@@ -1,4 +1,4 @@
-"""Figures (matplotlib) and widgets (ipywidgets). They draw plain results that others measured or traced."""
+"""Figures (matplotlib) and widgets (ipywidgets) that draw results measured or traced elsewhere."""
 
 from workbench.viz.attention.attention_bytes import describe_attention_bytes, plot_attention_bytes
 from workbench.viz.attention.attention_gradients import describe_attention_gradients, plot_attention_gradients

@@ -1,4 +1,4 @@
-"""Where attention's bytes go: what each tensor costs, with and without fusion, and how it grows."""
+"""Attention's traffic: bytes of each tensor with and without fusion, and how they grow with the length."""
 
 from __future__ import annotations
 
@@ -17,38 +17,42 @@ from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure, plain_text_style
 from workbench.viz.base.words import bytes_text, listed
 
-# What can be told apart: ways to compute it, and tensors.
+# The most ways to compute attention, and the most tensors, that can be told apart.
 MOST_LABELS, MOST_TENSORS = 3, 12
 
-# All in pixels: around everything; the bars and the curve; a line of text.
+# Sizes in pixels: margins and a line of text; the bars and the curve.
 _MARGIN, _LEFT, _HEADING, _BELOW, _LINE = 18.0, 62.0, 82.0, 56.0, 19.0
 _BARS, _BETWEEN, _RIGHT, _TENSOR = 500.0, 96.0, 28.0, 46.0
 _MARKERS = ("o", "s", "D")
 
 
 def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None = None) -> Figure:
-    """Bytes of each tensor at the largest length, a bar for each way; beside them, all bytes by length.
+    """Draw the bytes of each tensor at the largest length, and total bytes by length.
 
-    A bar has what is loaded and what is stored, each element once a kernel; dashed is what the formula says:
-    a tensor's size once for each kernel that loads it, and once for each that stores it.
+    There is a bar for each label. A bar is divided into bytes loaded and bytes stored, each element counted
+    once per kernel. The dotted line is the formula: a tensor's size, once for each kernel that loads it and
+    once for each that stores it.
 
     Args:
-        counted: as `lens.attention_bytes` returns: up to three ways, such as "unfused" and "fused", told
-            apart by their labels, each at the same lengths.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        counted: results of `readings.attention.attention_bytes` for up to three ways, such as "unfused" and
+            "fused", which their labels distinguish, each at the same lengths.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `counted` is something else, or more than can be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `counted` has the wrong type, or there are too many.
+        UnknownNameError: the theme is unknown.
     """
     ways = _checked(counted)
     largest = {label: of_way[-1] for label, of_way in ways.items()}
     names = _names(largest.values())
-    told = _told(ways)
+    sentences = _sentences(ways)
     with plain_text_style(theme) as palette:
         figure, bars = new_figure()
         down = max(_TENSOR * len(names), 150.0)
-        width, height = SIZE_INCHES[0] * DPI, round(_HEADING + down + _BELOW + len(told) * _LINE + _MARGIN)
+        width, height = (
+            SIZE_INCHES[0] * DPI,
+            round(_HEADING + down + _BELOW + len(sentences) * _LINE + _MARGIN),
+        )
         figure.set_size_inches(SIZE_INCHES[0], height / DPI)
         figure.text(
             _MARGIN / width, 1 - 22 / height, _heading(ways), va="center", fontsize=12, fontweight="bold"
@@ -62,7 +66,7 @@ def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None
             left = _LEFT + across + _BETWEEN
             curve = figure.add_axes((left / width, bottom, 1 - (left + _RIGHT) / width, down / height))
             _draw_curve(curve, ways, palette)
-        for number, line in enumerate(told):
+        for number, line in enumerate(sentences):
             top = _HEADING + down + _BELOW + (number + 0.5) * _LINE
             figure.text(_MARGIN / width, 1 - top / height, line, va="center", fontsize=9)
         _draw_legend(figure, list(ways), palette)
@@ -70,14 +74,14 @@ def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None
 
 
 def describe_attention_bytes(counted: Sequence[AttentionBytes]) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     ways = _checked(counted)
-    return f"Bars of the bytes that kernels load and store of each tensor. {' '.join(_told(ways))}"
+    return f"Bars of the bytes that kernels load and store of each tensor. {' '.join(_sentences(ways))}"
 
 
 def _checked(given: Sequence[AttentionBytes]) -> dict[str, list[AttentionBytes]]:
-    """By label, and from the smallest length to the largest."""
-    fix = "Give a list of what lens.attention_bytes returns."
+    """Check the results and group them by label, sorted by length."""
+    fix = "Give a list of results of readings.attention.attention_bytes."
     each = check_each("counted", given, AttentionBytes, fix)
     ways: dict[str, list[AttentionBytes]] = {}
     for one in each:
@@ -95,13 +99,13 @@ def _checked(given: Sequence[AttentionBytes]) -> dict[str, list[AttentionBytes]]
 
 
 def _names(each: Iterable[AttentionBytes]) -> list[str]:
-    """Of all tensors, in order."""
+    """Return the names of all tensors, in order."""
     found = [tensor.name for one in each for tensor in one.tensors]
     return list(dict.fromkeys(found))
 
 
-def _of(one: AttentionBytes, name: str) -> TensorBytes | None:
-    """Of a tensor; None where there is none of that name."""
+def _tensor_bytes(one: AttentionBytes, name: str) -> TensorBytes | None:
+    """Return the bytes of a tensor; None if there is no tensor with that name."""
     return next((tensor for tensor in one.tensors if tensor.name == name), None)
 
 
@@ -111,20 +115,20 @@ def _heading(ways: dict[str, list[AttentionBytes]]) -> str:
     return f"Bytes between memory and chip at length {largest[0].length:,}: {what}"
 
 
-def _told(ways: dict[str, list[AttentionBytes]]) -> list[str]:
-    """The figure in sentences."""
+def _sentences(ways: dict[str, list[AttentionBytes]]) -> list[str]:
+    """Return the sentences that describe the figure."""
     largest = [of_way[-1] for of_way in ways.values()]
-    told = []
+    sentences = []
     for one in largest:
         asked = one.asked / one.moved if one.moved else 0.0
-        told.append(
+        sentences.append(
             f"{one.label.capitalize()}, {_kernels(one)}: {one.moved:,} bytes, by the formula "
             f"{one.formula:,}; lanes, which read some again, ask for {asked:.1f} times as many."
         )
     for one in largest:
         if never := [tensor.name for tensor in one.tensors if not tensor.asked]:
             reach = "reach" if len(never) > 1 else "reaches"
-            told.append(f"{one.label.capitalize()}, {listed(never)} never {reach} memory.")
+            sentences.append(f"{one.label.capitalize()}, {listed(never)} never {reach} memory.")
     if len(next(iter(ways.values()))) > 1:
         before, last = next(iter(ways.values()))[-2:]
         grown, asked_for = (
@@ -134,10 +138,10 @@ def _told(ways: dict[str, list[AttentionBytes]]) -> list[str]:
             )
             for what in ("moved", "asked")
         )
-        told.append(
+        sentences.append(
             f"From length {before.length:,} to {last.length:,}: {grown}; what lanes ask for: {asked_for}."
         )
-    return told
+    return sentences
 
 
 def _kernels(one: AttentionBytes) -> str:
@@ -156,14 +160,14 @@ def _colors(labels: Sequence[str], palette: Palette) -> dict[str, str]:
 def _draw_bars(
     axes: Axes, largest: dict[str, AttentionBytes], names: Sequence[str], palette: Palette
 ) -> None:
-    """For each tensor a bar for each way: what is loaded, then what is stored."""
+    """Draw a bar for each tensor and way: bytes loaded, then bytes stored."""
     colors = _colors(list(largest), palette)
     most = max(tensor.moved for one in largest.values() for tensor in one.tensors) or 1
     thick = 0.76 / len(largest)
     for number, (label, one) in enumerate(largest.items()):
         for place, name in enumerate(names):
             middle = place + (number - (len(largest) - 1) / 2) * thick
-            tensor = _of(one, name)
+            tensor = _tensor_bytes(one, name)
             if tensor is None:
                 continue
             if not tensor.moved:
@@ -193,7 +197,7 @@ def _draw_bars(
 
 
 def _draw_curve(axes: Axes, ways: dict[str, list[AttentionBytes]], palette: Palette) -> None:
-    """All bytes by length, both in powers; dashed the formula."""
+    """Draw total bytes by length, both logarithmic, with the formula dotted."""
     colors = _colors(list(ways), palette)
     for marker, (label, of_way) in zip(_MARKERS, ways.items(), strict=False):
         lengths = [one.length for one in of_way]

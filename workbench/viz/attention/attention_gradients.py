@@ -1,4 +1,4 @@
-"""The data flow of attention's backward: for each kernel the tiles that it keeps, and those that pass by."""
+"""Data flow of attention's backward: for each kernel the tiles that it keeps and the tiles that pass by."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure, plain_text_style
 from workbench.viz.base.words import bytes_text, grouped, listed, times
 
-# All in pixels: around everything, the heading; a kernel's heading, its tiles, and between two kernels.
+# Sizes in pixels.
 _MARGIN, _HEADING, _TITLE, _BETWEEN, _LINE = 18.0, 76.0, 46.0, 22.0, 19.0
-_LONGEST, _SHORTEST = 76.0, 7.0  # sides of a tile that is drawn
-_UNDER, _NAMES = 32.0, 22.0  # of text below a tile, and above it
-_GAP, _LEAST_WIDTHS = 11.0, (45.0, 54.0)  # between tiles; of a tile with its text, of one axis or two
-_PRODUCTS, _ARROW = 256.0, 24.0  # of the list of products; of an arrow
+_LONGEST, _SHORTEST = 76.0, 7.0  # limits of the sides of a drawn tile
+_UNDER, _NAMES = 32.0, 22.0  # heights of the texts below and above a tile
+_GAP, _LEAST_WIDTHS = 11.0, (45.0, 54.0)  # gap between tiles; least widths of 1D and 2D tiles with their text
+_PRODUCTS, _ARROW = 256.0, 24.0  # widths of the list of products and of an arrow
 _MOST_KERNELS = 8
 
 _PARTS: dict[Part, str] = {
@@ -33,25 +33,25 @@ _PARTS: dict[Part, str] = {
 
 
 def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) -> Figure:
-    """Each kernel from left to right: the tiles it keeps, those that pass by, its products, what it writes.
+    """Draw each kernel from left to right: tiles kept, tiles passing by, products, tiles written.
 
     Args:
-        flow: as `lens.attention_gradients.gradient_flow` returns.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        flow: a result of `readings.attention_gradients.gradient_flow`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: it is something else, or more than can be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `flow` has the wrong type, or too many kernels to draw.
+        UnknownNameError: the theme is unknown.
     """
     _check(flow)
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
-        told = _told(flow)[1:]
+        sentences = _sentences(flow)[1:]
         scale = _scale(flow)
         heights = [_height(kernel, scale) for kernel in flow.kernels]
         width = SIZE_INCHES[0] * DPI
         below = _HEADING + sum(heights) + _BETWEEN * len(heights)
-        height = round(below + len(told) * _LINE + _MARGIN)
+        height = round(below + len(sentences) * _LINE + _MARGIN)
         figure.set_size_inches(SIZE_INCHES[0], height / DPI)
         axes.set_position((0, 0, 1, 1))
         axes.set_xlim(0, width)
@@ -63,7 +63,7 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
         for number, (kernel, down) in enumerate(zip(flow.kernels, heights, strict=True), 1):
             _draw_kernel(pen, kernel, number, top, down)
             top += down + _BETWEEN
-        for number, line in enumerate(told):
+        for number, line in enumerate(sentences):
             pen.write(_MARGIN, below + (number + 0.5) * _LINE, line, fontsize=9)
         colors = _colors(palette)
         parts = {f.part for kernel in flow.kernels if kernel.products for f in kernel.flows}
@@ -76,15 +76,14 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
 
 
 def describe_attention_gradients(flow: GradientFlow) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check(flow)
-    return (
-        f"The kernels of attention's backward with their tiles, from left to right. {' '.join(_told(flow))}"
-    )
+    sentences = " ".join(_sentences(flow))
+    return f"The kernels of attention's backward with their tiles, from left to right. {sentences}"
 
 
 def _check(flow: GradientFlow) -> None:
-    fix = "Give what lens.attention_gradients.gradient_flow returns."
+    fix = "Give a result of readings.attention_gradients.gradient_flow."
     check_type("flow", flow, GradientFlow, fix)
     if not 0 < len(flow.kernels) <= _MOST_KERNELS:
         raise InvalidArgumentError("flow", f"it has {len(flow.kernels)} kernels", "Give 1 to 8.")
@@ -96,29 +95,29 @@ def _heading(flow: GradientFlow) -> str:
     return f"Attention's backward: {grouped(flow.products, 'product')} for a pair of tiles, in {where}"
 
 
-def _told(flow: GradientFlow) -> list[str]:
-    """The figure in sentences."""
-    told = [f"{_heading(flow)}."]
+def _sentences(flow: GradientFlow) -> list[str]:
+    """Return the sentences that describe the figure."""
+    sentences = [f"{_heading(flow)}."]
     for kernel in flow.kernels:
         moved = f"loads {bytes_text(kernel.loaded)}, stores {bytes_text(kernel.stored)}"
         if not kernel.products:
-            told.append(f"{kernel.kernel}: {moved}.")
+            sentences.append(f"{kernel.kernel}: {moved}.")
             continue
         kept, passing, written = (
-            listed([f.name for f in _drawn(kernel, *parts)])
+            listed([f.name for f in _formula_tiles(kernel, *parts)])
             for parts in (("kept",), ("passing",), ("written", "added"))
         )
-        told.append(
+        sentences.append(
             f"{kernel.kernel}: keeps {kept}; {passing} pass by, {times(kernel.visits)}; writes {written}; "
             f"{moved}."
         )
     loaded, stored = (sum(getattr(k, what) for k in flow.kernels) for what in ("loaded", "stored"))
-    told.append(f"All kernels together: load {bytes_text(loaded)}, store {bytes_text(stored)}.")
-    return told
+    sentences.append(f"All kernels together: load {bytes_text(loaded)}, store {bytes_text(stored)}.")
+    return sentences
 
 
-def _drawn(kernel: KernelFlow, *parts: Part) -> list[TileFlow]:
-    """The tensors of formulas: those of masks and hooks are not drawn."""
+def _formula_tiles(kernel: KernelFlow, *parts: Part) -> list[TileFlow]:
+    """Return the tiles of a kernel in formulas; tensors of masks and hooks are not drawn."""
     return [flow for part in parts for flow in kernel.of(part) if flow.name != flow.argument]
 
 
@@ -132,43 +131,45 @@ def _colors(palette: Palette) -> dict[Part, str]:
 
 
 def _scale(flow: GradientFlow) -> float:
-    """Pixels an element: the same for all tiles of kernels that multiply, and small enough for all to fit."""
+    """Return the pixels per element, equal for all tiles of kernels with products, so that all fit."""
     kernels = [kernel for kernel in flow.kernels if kernel.products]
     scale = _LONGEST / max(
-        (side for kernel in kernels for f in _drawn(kernel, *_PARTS) for side in f.shape), default=1
+        (side for kernel in kernels for f in _formula_tiles(kernel, *_PARTS) for side in f.shape), default=1
     )
     room = SIZE_INCHES[0] * DPI - 2 * _MARGIN - _PRODUCTS - _ARROW - 10
     for _ in range(20):
-        if all(sum(_room(f, scale) + _GAP for f in _drawn(kernel, *_PARTS)) <= room for kernel in kernels):
+        if all(
+            sum(_room(f, scale) + _GAP for f in _formula_tiles(kernel, *_PARTS)) <= room for kernel in kernels
+        ):
             break
         scale *= 0.9
     return scale
 
 
 def _room(flow: TileFlow, scale: float) -> float:
-    """The width of a tile with its text."""
+    """Return the width of a tile with its text."""
     return max(_box(flow, scale)[0], _LEAST_WIDTHS[len(flow.shape) - 1])
 
 
 def _height(kernel: KernelFlow, scale: float) -> float:
     if not kernel.products:
         return _TITLE
-    tallest = max(_box(f, scale)[1] for f in _drawn(kernel, *_PARTS))
+    tallest = max(_box(f, scale)[1] for f in _formula_tiles(kernel, *_PARTS))
     return _TITLE + _NAMES + max(tallest + _UNDER, 23.0 * len(kernel.products) + 10)
 
 
 def _box(flow: TileFlow, scale: float) -> tuple[float, float]:
-    """Width and height of a tile that is drawn; a number each row is a thin column."""
+    """Return the width and height of a drawn tile; one number for each row is a thin column."""
     rows, cols = flow.shape if len(flow.shape) == 2 else (flow.shape[0], 1)
     return max(cols * scale, _SHORTEST), max(rows * scale, _SHORTEST)
 
 
 @dataclass(frozen=True)
 class _Pen:
-    """Axes in pixels from the upper left corner.
+    """Axes in pixels from the upper left corner, with a palette and a scale.
 
     Attributes:
-        axes: what is drawn into. palette: the colors. scale: pixels an element of a tile.
+        axes: axes to draw into. palette: colors. scale: pixels per element of a tile.
     """
 
     axes: Axes
@@ -176,11 +177,11 @@ class _Pen:
     scale: float
 
     def write(self, left: float, top: float, text: str, **style: Any) -> None:
-        """A text whose middle line is at `top`."""
+        """Write a text, vertically centered at `top`."""
         self.axes.text(left, top, text, **{"va": "center", "color": self.palette.ink, **style})
 
     def tiles(self, left: float, top: float, flows: Sequence[TileFlow]) -> float:
-        """Tiles side by side, with their names above and their shapes below; where they end."""
+        """Draw tiles side by side, with names above and shapes below, and return their right edge."""
         for flow in flows:
             across, down = _box(flow, self.scale)
             room = _room(flow, self.scale)
@@ -203,7 +204,7 @@ class _Pen:
         return left
 
     def arrow(self, left: float, middle: float) -> None:
-        """From left to right."""
+        """Draw an arrow from left to right."""
         self.axes.add_patch(
             FancyArrowPatch(
                 (left, middle), (left + _ARROW, middle), arrowstyle="-|>", mutation_scale=11,
@@ -221,14 +222,14 @@ def _draw_kernel(pen: _Pen, kernel: KernelFlow, number: int, top: float, down: f
         return
     body = top + _TITLE
     middle = body + _NAMES + (down - _TITLE - _NAMES - _UNDER) / 2
-    left = pen.tiles(_MARGIN, body, _drawn(kernel, "kept"))
-    left = pen.tiles(left + 6, body, _drawn(kernel, "passing"))
+    left = pen.tiles(_MARGIN, body, _formula_tiles(kernel, "kept"))
+    left = pen.tiles(left + 6, body, _formula_tiles(kernel, "passing"))
     pen.arrow(left - 8, middle)
     left += _ARROW + 2
     _write_products(pen, kernel, left, body)
     left += _PRODUCTS
     pen.arrow(left - _ARROW - 6, middle)
-    pen.tiles(left, body, _drawn(kernel, "written", "added"))
+    pen.tiles(left, body, _formula_tiles(kernel, "written", "added"))
 
 
 def _subtitle(kernel: KernelFlow) -> str:
@@ -246,7 +247,7 @@ def _subtitle(kernel: KernelFlow) -> str:
 
 
 def _write_products(pen: _Pen, kernel: KernelFlow, left: float, top: float) -> None:
-    """At each visit: formulas, and rows × columns × what is summed over."""
+    """Write the formula and the sizes (rows × columns × sum) of each product of a visit."""
     muted = pen.palette.muted
     pen.write(left, top + 9, "at each visit", fontsize=9, color=muted)
     pen.write(left + 112, top + 9, "rows × columns × sum", fontsize=8, color=muted)

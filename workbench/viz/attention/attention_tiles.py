@@ -1,4 +1,4 @@
-"""The mask of attention in tiles: which are skipped, which are masked, and what each program has to do."""
+"""Attention's mask in tiles: which are skipped, which are masked, and how much work each program has."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, check_callable, 
 from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
 from workbench.viz.base.words import counted, grouped
 
-# What can be told apart, along a side.
+# The most queries or keys, and the most tiles along a side, that can be told apart.
 MOST_ROWS, MOST_TILES = 1024, 64
 
-# What the widget's controls offer.
+# Choices of the widget's controls.
 MASKS = ("everything", "causal", "sliding window", "documents", "causal documents")
 SIDES = (16, 32, 64)
 _STEP = 8
 
-# All in pixels: around everything, the heading and the legend; the map at its largest; the bars beside it.
+# Sizes in pixels: margins, heading with legend; the largest map; the gap and margin of the bars beside it.
 _MARGIN, _LEFT, _HEADING, _BELOW = 18.0, 76.0, 78.0, 64.0
 _MAP, _BETWEEN, _RIGHT = (600.0, 400.0), 44.0, 28.0
-_LEAST = 120.0  # pixels of a side
-_LINED = 5.0  # tiles of this size have lines between them
+_LEAST = 120.0  # the shortest side
+_LINED = 5.0  # the smallest tiles with lines between them
 
 
 class TilesChoice(NamedTuple):
-    """What the controls of :class:`AttentionTilesWidget` say.
+    """A choice of :class:`AttentionTilesWidget`.
 
     Attributes:
-        mask: a name in `MASKS`.
-        queries, keys: how many.
+        mask: name of the mask, in `MASKS`.
+        queries, keys: number of queries and keys.
         tile: queries and keys of a tile.
-        window: of a sliding window, how many keys before its own a query sees.
-        from_end: align the last query with the last key, instead of the first ones.
+        window: for a sliding window, the number of keys before its own that a query sees.
+        from_end: whether to align the last query with the last key, instead of the first with the first.
     """
 
     mask: str
@@ -55,15 +55,15 @@ class TilesChoice(NamedTuple):
 
 
 def plot_attention_tiles(tiles: MaskTiles, *, theme: str | None = None) -> Figure:
-    """Queries by keys in tiles, colored by what the kernel does; beside them, visits by program.
+    """Draw queries by keys in tiles, colored by what the kernel does, and tiles visited per program.
 
     Args:
-        tiles: as `lens.attention.tiles` returns.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        tiles: a result of `readings.attention.tiles`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: `tiles` is something else. InvalidArgumentError: it is more than can be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError: `tiles` has the wrong type. InvalidArgumentError: it is too large to draw.
+        UnknownNameError: the theme is unknown.
     """
     _check(tiles)
     with plain_text_style(theme) as palette:
@@ -94,27 +94,27 @@ def plot_attention_tiles(tiles: MaskTiles, *, theme: str | None = None) -> Figur
 
 
 def describe_attention_tiles(tiles: MaskTiles) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check(tiles)
     what = "Queries by keys as a map of tiles, colored by whether a program visits them"
-    return f"{what}. {' '.join(_told(tiles))}"
+    return f"{what}. {' '.join(_sentences(tiles))}"
 
 
 class AttentionTilesWidget(FigureWidget):
-    """Chooses a mask, lengths and a tile, and shows which tiles attention visits.
+    """Widget that chooses a mask, lengths and a tile, and shows which tiles attention visits.
 
-    Beside it stands the static figure, :func:`plot_attention_tiles`.
+    The static figure is :func:`plot_attention_tiles`.
 
     Args:
-        make: from a :class:`TilesChoice` to what `lens.attention.tiles` returns. `attend.map_tiles` has one.
-        first: what is shown first; None: causal, 128 queries and keys, in tiles of 16 x 16.
-        masks: names in `MASKS` that are offered.
-        longest: how many queries and keys there may be, a multiple of 8.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        make: function from a TilesChoice to MaskTiles, such as `explore.attention.tiles_of_choice`.
+        first: initial choice; None for causal, 128 queries and keys, in tiles of 16 x 16.
+        masks: names in `MASKS` to choose from.
+        longest: the most queries or keys to choose, a multiple of 8.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument is something else, or `first`
-            is not among what the controls offer.
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument has the wrong type or value, or
+            the controls cannot show `first`.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -127,7 +127,7 @@ class AttentionTilesWidget(FigureWidget):
         longest: int = 256,
         theme: str | None = None,
     ) -> None:
-        check_callable("make", make, "Give a function from a TilesChoice to lens.attention.tiles of it.")
+        check_callable("make", make, "Give a function from a TilesChoice to MaskTiles.")
         offered = check_each("masks", masks, str, f"Give some of {', '.join(MASKS)}.")
         for mask in offered:
             check_name("masks", mask, MASKS)
@@ -156,14 +156,14 @@ class AttentionTilesWidget(FigureWidget):
 
     @property
     def choice(self) -> TilesChoice:
-        """What the controls say."""
+        """The choice that the controls show."""
         return TilesChoice(
             self.mask.value, self.queries.value, self.keys.value, (self.block_m.value, self.block_n.value),
             self.window.value, self.aligned.value == "last",
         )  # fmt: skip
 
     def draw(self, theme: str) -> Drawing:
-        """The tiles of what is chosen."""
+        """Draw the tiles of the choice that the controls show."""
         choice = self.choice
         self.window.disabled = choice.mask != "sliding window"
         self.aligned.disabled = choice.mask == "everything" or choice.queries == choice.keys
@@ -174,7 +174,7 @@ class AttentionTilesWidget(FigureWidget):
             self._made[choice] = made
         tiles = self._made[choice]
         return Drawing(
-            plot_attention_tiles(tiles, theme=theme), describe_attention_tiles(tiles), _told(tiles)
+            plot_attention_tiles(tiles, theme=theme), describe_attention_tiles(tiles), _sentences(tiles)
         )
 
 
@@ -189,12 +189,12 @@ def _buttons(description: str, options: Sequence[Any], value: Any) -> Any:
     buttons = require_ipywidgets().ToggleButtons(
         options=options, value=value, description=description, style={**FIRST_IN_ROW, "button_width": "4em"}
     )
-    buttons.add_class("widget-inline-hbox")  # else its label stands above the buttons
+    buttons.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
     return buttons
 
 
 def _checked_choice(choice: TilesChoice, masks: Sequence[str], longest: int) -> TilesChoice:
-    """Refuse what the controls cannot show."""
+    """Raise an error if the controls cannot show the choice."""
     check_type("first", choice, TilesChoice, "Give a TilesChoice.")
     check_name("first.mask", choice.mask, masks)
     for name, length in (("queries", choice.queries), ("keys", choice.keys)):
@@ -209,7 +209,7 @@ def _checked_choice(choice: TilesChoice, masks: Sequence[str], longest: int) -> 
 
 
 def _check(tiles: MaskTiles) -> None:
-    check_type("tiles", tiles, MaskTiles, "Give what lens.attention.tiles returns.")
+    check_type("tiles", tiles, MaskTiles, "Give a result of readings.attention.tiles.")
     if max(tiles.queries, tiles.keys) > MOST_ROWS or max(tiles.visits.shape) > MOST_TILES:
         given = f"{tiles.queries} queries and {tiles.keys} keys in {tiles.visits.shape} tiles"
         fix = f"At most {MOST_ROWS} along a side in {MOST_TILES} tiles can be told apart."
@@ -226,8 +226,8 @@ def _heading(tiles: MaskTiles) -> str:
     )
 
 
-def _told(tiles: MaskTiles) -> list[str]:
-    """The map in sentences."""
+def _sentences(tiles: MaskTiles) -> list[str]:
+    """Return the sentences that describe the map."""
     whole = tiles.visited - tiles.masked
     per_program = (tiles.visits != 0).sum(1)
     fewest, most = int(per_program.min()), int(per_program.max())
@@ -241,13 +241,13 @@ def _told(tiles: MaskTiles) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """In percent; a share that is neither nothing nor all never reads 0 or 100 %."""
+    """Return a share in percent; only exactly 0 and 1 read 0 % and 100 %."""
     digits = 1 if round(100 * share) in (0, 100) and 0 < share < 1 else 0
     return f"{100 * share:.{digits}f} %"
 
 
 def _size(tiles: MaskTiles) -> tuple[float, float]:
-    """Height and width of the map in pixels: pairs are squares, as far as both sides can be seen."""
+    """Return the map's height and width in pixels; pairs are square unless a side would be too short."""
     cell = min(_MAP[0] / tiles.keys, _MAP[1] / tiles.queries)
     return max(cell * tiles.queries, _LEAST), max(cell * tiles.keys, _LEAST)
 
@@ -262,7 +262,7 @@ def _colors(palette: Palette) -> dict[str, str]:
 
 
 def _draw_map(axes: Axes, tiles: MaskTiles, palette: Palette) -> None:
-    """A color for each pair; lines between tiles."""
+    """Draw a color for each pair, and lines between tiles."""
     (block_m, block_n), colors = tiles.tile, {name: to_rgb(c) for name, c in _colors(palette).items()}
     kinds = np.repeat(np.repeat(tiles.visits, block_m, 0), block_n, 1)[: tiles.queries, : tiles.keys]
     image = np.empty((*kinds.shape, 3))
@@ -287,7 +287,7 @@ def _draw_map(axes: Axes, tiles: MaskTiles, palette: Palette) -> None:
 
 
 def _draw_bars(axes: Axes, tiles: MaskTiles, palette: Palette) -> None:
-    """For each program the tiles that it visits, beside its queries."""
+    """Draw for each program, beside its queries, the number of tiles that it visits."""
     colors, block_m = _colors(palette), tiles.tile[0]
     rows = np.arange(len(tiles.visits)) * block_m
     heights = np.minimum(block_m, tiles.queries - rows)
@@ -306,7 +306,7 @@ def _draw_bars(axes: Axes, tiles: MaskTiles, palette: Palette) -> None:
 
 
 def _ticks(length: int, block: int, pixels: float) -> list[int]:
-    """Where tiles begin, as many as have room for a number."""
+    """Return the first element of tiles, at a distance with room for a number."""
     step = block
     while step < length and pixels * step / length < 34:
         step *= 2

@@ -1,8 +1,8 @@
-"""The base of the widgets that are drawn in the browser: hovering and stepping answer without the kernel.
+"""Base class of widgets drawn in the browser, where hovering and stepping work without the Python kernel.
 
-What a subclass sends is data; JavaScript (the files of `js/`) draws it on canvases and says what lies under
-the pointer. The state that readers change there comes back as `step` and `hovered`, so that the static
-picture and the facts follow it.
+A subclass sends data; JavaScript (the files in `js/`) draws it on canvases and describes what is under the
+pointer. The state that readers change there comes back as `step` and `hovered`, so that the static picture
+and the facts follow it.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from workbench.viz.base.widget import ShownWidget
 
 _JS = Path(__file__).parents[1] / "js"
 
-# What JavaScript has an array of numbers for, by numpy's name.
+# Numpy dtypes for which JavaScript has a typed array.
 _ARRAYS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32", "float64")
 
 
 class CanvasWidget(ShownWidget):
-    """Controls above what JavaScript draws. A subclass has `scripts`, `scene`, `draw`, `describe`, `facts`.
+    """Controls above a canvas. A subclass has `scripts`, `scene`, `draw`, `describe` and `facts`.
 
-    The scripts are put one behind another (what the browser gets is one module, which cannot import files),
-    `common.js` first; the last one ends with `export default rendering(show)`. In it,
+    The scripts are concatenated after `common.js`, because the browser gets a single module that cannot
+    import files; the last one ends with `export default rendering(show)`. In it,
     `model.get(name)` gives: `scene`, as packed by :func:`packed` (`arrays(scene)` in `common.js` restores
-    it); `alt`; `step` and `hovered`, which it sets; `palettes` and `theme` (empty: as the page).
+    it); `alt`; `step` and `hovered`, which it sets; `palettes` and `theme` (empty for the page's theme).
 
     Args:
-        rows, unwatched: as in :class:`workbench.viz.base.widget.FigureWidget`; most have none.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else as the page (and light in the
-            static picture).
+        rows, unwatched: as in :class:`workbench.viz.base.widget.FigureWidget`; most widgets have none.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else the page's theme (light
+            in the static picture).
 
     Raises:
         MissingPackageError: anywidget or ipywidgets is not installed.
-        ArgumentTypeError, UnknownNameError: an argument is something else.
-        Exception: what :meth:`scene` raises; a cell that makes a widget fails like any other cell.
+        ArgumentTypeError, UnknownNameError: an argument has the wrong type or value.
+        Exception: whatever :meth:`scene` raises, so that the notebook cell fails like any other cell.
     """
 
     scripts: ClassVar[tuple[str, ...]] = ()
-    steps: int = 1  # how many there are, which :meth:`scene` may change
+    steps: int = 1  # number of steps; :meth:`scene` may change it
 
     def __init__(
         self, *rows: Sequence[Any], unwatched: Sequence[Sequence[Any]] = (), theme: str | None = None
@@ -67,25 +67,25 @@ class CanvasWidget(ShownWidget):
             palettes={name: asdict(palette) for name, palette in PALETTES.items()},
             theme=self._theme if chosen else "",
         )
-        self.canvas.observe(self._moved, ["step", "hovered"])
+        self.canvas.observe(self._forget_picture, ["step", "hovered"])
         super().__init__(rows, unwatched, [self.canvas])
         self.redraw()
 
     @abstractmethod
     def scene(self) -> Mapping[str, Any]:
-        """What JavaScript draws: plain JSON data; in it, at any depth, numpy arrays for all that is long."""
+        """Return what JavaScript draws: plain JSON data, with numpy arrays for long data at any depth."""
 
     @abstractmethod
     def draw(self, theme: str) -> Figure:
-        """The present state as a static figure; drawn only when it is asked for."""
+        """Draw the current state as a static figure. Called only when the figure is needed."""
 
     @abstractmethod
     def describe(self) -> str:
-        """One sentence that describes the present state to readers who cannot see it."""
+        """Return one sentence that describes the current state, for readers who cannot see it."""
 
     @property
     def step(self) -> int:
-        """The number of the step that is shown, from 0. It can be set."""
+        """Index of the shown step, from 0. Can be set."""
         return min(max(int(self.canvas.step), 0), self.steps - 1)
 
     @step.setter
@@ -99,27 +99,27 @@ class CanvasWidget(ShownWidget):
 
     @property
     def hovered(self) -> Mapping[str, Any]:
-        """What lies under the pointer or the cursor; empty where nothing does."""
+        """Data about what is under the pointer or the cursor; empty if nothing is."""
         return dict(self.canvas.hovered)
 
     @property
     def picture(self) -> Picture:
-        """The present state as a PNG, drawn when it is first asked for, and its alternative text."""
+        """The current state as a PNG with alternative text, drawn on first use."""
         if self._picture is None:
             self._picture = Picture(figure_png(self.draw(self._theme)), self.describe())
         return self._picture
 
     @property
     def palette(self) -> Palette:
-        """The colors of the static picture's theme."""
+        """Colors of the static picture's theme."""
         return PALETTES[self._theme]
 
     def redraw(self) -> None:
-        """Send the scene anew, after a change that JavaScript cannot know of.
+        """Send the scene again, after a change that JavaScript does not know of.
 
         Raises:
-            ArgumentTypeError: the scene holds an array that JavaScript has none for.
-            Exception: what :meth:`scene` raises.
+            ArgumentTypeError: the scene has an array of a dtype that JavaScript lacks.
+            Exception: whatever :meth:`scene` raises.
         """
         scene = packed(self.scene())
         self._picture = None
@@ -128,17 +128,17 @@ class CanvasWidget(ShownWidget):
             self.canvas.hovered = {}
             self.canvas.alt = self.describe()
             self.canvas.scene = scene
-        self._shown_well()
+        self._clear_messages()
 
-    def _moved(self, _: object) -> None:
+    def _forget_picture(self, _: object) -> None:
         self._picture = None
 
 
 def packed(value: Any, where: str = "scene") -> Any:
-    """JSON data in which each numpy array has become {"dtype", "shape", "bytes"}.
+    """Return JSON data in which each numpy array is {"dtype", "shape", "bytes"}.
 
     Raises:
-        ArgumentTypeError: JavaScript has no array of such numbers.
+        ArgumentTypeError: JavaScript lacks an array's dtype.
     """
     if isinstance(value, np.ndarray):
         if value.dtype.name not in _ARRAYS:
@@ -155,12 +155,12 @@ def packed(value: Any, where: str = "scene") -> Any:
 
 @cache
 def _canvas_class() -> Any:
-    """The one subclass of AnyWidget, made when it is first needed."""
+    """Return the only subclass of AnyWidget, created on first use."""
     anywidget = require_anywidget()
     import traitlets  # comes with anywidget
 
     class Canvas(anywidget.AnyWidget):  # type: ignore[misc, name-defined] # the module is imported late
-        """What the browser and this process share."""
+        """State shared by the browser and this process."""
 
         _esm = traitlets.Unicode().tag(sync=True)
         _css = traitlets.Unicode().tag(sync=True)
@@ -172,17 +172,17 @@ def _canvas_class() -> Any:
         hovered = traitlets.Dict().tag(sync=True)
 
         def __repr__(self) -> str:
-            """Fixed: anywidget's own holds an address."""
+            """Return a constant; anywidget's own text includes an address."""
             return "Canvas()"
 
     return Canvas
 
 
 def require_anywidget() -> Any:
-    """The anywidget module, which only widgets drawn in the browser need.
+    """Return the anywidget module, which only widgets drawn in the browser need.
 
     Raises:
-        MissingPackageError: it is not installed.
+        MissingPackageError: anywidget is not installed.
     """
     try:
         import anywidget

@@ -1,4 +1,4 @@
-"""Labels next to data points that cover neither each other nor the data."""
+"""Labels beside data points that do not overlap each other or the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.viz.base.style import fit
 
 Pixels = NDArray[np.float64]
 
-# What a place costs. At the limit the label is left out: better missing than unreadable or over the data.
+# Costs of a position. At the limit the label is left out rather than drawn over data or other labels.
 _OUTSIDE, _ON_A_LABEL, _ON_A_POINT, _NEARER_ANOTHER, _ON_A_LINE, _FARTHER = (
     1000.0,
     100.0,
@@ -23,16 +23,16 @@ _OUTSIDE, _ON_A_LABEL, _ON_A_POINT, _NEARER_ANOTHER, _ON_A_LINE, _FARTHER = (
     0.1,
 )
 _LIMIT, _LIMIT_OF_REQUIRED = _NEARER_ANOTHER, _ON_A_POINT
-# The same text this near (pixels) to a place where it stands already says nothing new.
+# The same text is not repeated within this distance (pixels).
 _REPEATED = 40.0
-_WIDEST = 230.0  # a label, pixels
+_WIDEST = 230.0  # the widest label, in pixels
 
 
 @dataclass(frozen=True)
 class Label:
-    """A text that wants to stand next to the point (x, y), in data coordinates.
+    """Text to place beside the point (x, y), in data coordinates.
 
-    A `required` one chooses before the others, and may stand farther off, even nearer to another point.
+    Required labels are placed before the others, and may be farther away, even closer to another point.
     """
 
     text: str
@@ -45,21 +45,21 @@ class Label:
 def place_labels(
     axes: Axes, labels: Sequence[Label], *, points: Pixels, lines: Pixels, boxes: Sequence[Pixels] = ()
 ) -> int:
-    """Write `labels` into `axes`, each at the best place around its point; required ones choose first.
+    """Write `labels` into `axes`, each at the best position around its point; required ones go first.
 
     Args:
-        axes: with their limits and position final.
-        labels: the wishes.
-        points: (n, 2), where markers are, in pixels: never covered.
-        lines: (n, 2), samples of lines, in pixels: covered only when all else is taken.
-        boxes: (4,) each, left, bottom, right, top in pixels: texts that are there already.
+        axes: axes with their final limits and position.
+        labels: labels to place.
+        points: (n, 2), positions of markers in pixels; never covered.
+        lines: (n, 2), samples of lines in pixels; covered only as a last resort.
+        boxes: existing texts, each (left, bottom, right, top) in pixels.
 
     Returns:
-        How many were left out because they would not have read there.
+        The number of labels left out because they would not have been readable.
     """
     frame = np.array(axes.get_window_extent().extents)
     taken = np.array(boxes).reshape(-1, 4)
-    backing = {"facecolor": axes.get_facecolor(), "linewidth": 0, "pad": 0}  # else lines cross digits out
+    backing = {"facecolor": axes.get_facecolor(), "linewidth": 0, "pad": 0}  # hides lines behind the digits
     left_out = 0
     anchors: list[tuple[str, Pixels]] = []
     for label in sorted(labels, key=lambda label: not label.required):
@@ -75,7 +75,7 @@ def place_labels(
             color=label.color,
             fontsize=9,
             bbox=backing,
-            annotation_clip=False,  # points lie within the axes; asking takes as long as drawing the text
+            annotation_clip=False,  # points lie within the axes, and the check is slow
         )
         fit(note, _WIDEST)
         width, height = note.get_window_extent().size
@@ -95,7 +95,7 @@ def place_labels(
 
 
 def _offsets(width: float, height: float, far: bool) -> Pixels:
-    """Where a text's lower left corner can be, (n, 2) in pixels from its point, the usual places first."""
+    """Return positions of a text's lower left corner, (n, 2) in pixels from its point, the usual first."""
     places = []
     for gap in (11.0, 20.0, 34.0) if far else (11.0, 20.0):
         right, left, middle = gap, -gap - width, -width / 2
@@ -110,7 +110,7 @@ def _offsets(width: float, height: float, far: bool) -> Pixels:
 def _costs(
     boxes: Pixels, anchor: Pixels, frame: Pixels, taken: Pixels, points: Pixels, lines: Pixels
 ) -> Pixels:
-    """What it costs to write the text in each of the (n, 4) boxes."""
+    """Return the cost of the text in each of the (n, 4) boxes."""
     outside = ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
     of_points = _distances(points, boxes)
     is_another = np.hypot(*(points - anchor).T) > 3
@@ -126,13 +126,13 @@ def _costs(
 
 
 def blocked(box: Pixels, points: Pixels, boxes: Sequence[Pixels]) -> bool:
-    """Whether a text in `box` would cover one of the points or of the other boxes, all in pixels."""
+    """Return whether a text in `box` would cover any of the points or other boxes; all in pixels."""
     is_covering = (_distances(points, box[None]) < 5).any()
     return bool(is_covering or _overlaps(box[None], np.array(boxes).reshape(-1, 4))[0])
 
 
 def _overlaps(boxes: Pixels, taken: Pixels) -> Pixels:
-    """How many of `taken` each box overlaps."""
+    """Return how many of `taken` each box overlaps."""
     overlaps: Pixels = (
         ((boxes[:, None, :2] < taken[:, 2:]) & (taken[:, :2] < boxes[:, None, 2:])).all(axis=2).sum(axis=1)
     )
@@ -140,7 +140,7 @@ def _overlaps(boxes: Pixels, taken: Pixels) -> Pixels:
 
 
 def _distances(samples: Pixels, boxes: Pixels) -> Pixels:
-    """How far, in pixels, each of the (m, 2) samples is from each of the (n, 4) boxes, [n, m]; 0 inside."""
+    """Return the distance in pixels of each of (m, 2) samples from each of (n, 4) boxes, [n, m]; 0 inside."""
     beyond = np.maximum(boxes[:, None, :2] - samples, samples - boxes[:, None, 2:])
     distances: Pixels = np.hypot(*np.moveaxis(np.maximum(beyond, 0), 2, 0))
     return distances

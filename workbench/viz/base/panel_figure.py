@@ -1,4 +1,4 @@
-"""A figure of panels: one grid of colored cells for each tensor, a legend, and lines of text."""
+"""Figure of panels: a grid of colored cells for each tensor, a legend, and lines of text."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from workbench.viz.base.panels import Panel
 from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure
 
-# All in pixels. Around everything; above a panel, for its title and numbers, and left of it; between panels.
+# Sizes in pixels: margin, heading; room above a panel for its title and numbers, room left of it, gap.
 _MARGIN, _HEADING, _ABOVE, _LEFT, _GAP = 18.0, 34.0, 60.0, 34.0, 24.0
 _LEGEND, _NOTE, _SWATCH = 24.0, 18.0, 12.0
-_LINED = 6  # cells of this size have lines between them
-_LETTERS = 125  # of a note, in one line
+_LINED = 6  # the smallest cells with lines between them
+_LETTERS = 125  # characters in a line of a note
 
 # A swatch: its color and whether it is hatched.
 Swatch = tuple[str, bool]
@@ -30,12 +30,12 @@ Swatch = tuple[str, bool]
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A panel and the colors of its cells.
+    """A panel with the colors of its cells.
 
     Attributes:
-        panel: the grid.
-        colors: uint8, (height, width, 3) of the panel's image.
-        hatched: bool, of the image's height and width.
+        panel: the panel.
+        colors: uint8, (height, width, 3): colors of the panel's image.
+        hatched: bool, (height, width): whether each pixel of the image is hatched.
     """
 
     panel: Panel
@@ -50,7 +50,7 @@ def panels_figure(
     notes: Sequence[str],
     palette: Palette,
 ) -> Figure:
-    """The panels from left to right, as many in a row as there is room for. In the enclosing figure style."""
+    """Draw panels from left to right, in rows as wide as the figure, in the enclosing figure style."""
     figure, axes = new_figure()
     axes.remove()
     width = SIZE_INCHES[0] * DPI
@@ -76,13 +76,13 @@ def panels_figure(
 
 
 def size_of(panel: Panel) -> tuple[int, int]:
-    """The width and height of a panel's image, in pixels."""
+    """Return the width and height of a panel's image, in pixels."""
     scale = panel.scale
     return -(-panel.width // scale.columns) * scale.width, -(-panel.height // scale.rows) * scale.height
 
 
 def _flow(panels: Sequence[Panel], width: float) -> tuple[list[tuple[float, float]], float]:
-    """Left and top of each panel, from the figure's upper left corner; and where they end."""
+    """Return the left and top of each panel, from the figure's upper left corner, and their bottom."""
     places = []
     left, top, tallest = _MARGIN, _MARGIN + _HEADING, 0.0
     for panel in panels:
@@ -97,12 +97,12 @@ def _flow(panels: Sequence[Panel], width: float) -> tuple[list[tuple[float, floa
 
 
 def _title_width(panel: Panel) -> float:
-    """About as many pixels as its texts take."""
+    """Estimate the width of a panel's title in pixels."""
     return max(10 * len(panel.argument.name), 7.6 * len(subtitle(panel)))
 
 
 def subtitle(panel: Panel) -> str:
-    """The dtype and shape of a panel's tensor, and how it is drawn."""
+    """Return the dtype and shape of a panel's tensor, and how it is drawn."""
     shape = " × ".join(map(str, panel.argument.shape)) or "one number"
     return "; ".join(filter(None, [f"{panel.argument.dtype}, {shape}", panel.note]))
 
@@ -135,7 +135,7 @@ def _draw(axes: Axes, one: Drawn, palette: Palette) -> None:
 
 
 def _draw_lines(axes: Axes, one: Drawn, palette: Palette) -> None:
-    """Lines between the cells, and through those that are hatched."""
+    """Draw lines between the cells, and hatch the hatched ones."""
     down, across = one.colors.shape[:2]
     lines: list[Any] = [((0, row), (across, row)) for row in range(1, down)]
     lines += [((column, 0), (column, down)) for column in range(1, across)]
@@ -145,7 +145,7 @@ def _draw_lines(axes: Axes, one: Drawn, palette: Palette) -> None:
 
 
 def _draw_outline(axes: Axes, panel: Panel, palette: Palette) -> None:
-    """Where the tensor ends and masked lanes lie outside; around its cells, which may be a pixel high."""
+    """Draw the tensor's outline around its cells, which separates them from masked lanes outside."""
     if panel.is_line:
         return
     scale = panel.scale
@@ -154,7 +154,7 @@ def _draw_outline(axes: Axes, panel: Panel, palette: Palette) -> None:
         -((panel.top - panel.rows) // scale.rows),
         -((panel.left - panel.columns) // scale.columns),
     )
-    across, down = 1 / scale.width, 1 / scale.height  # a pixel of the screen, in those of the image
+    across, down = 1 / scale.width, 1 / scale.height  # size of a screen pixel in image pixels
     axes.add_patch(
         Rectangle(
             (first_column - across, first_row - down),
@@ -184,6 +184,6 @@ def _draw_legend(
 
 
 def mixed(one: str, other: str, share: float) -> str:
-    """From `one` color, at 0, to `other`, at 1."""
+    """Return the mixture of two colors: `one` for share 0, `other` for share 1."""
     red, green, blue = (1 - share) * np.array(to_rgb(one)) + share * np.array(to_rgb(other))
     return to_hex((red, green, blue))

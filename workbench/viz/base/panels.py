@@ -1,4 +1,4 @@
-"""A tensor's elements as a grid of rows and columns: what each cell is, and how large it is drawn."""
+"""A tensor's elements as a grid of cells: what each cell shows, and how large it is drawn."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Booleans = NDArray[np.bool_]
 # Row and column of each lane, and whether it touches memory.
 Cells = tuple[Integers, Integers, Booleans]
 
-# A line has one row up to this length; longer ones have rows of a power of two, not shorter than:
+# A line up to _ONE_ROW is one row; longer ones are wrapped into rows of a power of two >= _SHORTEST_ROW.
 _ONE_ROW, _SHORTEST_ROW = 64, 32
-# Masked lanes are drawn so far outside a tensor: as far as it is long, but at least so many cells.
+# Masked lanes are drawn outside a tensor up to its length away, or up to this many cells if that is more.
 _LEAST_MARGIN = 128
-# In pixels: a cell at its largest; a tensor's grid at its largest, and, of few cells, at its smallest.
+# In pixels: the largest cell; the largest grid, and the smallest grid of few cells.
 _CELL = 18
 _LINE_WIDTH, _SIDE = 760, 280
 _LEAST_WIDTH, _LEAST_HEIGHT = 108, 54
@@ -31,11 +31,11 @@ _TICK_DISTANCE = 44
 
 @dataclass(frozen=True)
 class Scale:
-    """How a panel is drawn: its cells are pixels of an image, or several cells one pixel; enlarged.
+    """Scale of a panel: a pixel of its image shows one or several cells, and is enlarged on the screen.
 
     Attributes:
-        rows, columns: how many of the panel are one pixel.
-        height, width: of a pixel of the image, in those of the screen.
+        rows, columns: rows and columns of the panel that one image pixel shows.
+        height, width: size of an image pixel in screen pixels.
     """
 
     rows: int
@@ -44,7 +44,7 @@ class Scale:
     width: int
 
     def image(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """The largest of the values of each pixel's cells."""
+        """Return the maximum of the values of each pixel's cells."""
         down = np.maximum.reduceat(codes, np.arange(0, codes.shape[0], self.rows), axis=0)
         image: NDArray[Any] = np.maximum.reduceat(down, np.arange(0, codes.shape[1], self.columns), axis=1)
         return image
@@ -52,17 +52,18 @@ class Scale:
 
 @dataclass(frozen=True)
 class Panel:
-    """A tensor argument as a grid of cells. One of one axis, or none, is a line, wrapped into rows.
+    """A tensor argument as a grid of cells. A tensor with at most one axis is a line, wrapped into rows.
 
     Attributes:
         argument: the tensor.
-        lengths: of its axes, as drawn: 1 where it is expanded; of its memory where elements overlap there.
-        strides: of the same axes, in elements.
-        order: the axes that can be told from a place in memory, those of the longest strides first.
-        first: of a line, the element in the first cell: below 0 where masked lanes lie before the tensor.
-        top, left, height, width: the rows and columns that are drawn, masked lanes outside included.
-        note: how it is drawn, where that is not evident.
-        side: about the most pixels that it is wide or high.
+        lengths: drawn length of each axis: 1 for an expanded axis. If elements overlap in memory, the only
+            length is that of the memory.
+        strides: strides of the same axes, in elements.
+        order: the axes whose index can be computed from an offset in memory, longest stride first.
+        first: for a line, the element in the first cell; negative if masked lanes lie before the tensor.
+        top, left, height, width: drawn rows and columns, including masked lanes outside the tensor.
+        note: explains how it is drawn if that is not obvious.
+        side: approximate maximum of width and height, in pixels.
     """
 
     argument: Argument
@@ -79,27 +80,27 @@ class Panel:
 
     @property
     def is_line(self) -> bool:
-        """Whether it has one axis, or none."""
+        """True if it has at most one axis."""
         return len(self.lengths) < 2
 
     @property
     def elements(self) -> int:
-        """How many are drawn."""
+        """Number of drawn elements."""
         return prod(self.lengths)
 
     @property
     def rows(self) -> int:
-        """Of the tensor; of a line those that are drawn."""
+        """Rows of the tensor; for a line, the drawn rows."""
         return self.height if self.is_line else prod(self.lengths[:-1])
 
     @property
     def columns(self) -> int:
-        """Of the tensor; of a line those that are drawn."""
+        """Columns of the tensor; for a line, the drawn columns."""
         return self.width if self.is_line else self.lengths[-1]
 
     @property
     def step(self) -> int:
-        """In memory, from each cell to the next in reading order; 0 where that is not regular."""
+        """Distance in memory from each cell to the next in reading order; 0 if it is irregular."""
         if self.is_line:
             return self.strides[0] if self.strides else 1
         expected = 1
@@ -111,7 +112,7 @@ class Panel:
 
     @property
     def scale(self) -> Scale:
-        """The size to draw it in."""
+        """Scale that fits the panel into its size limits."""
         most = _LINE_WIDTH if self.is_line else self.side
         height = min(_CELL, self.side / max(self.height, 1))
         width = min(_CELL, most / max(self.width, 1))
@@ -123,7 +124,7 @@ class Panel:
 
     @property
     def row_ticks(self) -> dict[int, int]:
-        """Some rows that are drawn, from 0, and their numbers: of a line those of their first elements."""
+        """Some drawn rows, from 0, with their numbers; for a line, with their first elements."""
         scale = self.scale
         step = _tick_step(scale.height / scale.rows)
         if self.is_line and self.height == 1:
@@ -134,7 +135,7 @@ class Panel:
 
     @property
     def column_ticks(self) -> dict[int, int]:
-        """Some columns that are drawn, from 0, and their numbers."""
+        """Some drawn columns, from 0, with their numbers."""
         scale = self.scale
         step = _tick_step(scale.width / scale.columns)
         if self.is_line:
@@ -143,7 +144,7 @@ class Panel:
         return {column - self.left: column for column in range(0, self.columns, step)}
 
     def index(self, row: int, column: int) -> tuple[int, ...] | None:
-        """The element that a cell shows, along the axes of `lengths`; None where it shows none."""
+        """Return the index along the axes of `lengths` that a cell shows; None if it shows no element."""
         if self.is_line:
             place = row * self.width + column + self.first
             inside = 0 <= place < self.elements and 0 <= column < self.width
@@ -153,7 +154,7 @@ class Panel:
         return (*(int(i) for i in np.unravel_index(row, self.lengths[:-1])), column)
 
     def name(self, row: int, column: int) -> str:
-        """What a cell shows, in words: "x[3, 17]"; ":" stands for an axis along which it is expanded."""
+        """Return the name of what a cell shows: "x[3, 17]"; ":" stands for an expanded axis."""
         index = self.index(row, column)
         if index is None:
             return f"outside {self.argument.name}"
@@ -164,7 +165,7 @@ class Panel:
         return f"{self.argument.name}[{', '.join(places)}]" if places else self.argument.name
 
     def cells(self, footprint: Footprint, row: int, column: int) -> Cells:
-        """Row and column of each lane that is drawn, and which of them touch memory."""
+        """Return row and column of each drawn lane of a footprint, and which lanes touch memory."""
         rows, columns = footprint.rows + row, footprint.columns + column
         if footprint.wraps:
             rows, columns = np.divmod(columns - self.first, self.columns)
@@ -173,7 +174,7 @@ class Panel:
         return rows[drawn], columns[drawn], footprint.active[drawn]
 
     def arranged(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values of the tensor's shape as (height, width), for all cells that are drawn; 0 outside."""
+        """Arrange values of the tensor's shape as (height, width) of all drawn cells; 0 outside."""
         if len(self.lengths) == len(self.argument.shape):
             flat = values[tuple(slice(0, length) for length in self.lengths)].reshape(-1)
         else:
@@ -188,7 +189,7 @@ class Panel:
         return drawn
 
     def unraveled(self, offsets: Integers) -> tuple[Integers, Booleans]:
-        """Offsets in memory as indexes, (axes, offsets), and which of them are elements of the tensor."""
+        """Return the indices of offsets in memory, (axes, offsets), and which are elements of the tensor."""
         index, rest = np.zeros((len(self.lengths), len(offsets)), dtype=np.int64), offsets
         for axis in self.order:
             index[axis], rest = np.divmod(rest, self.strides[axis])
@@ -196,7 +197,7 @@ class Panel:
         return index, inside.all(axis=0) & (rest == 0)
 
     def cell(self, index: Integers) -> tuple[Integers, Integers]:
-        """Rows and columns of indexes, (axes, places); of a line 0 and the place in reading order."""
+        """Return rows and columns of indices, (axes, indices); for a line, 0 and the reading position."""
         none = np.zeros(index.shape[1], dtype=np.int64)
         rows = none
         for axis, length in enumerate(self.lengths[:-1]):
@@ -204,11 +205,11 @@ class Panel:
         return rows, index[-1] if len(index) else none
 
     def with_room(self, lows: Integers, highs: Integers) -> Panel:
-        """The panel with room for lanes outside the tensor; a line in rows.
+        """Return the panel with room for lanes outside the tensor; a line is wrapped into rows.
 
         Args:
-            lows, highs: (n, 2), the least row and column of lanes, and one more than the most; of a line 0
-                and 1, and places in reading order.
+            lows, highs: (n, 2), first row and column of lanes, and their ends. For a line, the rows are 0 and
+                1 and the columns are positions in reading order.
         """
         bounds = np.array([1, self.elements] if self.is_line else [self.rows, self.columns])
         room = np.maximum(bounds, _LEAST_MARGIN)
@@ -224,13 +225,13 @@ class Panel:
         return replace(self, first=first, height=-(-(left + width - first) // row), width=row)
 
     def without_room(self, side: int) -> Panel:
-        """The panel of another size, without room for lanes outside the tensor."""
+        """Return the panel with another size and without room for lanes outside the tensor."""
         if self.is_line:
             return replace(self, side=side)
         return replace(self, top=0, left=0, height=self.rows, width=self.columns, side=side)
 
     def scene(self) -> dict[str, Any]:
-        """What JavaScript draws a panel from."""
+        """Return the data from which JavaScript draws a panel."""
         names = ("lengths", "rows", "columns", "first", "top", "left", "height", "width", "note", "elements")
         return {
             **{name: getattr(self, name) for name in names},
@@ -246,12 +247,12 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """Cells relative to an anchor, one entry a lane.
+    """Cells relative to an anchor, one entry for each lane.
 
     Attributes:
-        rows, columns: int64; of one that wraps `columns` has places in reading order.
+        rows, columns: int64; if it wraps, `columns` are positions in reading order.
         active: which lanes touch memory; the others are masked off.
-        wraps: whether it runs on in the next row, as text does.
+        wraps: whether it continues in the next row, as text does.
     """
 
     rows: Integers
@@ -261,7 +262,7 @@ class Footprint:
 
 
 def panel_of(argument: Argument) -> Panel:
-    """The grid of a tensor, before it is known how far masked lanes lie outside."""
+    """Return the panel of a tensor, without room for masked lanes outside."""
     pairs = list(zip(argument.shape, argument.strides, strict=True))
     lengths, strides = (
         tuple(1 if not stride and length else length for length, stride in pairs),
@@ -279,7 +280,7 @@ def panel_of(argument: Argument) -> Panel:
 
 
 def _order(lengths: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
-    """`Panel.order`; None where several elements may share memory."""
+    """Return `Panel.order`; None if several elements may share memory."""
     order: list[int] = []
     reach = 0
     for axis in sorted(range(len(lengths)), key=lambda axis: strides[axis]):
@@ -292,5 +293,5 @@ def _order(lengths: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | 
 
 
 def _tick_step(pixels: float) -> int:
-    """The cells from tick to tick, a power of two as a tile's length, where a cell has so many pixels."""
+    """Return the number of cells between ticks, a power of two, for cells of this size in pixels."""
     return 1 << math.ceil(math.log2(max(_TICK_DISTANCE / pixels, 1)))

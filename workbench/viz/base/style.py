@@ -1,4 +1,4 @@
-"""The one look of all figures: light and dark, safe for colour-blind readers, the same bytes on every run.
+"""The style of all figures: light and dark, safe for color-blind readers, the same bytes on every run.
 
 with figure_style("dark") as palette:
     figure, axes = new_figure()
@@ -42,9 +42,9 @@ THEMES: tuple[Theme, ...] = ("light", "dark")
 SIZE_INCHES = (9.0, 5.5)
 DPI = 110
 
-# It comes with matplotlib, so what it can write looks the same on every machine.
+# This font comes with matplotlib, so text looks the same on every machine.
 FONT = "DejaVu Sans"
-# For what it cannot write, such as Chinese: those of them that are installed.
+# For characters that it lacks, such as Chinese: those of these fonts that are installed.
 FALLBACK_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
@@ -62,10 +62,10 @@ class Palette:
     """The colors of a theme, as "#rrggbb".
 
     Attributes:
-        background: behind everything; opaque, so that a picture reads on a page of the other theme too.
+        background: behind everything; opaque, so that a picture is readable on a page of the other theme too.
         ink: text and axes; 4.5:1 against the background at least (WCAG 2.1, 1.4.3).
-        muted: text and lines of second rank; 4.5:1 too.
-        grid: barely seen.
+        muted: secondary text and lines; 4.5:1 too.
+        grid: barely visible lines.
         series: one for each data series; 3:1 at least (WCAG 2.1, 1.4.11).
         warning: behind the text of an error in a widget.
     """
@@ -78,8 +78,8 @@ class Palette:
     warning: str
 
 
-# M. Okabe, K. Ito, "Color Universal Design" (2008). Of its eight colors each theme takes those that stand out
-# from its background; the light one's brown is their yellow, darkened.
+# M. Okabe, K. Ito, "Color Universal Design" (2008). Each theme takes those of the eight colors that contrast
+# with its background; the light theme's brown is their yellow, darkened.
 PALETTES: Mapping[Theme, Palette] = {
     "light": Palette(
         background="#ffffff",
@@ -101,10 +101,10 @@ PALETTES: Mapping[Theme, Palette] = {
 
 
 def resolve_theme(theme: str | None = None) -> Theme:
-    """The theme to draw in: `theme`, else the environment's `WORKBENCH_THEME`, else "light".
+    """Return the theme to draw in: `theme`, else the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        UnknownNameError: it is neither "light" nor "dark".
+        UnknownNameError: the theme is neither "light" nor "dark".
     """
     name = theme if theme is not None else os.environ.get("WORKBENCH_THEME") or "light"
     check_name("theme" if theme is not None else "WORKBENCH_THEME", name, THEMES)
@@ -113,10 +113,10 @@ def resolve_theme(theme: str | None = None) -> Theme:
 
 @contextmanager
 def figure_style(theme: str | None = None) -> Iterator[Palette]:
-    """Inside this block matplotlib draws in the workbench's style, whatever the user's settings.
+    """Use the workbench's style in matplotlib inside this block, whatever the user's settings.
 
     Raises:
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     palette = PALETTES[resolve_theme(theme)]
     settings = {
@@ -153,13 +153,13 @@ def figure_style(theme: str | None = None) -> Iterator[Palette]:
 
 @contextmanager
 def plain_text_style(theme: str | None = None) -> Iterator[Palette]:
-    """:func:`figure_style` for names from elsewhere, such as a device's: a $ in them begins no formula."""
+    """Use :func:`figure_style` with $ as plain text, for names from elsewhere such as a device's."""
     with figure_style(theme) as palette, matplotlib.rc_context({"text.parse_math": False}):
         yield palette
 
 
 class _Canvas(FigureCanvasAgg):
-    """A canvas that draws with one renderer for all figures of its size: it remembers how wide texts are."""
+    """Canvas that shares one renderer among figures of the same size, since it caches text widths."""
 
     def get_renderer(self) -> RendererAgg:
         renderer = _renderer(*self.figure.bbox.size, self.figure.dpi)
@@ -173,9 +173,9 @@ def _renderer(width: float, height: float, dpi: float) -> RendererAgg:
 
 
 def new_figure() -> tuple[Figure, Axes]:
-    """An empty figure with one pair of axes, in the style of the enclosing :func:`figure_style`.
+    """Return an empty figure and its axes, in the style of the enclosing :func:`figure_style`.
 
-    It does not register with pyplot, so widgets that redraw do not pile figures up.
+    The figure is not registered with pyplot, so widgets that redraw do not accumulate figures.
     """
     figure = Figure()
     _Canvas(figure)
@@ -183,7 +183,7 @@ def new_figure() -> tuple[Figure, Axes]:
 
 
 def text_color(palette: Palette, color: str) -> str:
-    """Of the palette's darkest and brightest, that which reads better on `color` (WCAG 2.1, 1.4.3)."""
+    """Return the palette's darkest or brightest color, whichever contrasts more with `color` (WCAG)."""
     on = _luminance(color)
     dark, bright = sorted((palette.background, palette.ink), key=_luminance)
     return (
@@ -194,14 +194,14 @@ def text_color(palette: Palette, color: str) -> str:
 
 
 def _luminance(color: str) -> float:
-    """WCAG 2.1's relative luminance."""
+    """Return the relative luminance of WCAG 2.1."""
     values = np.array(to_rgb(color))
     linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 def drawable(text: str) -> str:
-    r"""`text` with what no font here can write, line breaks too, in Python's notation, such as ``\u5bd2``."""
+    r"""Escape characters that no font here has, and line breaks, in Python's notation, such as ``\u5bd2``."""
     known = _characters(_fonts(FALLBACK_FONTS))
     return "".join(
         character
@@ -212,7 +212,7 @@ def drawable(text: str) -> str:
 
 
 def fit(note: Text, pixels: float) -> None:
-    """Cut the end of a text off, so that it is no wider than `pixels`."""
+    """Truncate a text so that it is no wider than `pixels`."""
     text = note.get_text()
     while (width := note.get_window_extent().width) > pixels and text:
         text = text[: min(len(text) - 1, int(len(text) * pixels / width))].rstrip()
@@ -227,7 +227,7 @@ def _fonts(fallbacks: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def _characters(fonts: tuple[str, ...]) -> frozenset[int]:
-    """The codes of the characters that at least one of the fonts can write, in titles too, which are bold."""
+    """Return the codes of all characters that at least one of the fonts has, also in bold."""
     known: set[int] = set()
     for name in fonts:
         faces = [font_manager.FontProperties(family=[name], weight=weight) for weight in ("normal", "bold")]
@@ -237,18 +237,18 @@ def _characters(fonts: tuple[str, ...]) -> frozenset[int]:
 
 
 def figure_png(figure: Figure) -> bytes:
-    """`figure` as a PNG of exactly its size, with no date or version inside: the same figure, the same bytes.
+    """Return `figure` as a PNG of its exact size, without date or version: equal figures, equal bytes.
 
-    At most 256 colors, the most frequent ones exact: a third of the bytes, and notebooks keep many pictures.
+    It has at most 256 colors, the most frequent ones exact. This takes a third of the bytes in a notebook.
 
     Raises:
-        ArgumentTypeError: it is no matplotlib Figure.
+        ArgumentTypeError: `figure` is no matplotlib Figure.
     """
     return small_png(figure_image(figure))
 
 
 def figure_image(figure: Figure) -> Image.Image:
-    """The pixels of `figure`, with no transparency. Errors as those of :func:`figure_png`."""
+    """Return the pixels of `figure`, without transparency. Errors are those of :func:`figure_png`."""
     check_type("figure", figure, Figure, "Give a matplotlib Figure, such as roofline_figure returns.")
     pixels = io.BytesIO()
     with figure_style():  # some settings are read when a figure is saved, not when it is drawn
@@ -258,12 +258,12 @@ def figure_image(figure: Figure) -> Image.Image:
 
 
 def small_png(image: Image.Image) -> bytes:
-    """A picture to keep: at most 256 colors. Choosing them takes longer than the rest of the encoding."""
+    """Encode a picture to keep, with at most 256 colors; choosing them takes most of the time."""
     return _png(image.quantize(method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE))
 
 
 def quick_png(image: Image.Image) -> bytes:
-    """A picture to look at and forget: two and a half times the bytes, in a third of the time."""
+    """Encode a picture for display only: two and a half times the bytes in a third of the time."""
     return _png(image, compress_level=1)
 
 
@@ -275,7 +275,7 @@ def _png(image: Image.Image, **options: int) -> bytes:
 
 @dataclass(frozen=True, repr=False)
 class Picture:
-    """A PNG with its alternative text, shown by a notebook as the value of a cell.
+    """PNG with alternative text, which a notebook shows as the value of a cell.
 
     Attributes:
         png: the picture.
@@ -299,23 +299,23 @@ class Picture:
         check_sentence("alt", self.alt)
 
     def __repr__(self) -> str:
-        """Fixed: a lesson's stored text must fit whatever machine the picture was measured on."""
+        """Return a constant: the output stored in a lesson must match on every machine."""
         return "Picture()"
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-        """What IPython displays: data by MIME type, and metadata, where notebooks keep alternative texts."""
+        """Return data by MIME type and metadata for IPython; notebooks store alternative text there."""
         data = {"image/png": base64.b64encode(self.png).decode("ascii"), "text/plain": repr(self)}
         return data, {"image/png": {"alt": self.alt}}
 
 
 def check_callable(argument: str, value: object, fix: str) -> None:
-    """Refuse what cannot be called, with an error that names `argument`. `fix` is a sentence."""
+    """Raise an error that names `argument` unless `value` is callable. `fix` is a sentence."""
     if not callable(value):
         raise ArgumentTypeError(argument, f"got {in_brief(value)}, a {type(value).__name__}", fix)
 
 
 def check_sentence(argument: str, value: object) -> None:
-    """Refuse a text alternative that says nothing."""
+    """Raise an error that names `argument` unless `value` is a text that is not blank."""
     fix = "Give one sentence that describes the picture to readers who cannot see it."
     check_type(argument, value, str, fix)
     if not str(value).strip():

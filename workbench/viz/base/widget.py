@@ -1,8 +1,8 @@
-"""The base of all widgets: controls, a picture that follows them, a line of facts, and errors in words.
+"""Base classes of all widgets: controls, a picture that follows them, lines of facts, and error messages.
 
-ipywidgets runs callbacks where their exceptions and prints are lost; JupyterLab shows an unopened notebook
-without any live widget. So a redraw reports its own errors inside the widget, and the widget's MIME bundle
-carries the current picture as a PNG.
+ipywidgets drops exceptions and prints of callbacks, so a redraw reports its errors inside the widget.
+JupyterLab shows no live widgets in a notebook before it runs, so the widget's MIME bundle includes the
+current picture as a PNG.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from workbench.viz.base.style import (
     small_png,
 )
 
-# The style of the first control of each row, so that controls stand one below the other.
+# The style of the first control of each row, which aligns the rows.
 FIRST_IN_ROW = {"description_width": "7em"}
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a widget shows for one state of its controls.
+    """Contents of a widget for one state of its controls.
 
     Attributes:
         figure: the picture.
@@ -47,7 +47,7 @@ class Drawing:
         facts: lines of plain text below it.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: a field is something else, or `alt` says nothing.
+        ArgumentTypeError, InvalidArgumentError: a field has the wrong type, or `alt` is blank.
     """
 
     figure: Figure
@@ -61,14 +61,14 @@ class Drawing:
 
 
 class ShownWidget(ABC):
-    """What every widget here has: a view, a picture of its present state, lines of facts, errors in words.
+    """Base of every widget: a view, a picture of the current state, lines of facts, and error messages.
 
-    It is no ipywidget but holds one, `view`: so this file can be imported where there is no ipywidgets.
+    It is not an ipywidget but has one, `view`, so that this file can be imported without ipywidgets.
 
     Args:
-        rows: ipywidgets, row by row, above what is `shown`; whenever the `value` of one changes, `redraw` is
-            attempted. The first of a row has the style `FIRST_IN_ROW`.
-        unwatched: more rows, whose controls change nothing by themselves.
+        rows: rows of ipywidgets above `shown`; whenever the `value` of one changes, `redraw` is attempted.
+            The first of each row should have the style `FIRST_IN_ROW`.
+        unwatched: more rows, whose controls do not trigger a redraw.
         shown: the ipywidgets that show the state.
 
     Raises:
@@ -102,40 +102,40 @@ class ShownWidget(ABC):
 
     @abstractmethod
     def redraw(self) -> None:
-        """Show the present state anew, after a change that no control shows."""
+        """Show the current state again, after a change that no control shows."""
 
     @property
     @abstractmethod
     def picture(self) -> Picture:
-        """What an unopened notebook shows of the present state, and its alternative text."""
+        """Picture of the current state for an unopened notebook, with alternative text."""
 
     @property
     @abstractmethod
     def facts(self) -> tuple[str, ...]:
-        """The present state in lines of text."""
+        """Lines of text about the current state."""
 
     @property
     @abstractmethod
     def palette(self) -> Palette:
-        """The colors of the present theme."""
+        """Colors of the current theme."""
 
     @property
     def error(self) -> str:
-        """What went wrong since the state that was last shown; empty when nothing did."""
+        """Error since the state that was last shown; empty if there was none."""
         return self._problem
 
     def attempt(self, action: Callable[[], object]) -> None:
-        """Run what a control started; an error is shown in words, and the last good picture stays.
+        """Run the action of a control; if it fails, show the error and keep the last picture.
 
         Raises:
-            ArgumentTypeError: `action` cannot be called.
+            ArgumentTypeError: `action` is not callable.
         """
         check_callable("action", action, "Give a function without arguments.")
         try:
             action()
-        except Exception as error:  # else lost: ipywidgets drops what a callback raises
+        except Exception as error:  # ipywidgets drops what a callback raises
             self._problem = in_words(error)
-            self._say_below()
+            self._show_lines()
             palette = self.palette
             self._error.value = (
                 f'<pre role="alert" style="background: {palette.warning}; color: {palette.ink}; '
@@ -143,30 +143,30 @@ class ShownWidget(ABC):
             )
 
     def say(self, text: str) -> None:
-        """Show one line below the picture, while something takes its time.
+        """Show one line below the picture during a long operation.
 
         Raises:
-            ArgumentTypeError: it is no text.
+            ArgumentTypeError: `text` is no string.
         """
         check_type("text", text, str, "Give one line of text.")
         self._below.value = f"<div>{html.escape(text)}</div>"
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Inside this block, controls can be set without a redraw for each."""
+        """Suspend redraws inside this block, so that several controls can be set."""
         before, self._held = self._held, True
         try:
             yield
         finally:
             self._held = before
 
-    def _shown_well(self) -> None:
-        """The present state is shown: no error, and no line of `say`, is left."""
+    def _clear_messages(self) -> None:
+        """Clear the error and the line of `say` after the current state was shown."""
         self._problem = self._error.value = ""
-        self._say_below()
+        self._show_lines()
 
-    def _say_below(self) -> None:
-        """What stands below the picture while nothing takes its time."""
+    def _show_lines(self) -> None:
+        """Show the lines that belong below the picture when no operation is running."""
         self._below.value = ""
 
     def _changed(self, _: object) -> None:
@@ -174,30 +174,30 @@ class ShownWidget(ABC):
             self.attempt(self.redraw)
 
     def __repr__(self) -> str:
-        """Fixed, so that a stored notebook agrees with every run of it."""
+        """Return a constant, so that stored notebooks match every run."""
         return f"{type(self).__name__}()"
 
     def _repr_mimebundle_(self, **kwargs: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The live view, and beside it the present picture, which is what an unopened notebook shows."""
+        """Return the live view and the current picture, which an unopened notebook shows."""
         picture, metadata = self.picture._repr_mimebundle_()
         view = self.view._repr_mimebundle_(**kwargs) or {}
         return {**view, **picture, "text/plain": repr(self)}, metadata
 
 
 class FigureWidget(ShownWidget):
-    """Controls above a picture. A subclass makes its controls, gives them to `__init__`, and has a `draw`.
+    """Controls above a figure. A subclass passes its controls to `__init__` and defines `draw`.
 
     Args:
-        rows: ipywidgets, row by row; whenever the `value` of one changes, the picture is drawn anew. The
-            first of a row has the style `FIRST_IN_ROW`.
-        unwatched: more rows, whose controls do not change the picture by themselves.
-        theme: the first theme, as in :func:`workbench.viz.base.style.resolve_theme`.
+        rows: rows of ipywidgets; whenever the `value` of one changes, the figure is redrawn. The first of
+            each row should have the style `FIRST_IN_ROW`.
+        unwatched: more rows, whose controls do not trigger a redraw.
+        theme: initial theme, as in :func:`workbench.viz.base.style.resolve_theme`.
 
     Raises:
         MissingPackageError: ipywidgets is not installed.
         ArgumentTypeError: a row holds what is no control, or has no value that could be watched.
-        UnknownNameError: the theme is not known.
-        Exception: whatever the first drawing raises; a cell that makes a widget fails like any other cell.
+        UnknownNameError: the theme is unknown.
+        Exception: whatever the first drawing raises, so that the notebook cell fails like any other cell.
     """
 
     def __init__(
@@ -220,11 +220,11 @@ class FigureWidget(ShownWidget):
 
     @abstractmethod
     def draw(self, theme: str) -> Drawing:
-        """The controls' present state. What it raises is shown in words, and the last picture stays."""
+        """Draw the current state. If this raises, the error is shown and the last picture stays."""
 
     @property
     def picture(self) -> Picture:
-        """The picture that is shown now, and its alternative text."""
+        """The picture currently shown, with alternative text."""
         return self._shown()
 
     @property
@@ -234,15 +234,15 @@ class FigureWidget(ShownWidget):
 
     @property
     def palette(self) -> Palette:
-        """The colors of the theme that is chosen."""
+        """Colors of the chosen theme."""
         return PALETTES[resolve_theme(self.theme.value)]
 
     def redraw(self) -> None:
-        """Draw anew, after a change that no control shows.
+        """Redraw, after a change that no control shows.
 
         Raises:
             ArgumentTypeError: :meth:`draw` returns no Drawing.
-            Exception: what :meth:`draw` raises.
+            Exception: whatever :meth:`draw` raises.
         """
         drawing = self.draw(self.theme.value)
         check_type("draw", drawing, Drawing, "Return a Drawing from it.")
@@ -253,14 +253,14 @@ class FigureWidget(ShownWidget):
             f'<img src="data:image/png;base64,{base64.b64encode(quick_png(image)).decode("ascii")}" '
             f'alt="{html.escape(drawing.alt)}" style="max-width: 100%; height: auto">'
         )
-        self._shown_well()
+        self._clear_messages()
 
-    def _say_below(self) -> None:
+    def _show_lines(self) -> None:
         self._below.value = "".join(f"<div>{html.escape(line)}</div>" for line in self._lines)
 
 
 def in_words(error: Exception) -> str:
-    """An error for a reader who sees no traceback: its message; and the line, unless the error is ours."""
+    """Return an error's message, with the line that raised it unless the error is a WorkbenchError."""
     if isinstance(error, WorkbenchError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
@@ -269,10 +269,10 @@ def in_words(error: Exception) -> str:
 
 
 def require_ipywidgets() -> Any:
-    """The ipywidgets module, which only widgets need.
+    """Return the ipywidgets module, which only widgets need.
 
     Raises:
-        MissingPackageError: it is not installed.
+        MissingPackageError: ipywidgets is not installed.
     """
     try:
         import ipywidgets

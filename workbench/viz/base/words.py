@@ -1,4 +1,4 @@
-"""Numbers in words, as figures and widgets say them."""
+"""Numbers and lists in words, for figures and widgets."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
-    """A number and its noun: "1 program", "3 programs"."""
+    """Return a number and its noun: "1 program", "3 programs"."""
     return f"{number} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
 def grouped(number: int, noun: str) -> str:
-    """As :func:`counted`, with thousands apart: "1,024 instructions"."""
+    """Return the same as :func:`counted`, with thousands separators: "1,024 instructions"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def times(number: int) -> str:
-    """How often: "once", "3 times"."""
+    """Return a number of times: "once", "3 times"."""
     return "once" if number == 1 else f"{number} times"
 
 
 def bytes_text(count: int) -> str:
-    """1,234 B; 56.7 KiB."""
+    """Return a size with its unit: "1,234 B", "56.7 KiB"."""
     if count < 10_000:
         return f"{count:,} B"
     size, units = float(count), iter(("KiB", "MiB", "GiB", "TiB"))
@@ -31,6 +31,6 @@ def bytes_text(count: int) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """a; a and b; a, b and c."""
+    """Join names: "a"; "a and b"; "a, b and c"."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last

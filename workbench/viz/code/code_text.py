@@ -1,4 +1,4 @@
-"""The text of generated code as a figure: numbered lines, of which some stand out."""
+"""Generated code as a figure: numbered lines, some of them highlighted."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from workbench.viz.base.words import grouped
 
 MOST_CODE_LINES = 110
 
-# In pixels: around everything, the heading, a line of text, the column of numbers; a letter of the font.
+# Sizes in pixels: margin, heading, a line of text, the column of line numbers.
 _MARGIN, _HEADING, _LINE, _NUMBER = 14.0, 38.0, 17.0, 34.0
-_SIZE = 8.5
+_SIZE = 8.5  # of the code font, in points
 _FONT = "DejaVu Sans Mono"
 
-# A piece of a line: where it begins, its text, and "word", "said" or "".
+# A piece of a line: its column, its text, and its kind: "keyword", "prose" (string or comment) or "".
 _Piece = tuple[int, str, str]
 
 
 def code_figure(
     text: str, *, title: str = "Generated code", marked: Collection[int] = (), theme: str | None = None
 ) -> Figure:
-    """Python text line by line: keywords are colored, docstrings and comments pale, some lines stand out.
+    """Draw Python code line by line: keywords colored, docstrings and comments pale, some lines highlighted.
 
     Args:
-        text: such as `coords.lower(...).source`.
-        title: what it is.
-        marked: numbers of lines that stand out, from 1.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        text: the code, such as `coords.lower(...).source`.
+        title: title of the figure.
+        marked: numbers of the lines to highlight, from 1.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or the text no Python.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or the text is not Python.
+        UnknownNameError: the theme is unknown.
     """
     lines = _checked(text, title, marked)
     pieces = _pieces(lines)
@@ -89,10 +89,10 @@ def code_figure(
 
 
 def describe_code(text: str, *, title: str = "Generated code", marked: Collection[int] = ()) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     lines = _checked(text, title, marked)
-    told = "; ".join(f"line {number}: {lines[number - 1].strip()}" for number in sorted(marked))
-    which = f", of which stand out {told}" if told else ""
+    marked_lines = "; ".join(f"line {number}: {lines[number - 1].strip()}" for number in sorted(marked))
+    which = f", of which stand out {marked_lines}" if marked_lines else ""
     return f"{title}: {grouped(len(lines), 'line')} of Python{which}."
 
 
@@ -113,7 +113,7 @@ def _checked(text: str, title: str, marked: Collection[int]) -> list[str]:
 
 
 def _pieces(lines: list[str]) -> list[list[_Piece]]:
-    """Of each line its pieces of one color."""
+    """Split each line into pieces of one color."""
     kinds = [[""] * len(line) for line in lines]
     for token in tokenize.generate_tokens(io.StringIO("\n".join(lines) + "\n").readline):
         kind = _kind(token)
@@ -129,12 +129,12 @@ def _pieces(lines: list[str]) -> list[list[_Piece]]:
 
 def _kind(token: tokenize.TokenInfo) -> str:
     if token.type in (tokenize.STRING, tokenize.COMMENT):
-        return "said"
-    return "word" if token.type == tokenize.NAME and keyword.iskeyword(token.string) else ""
+        return "prose"
+    return "keyword" if token.type == tokenize.NAME and keyword.iskeyword(token.string) else ""
 
 
 def _runs(line: str, kinds: list[str]) -> Iterator[_Piece]:
-    """The pieces of a line, without the blanks around them."""
+    """Yield the pieces of a line without the blanks around them."""
     edges = [at for at in range(1, len(line)) if kinds[at] != kinds[at - 1]]
     for begin, end in pairwise([0, *edges, len(line)]):
         text = line[begin:end]
@@ -143,11 +143,11 @@ def _runs(line: str, kinds: list[str]) -> Iterator[_Piece]:
 
 
 def _color(kind: str, palette: Palette) -> str:
-    return {"word": palette.series[0], "said": palette.muted}.get(kind, palette.ink)
+    return {"keyword": palette.series[0], "prose": palette.muted}.get(kind, palette.ink)
 
 
 def _letter_width(figure: Figure) -> float:
-    """Of the font of code, in pixels."""
+    """Return the width of a character of the code font, in pixels."""
     note = figure.text(0, 0, "m" * 100, fontsize=_SIZE, fontfamily=_FONT)
     width = float(note.get_window_extent().width) / 100
     note.remove()

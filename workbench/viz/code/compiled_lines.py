@@ -1,4 +1,4 @@
-"""What a compiler made of each line of a kernel's text: its instructions and its tensors' layouts."""
+"""Instructions and tensor layouts that a compiler produced for each line of a kernel's source."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from workbench.viz.layouts.layout_maps import BANKS, folded
 
 LayoutOf = Callable[[TensorLayout, str], Layout | SharedLayout | None]
 
-# A small drawing of a layout has at most so many rows and columns.
+# The most rows and columns of a small drawing of a layout.
 _LAYOUT_CELLS = (32, 64)
 
-# Tensors of these in registers are indices and masks, unless an operation with such a name yields them.
+# Tensors of these dtypes in registers are indices and masks, unless one of these operations yields them.
 _INDEX_DTYPES = ("i1", "i32", "i64")
 _DATA_OPERATIONS = ("load", "dot", "reduce", "atomic")
 
@@ -28,7 +28,7 @@ _DATA_OPERATIONS = ("load", "dot", "reduce", "atomic")
 def target_scene(
     data: LineFacts, name: str, step: CompiledStep, layout_of: LayoutOf | None
 ) -> dict[str, Any]:
-    """What a target made of each line, as data."""
+    """Return the data for one target: what the compiler produced for each line."""
     pictures: dict[tuple[str, tuple[int, ...]], dict[str, Any] | None] = {}
     layouts: dict[tuple[Any, ...], dict[str, Any]] = {}
     line_layouts: list[dict[int, list[str]]] = [{} for _ in range(len(data.listing))]
@@ -70,14 +70,14 @@ def target_scene(
 
 
 def _is_index(tensor: TensorLayout) -> bool:
-    """Whether a tensor is one of indices, pointers or a mask: there are many, seldom looked for."""
+    """Return whether a tensor holds indices, pointers or a mask, which few readers look for."""
     of_indices = tensor.dtype in _INDEX_DTYPES or tensor.dtype.startswith("!tt.ptr")
     is_data = any(word in tensor.operation for word in _DATA_OPERATIONS)
     return tensor.memory == "register" and of_indices and not is_data
 
 
 def _layout_cells(layout: Layout | SharedLayout | None) -> dict[str, Any] | None:
-    """The first cells of a tile, by lane or bank."""
+    """Return the first cells of a tile, by lane or bank."""
     if layout is None:
         return None
     rows, columns = _LAYOUT_CELLS
@@ -112,13 +112,13 @@ def _instruction_lines(data: LineFacts, instruction: Instruction) -> Lines:
 
 
 def instructions_by_line(data: LineFacts, step: CompiledStep) -> list[int]:
-    """How many instructions come from each line."""
+    """Return how many instructions come from each line."""
     counts = Counter(line for each in step.instructions for line in _instruction_lines(data, each))
     return [counts[line] for line in range(len(data.listing))]
 
 
 def target_notes(name: str, step: CompiledStep) -> Iterator[str]:
-    """What a reader must know of a target before reading its column."""
+    """Yield notes on a target to read before its column."""
     if name != step.target:
         yield step.target
     if "amdgcn" in step.stages:
@@ -140,15 +140,15 @@ def _summary(step: CompiledStep) -> str:
 
 
 def target_fact(data: LineFacts, name: str, step: CompiledStep, line: int) -> str:
-    """What a target made of one line, in words."""
+    """Describe what a target's compiler produced for one line."""
     own = [each for each in step.instructions if line in _instruction_lines(data, each)]
     counts = Counter((each.kind, each.bits) for each in own)
     order = sorted(counts, key=lambda key: (KINDS.index(key[0]), -(key[1] or 0)))
-    said = [f"{counts[key]} {key[0]}{f' of {key[1]} bits' if key[1] else ''}" for key in order]
+    kinds = [f"{counts[key]} {key[0]}{f' of {key[1]} bits' if key[1] else ''}" for key in order]
     found = (tensor for tensor in step.layouts if line in _layout_lines(data, step, tensor))
     layouts = list(dict.fromkeys(tensor.name for tensor in found))
     name = " ".join([name, *(f"({note})" for note in target_notes(name, step))])
     return (
-        f"{name}: {grouped(len(own), 'instruction')}{': ' * bool(said)}{', '.join(said)}; "
+        f"{name}: {grouped(len(own), 'instruction')}{': ' * bool(kinds)}{', '.join(kinds)}; "
         f"layouts: {', '.join(layouts) or 'none'}"
     )

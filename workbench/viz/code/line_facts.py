@@ -1,4 +1,4 @@
-"""What a trace says of each line of a kernel's text."""
+"""Accesses, traffic and FLOPs of each line of a kernel's source, from a trace."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from workbench.viz.base.panels import panel_of
 from workbench.viz.base.words import bytes_text, grouped
 from workbench.viz.code.listing import FunctionText, Lines, Listing, check_function
 
-# A small drawing of a tensor has at most so many rows and columns.
+# The most rows and columns of a small drawing of a tensor.
 _TENSOR_CELLS = (40, 96)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a line does of one kind to one argument: the sites that it reaches, by their number."""
+    """Accesses of one kind by one line to one argument; `sites` are the indices of their sites."""
 
     title: str
     kind: str
@@ -33,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class LineFacts:
-    """What the trace says of each line."""
+    """Facts about each line of the source, from the trace."""
 
     trace: StepTrace
     listing: Listing
@@ -43,7 +43,7 @@ class LineFacts:
     def checked(
         cls, trace: StepTrace, compiled: Mapping[str, Any], source: Sequence[FunctionText]
     ) -> LineFacts:
-        """The data, if the three are of one kernel."""
+        """Check that trace, compiled steps and source are of one kernel, and return the facts."""
         check_type("trace", trace, StepTrace, "Give the trace of one step: lens.trace(launch)[0].")
         fix = "Give a list of the texts of the kernel and of the tile operators that it calls."
         if isinstance(source, str) or not isinstance(source, Sequence):
@@ -71,7 +71,7 @@ class LineFacts:
         return data
 
     def check_same_kernel(self, name: str, step: CompiledStep) -> None:
-        """Refuse a compiled step of another kernel than the trace's."""
+        """Raise InvalidArgumentError if a compiled step is of another kernel than the trace."""
         if step.kernel != self.trace.kernel:
             raise InvalidArgumentError(
                 f"compiled[{name!r}]",
@@ -97,27 +97,27 @@ class LineFacts:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """All different ones."""
+        """All distinct rows."""
         return tuple(dict.fromkeys(row for rows in self._rows_by_line for row in rows))
 
     def rows_of(self, line: int) -> tuple[Row, ...]:
-        """What a line does."""
+        """Return the rows of a line."""
         return self._rows_by_line[line]
 
     @cached_property
     def line_rows(self) -> list[list[int]]:
-        """Of each line its rows, by their place in `rows`."""
+        """Indices in `rows` of each line's rows."""
         places = {row: place for place, row in enumerate(self.rows)}
         return [[places[row] for row in rows] for rows in self._rows_by_line]
 
     @cached_property
     def line_bytes(self) -> list[int]:
-        """What each line asks for, stores and atomics included."""
+        """Bytes that each line requests, including stores and atomics."""
         return [sum(self._traffic_of(row).bytes for row in rows) for rows in self._rows_by_line]
 
     @cached_property
     def busiest(self) -> int:
-        """The line of the kernel that asks for most bytes."""
+        """The line of the kernel that requests the most bytes."""
         return int(np.argmax(self.line_bytes[: len(self.listing.texts[0])]))
 
     def _traffic_of(self, row: Row) -> Traffic:
@@ -126,13 +126,13 @@ class LineFacts:
         return self._traffic[row.sites]
 
     def _part(self, sites: Sequence[int]) -> StepTrace:
-        """The trace of what happened at some sites."""
+        """Return the trace of the events at some sites."""
         chosen = np.flatnonzero(np.isin(self.trace.site, sites))
         events = {name: getattr(self.trace, name)[chosen] for name in ("program", "site", "pattern", "base")}
         return replace(self.trace, **events)
 
     def facts(self, row: Row) -> list[str]:
-        """A row in words."""
+        """Describe a row in words."""
         part = self._part(row.sites)
         programs = len(np.unique(part.program))
         shapes = list(dict.fromkeys(_tile_text(self.trace, self.trace.sites[number]) for number in row.sites))
@@ -150,7 +150,7 @@ class LineFacts:
         return lines
 
     def row_scene(self, row: Row) -> dict[str, Any]:
-        """A row as data, with a small drawing of what the first program that does it touches."""
+        """Return a row as data, with a small drawing of what the first program with it touches."""
         scene: dict[str, Any] = {"title": row.title, "facts": self.facts(row)}
         part = self._part(row.sites)
         if row.kind in MEMORY_KINDS and row.argument and len(part):
@@ -169,7 +169,7 @@ def _tile_text(trace: StepTrace, site: Site) -> str:
 
 
 def _tensor_cells(argument: Argument, events: Iterable[Event]) -> NDArray[np.uint8]:
-    """Where in a tensor accesses go, in few cells: 2 where the first goes, 1 where others do, 0 elsewhere."""
+    """Return where accesses fall in a downscaled tensor: 2 for the first, 1 for others, 0 elsewhere."""
     panel = panel_of(argument)
     rows, columns = (1, panel.elements) if panel.is_line else (panel.rows, panel.columns)
     height, width = min(rows, _TENSOR_CELLS[0]), min(columns, _TENSOR_CELLS[1])

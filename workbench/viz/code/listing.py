@@ -1,4 +1,4 @@
-"""The text of a kernel and of the functions that it calls, line by line, as one listing."""
+"""Source of a kernel and of the functions that it calls, line by line, as one listing."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ Lines = frozenset[int]
 
 
 class FunctionText(Protocol):
-    """The text of the kernel, or of a tile operator that it calls: `runtime.source.KernelSource` is one."""
+    """Source of a kernel or of a tile operator that it calls, such as `runtime.source.KernelSource`."""
 
     @property
     def name(self) -> str:
-        """The function's name."""
+        """Name of the function."""
 
     @property
     def file(self) -> str:
-        """The file, or notebook cell, that it was written in."""
+        """File or notebook cell that defines the function."""
 
     @property
     def line(self) -> int:
-        """The line in it of the text's first."""
+        """Line of the file where the text begins."""
 
     @property
     def text(self) -> str:
-        """The function, from `def` on."""
+        """Source of the function, from `def` on."""
 
 
 def place_of(function: FunctionText) -> str:
-    """Where a function was written, in words: IPython's file for a cell has a number for its name."""
+    """Return where a function was defined, in words; IPython names a cell's file by a number."""
     file = PurePath(function.file)
     return "a notebook cell" if file.parent.name.startswith("ipykernel_") else file.name
 
 
 def check_function(argument: str, function: object) -> None:
-    """Refuse what has no text of a function, with an error that names `argument`."""
+    """Raise an error that names `argument` unless `function` has the text of a function."""
     if not all(hasattr(function, name) for name in ("name", "file", "line", "text")):
         given = f"got {in_brief(function)}, a {type(function).__name__}"
         fix = "Give something with `name`, `file`, `line` and `text`, such as runtime.source.pack returns."
         raise ArgumentTypeError(argument, given, fix)
     try:
-        ast.parse(function.text)  # type: ignore[attr-defined] # it is there, as was seen
+        ast.parse(function.text)  # type: ignore[attr-defined] # checked above
     except (SyntaxError, TypeError) as error:
         raise InvalidArgumentError(
             argument, f"its text is no Python: {error}", "Give a function's text from `def` on, unindented."
@@ -56,10 +56,10 @@ def check_function(argument: str, function: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """All functions' lines one after the other, counted from 0.
+    """Lines of all functions in sequence, counted from 0.
 
-    A statement of several lines counts as its first: of a call that goes over several, the interpreter names
-    the first line and the compiler another.
+    A statement of several lines is represented by its first line, because the interpreter reports the first
+    line of such a call and the compiler another one.
     """
 
     functions: tuple[FunctionText, ...]
@@ -69,22 +69,22 @@ class Listing:
 
     @cached_property
     def texts(self) -> list[list[str]]:
-        """Of each function its lines."""
+        """Lines of each function."""
         return [function.text.expandtabs(4).splitlines() or [""] for function in self.functions]
 
     @cached_property
     def _places(self) -> list[tuple[int, int]]:
-        """Of each line its function and its place in that."""
+        """Function index and line index within the function, for each line."""
         return [(number, at) for number, lines in enumerate(self.texts) for at in range(len(lines))]
 
     @cached_property
     def firsts(self) -> list[int]:
-        """Of each line the first of its statement."""
+        """First line of each line's statement."""
         return [number - at + _first_lines(self.functions[f].text)[at] for number, (f, at) in self._numbered]
 
     @cached_property
     def _numbers(self) -> Mapping[tuple[str, int], int]:
-        """By file and line in it, the first line of the statement."""
+        """First line of the statement, by file and line of the file."""
         numbers: dict[tuple[str, int], int] = {}
         for number, (function, at) in self._numbered:
             place = (self.functions[function].file, self.functions[function].line + at)
@@ -96,21 +96,21 @@ class Listing:
         return enumerate(self._places)
 
     def lines(self, frames: Iterable[tuple[str, int]]) -> Lines:
-        """Those of a chain of calls that are listed."""
+        """Return those lines of a chain of calls that are in the listing."""
         return frozenset(self._numbers[frame] for frame in frames if frame in self._numbers)
 
     def text(self, line: int) -> str:
-        """What a line says."""
+        """Return the text of a line."""
         function, at = self._places[line]
         return self.texts[function][at]
 
     def name(self, line: int) -> str:
-        """Where a line is, in words."""
+        """Return the function and line number of a line, in words."""
         function, at = self._places[line]
         return f"{self.functions[function].name}, line {self.functions[function].line + at}"
 
     def scene(self) -> list[dict[str, Any]]:
-        """The functions as data."""
+        """Return the functions as data."""
         return [
             {
                 "name": function.name,
@@ -124,7 +124,7 @@ class Listing:
 
 @lru_cache(maxsize=64)
 def _first_lines(text: str) -> list[int]:
-    """Of each line, counted from 0, the first of its statement; of a compound one that of its head."""
+    """Return the first line of each line's statement; of a compound statement only the head counts."""
     firsts = list(range(len(text.splitlines()) or 1))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt):
@@ -134,7 +134,7 @@ def _first_lines(text: str) -> list[int]:
 
 
 def _last_line(statement: ast.stmt) -> int:
-    """Of a statement; of a compound one that of its head; of a definition the first, whose head is a list."""
+    """Return a statement's last line; of a compound statement, its head's; of a definition, the first."""
     match statement:
         case ast.If(test=head) | ast.While(test=head) | ast.For(iter=head):
             return head.end_lineno or head.lineno

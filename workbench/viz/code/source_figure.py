@@ -1,4 +1,4 @@
-"""A kernel's text as a static figure: beside each line its bytes and its instructions."""
+"""Static figure of a kernel's source, with bytes and instructions beside each line."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from workbench.viz.code.listing import FunctionText, place_of
 
 MOST_DRAWN_LINES = 110
 
-# In pixels: a line of text, the line above a function; columns for the number, the bytes, each target.
+# Sizes in pixels: a line of text, the line above a function; columns for line number, bytes, each target.
 _LINE, _FUNCTION = 16.0, 24.0
 _NUMBER, _BYTES, _TARGET, _GAP = 46.0, 84.0, 72.0, 6.0
 _TOP, _BOTTOM, _HEAD = 40.0, 14.0, 22.0
-# How much of a series' color a bar behind a number has: the number reads on it in both themes.
+# Opacity of the bar behind a number: the number is readable on it in both themes.
 _PALE = 0.35
 
 
 def describe_figure(data: LineFacts, compiled: Mapping[str, CompiledStep]) -> str:
-    """The figure in one sentence."""
+    """Return one sentence that describes the figure."""
     lines = len(data.listing.texts[0])
     targets = f" and its instructions for {listed(list(compiled))}" if compiled else ""
-    said = (
+    text = (
         f"The {grouped(lines, 'line')} of {data.trace.kernel}, and beside each the bytes it asks for{targets}"
     )
     if most := data.line_bytes[data.busiest]:
-        said += f"; most has {data.listing.name(data.busiest)}, {bytes_text(most)}"
-    return f"{said}."
+        text += f"; most has {data.listing.name(data.busiest)}, {bytes_text(most)}"
+    return f"{text}."
 
 
 def source_figure(
     data: LineFacts, compiled: Mapping[str, CompiledStep], selected: int | None, theme: str | None
 ) -> Figure:
-    """The listing with a column of bytes and one for each target; the selected line stands out."""
+    """Draw the listing with a column of bytes and one for each target; highlight the selected line."""
     shown = min(len(data.listing), MOST_DRAWN_LINES)
     heads = sum(1 for _, first in _function_starts(data) if 0 < first < shown)
     hidden = len(data.listing) - shown
@@ -52,7 +52,7 @@ def source_figure(
     with plain_text_style(theme) as palette:
         wrapped = [line for note in notes for line in textwrap.wrap(drawable(note), 125)]
         inside = _HEAD + shown * _LINE + heads * _FUNCTION
-        figure, axes = _laid_out(inside, wrapped, palette)
+        figure, axes = _sized_figure(inside, wrapped, palette)
         programs = grouped(len(data.trace.programs), "program")
         title = f"{data.trace.kernel}: bytes asked for by {programs}, and instructions, by line"
         height = figure.bbox.height
@@ -76,8 +76,8 @@ def _figure_notes(data: LineFacts, compiled: Mapping[str, CompiledStep], hidden:
         yield f"{grouped(hidden, 'more line')} not drawn."
 
 
-def _laid_out(inside: float, notes: Sequence[str], palette: Palette) -> tuple[Figure, Axes]:
-    """A figure as high as its lines need; in its axes, the unit is a pixel and y goes down."""
+def _sized_figure(inside: float, notes: Sequence[str], palette: Palette) -> tuple[Figure, Axes]:
+    """Return a figure of the required height; the unit of its axes is a pixel and y points down."""
     figure, axes = new_figure()
     below = _BOTTOM + len(notes) * _LINE
     figure.set_size_inches(SIZE_INCHES[0], round(_TOP + inside + below) / DPI)
@@ -91,7 +91,7 @@ def _laid_out(inside: float, notes: Sequence[str], palette: Palette) -> tuple[Fi
 
 
 def _function_starts(data: LineFacts) -> Iterator[tuple[FunctionText, int]]:
-    """Each function, and the number of its first line."""
+    """Yield each function and the index of its first line."""
     first = 0
     for function, lines in zip(data.listing.functions, data.listing.texts, strict=True):
         yield function, first
@@ -106,7 +106,7 @@ def _draw_listing(
     selected: int | None,
     palette: Palette,
 ) -> None:
-    """A head, then all lines: number, a bar with a number for each column, text."""
+    """Draw column names, then each line: its number, a bar with a number for each column, its text."""
     fixed = ["DejaVu Sans Mono", *mpl.rcParams["font.family"]]
     widths = [_BYTES, *[_TARGET] * (len(columns) - 1)]
     left = _NUMBER
@@ -153,7 +153,7 @@ def _draw_bar(
     color: str,
     palette: Palette,
 ) -> None:
-    """A pale bar as long as its share of the width, and the number on it; nothing for nothing."""
+    """Draw a pale bar whose length is `share` of the width, with the number on it; nothing for 0."""
     if not share:
         return
     left, top, width = place

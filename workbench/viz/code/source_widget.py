@@ -1,4 +1,4 @@
-"""The source lens: a kernel's text in which each line shows what it touches, and what it became where."""
+"""Source lens: a kernel's source with the accesses, layouts and instructions of each line."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def source_lens(
     *,
     theme: str | None = None,
 ) -> Figure:
-    """A kernel's text; beside each line the bytes it asks for and, for each target, its instructions.
+    """Draw a kernel's source with the bytes that each line requests and its instructions for each target.
 
-    A line that calls a tile operator counts what that does; the operator's own lines follow below.
+    A line that calls a tile operator includes the operator's bytes; the operator's own lines follow below.
 
     Args:
-        trace: of one step, as `lens.trace` returns.
-        compiled: the same step for up to four targets, by the name to show; as `lens.compile` returns.
+        trace: trace of one step, such as `lens.trace(launch)[0]`.
+        compiled: the same step from `lens.compile` for up to four targets, by the name to show.
         source: the kernel, then the tile operators that it calls.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else; more than four targets; a
-            trace, a compiled step and a source of different kernels.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, there are more than
+            four targets, or trace, compiled step and source are of different kernels.
+        UnknownNameError: the theme is unknown.
     """
     data = LineFacts.checked(trace, compiled, source)
     _check_all_compiled(compiled)
@@ -55,32 +55,32 @@ def source_lens(
 def describe_source_lens(
     trace: StepTrace, compiled: Mapping[str, CompiledStep], source: Sequence[FunctionText]
 ) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     data = LineFacts.checked(trace, compiled, source)
     _check_all_compiled(compiled)
     return describe_figure(data, compiled)
 
 
 class SourceLensWidget(CanvasWidget):
-    """The source lens. Selecting a line, by click or arrow keys, shows what is known of it side by side.
+    """Source lens as a widget: select a line, by click or arrow keys, to see all its facts.
 
-    That is: what it does in the trace, with the elements that the first program touches; and for each target
-    chosen the layouts of its tensors, drawn, and its instructions. Beside it stands the static figure,
+    The facts are the line's accesses in the trace, with the elements that the first program touches, and for
+    each chosen target the layouts of its tensors, drawn, and its instructions. The static figure is
     :func:`source_lens`.
 
     Args:
         trace, source, theme: as for :func:`source_lens`.
-        compiled: for each target, by the name to show, the compiled step, or a function that compiles it when
-            the target is chosen first.
-        shown: the targets chosen at first, at most four; without, the first two.
-        layout_of: from a tensor's layout and the name of the target to that of each element, to be drawn, or
-            None where there is no picture of it; without, none is drawn.
+        compiled: by the name to show, the compiled step of each target, or a function that compiles it when
+            the target is first chosen.
+        shown: initial targets, at most four; by default the first two.
+        layout_of: function from a tensor's layout and a target's name to the layout to draw, or None for a
+            tensor that cannot be drawn; by default no layouts are drawn.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: as :func:`source_lens`.
-        UnknownNameError: the theme, or a target in `shown`, is not known.
+        UnknownNameError: the theme or a target in `shown` is unknown.
         MissingPackageError: anywidget or ipywidgets is not installed.
-        Exception: whatever a function in `compiled` raises for a target that is chosen at first.
+        Exception: whatever a function in `compiled` raises for an initial target.
     """
 
     scripts = ("source_lens.js",)
@@ -119,7 +119,7 @@ class SourceLensWidget(CanvasWidget):
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The targets that are shown. It can be set."""
+        """The shown targets. Can be set."""
         return tuple(name for name, box in self.targets.items() if box.value)
 
     @chosen.setter
@@ -131,7 +131,7 @@ class SourceLensWidget(CanvasWidget):
         self.attempt(self.redraw)
 
     def scene(self) -> Mapping[str, Any]:
-        """The text, what each line does, and for each target chosen what each line became."""
+        """Return the source, each line's accesses, and each chosen target's instructions and layouts."""
         chosen = self.chosen
         if len(chosen) > MOST_TARGETS:
             raise InvalidArgumentError(
@@ -157,16 +157,16 @@ class SourceLensWidget(CanvasWidget):
         }
 
     def draw(self, theme: str) -> Figure:
-        """The text with what each line moves and became, for the targets chosen."""
+        """Draw the source with bytes and instructions of each line for the chosen targets."""
         return source_figure(self._data, self._shown, self._line, theme)
 
     def describe(self) -> str:
-        """As :func:`describe_source_lens`, for the targets chosen."""
+        """Return the text alternative, as :func:`describe_source_lens` does, for the chosen targets."""
         return describe_figure(self._data, self._shown)
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What is known of the line that is selected."""
+        """Facts about the selected line."""
         data, line = self._data, self._line
         lines = [f"{data.listing.name(line)}: {data.listing.text(line).strip()}"]
         lines += [". ".join([row.title, *data.facts(row)]) for row in data.rows_of(line)]
@@ -175,11 +175,11 @@ class SourceLensWidget(CanvasWidget):
 
     @property
     def _line(self) -> int:
-        """The first line of the statement that is selected."""
+        """First line of the selected statement."""
         return self._data.listing.firsts[self.step]
 
     def _step(self, name: str) -> CompiledStep:
-        """A target's compiled step, compiled now if it has not been yet."""
+        """Return a target's compiled step; compile it if necessary."""
         step = self._compiled[name]
         if not isinstance(step, CompiledStep):
             self.say(f"Compiling {self._data.trace.kernel} for {name} …")

@@ -1,4 +1,4 @@
-"""How many bytes one load moves along each dimension of some descriptors: a table with bars."""
+"""Table of the bytes that one load moves along each dimension of some descriptors, with bars."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure, plain_text_style
 
 MOST_WIDTHS = 40
-WIDEST_LOAD = 16  # bytes that a lane moves at once, at most
+WIDEST_LOAD = 16  # the most bytes that a lane moves at once
 
-# In pixels: around everything, the heading, the names of columns, a line; where columns begin, and their
-# widths; of the bars the longest.
+# Sizes in pixels: margin, heading, the names of columns, a line.
 _MARGIN, _HEADING, _HEAD, _LINE = 16.0, 40.0, 24.0, 24.0
+# Left edge and width of each column.
 _COLUMNS = ((16.0, 250.0), (276.0, 150.0), (436.0, 96.0), (548.0, 110.0), (674.0, 90.0))
-_BARS, _BAR = 780.0, 180.0
+_BARS, _BAR = 780.0, 180.0  # left edge of the bars; length of the longest
 _NAMES = ("descriptor", "along", "contiguous", "multiple of", "bytes a load")
 
 
 @dataclass(frozen=True)
 class VectorWidth:
-    """What is known of neighbors along a dimension.
+    """Width of a load along one dimension of a descriptor.
 
     Attributes:
-        descriptor: its name. dimension: the name of its dimension.
-        contiguous: elements that lie side by side, as one load moves them.
-        multiple_of: what divides the offset of the first of them; 0 where that is 0.
-        bytes: that one load of a lane moves.
+        descriptor: name of the descriptor. dimension: name of its dimension.
+        contiguous: number of elements that are contiguous in memory.
+        multiple_of: divisor of the offset of the first of them; 0 if that offset is 0.
+        bytes: bytes that one load of a lane moves.
     """
 
     descriptor: str
@@ -43,15 +43,15 @@ class VectorWidth:
 
 
 def vector_widths_figure(widths: Sequence[VectorWidth], *, theme: str | None = None) -> Figure:
-    """A line for each dimension of each descriptor, with a bar for the bytes that one load moves.
+    """Draw a line for each dimension of each descriptor, with a bar for the bytes one load moves.
 
     Args:
-        widths: as `address.vector_widths` finds them, those of a descriptor one after the other.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        widths: a result of `explore.descriptors.vector_widths`, grouped by descriptor.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: they are none, or more than can be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `widths` has the wrong type, is empty, or is too long.
+        UnknownNameError: the theme is unknown.
     """
     lines = _checked(widths)
     with plain_text_style(theme) as palette:
@@ -72,17 +72,17 @@ def vector_widths_figure(widths: Sequence[VectorWidth], *, theme: str | None = N
 
 
 def describe_vector_widths(widths: Sequence[VectorWidth]) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
-    told = "; ".join(
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    widths_text = "; ".join(
         f"{one.descriptor} along {one.dimension}: {one.contiguous} contiguous, {one.bytes} bytes a load"
         for one in _checked(widths)
     )
-    return f"How wide loads are along each dimension. {told}."
+    return f"How wide loads are along each dimension. {widths_text}."
 
 
 def _checked(widths: Sequence[VectorWidth]) -> list[VectorWidth]:
     lines: list[VectorWidth] = check_each(
-        "widths", widths, VectorWidth, "Give what address.vector_widths returns."
+        "widths", widths, VectorWidth, "Give a result of explore.descriptors.vector_widths."
     )
     if not 0 < len(lines) <= MOST_WIDTHS:
         raise InvalidArgumentError("widths", f"got {len(lines)}", f"Give 1 to {MOST_WIDTHS}.")

@@ -1,4 +1,4 @@
-"""The graph of a coordinate descriptor: from what a kernel asks for, down to the offset in memory."""
+"""Graph of a coordinate descriptor: from the top dimensions down to the offset in memory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from workbench.viz.base.style import DPI, FONT, Palette, drawable, fit, new_figu
 from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
 from workbench.viz.coords.graph_layout import Item, Placed, layers_of, place
 
-# All in pixels: around everything, a line of the heading, inside a box, a line in it, the widest text.
+# Sizes in pixels: margin, a line of the heading, a box's padding, a line in a box, the widest text.
 _MARGIN, _HEADING, _INSIDE, _LINE, _WIDEST = 16.0, 20.0, 9.0, 15.0, 400.0
 _TITLE_SIZE, _NAME_SIZE, _TEXT_SIZE = 12.0, 9.0, 8.0
-_ROOM = 700.0  # the least width of the graph
-_LETTERS = 82  # of a line of the heading
-_FORMULA = 52  # letters of a line of a formula
+_ROOM = 700.0  # least width of the graph
+_LETTERS = 82  # characters in a line of the heading
+_FORMULA = 52  # characters in a line of a formula
 
 _FIX = "Give a Descriptor, such as coords.naive((8, 4), (4, 1)) returns."
 
@@ -36,42 +36,42 @@ _FIX = "Give a Descriptor, such as coords.naive((8, 4), (4, 1)) returns."
 def descriptor_figure(
     descriptor: Descriptor, index: Sequence[int] | None = None, *, theme: str | None = None
 ) -> Figure:
-    """Every dimension and every transform, from the top dimensions down to the offset.
+    """Draw every dimension and every transform, from the top dimensions down to the offset.
 
-    A dimension has its name and length, a transform what it was given and its formulas. A pass_through is a
-    plain line: the dimensions that it connects are one box.
+    A dimension shows its name and length, a transform its parameters and formulas. A pass_through has no box:
+    the dimensions that it connects share one.
 
     Args:
-        descriptor: where `index` is given, without symbols: `bind` them.
-        index: one along each top dimension, whose value along each dimension is shown, and which transform
-            says that there is no such element; None shows the graph alone.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        descriptor: the descriptor; if `index` is given, all its symbols must be bound.
+        index: index along each top dimension. The figure shows its value along each dimension, and the
+            transform that makes it invalid. None shows the graph alone.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: the theme.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: unknown theme.
     """
-    return _figure(_State.of(descriptor, index), theme)
+    return _figure(_DescriptorState.of(descriptor, index), theme)
 
 
 def describe_descriptor(descriptor: Descriptor, index: Sequence[int] | None = None) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
-    return _describe(_State.of(descriptor, index))
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    return _describe(_DescriptorState.of(descriptor, index))
 
 
 class DescriptorWidget(FigureWidget):
-    """The graph of a descriptor with a slider for each top dimension.
+    """Widget for the graph of a descriptor, with a slider for each top dimension.
 
-    Beside it stands the static figure, :func:`descriptor_figure`.
+    The static figure is :func:`descriptor_figure`.
 
     Args:
-        descriptor: without symbols: `bind` them.
-        index: the first one; None for 0 everywhere.
+        descriptor: the descriptor; all its symbols must be bound.
+        index: initial index; None for 0 everywhere.
         theme: as in :func:`descriptor_figure`.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument is not as above, the index is beyond a length, or
             the descriptor has no element.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -80,7 +80,7 @@ class DescriptorWidget(FigureWidget):
     ) -> None:
         check_type("descriptor", descriptor, Descriptor, _FIX)
         first = (0,) * len(descriptor.top) if index is None else index
-        lengths: Any = descriptor.lengths  # numbers, as the next line sees to
+        lengths: Any = descriptor.lengths  # numbers: the next line raises if there are symbols
         if not descriptor.coordinate(first).is_in_range:
             given = f"got {tuple(first)} for lengths {tuple(lengths)}"
             raise InvalidArgumentError("index", given, "Give one within the lengths, which are 1 or more.")
@@ -96,19 +96,19 @@ class DescriptorWidget(FigureWidget):
         super().__init__(*([slider] for slider in self.indices), theme=theme)
 
     def draw(self, theme: str) -> Drawing:
-        """The index that is chosen."""
-        state = _State.of(self.descriptor, [slider.value for slider in self.indices])
+        """Draw the chosen index."""
+        state = _DescriptorState.of(self.descriptor, [slider.value for slider in self.indices])
         return Drawing(_figure(state, theme), _describe(state), state.verdict)
 
 
 @dataclass(frozen=True)
-class _State:
-    """A descriptor, and a coordinate in it.
+class _DescriptorState:
+    """A descriptor and a coordinate in it.
 
     Attributes:
-        descriptor: the graph. coordinate: None for the graph alone.
-        limits: what has to hold, with the transform that says so.
-        broken: those that do not hold.
+        descriptor: the descriptor. coordinate: the coordinate; None for the graph alone.
+        limits: limits of valid indices, each with its transform.
+        broken: the limits that the coordinate violates.
     """
 
     descriptor: Descriptor
@@ -117,8 +117,8 @@ class _State:
     broken: tuple[tuple[Stage, Limit], ...]
 
     @classmethod
-    def of(cls, descriptor: Descriptor, index: Sequence[int] | None) -> _State:
-        """A state of what was given to a public function."""
+    def of(cls, descriptor: Descriptor, index: Sequence[int] | None) -> _DescriptorState:
+        """Check the arguments and return the state."""
         check_type("descriptor", descriptor, Descriptor, _FIX)
         if index is None:
             return cls(descriptor, None, tuple(descriptor.limits(descriptor.values(descriptor.asked()))), ())
@@ -129,47 +129,47 @@ class _State:
 
     @property
     def beyond(self) -> list[int]:
-        """The top dimensions whose length the index exceeds."""
+        """Top dimensions whose length the index exceeds."""
         if self.coordinate is None:
             return []
-        lengths: Any = self.descriptor.all_lengths  # numbers: of symbols there is no coordinate
+        lengths: Any = self.descriptor.all_lengths  # numbers: with symbols there is no coordinate
         return [d for d in self.descriptor.top if not 0 <= self.coordinate.values[d] < lengths[d]]
 
     @property
     def verdict(self) -> list[str]:
-        """Whether there is such an element, and who says that there is none."""
+        """Sentences on whether the element is valid, and on what makes it invalid."""
         if self.coordinate is None:
             return []
         names, lengths = self.descriptor.all_names, self.descriptor.all_lengths
         asked = zip(self.descriptor.names, self.coordinate.index, strict=True)
         at = ", ".join(f"{name} = {value}" for name, value in asked) or "The one element"
-        said = [
+        problems = [
             f"{names[d]} = {self.coordinate.values[d]} is beyond its length, {lengths[d]}"
             for d in self.beyond
         ]
         for stage, limit in self.broken:
-            said.append(
+            problems.append(
                 f"{stage.transform.label()} {_refusal(stage)}: "
                 f"{names[stage.limited]} = {limit.value} is {_outside(limit)}"
             )
-        if said:
-            return [f"{at}: invalid, nothing is read.", *(f"{one}." for one in said)]
+        if problems:
+            return [f"{at}: invalid, nothing is read.", *(f"{one}." for one in problems)]
         return [f"{at}: valid, at offset {self.coordinate.offset}."]
 
 
 def _refusal(stage: Stage) -> str:
-    """What a transform says of an index that it has not."""
+    """Return why a transform rejects an index."""
     is_gather = isinstance(stage.transform, Indexing)
     return "does not have it" if is_gather else "says that it is padding"
 
 
 def _outside(limit: Limit) -> str:
-    """What an index is that a limit does not hold of."""
+    """Return the range that an index violates."""
     is_known = isinstance(limit.high, int) and isinstance(limit.low, int) and limit.high > limit.low
     return f"outside {limit.low} to {limit.high - 1}" if is_known else f"outside a dimension of {limit.high}"
 
 
-def _describe(state: _State) -> str:
+def _describe(state: _DescriptorState) -> str:
     descriptor = state.descriptor
     top = ", ".join(
         f"{name} [{length}]" for name, length in zip(descriptor.names, descriptor.lengths, strict=True)
@@ -184,12 +184,12 @@ def _describe(state: _State) -> str:
 
 
 def _drawn_stages(descriptor: Descriptor) -> Iterator[Stage]:
-    """From the top, without those that are plain lines."""
+    """Return the stages from the top, without those that are plain lines."""
     return (s for s in reversed(descriptor.stages) if not isinstance(s.transform, PassThrough))
 
 
 @dataclass(frozen=True)
-class _Row:
+class _TextRow:
     """A line of text in a box."""
 
     text: str
@@ -199,28 +199,28 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Box:
-    """What is in a box, and how it stands out.
+class _NodeBox:
+    """Content and emphasis of a box.
 
     Attributes:
-        item: its place. rows: its text. kind: "top", "middle", "bottom" or "transform".
-        is_broken: whether it says that there is no such element.
+        item: its position and size. rows: its text. kind: "top", "middle", "bottom" or "transform".
+        is_broken: whether it makes the element invalid.
     """
 
     item: Item
-    rows: tuple[_Row, ...]
+    rows: tuple[_TextRow, ...]
     kind: str
     is_broken: bool
 
 
-def _boxes(state: _State) -> tuple[list[_Box], Placed]:
-    """All boxes, in their places."""
+def _boxes(state: _DescriptorState) -> tuple[list[_NodeBox], Placed]:
+    """Return all boxes, and the placed graph."""
     descriptor = state.descriptor
     stages, first = list(_drawn_stages(descriptor)), _first_of_each(descriptor)
     above_below = [([first[d] for d in s.upper], [first[d] for d in s.lower]) for s in stages]
     top = [first[d] for d in descriptor.top]
     of_dimension, of_stage = layers_of(above_below, top)
-    boxes, number_of = list[_Box](), dict[int, int]()
+    boxes, number_of = list[_NodeBox](), dict[int, int]()
     for d, layer in of_dimension.items():
         number_of[d] = len(boxes)
         together = [other for other, own in first.items() if own == d]
@@ -234,7 +234,7 @@ def _boxes(state: _State) -> tuple[list[_Box], Placed]:
 
 
 def _first_of_each(descriptor: Descriptor) -> dict[int, int]:
-    """For each dimension, the uppermost one that has the same index, by way of plain lines."""
+    """Map each dimension to the uppermost one with the same index, reached by plain lines."""
     first = {d: d for d in descriptor.top}
     for stage in reversed(descriptor.stages):
         if isinstance(stage.transform, PassThrough):
@@ -244,12 +244,12 @@ def _first_of_each(descriptor: Descriptor) -> dict[int, int]:
     return first
 
 
-def _dimension_box(state: _State, together: Sequence[int], layer: int, is_top: bool) -> _Box:
+def _dimension_box(state: _DescriptorState, together: Sequence[int], layer: int, is_top: bool) -> _NodeBox:
     descriptor = state.descriptor
     is_bottom = descriptor.bottom[0] in together
     names = " = ".join(dict.fromkeys(descriptor.all_names[d] for d in together))
     length = descriptor.all_lengths[together[0]]
-    rows = [_Row(f"{names} [{length}]", _NAME_SIZE)]
+    rows = [_TextRow(f"{names} [{length}]", _NAME_SIZE)]
     is_broken = any(d in state.beyond for d in together)
     least = 0.0
     if state.coordinate is not None:
@@ -259,18 +259,18 @@ def _dimension_box(state: _State, together: Sequence[int], layer: int, is_top: b
             is_broken = not state.coordinate.valid
             note = ", not read" if is_broken else ""
             least = _width(f"-{length}, not read", _NAME_SIZE, True)
-        rows.append(_Row(f"{value}{note}", _NAME_SIZE, is_bold=True))
-        least = max(least, _width(f"-{length}", _NAME_SIZE, True))  # or boxes would move with the index
+        rows.append(_TextRow(f"{value}{note}", _NAME_SIZE, is_bold=True))
+        least = max(least, _width(f"-{length}", _NAME_SIZE, True))  # keeps boxes in place
     kind = "top" if is_top else "bottom" if is_bottom else "middle"
-    return _Box(_item(rows, layer, least), tuple(rows), kind, is_broken)
+    return _NodeBox(_item(rows, layer, least), tuple(rows), kind, is_broken)
 
 
-def _transform_box(state: _State, stage: Stage, layer: int) -> _Box:
+def _transform_box(state: _DescriptorState, stage: Stage, layer: int) -> _NodeBox:
     descriptor = state.descriptor
-    rows = [_Row(stage.transform.label(), _TEXT_SIZE, is_bold=True)]
-    rows += [_Row(line, _TEXT_SIZE, is_second=True) for line in _formulas(descriptor, stage)]
+    rows = [_TextRow(stage.transform.label(), _TEXT_SIZE, is_bold=True)]
+    rows += [_TextRow(line, _TEXT_SIZE, is_second=True) for line in _formulas(descriptor, stage)]
     if not stage.lower:
-        rows.append(_Row("no index below: it repeats", _TEXT_SIZE, is_second=True))
+        rows.append(_TextRow("no index below: it repeats", _TEXT_SIZE, is_second=True))
     broken = [limit for other, limit in state.broken if other == stage]
     limits = [limit for other, limit in state.limits if other == stage]
     least = 0.0
@@ -279,35 +279,35 @@ def _transform_box(state: _State, stage: Stage, layer: int) -> _Box:
         valid = f"valid: {limit.low} <= {name} < {limit.high}"
         invalid = f"invalid: {name} = {{}} is {_outside(limit)}"
         text = invalid.format(limit.value) if limit in broken else valid
-        rows.append(_Row(text, _TEXT_SIZE, is_bold=limit in broken, is_second=limit not in broken))
+        rows.append(_TextRow(text, _TEXT_SIZE, is_bold=limit in broken, is_second=limit not in broken))
         if state.coordinate is not None:
             least = max(least, _width(invalid.format(f"-{limit.high}"), _TEXT_SIZE, True))
-    return _Box(_item(rows, layer, least), tuple(rows), "transform", bool(broken))
+    return _NodeBox(_item(rows, layer, least), tuple(rows), "transform", bool(broken))
 
 
 @lru_cache(maxsize=1024)
 def _formulas(descriptor: Descriptor, stage: Stage) -> list[str]:
-    """Lines with the formula of each lower index."""
+    """Return lines with the formula of each lower index."""
     formulas = zip(stage.lower, descriptor.formulas(stage), strict=True)
     texts = [f"{descriptor.all_names[d]} = {formula}" for d, formula in formulas]
     return [line for text in texts for line in textwrap.wrap(text, _FORMULA, subsequent_indent="    ")]
 
 
-def _item(rows: Sequence[_Row], layer: int, least: float) -> Item:
-    """A box with room for its text."""
+def _item(rows: Sequence[_TextRow], layer: int, least: float) -> Item:
+    """Return a box with room for its text."""
     widest = max(least, *(_width(row.text, row.size, row.is_bold) for row in rows))
     return Item(min(widest, _WIDEST) + 2 * _INSIDE, len(rows) * _LINE + 8, layer)
 
 
 @lru_cache(maxsize=4096)
 def _width(text: str, size: float, is_bold: bool) -> float:
-    """Of a text, in pixels."""
+    """Return the width of a text in pixels."""
     font = FontProperties(family=FONT, size=size, weight="bold" if is_bold else "normal")
     width, _, _ = text_to_path.get_text_width_height_descent(drawable(text), font, ismath=False)
     return float(width) * DPI / 72
 
 
-def _figure(state: _State, theme: str | None) -> Figure:
+def _figure(state: _DescriptorState, theme: str | None) -> Figure:
     boxes, placed = _boxes(state)
     descriptor = state.descriptor
     title = f"From ({', '.join(descriptor.names)}) to the offset"
@@ -316,7 +316,7 @@ def _figure(state: _State, theme: str | None) -> Figure:
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
         above = _MARGIN + (len(lines) + 1) * _HEADING + 12
-        # As high, whatever is said: a picture that follows a slider would jump.
+        # The height does not depend on the notes; otherwise the figure would jump as a slider moves.
         most = 1 + len(state.limits) if state.coordinate is not None else 0
         spare = max(most - len(lines), 0) * _HEADING
         width = placed.width + 2 * _MARGIN
@@ -343,13 +343,13 @@ def _figure(state: _State, theme: str | None) -> Figure:
 
 
 def _draw_lines(axes: Axes, placed: Placed, palette: Palette) -> None:
-    """From box to box, upright where they pass a layer, with the end near memory marked."""
+    """Draw the lines between boxes, vertical where they cross a layer."""
     lines = []
     for line in placed.lines:
         points = [(line[0].x, line[0].top + line[0].height)]
         for bend in line[1:-1]:
             points += [(bend.x, bend.top), (bend.x, bend.top + bend.height)]
-        # Side by side where several meet: the ends stand in the order of where they come from.
+        # Where several lines meet a box, their ends are ordered like the boxes they come from.
         points.append((_port(line[-1], line[-2]), line[-1].top))
         points[0] = (_port(line[0], line[1]), points[0][1])
         lines.append(points)
@@ -357,7 +357,7 @@ def _draw_lines(axes: Axes, placed: Placed, palette: Palette) -> None:
 
 
 def _port(box: Item, neighbor: Item) -> float:
-    """Where a line meets a box."""
+    """Return the x where a line meets a box."""
     near = box.above if neighbor in box.above else box.below
     if len(near) == 1:
         reach = max(box.width / 2 - 10, 0.0)
@@ -367,7 +367,7 @@ def _port(box: Item, neighbor: Item) -> float:
     return box.x + (share - 0.5) * (box.width - 16)
 
 
-def _draw_box(axes: Axes, box: _Box, palette: Palette) -> None:
+def _draw_box(axes: Axes, box: _NodeBox, palette: Palette) -> None:
     item = box.item
     tints = {
         "top": mixed(palette.background, palette.series[0], 0.28),

@@ -1,4 +1,4 @@
-"""Where the parts of a descriptor's graph are: layer under layer, lines around what they do not touch."""
+"""Layout of a descriptor's graph in layers; lines are routed around boxes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-# All in pixels: between neighbors of a layer, from layer to layer, the width of a line that passes one.
+# In pixels: gaps between neighbors of a layer and between layers; width of a line that crosses a layer.
 _APART, _BELOW, _BEND = 14.0, 26.0, 8.0
-# So often the neighbors' places are asked, from layer to layer, for the order and then for the places.
+# Sweeps over the layers: first to order each layer, then to place its items.
 _ORDERINGS, _PLACINGS = 6, 24
 
 
 @dataclass(eq=False)
 class Item:
-    """A box, or a place where a line passes a layer.
+    """A box, or the point where a line crosses a layer.
 
     Attributes:
-        width, height: in pixels. layer: from the top.
-        x: of its middle. top: of its upper end.
-        above, below: its neighbors.
+        width, height: size in pixels. layer: layer, counted from the top.
+        x: x of its center. top: y of its upper edge.
+        above, below: its neighbors in the layers above and below.
     """
 
     width: float
@@ -33,11 +33,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Placed:
-    """All of a graph.
+    """A placed graph.
 
     Attributes:
-        lines: each from the box above to the box below, over the places where it passes layers.
-        width, height: of all.
+        lines: each line from its upper to its lower box, with the items where it crosses layers.
+        width, height: overall size in pixels.
     """
 
     lines: tuple[tuple[Item, ...], ...]
@@ -46,11 +46,11 @@ class Placed:
 
 
 def place(boxes: Sequence[Item], edges: Sequence[tuple[int, int]], room: float) -> Placed:
-    """Give each box its place; those of layer 0 stay in their order.
+    """Set the position of each box; those of layer 0 keep their order.
 
     Args:
-        boxes: with their layers. edges: numbers of boxes, from one to another further down.
-        room: the width that there is; more is taken where boxes need it.
+        boxes: boxes with their layers. edges: index pairs of boxes, each to a box in a lower layer.
+        room: available width; the graph becomes wider if the boxes need it.
     """
     lines = [_line(boxes[upper], boxes[lower]) for upper, lower in edges]
     layers: list[list[Item]] = [[] for _ in range(1 + max(box.layer for box in boxes))]
@@ -71,7 +71,7 @@ def place(boxes: Sequence[Item], edges: Sequence[tuple[int, int]], room: float) 
     for layer in layers:
         height = max(item.height for item in layer)
         for item in layer:
-            item.height = item.height or height  # a line passes from top to foot
+            item.height = item.height or height  # a line crosses the full height of the layer
             item.top = top
         top += height + _BELOW
     return Placed(tuple(lines), width, top - _BELOW)
@@ -87,7 +87,7 @@ def _line(upper: Item, lower: Item) -> tuple[Item, ...]:
 
 
 def _order(layers: Sequence[list[Item]]) -> None:
-    """Sort each layer by the middle of its neighbors above, and then below: few lines cross."""
+    """Sort each layer by the mean position of its neighbors above, then below, to reduce crossings."""
     for turn in range(_ORDERINGS):
         is_down = turn % 2 == 0
         for layer in layers[1:] if is_down else layers[-2:0:-1]:
@@ -97,19 +97,19 @@ def _order(layers: Sequence[list[Item]]) -> None:
 
 
 def _middle(item: Item, is_down: bool, shares: Mapping[int, float]) -> float:
-    """Of the neighbors on one side; where there is none, of the item itself."""
+    """Return the mean position of the neighbors on one side, or the item's own if there are none."""
     near = [shares[id(other)] for other in (item.above if is_down else item.below)]
     return sum(near) / len(near) if near else shares[id(item)]
 
 
 def _spread(layers: Sequence[Sequence[Item]], width: float) -> None:
-    """Each item as near as may be to the middle of its neighbors."""
+    """Move each item as close as possible to the mean position of its neighbors."""
     for layer in layers:
         for at, item in enumerate(layer):
             item.x = width * (at + 0.5) / len(layer)
-        _apart(layer, [item.x for item in layer], width)
+        _separate(layer, [item.x for item in layer], width)
     near = {
-        id(item): [(_pull(item, other), other) for other in (*item.above, *item.below)]
+        id(item): [(_straightness(item, other), other) for other in (*item.above, *item.below)]
         for layer in layers
         for item in layer
     }
@@ -122,19 +122,19 @@ def _spread(layers: Sequence[Sequence[Item]], width: float) -> None:
                 else item.x
                 for item in layer
             ]
-            _apart(layer, wished, width)
+            _separate(layer, wished, width)
 
 
-def _pull(one: Item, other: Item) -> float:
-    """How much a line should be straight: where it passes layers, and where it is the only one."""
+def _straightness(one: Item, other: Item) -> float:
+    """Return how strongly a line should be straight: more if it crosses layers or is its ends' only line."""
     bends = sum(item.height == 0 for item in (one, other))
     are_alone = (one.above, other.below) == ([other], [one]) or (one.below, other.above) == ([other], [one])
     return (1.0, 2.0, 8.0)[bends] * (2.0 if are_alone else 1.0)
 
 
-def _apart(layer: Sequence[Item], wished: Sequence[float], width: float) -> None:
-    """The places nearest to those wished for (least squares) at which nothing overlaps."""
-    offsets, groups = [0.0], list[tuple[float, int]]()  # a group moves as one: its mean wish, its size
+def _separate(layer: Sequence[Item], wished: Sequence[float], width: float) -> None:
+    """Set the positions closest to the wished ones (least squares) at which no items overlap."""
+    offsets, groups = [0.0], list[tuple[float, int]]()  # groups that move as one: (mean wish, size)
     for left, right in pairwise(layer):
         offsets.append(offsets[-1] + (left.width + right.width) / 2 + _APART)
     for wish, offset in zip(wished, offsets, strict=True):
@@ -152,11 +152,11 @@ def _apart(layer: Sequence[Item], wished: Sequence[float], width: float) -> None
 def layers_of(
     stages: Sequence[tuple[Sequence[int], Sequence[int]]], top: Sequence[int]
 ) -> tuple[Mapping[int, int], list[int]]:
-    """The layer of each dimension and of each stage, dimensions at even ones, from the top down.
+    """Return the layer of each dimension and of each stage from the top; dimensions have even layers.
 
     Args:
-        stages: the numbers of the dimensions above and below each, in an order in which one can go through.
-        top: the dimensions of layer 0.
+        stages: dimensions above and below each stage, in topological order from the top.
+        top: dimensions of layer 0.
     """
     of_dimension, of_stage = dict.fromkeys(top, 0), list[int]()
     for above, below in stages:
@@ -165,7 +165,7 @@ def layers_of(
     for at, (above, below) in reversed(list(enumerate(stages))):
         if above:
             continue
-        # Nothing holds it up: as near as may be to what takes it.
+        # Nothing is above this stage: place it directly above the first stage that uses it.
         takers = [of_stage[other] for other, (taken, _) in enumerate(stages) if set(taken) & set(below)]
         if takers:
             of_stage[at] = min(takers) - 2

@@ -1,4 +1,4 @@
-"""A tile of a convolution's matrix, which is never laid out, and the pixels of the image that it reads."""
+"""A tile of a convolution's matrix, which never exists in memory, and the image pixels that it reads."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from workbench.viz.base.style import (
 from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
 from workbench.viz.base.words import counted, grouped, times
 
-# What can be told apart: rows and columns of the matrix, and pixels along a side of the images.
+# The most rows and columns of the matrix, and pixels along a side of the images, that can be told apart.
 MOST_ROWS, MOST_COLS, MOST_PIXELS = 420, 340, 64
 MOST_IMAGES = 4
 
-# All in pixels: around everything, the heading, above a panel; the matrix at its largest; all images.
+# Sizes in pixels: margins, the heading, the room above a panel; the largest matrix; all images.
 _MARGIN, _HEADING, _ABOVE, _LEFT = 18.0, 40.0, 54.0, 46.0
 _MATRIX, _IMAGES, _GAP = (340.0, 420.0), (480.0, 420.0), 26.0
 _LEGEND, _NOTE = 30.0, 18.0
-_CELL, _LONGEST = 34.0, 3.0  # the largest; a cell of the matrix by its shorter side, at most
+_CELL, _LONGEST = 34.0, 3.0  # the largest cell; the largest ratio of sides of a matrix cell
 _LINED, _DIGIT, _FONT_PIXELS = 5.0, 7.5, 11.0
 _LETTERS = 125
 
@@ -52,19 +52,19 @@ Colors = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ImageTile:
-    """What a tile of a matrix reads of images, as `address.tile_on_image` finds it.
+    """Pixels that a tile of a convolution's matrix reads, as `explore.descriptors.tile_on_image` finds them.
 
     Attributes:
-        valid: bool, (rows, columns): the matrix's elements that lie in an image, not in padding.
-        rows, cols: of the tile: the first, and where it ends.
-        reads: (images, height, width): how often the tile reads the pixel, which is as often as the element
-            of one channel, at most; outside of the image, how often it asks for padding.
-        origin: of the first pixel of `reads`; 0 or less.
+        valid: bool, (rows, columns): whether an element of the matrix lies in an image, not in padding.
+        rows, cols: first row or column of the tile, and its end.
+        reads: (images, height, width): how often the tile reads each pixel, as the maximum over its channels;
+            outside of the image, how often it accesses padding.
+        origin: coordinates of the first pixel of `reads`; 0 or less.
         size: height and width of an image.
-        first_image: the number of the first one in `reads`.
-        images: how many there are in all.
-        elements: of images, that the tile reads.
-        where: sentences that say what the first and last row and column are.
+        first_image: index of the first image in `reads`.
+        images: number of images in all.
+        elements: number of distinct elements of images that the tile reads.
+        where: sentences on what the first and last row and column are.
     """
 
     valid: NDArray[np.bool_]
@@ -80,12 +80,12 @@ class ImageTile:
 
     @property
     def tile(self) -> NDArray[np.bool_]:
-        """Of `valid`, the tile."""
+        """The tile's part of `valid`."""
         return self.valid[slice(*self.rows), slice(*self.cols)]
 
     @property
     def is_inside(self) -> NDArray[np.bool_]:
-        """(height, width): whether the place is a pixel, and no padding."""
+        """Whether each position is a pixel and not padding, (height, width)."""
         down, across = (
             (np.arange(count) + first >= 0) & (np.arange(count) + first < size)
             for count, first, size in zip(self.reads.shape[1:], self.origin, self.size, strict=True)
@@ -94,38 +94,38 @@ class ImageTile:
 
 
 def image_tile_figure(tile: ImageTile, *, theme: str | None = None) -> Figure:
-    """Left the matrix with the tile marked; right the images, each pixel with how often the tile reads it.
+    """Draw the matrix with the tile marked (left), and the images with the reads of each pixel (right).
 
     Args:
-        tile: as `address.tile_on_image` finds it.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        tile: a result of `explore.descriptors.tile_on_image`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: it is none. InvalidArgumentError: it is more than can be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError: `tile` is no ImageTile. InvalidArgumentError: it is too large to draw.
+        UnknownNameError: the theme is unknown.
     """
     return _figure(_checked(tile), theme)
 
 
 def describe_image_tile(tile: ImageTile) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     return " ".join(["A convolution's matrix and its image.", *_facts(_checked(tile))])
 
 
 class ImageTileWidget(FigureWidget):
-    """Moves the tile: down the rows, and along K as the mainloop does.
+    """Widget that moves the tile along the rows, and along K as the mainloop does.
 
-    Beside it stands the static figure, :func:`image_tile_figure`.
+    The static figure is :func:`image_tile_figure`.
 
     Args:
-        make: from (number of the tile's row, step along K) to what that tile reads.
-        row_tiles, k_steps: how many there are.
-        at: the first ones.
+        make: function from (row of tiles, step along K) to the `ImageTile`.
+        row_tiles, k_steps: number of rows of tiles, and of steps along K.
+        at: initial row of tiles and step.
         theme: as in :func:`image_tile_figure`.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument is not as above.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -156,13 +156,13 @@ class ImageTileWidget(FigureWidget):
         super().__init__([self.row], [self.step], theme=theme)
 
     def draw(self, theme: str) -> Drawing:
-        """The tile that is chosen."""
+        """Draw the chosen tile."""
         tile = _checked(self._make(self.row.value, self.step.value))
         return Drawing(_figure(tile, theme), describe_image_tile(tile), _facts(tile))
 
 
 def _checked(tile: ImageTile) -> ImageTile:
-    check_type("tile", tile, ImageTile, "Give what address.tile_on_image returns.")
+    check_type("tile", tile, ImageTile, "Give a result of explore.descriptors.tile_on_image.")
     (rows, cols), (_, down, across) = tile.valid.shape, tile.reads.shape
     if rows > MOST_ROWS or cols > MOST_COLS:
         fix = f"At most {MOST_ROWS} x {MOST_COLS} can be told apart: take fewer images, pixels or channels."
@@ -177,7 +177,7 @@ def _checked(tile: ImageTile) -> ImageTile:
 
 
 def _facts(tile: ImageTile) -> list[str]:
-    """The picture in sentences."""
+    """Return the sentences that describe the figure."""
     (rows, cols), (down, across) = tile.valid.shape, tile.tile.shape
     in_padding = int(np.count_nonzero(~tile.tile))
     read = tile.tile.size - in_padding
@@ -203,10 +203,10 @@ def _figure(tile: ImageTile, theme: str | None) -> Figure:
     (rows, cols), (count, down, across) = tile.valid.shape, tile.reads.shape
     width = SIZE_INCHES[0] * DPI
     high, wide = min(_MATRIX[1] / rows, _CELL / 2), min(_MATRIX[0] / cols, _CELL / 2)
-    # A matrix that is long and narrow has cells that are not.
+    # Keep the cells of a long, narrow matrix close to square.
     high, wide = min(high, _LONGEST * wide), min(wide, _LONGEST * high)
     matrix_size = (max(wide * cols, 12.0), max(high * rows, 12.0))
-    # As many images side by side as make them largest.
+    # Choose the number of images per row that makes them largest.
     columns, cell = max(
         (
             (n, min((_IMAGES[0] / n - _GAP) / across, (_IMAGES[1] / -(-count // n) - _GAP) / down, _CELL))
@@ -245,7 +245,7 @@ def _figure(tile: ImageTile, theme: str | None) -> Figure:
 
 
 def _shades(palette: Palette) -> dict[str, str]:
-    """The color of each kind of cell."""
+    """Return the color of each kind of cell."""
     return {
         "A": palette.grid,
         "padding": mixed(palette.background, palette.series[1], 0.3),
@@ -255,7 +255,7 @@ def _shades(palette: Palette) -> dict[str, str]:
 
 
 def _draw_matrix(axes: Axes, tile: ImageTile, palette: Palette) -> None:
-    """All of A, the tile in it, and its rows and columns."""
+    """Draw all of A, the tile in it, and the numbers of its rows and columns."""
     shades = {name: np.array(to_rgb(color)) for name, color in _shades(palette).items()}
     colors = np.where(tile.valid[..., None], shades["A"], shades["padding"])
     own = colors[slice(*tile.rows), slice(*tile.cols)]
@@ -272,7 +272,7 @@ def _draw_matrix(axes: Axes, tile: ImageTile, palette: Palette) -> None:
 
 
 def _draw_image(axes: Axes, tile: ImageTile, number: int, cell: float, palette: Palette) -> None:
-    """One image in its padding, with how often each place is read."""
+    """Draw one image with its padding, and how often each position is read."""
     reads, inside, shades = tile.reads[number], tile.is_inside, _shades(palette)
     most = max(int(tile.reads.max()), 1)
     share = (0.35 + 0.65 * reads / most)[..., None]
@@ -296,7 +296,7 @@ def _draw_image(axes: Axes, tile: ImageTile, number: int, cell: float, palette: 
 
 
 def _show(axes: Axes, colors: Colors, palette: Palette) -> None:
-    """Cells, with lines between them where there is room."""
+    """Draw cells, with lines between them if there is room."""
     rows, cols = colors.shape[:2]
     axes.imshow(colors, extent=(0, cols, rows, 0), interpolation="nearest", aspect="auto")
     axes.set_axis_off()
@@ -308,7 +308,7 @@ def _show(axes: Axes, colors: Colors, palette: Palette) -> None:
 
 
 def _write_numbers(axes: Axes, reads: Ints, colors: Colors, palette: Palette) -> None:
-    """A number in each cell that is read: as outlines, for a hundred texts would take a second."""
+    """Write a number in each cell that is read, as outlines: a hundred text objects would take a second."""
     places: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for row, col in np.argwhere(reads).tolist():
         red, green, blue = colors[row, col].tolist()
@@ -329,7 +329,7 @@ def _write_numbers(axes: Axes, reads: Ints, colors: Colors, palette: Palette) ->
 
 
 def _name(axes: Axes, name: str, more: str, palette: Palette) -> None:
-    """What a panel is, above it."""
+    """Write the name of a panel above it."""
     for text, above, size, weight, color in (
         (name, 36, 10, "bold", palette.ink),
         (more, 21, 8.5, "normal", palette.muted),
@@ -343,11 +343,11 @@ def _name(axes: Axes, name: str, more: str, palette: Palette) -> None:
 def _number(
     axes: Axes, rows: tuple[int, int], cols: tuple[int, int], zero: tuple[int, int], palette: Palette
 ) -> None:
-    """The numbers of the first and last of some rows and columns, beside and above the cells.
+    """Write the numbers of the first and last of some rows and columns beside and above the cells.
 
     Args:
-        rows, cols: which cell is the first, and how many they are.
-        zero: which row and column of cells has number 0.
+        rows, cols: (first cell, number of cells).
+        zero: row and column of cells with number 0.
     """
     width, height = axes.get_window_extent().size
     across, down = axes.get_xlim()[1], axes.get_ylim()[0]
@@ -359,12 +359,12 @@ def _number(
 
 
 def _ends(begin: int, count: int, room: float) -> list[int]:
-    """The first and the last; the first alone, where there is no `room` for a number a cell and two meet."""
+    """Return the first and last number, or the first if both do not fit; `room` is numbers per cell."""
     return [begin, begin + count - 1] if (count - 1) * room > 1 else [begin]
 
 
 def _draw_legend(figure: Figure, tile: ImageTile, middle: float, palette: Palette) -> None:
-    """Swatches from left to right."""
+    """Draw color swatches with labels from left to right."""
     shades = _shades(palette)
     drawn = [("tile", "the tile, and how often it reads")]
     if not tile.tile.all():

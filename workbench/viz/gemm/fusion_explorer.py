@@ -1,4 +1,4 @@
-"""A product with a chain of functors: its text, what it moves in one kernel and in several, and its time."""
+"""GEMM with a chain of epilogue functors: its source, its fused and unfused traffic, and its time."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from workbench.viz.roofline.points import number
 NO_FUNCTOR = "none"
 MOST_FUNCTORS = 4
 
-# All in pixels, y from the top: the figure; the heading; code on the left; on the right bars and a table.
+# In pixels; y is measured from the top. The code is on the left, the bars and the table on the right.
 _WIDTH, _EDGE, _TITLE, _SUBTITLE, _TOP = SIZE_INCHES[0] * DPI, 14.0, 24.0, 47.0, 84.0
 _CODE_END, _RIGHT, _NAMES, _LINE, _ROW = 500.0, 524.0, 66.0, 15.0, 22.0
 _BAR, _BARS_END, _LINE_OF_CAPTION = 26.0, 900.0, 17.0
 _SMALL, _CODE = 9, 7  # points
-_MOST_LINES, _CHARACTERS = 34, 66  # of code
+_MOST_LINES, _CHARACTERS = 34, 66  # limits of the code: lines, and characters in a line
 _MONO = "DejaVu Sans Mono"
 
 
 @dataclass(frozen=True)
 class FusionChoice:
-    """A product, and what is done to it before it is stored.
+    """GEMM sizes and the chain of functors that is applied before the store.
 
     Attributes:
-        m, n, k: its sizes.
-        functors: their names, in order, up to `MOST_FUNCTORS`.
+        m, n, k: sizes of the product.
+        functors: names of the functors, in order; at most `MOST_FUNCTORS`.
     """
 
     m: int = 4096
@@ -59,18 +59,18 @@ class FusionChoice:
 
     @property
     def chain(self) -> str:
-        """What is done, in words."""
+        """The product and its functors as text: "product + add + gelu"."""
         return " + ".join(("product", *self.functors))
 
 
 @dataclass(frozen=True)
 class FusionKernel:
-    """What a kernel does.
+    """One kernel of a plan, with its FLOPs and its traffic.
 
     Attributes:
         name: what it computes.
-        flops: of the matrix units; what functors compute is not among them.
-        bytes: that it loads and stores, each element once.
+        flops: FLOPs of the matrix units; those of functors do not count.
+        bytes: bytes that it loads and stores, each element counted once.
     """
 
     name: str
@@ -78,17 +78,17 @@ class FusionKernel:
     bytes: int
 
     def seconds(self, roofs: Ceilings, dtype: str) -> float:
-        """The least time under the roofs, for the longer of its FLOPs and its bytes."""
+        """Return the least time under the roofs: the larger of compute time and memory time."""
         return max(self.flops / roofs.rate(dtype), self.bytes / roofs.bandwidth)
 
 
 @dataclass(frozen=True)
 class FusedTensor:
-    """What both plans move of a tensor, in bytes.
+    """Bytes of one tensor that each plan moves.
 
     Attributes:
-        name: the tensor's.
-        fused, unfused: by the one kernel, and by all kernels of the other plan.
+        name: name of the tensor.
+        fused, unfused: bytes moved by the fused kernel, and by all kernels of the unfused plan.
     """
 
     name: str
@@ -98,16 +98,16 @@ class FusedTensor:
 
 @dataclass(frozen=True)
 class ExploredFusion:
-    """What is known of a choice.
+    """Both plans of a choice, with their traffic and times.
 
     Attributes:
-        choice: what was chosen.
-        dtype: of all matrices, by its name in recordings.
-        sources: the text of each functor that is there, in the order in which they come first, by name.
-        tensors: what both plans move of each.
-        fused: the one kernel. unfused: the product's, and one for each functor.
-        roofs: of a device; None where none are known for the dtype.
-        points: speeds of this very product and chain, recorded or measured now; none where there are none.
+        choice: sizes and functors.
+        dtype: dtype of all matrices, by its name in recordings.
+        sources: source of each functor by name, in order of first use.
+        tensors: traffic of each tensor.
+        fused: the fused kernel. unfused: the product's kernel, then one for each functor.
+        roofs: roofs of a device; None if none are known for the dtype.
+        points: speeds of exactly this product and chain, recorded or just measured; may be empty.
     """
 
     choice: FusionChoice
@@ -121,17 +121,17 @@ class ExploredFusion:
 
     @property
     def unfused_bytes(self) -> int:
-        """Of all kernels of the plan without fusion."""
+        """Bytes that all kernels of the unfused plan move."""
         return sum(kernel.bytes for kernel in self.unfused)
 
     @property
     def saved(self) -> int:
-        """Bytes that fusion does not move."""
+        """Bytes that fusion saves."""
         return self.unfused_bytes - self.fused.bytes
 
     @property
     def predicted(self) -> tuple[float, float]:
-        """Seconds under the roofs, of the fused kernel and of all others; 0 without roofs."""
+        """Least seconds of the fused and of the unfused plan under the roofs; 0 without roofs."""
         if self.roofs is None:
             return 0.0, 0.0
         of_each = [kernel.seconds(self.roofs, self.dtype) for kernel in (self.fused, *self.unfused)]
@@ -139,7 +139,7 @@ class ExploredFusion:
 
     @property
     def bound(self) -> Literal["memory", "compute", ""]:
-        """What limits the fused kernel under the roofs; empty without them."""
+        """Whether memory or compute bounds the fused kernel; empty without roofs."""
         if self.roofs is None:
             return ""
         intensity = self.fused.flops / self.fused.bytes
@@ -147,7 +147,7 @@ class ExploredFusion:
 
     @property
     def code(self) -> str:
-        """The chain as the kernel has it, and below it the text of its functors."""
+        """The chain of calls in the kernel, followed by the source of its functors."""
         defined = {name: text.partition("(")[0].removeprefix("def ") for name, text in self.sources.items()}
         calls = [f"tile = {defined[name]}(tile, operands, place)  # {name}" for name in self.choice.functors]
         texts = dict.fromkeys(text.strip() for text in self.sources.values())
@@ -156,20 +156,20 @@ class ExploredFusion:
 
 
 def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None) -> Figure:
-    """The chain's text, and beside it bytes and least times of both plans, and what was measured.
+    """Draw the chain's source, and beside it traffic, least times and measured times of both plans.
 
-    A bar has a part for each kernel of its plan.
+    Each bar is divided into one part for each kernel of its plan.
 
     Args:
-        explored: as `fuse.explored` returns.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        explored: a result of `explore.fusion.explored`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: `explored` is something else. UnknownNameError: the theme is not known.
+        ArgumentTypeError: `explored` has the wrong type. UnknownNameError: the theme is unknown.
     """
     _check_explored("explored", explored)
-    code = _shortened(explored.code)
-    plans = _plans(explored)
+    code = _wrapped_code(explored.code)
+    plans = _bar_groups(explored)
     rows = _rows(explored)
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
@@ -181,7 +181,7 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
         axes.set_position((0, 0, 1, 1))
         axes.set(xlim=(0, _WIDTH), ylim=(height, 0))
         axes.set_axis_off()
-        page = _Page(axes, palette)
+        page = _PixelAxes(axes, palette)
         page.write(_EDGE, _TITLE, explored.choice.chain, size=12, weight="bold")
         page.write(_EDGE, _SUBTITLE, _subtitle(explored), color=palette.muted)
         for place, line in enumerate(code):
@@ -193,7 +193,7 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
             )  # fmt: skip
         top = _TOP
         for plan in plans:
-            top = _draw_plan(page, plan, top)
+            top = _draw_bar_group(page, plan, top)
         for place, (name, value) in enumerate(rows):
             y = top + 8 + place * _ROW
             page.write(_RIGHT, y, name, end=_RIGHT + 118, color=palette.muted)
@@ -205,27 +205,27 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
 
 
 def describe_fusion_explorer(explored: ExploredFusion) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check_explored("explored", explored)
-    return " ".join(_told(explored))
+    return " ".join(_sentences(explored))
 
 
 class FusionExplorerWidget(FigureWidget):
-    """Puts an epilogue together, functor by functor, and shows what fusing it saves.
+    """Widget that builds an epilogue functor by functor and shows what its fusion saves.
 
-    What was shown once is kept. Beside it stands the static figure, :func:`fusion_explorer_figure`.
+    Results are cached. The static figure is :func:`fusion_explorer_figure`.
 
     Args:
-        explore: from a choice to what is known of it.
-        functors: the names that can be chosen.
-        sizes: for m, n and k.
-        first: what is shown first; its values are among those.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        explore: function from a choice to its `ExploredFusion`.
+        functors: names to choose from.
+        sizes: values to choose from for m, n and k.
+        first: the initial choice; its values must be among `functors` and `sizes`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or `functors` and `sizes` have
-            not what `first` has.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or `functors` and
+            `sizes` lack a value of `first`.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
         Exception: whatever `explore` raises for `first`.
     """
@@ -268,18 +268,18 @@ class FusionExplorerWidget(FigureWidget):
 
     @property
     def choice(self) -> FusionChoice:
-        """What the controls say."""
+        """The choice that the controls show."""
         sizes = {name: control.value for name, control in self.sizes.items()}
         names = [control.value for control in self.functors if control.value != NO_FUNCTOR]
         return FusionChoice(**sizes, functors=tuple(names))
 
     def draw(self, theme: str) -> Drawing:
-        """The choice that the controls make."""
-        explored = self._of(self.choice)
+        """Draw the choice that the controls show."""
+        explored = self._explored_choice(self.choice)
         figure = fusion_explorer_figure(explored, theme=theme)
-        return Drawing(figure, describe_fusion_explorer(explored), _told(explored))
+        return Drawing(figure, describe_fusion_explorer(explored), _sentences(explored))
 
-    def _of(self, choice: FusionChoice) -> ExploredFusion:
+    def _explored_choice(self, choice: FusionChoice) -> ExploredFusion:
         if choice not in self._known:
             self.status.value = '<div role="status">Tracing both plans on a small product …</div>'
             begin = time.perf_counter()
@@ -304,7 +304,7 @@ def _checked_choices(
     for name in ("m", "n", "k"):
         if getattr(first, name) not in lengths:
             given = f"{lengths}, without {getattr(first, name)!r}"
-            raise InvalidArgumentError("sizes", given, f"`first` has it as {name}: offer it.")
+            raise InvalidArgumentError("sizes", given, f"it is {name} of `first`: add it.")
     for name in first.functors:
         check_name("first.functors", name, names)
     if len(first.functors) > MOST_FUNCTORS:
@@ -314,11 +314,11 @@ def _checked_choices(
 
 
 def _check_explored(argument: str, explored: ExploredFusion) -> ExploredFusion:
-    check_type(argument, explored, ExploredFusion, "Give what fuse.explored returns.")
+    check_type(argument, explored, ExploredFusion, "Give a result of explore.fusion.explored.")
     return explored
 
 
-def _shortened(code: str) -> list[str]:
+def _wrapped_code(code: str) -> list[str]:
     lines = []
     for line in code.splitlines():
         indent = " " * (len(line) - len(line.lstrip()) + 8)
@@ -336,40 +336,40 @@ def _time(seconds: float) -> str:
     return f"{number(seconds * 1e6)} µs" if seconds >= 1e-6 else f"{number(seconds * 1e9)} ns"
 
 
-class _Bar(NamedTuple):
-    """One plan: its parts, and what they are in all."""
+class _PlanBar(NamedTuple):
+    """Bar of one plan: its parts, and its total as text."""
 
     name: str
     parts: list[tuple[str, float]]
     text: str
 
 
-class _Plans(NamedTuple):
-    """Both plans in one unit."""
+class _BarGroup(NamedTuple):
+    """Bars of both plans in one unit."""
 
     title: str
-    bars: list[_Bar]
+    bars: list[_PlanBar]
 
 
-def _plans(explored: ExploredFusion) -> list[_Plans]:
-    """What both plans move; and, where there are roofs, take."""
+def _bar_groups(explored: ExploredFusion) -> list[_BarGroup]:
+    """Return the bars of both plans: bytes, and if there are roofs, times."""
     kernels = [("fused", (explored.fused,)), ("unfused", explored.unfused)]
     moved = [
-        _Bar(name, [(each.name, each.bytes) for each in those], _size(sum(e.bytes for e in those)))
+        _PlanBar(name, [(each.name, each.bytes) for each in those], _size(sum(e.bytes for e in those)))
         for name, those in kernels
     ]
-    plans = [_Plans("bytes moved, each element once a kernel, kernels in order", moved)]
+    plans = [_BarGroup("bytes moved, each element once a kernel, kernels in order", moved)]
     if (roofs := explored.roofs) is not None:
         times = []
         for name, those in kernels:
             parts = [(each.name, each.seconds(roofs, explored.dtype)) for each in those]
-            times.append(_Bar(name, parts, _time(sum(seconds for _, seconds in parts))))
-        plans.append(_Plans("least time under the roofs", times))
+            times.append(_PlanBar(name, parts, _time(sum(seconds for _, seconds in parts))))
+        plans.append(_BarGroup("least time under the roofs", times))
     return plans
 
 
 def _rows(explored: ExploredFusion) -> list[tuple[str, str]]:
-    """Names and values of what is no bar."""
+    """Return names and values for the table: everything that is not drawn as a bar."""
     fewer = explored.unfused_bytes / explored.fused.bytes
     rows = [
         ("saved", f"{_size(explored.saved)}: unfused moves {fewer:.2f} times as much"),
@@ -399,24 +399,24 @@ def _subtitle(explored: ExploredFusion) -> str:
     )
 
 
-def _told(explored: ExploredFusion) -> list[str]:
-    """The figure in sentences."""
+def _sentences(explored: ExploredFusion) -> list[str]:
+    """Return the sentences that describe the figure."""
     choice = explored.choice
     fused, unfused = explored.predicted
-    told = [
+    sentences = [
         f"A product of {choice.m} x {choice.n} x {choice.k} in {explored.dtype}, "
         f"then {listed(choice.functors) if choice.functors else 'nothing'}: "
         f"fused {_size(explored.fused.bytes)} in 1 kernel, unfused {_size(explored.unfused_bytes)} "
         f"in {len(explored.unfused)}."
     ]
     if explored.roofs is None:
-        told.append(_without_roofs(explored))
+        sentences.append(_without_roofs(explored))
     else:
-        told.append(f"Under the roofs at least {_time(fused)} fused, {_time(unfused)} unfused.")
+        sentences.append(f"Under the roofs at least {_time(fused)} fused, {_time(unfused)} unfused.")
     rows = [f"{name}: {value}" for name, value in _rows(explored)]
     text = "; ".join(rows)
-    told.append(f"{text[:1].upper()}{text[1:]}.")
-    return told
+    sentences.append(f"{text[:1].upper()}{text[1:]}.")
+    return sentences
 
 
 def _without_roofs(explored: ExploredFusion) -> str:
@@ -437,8 +437,8 @@ def _caption(explored: ExploredFusion) -> list[str]:
     return found
 
 
-class _Page(NamedTuple):
-    """Axes to write on; the unit is a pixel, and y goes down."""
+class _PixelAxes(NamedTuple):
+    """Axes in pixels to write on; y points down."""
 
     axes: Axes
     palette: Palette
@@ -456,7 +456,7 @@ class _Page(NamedTuple):
         is_code: bool = False,
         **looks: Any,
     ) -> None:
-        """One line, cut off where it would go beyond `end`."""
+        """Write one line, cut off at `end`."""
         if is_code:
             looks["fontfamily"] = [_MONO, *mpl.rcParams["font.family"]]
         note = self.axes.text(
@@ -466,8 +466,8 @@ class _Page(NamedTuple):
         fit(note, end - x)
 
 
-def _draw_plan(page: _Page, plans: _Plans, top: float) -> float:
-    """A bar for each plan; returns where the next thing is."""
+def _draw_bar_group(page: _PixelAxes, plans: _BarGroup, top: float) -> float:
+    """Draw a bar for each plan and return the y of what comes next."""
     palette = page.palette
     page.write(_RIGHT, top, plans.title, color=palette.muted)
     top += 24

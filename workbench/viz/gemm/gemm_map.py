@@ -1,4 +1,4 @@
-"""A matrix product in launch order: what programs read of A and B, what they write, what hits the cache."""
+"""GEMM in launch order: what programs read of A and B, what they write, and what hits the cache."""
 
 from __future__ import annotations
 
@@ -48,23 +48,24 @@ from workbench.viz.base.words import bytes_text, counted, listed
 
 ORDERS = ("by_rows", "grouped", "snake")
 
-# Tiles of the output that can be told apart along one side.
+# The most tiles along one side that can be told apart.
 MOST_TILES = 64
 
-# All in pixels. Around everything; the heading. The output's sides at their longest and shortest, K's, and
-# between matrices; left of A and above B for counts; below the output for its name.
+# Sizes in pixels.
 _MARGIN, _HEADING = 18.0, 40.0
+# Limits of the sides of the output and of K; the gap between matrices.
 _LONGEST, _SHORTEST, _LONGEST_K, _SHORTEST_K, _BETWEEN = 380.0, 60.0, 110.0, 44.0, 12.0
+# Room for the counts left of A and above B, and for the output's name below it.
 _COUNTS, _NAME, _LEGEND, _NOTE = 44.0, 26.0, 34.0, 18.0
-# Left and right of the curves, above them, below them for numbers; the least height with these.
+# Margins of the curves (left, right, above, below for tick labels), and their least height with these.
 _CURVES_LEFT, _CURVES_RIGHT, _CURVES_ABOVE, _AXIS, _LEAST_CURVES = 76.0, 28.0, 74.0, 18.0, 360.0
-# A tile with lines around it; a number's digits, their width and height.
+# The least tile with lines around it; font size of numbers; width and height of a digit.
 _LINED, _FONT_PIXELS, _DIGIT, _LINE = 8.0, 11.0, 7.0, 13.0
 _STYLES = ("-", "--", ":", "-.")
 
-# How much of its color is left of tiles of waves that have ended, by turns; of what was read before; and of
-# what one running program alone reads.
-_ENDED, _BEFORE, _ALONE = (0.28, 0.5), 0.22, 0.3
+# Opacity of tiles of ended waves (two values in turn), of tiles read before, and of tiles that exactly one
+# running program reads.
+_ENDED_WAVES, _READ_BEFORE, _ONE_READER = (0.28, 0.5), 0.22, 0.3
 
 Make = Callable[[str, int], GemmReads]
 
@@ -72,62 +73,63 @@ Make = Callable[[str, int], GemmReads]
 def gemm_map_figure(
     reads: Mapping[str, GemmReads], order: str, started: int | None = None, *, theme: str | None = None
 ) -> Figure:
-    """A (left), B (above) and the output of a product, tile by tile, and hit rates over the launch.
+    """Draw A (left), B (above) and the output of a GEMM in tiles, and hit rates over the launch.
 
-    Tiles of the output have the numbers of their programs. Those that run at one time, a wave, are orange,
-    and so is what they read of A and B, the stronger the more of them share it; how many, is said beside.
+    Each output tile has its program's number. The tiles of the running wave are orange, and so are
+    the tiles of A and B that they read: the more programs read a tile, the stronger its color. The number of
+    programs is written beside A and above B.
 
     Args:
-        reads: by launch order, as `lens.gemm_reads.reads_of` returns them; all of one product.
-        order: the name of the one whose tiles are drawn; the others are curves only.
-        started: programs that have started; None for half of the waves.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        reads: results of `readings.gemm_reads.reads_of` by launch order, all for one product.
+        order: name of the launch order whose tiles are drawn; of the others only curves are drawn.
+        started: number of programs that have started; None for half of the waves.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, `reads` are of different
-            products, or there are more tiles than can be told apart.
-        UnknownNameError: there is no such order, or the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, `reads` are of
+            different products, or there are more tiles than can be told apart.
+        UnknownNameError: the order or the theme is unknown.
     """
-    moment = _checked(reads, order, started)
+    state = _checked_state(reads, order, started)
     with plain_text_style(theme) as palette:
-        plan = _plan(moment.reads)
-        figure = Figure(figsize=(SIZE_INCHES[0], plan.height / DPI))
+        layout = _figure_layout(state.reads)
+        figure = Figure(figsize=(SIZE_INCHES[0], layout.height / DPI))
         FigureCanvasAgg(figure)
         figure.text(
-            _MARGIN / plan.width,
-            1 - _MARGIN / plan.height,
-            drawable(_heading(moment)),
+            _MARGIN / layout.width,
+            1 - _MARGIN / layout.height,
+            drawable(_heading(state)),
             va="top",
             fontsize=12,
             fontweight="bold",
         )
-        _draw_matrices(figure, plan, moment, palette)
-        _draw_curves(figure, plan, moment, palette)
-        _draw_legend(figure, plan, moment, palette)
+        _draw_matrices(figure, layout, state, palette)
+        _draw_curves(figure, layout, state, palette)
+        _draw_legend(figure, layout, state, palette)
     return figure
 
 
 def describe_gemm_map(reads: Mapping[str, GemmReads], order: str, started: int | None = None) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
-    moment = _checked(reads, order, started)
-    told = " ".join(_told(moment))
-    return f"A left, B above, and the output of a product as grids of tiles. {_heading(moment)}. {told}"
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    state = _checked_state(reads, order, started)
+    sentences = " ".join(_sentences(state))
+    return f"A left, B above, and the output of a product as grids of tiles. {_heading(state)}. {sentences}"
 
 
 class GemmMapWidget(FigureWidget):
-    """The tile map of a product, with its launch order, group, and how many programs have started.
+    """Widget for the tile map of a GEMM: choose launch order, group size and started programs.
 
-    Beside it stands the static figure, :func:`gemm_map_figure`.
+    The static figure is :func:`gemm_map_figure`.
 
     Args:
-        make: from a launch order and a group to what `lens.gemm_reads.reads_of` returns of a trace of the
-            product so launched; called once for each pair, of all orders for a group that is chosen.
-        orders, groups: to choose from; the first of each is shown first.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        make: function from a launch order and a group to the result of `readings.gemm_reads.reads_of` for
+            that launch. For each chosen group it is called with every order; results are cached.
+        orders, groups: values to choose from; the first of each is the initial choice.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument is something else; or `make`
-            returns something else.
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument has the wrong type or value, or
+            `make` returns the wrong type.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -165,7 +167,7 @@ class GemmMapWidget(FigureWidget):
         super().__init__([self.order], [self.group], [self.started], theme=theme)
 
     def draw(self, theme: str) -> Drawing:
-        """The chosen order's tiles, so many programs after the start; and the curves of all orders."""
+        """Draw the tiles of the chosen order and the curves of all orders."""
         group, order = self.group.value, self.order.value
         reads = {name: self._reads(name, group) for name in self.order.options}
         with self.held():
@@ -174,23 +176,23 @@ class GemmMapWidget(FigureWidget):
         return Drawing(
             gemm_map_figure(reads, order, started, theme=theme),
             describe_gemm_map(reads, order, started),
-            _told(_checked(reads, order, started)),
+            _sentences(_checked_state(reads, order, started)),
         )
 
     def _reads(self, order: str, group: int) -> GemmReads:
         if (order, group) not in self._made:
             self.say(f"Tracing {order}, groups of {group} …")
             reads = self._make(order, group)
-            check_type("make", reads, GemmReads, "Return what lens.gemm_reads.reads_of returns.")
+            check_type("make", reads, GemmReads, "Return a result of readings.gemm_reads.reads_of.")
             self._made[order, group] = reads
         return self._made[order, group]
 
     def _follow(self, reads: GemmReads) -> None:
-        """Let the slider go to the last program; at first it is in the middle."""
+        """Extend the slider to the last program; the first time, move it to the middle."""
         is_new = self.started.max == 0
         self.started.max = len(reads.programs)
         if is_new:
-            self.started.value = _middle(reads)
+            self.started.value = _half_of_waves(reads)
 
     @staticmethod
     def _buttons(description: str, options: Sequence[Any], value: object) -> Any:
@@ -200,18 +202,18 @@ class GemmMapWidget(FigureWidget):
             description=description,
             style={**FIRST_IN_ROW, "button_width": "6em"},
         )
-        buttons.add_class("widget-inline-hbox")  # else its label stands above the buttons
+        buttons.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
         return buttons
 
 
 @dataclass(frozen=True)
-class _Moment:
-    """What is drawn: a launch order after so many programs have started.
+class _LaunchState:
+    """State to draw: a launch order after `started` programs have started.
 
     Attributes:
         by_order: all launch orders.
-        order: the one whose tiles are drawn.
-        started: programs that have started.
+        order: the launch order whose tiles are drawn.
+        started: number of programs that have started.
     """
 
     by_order: Mapping[str, GemmReads]
@@ -224,38 +226,38 @@ class _Moment:
 
     @property
     def wave(self) -> int:
-        """The number of the wave that runs, from 0."""
+        """Number of the running wave, from 0."""
         return max(self.started - 1, 0) // self.reads.resident
 
     @property
     def running(self) -> range:
-        """The numbers of the programs that run."""
+        """Numbers of the running programs."""
         return range(self.wave * self.reads.resident, self.started)
 
     @cached_property
-    def of_a(self) -> list[int]:
-        """For each row of tiles of A, how many running programs read it."""
+    def readers_of_a(self) -> list[int]:
+        """Number of running programs that read each row of tiles of A."""
         return self._shared("a")
 
     @cached_property
-    def of_b(self) -> list[int]:
-        """For each column of tiles of B, how many running programs read it."""
+    def readers_of_b(self) -> list[int]:
+        """Number of running programs that read each column of tiles of B."""
         return self._shared("b")
 
     def edges(self, matrix: str) -> tuple[list[int], list[int]]:
-        """Where tiles of A, B or the output begin and end, along rows and columns."""
+        """Return the row and column edges of the tiles of A, B or the output."""
         blocks = [block for program in self.reads.programs for block in _blocks(program, matrix)]
         down = {edge for block in blocks for edge in (block.first_row, block.end_row)}
         across = {edge for block in blocks for edge in (block.first_col, block.end_col)}
         return sorted(down), sorted(across)
 
     def counts(self, matrix: str, programs: Sequence[int]) -> NDArray[np.int64]:
-        """For each tile, how many of these programs touch it."""
+        """Return how many of the given programs touch each tile."""
         down, across = self.edges(matrix)
         counts = np.zeros((len(down) - 1, len(across) - 1), dtype=np.int64)
         for number in programs:
             for block in set(_blocks(self.reads.programs[number], matrix)):
-                counts[_inside(block, down, across)] += 1
+                counts[_tiles_of(block, down, across)] += 1
         return counts
 
     def _shared(self, matrix: str) -> list[int]:
@@ -264,26 +266,26 @@ class _Moment:
 
 
 def _blocks(program: ProgramReads, matrix: str) -> tuple[Block, ...]:
-    """What a program touches of A, B or the output."""
+    """Return the blocks of A, B or the output that a program touches."""
     return {"a": program.a, "b": program.b, "output": (program.output,)}[matrix]
 
 
-def _inside(block: Block, down: Sequence[int], across: Sequence[int]) -> tuple[slice, slice]:
-    """The tiles that a block is made of."""
+def _tiles_of(block: Block, down: Sequence[int], across: Sequence[int]) -> tuple[slice, slice]:
+    """Return the tiles that a block consists of, as slices."""
     return (
         slice(down.index(block.first_row), down.index(block.end_row)),
         slice(across.index(block.first_col), across.index(block.end_col)),
     )
 
 
-def _middle(reads: GemmReads) -> int:
-    """As many programs as half of the waves."""
+def _half_of_waves(reads: GemmReads) -> int:
+    """Return how many programs have started after half of the waves."""
     return min((reads.waves + 1) // 2 * reads.resident, len(reads.programs))
 
 
-def _checked(reads: Mapping[str, GemmReads], order: str, started: int | None) -> _Moment:
-    """The moment to draw, if it can be."""
-    fix = 'Give what lens.gemm_reads.reads_of returns by launch order, such as {"grouped": reads}.'
+def _checked_state(reads: Mapping[str, GemmReads], order: str, started: int | None) -> _LaunchState:
+    """Check the arguments and return the state to draw."""
+    fix = 'Give results of readings.gemm_reads.reads_of by launch order, such as {"grouped": reads}.'
     check_type("reads", reads, Mapping, fix)
     for name, one in reads.items():
         check_type(f"reads[{name!r}]", one, GemmReads, fix)
@@ -295,57 +297,58 @@ def _checked(reads: Mapping[str, GemmReads], order: str, started: int | None) ->
         raise InvalidArgumentError("reads", given, "Give the launch orders of one product.")
     last = len(of_order.programs)
     if started is None:
-        started = _middle(of_order)
+        started = _half_of_waves(of_order)
     fix = f"Give a whole number from 0 to {last}."
     if isinstance(started, bool) or not isinstance(started, int):
         raise ArgumentTypeError("started", f"got {in_brief(started)}, a {type(started).__name__}", fix)
     if not 0 <= started <= last:
         raise InvalidArgumentError("started", f"got {started}", fix)
-    moment = _Moment(dict(reads), order, started)
-    tiles = max(len(edges) - 1 for matrix in ("a", "b", "output") for edges in moment.edges(matrix))
+    state = _LaunchState(dict(reads), order, started)
+    tiles = max(len(edges) - 1 for matrix in ("a", "b", "output") for edges in state.edges(matrix))
     if tiles > MOST_TILES:
         raise InvalidArgumentError(
             "reads",
             f"{tiles} tiles along one side",
             f"At most {MOST_TILES} can be told apart: take a smaller product, or larger tiles.",
         )
-    return moment
+    return state
 
 
-def _heading(moment: _Moment) -> str:
-    reads = moment.reads
-    started = f"{moment.started} of {len(reads.programs)} programs have started"
-    return f"{moment.order}: {started}, {reads.resident} run at one time"
+def _heading(state: _LaunchState) -> str:
+    reads = state.reads
+    started = f"{state.started} of {len(reads.programs)} programs have started"
+    return f"{state.order}: {started}, {reads.resident} run at one time"
 
 
-def _told(moment: _Moment) -> list[str]:
-    """The moment in sentences."""
-    reads, running = moment.reads, moment.running
+def _sentences(state: _LaunchState) -> list[str]:
+    """Return the sentences that describe the state."""
+    reads, running = state.reads, state.running
     if not running:
         now = f"No program has started; there will be {reads.waves} waves."
     else:
         first, last = running[0], running[-1]
         who = f"programs {first} to {last} read" if last > first else f"program {first} reads"
-        rows, cols = (sum(map(bool, shared)) for shared in (moment.of_a, moment.of_b))
+        of_a, of_b = state.readers_of_a, state.readers_of_b
+        rows, cols = (sum(map(bool, readers)) for readers in (of_a, of_b))
         now = (
-            f"Wave {moment.wave + 1} of {reads.waves}: {who} {rows} of {counted(len(moment.of_a), 'row')} of "
-            f"tiles of A and {cols} of {counted(len(moment.of_b), 'column')} of B."
+            f"Wave {state.wave + 1} of {reads.waves}: {who} {rows} of {counted(len(of_a), 'row')} of "
+            f"tiles of A and {cols} of {counted(len(of_b), 'column')} of B."
         )
-    return [now, _rates_told(moment), _model_told(moment)]
+    return [now, _rates_sentence(state), _model_sentence(state)]
 
 
-def _rates_told(moment: _Moment) -> str:
-    whole = listed([f"{name} {_percent(one.hit_rate)}" for name, one in moment.by_order.items()])
-    loads = listed([f"{name} {_times_least(one)}" for name, one in moment.by_order.items()])
-    so_far = f"Reads that hit so far: {_percent(moment.reads.hit_rates[moment.started - 1])}. "
+def _rates_sentence(state: _LaunchState) -> str:
+    whole = listed([f"{name} {_percent(one.hit_rate)}" for name, one in state.by_order.items()])
+    loads = listed([f"{name} {_times_least(one)}" for name, one in state.by_order.items()])
+    so_far = f"Reads that hit so far: {_percent(state.reads.hit_rates[state.started - 1])}. "
     return (
-        f"{so_far if moment.started else ''}At the end: {whole}. "
+        f"{so_far if state.started else ''}At the end: {whole}. "
         f"Bytes from memory, in multiples of A and B: {loads}."
     )
 
 
-def _model_told(moment: _Moment) -> str:
-    reads = moment.reads
+def _model_sentence(state: _LaunchState) -> str:
+    reads = state.reads
     return (
         f"A model, no measurement: an L2 cache of {bytes_text(reads.cache_bytes)} that drops what was used "
         f"least recently; {reads.resident} programs at a time, in step, then the next ones."
@@ -361,7 +364,7 @@ def _times_least(reads: GemmReads) -> str:
 
 
 class _Box(NamedTuple):
-    """A place in the figure, in pixels from its upper left corner."""
+    """Rectangle in the figure, in pixels from its upper left corner."""
 
     left: float
     top: float
@@ -370,8 +373,8 @@ class _Box(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Where things are: matrices, curves, and the whole figure's size."""
+class _FigureLayout:
+    """Layout of the figure: boxes of the matrices and curves, and the overall size."""
 
     a: _Box
     b: _Box
@@ -381,7 +384,7 @@ class _Plan:
     height: float
 
     def axes(self, figure: Figure, box: _Box) -> Axes:
-        """Empty axes in a box."""
+        """Return new, empty axes in a box."""
         return figure.add_axes(
             (
                 box.left / self.width,
@@ -392,7 +395,7 @@ class _Plan:
         )
 
 
-def _plan(reads: GemmReads) -> _Plan:
+def _figure_layout(reads: GemmReads) -> _FigureLayout:
     scale = _LONGEST / max(reads.m, reads.n)
     down, across = (max(size * scale, _SHORTEST) for size in (reads.m, reads.n))
     along_k = min(max(reads.k * scale, _SHORTEST_K), _LONGEST_K)
@@ -401,7 +404,7 @@ def _plan(reads: GemmReads) -> _Plan:
     bottom = max(output.top + down, top + _LEAST_CURVES)
     width = SIZE_INCHES[0] * DPI
     begin, above = output.left + across + _CURVES_LEFT, _HEADING + _CURVES_ABOVE
-    return _Plan(
+    return _FigureLayout(
         a=_Box(left, output.top, along_k, down),
         b=_Box(output.left, top, across, along_k),
         output=output,
@@ -411,54 +414,54 @@ def _plan(reads: GemmReads) -> _Plan:
     )
 
 
-def _draw_matrices(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette) -> None:
-    reads = moment.reads
-    most = max([1, *moment.of_a, *moment.of_b])
+def _draw_matrices(figure: Figure, layout: _FigureLayout, state: _LaunchState, palette: Palette) -> None:
+    reads = state.reads
+    most = max([1, *state.readers_of_a, *state.readers_of_b])
     for matrix, box, sizes in (
-        ("a", plan.a, (reads.m, reads.k)),
-        ("b", plan.b, (reads.k, reads.n)),
-        ("output", plan.output, (reads.m, reads.n)),
+        ("a", layout.a, (reads.m, reads.k)),
+        ("b", layout.b, (reads.k, reads.n)),
+        ("output", layout.output, (reads.m, reads.n)),
     ):
-        axes = plan.axes(figure, box)
-        down, across = moment.edges(matrix)
+        axes = layout.axes(figure, box)
+        down, across = state.edges(matrix)
         axes.set(xlim=(0, sizes[1]), ylim=(sizes[0], 0), xticks=[], yticks=[])
         axes.grid(visible=False)
         for spine in axes.spines.values():
             spine.set(visible=True, color=palette.ink, linewidth=1.0)
         if matrix == "output":
-            colors = _colors_of_output(moment, palette)
+            colors = _colors_of_output(state, palette)
         else:
-            colors = _colors_of_operand(moment, matrix, most, palette)
+            colors = _colors_of_operand(state, matrix, most, palette)
         rgb = np.array([[to_rgb(color) for color in row] for row in colors])
         axes.pcolormesh(across, down, rgb)
         _draw_lines(axes, box, down, across, palette)
-        _name(axes, matrix, sizes, palette)
+        _write_name(axes, matrix, sizes, palette)
         if matrix == "output":
-            _write_numbers(axes, box, moment, colors, palette)
-    _write_counts(figure, plan, moment, palette)
+            _write_numbers(axes, box, state, colors, palette)
+    _write_counts(figure, layout, state, palette)
 
 
-def _colors_of_output(moment: _Moment, palette: Palette) -> list[list[str]]:
-    down, across = moment.edges("output")
+def _colors_of_output(state: _LaunchState, palette: Palette) -> list[list[str]]:
+    down, across = state.edges("output")
     colors = [[palette.grid] * (len(across) - 1) for _ in down[1:]]
-    ended = [mixed(palette.background, palette.series[0], share) for share in _ENDED]
-    for number, program in enumerate(moment.reads.programs[: moment.started]):
-        rows, cols = _inside(program.output, down, across)
-        wave = number // moment.reads.resident
-        color = palette.series[1] if wave == moment.wave else ended[wave % len(ended)]
+    ended = [mixed(palette.background, palette.series[0], share) for share in _ENDED_WAVES]
+    for number, program in enumerate(state.reads.programs[: state.started]):
+        rows, cols = _tiles_of(program.output, down, across)
+        wave = number // state.reads.resident
+        color = palette.series[1] if wave == state.wave else ended[wave % len(ended)]
         for row in range(rows.start, rows.stop):
             colors[row][cols] = [color] * (cols.stop - cols.start)
     return colors
 
 
-def _colors_of_operand(moment: _Moment, matrix: str, most: int, palette: Palette) -> list[list[str]]:
-    now = moment.counts(matrix, moment.running)
-    before = moment.counts(matrix, range(moment.running.start)) > 0
+def _colors_of_operand(state: _LaunchState, matrix: str, most: int, palette: Palette) -> list[list[str]]:
+    now = state.counts(matrix, state.running)
+    before = state.counts(matrix, range(state.running.start)) > 0
     return [
         [
             _color_of_read(count, most, palette)
             if count
-            else mixed(palette.background, palette.series[0], _BEFORE)
+            else mixed(palette.background, palette.series[0], _READ_BEFORE)
             if was_read
             else palette.grid
             for count, was_read in zip(*row, strict=True)
@@ -468,13 +471,13 @@ def _colors_of_operand(moment: _Moment, matrix: str, most: int, palette: Palette
 
 
 def _color_of_read(count: int, most: int, palette: Palette) -> str:
-    """The color of what `count` running programs read, where `most` read what is shared most."""
-    share = _ALONE + (1 - _ALONE) * (count - 1) / max(most - 1, 1)
+    """Return the color of a tile that `count` running programs read, of at most `most`."""
+    share = _ONE_READER + (1 - _ONE_READER) * (count - 1) / max(most - 1, 1)
     return mixed(palette.background, palette.series[1], share)
 
 
 def _draw_lines(axes: Axes, box: _Box, down: Sequence[int], across: Sequence[int], palette: Palette) -> None:
-    """Lines between the tiles, if they have the room."""
+    """Draw lines between the tiles if there is room."""
     if min(box.height / (len(down) - 1), box.width / (len(across) - 1)) < _LINED:
         return
     lines = [((across[0], row), (across[-1], row)) for row in down[1:-1]]
@@ -482,8 +485,8 @@ def _draw_lines(axes: Axes, box: _Box, down: Sequence[int], across: Sequence[int
     axes.add_collection(LineCollection(lines, colors=palette.background, linewidths=0.9))
 
 
-def _name(axes: Axes, matrix: str, sizes: tuple[int, int], palette: Palette) -> None:
-    """The name and shape of a matrix: in the corner above A, above the counts of B, below the output."""
+def _write_name(axes: Axes, matrix: str, sizes: tuple[int, int], palette: Palette) -> None:
+    """Write the name and shape of a matrix: above A's corner, above B's counts, or below the output."""
     name, corner, of_name, of_shape, side = {
         "a": ("A", (1, 1), (0, 20), (0, 6), "right"),
         "b": ("B", (0, 1), (0, 26), (20, 26), "left"),
@@ -500,11 +503,11 @@ def _name(axes: Axes, matrix: str, sizes: tuple[int, int], palette: Palette) -> 
 
 
 def _write_numbers(
-    axes: Axes, box: _Box, moment: _Moment, colors: Sequence[Sequence[str]], palette: Palette
+    axes: Axes, box: _Box, state: _LaunchState, colors: Sequence[Sequence[str]], palette: Palette
 ) -> None:
-    """The programs' numbers on their tiles, where they have room."""
-    reads = moment.reads
-    down, across = moment.edges("output")
+    """Write each program's number on its tile if there is room."""
+    reads = state.reads
+    down, across = state.edges("output")
     scale = np.array([reads.n / box.width, -reads.m / box.height])  # from pixels to elements
     written: dict[str, list[Path]] = {}
     for number, program in enumerate(reads.programs):
@@ -515,35 +518,35 @@ def _write_numbers(
         )
         if width < len(str(number)) * _DIGIT + 3 or height < _LINE:
             continue
-        rows, cols = _inside(block, down, across)
+        rows, cols = _tiles_of(block, down, across)
         color = text_color(palette, colors[rows.start][cols.start])
         middle = ((block.first_col + block.end_col) / 2, (block.first_row + block.end_row) / 2)
         digits = _digits(str(number))
-        written.setdefault(color if number < moment.started else palette.muted, []).append(
+        written.setdefault(color if number < state.started else palette.muted, []).append(
             Path(np.asarray(digits.vertices) * scale + middle, digits.codes)
         )
     for color, paths in written.items():
-        # Not add_patch, which would ask each curve of each digit how far it reaches: the limits are set.
+        # Not add_patch: it would compute the extent of every curve of every digit, but the limits are fixed.
         axes.add_artist(PathPatch(Path.make_compound_path(*paths), facecolor=color, linewidth=0))
 
 
 @cache
 def _digits(number: str) -> Path:
-    """The outline of a number, in pixels around its middle: hundreds of texts would take too long to draw."""
+    """Return the outline of a number, in pixels around its center: hundreds of texts draw too slowly."""
     outline = TextPath((0, 0), number, size=_FONT_PIXELS, prop=FontProperties(family=FONT))
     points = np.asarray(outline.vertices)[np.asarray(outline.codes) != Path.CLOSEPOLY]
     return Path(outline.vertices - (points.min(axis=0) + points.max(axis=0)) / 2, outline.codes)
 
 
-def _write_counts(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette) -> None:
-    """How many running programs read a row of tiles of A, a column of B; where there is room."""
-    down, across = plan.a.height / moment.reads.m, plan.b.width / moment.reads.n
-    rows, cols = moment.edges("a")[0], moment.edges("b")[1]
+def _write_counts(figure: Figure, layout: _FigureLayout, state: _LaunchState, palette: Palette) -> None:
+    """Write how many running programs read each row of tiles of A and column of B, if there is room."""
+    down, across = layout.a.height / state.reads.m, layout.b.width / state.reads.n
+    rows, cols = state.edges("a")[0], state.edges("b")[1]
 
     def write(left: float, top: float, count: int, side: str) -> None:
         figure.text(
-            left / plan.width,
-            1 - top / plan.height,
+            left / layout.width,
+            1 - top / layout.height,
             f"×{count}",
             ha=side,
             va="center",
@@ -551,30 +554,30 @@ def _write_counts(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette
             color=palette.ink,
         )
 
-    for first, end, count in zip(rows, rows[1:], moment.of_a, strict=False):
+    for first, end, count in zip(rows, rows[1:], state.readers_of_a, strict=False):
         if count and (end - first) * down >= _LINE:
-            write(plan.a.left - 5, plan.a.top + (first + end) / 2 * down, count, "right")
-    for first, end, count in zip(cols, cols[1:], moment.of_b, strict=False):
+            write(layout.a.left - 5, layout.a.top + (first + end) / 2 * down, count, "right")
+    for first, end, count in zip(cols, cols[1:], state.readers_of_b, strict=False):
         if count and (end - first) * across >= (len(str(count)) + 1) * _DIGIT + 3:
-            write(plan.b.left + (first + end) / 2 * across, plan.b.top - 9, count, "center")
+            write(layout.b.left + (first + end) / 2 * across, layout.b.top - 9, count, "center")
 
 
-def _draw_curves(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette) -> None:
-    axes = plan.axes(figure, plan.curves)
+def _draw_curves(figure: Figure, layout: _FigureLayout, state: _LaunchState, palette: Palette) -> None:
+    axes = layout.axes(figure, layout.curves)
     handles = []
-    for place, (name, reads) in enumerate(moment.by_order.items()):
+    for place, (name, reads) in enumerate(state.by_order.items()):
         color = palette.series[2 + place % (len(palette.series) - 2)]
         style: dict[str, Any] = {
             "color": color,
             "linestyle": _STYLES[place % len(_STYLES)],
-            "linewidth": 2.6 if name == moment.order else 1.5,
+            "linewidth": 2.6 if name == state.order else 1.5,
         }
         rates = [100 * rate for rate in reads.hit_rates]
         axes.plot(range(1, len(rates) + 1), rates, **style)
-        if moment.started:
+        if state.started:
             axes.plot(
-                moment.started,
-                rates[moment.started - 1],
+                state.started,
+                rates[state.started - 1],
                 "o",
                 color=color,
                 markersize=5,
@@ -583,20 +586,20 @@ def _draw_curves(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette)
             )
         at_end = f"{name}: {_percent(reads.hit_rate)} at the end"
         handles.append(Line2D([], [], **style, label=drawable(at_end)))
-    axes.axvline(moment.started, color=palette.ink, linewidth=1.0, linestyle=":")
-    axes.set(xlim=(0, len(moment.reads.programs)), ylim=(0, 100))
+    axes.axvline(state.started, color=palette.ink, linewidth=1.0, linestyle=":")
+    axes.set(xlim=(0, len(state.reads.programs)), ylim=(0, 100))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlabel("programs started")
     axes.set_ylabel("L2 hits so far, % of reads (model)")
     axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.3, handlelength=2.8)
 
 
-def _draw_legend(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette) -> None:
-    """What the colors mean, and the model's assumptions."""
-    most = max([1, *moment.of_a, *moment.of_b])
-    blues = [mixed(palette.background, palette.series[0], share) for share in (*_ENDED, _BEFORE)]
+def _draw_legend(figure: Figure, layout: _FigureLayout, state: _LaunchState, palette: Palette) -> None:
+    """Draw the legend of colors and the model's assumptions."""
+    most = max([1, *state.readers_of_a, *state.readers_of_b])
+    blues = [mixed(palette.background, palette.series[0], share) for share in (*_ENDED_WAVES, _READ_BEFORE)]
     colors = {
-        f"runs now: wave {moment.wave + 1} of {moment.reads.waves}": (palette.series[1],),
+        f"runs now: wave {state.wave + 1} of {state.reads.waves}": (palette.series[1],),
         "ended waves, in turns": tuple(blues[:2]),
         "not started": (palette.grid,),
         "read now by one: ×1": (_color_of_read(1, max(most, 2), palette),),
@@ -610,7 +613,7 @@ def _draw_legend(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette)
         labels=list(colors),
         handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
         loc="lower left",
-        bbox_to_anchor=(_MARGIN / plan.width, (_MARGIN + _NOTE) / plan.height),
+        bbox_to_anchor=(_MARGIN / layout.width, (_MARGIN + _NOTE) / layout.height),
         ncols=len(colors),
         borderaxespad=0,
         borderpad=0,
@@ -619,9 +622,9 @@ def _draw_legend(figure: Figure, plan: _Plan, moment: _Moment, palette: Palette)
         columnspacing=1.1,
     )
     figure.text(
-        _MARGIN / plan.width,
-        _MARGIN / plan.height,
-        _model_told(moment),
+        _MARGIN / layout.width,
+        _MARGIN / layout.height,
+        _model_sentence(state),
         fontsize=8.5,
         color=palette.muted,
         va="center",

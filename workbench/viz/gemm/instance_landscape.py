@@ -1,4 +1,4 @@
-"""All instances of a case on one plot: a cell for each tile, a bar for each instance, its limit in color."""
+"""All instances of a case in one plot: a cell for each tile, a bar for each instance, its limit in color."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ HEIGHTS = ("speed", "registers", "shared memory")
 MOST_INSTANCES, MOST_SIDES = 500, 10
 ALL, NO_INSTANCE = "all", "none"
 
-# What stops more blocks on a unit, each with its color wherever it is; other limits take the colors left.
+# Limits of occupancy, each with a fixed color; other limits take the remaining colors.
 _LIMITS = ("registers", "shared memory", "warps", "blocks")
 _UNKNOWN, _UNLABELED, _OTHER = "not known", "limit not known", "another limit"
 
-# All in pixels: around everything; the heading and the legend; names of sides; a cell, and between cells.
+# Sizes in pixels. The heading includes the legend; the labels of rows and columns need _LEFT and _SIDES.
 _MARGIN, _HEADING, _SIDES, _LEFT = 18.0, 84.0, 30.0, 92.0
 _CELL, _CAPTION, _GAP = (300.0, 74.0), 19.0, 10.0
-_LABEL = 210.0  # of the legend, at most
-_NARROW = 112.0  # of a cell: too little for all of its texts
-_BAR, _STUB = 16.0, 0.06  # a bar's most width; of a height that is not known
+_LABEL = 210.0  # the longest label in the legend
+_NARROW = 112.0  # a narrower cell has no room for its full caption
+_BAR, _STUB = 16.0, 0.06  # the widest bar; the height of a bar of unknown height, as a share of the cell's
 _MOST_REASONS = 3
 
 
@@ -43,18 +43,18 @@ _Corners = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class LandscapeInstance:
-    """One instance of a case, and what became of it.
+    """One instance of a case, with its resources and its time.
 
     Attributes:
-        name: of the instance, the only one of that name.
-        tile: its sides: rows and columns of the output, then others, such as the depth along K.
-        warps: of a program.
-        stages: of its loop.
-        ms: its time; None where it was not timed.
-        limited_by: what stops more blocks on a unit, or the instance, in words; "" where that is not known.
-        registers: of a thread; None where they are not known.
-        shared_bytes: of a block; None where they are not known.
-        unsupported: why it does not run, or not well, in words; "" where nothing speaks against it.
+        name: unique name of the instance.
+        tile: its sizes: rows and columns of the output, then others, such as the depth along K.
+        warps: warps of a program.
+        stages: pipeline stages of its loop.
+        ms: time in milliseconds; None if it was not timed.
+        limited_by: what limits its occupancy, or why it does not run, in words; "" if unknown.
+        registers: registers of a thread; None if unknown.
+        shared_bytes: shared memory of a block, in bytes; None if unknown.
+        unsupported: why it does not run, or runs badly, in words; "" if it runs well.
     """
 
     name: str
@@ -69,7 +69,7 @@ class LandscapeInstance:
 
     @property
     def limit(self) -> str:
-        """What limits it, or that this is not known."""
+        """What limits the instance, or that the limit is unknown."""
         return self.limited_by or _UNKNOWN
 
     def __str__(self) -> str:
@@ -85,22 +85,22 @@ def instance_landscape_figure(
     chosen: str | None = None,
     theme: str | None = None,
 ) -> Figure:
-    """A cell for the rows and columns of each tile, a bar for each instance that has it, the highest first.
+    """Draw a cell for each tile size, with a bar for each instance of that size, highest first.
 
-    Bars have the color of what limits the instance. One that does not run, or not well, is faint and crossed
-    out; one without a number to draw is hollow. The fastest of all has a frame.
+    A bar's color is that of the instance's limit. An instance that does not run, or runs badly, is faint and
+    crossed out; one without a value to draw is hollow. The fastest instance has a frame.
 
     Args:
-        instances: all of a case.
+        instances: all instances of a case.
         about: the case, for the heading: "matmul fp16 4096^3 for sm_90".
-        height: what a bar's height is: "speed", the shortest time over the instance's; "registers" or
-            "shared memory", over the most of all. None: speed where anything was timed, else registers.
-        chosen: the name of an instance that gets an arrow.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        height: what a bar's height shows: "speed", the shortest time divided by the instance's; "registers"
+            or "shared memory", divided by the largest. None: speed if any was timed, else registers.
+        chosen: name of an instance to mark with an arrow.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or more than can be drawn.
-        UnknownNameError: of `height`, `chosen` or the theme.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or there are too many instances.
+        UnknownNameError: `height`, `chosen` or the theme is unknown.
     """
     land = _Landscape.checked(instances, about, height, chosen)
     with plain_text_style(theme) as palette:
@@ -116,7 +116,7 @@ def instance_landscape_figure(
         fit(axes.text(_MARGIN, 22, drawable(land.title), va="center", fontsize=12, fontweight="bold"),
             width - 2 * _MARGIN)  # fmt: skip
         _draw_legend(figure, land, palette)
-        bars = _Bars(land, land.colors(palette), palette)
+        bars = _CellShapes(land, land.colors(palette), palette)
         for column, cols in enumerate(land.columns):
             middle = _LEFT + column * (across + _GAP) + across / 2
             text = counted(cols, "column") if across >= _NARROW else str(cols)
@@ -141,21 +141,21 @@ def describe_instance_landscape(
     height: str | None = None,
     chosen: str | None = None,
 ) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     land = _Landscape.checked(instances, about, height, chosen)
     what = f"A cell for each tile, a bar for each instance as high as its {land.height}, colored by its limit"
-    return f"{what}. {' '.join(land.told())}"
+    return f"{what}. {' '.join(land.sentences())}"
 
 
 class InstanceLandscapeWidget(FigureWidget):
-    """Chooses what heights are and which warps and stages are shown, and tells of an instance.
+    """Widget that chooses what bar heights show, filters instances, and explains one of them.
 
-    Beside it stands the static figure, :func:`instance_landscape_figure`.
+    The static figure is :func:`instance_landscape_figure`.
 
     Args:
-        instances: all of a case. `landscape.gemm` has them.
+        instances: all instances of a case, as `explore.instances.gemm` collects them.
         about: the case, for the heading.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: as :func:`instance_landscape_figure`.
@@ -172,7 +172,7 @@ class InstanceLandscapeWidget(FigureWidget):
             options=HEIGHTS, value=land.height, description="height",
             style={**FIRST_IN_ROW, "button_width": "9em"},
         )  # fmt: skip
-        self.height.add_class("widget-inline-hbox")  # else its label stands above the buttons
+        self.height.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
         self.warps = _dropdown("warps", sorted({each.warps for each in land.instances}))
         self.stages = _dropdown("stages", sorted({each.stages for each in land.instances}))
         names = [each.name for each in land.instances]
@@ -184,7 +184,7 @@ class InstanceLandscapeWidget(FigureWidget):
 
     @property
     def shown(self) -> list[LandscapeInstance]:
-        """Those that the controls leave."""
+        """Instances that match the chosen warps and stages."""
         kept = ((self.warps.value, "warps"), (self.stages.value, "stages"))
         return [
             each
@@ -193,7 +193,7 @@ class InstanceLandscapeWidget(FigureWidget):
         ]
 
     def draw(self, theme: str) -> Drawing:
-        """The instances that are shown."""
+        """Draw the instances that match the controls."""
         shown = self.shown
         if not shown:
             raise InvalidArgumentError(
@@ -205,11 +205,11 @@ class InstanceLandscapeWidget(FigureWidget):
         is_drawn = any(each.name == name for each in shown)
         land = _Landscape.checked(shown, self._about, self.height.value, name if is_drawn else None)
         options: dict[str, Any] = {"height": land.height, "chosen": land.chosen}
-        told = land.told()
+        sentences = land.sentences()
         if name != NO_INSTANCE and not is_drawn:
-            told.append(f"{name} has other warps or stages.")
+            sentences.append(f"{name} has other warps or stages.")
         figure = instance_landscape_figure(shown, self._about, **options, theme=theme)
-        return Drawing(figure, describe_instance_landscape(shown, self._about, **options), told)
+        return Drawing(figure, describe_instance_landscape(shown, self._about, **options), sentences)
 
 
 def _dropdown(name: str, values: Sequence[int]) -> Any:
@@ -221,7 +221,7 @@ def _dropdown(name: str, values: Sequence[int]) -> Any:
 
 @dataclass(frozen=True)
 class _Landscape:
-    """What is drawn: instances that were checked, and how."""
+    """Validated instances, and how to draw them."""
 
     instances: tuple[LandscapeInstance, ...]
     about: str
@@ -232,8 +232,8 @@ class _Landscape:
     def checked(
         cls, instances: Sequence[LandscapeInstance], about: str, height: str | None, chosen: str | None
     ) -> _Landscape:
-        """Refuse what cannot be drawn."""
-        fix = "Give LandscapeInstances, as landscape.of_trials makes them."
+        """Check the arguments and return the landscape."""
+        fix = "Give LandscapeInstances, such as explore.instances.of_trials returns."
         each_one = tuple(check_each("instances", instances, LandscapeInstance, fix))
         check_type("about", about, str, "Give a text.")
         if not 0 < len(each_one) <= MOST_INSTANCES:
@@ -265,33 +265,33 @@ class _Landscape:
 
     @cached_property
     def rows(self) -> list[int]:
-        """Rows of tiles that there are."""
+        """All numbers of rows of tiles, ascending."""
         return sorted({one.tile[0] for one in self.instances})
 
     @cached_property
     def columns(self) -> list[int]:
-        """Columns of tiles that there are."""
+        """All numbers of columns of tiles, ascending."""
         return sorted({one.tile[1] for one in self.instances})
 
     @property
     def title(self) -> str:
-        """The heading."""
+        """Heading of the figure."""
         of = f" of {self.about}" if self.about else ""
         many = counted(len(self.instances), "instance")
         return f"{many}{of}: {self.height}, colored by limit"
 
     @cached_property
     def best(self) -> LandscapeInstance | None:
-        """The fastest one that nothing speaks against; None where none was timed."""
+        """The fastest instance that is not ruled out; None if none was timed."""
         timed = [one for one in self.instances if one.ms is not None and not one.unsupported]
         return min(timed, key=lambda one: one.ms or 0.0, default=None)
 
     def number(self, one: LandscapeInstance) -> float | None:
-        """What a bar stands for: milliseconds, registers or bytes; None where that is not known."""
+        """Return the value of a bar: milliseconds, registers or bytes; None if unknown."""
         return {"speed": one.ms, "registers": one.registers, "shared memory": one.shared_bytes}[self.height]
 
     def share(self, one: LandscapeInstance) -> float | None:
-        """A bar's height, up to 1; None where it is not known."""
+        """Return a bar's height, at most 1; None if unknown."""
         number = self.number(one)
         if number is None:
             return None
@@ -299,19 +299,19 @@ class _Landscape:
 
     @cached_property
     def _full(self) -> float:
-        """What a bar of full height stands for, where a number is known."""
+        """The value that a bar of full height stands for."""
         known = [number for one in self.instances if (number := self.number(one)) is not None]
         if self.height != "speed":
             return max(1, *known)
         return self.best.ms if self.best is not None and self.best.ms is not None else min(known)
 
     def cell(self, rows: int, columns: int) -> list[LandscapeInstance]:
-        """The instances of such tiles: those that run first, the highest of them first."""
+        """Return the instances with this tile size: those that run come first, the highest bar first."""
         found = [one for one in self.instances if one.tile[:2] == (rows, columns)]
         return sorted(found, key=lambda one: (bool(one.unsupported), -(self.share(one) or 0.0)))
 
     def caption(self, cell: Sequence[LandscapeInstance], is_short: bool) -> str:
-        """What stands above a cell's bars: of the highest one that runs."""
+        """Return the text above a cell's bars, which describes the highest one that runs."""
         first = cell[0]
         number, share = self.number(first), self.share(first)
         if first.unsupported:
@@ -322,40 +322,40 @@ class _Landscape:
             return f"{100 * share:.0f} %{'' if is_short else f': {number:.3g} ms'}"
         return f"up to {int(number)}" if self.height == "registers" else f"up to {bytes_text(int(number))}"
 
-    def told(self) -> list[str]:
-        """The landscape in sentences."""
+    def sentences(self) -> list[str]:
+        """Return the sentences that describe the landscape."""
         good = [one for one in self.instances if not one.unsupported]
         timed = sum(one.ms is not None for one in good)
         tiles = len({one.tile[:2] for one in self.instances})
         of = f" of {self.about}" if self.about else ""
-        said = [
+        sentences = [
             f"{counted(len(self.instances), 'instance')}{of} in {counted(tiles, 'size')} of tiles: "
             f"{timed} timed, {len(good) - timed} not timed, {len(self.instances) - len(good)} ruled out."
         ]
         if self.best is not None:
-            said.append(f"Fastest is {self._one(self.best)}.")
+            sentences.append(f"Fastest is {self._one(self.best)}.")
         limits = Counter(one.limit for one in good)
         if limits:
             counts = ", ".join(f"{name} {count}" for name, count in limits.most_common())
-            said.append(f"What limits those that run: {counts}.")
-        said += self._reasons()
+            sentences.append(f"What limits those that run: {counts}.")
+        sentences += self._reasons()
         if self.chosen is not None:
-            said.append(f"{self._one(next(o for o in self.instances if o.name == self.chosen))}.")
-        return said
+            sentences.append(f"{self._one(next(o for o in self.instances if o.name == self.chosen))}.")
+        return sentences
 
     def _reasons(self) -> list[str]:
-        """Why instances are ruled out, the most frequent first; those alike but for numbers count as one."""
+        """Return why instances are ruled out, by frequency; reasons that differ in numbers only are one."""
         alike: dict[str, list[str]] = {}
         for one in self.instances:
             if one.unsupported:
                 alike.setdefault(re.sub(r"\d+", "0", one.unsupported), []).append(one.unsupported)
         ordered = sorted(alike.values(), key=len, reverse=True)
-        said = [
+        sentences = [
             f"Ruled out, {len(same)}{', such as' if len(set(same)) > 1 else ''}: {same[0]}."
             for same in ordered[:_MOST_REASONS]
         ]
         more = len(ordered) - _MOST_REASONS
-        return said + ([f"And for {counted(more, 'more reason')}."] if more > 0 else [])
+        return sentences + ([f"And for {counted(more, 'more reason')}."] if more > 0 else [])
 
     @staticmethod
     def _one(one: LandscapeInstance) -> str:
@@ -368,7 +368,7 @@ class _Landscape:
         return ", ".join(facts)
 
     def colors(self, palette: Palette) -> dict[str, str]:
-        """The color of each limit, in the order of the legend; where they are too many, some share one."""
+        """Return the color of each limit in the legend's order; surplus limits share the last color."""
         there = Counter(one.limit for one in self.instances)
         colors = {name: palette.series[number] for number, name in enumerate(_LIMITS) if name in there}
         others = [name for name, _ in there.most_common() if name not in (*_LIMITS, _UNKNOWN)]
@@ -381,7 +381,7 @@ class _Landscape:
 
 
 def _draw_legend(figure: Figure, land: _Landscape, palette: Palette) -> None:
-    # Of what is ruled out there is only a cross, where its number is not known.
+    # A ruled-out instance without a value is only a cross, without a color.
     drawn = {one.limit for one in land.instances if land.share(one) is not None or not one.unsupported}
     of_color: dict[str, list[str]] = {}
     for name, color in land.colors(palette).items():
@@ -410,21 +410,21 @@ def _draw_legend(figure: Figure, land: _Landscape, palette: Palette) -> None:
 
 
 @dataclass(frozen=True)
-class _Bars:
-    """What is drawn in cells, all at once in the end: a hundred patches of their own would take a second."""
+class _CellShapes:
+    """Shapes of all cells, drawn as a few collections: hundreds of patches would take a second."""
 
     land: _Landscape
     colors: Mapping[str, str]
     palette: Palette
     cells: list[_Corners] = field(default_factory=list)
-    bars: list[tuple[_Corners, str, str, float]] = field(default_factory=list)  # fill, edge, width of that
+    bars: list[tuple[_Corners, str, str, float]] = field(default_factory=list)  # fill, edge, edge width
     crosses: list[tuple[float, float]] = field(default_factory=list)
     arrows: list[tuple[float, float]] = field(default_factory=list)
 
     def add_cell(
         self, axes: Axes, cell: Sequence[LandscapeInstance], place: tuple[float, float, float]
     ) -> None:
-        """The bars of one tile, and what stands above them; `place` is left, top and width."""
+        """Add the bars of one tile and the caption above them; `place` is (left, top, width)."""
         left, top, width = place
         ground = top + _CAPTION + _CELL[1]
         self.cells.append(_corners(left, ground, width, _CELL[1]))
@@ -438,7 +438,7 @@ class _Bars:
             self._add_bar(one, left + number * pitch, ground, pitch)
 
     def _add_bar(self, one: LandscapeInstance, left: float, ground: float, pitch: float) -> None:
-        """One instance, in the room from one bar to the next."""
+        """Add the bar of one instance; `pitch` is the distance between bars."""
         between = 2 if pitch > 6 else 0.5
         share, color = self.land.share(one), self.colors[one.limit]
         tall = _CELL[1] * max(share if share is not None else 0.0, _STUB)
@@ -457,7 +457,7 @@ class _Bars:
             self.arrows.append((middle, ground + 4))
 
     def draw(self, axes: Axes) -> None:
-        """All of it."""
+        """Draw all collected shapes."""
         ground = mixed(self.palette.background, self.palette.grid, 0.45)
         axes.add_collection(PolyCollection(self.cells, facecolors=ground, linewidths=0), autolim=False)
         if self.bars:

@@ -1,4 +1,4 @@
-"""What the size of a GEMM's tile costs and brings: resources, instructions, waves, and the roof over it."""
+"""Costs and benefits of a GEMM's tile size: resources, instructions, waves, and the roofline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, requi
 from workbench.viz.base.words import counted, grouped, listed
 from workbench.viz.roofline.points import number, tick
 
-# All in pixels, y from the top: the figure; the heading; on the left names, bars and values; the roofline.
+# In pixels; y is measured from the top. Names, bars and values are on the left, the roofline on the right.
 _WIDTH, _HEIGHT, _EDGE = SIZE_INCHES[0] * DPI, 540.0, 14.0
 _TITLE, _SUBTITLE, _FIRST_ROW = 24.0, 47.0, 90.0
 _ROW, _BAR_WIDTH, _BAR = 27.0, 150.0, 14.0
@@ -44,12 +44,12 @@ _VALUES, _LEFT_END = 150.0, 520.0
 _PLOT_LEFT, _PLOT_RIGHT, _PLOT_TOP, _PLOT_BOTTOM = 596.0, 968.0, 106.0, 452.0
 _LINE = 19.0
 _SMALL = 9  # points
-_CHARACTERS = 60  # of small text, in the width of the left side
-_MOST_LINES = 4  # of a reason
+_CHARACTERS = 60  # characters of small text that fit the width of the left side
+_MOST_LINES = 4  # limit of the reason why a configuration cannot run
 
 _UNITS = {"streaming multiprocessor": "SM", "compute unit": "CU", "work-group processor": "WGP"}
 
-# The classes of matrix instructions, by opcode: of a warp group, of tensor memory, of a warp; AMD's two.
+# Classes of matrix instructions by opcode pattern: warp group, tensor memory, warp; then AMD's two.
 _PRODUCTS = {
     r"[HIQB]GMMA": "wgmma",
     r"UTC\w*MMA|tcgen05": "tcgen05",
@@ -67,15 +67,15 @@ _Value = int | str | bool
 
 @dataclass(frozen=True)
 class TileConfiguration:
-    """What can be chosen of a GEMM's kernel, and for which GPU it is compiled.
+    """Configuration of a GEMM kernel, and the GPU that it is compiled for.
 
     Attributes:
-        target: the name of an architecture, such as "sm_90".
-        template: "simple", a program for each tile, or "persistent", programs that take tile by tile.
+        target: name of an architecture, such as "sm_90".
+        template: "simple" (one program for each tile) or "persistent" (each program computes several tiles).
         descriptors: whether A, B and the output are moved by tensor descriptors.
-        block_m, block_n, block_k: the tile.
-        num_warps, num_stages: of a program, and of its loop along K.
-        group: rows of tiles that go together in the order of launch.
+        block_m, block_n, block_k: sizes of the tile.
+        num_warps, num_stages: warps of a program, and pipeline stages of its loop along K.
+        group: rows of tiles that a group of the launch order spans.
     """
 
     target: str = "sm_90"
@@ -98,25 +98,25 @@ class TileConfiguration:
 
 @dataclass(frozen=True)
 class ExploredTile:
-    """What is known of a configuration.
+    """A configuration with its compiled kernel, occupancy, arithmetic intensity and predicted rate.
 
     Attributes:
-        configuration: what was chosen.
+        configuration: the configuration.
         on: the target.
         shape: m, n and k of the product.
-        dtype: of A and B, by its name in recordings.
-        step: the compiled kernel; None where it does not compile.
-        problem: why the target cannot run it, in words; empty when it can.
-        tiles: of the output.
-        at_a_time: programs that the whole GPU holds at a time; 0 where not one fits.
-        share: of what the GPU's units could compute until the last tile is done, what the product needs: less
-            than 1 where tiles do not share out evenly among them, or hang over; 0 where nothing runs.
-        tile_intensity: FLOP per byte of A and B, where each tile is loaded from memory.
-        wave_intensity: the same, where the programs that run at a time load what they share once: a model of
-            a perfect L2 cache. 0 where nothing runs.
-        intensity: the product's FLOPs over the least bytes that it must move.
-        roofs: of a device with this architecture; None where none are known for the dtype.
-        points: speeds of this product, recorded or measured now, the vendor's first.
+        dtype: dtype of A and B, by its name in recordings.
+        step: the compiled kernel; None if it does not compile.
+        problem: why the target cannot run it, in words; empty if it can.
+        tiles: number of tiles of the output.
+        at_a_time: programs that the whole GPU holds at a time; 0 if not even one fits.
+        share: share of the GPU's compute capacity, until the last tile is done, that the product needs. Less
+            than 1 if units get different numbers of tiles or tiles exceed the output; 0 if nothing runs.
+        tile_intensity: FLOP per byte of A and B if each program loads its operands from memory.
+        wave_intensity: FLOP per byte of A and B if the programs of a wave load shared operands once: a model
+            of a perfect L2 cache. 0 if nothing runs.
+        intensity: the product's FLOPs divided by the least bytes that it must move.
+        roofs: roofs of a device with this architecture; None if none are known for the dtype.
+        points: speeds of this product, recorded or just measured, the vendor's first.
     """
 
     configuration: TileConfiguration
@@ -136,12 +136,12 @@ class ExploredTile:
 
     @property
     def waves(self) -> float:
-        """Tiles for each program that runs at a time; 0 where none does."""
+        """Number of waves, tiles / programs at a time, as a fraction; 0 if nothing runs."""
         return self.tiles / self.at_a_time if self.at_a_time else 0.0
 
     @property
     def predicted(self) -> float:
-        """FLOP/s: the roof over a wave, its flat part times `share`; 0 without one, or where nothing runs."""
+        """Predicted FLOP/s: the roof at a wave's intensity, its flat part times `share`; 0 if unknown."""
         if self.roofs is None or not self.at_a_time:
             return 0.0
         rate = self.share * self.roofs.rate(self.dtype)
@@ -149,21 +149,21 @@ class ExploredTile:
 
     @property
     def bound(self) -> Literal["memory", "compute", ""]:
-        """Which part of that roof it is; empty without a roof, or where nothing runs."""
+        """The part of the roof that bounds the prediction; empty without roofs, or if nothing runs."""
         if self.roofs is None or not self.at_a_time:
             return ""
         return bound(self.wave_intensity, self.roofs.bandwidth, self.share * self.roofs.rate(self.dtype))
 
 
 def tile_explorer_figure(explored: ExploredTile, *, theme: str | None = None) -> Figure:
-    """What a configuration takes of the GPU's resources, what it became, and where it is under the roof.
+    """Draw a configuration's use of GPU resources, its instructions, and its place under the roof.
 
     Args:
-        explored: as `explore.tile` returns.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        explored: a result of `explore.tiles.tile`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: `explored` is something else. UnknownNameError: the theme is not known.
+        ArgumentTypeError: `explored` has the wrong type. UnknownNameError: the theme is unknown.
     """
     _check_explored("explored", explored)
     with plain_text_style(theme) as palette:
@@ -181,29 +181,29 @@ def tile_explorer_figure(explored: ExploredTile, *, theme: str | None = None) ->
 
 
 def describe_tile_explorer(explored: ExploredTile) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check_explored("explored", explored)
-    return " ".join(_told(explored))
+    return " ".join(_sentences(explored))
 
 
 class TileExplorerWidget(FigureWidget):
-    """Moves a GEMM's tile, warps, stages, group, template and target, and shows what becomes of it.
+    """Widget that chooses a GEMM's tile, warps, stages, group, template and target.
 
-    What was shown once is kept; for what was not, a line says that the kernel is being compiled. Beside it
-    stands the static figure, :func:`tile_explorer_figure`.
+    Results are cached; while a new kernel is being compiled, a line says so. The static figure is
+    :func:`tile_explorer_figure`.
 
     Args:
-        explore: from a configuration to what is known of it.
-        choices: for each attribute of a configuration, the values that can be chosen.
-        first: what is shown first; its values are among the choices.
-        measure: from a configuration to speeds that are measured now, its own among them; None where there
-            is nothing to measure on.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        explore: function from a configuration to its `ExploredTile`.
+        choices: values to choose from, for each attribute of a configuration.
+        first: the initial configuration; its values must be among the choices.
+        measure: function from a configuration to speeds that it measures, including the configuration's own;
+            None if there is no GPU to measure on.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or `choices` have not what
-            `first` has.
-        UnknownNameError: the theme is not known, or a name in `choices`.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or `choices` lack a
+            value of `first`.
+        UnknownNameError: the theme or a name in `choices` is unknown.
         MissingPackageError: ipywidgets is not installed.
         Exception: whatever `explore` raises for `first`.
     """
@@ -229,7 +229,7 @@ class TileExplorerWidget(FigureWidget):
             for row in _ROWS
             for name in row
         }
-        # Its line is kept free, so that the picture does not jump.
+        # Its line is always reserved, so that the picture does not jump.
         self.status = widgets.HTML(layout={"min_height": "2em"})
         self.measure_button = widgets.Button(description="measure", icon="clock-o")
         self.measure_button.on_click(lambda _: self.attempt(self._measure_chosen))
@@ -241,18 +241,18 @@ class TileExplorerWidget(FigureWidget):
 
     @property
     def configuration(self) -> TileConfiguration:
-        """What the controls say."""
+        """The configuration that the controls show."""
         return TileConfiguration(**{name: control.value for name, control in self.controls.items()})
 
     def draw(self, theme: str) -> Drawing:
-        """The configuration that is chosen."""
+        """Draw the configuration that the controls show."""
         explored = self._known(self.configuration)
         figure = tile_explorer_figure(explored, theme=theme)
-        return Drawing(figure, describe_tile_explorer(explored), _told(explored))
+        return Drawing(figure, describe_tile_explorer(explored), _sentences(explored))
 
     def _known(self, chosen: TileConfiguration) -> ExploredTile:
         if chosen not in self._explored:
-            self._explored[chosen] = self._told_while(
+            self._explored[chosen] = self._with_status(
                 f"Compiling {chosen} for {chosen.target}: a second or two …",
                 "compiled",
                 lambda: _check_explored("explore(configuration)", self._explore(chosen)),
@@ -266,7 +266,7 @@ class TileExplorerWidget(FigureWidget):
         if measure is None:
             return
         fix = "Return points from `measure`."
-        points = self._told_while(
+        points = self._with_status(
             "Measuring, in turns with the vendor's library …",
             "measured",
             lambda: check_each("measure(configuration)", measure(chosen), Point, fix),
@@ -274,20 +274,20 @@ class TileExplorerWidget(FigureWidget):
         self._explored[chosen] = replace(self._explored[chosen], points=tuple(points))
         self.redraw()
 
-    def _told_while(self, text: str, done: str, action: Callable[[], Any]) -> Any:
-        """What `action` returns, with a line near the controls that says what is going on."""
-        self._say_near(text)
+    def _with_status(self, text: str, done: str, action: Callable[[], Any]) -> Any:
+        """Return the result of `action`; meanwhile a line near the controls tells what is running."""
+        self._show_status(text)
         begin = time.perf_counter()
         try:
             result = action()
         except Exception:
             self.status.value = ""
             raise
-        self._say_near(f"{done} in {time.perf_counter() - begin:.1f} s")
+        self._show_status(f"{done} in {time.perf_counter() - begin:.1f} s")
         return result
 
-    def _say_near(self, text: str) -> None:
-        # The progress of what takes long belongs near the hand; below the picture it may be out of sight.
+    def _show_status(self, text: str) -> None:
+        # Progress is shown near the controls: below the picture it may be out of sight.
         self.status.value = f'<div role="status">{text}</div>'
 
 
@@ -303,7 +303,7 @@ _NAMES |= {"num_stages": "stages"}
 
 
 def _control(name: str, values: Sequence[_Value], value: _Value, *, is_first: bool) -> Any:
-    """A slider over numbers, a box to tick, or a list of names."""
+    """Return a slider for numbers, a checkbox for a flag, or a dropdown for names."""
     widgets = require_ipywidgets()
     given = {"description": _NAMES.get(name, name), "value": value, "style": FIRST_IN_ROW if is_first else {}}
     if isinstance(value, bool):
@@ -328,44 +328,44 @@ def _check_choices(choices: Mapping[str, Sequence[_Value]], first: TileConfigura
             raise InvalidArgumentError(
                 f"choices[{name!r}]",
                 f"{values}, without {getattr(first, name)!r}",
-                "`first` has that one: offer it.",
+                "`first` has that value: add it.",
             )
 
 
 def _check_explored(argument: str, explored: ExploredTile) -> ExploredTile:
-    check_type(argument, explored, ExploredTile, "Give what explore.tile returns.")
+    check_type(argument, explored, ExploredTile, "Give a result of explore.tiles.tile.")
     return explored
 
 
-class _Bar(NamedTuple):
-    """A share of what there is."""
+class _ShareBar(NamedTuple):
+    """A share of a limit, drawn as a bar."""
 
     name: str
     share: float
     text: str
 
 
-def _bars(explored: ExploredTile) -> list[_Bar]:
+def _bars(explored: ExploredTile) -> list[_ShareBar]:
     on, step = explored.on, explored.step
     if step is None:
         return []
     most_shared = on.most_shared_per_block
     warps, most_warps = step.occupancy.warps, step.occupancy.most_warps
     bars = [
-        _Bar(
+        _ShareBar(
             "registers a thread",
             step.registers / on.most_registers_per_thread,
             f"{step.registers} of {on.most_registers_per_thread}",
         ),
-        _Bar(
+        _ShareBar(
             "shared memory",
             step.shared_bytes / most_shared,
             f"{_kib(step.shared_bytes)} of {_kib(most_shared)} KiB",
         ),
-        _Bar("occupancy", warps / most_warps, f"{warps} of {counted(most_warps, 'warp')}"),
+        _ShareBar("occupancy", warps / most_warps, f"{warps} of {counted(most_warps, 'warp')}"),
     ]
     if explored.share:
-        bars.append(_Bar("useful work", explored.share, f"{explored.share:.0%} of the units' time"))
+        bars.append(_ShareBar("useful work", explored.share, f"{explored.share:.0%} of the units' time"))
     return bars
 
 
@@ -374,7 +374,7 @@ def _kib(count: int) -> str:
 
 
 def _rows(explored: ExploredTile) -> list[tuple[str, str]]:
-    """Names and values of what is no share."""
+    """Return names and values for the table: everything that is not drawn as a bar."""
     rows = [] if explored.step is None else _compiled_rows(explored, explored.step)
     intensity = f"tile {number(explored.tile_intensity)}"
     if explored.at_a_time:
@@ -417,7 +417,7 @@ def _spills(step: CompiledStep) -> str:
 
 
 def _products(step: CompiledStep) -> str:
-    """The most frequent matrix instruction, and its class."""
+    """Return the most frequent matrix instruction and its class."""
     opcodes = Counter(each.opcode for each in step.instructions if each.kind == "matrix")
     if not opcodes:
         return "no matrix instruction"
@@ -427,7 +427,7 @@ def _products(step: CompiledStep) -> str:
 
 
 def _loads(step: CompiledStep) -> str:
-    """The most frequent way from global memory, and its width."""
+    """Return the most frequent kind of load from global memory, and its width."""
     kinds: tuple[Kind, ...] = ("asynchronous copy", "global load")
     for kind in kinds:
         ways = Counter((each.opcode, each.bits) for each in step.instructions if each.kind == kind)
@@ -442,31 +442,31 @@ def _others(number: int) -> str:
     return f" and {counted(number, 'other')}" if number else ""
 
 
-def _told(explored: ExploredTile) -> list[str]:
-    """The figure in sentences."""
+def _sentences(explored: ExploredTile) -> list[str]:
+    """Return the sentences that describe the figure."""
     m, n, k = explored.shape
-    told = [
+    sentences = [
         f"A GEMM of {m} x {n} x {k} in {explored.dtype} for {explored.on.name} ({explored.on.product}), "
         f"with a tile of {explored.configuration}."
     ]
     if explored.problem:
-        told.append(f"It cannot run: {_brief(explored.problem)}.")
+        sentences.append(f"It cannot run: {_brief(explored.problem)}.")
     bars = [f"{bar.name} {bar.text}" for bar in _bars(explored)]
-    told += [f"{_begun(listed(bars))}."] if bars else []
+    sentences += [f"{_capitalized(listed(bars))}."] if bars else []
     rows = [f"{name}: {value}" for name, value in _rows(explored)]
-    told.append(f"{_begun('; '.join(rows))}.")
+    sentences.append(f"{_capitalized('; '.join(rows))}.")
     if explored.roofs is None:
-        told.append(_without_roofs(explored))
-    return told
+        sentences.append(_without_roofs(explored))
+    return sentences
 
 
-def _begun(text: str) -> str:
-    """With a capital letter first."""
+def _capitalized(text: str) -> str:
+    """Capitalize the first letter of a text."""
     return text[:1].upper() + text[1:]
 
 
 def _brief(problem: str) -> str:
-    """A reason in one line, without the full stop."""
+    """Shorten a reason to fit the box, without the full stop."""
     return textwrap.shorten(problem, _MOST_LINES * _CHARACTERS, placeholder=" …").rstrip(".")
 
 
@@ -478,7 +478,7 @@ def _without_roofs(explored: ExploredTile) -> str:
 
 
 def _caption(explored: ExploredTile, roofs: Ceilings) -> str:
-    """Where the roofs come from, and what a wave's is."""
+    """Return where the roofs come from, and what the intensities of tile and wave mean."""
     how = "recorded" if roofs.recorded else "measured live"
     sources = {(point.recorded, point.device, point.when) for point in explored.points}
     both = " and speeds" if sources == {(roofs.recorded, roofs.device, roofs.when)} else ""
@@ -490,7 +490,7 @@ def _caption(explored: ExploredTile, roofs: Ceilings) -> str:
 
 @dataclass(frozen=True)
 class _Page:
-    """A figure to write on; the unit is a pixel, and y goes down."""
+    """Figure with pixel coordinates to write on; y points down."""
 
     figure: Figure
     palette: Palette
@@ -498,7 +498,7 @@ class _Page:
 
     @classmethod
     def new(cls, palette: Palette) -> tuple[_Page, Axes]:
-        """A page, and the axes of the roofline on it."""
+        """Return a page, and the axes of its roofline."""
         figure, axes = new_figure()
         figure.set_size_inches(SIZE_INCHES[0], _HEIGHT / DPI)
         width, height = _PLOT_RIGHT - _PLOT_LEFT, _PLOT_BOTTOM - _PLOT_TOP
@@ -510,12 +510,12 @@ class _Page:
     def write(
         self, x: float, y: float, text: str, color: str, end: float = _WIDTH - _EDGE, **looks: Any
     ) -> None:
-        """One line, cut off where it would go beyond `end`."""
+        """Write one line, cut off at `end`."""
         looks = {"fontsize": _SMALL, "color": color, "va": "center", **looks}
         fit(self.figure.text(x, y, text, transform=self.pixels, **looks), end - x)
 
     def fill(self, x: float, y: float, width: float, height: float, color: str) -> None:
-        """A rectangle."""
+        """Fill a rectangle."""
         box = Rectangle((x, y), width, height, facecolor=color, linewidth=0, transform=self.pixels)
         self.figure.add_artist(box)
 
@@ -529,7 +529,7 @@ def _draw_heading(page: _Page, explored: ExploredTile) -> None:
 
 
 def _draw_left(page: _Page, explored: ExploredTile) -> None:
-    """Why it cannot run, bars, and a table, from the top down."""
+    """Draw the left side from the top down: the problem if there is one, bars, and a table."""
     palette = page.palette
     y = _draw_problem(page, explored.problem) if explored.problem else _FIRST_ROW
     for bar in _bars(explored):
@@ -546,15 +546,15 @@ def _draw_left(page: _Page, explored: ExploredTile) -> None:
         y += _ROW - 3
 
 
-def _draw_bar(page: _Page, y: float, bar: _Bar) -> None:
-    """The share as a bar in a frame; more than all of it fills the frame in another color."""
+def _draw_bar(page: _Page, y: float, bar: _ShareBar) -> None:
+    """Draw a share as a bar in a frame; a share above 1 fills the frame in another color."""
     top, palette = y - _BAR / 2, page.palette
     page.fill(_VALUES, top, _BAR_WIDTH, _BAR, palette.grid)
     page.fill(_VALUES, top, min(bar.share, 1.0) * _BAR_WIDTH, _BAR, palette.series[bar.share > 1])
 
 
 def _draw_problem(page: _Page, problem: str) -> float:
-    """Why it cannot run, in a box; returns where the next row is."""
+    """Write in a box why it cannot run, and return the y of the next row."""
     lines = textwrap.wrap(f"It cannot run: {_brief(problem)}.", _CHARACTERS)
     top, height = _FIRST_ROW - 16, len(lines) * _LINE + 14
     page.fill(_EDGE, top, _LEFT_END - _EDGE, height, page.palette.warning)
@@ -564,7 +564,7 @@ def _draw_problem(page: _Page, problem: str) -> float:
 
 
 def _draw_roofline(axes: Axes, explored: ExploredTile, roofs: Ceilings, palette: Palette) -> None:
-    """The roofs of the dtype; under them what is predicted for this configuration, and what was measured."""
+    """Draw the roofs of the dtype, and under them the predicted and measured rates."""
     rate, bandwidth = roofs.rate(explored.dtype), roofs.bandwidth
     top = ridge(bandwidth, rate)
     left, right = top / 60, 4 * max(top, explored.intensity)
@@ -587,8 +587,8 @@ def _draw_roofline(axes: Axes, explored: ExploredTile, roofs: Ceilings, palette:
     place_labels(axes, labels, points=pixels, lines=np.concatenate(samples))
 
 
-class _Mark(NamedTuple):
-    """Something under the roof."""
+class _RoofMark(NamedTuple):
+    """A marker under the roof, with its label."""
 
     text: str
     x: float
@@ -597,13 +597,13 @@ class _Mark(NamedTuple):
     color: str
 
 
-def _marks(explored: ExploredTile, roofs: Ceilings, palette: Palette) -> list[_Mark]:
+def _marks(explored: ExploredTile, roofs: Ceilings, palette: Palette) -> list[_RoofMark]:
     alone = explored.tile_intensity
     height = attainable(alone, roofs.bandwidth, roofs.rate(explored.dtype))
-    marks = [_Mark("tile", alone, height, "D", palette.series[1])]
+    marks = [_RoofMark("tile", alone, height, "D", palette.series[1])]
     if explored.predicted:
-        marks.append(_Mark("wave", explored.wave_intensity, explored.predicted, "s", palette.series[0]))
+        marks.append(_RoofMark("wave", explored.wave_intensity, explored.predicted, "s", palette.series[0]))
     looks = [("o", palette.series[2]), *[("*", palette.ink)] * len(explored.points)]
     for point, (marker, color) in zip(explored.points, looks, strict=False):
-        marks.append(_Mark(point.provider, point.intensity, point.rate, marker, color))
+        marks.append(_RoofMark(point.provider, point.intensity, point.rate, marker, color))
     return marks

@@ -1,4 +1,4 @@
-"""Wave quantization: the slots of a GPU wave by wave, and how well square products of all sizes fill them."""
+"""Wave quantization: the slots of a GPU in each wave, and how well square products of all sizes fill them."""
 
 from __future__ import annotations
 
@@ -22,41 +22,40 @@ from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, plain_text_style
 from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
 from workbench.viz.base.words import counted, grouped, listed
 
-# More waves than that are not drawn one by one, only the last of them; sizes on the curve, about, and between
-# which: 16 is the least length of a tile.
+# If there are more waves, only the last ones are drawn. The curve has about _SIZES sizes, at multiples of
+# _BETWEEN_SIZES, the least length of a tile.
 MOST_WAVES = 12
 MOST_SLOTS = 4096
 _SIZES, _BETWEEN_SIZES, _LEAST_LIMIT = 512, 16, 1024
 
-# All in pixels. Around the panels; the strip, the curve, and between the two.
+# Sizes in pixels: margins of the panels; the strip, the gap, the curve.
 _LEFT, _RIGHT, _MARGIN, _TOP = 70.0, 24.0, 18.0, 84.0
 _STRIP, _BETWEEN, _CURVE, _BOTTOM = 168.0, 106.0, 190.0, 58.0
 _ROOM = SIZE_INCHES[0] * DPI - _LEFT - _RIGHT
-_LINED = 4.0  # cells of this size have lines between them
-_EARLIER = 0.6  # of its color is left of what is not the last wave
+_LINED = 4.0  # the smallest cells with lines between them
+_EARLIER = 0.6  # opacity of waves before the last
 
-# What the widget's controls offer.
+# Choices of the widget's controls.
 _SIZE, _TILE_M, _TILE_N = range(8, 16385, 8), (16, 32, 64, 128, 256), range(16, 257, 16)
 _UNITS, _RESIDENT = range(1, 513), range(1, 9)
 
 
 def waves_figure(waves: Waves, *, theme: str | None = None) -> Figure:
-    """A strip of slots for each wave, the last one's tail empty; below, the efficiency against m = n.
+    """Draw a strip of slots for each wave, with the empty tail of the last, and the efficiency against m = n.
 
         efficiency = tiles / (waves * slots), with tiles = ceil(m / tile[0]) * ceil(n / tile[1]),
         slots = compute_units * resident, waves = ceil(tiles / slots)
 
-    The paler curve is that times the share of the tiles that lies inside the output: what is left of the peak
-    where nothing else holds the product up. A product that is not square is marked where m = n = sqrt(m n).
+    The paler curve is the efficiency times the share of the tiles inside the output: the attainable share of
+    the peak if nothing else limits the product. A product that is not square is marked at m = n = sqrt(m n).
 
     Args:
-        waves: such as `lens.waves.Waves(4096, 4096, (128, 192))`.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        waves: a product and its tile, such as `lens.waves.Waves(4096, 4096, (128, 192))`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `waves` is something else, or has more slots than can be
-            drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `waves` has the wrong type, or too many slots to draw.
+        UnknownNameError: the theme is unknown.
     """
     _check(waves)
     with plain_text_style(theme) as palette:
@@ -76,26 +75,26 @@ def waves_figure(waves: Waves, *, theme: str | None = None) -> Figure:
 
 
 def describe_waves(waves: Waves) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     _check(waves)
     what = "The slots of a GPU as a strip for each wave, and the efficiency of square products of all sizes"
-    return f"{what}. {' '.join(_told(waves))}"
+    return f"{what}. {' '.join(_sentences(waves))}"
 
 
 class WavesWidget(FigureWidget):
-    """Wave quantization with controls for the output's size, the tile, and the GPU.
+    """Widget for wave quantization with controls for the output's size, the tile, and the GPU.
 
-    Beside it stands the static figure, :func:`waves_figure`.
+    The static figure is :func:`waves_figure`.
 
     Args:
-        waves: what is shown first; None: 4096 x 4096 in tiles of 128 x 192 on an H200.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        waves: initial state; None for 4096 x 4096 in tiles of 128 x 192 on an H200.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `waves` is something else, or not among what the controls
-            offer: sizes are multiples of 8 up to 16384; a tile has 16, 32, 64, 128 or 256 rows, and a
+        ArgumentTypeError, InvalidArgumentError: `waves` has the wrong type, or the controls cannot
+            show it: sizes are multiples of 8 up to 16384; a tile has 16, 32, 64, 128 or 256 rows, and a
             multiple of 16 columns up to 256; a GPU has up to 512 compute units, with up to 8 programs each.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -110,7 +109,7 @@ class WavesWidget(FigureWidget):
             description="BLOCK_M",
             style={**FIRST_IN_ROW, "button_width": "4em"},
         )
-        self.tile_m.add_class("widget-inline-hbox")  # else its label stands above the buttons
+        self.tile_m.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
         self.tile_n = _slider("BLOCK_N", first.tile[1], _TILE_N)
         self.compute_units = _slider("compute units", first.compute_units, _UNITS)
         self.resident = _slider("programs on each", first.resident, _RESIDENT)
@@ -122,7 +121,7 @@ class WavesWidget(FigureWidget):
         )
 
     def draw(self, theme: str) -> Drawing:
-        """The waves that the controls make."""
+        """Draw the waves for the controls' values."""
         waves = Waves(
             self.m.value,
             self.n.value,
@@ -130,7 +129,7 @@ class WavesWidget(FigureWidget):
             self.compute_units.value,
             self.resident.value,
         )
-        return Drawing(waves_figure(waves, theme=theme), describe_waves(waves), _told(waves))
+        return Drawing(waves_figure(waves, theme=theme), describe_waves(waves), _sentences(waves))
 
 
 def _slider(description: str, value: int, offered: range) -> Any:
@@ -147,7 +146,7 @@ def _slider(description: str, value: int, offered: range) -> Any:
 
 
 def _check_offered(waves: Waves) -> None:
-    """Refuse what the controls cannot show."""
+    """Raise an error if the controls cannot show these waves."""
     _check(waves)
     for name, value, offered in (
         ("m", waves.m, _SIZE),
@@ -180,8 +179,8 @@ def _heading(waves: Waves) -> str:
     )
 
 
-def _told(waves: Waves) -> list[str]:
-    """The waves in sentences."""
+def _sentences(waves: Waves) -> list[str]:
+    """Return the sentences that describe the waves."""
     units = f"{counted(waves.compute_units, 'compute unit')} × {counted(waves.resident, 'program')}"
     filled = f"The last wave has {counted(waves.last, 'tile')} ({_percent(waves.last / waves.slots)} full)"
     return [
@@ -194,12 +193,12 @@ def _told(waves: Waves) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """In percent; a share that is not whole never reads 100 %."""
+    """Return a share in percent; only exactly 1 reads 100 %."""
     return f"{100 * share:.1f} %" if share < 1 and round(100 * share) == 100 else f"{100 * share:.0f} %"
 
 
 def _draw_strip(axes: Axes, waves: Waves, palette: Palette) -> None:
-    """The last waves as rows of slots."""
+    """Draw the last waves as rows of slots."""
     shown = min(waves.waves, MOST_WAVES)
     hidden = waves.waves - shown
     tile, of_last = mixed(palette.background, palette.series[0], _EARLIER), palette.series[1]
@@ -245,7 +244,7 @@ def _draw_strip(axes: Axes, waves: Waves, palette: Palette) -> None:
 
 
 def _draw_curve(axes: Axes, waves: Waves, palette: Palette) -> None:
-    """The efficiency of square products, with this tile and GPU, and where this one is."""
+    """Draw the efficiency of square products with this tile and GPU, and mark this product."""
     here = sqrt(waves.m * waves.n)
     limit = max(_LEAST_LIMIT, 2 ** ceil(log2(2 * here)))
     step = _BETWEEN_SIZES * max(1, limit // (_BETWEEN_SIZES * _SIZES))

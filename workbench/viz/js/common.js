@@ -1,11 +1,11 @@
-// What all views share: data, colors, a frame with controls and a status line. Each view's own file follows it.
+// Common parts of all views: data, colors, a frame with controls, a status line. Each view's file is appended.
 
 const NUMBERS = {
   int8: Int8Array, uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array,
   int32: Int32Array, uint32: Uint32Array, float32: Float32Array, float64: Float64Array,
 };
 
-// The scene with typed arrays in place of what Python packed; an array's shape is its `shape`.
+// Restore the typed arrays of a scene that Python packed; each has a `shape`.
 function arrays(value) {
   if (Array.isArray(value)) return value.map(arrays);
   if (value === null || typeof value !== "object") return value;
@@ -17,7 +17,7 @@ function arrays(value) {
   return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, arrays(item)]));
 }
 
-// An HTML element: attributes by name (`class`, `aria-label`, ...), then its children, elements or texts.
+// Create an HTML element from its attributes (`class`, `aria-label`, ...) and its children, elements or texts.
 function html(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -25,41 +25,41 @@ function html(tag, attributes = {}, ...children) {
   return made;
 }
 
-// "1 program", "3 programs".
+// Return a number with its noun: "1 program", "3 programs".
 function count(number, noun, nouns = `${noun}s`) {
   return `${number} ${number === 1 ? noun : nouns}`;
 }
 
-// [red, green, blue] of "#rrggbb".
+// Return [red, green, blue] of "#rrggbb".
 function rgb(color) {
   return [1, 3, 5].map(at => parseInt(color.slice(at, at + 2), 16));
 }
 
-// From `one` color, at 0, to `other`, at 1.
+// Mix two colors: `one` for share 0, `other` for share 1.
 function mix(one, other, share) {
   const [a, b] = [rgb(one), rgb(other)];
   return `#${a.map((v, i) => Math.round(v + (b[i] - v) * share).toString(16).padStart(2, "0")).join("")}`;
 }
 
-// A color as the number that stands for it in a Uint32Array over ImageData.
+// Return a color as its value in a Uint32Array over ImageData.
 function pixel(color) {
   const [red, green, blue] = rgb(color);
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
-// "light" or "dark": the theme that was chosen, else that of the page.
+// Return "light" or "dark": the chosen theme, else the page's.
 function themeOf(model) {
   const light = document.body.dataset.jpThemeLight;
   const page = light === undefined ? matchMedia("(prefers-color-scheme: dark)").matches : light === "false";
   return model.get("theme") || (page ? "dark" : "light");
 }
 
-// What controls and canvases do something with, and notebooks too: Enter edits a cell, arrows go to another.
+// Keys that both our controls and the notebook handle: there Enter edits a cell and arrows select another.
 const KEYS = new Set([
   "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown", "Enter", " ", "Escape",
 ]);
 
-// The outermost element of a view, in the theme's colors. `recolored` is called when the page's theme changes.
+// Create the root element of a view in the theme's colors; call `recolored` when the page's theme changes.
 // Returns {root, theme(), palette()}.
 function frame(model, el, signal, recolored) {
   const root = html("div", { class: "workbench-view", role: "group", "aria-label": model.get("alt") });
@@ -86,30 +86,30 @@ function frame(model, el, signal, recolored) {
   return { root, theme: () => themeOf(model), palette };
 }
 
-// Hear the model until the view is gone.
+// Listen to the model until the view is removed.
 function listen(model, event, heard, signal) {
   model.on(event, heard);
   signal.addEventListener("abort", () => model.off(event, heard));
 }
 
-// Set what Python sees too; the model's own listeners hear it at once.
+// Set a value and send it to Python; the model's own listeners are called at once.
 function put(model, name, value) {
   model.set(name, value);
   model.save_changes();
 }
 
-// A line of text that screen readers read out when it changes.
+// Create a line of text that screen readers read when it changes.
 function statusLine() {
   return html("div", { class: "workbench-status", role: "status", "aria-live": "polite" });
 }
 
-// A row: play button, label, range slider, text. `moved(value)` is called for each move; playing moves it on
-// by one each `period` milliseconds and ends at the last value.
+// Create a row: play button, label, range slider, text. Each move calls `moved(value)`; playing advances it
+// by one every `period` milliseconds and stops at the last value.
 // Returns {row, slider, set(value, last, text)}.
 function stepper({ label, title, period, signal, moved }) {
   const slider = html("input", { type: "range", min: 0, max: 0, value: 0, step: 1, "aria-label": label });
   const button = html("button", { type: "button", title: `play: ${title}`, "aria-label": `play: ${title}` }, "▶");
-  // No <output>: screen readers would read it out beside the slider's own text and the status line.
+  // Not an <output>: screen readers would read it in addition to the slider's text and the status line.
   const text = html("span", { "aria-hidden": "true" });
   let timer = null;
   const stop = () => {
@@ -143,7 +143,7 @@ function stepper({ label, title, period, signal, moved }) {
   return { row, slider, set };
 }
 
-// Squares of color with their meaning: [[color or CSS background, text], ...].
+// Create a legend of colored squares from [[color or CSS background, text], ...].
 function legend(entries) {
   const swatch = background => {
     const made = html("i", { "aria-hidden": "true" });
@@ -154,7 +154,7 @@ function legend(entries) {
   return html("div", { class: "workbench-legend" }, ...items);
 }
 
-// A canvas of so many CSS pixels, sharp on any screen. Returns its 2-D context, in CSS pixels.
+// Create a canvas with this size in CSS pixels, sharp on any screen, and return its 2D context.
 function canvasOf(width, height, attributes = {}) {
   const ratio = window.devicePixelRatio || 1;
   const canvas = html("canvas", {
@@ -167,7 +167,7 @@ function canvasOf(width, height, attributes = {}) {
   return context;
 }
 
-// What a view's file exports: `show(model, el, signal)` fills the element, and all ends with the signal.
+// Return what a view's file exports. `show(model, el, signal)` fills the element; the signal ends everything.
 function rendering(show) {
   return {
     render({ model, el }) {

@@ -1,4 +1,4 @@
-// How often each element of one tensor is touched; Python has counted.
+// Heat map of how often each element of one tensor is touched, as counted by Python.
 
 function show(model, el, signal) {
   let scene, panels, number;

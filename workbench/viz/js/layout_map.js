@@ -1,15 +1,15 @@
-// A tile's elements as cells, colored by lane or bank. The one under the pointer or cursor says where it is, and
-// its lane's, or bank's, others stand out.
+// Elements of a tile as cells, colored by lane or bank. The status line says where the element under the pointer
+// or cursor is, and the other elements of its lane or bank are highlighted.
 
-const NAMES = { left: 62, top: 4, bottom: 42 }; // around the cells, in CSS pixels; on the left that at least
-const LETTER = 7; // of a row's name: a digit, or a comma with its space
-const OUTLINED = 4, ROOMY = 20; // the least of a warp with an outline, with a thick one
-const LARGEST = { width: 56, height: 34, across: 800, down: 540 }; // a cell; all of them
-const FULL = { width: 46, height: 30 }; // the least cell for two lines of text
-const LINED = 8; // the least cell with lines around it
+const NAMES = { left: 62, top: 4, bottom: 42 }; // margins in CSS pixels; the left one is a minimum
+const LETTER = 7; // width of a digit, or of a comma with its space, in a row's name
+const OUTLINED = 4, ROOMY = 20; // least size of a warp with an outline, and with a thick one
+const LARGEST = { width: 56, height: 34, across: 800, down: 540 }; // largest cell, and largest grid
+const FULL = { width: 46, height: 30 }; // the smallest cell for two lines of text
+const LINED = 8; // the smallest cell with lines around it
 const DIMMED = 0.75;
 
-// The scene with what can be asked of each element, by its row-major number.
+// Return the scene with functions of an element's row-major index.
 function layoutOf(scene) {
   const [rows, shownRows] = scene.rows;
   const [columns, shownColumns] = scene.columns;
@@ -62,14 +62,14 @@ function elementText(layout, element) {
   return `Element (${indexText(element, layout.shape)}): ${layout.place(element)}.`;
 }
 
-// Numbers from 0 that lie `least` apart at least, a power of two.
+// Return 0, step, 2 * step, ... where `step` is the least power of two that is at least `least`.
 function every(total, least) {
   let step = 1;
   while (step < least) step *= 2;
   return Array.from({ length: Math.ceil(total / step) }, (_, number) => number * step);
 }
 
-// What has room in a cell: "" for nothing, "number", or "both" lane and register.
+// Return what fits in a cell: "" for nothing, "number", or "both" for lane and register.
 function roomIn(cell, layout) {
   const isLane = layout.kind === "lane";
   const digits = String(isLane ? layout.registers - 1 : layout.banks - 1).length;
@@ -77,7 +77,7 @@ function roomIn(cell, layout) {
   return isLane && cell.width >= FULL.width && cell.height >= FULL.height ? "both" : "number";
 }
 
-// What does not change under the pointer: cells, their numbers, warps, names of rows and columns.
+// Draw what does not depend on the pointer: cells, numbers, warps, names of rows and columns.
 function drawCells(context, layout, cell, colors, theme) {
   const { shownRows, shownColumns, columns } = layout;
   const isLined = Math.min(cell.width, cell.height) >= LINED;
@@ -114,18 +114,18 @@ function drawCells(context, layout, cell, colors, theme) {
   drawNames(context, layout, cell, colors);
 }
 
-// The pixels from one outline of a warp to the next.
+// Return the least distance between outlines of warps, in pixels.
 function warpRoom(layout, cell) {
   const [columns, rows] = layout.narrowest;
   return Math.min(columns * cell.width, rows * cell.height);
 }
 
-// Whether there are several warps, and outlines would not hide what they surround.
+// Return whether there are several warps and outlines would not hide the cells.
 function isOutlined(layout, cell) {
   return Boolean(layout.isSplit) && warpRoom(layout, cell) >= OUTLINED;
 }
 
-// A frame, and lines around the elements of each warp, light and dark so that they show on every color.
+// Draw a frame and lines around each warp's elements, light and dark so that they are visible on any color.
 function drawWarps(context, layout, cell, colors, width, hasOutlines) {
   const { shownRows, shownColumns, columns } = layout;
   const path = new Path2D();
@@ -171,7 +171,7 @@ function drawNames(context, layout, cell, colors) {
   context.fillText(`${across}, by ${along}`, layout.left, bottom + 30);
 }
 
-// All others are dimmed, and the element has a frame.
+// Frame the element, and dim the cells of other lanes or banks.
 function drawMarked(context, layout, cell, colors, element) {
   const { shownRows, shownColumns, columns } = layout;
   context.clearRect(0, 0, context.canvas.width, context.canvas.height);
@@ -197,7 +197,7 @@ function drawMarked(context, layout, cell, colors, element) {
   context.restore();
 }
 
-// What colors and lines say.
+// Create the legend of colors and lines.
 function layoutLegend(layout, cell, theme) {
   const bar = html("i", { "aria-hidden": "true", style: "width: 180px" });
   bar.style.background = `linear-gradient(90deg, ${layout.colors[theme].join(", ")})`;
@@ -228,7 +228,7 @@ function showLayout(model, el, signal) {
     return "Point at an element, or use the arrow keys, to see where it is.";
   }
 
-  // Python need not hear of every element that the pointer crosses.
+  // Python does not need every element that the pointer crosses.
   function tell(element, wait) {
     clearTimeout(later);
     later = setTimeout(() => put(model, "hovered", element === null ? {} : { element }), wait);
@@ -259,7 +259,7 @@ function showLayout(model, el, signal) {
       return;
     }
     event.preventDefault();
-    event.stopPropagation(); // else the notebook moves on to another cell
+    event.stopPropagation(); // otherwise the notebook selects another cell
   }
 
   function build() {
@@ -280,7 +280,7 @@ function showLayout(model, el, signal) {
     drawCells(cells, layout, cell, colors(), theme());
     marks.canvas.style.position = "absolute";
     marks.canvas.style.inset = "0 auto auto 0";
-    marks.canvas.style.outlineOffset = "-2px"; // the box would cut it off
+    marks.canvas.style.outlineOffset = "-2px"; // otherwise the box would clip it
     const box = html("div", { style: "position: relative; overflow-x: auto" }, cells.canvas, marks.canvas);
     marks.canvas.addEventListener("pointermove", event => { mark(at(event)); tell(marked, 150); });
     marks.canvas.addEventListener("pointerleave", () => { mark(null); tell(null, 150); });
@@ -292,7 +292,7 @@ function showLayout(model, el, signal) {
     follow();
   }
 
-  // What Python says is hovered.
+  // Show the element that Python says is hovered.
   function follow() {
     const { element } = model.get("hovered");
     mark(Number.isInteger(element) ? element : null);

@@ -1,9 +1,9 @@
-// Tensors as grids of cells: panels that are drawn pixel by pixel, and who touches the cell under the pointer.
+// Tensors as grids of cells: panels drawn pixel by pixel, and the accesses to the cell under the pointer.
 
-const LINED = 6; // cells of this size have lines between them
-const LEFT = 48, ABOVE = 18, EDGE = 3; // around the image, in CSS pixels: numbers, and the focused cell's box
+const LINED = 6; // the smallest cells with lines between them
+const LEFT = 48, ABOVE = 18, EDGE = 3; // margins in CSS pixels: for numbers, and for the focused cell's box
 
-// Call visit(row, column, active) for each lane of an access; rows and columns are those of its panel.
+// Call visit(row, column, active) for each lane of an access, with rows and columns of its panel.
 function eachLane(scene, access, visit) {
   const { accesses, footprints } = scene;
   const number = accesses.footprint[access];
@@ -25,7 +25,7 @@ function eachLane(scene, access, visit) {
   }
 }
 
-// The smallest rectangle of each footprint: most can be ruled out by it when an element is looked for.
+// Return the bounding box of each footprint, which rules out most footprints when searching for an element.
 function boundsOf(footprints) {
   return Array.from(footprints.wraps, (_, number) => {
     const bounds = [Infinity, -Infinity, Infinity, -Infinity];
@@ -40,8 +40,8 @@ function boundsOf(footprints) {
   });
 }
 
-// How many lanes of a footprint touch a cell, which is given as `Footprint` has it, relative to the anchor: row
-// and column, or for one that wraps 0 and the place in reading order.
+// Return how many lanes of a footprint touch a cell, given relative to the anchor as in `Footprint`: row and
+// column, or for a footprint that wraps 0 and the position in reading order.
 function lanesOn(footprints, bounds, number, row, column) {
   const [top, bottom, left, right] = bounds[number];
   if (row < top || row > bottom || column < left || column > right) return 0;
@@ -52,7 +52,7 @@ function lanesOn(footprints, bounds, number, row, column) {
   return lanes;
 }
 
-// [access, lanes] of each access (of a kind) that touches a cell of a panel, in order. As `Accesses.touching`.
+// Return [access, lanes] of each access (of a kind) to a cell of a panel, in order, as `Accesses.touching`.
 function touching(scene, number, row, column, kind = null) {
   const { accesses, footprints } = scene;
   scene.bounds ??= boundsOf(footprints);
@@ -76,7 +76,7 @@ function touching(scene, number, row, column, kind = null) {
   return found;
 }
 
-// The element that a cell shows, along the axes drawn; null where it shows none. As `Panel.index`.
+// Return the index along the drawn axes that a cell shows, or null, as `Panel.index`.
 function indexOf(panel, row, column) {
   if (panel.line) {
     const place = row * panel.width + column + panel.first;
@@ -91,7 +91,7 @@ function indexOf(panel, row, column) {
   return index;
 }
 
-// What a cell shows, in words. As `Panel.name`.
+// Return the name of what a cell shows, as `Panel.name`.
 function nameOf(panel, row, column) {
   const index = indexOf(panel, row, column);
   if (index === null) return `outside ${panel.name}`;
@@ -100,12 +100,12 @@ function nameOf(panel, row, column) {
   return places.length ? `${panel.name}[${places.join(", ")}]` : panel.name;
 }
 
-// Where in the kernel's source, behind what is done there.
+// Return ", line N" for a site, or "" if its line is unknown.
 function atLine({ line }) {
   return line === null ? "" : `, line ${line}`;
 }
 
-// Who touches a cell (in one way) and when, in lines. As `Accesses.tell_cell`.
+// Describe who touches a cell (in one way) and when, line by line, as `Accesses.tell_cell`.
 function tellCell(scene, number, row, column, kind = null) {
   const name = nameOf(scene.panels[number], row, column);
   const found = touching(scene, number, row, column, kind);
@@ -125,9 +125,9 @@ function tellCell(scene, number, row, column, kind = null) {
   return [`${name}: touched ${times === 1 ? "once" : `${times} times`}.`, ...lines];
 }
 
-// One panel: a figure with a canvas. `pointed(row, column)` is called when the pointer or an arrow key comes to
+// Create a panel: a figure with a canvas. `pointed(row, column)` is called when the pointer or an arrow key moves to
 // another cell, pointed(null) when it leaves. Returns {figure, pixels, paint(colors, hatched, palette), mark(cell)}:
-// `pixels` is a Uint8Array, one code a pixel of the image, which `paint` draws with colors[code].
+// `pixels` is a Uint8Array with a code for each pixel of the image, which `paint` draws with colors[code].
 function panelOf(panel, pointed) {
   const { rows, columns, height, width } = panel.scale;
   const down = Math.ceil(panel.height / rows), across = Math.ceil(panel.width / columns);
@@ -191,7 +191,7 @@ function panelOf(panel, pointed) {
     context.stroke();
   }
 
-  // Where the tensor ends; around its cells, which may be a pixel high.
+  // The tensor's outline, around its cells because they may be only a pixel high.
   function frameTensor(palette) {
     const [top, left] = [Math.floor(-panel.top / rows), Math.floor(-panel.left / columns)];
     const bottom = Math.ceil((panel.rows - panel.top) / rows), right = Math.ceil((panel.columns - panel.left) / columns);
@@ -200,7 +200,7 @@ function panelOf(panel, pointed) {
     context.strokeRect(left * width - 1, top * height - 1, (right - left) * width + 2, (bottom - top) * height + 2);
   }
 
-  // A rectangle around cells, counted from the first one drawn.
+  // Draw a rectangle around cells, counted from the first drawn one.
   function outline(row, column, high, wide, color, thick) {
     context.strokeStyle = color;
     context.lineWidth = thick;
@@ -244,7 +244,7 @@ function panelOf(panel, pointed) {
   context.canvas.addEventListener("keydown", event => {
     const move = MOVES[event.key];
     if (!move && event.key !== "Escape") return;
-    event.preventDefault(); // else the page scrolls
+    event.preventDefault(); // otherwise the page scrolls
     if (!move) return go(null);
     const from = cell ?? { row: Math.max(panel.top, 0) - move[0], column: Math.max(panel.left, 0) - move[1] };
     const row = Math.min(Math.max(from.row + move[0], panel.top), panel.top + panel.height - 1);
@@ -254,14 +254,14 @@ function panelOf(panel, pointed) {
   return { figure, pixels, paint, mark };
 }
 
-// The pixel of a panel's image that shows a cell, counted from the first one drawn.
+// Return the index of the pixel that shows a cell, counted from the first drawn one.
 function pixelAt(panel, row, column) {
   const { rows, columns } = panel.scale;
   return Math.floor(row / rows) * Math.ceil(panel.width / columns) + Math.floor(column / columns);
 }
 
-// All panels of a scene that have elements, in a row that wraps. Returns {row, panels}, `panels` by number; what
-// lies under the pointer goes to the model as `hovered`, {panel, row, column}.
+// Create all panels of a scene that have elements, in a row that wraps. Returns {row, panels}, `panels` by index;
+// the cell under the pointer is set as the model's `hovered`, {panel, row, column}.
 function panelsOf(scene, model) {
   const panels = scene.panels.map((panel, number) =>
     panel.elements
@@ -271,12 +271,12 @@ function panelsOf(scene, model) {
   return { row, panels };
 }
 
-// Let each panel show what is hovered, and no other cell.
+// Mark the hovered cell, and no other, in all panels.
 function markHovered(panels, hovered) {
   panels.forEach((panel, number) => panel?.mark(hovered.panel === number ? hovered : null));
 }
 
-// The kernel's name and its programs, above everything.
+// Create the title: the kernel's name and its programs.
 function titleOf(scene) {
   const grid = scene.grid.slice(0, Math.max(1, 3 - [...scene.grid].reverse().findIndex(length => length > 1)));
   const programs = scene.grid.reduce((product, length) => product * length, 1);

@@ -1,5 +1,5 @@
-// A kernel's text. The line that is selected shows side by side what it did in the trace and, for each target,
-// its layouts and its instructions.
+// Source of a kernel. For the selected line, panels show side by side its accesses in the trace and, for each
+// target, its layouts and its instructions.
 
 const LENS_STYLE = `
 .workbench-lens-tree {
@@ -77,12 +77,12 @@ const LENS_STYLE = `
 .workbench-lens-panels details > div { margin-top: 6px; }
 `;
 
-const TENSOR = { width: 150, height: 84, line: 14 }; // a tensor's drawing at its largest, in CSS pixels
+const TENSOR = { width: 150, height: 84, line: 14 }; // largest drawing of a tensor, in CSS pixels
 const LAYOUT = { width: 128, height: 84, cell: 12 };
 const PALE = 0.35;
-const MOST_INSTRUCTIONS = 500; // in a list: more would not be drawn in time
+const MOST_INSTRUCTIONS = 500; // in a list: more would take too long to draw
 
-// The color of a class of instructions, and whether it is filled: stores are hollow, loads are not.
+// Return the color of a class of instructions, and whether it is filled: stores are hollow, loads are filled.
 function kindColor(kind, colors) {
   const places = {
     "matrix": 1, "global load": 0, "global store": 0, "asynchronous copy": 4, "shared load": 2, "shared store": 2,
@@ -97,7 +97,7 @@ function paint(element, { color, isFilled }) {
   if (isFilled) element.style.background = color;
 }
 
-// Cells as a picture: `colorOf` a cell's value, `width` and `height` of a cell in CSS pixels.
+// Draw cells: `colorOf` maps a value to a color, `width` and `height` are a cell's size in CSS pixels.
 function cellsPicture(cells, width, height, colorOf, label) {
   const [rows, columns] = cells.shape;
   const context = canvasOf(columns * width, rows * height, { role: "img", "aria-label": label });
@@ -110,7 +110,7 @@ function cellsPicture(cells, width, height, colorOf, label) {
   return context.canvas;
 }
 
-// One panel for the trace.
+// Create the panel of the trace.
 function tracePanel(scene, line, colors) {
   const items = scene.lineRows[line].map(number => {
     const row = scene.rows[number];
@@ -166,7 +166,7 @@ function layoutsOf(target, line, scene, theme) {
   return shown;
 }
 
-// How many there are of each class and width, the classes in their order, widest first.
+// Count instructions by class and width; classes keep their order, the widest come first.
 function classCounts(instructions) {
   const counts = new Map();
   for (const [, kind, bits] of instructions) {
@@ -188,7 +188,7 @@ function kindText(scene, kind, bits) {
   return `${scene.kinds[kind]}${bits ? ` ${bits}` : ""}`;
 }
 
-// A button for each class, which leaves only its instructions in the list below.
+// Create a button for each class, which filters the list below by that class.
 function instructionsOf(target, line, scene, colors) {
   const own = target.lineInstructions[line].map(number => target.instructions[number]);
   if (!own.length) return [html("div", { class: "workbench-lens-small" }, "No instruction comes from this line.")];
@@ -210,7 +210,7 @@ function instructionsOf(target, line, scene, colors) {
     return button;
   });
   show(() => true);
-  list.addEventListener("keydown", event => event.stopPropagation()); // arrows scroll it, not the notebook
+  list.addEventListener("keydown", event => event.stopPropagation()); // arrow keys scroll the list, not the notebook
   return [html("div", { class: "workbench-lens-kinds" }, ...buttons), list];
 }
 
@@ -224,7 +224,7 @@ function targetPanel(target, line, scene, colors, theme) {
   );
 }
 
-// Where each function's lines begin, and whose a line is.
+// Return the function that a line belongs to, with its index and the line's index in it.
 function functionAt(scene, line) {
   let first = 0;
   for (const [number, made] of scene.functions.entries()) {
@@ -234,7 +234,7 @@ function functionAt(scene, line) {
   return null;
 }
 
-// Lines of other functions that do what this one does: it calls them, or is called by them.
+// Return lines of other functions with the same accesses: this line calls them, or is called from them.
 function calledLines(scene, line) {
   const found = new Set();
   const add = lists => {
@@ -253,14 +253,14 @@ function showLens(model, el, signal) {
   const status = statusLine();
   status.style.minHeight = "1.5em";
   const panels = html("div", { class: "workbench-lens-panels" });
-  const folded = new Map(); // by function's name
+  const folded = new Map(); // whether a function is folded, by its name
   let scene, tree, items, active;
 
   const colors = () => view.palette();
   const theme = () => (colors() === model.get("palettes").dark ? "dark" : "light");
   const isFolded = made => folded.get(made.name) ?? made !== scene.functions[0];
 
-  // A number with a bar behind it, as long as its share of the most.
+  // Create a number with a bar behind it, whose length is its share of the maximum.
   function cell(text, share, color) {
     const made = html("span", {}, share ? text : "");
     const end = `${Math.max(100 * share, 2)}%`;
@@ -307,10 +307,10 @@ function showLens(model, el, signal) {
     items.lines.forEach((item, line) => item.classList.toggle("workbench-lens-called", called.has(line)));
   }
 
-  // The first line of the statement that is selected.
+  // Return the first line of the selected statement.
   const selected = () => scene.firsts[Math.min(Math.max(model.get("step"), 0), items.lines.length - 1)];
 
-  // The cursor goes to a line, which selects it, or to a function's name.
+  // Move the cursor to a line, which selects it, or to a function's name.
   function activate(place) {
     active = place;
     if (place.line !== undefined && place.line !== model.get("step")) put(model, "step", place.line);
@@ -344,7 +344,7 @@ function showLens(model, el, signal) {
     else if (bottom > tree.scrollTop + tree.clientHeight) tree.scrollTop = bottom - tree.clientHeight;
   }
 
-  // All that the cursor can go to, in order: functions and statements.
+  // Return everything that the cursor can reach, in order: functions and statements.
   function stops() {
     let first = 0;
     return scene.functions.flatMap((made, place) => {
@@ -368,7 +368,7 @@ function showLens(model, el, signal) {
       return;
     }
     event.preventDefault();
-    event.stopPropagation(); // else the notebook moves on to another cell
+    event.stopPropagation(); // otherwise the notebook selects another cell
   }
 
   function build() {

@@ -1,12 +1,12 @@
-// What each program touches, step by step. A step is a view of all accesses of a program, or one of them.
+// Map of what each program touches, step by step. A step shows all accesses of a program, or one of them.
 
-// Codes of cells, as in trace_map.py: the greater, the more they say. To the last three a kind's bits are added.
+// States of cells, as in trace_maps.py; higher ones take precedence. The last three get the bits of a kind.
 const UNTOUCHED = 1, BEFORE = 8, EARLIER = 16, NOW = 24;
 const MASKED = EARLIER;
 const BITS = { load: 1, store: 2, atomic: 4 };
 const PROGRAM_PERIOD = 250, ACCESS_PERIOD = 500; // milliseconds, while playing
 
-// Of each panel, by kind, the place of the first program that touches each pixel.
+// Return for each panel and kind the index of the first program that touches each pixel.
 function firstsOf(scene, panels) {
   const { accesses } = scene;
   const firsts = panels.map(panel => panel && Object.values(BITS).map(bit =>
@@ -27,7 +27,7 @@ function firstsOf(scene, panels) {
   return firsts;
 }
 
-// The code of each pixel before any program has run.
+// Return the code of each pixel before any program ran.
 function blank(panel) {
   const codes = new Uint8Array(Math.ceil(panel.width / panel.scale.columns) * Math.ceil(panel.height / panel.scale.rows));
   for (let row = 0; row < panel.height; row += panel.scale.rows)
@@ -37,7 +37,7 @@ function blank(panel) {
   return codes;
 }
 
-// {position, access} of a step: the place of the program, and 0 for all its accesses or the number of one.
+// Return {position, access} of a step: the program's index, and 0 for all its accesses or the number of one.
 function shownAt(scene, step) {
   const { starts } = scene.accesses;
   let low = 0, high = starts.length - 2;
@@ -56,7 +56,7 @@ function lanes(active, all) {
   return `${active} of ${count(all, "lane")} active${active < all ? `, ${all - active} masked off` : ""}`;
 }
 
-// What a program does, or one of its accesses. As `_tell` of trace_map.py.
+// Describe what a program or one of its accesses does, as `_tell` of trace_maps.py.
 function tellStep(scene, { position, access }) {
   const { starts, site, active, lanes: all } = scene.accesses;
   const first = starts[position], end = starts[position + 1];
@@ -78,7 +78,7 @@ function tellStep(scene, { position, access }) {
   return `${program}, access ${access} of ${end - first}: ${what}; ${lanes(active[number], all[number])}.`;
 }
 
-// The place of a program in the grid, as far as that has several axes.
+// Return a program's number, with its position if the grid has several axes.
 function placeOf(scene, position) {
   const number = scene.programs[position], [width, height] = scene.grid;
   const axes = scene.grid.reduce((last, programs, axis) => (programs > 1 ? axis + 1 : last), 1);
@@ -142,7 +142,7 @@ function show(model, el, signal) {
     hover();
   }
 
-  // The codes of a panel's pixels. As `_codes` of trace_map.py.
+  // Return the codes of a panel's pixels, as `_codes` of trace_maps.py.
   function code(number, { position, access }) {
     const { pixels } = panels[number], panel = scene.panels[number];
     const { starts, panel: where, site } = scene.accesses;

@@ -1,4 +1,4 @@
-"""What one request of a warp costs in shared memory: the banks that serve its lanes, pass by pass."""
+"""Cost of one request of a warp in shared memory: the banks that serve its lanes, pass by pass."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from workbench.viz.layouts.strip_figure import (
 
 WORD_BYTES = 4
 
-# All in pixels: a pass, a gap between phases, the numbers of the banks.
+# Heights in pixels: a pass, the gap between phases, the bank numbers.
 _PASS, _PHASE, _BANKS = 17.0, 7.0, 46.0
 
 
 def bank_strip(conflicts: BankConflicts, request: int = 0, *, theme: str | None = None) -> Figure:
-    """A row for each pass, a column for each bank: in a cell the lane that the bank serves in that pass.
+    """Draw a row for each pass and a column for each bank; each cell shows the lane that is served.
 
-    Lanes that are served together (a phase) stand between two gaps. Where several lanes ask for one word, the
-    cell has the first of them and a plus.
+    Gaps separate the phases, groups of lanes that are served together. If several lanes request one word, the
+    cell shows the first lane and a plus.
 
     Args:
-        conflicts: as `lens.memory.bank_conflicts` returns.
-        request: which of its requests.
+        conflicts: a result of `lens.memory.bank_conflicts`.
+        request: index of the request.
         theme: as for :func:`coalescing_strip`.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or there is no such request.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or there is no such request.
+        UnknownNameError: the theme is unknown.
     """
     chosen = _chosen_passes(conflicts, request)
     with plain_text_style(theme) as palette:
-        heading = [_passes_said(conflicts, chosen), *_all_passes_said(conflicts, request)]
+        heading = [_passes_text(conflicts, chosen), *_all_passes_texts(conflicts, request)]
         height = chosen.passes * _PASS + (len(chosen.phases) - 1) * _PHASE
         figure, axes = laid_out(heading, height, _BANKS, palette)
         _draw_passes(axes, conflicts, chosen, number_colors(len(chosen.addresses), theme), palette)
@@ -55,9 +55,9 @@ def bank_strip(conflicts: BankConflicts, request: int = 0, *, theme: str | None 
 
 
 def describe_bank_strip(conflicts: BankConflicts, request: int = 0) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
-    said = _passes_said(conflicts, _chosen_passes(conflicts, request))
-    return f"Which lanes each of {conflicts.banks} banks serves, pass by pass: {said}"
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    text = _passes_text(conflicts, _chosen_passes(conflicts, request))
+    return f"Which lanes each of {conflicts.banks} banks serves, pass by pass: {text}"
 
 
 def _chosen_passes(conflicts: BankConflicts, request: int) -> SharedRequest:
@@ -65,7 +65,7 @@ def _chosen_passes(conflicts: BankConflicts, request: int) -> SharedRequest:
     return chosen_one(conflicts.requests, request)
 
 
-def _passes_said(conflicts: BankConflicts, request: SharedRequest) -> str:
+def _passes_text(conflicts: BankConflicts, request: SharedRequest) -> str:
     worst = max(request.ways)
     article = "an" if worst in (8, 11, 18) else "a"
     conflict = f"at worst {article} {worst}-way conflict" if worst > 1 else "no conflict"
@@ -76,7 +76,7 @@ def _passes_said(conflicts: BankConflicts, request: SharedRequest) -> str:
     )
 
 
-def _all_passes_said(conflicts: BankConflicts, request: int) -> list[str]:
+def _all_passes_texts(conflicts: BankConflicts, request: int) -> list[str]:
     which = request_said(f"{conflicts.target}, {conflicts.kind}", conflicts.requests, request)
     return [
         f"{which} All requests of this tile: {counted(conflicts.passes, 'pass', 'passes')}, "
@@ -84,8 +84,8 @@ def _all_passes_said(conflicts: BankConflicts, request: int) -> list[str]:
     ]
 
 
-def _served(conflicts: BankConflicts, request: SharedRequest) -> list[list[list[list[int]]]]:
-    """Of each phase, of each bank, for each word that it gives, in turn: the lanes that ask for it."""
+def _lanes_served(conflicts: BankConflicts, request: SharedRequest) -> list[list[list[list[int]]]]:
+    """Return the lanes that request each word, by phase and bank, in the order of the passes."""
     words = max(conflicts.bits // (8 * WORD_BYTES), 1)
     phases = []
     for lanes in request.phases:
@@ -107,7 +107,7 @@ def _draw_passes(
 ) -> None:
     width = ROOM / conflicts.banks
     top, first = 0.0, 0
-    for phase, ways in zip(_served(conflicts, request), request.ways, strict=True):
+    for phase, ways in zip(_lanes_served(conflicts, request), request.ways, strict=True):
         idle = [
             Rectangle((bank * width, top + row * _PASS), width, _PASS)
             for bank, words in enumerate(phase)

@@ -1,4 +1,4 @@
-"""Where the elements of a tile are: which warp, lane and register, or which bank of shared memory."""
+"""Layout of a tile: the warp, lane and register of each element, or its bank of shared memory."""
 
 from __future__ import annotations
 
@@ -42,38 +42,38 @@ Segments = list[tuple[tuple[float, float], tuple[float, float]]]
 
 BANKS = 32
 
-# Of a tile so many rows and columns are drawn; layouts repeat themselves long before.
+# The most rows and columns to draw; layouts repeat long before that.
 MOST = 256
 
-# All in pixels. Around the grid; the grid at its largest; a cell at its largest.
+# Sizes in pixels: margins of the grid, the largest grid, the largest cell.
 _LEFT, _TOP, _BOTTOM = 78.0, 84.0, 58.0
 _GRID_WIDTH, _GRID_HEIGHT = 860.0, 640.0
 _CELL_WIDTH, _CELL_HEIGHT = 64.0, 40.0
 _NOTE = 16.0  # a line of notes
-_LINED = 8.0  # the least cell with lines around it
-_OUTLINED, _ROOMY = 5.0, 24.0  # the least of a warp with an outline, with a thick one
-_LETTER = 9.8  # of a row's name: a digit, or a comma with its space
-_BESIDE = 38.0  # what else stands left of the grid
+_LINED = 8.0  # the smallest cell with lines around it
+_OUTLINED, _ROOMY = 5.0, 24.0  # least width and height of a warp with an outline, and a thick one
+_LETTER = 9.8  # width of a character of a row's name: a digit, or a comma with its space
+_BESIDE = 38.0  # width of everything else left of the grid
 
-# The least cell for two lines of text; what a number takes: a digit, what is around it, a line.
+# The smallest cell for two lines of text; a number's width per digit, its margin, its height.
 _FULL = (46.0, 30.0)
 _DIGIT, _MARGIN, _LINE = 7.4, 3.0, 12.0
-_WARP = 46.0  # the name of a warp
+_WARP = 46.0  # width of a warp's name
 _MOST_NAMES = 64
 
-# The part of the colors' range that stands out from each background.
+# The part of the colormap's range that contrasts with each background.
 _RANGES: Mapping[Theme, tuple[float, float]] = {"light": (0.0, 0.92), "dark": (0.12, 1.0)}
-# In a cell of any color one of the two reads well (WCAG 2.1: 4.5:1).
+# On a cell of any color, black or white has enough contrast (WCAG 2.1: 4.5:1).
 _IN_CELLS = replace(PALETTES["light"], background="#ffffff", ink="#000000")
-# How much of a cell's color is left where another lane's elements are shown.
+# Opacity of the cells of other lanes while one lane is highlighted.
 _DIMMED = 0.25
 
 
 def number_colors(count: int, theme: str | None = None) -> tuple[str, ...]:
-    """Colors of the numbers from 0 to `count` - 1, as "#rrggbb": neighbors are alike, for all color vision.
+    """Return colors for 0 to `count` - 1 as "#rrggbb"; close numbers get similar colors.
 
-    Viridis, cut where it fades into the background. (S. van der Walt, N. Smith, "A Better Default Colormap
-    for Matplotlib", SciPy 2015.)
+    Viridis, without the end that is close to the background. (S. van der Walt, N. Smith, "A Better Default
+    Colormap for Matplotlib", SciPy 2015.)
     """
     return _number_colors(count, resolve_theme(theme))
 
@@ -84,12 +84,12 @@ def _number_colors(count: int, theme: Theme) -> tuple[str, ...]:
 
 
 def number_text_color(color: str) -> str:
-    """Black or white, whichever reads better on `color`."""
+    """Return black or white, whichever contrasts more with `color`."""
     return text_color(_IN_CELLS, color)
 
 
 def folded(table: Table) -> Table:
-    """A tile as rows: along its last dimension, or, where it is the only one, some 32 of it at a time."""
+    """Reshape a tile to rows along its last dimension; a 1D tile to rows of 32 or more elements."""
     width = table.shape[-1] if table.ndim > 1 else _row_width(len(table))
     return table.reshape(-1, width)
 
@@ -103,13 +103,13 @@ class _Grid:
     """A tile as a table of cells.
 
     Attributes:
-        shape: of the tile.
-        rows, columns: how many there are, though at most `MOST` are drawn. What follows is of those.
-        numbers: what a cell's color says, the lane or the bank: [rows, columns].
-        details: what is written in a cell: the register, or the bank again.
-        warps: what outlines say; all zeros in shared memory.
-        count: how many colors there are.
-        color_name: what they are: "lane".
+        shape: shape of the tile.
+        rows, columns: rows and columns of the tile. The tables below have at most `MOST` of them.
+        numbers: lane or bank of each cell, shown by its color: [rows, columns].
+        details: number written in each cell: the register, or the bank.
+        warps: warp of each cell, shown by outlines; all zeros in shared memory.
+        count: number of colors.
+        color_name: what the colors stand for, "lane" or "bank".
     """
 
     shape: tuple[int, ...]
@@ -123,7 +123,7 @@ class _Grid:
 
     @classmethod
     def of(cls, layout: Layout | SharedLayout) -> _Grid:
-        """The grid of a layout."""
+        """Return the grid of a layout."""
         if isinstance(layout, SharedLayout):
             banks = folded(layout.banks(BANKS))
             return cls._drawn(layout.shape, banks, banks, np.zeros_like(banks), BANKS, "bank")
@@ -140,52 +140,52 @@ class _Grid:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there is more than is drawn."""
+        """True if only a part of the tile is drawn."""
         return (self.rows, self.columns) != self.numbers.shape
 
     @property
     def has_warps(self) -> bool:
-        """Whether there are several."""
+        """True if there are several warps."""
         return bool(self.warps.any())
 
     @cached_property
     def narrowest(self) -> tuple[int, int]:
-        """The fewest columns, and rows, that elements of one warp have side by side."""
+        """The fewest adjacent columns, and rows, that belong to one warp."""
         above = np.diff(self.warps, axis=0, prepend=-1) != 0
         before = np.diff(self.warps, axis=1, prepend=-1) != 0
         return _narrowest(before), _narrowest(above.T)
 
     @property
     def cell(self) -> tuple[float, float]:
-        """The width and height of a cell, in pixels."""
+        """Width and height of a cell, in pixels."""
         rows, columns = self.numbers.shape
         width, height = _GRID_WIDTH + _LEFT - self.left, _GRID_HEIGHT
         return float(int(min(_CELL_WIDTH, width / columns))), float(int(min(_CELL_HEIGHT, height / rows)))
 
     @cached_property
     def left(self) -> float:
-        """What is left of the cells, in pixels: more than usual where indices have many dimensions."""
+        """Room left of the cells, in pixels; more if indices have many dimensions."""
         longest = max(len(name.replace(" ", "")) for name in self.row_names())
         return max(_LEFT, longest * _LETTER + _BESIDE)
 
     @property
     def warp_room(self) -> float:
-        """The pixels from one outline of a warp to the next."""
+        """The least distance between outlines of warps, in pixels."""
         return min(cells * pixels for cells, pixels in zip(self.narrowest, self.cell, strict=True))
 
     @property
     def has_outlines(self) -> bool:
-        """Whether there are several warps, and outlines would not hide what they surround."""
+        """True if there are several warps and outlines would not hide the cells."""
         return self.has_warps and self.warp_room >= _OUTLINED
 
     def row_names(self) -> list[str]:
-        """What stands before each row: its index, or its first element."""
+        """Return the label of each row: its index, or its first element."""
         if len(self.shape) == 1:
             return [str(row * self.columns) for row in range(self.rows)]
         return [", ".join(map(str, index)) for index in np.ndindex(self.shape[:-1])]
 
     def axis_names(self) -> tuple[str, str]:
-        """What stands along the columns and along the rows."""
+        """Return the labels of the column axis and the row axis."""
         rank = len(self.shape)
         if rank == 1:
             return f"element ({self.columns} a row)", "first element of the row"
@@ -195,25 +195,25 @@ class _Grid:
 
 
 def layout_map(layout: Layout | SharedLayout, *, theme: str | None = None) -> Figure:
-    """A cell for each element of a tile.
+    """Draw a cell for each element of a tile.
 
-    In registers: colored by lane, with the number of the register, warps outlined; where an element is held
-    in several places, the first. In shared memory: colored by the bank in which it begins. Numbers that have
-    no room are left out, and so are rows and columns beyond 256; the figure says so.
+    In registers, a cell is colored by lane and shows the register, and warps are outlined; if several places
+    hold an element, the first is shown. In shared memory, a cell is colored by the bank where the element
+    begins. Numbers without room and rows and columns beyond 256 are left out; the figure says so.
 
     Args:
         layout: as `lens.layout.of` and `lens.layout.shared` return.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
         ArgumentTypeError: it is no layout.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
     """
     return _figure(_checked(layout), None, theme)
 
 
 def describe_layout_map(layout: Layout | SharedLayout) -> str:
-    """The figure in one sentence, its text alternative. Argument and errors are the same."""
+    """Return the figure's text alternative. The argument and errors are those of the figure."""
     grid = _Grid.of(_checked(layout))
     if isinstance(layout, SharedLayout):
         first_column, first_row = len(np.unique(grid.numbers[:, 0])), len(np.unique(grid.numbers[0]))
@@ -226,10 +226,9 @@ def describe_layout_map(layout: Layout | SharedLayout) -> str:
 
 
 class LayoutWidget(CanvasWidget):
-    """The layout of a tile, in which each element says where it is, and its lane's others stand out.
+    """Widget for the layout of a tile: hover an element to see its place and the others of its lane.
 
-    The pointer and the arrow keys go from element to element. Beside it stands the static figure,
-    :func:`layout_map`.
+    The pointer and the arrow keys move from element to element. The static figure is :func:`layout_map`.
 
     Args:
         layout: as `lens.layout.of` and `lens.layout.shared` return.
@@ -237,7 +236,7 @@ class LayoutWidget(CanvasWidget):
 
     Raises:
         ArgumentTypeError: it is no layout.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: anywidget or ipywidgets is not installed.
     """
 
@@ -248,7 +247,7 @@ class LayoutWidget(CanvasWidget):
         super().__init__(theme=theme)
 
     def scene(self) -> Mapping[str, Any]:
-        """The tile's shape, and for each place the element in it, or for each element its byte."""
+        """Return the tile's shape, and the element at each place in registers or the byte of each element."""
         grid = _Grid.of(self.layout)
         horizontal, vertical = grid.axis_names()
         common = {
@@ -276,22 +275,22 @@ class LayoutWidget(CanvasWidget):
         }
 
     def draw(self, theme: str) -> Figure:
-        """The tile; where an element is hovered, the others of its lane or bank stand out."""
+        """Draw the tile; elements of the hovered element's lane or bank are highlighted."""
         return _figure(self.layout, self._element, theme)
 
     def describe(self) -> str:
-        """As :func:`describe_layout_map`."""
+        """Return the text alternative, as :func:`describe_layout_map` does."""
         return describe_layout_map(self.layout)
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Where the tile is, and where the element that is hovered."""
+        """Sentences about the tile and the hovered element."""
         tile = f"{_tile_text(self.layout)}."
         return (tile,) if self._element is None else (tile, _element_text(self.layout, self._element))
 
     @property
     def _element(self) -> int | None:
-        """The row-major number of the element that is hovered."""
+        """Row-major index of the hovered element, or None."""
         element = self.hovered.get("element")
         is_one = isinstance(element, int) and 0 <= element < prod(self.layout.shape)
         return element if is_one else None
@@ -324,7 +323,7 @@ def _tile_text(layout: Layout | SharedLayout) -> str:
 
 
 def _notes(layout: Layout | SharedLayout, grid: _Grid) -> Iterator[str]:
-    """What the picture does not show."""
+    """Yield notes on what the figure does not show."""
     yield layout.attribute
     if isinstance(layout, Layout):
         places = layout.warps * layout.lanes * layout.registers
@@ -344,7 +343,7 @@ def _notes(layout: Layout | SharedLayout, grid: _Grid) -> Iterator[str]:
 
 
 def _figure(layout: Layout | SharedLayout, element: int | None, theme: str | None) -> Figure:
-    """The map, with the lane or bank of one element left bright where one is given."""
+    """Draw the map; if an element is given, dim the cells of other lanes or banks."""
     grid = _Grid.of(layout)
     rows, columns = grid.numbers.shape
     with plain_text_style(theme) as palette:
@@ -354,24 +353,24 @@ def _figure(layout: Layout | SharedLayout, element: int | None, theme: str | Non
             for note in (*_notes(layout, grid), labels.left_out)
             for line in textwrap.wrap(drawable(note), 128)
         ]
-        figure, axes = _laid_out(grid, notes, palette)
+        figure, axes = _sized_figure(grid, notes, palette)
         _write_heading(figure, layout, grid, labels, theme)
         colors = np.array([to_rgb(color) for color in number_colors(grid.count, theme)])[grid.numbers]
         if element is not None:
-            others = ~_together(layout, element)[:rows, :columns, None]
+            others = ~_same_holder(layout, element)[:rows, :columns, None]
             dimmed = _DIMMED * colors + (1 - _DIMMED) * np.array(to_rgb(palette.background))
             colors = np.where(others, dimmed, colors)
         extent = (0, columns, rows, 0)
         axes.imshow(colors, aspect="auto", interpolation="nearest", extent=extent)
-        _rule(axes, grid, palette)
+        _draw_rules(axes, grid, palette)
         labels.write(axes, grid, colors, palette)
         if element is not None:
             _frame_cell(axes, *divmod(element, grid.columns), palette)
     return figure
 
 
-def _together(layout: Layout | SharedLayout, element: int) -> Flags:
-    """Which elements are in the lane (the first that holds it) or the bank of one of them, as rows."""
+def _same_holder(layout: Layout | SharedLayout, element: int) -> Flags:
+    """Return which elements share the lane (the first that holds it) or the bank of an element."""
     if isinstance(layout, SharedLayout):
         banks = folded(layout.banks(BANKS))
         together: Flags = banks == banks.flat[element]
@@ -388,8 +387,8 @@ def _frame_cell(axes: Axes, row: int, column: int, palette: Palette) -> None:
         axes.add_collection(LineCollection([corners], colors=color, linewidths=width), autolim=False)
 
 
-def _laid_out(grid: _Grid, notes: Sequence[str], palette: Palette) -> tuple[Figure, Axes]:
-    """A figure as high as its grid and notes need; in its axes, the unit is a cell."""
+def _sized_figure(grid: _Grid, notes: Sequence[str], palette: Palette) -> tuple[Figure, Axes]:
+    """Return a figure with room for the grid and the notes; the unit of its axes is a cell."""
     rows, columns = grid.numbers.shape
     size = grid.cell
     figure, axes = new_figure()
@@ -410,15 +409,15 @@ def _laid_out(grid: _Grid, notes: Sequence[str], palette: Palette) -> tuple[Figu
     axes.set_yticks(down + 0.5, [names[number] for number in down])
     horizontal, vertical = grid.axis_names()
     label = axes.set_xlabel(horizontal)
-    if right - grid.left < 8 * len(horizontal):  # else it would begin before the figure does
+    if right - grid.left < 8 * len(horizontal):  # centered, it would exceed the figure's left edge
         label.set(x=0, ha="left")
-    if inside > 9 * len(vertical):  # else it is longer than the rows it stands along
+    if inside > 9 * len(vertical):  # otherwise it would be longer than the axis
         axes.set_ylabel(vertical)
     return figure, axes
 
 
 def _every(count: int, least: float) -> Table:
-    """Numbers from 0 that lie `least` apart at least, a power of two."""
+    """Return 0, step, 2 * step, ... below `count`, with the least power of two `step` >= `least`."""
     step = 1
     while step < least:
         step *= 2
@@ -428,7 +427,7 @@ def _every(count: int, least: float) -> Table:
 def _write_heading(
     figure: Figure, layout: Layout | SharedLayout, grid: _Grid, labels: _Labels, theme: str | None
 ) -> None:
-    """What is shown, and what colors, outlines and numbers say."""
+    """Write the title and explain colors, outlines and numbers."""
     width, height = figure.bbox.size
     figure.text(12 / width, 1 - 26 / height, _tile_text(layout), fontsize=12, fontweight="bold")
     left, bar = _LEFT, 288.0
@@ -436,18 +435,18 @@ def _write_heading(
     colors = np.array([[to_rgb(color) for color in number_colors(grid.count, theme)]])
     key.imshow(colors, aspect="auto", interpolation="nearest")
     key.set_axis_off()
-    said = [
+    explanations = [
         *(["outlined: elements of one warp"] if grid.has_outlines else []),
         *([labels.meaning] if labels.meaning else []),
     ]
     middle = 1 - 48 / height
     figure.text((left - 8) / width, middle, f"{grid.color_name} 0", fontsize=9, ha="right", va="center")
-    after = "       ".join([str(grid.count - 1), *said])
+    after = "       ".join([str(grid.count - 1), *explanations])
     figure.text((left + bar + 6) / width, middle, after, fontsize=9, va="center")
 
 
-def _rule(axes: Axes, grid: _Grid, palette: Palette) -> None:
-    """Thin lines between cells that are large enough, thick ones around warps."""
+def _draw_rules(axes: Axes, grid: _Grid, palette: Palette) -> None:
+    """Draw thin lines between cells that are large enough, and thick ones around warps."""
     rows, columns = grid.numbers.shape
     is_lined = min(grid.cell) >= _LINED
     if is_lined:
@@ -461,7 +460,7 @@ def _rule(axes: Axes, grid: _Grid, palette: Palette) -> None:
             np.diff(grid.warps, axis=1, prepend=grid.warps[:, :1]) != 0,
         )
     width = 0.6 if grid.warp_room < _ROOMY else 2.0 if is_lined else 1.2
-    # On colors of every brightness a line shows that has an edge of the other extreme.
+    # A line with a contrasting edge is visible on cells of any brightness.
     for color, stroke in ((palette.background, 1.8 * width), (palette.ink, width)):
         axes.add_collection(
             LineCollection(edges, colors=color, linewidths=stroke, clip_on=False, capstyle="projecting"),
@@ -470,14 +469,14 @@ def _rule(axes: Axes, grid: _Grid, palette: Palette) -> None:
 
 
 def _lines(above: Flags, before: Flags) -> Segments:
-    """A line above each cell where `above`, and one at the left of each where `before`; runs as one line."""
+    """Return segments above the cells in `above` and left of those in `before`; adjacent ones are joined."""
     across: Segments = [((start, row), (end, row)) for row, start, end in _runs(above)]
     down: Segments = [((column, start), (column, end)) for column, start, end in _runs(before.T)]
     return across + down
 
 
 def _runs(flags: Flags) -> Iterator[tuple[int, int, int]]:
-    """Row, begin and end of all runs of true."""
+    """Yield (row, begin, end) of all runs of true values."""
     for row, line in enumerate(flags):
         changes = np.flatnonzero(np.diff(np.concatenate([[False], line, [False]])))
         for start, end in changes.reshape(-1, 2).tolist():
@@ -486,15 +485,15 @@ def _runs(flags: Flags) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class _Labels:
-    """What is written in the cells.
+    """Texts written in the cells.
 
     Attributes:
-        is_full: lane and register; else, where `has_numbers`, one number.
-        has_numbers: whether numbers have room.
-        names: numbers of warps by row and column of the cell where their name begins.
-        covered: how many cells of a row a warp's name takes.
-        meaning: of the numbers, in words.
-        left_out: what has no room, in words.
+        is_full: whether a cell shows lane and register; otherwise one number, if `has_numbers`.
+        has_numbers: whether there is room for numbers.
+        names: warp by row and column of the cell where its name begins.
+        covered: number of cells of a row that a warp's name covers.
+        meaning: meaning of the numbers, in words.
+        left_out: what was left out for lack of room, in words.
     """
 
     is_full: bool
@@ -506,7 +505,7 @@ class _Labels:
 
     @classmethod
     def fitting(cls, grid: _Grid) -> _Labels:
-        """All for which cells have room."""
+        """Return all labels for which the cells have room."""
         width, height = grid.cell
         digits = len(str(int(grid.details.max())))
         has_numbers = width >= digits * _DIGIT + _MARGIN and height >= _LINE
@@ -524,7 +523,7 @@ class _Labels:
         return cls(is_full, has_numbers, names, covered, meaning, left_out)
 
     def write(self, axes: Axes, grid: _Grid, colors: NDArray[np.float64], palette: Palette) -> None:
-        """Into the cells, whose colors are given as [rows, columns, 3]."""
+        """Write the labels into the cells; `colors` of the cells are [rows, columns, 3]."""
         if self.has_numbers:
             hidden = (
                 set() if self.is_full else {(r, c + i) for r, c in self.names for i in range(self.covered)}
@@ -565,9 +564,9 @@ class _Labels:
 
 
 def _warp_names(grid: _Grid, columns: int, rows: int) -> dict[tuple[int, int], int]:
-    """The first cell of each region of a warp, where there are several and all names have room.
+    """Return the first cell of each warp's regions, or nothing for one warp or if names do not fit.
 
-    A name takes so many `columns` and `rows`.
+    A name covers `columns` and `rows` of cells.
     """
     if not grid.has_warps:
         return {}
@@ -581,6 +580,6 @@ def _warp_names(grid: _Grid, columns: int, rows: int) -> dict[tuple[int, int], i
 
 
 def _narrowest(starts: Flags) -> int:
-    """The shortest way from one start to the next, or to the end, in any row."""
+    """Return the shortest distance from one start to the next, or to the end, in any row."""
     ends: list[list[int]] = [[*np.flatnonzero(line).tolist(), len(line)] for line in starts]
     return min(end - start for row in ends for start, end in pairwise(row))

@@ -1,4 +1,4 @@
-"""How a row of a tile is reduced: at the bottom its elements, then registers, lanes, warps, the result."""
+"""Tree of a row's reduction: its elements at the bottom, then registers, lanes, warps, and the result."""
 
 from __future__ import annotations
 
@@ -23,70 +23,69 @@ from workbench.viz.layouts.strip_figure import DIGITS, ROOM, laid_out, name_row
 Point = tuple[float, float]
 Edge = tuple[Point, Point]
 
-# Of the elements of a lane so many are drawn at most.
+# The most elements of a lane to draw.
 MOST_REGISTERS = 8
 
-# Of the pairs of a stage so many are told.
-_TOLD_PAIRS = 4
+# The most pairs of a stage to list.
+_LISTED_PAIRS = 4
 
-# All in pixels: an element; a lane's column at its widest; the numbers of the lanes; from elements to what
-# registers make of them; from one stage to the next: least, more for each lane between partners, most; the
-# warps that are not drawn lane by lane, with a gap before them; the way to shared memory, and a value in it.
-_ELEMENT, _COLUMN, _LANES = 14.0, 40.0, 20.0
-_REGISTERS = 30.0
+# Sizes in pixels.
+_ELEMENT, _COLUMN, _LANES = 14.0, 40.0, 20.0  # an element's height, the widest column, the lane numbers
+_REGISTERS = 30.0  # height of the register stage
+# Height of other stages: the least, the increase for each lane between partners, the largest.
 _STAGE, _APART, _MOST_STAGE = 38.0, 2.0, 76.0
-_FOLDED, _GAP = 178.0, 24.0
-_STORE, _SHARED, _SLOT = 40.0, 22.0, 84.0
-_RESULT = 14.0  # above the last one
-_DOT = 7.0  # the radius of a partial result, at most
-_NAMED_SLOT = 56.0  # the least for "warp 31"
-_NUMBERED_LANES = 17.0  # the least from one number to the next
-_TOLD_FOLDED = 84.0  # the least for what warps hold
+_FOLDED, _GAP = 178.0, 24.0  # box for the warps that are not drawn lane by lane, and the gap before it
+_STORE, _SHARED, _SLOT = 40.0, 22.0, 84.0  # height of the store stage; height and width of a stored value
+_RESULT = 14.0  # room above the result
+_DOT = 7.0  # the largest radius of a partial result
+_NAMED_SLOT = 56.0  # the narrowest slot with "warp 31"
+_NUMBERED_LANES = 17.0  # the least distance between lane numbers
+_DESCRIBED_FOLDED = 84.0  # the lowest box that says what its warps hold
 
 _WHERE: Mapping[Level, str] = {"register": "in registers", "lane": "across lanes", "warp": "across warps"}
 
 
 def reduction_tree(tree: ReductionTree, row: int = 0, *, theme: str | None = None) -> Figure:
-    """The reduction of one row: who combines with whom, from its elements at the bottom to its result on top.
+    """Draw how the values of one row combine, from its elements at the bottom to its result at the top.
 
-    Elements stand one above the other in the column of the lane that holds them, and have its color. A
-    partial result stands in the column of the first lane that has it. Where a row is spread over warps, the
-    first is drawn lane by lane; of more than 8 elements a lane the first 7 are. The figure says so.
+    Elements are stacked in the column of the lane that holds them, in its color. A partial result is in the
+    column of the first lane that has it. If a row spans several warps, only the first is drawn lane by lane;
+    if a lane has more than 8 elements, only the first 7 are drawn. The figure says so.
 
     Args:
         tree: as `lens.reduction.tree` returns.
-        row: its number, in row-major order without the reduced axis.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        row: index of the row, in row-major order without the reduced axis.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `tree` is none; there is no such row.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `tree` is no ReductionTree, or there is no such row.
+        UnknownNameError: the theme is unknown.
     """
-    return _figure(_checked(tree), row, None, theme)
+    return _figure(_checked_tree(tree), row, None, theme)
 
 
 def describe_reduction_tree(tree: ReductionTree, row: int = 0) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
-    return _describe(_checked(tree), tree.of_row(row))
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    return _describe(_checked_tree(tree), tree.of_row(row))
 
 
 class ReductionTreeWidget(FigureWidget):
-    """Steps through the stages of a row's reduction: what combines in the one that is chosen stands out.
+    """Widget that steps through the stages of a row's reduction and highlights the chosen one.
 
-    Beside it stands the static figure, :func:`reduction_tree`. Stage 0 is the view of all of them.
+    Stage 0 shows all stages. The static figure is :func:`reduction_tree`.
 
     Args:
         tree: as `lens.reduction.tree` returns.
         theme: as in :func:`reduction_tree`.
 
     Raises:
-        ArgumentTypeError: `tree` is none.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError: `tree` is no ReductionTree.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
     def __init__(self, tree: ReductionTree, *, theme: str | None = None) -> None:
-        self.tree = _checked(tree)
+        self.tree = _checked_tree(tree)
         widgets = require_ipywidgets()
         self.stage = self._slider(widgets, "stage", len(tree.of_row().stages))
         self.row = self._slider(widgets, _kind(tree), tree.rows - 1)
@@ -99,16 +98,16 @@ class ReductionTreeWidget(FigureWidget):
         )
 
     def draw(self, theme: str) -> Drawing:
-        """The row and the stage that are chosen."""
+        """Draw the chosen row and stage."""
         row = self.tree.of_row(self.row.value)
         stage = self.stage.value - 1 if self.stage.value else None
         figure = _figure(self.tree, row.number, stage, theme)
-        facts = [_costs(self.tree), *_stage_facts(self.tree, row, stage)]
+        facts = [_cost_text(self.tree), *_stage_facts(self.tree, row, stage)]
         alt = " ".join([_describe(self.tree, row), *facts[1:]])
         return Drawing(figure, alt, facts)
 
 
-def _checked(tree: ReductionTree) -> ReductionTree:
+def _checked_tree(tree: ReductionTree) -> ReductionTree:
     check_type("tree", tree, ReductionTree, "Give what lens.reduction.tree returns.")
     return tree
 
@@ -118,7 +117,7 @@ def _kind(tree: ReductionTree) -> str:
 
 
 def _name(tree: ReductionTree, row: Row) -> str:
-    """What is reduced: "row 3", "column 3", "row (1, 3)", "the tile"."""
+    """Return the name of what is reduced: "row 3", "column 3", "row (1, 3)", or "the tile"."""
     if not row.index:
         return "the tile"
     index = str(row.index[0]) if len(row.index) == 1 else f"({', '.join(map(str, row.index))})"
@@ -131,8 +130,8 @@ def _title(tree: ReductionTree, row: Row) -> str:
     return f"Reduction of {_name(tree, row)}{tile} along axis {tree.axis}"
 
 
-def _held(tree: ReductionTree) -> str:
-    """Over what a row is spread."""
+def _span_text(tree: ReductionTree) -> str:
+    """Return which elements, lanes and warps a row spans, in words."""
     each = "each of " if tree.warps_per_row > 1 else ""
     return (
         f"{counted(tree.elements_per_lane, 'element')} in {'each of ' * (tree.lanes_per_row > 1)}"
@@ -140,9 +139,9 @@ def _held(tree: ReductionTree) -> str:
     )
 
 
-def _costs(tree: ReductionTree) -> str:
-    """What the whole tile costs, level by level."""
-    said = []
+def _cost_text(tree: ReductionTree) -> str:
+    """Return the cost of the whole tile's reduction at each level, in words."""
+    costs = []
     for level, counts in tree.counts.items():
         if counts.combines:
             parts = [f"{counted(counts.combines, 'combine')} a lane"]
@@ -151,14 +150,14 @@ def _costs(tree: ReductionTree) -> str:
             if counts.barriers:
                 parts.append(f"{counted(counts.stored_values, 'value')} stored by each warp")
                 parts.append(counted(counts.barriers, "barrier"))
-            said.append(f"{_WHERE[level]}, {', '.join(parts)}")
-    return f"The whole tile: {'; '.join(said) or 'nothing to combine'}."
+            costs.append(f"{_WHERE[level]}, {', '.join(parts)}")
+    return f"The whole tile: {'; '.join(costs) or 'nothing to combine'}."
 
 
 def _describe(tree: ReductionTree, row: Row) -> str:
     return (
-        f"{_title(tree, row)}, as a tree from its elements, colored by lane, to its result: {_held(tree)}; "
-        f"{counted(tree.combines_per_lane, 'combine')} a lane, "
+        f"{_title(tree, row)}, as a tree from its elements, colored by lane, to its result: "
+        f"{_span_text(tree)}; {counted(tree.combines_per_lane, 'combine')} a lane, "
         f"{counted(tree.shuffles_per_warp, 'shuffle')} a warp and {counted(tree.barriers, 'barrier')} in all."
     )
 
@@ -170,7 +169,7 @@ def _stage_name(stage: Stage) -> str:
 
 
 def _stage_facts(tree: ReductionTree, row: Row, number: int | None) -> Iterator[str]:
-    """What combines in the stage of this number."""
+    """Yield sentences about what combines in the stage of this number."""
     if number is None:
         return
     stage = row.stages[number]
@@ -184,13 +183,13 @@ def _stage_facts(tree: ReductionTree, row: Row, number: int | None) -> Iterator[
     part = 0 if stage.level == "warp" else 1
     pairs = [" and ".join(str(before[one][part]) for one in group) for group in stage.groups]
     of_warp = f" of warp {stage.holders[0].warp}" if stage.level == "lane" else ""
-    more = f", and {len(pairs) - _TOLD_PAIRS} more pairs" if len(pairs) > _TOLD_PAIRS else ""
-    yield f"Together: {stage.level}s {'; '.join(pairs[:_TOLD_PAIRS])}{of_warp}{more}."
+    more = f", and {len(pairs) - _LISTED_PAIRS} more pairs" if len(pairs) > _LISTED_PAIRS else ""
+    yield f"Together: {stage.level}s {'; '.join(pairs[:_LISTED_PAIRS])}{of_warp}{more}."
 
 
 def _notes(tree: ReductionTree, row: Row) -> Iterator[str]:
-    """What the picture shows, and what it does not."""
-    yield f"{_held(tree)[0].upper()}{_held(tree)[1:]}. {_costs(tree)}"
+    """Yield notes on what the figure shows and what it leaves out."""
+    yield f"{_span_text(tree)[0].upper()}{_span_text(tree)[1:]}. {_cost_text(tree)}"
     first, *others = sorted({holder.warp for holder in row.holders})
     notes = []
     if tree.lanes_per_row > 1:
@@ -208,29 +207,29 @@ def _notes(tree: ReductionTree, row: Row) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Dot:
-    """A partial result: its place, the lane of its color (None where warps meet), the stage that makes it."""
+    """A partial result: its place, its lane for the color (None for warps), and the stage that makes it."""
 
     place: Point
     lane: int | None
     stage: int
 
 
-class _Plan:
-    """Where the parts of a row's tree are, in pixels; y goes up from the foot of the elements.
+class _TreeGeometry:
+    """Geometry of a row's tree in pixels; y points up from the bottom of the elements.
 
     Attributes:
-        others: the warps that are not drawn lane by lane.
-        middles: of the columns, by lane of the first warp that holds elements of the row.
-        column: how wide they are.
-        elements: the numbers of each lane's elements, by register, as far as they are drawn.
-        cells: how many stand one above the other, the one for the rest included.
-        edges: from a value to the result it goes into, with the number of the stage.
-        dots: the partial results.
-        names: of the levels: text and height.
-        shared: warp and middle of each partial result in shared memory, from left to right.
-        slot: how wide they are. shelf: their foot. stored_in: the stage that stores them.
-        lanes_top: where the part ends that lies below them.
-        height: of all.
+        others: warps that are not drawn lane by lane.
+        middles: x of each column's center, by lane of the first warp that holds elements of the row.
+        column: width of the columns.
+        elements: indices of each lane's drawn elements, by register.
+        cells: number of stacked cells, including the one for the rest.
+        edges: line from a value to the result it contributes to, with the number of the stage.
+        dots: partial results.
+        names: text and y of each level's name.
+        shared: warp and x of each partial result in shared memory, from left to right.
+        slot: their width. shelf: y of their bottom. stored_in: the stage that stores them.
+        lanes_top: y of the top of the part below shared memory.
+        height: overall height.
     """
 
     def __init__(self, tree: ReductionTree, row: Row) -> None:
@@ -249,21 +248,21 @@ class _Plan:
         self.slot = min(_SLOT, ROOM / tree.warps_per_row)
         self.height = self.cells * _ELEMENT
         self.names = [("elements", self.height / 2), ("lane", -_LANES / 2)]
-        # None: in a warp that is not drawn.
+        # None for a place in a warp that is not drawn.
         places: list[Point | None] = [
             (self.middles[place.lane], self.height) if place.warp == first else None for place in row.places
         ]
         warps = [place.warp for place in row.places]
         for number, stage in enumerate(row.stages):
             if stage.level == "warp" and not self.shared:
-                places = self._stored(places, warps, number)
-            places = self._met(places, stage, number)
+                places = self._add_shared_memory(places, warps, number)
+            places = self._add_stage(places, stage, number)
             warps = [holder.warp for holder in stage.holders]
         (self.result,) = (place for place in places if place is not None)
         self.height += _RESULT
 
-    def _met(self, places: Sequence[Point | None], stage: Stage, number: int) -> list[Point | None]:
-        """Where the results of a stage are."""
+    def _add_stage(self, places: Sequence[Point | None], stage: Stage, number: int) -> list[Point | None]:
+        """Add a stage, and return the places of its results."""
         below = self.height
         apart = min(_STAGE + _APART * stage.distance, _MOST_STAGE)
         self.height += _REGISTERS if stage.level == "register" else apart
@@ -280,10 +279,10 @@ class _Plan:
             results.append(result)
         return results
 
-    def _stored(
+    def _add_shared_memory(
         self, places: Sequence[Point | None], warps: Sequence[int], number: int
     ) -> list[Point | None]:
-        """The partial results of the warps in shared memory, side by side."""
+        """Add the warps' partial results in shared memory, side by side, and return their places."""
         self.stored_in, self.lanes_top = number, self.height
         self.shelf = self.height + _STORE
         self.names.append(("shared\nmemory", self.shelf))
@@ -299,7 +298,7 @@ class _Plan:
 
 
 def _by_register(row: Row, warp: int, most: int) -> dict[int, list[int]]:
-    """By lane of a warp, the numbers of the elements in its first registers."""
+    """Return the indices of the elements in the first `most` registers of each lane of a warp."""
     elements: dict[int, list[int]] = {}
     for place, number in sorted(zip(row.places, range(len(row.places)), strict=True)):
         if place.warp == warp:
@@ -308,66 +307,68 @@ def _by_register(row: Row, warp: int, most: int) -> dict[int, list[int]]:
 
 
 def _figure(tree: ReductionTree, row: int, stage: int | None, theme: str | None) -> Figure:
-    """The tree of a row; where a stage is given, it stands out, and what comes after it is pale."""
+    """Draw a row's tree; if a stage is given, highlight it and fade the later ones."""
     one = tree.of_row(row)
-    plan = _Plan(tree, one)
-    size = _font_size(tree, plan)
+    geometry = _TreeGeometry(tree, one)
+    size = _font_size(tree, geometry)
     with plain_text_style(theme) as palette:
         colors = number_colors(tree.layout.lanes, theme)
         notes = list(_notes(tree, one))
         if size is None:
             notes.append("There is no room for the numbers of elements.")
-        figure, axes = laid_out([_title(tree, one), *notes], plan.height + _LANES, 0, palette)
-        axes.set_ylim(-_LANES, plan.height)
-        _draw_edges(axes, plan, stage, palette)
-        _draw_dots(axes, plan, stage, colors, palette)
-        _draw_elements(axes, plan, tree, size, colors, palette)
-        if plan.others:
-            _draw_folded(axes, plan, tree, palette)
-            _draw_shared(axes, plan, stage, palette)
-        for text, height in plan.names:
+        figure, axes = laid_out([_title(tree, one), *notes], geometry.height + _LANES, 0, palette)
+        axes.set_ylim(-_LANES, geometry.height)
+        _draw_edges(axes, geometry, stage, palette)
+        _draw_dots(axes, geometry, stage, colors, palette)
+        _draw_elements(axes, geometry, tree, size, colors, palette)
+        if geometry.others:
+            _draw_folded(axes, geometry, tree, palette)
+            _draw_shared(axes, geometry, stage, palette)
+        for text, height in geometry.names:
             name_row(axes, text, height)
-        axes.annotate("result", plan.result, (14, 0), textcoords="offset pixels", va="center", fontsize=9)
+        axes.annotate("result", geometry.result, (14, 0), textcoords="offset pixels", va="center", fontsize=9)
     return figure
 
 
-def _font_size(tree: ReductionTree, plan: _Plan) -> float | None:
-    """Of the numbers of elements; None where they have no room."""
+def _font_size(tree: ReductionTree, geometry: _TreeGeometry) -> float | None:
+    """Return the font size of element numbers; None if they do not fit."""
     digits = len(str(tree.length - 1))
-    return next((size for size in (7.5, 6.0) if digits * DIGITS[size] + 2 <= plan.column), None)
+    return next((size for size in (7.5, 6.0) if digits * DIGITS[size] + 2 <= geometry.column), None)
 
 
 def _shade(color: str, made: int, stage: int | None, palette: Palette) -> str:
-    """A color, paled where what it stands for comes after the stage that is shown."""
+    """Return the color, faded if the element belongs to a stage after the one that is shown."""
     return color if stage is None or made <= stage else mixed(palette.background, color, 0.2)
 
 
-def _draw_edges(axes: Axes, plan: _Plan, stage: int | None, palette: Palette) -> None:
+def _draw_edges(axes: Axes, geometry: _TreeGeometry, stage: int | None, palette: Palette) -> None:
     colors = [
         palette.series[1] if made == stage else _shade(palette.muted, made, stage, palette)
-        for _, made in plan.edges
+        for _, made in geometry.edges
     ]
-    widths = [1.8 if made == stage else 1.0 for _, made in plan.edges]
-    lines = [edge for edge, _ in plan.edges]
+    widths = [1.8 if made == stage else 1.0 for _, made in geometry.edges]
+    lines = [edge for edge, _ in geometry.edges]
     axes.add_collection(LineCollection(lines, colors=colors, linewidths=widths, clip_on=False), autolim=False)
 
 
-def _draw_dots(axes: Axes, plan: _Plan, stage: int | None, colors: Sequence[str], palette: Palette) -> None:
-    if not plan.dots:
+def _draw_dots(
+    axes: Axes, geometry: _TreeGeometry, stage: int | None, colors: Sequence[str], palette: Palette
+) -> None:
+    if not geometry.dots:
         return
     filled = [
         _shade(palette.muted if dot.lane is None else colors[dot.lane], dot.stage, stage, palette)
-        for dot in plan.dots
+        for dot in geometry.dots
     ]
     edged = [
         palette.series[1] if dot.stage == stage else _shade(palette.ink, dot.stage, stage, palette)
-        for dot in plan.dots
+        for dot in geometry.dots
     ]
-    # An area in square points, of 72 an inch.
-    diameter = 2 * min(_DOT, 0.4 * plan.column) * 72 / DPI
+    # `s` is an area in square points (72 per inch).
+    diameter = 2 * min(_DOT, 0.4 * geometry.column) * 72 / DPI
     axes.scatter(
-        [dot.place[0] for dot in plan.dots],
-        [dot.place[1] for dot in plan.dots],
+        [dot.place[0] for dot in geometry.dots],
+        [dot.place[1] for dot in geometry.dots],
         s=diameter**2,
         c=filled,
         edgecolors=edged,
@@ -379,23 +380,23 @@ def _draw_dots(axes: Axes, plan: _Plan, stage: int | None, colors: Sequence[str]
 
 def _draw_elements(
     axes: Axes,
-    plan: _Plan,
+    geometry: _TreeGeometry,
     tree: ReductionTree,
     size: float | None,
     colors: Sequence[str],
     palette: Palette,
 ) -> None:
     boxes, filled = [], []
-    for lane, numbers in plan.elements.items():
-        left = plan.middles[lane] - plan.column / 2
+    for lane, numbers in geometry.elements.items():
+        left = geometry.middles[lane] - geometry.column / 2
         for cell, number in enumerate(numbers):
-            foot = (plan.cells - 1 - cell) * _ELEMENT
-            right, top = left + plan.column, foot + _ELEMENT
+            foot = (geometry.cells - 1 - cell) * _ELEMENT
+            right, top = left + geometry.column, foot + _ELEMENT
             boxes.append([(left, foot), (right, foot), (right, top), (left, top)])
             filled.append(colors[lane])
             if size is not None:
                 axes.text(
-                    plan.middles[lane],
+                    geometry.middles[lane],
                     foot + _ELEMENT / 2,
                     str(number),
                     ha="center",
@@ -407,36 +408,36 @@ def _draw_elements(
         PolyCollection(boxes, facecolors=filled, edgecolors=palette.background, linewidths=0.8),
         autolim=False,
     )
-    if plan.is_cut:
+    if geometry.is_cut:
         rest = tree.elements_per_lane - MOST_REGISTERS + 1
         axes.text(2, _ELEMENT / 2, f"and {rest} more a lane", va="center", fontsize=8)
-    every = next(step for step in (1, 2, 4, 8) if step * plan.column >= _NUMBERED_LANES)
-    for lane in list(plan.middles)[::every]:
-        axes.text(plan.middles[lane], -_LANES / 2, str(lane), ha="center", va="center", fontsize=7.5)
+    every = next(step for step in (1, 2, 4, 8) if step * geometry.column >= _NUMBERED_LANES)
+    for lane in list(geometry.middles)[::every]:
+        axes.text(geometry.middles[lane], -_LANES / 2, str(lane), ha="center", va="center", fontsize=7.5)
 
 
-def _draw_folded(axes: Axes, plan: _Plan, tree: ReductionTree, palette: Palette) -> None:
-    """The warps that do as the one that is drawn."""
-    box = Rectangle((ROOM - _FOLDED, 0), _FOLDED, plan.lanes_top)
+def _draw_folded(axes: Axes, geometry: _TreeGeometry, tree: ReductionTree, palette: Palette) -> None:
+    """Draw one box for the warps that reduce in the same way as the drawn one."""
+    box = Rectangle((ROOM - _FOLDED, 0), _FOLDED, geometry.lanes_top)
     box.set(facecolor=palette.grid, edgecolor=palette.muted, linewidth=0.8, clip_on=False)
     axes.add_patch(box)
     each = tree.elements_per_lane * tree.lanes_per_row
-    several = len(plan.others) > 1
-    text = f"{len(plan.others)} more warps" if several else f"warp {plan.others[0]}"
-    if plan.lanes_top >= _TOLD_FOLDED:
+    several = len(geometry.others) > 1
+    text = f"{len(geometry.others)} more warps" if several else f"warp {geometry.others[0]}"
+    if geometry.lanes_top >= _DESCRIBED_FOLDED:
         text += "\ndo likewise: each\n" if several else "\ndoes likewise:\n"
         text += f"{counted(each, 'element')}\nin {counted(tree.lanes_per_row, 'lane')}"
     middle = ROOM - _FOLDED / 2
-    axes.text(middle, plan.lanes_top / 2, text, ha="center", va="center", fontsize=9, linespacing=1.4)
+    axes.text(middle, geometry.lanes_top / 2, text, ha="center", va="center", fontsize=9, linespacing=1.4)
 
 
-def _draw_shared(axes: Axes, plan: _Plan, stage: int | None, palette: Palette) -> None:
-    """The partial results of the warps."""
-    for warp, middle in plan.shared:
-        box = Rectangle((middle - plan.slot / 2, plan.shelf), plan.slot, _SHARED)
-        edge = palette.series[1] if stage == plan.stored_in else palette.muted
-        color = _shade(edge, plan.stored_in, stage, palette)
+def _draw_shared(axes: Axes, geometry: _TreeGeometry, stage: int | None, palette: Palette) -> None:
+    """Draw the warps' partial results in shared memory."""
+    for warp, middle in geometry.shared:
+        box = Rectangle((middle - geometry.slot / 2, geometry.shelf), geometry.slot, _SHARED)
+        edge = palette.series[1] if stage == geometry.stored_in else palette.muted
+        color = _shade(edge, geometry.stored_in, stage, palette)
         box.set(facecolor=palette.grid, edgecolor=color, linewidth=0.8, clip_on=False)
         axes.add_patch(box)
-        text = f"warp {warp}" if plan.slot >= _NAMED_SLOT else str(warp)
-        axes.text(middle, plan.shelf + _SHARED / 2, text, ha="center", va="center", fontsize=8)
+        text = f"warp {warp}" if geometry.slot >= _NAMED_SLOT else str(warp)
+        axes.text(middle, geometry.shelf + _SHARED / 2, text, ha="center", va="center", fontsize=8)

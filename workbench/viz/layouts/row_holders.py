@@ -1,4 +1,4 @@
-"""Who holds a row of a tile: for each layout a grid of warps and lanes, colored by row."""
+"""Lanes that hold a row of a tile: for each layout a grid of warps and lanes, colored by row."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ from workbench.viz.layouts.layout_maps import number_colors, number_text_color
 
 MOST_LAYOUTS, MOST_WARPS = 6, 16
 
-# All in pixels: around everything; the heading; of a layout its two lines of text, a warp's row, the numbers
-# of lanes below; a digit of a row's number.
+# Sizes in pixels.
 _MARGIN, _LEFT, _HEADING = 18.0, 78.0, 44.0
-_TITLE, _WARP, _BELOW = 46.0, 22.0, 34.0
-_DIGIT = 7.0
+_TITLE, _WARP, _BELOW = 46.0, 22.0, 34.0  # of a layout: its two lines of text, a warp's row, the lane numbers
+_DIGIT = 7.0  # width of a digit
 
 
 def row_holders_figure(
     layouts: Mapping[str, Layout], notes: Mapping[str, str] | None = None, *, theme: str | None = None
 ) -> Figure:
-    """For each layout the lanes of all warps, each with the row that its first register has an element of.
+    """Draw each layout's warps and lanes; each lane shows the row of its first register.
 
-    The lanes that hold elements of row 0 have a frame.
+    Lanes that hold elements of row 0 have a frame.
 
     Args:
-        layouts: by name, of tiles of two dimensions, as `lens.layout.loaded` finds in a compiled kernel.
-        notes: for some of the names a short text beside it.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        layouts: layouts of 2D tiles by name, as `lens.layout.loaded` finds in a compiled kernel.
+        notes: short texts for some of the names.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or more than can be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or is too large.
+        UnknownNameError: the theme is unknown.
     """
     layouts, notes = _checked(layouts, notes)
     with plain_text_style(theme) as palette:
@@ -65,13 +64,13 @@ def row_holders_figure(
 
 
 def describe_row_holders(layouts: Mapping[str, Layout], notes: Mapping[str, str] | None = None) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     layouts, notes = _checked(layouts, notes)
-    told = [
+    spreads = [
         f"{name}: {_spread_text(layout)}{f', {notes[name]}' if name in notes else ''}"
         for name, layout in layouts.items()
     ]
-    return f"The lanes of each warp, colored by the row of the tile that they hold. {'; '.join(told)}."
+    return f"The lanes of each warp, colored by the row of the tile that they hold. {'; '.join(spreads)}."
 
 
 def _checked(
@@ -119,7 +118,7 @@ def _write(figure: Figure, name: str, layout: Layout, note: str, top: float, pal
 
 
 def _draw(axes: Axes, layout: Layout, palette: Palette, theme: str | None) -> None:
-    """The grid of warps and lanes."""
+    """Draw the grid of warps and lanes."""
     rows = layout.elements[:, :, 0, 0]
     colors = number_colors(layout.shape[0], theme)
     axes.imshow(
@@ -150,7 +149,7 @@ def _draw(axes: Axes, layout: Layout, palette: Palette, theme: str | None) -> No
 
 
 def _frame(axes: Axes, holds: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], palette: Palette) -> None:
-    """A line around each stretch of lanes that hold row 0, in every warp."""
+    """Draw a frame around each run of lanes that hold row 0, in every warp."""
     for warp, lanes in enumerate(holds):
         edges = np.flatnonzero(np.diff(np.concatenate(([0], lanes.astype(int), [0]))))
         for first, end in edges.reshape(-1, 2):

@@ -1,4 +1,4 @@
-"""What one request of a warp costs in memory: the sectors that its lanes touch."""
+"""Cost of one request of a warp in global memory: the sectors that its lanes touch."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ from workbench.viz.layouts.strip_figure import (
     request_said,
 )
 
-# All in pixels: a lane's box, the room for lines, a sector's box.
+# Heights in pixels: a lane's box, the lines, a sector's box.
 _LANE, _LINES, _SECTOR = 28.0, 120.0, 46.0
-_GAP = 10.0  # between sectors that are no neighbors
-_LEAST = 1.6  # of what can be seen
+_GAP = 10.0  # between sectors that are not adjacent
+_LEAST = 1.6  # the least visible width
 
 
 def coalescing_strip(coalescing: Coalescing, request: int = 0, *, theme: str | None = None) -> Figure:
-    """The lanes of one request above, the sectors that they touch below, filled where a byte is asked for.
+    """Draw the lanes of one request above the sectors they touch; requested bytes are filled.
 
     Args:
-        coalescing: as `lens.memory.coalescing` returns.
-        request: which of its requests.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        coalescing: a result of `lens.memory.coalescing`.
+        request: index of the request.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or there is no such request.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or there is no such request.
+        UnknownNameError: the theme is unknown.
     """
     chosen = _chosen_sectors(coalescing, request)
     with plain_text_style(theme) as palette:
-        heading = [_sectors_said(coalescing, chosen), *_all_said(coalescing, request)]
-        places = _Places.within(ROOM, chosen.sectors, coalescing.sector_bytes)
+        heading = [_sectors_text(coalescing, chosen), *_all_sectors_texts(coalescing, request)]
+        places = _SectorPositions.within(ROOM, chosen.sectors, coalescing.sector_bytes)
         figure, axes = laid_out(heading, _LANE + _LINES + _SECTOR, places.below, palette)
         _draw_coalescing(axes, places, chosen, number_colors(max(chosen.lanes) + 1, theme), palette)
     return figure
 
 
 def describe_coalescing_strip(coalescing: Coalescing, request: int = 0) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     chosen = _chosen_sectors(coalescing, request)
-    said = _sectors_said(coalescing, chosen)
-    return f"The lanes of a warp above the sectors of memory that they touch: {said}"
+    text = _sectors_text(coalescing, chosen)
+    return f"The lanes of a warp above the sectors of memory that they touch: {text}"
 
 
 def _chosen_sectors(coalescing: Coalescing, request: int) -> Request:
@@ -71,7 +71,7 @@ def _chosen_sectors(coalescing: Coalescing, request: int) -> Request:
     return chosen_one(coalescing.requests, request)
 
 
-def _sectors_said(coalescing: Coalescing, request: Request) -> str:
+def _sectors_text(coalescing: Coalescing, request: Request) -> str:
     moved = len(request.sectors) * coalescing.sector_bytes
     return (
         f"{counted(len(request.lanes), 'lane')} × {counted(request.bytes, 'byte')} in "
@@ -80,7 +80,7 @@ def _sectors_said(coalescing: Coalescing, request: Request) -> str:
     )
 
 
-def _all_said(coalescing: Coalescing, request: int) -> list[str]:
+def _all_sectors_texts(coalescing: Coalescing, request: int) -> list[str]:
     return [
         f"{request_said(coalescing.target, coalescing.requests, request)} "
         f"All requests of this access: {counted(coalescing.sectors, 'sector')}, "
@@ -89,8 +89,8 @@ def _all_said(coalescing: Coalescing, request: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Where the sectors stand: their numbers, their left edges and their width, in pixels."""
+class _SectorPositions:
+    """Positions of the sectors: their numbers, left edges and width, in pixels."""
 
     sectors: tuple[int, ...]
     left: tuple[float, ...]
@@ -98,9 +98,9 @@ class _Places:
     sector_bytes: int
 
     @classmethod
-    def within(cls, room: float, sectors: Sequence[int], sector_bytes: int) -> _Places:
+    def within(cls, room: float, sectors: Sequence[int], sector_bytes: int) -> _SectorPositions:
         gaps = [0.0, *(0.0 if b == a + 1 else 1.0 for a, b in pairwise(sectors))]
-        # Where most sectors stand alone, gaps take at most a fourth of the room.
+        # If few sectors are adjacent, gaps take at most a quarter of the room.
         gap = min(_GAP, room / 4 / max(sum(gaps), 1))
         width = min((room - gap * sum(gaps)) / len(sectors), 96.0)
         before = np.cumsum(gaps) * gap + np.arange(len(sectors)) * width
@@ -108,26 +108,26 @@ class _Places:
 
     @property
     def texts(self) -> list[str]:
-        """The first byte of each."""
+        """First byte of each sector, as text."""
         return [str(sector * self.sector_bytes) for sector in self.sectors]
 
     @property
     def is_flat(self) -> bool:
-        """Whether these have room beside one another; else they are written upright."""
+        """True if the texts fit side by side; otherwise they are rotated."""
         return self.width >= max(map(len, self.texts)) * DIGITS[8.0] + 6
 
     @property
     def below(self) -> float:
-        """What they take below the sectors."""
+        """Room for the texts below the sectors, in pixels."""
         return 22.0 if self.is_flat else max(map(len, self.texts)) * DIGITS[8.0] + 12
 
     def x(self, address: int) -> float:
-        """Where a byte begins."""
+        """Return the left edge of a byte."""
         sector = address // self.sector_bytes
         return self.left[self.sectors.index(sector)] + self._inside(address % self.sector_bytes)
 
     def pieces(self, address: int, length: int) -> list[tuple[float, float]]:
-        """Left edge and width of what some bytes take, one piece for each sector."""
+        """Return the left edge and width of a range of bytes, one piece for each sector."""
         pieces = []
         while length:
             here = min(length, self.sector_bytes - address % self.sector_bytes)
@@ -140,7 +140,7 @@ class _Places:
 
 
 def _draw_coalescing(
-    axes: Axes, places: _Places, request: Request, colors: Sequence[str], palette: Palette
+    axes: Axes, places: _SectorPositions, request: Request, colors: Sequence[str], palette: Palette
 ) -> None:
     lane_width = min(ROOM / len(request.lanes), 40.0)
     below_lanes, above_sectors = _LANE, _LANE + _LINES
@@ -167,8 +167,8 @@ def _draw_coalescing(
     _write_addresses(axes, places, above_sectors + _SECTOR)
 
 
-def _write_addresses(axes: Axes, places: _Places, top: float) -> None:
-    """The first byte of each sector, upright where they are narrow; of as many as have room."""
+def _write_addresses(axes: Axes, places: _SectorPositions, top: float) -> None:
+    """Write the first byte of each sector if it fits; rotated if the sectors are narrow."""
     last = -places.width
     for text, left in zip(places.texts, places.left, strict=True):
         middle = left + places.width / 2

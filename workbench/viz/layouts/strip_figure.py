@@ -1,4 +1,4 @@
-"""What strips have in common, the pictures of one request of a warp: heading, rows, boxes with numbers."""
+"""Common parts of strips, the figures of one request of a warp: heading, rows, boxes with numbers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from workbench.viz.layouts.layout_maps import number_text_color
 
 One = TypeVar("One", Request, SharedRequest)
 
-# All in pixels: what is around the axes, a line of the heading, the width of the axes.
+# Sizes in pixels: margins of the axes, a line of the heading, the width of the axes.
 _LEFT, _RIGHT, _TOP, _HEADING = 112.0, 28.0, 12.0, 19.0
 ROOM = SIZE_INCHES[0] * DPI - _LEFT - _RIGHT
-# How wide a digit is, by the size of the font in points.
+# Width of a digit in pixels, by font size in points.
 DIGITS = {8.0: 7.8, 7.5: 7.4, 6.0: 5.9}
 
 
 def chosen_one(requests: Sequence[One], number: int) -> One:
-    """The request of this number, or an error that names `request`."""
+    """Return the request with this index, or raise an error that names `request`."""
     fix = f"Give a whole number from 0 to {len(requests) - 1}."
     if isinstance(number, bool) or not isinstance(number, int):
         raise ArgumentTypeError("request", f"got {in_brief(number)}, a {type(number).__name__}", fix)
@@ -35,12 +35,12 @@ def chosen_one(requests: Sequence[One], number: int) -> One:
 
 
 def request_said(target: str, requests: Sequence[One], number: int) -> str:
-    """Which request is drawn."""
+    """Return which request is drawn, in words."""
     return f"{target}, request {number} of {len(requests)} (warp {requests[number].warp})."
 
 
 def laid_out(heading: Sequence[str], inside: float, below: float, palette: Palette) -> tuple[Figure, Axes]:
-    """A figure as high as it needs; in its axes, the unit is a pixel and y goes down."""
+    """Return a figure of the required height; the unit of its axes is a pixel and y points down."""
     figure, axes = new_figure()
     lines = [heading[0], *(line for text in heading[1:] for line in textwrap.wrap(text, 125))]
     above = _TOP + len(lines) * _HEADING + 12
@@ -66,7 +66,7 @@ def laid_out(heading: Sequence[str], inside: float, below: float, palette: Palet
 def draw_box(
     axes: Axes, box: tuple[float, float, float, float], text: str, color: str, palette: Palette
 ) -> None:
-    """A colored cell, with its text where it has room."""
+    """Draw a colored cell, and its text if it fits."""
     left, top, width, height = box
     cell = Rectangle((left, top), width, height)
     cell.set(facecolor=color, edgecolor=palette.background, linewidth=1)
@@ -85,7 +85,7 @@ def draw_box(
 
 
 def name_row(axes: Axes, text: str, y: float) -> None:
-    """What a row is, at its left."""
+    """Write the name of a row at its left."""
     axes.annotate(
         text,
         (0, y),

@@ -1,4 +1,4 @@
-"""Rounding errors: of a sum by the number of elements, order and dtype; of a variance by the mean."""
+"""Rounding errors of a sum by number of elements, order and dtype, and of a variance by mean."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from workbench.viz.base.words import grouped, listed
 from workbench.viz.roofline.points import number, tick
 
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_MARKER, _SMALL = 5.5, 9.0  # of a marker, and of small text, points
+_MARKER, _SMALL = 5.5, 9.0  # sizes of markers and of small text, points
 _MOST_TICKS = 7
-_LEAST_SHOWN = 1e-18  # of relative errors: far below an ULP of fp64
-_LOST = 0.25  # the share of a row that a sum must lose to be said to have stopped
+_LEAST_SHOWN = 1e-18  # the least relative error on the axis: far below an ULP of fp64
+_LOST = 0.25  # a sum has stopped if it loses at least this share of a row
 
-# Of the figure, in pixels: what is around the panels, between them, and a line of text.
+# Sizes in pixels: margins of the panels, gaps between them, margin and height of a line of text.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 92.0, 22.0, 92.0, 68.0
 _BETWEEN_COLUMNS, _BETWEEN_ROWS = 68.0, 62.0
 _EDGE, _LINE = 14.0, 17.0
@@ -46,19 +46,19 @@ def summation_errors(
     count: int | None = None,
     theme: str | None = None,
 ) -> Figure:
-    """The error of a sum in ULP against the number of elements: a panel a dtype, a line an order.
+    """Draw the error of a sum in ULP by number of elements: a panel for each dtype, a line for each order.
 
-    The upward axis is linear up to 1 ULP and logarithmic beyond.
+    The y axis is linear up to 1 ULP and logarithmic above.
 
     Args:
-        errors: as `lens.numerics.errors_of_sum` returns.
-        dtypes: those to draw; None: all that there are.
-        count: draw up to so many elements, one of `errors.counts`; the axes stay those of all.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        errors: a result of `lens.numerics.errors_of_sum`.
+        dtypes: dtypes to draw; None for all.
+        count: the most elements to draw, one of `errors.counts`; the axes do not change.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else.
-        UnknownNameError: there are no errors of a dtype, or the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value.
+        UnknownNameError: there are no errors of a dtype, or the theme is unknown.
     """
     chosen, shown = _check_sums(errors, dtypes, count)
     caption = (
@@ -87,9 +87,9 @@ def summation_errors(
 def describe_summation_errors(
     errors: SummationErrors, dtypes: str | Sequence[str] | None = None, *, count: int | None = None
 ) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     chosen, shown = _check_sums(errors, dtypes, count)
-    parts = [f"in {dtype} {listed(_ulps_said(errors, dtype, shown))}" for dtype in chosen]
+    parts = [f"in {dtype} {listed(_ulps_texts(errors, dtype, shown))}" for dtype in chosen]
     return (
         f"Error of the sum of {errors.name} against the number of elements, 1 to {errors.counts[shown]:,}; "
         f"at the end, {'; '.join(parts)}."
@@ -99,16 +99,16 @@ def describe_summation_errors(
 def variance_errors(
     errors: VarianceErrors, dtypes: str | Sequence[str] | None = None, *, theme: str | None = None
 ) -> Figure:
-    """The relative error of a variance against mean / standard deviation: a line for each method.
+    """Draw the relative error of a variance against mean / standard deviation, a line for each method.
 
     Args:
-        errors: as `lens.numerics.errors_of_variance` returns.
-        dtypes: those to draw, a panel for each; None: all that there are.
+        errors: a result of `lens.numerics.errors_of_variance`.
+        dtypes: dtypes to draw, with a panel for each; None for all.
         theme: as in :func:`summation_errors`.
 
     Raises:
-        ArgumentTypeError: an argument is something else.
-        UnknownNameError: there are no errors of a dtype, or the theme is not known.
+        ArgumentTypeError: an argument has the wrong type or value.
+        UnknownNameError: there are no errors of a dtype, or the theme is unknown.
     """
     chosen = _check_variances(errors, dtypes)
     curves = [errors.curve(dtype, method) for dtype in chosen for method in errors.methods]
@@ -140,10 +140,10 @@ def variance_errors(
 
 
 def describe_variance_errors(errors: VarianceErrors, dtypes: str | Sequence[str] | None = None) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     chosen = _check_variances(errors, dtypes)
     parts = [
-        f"in {dtype} {listed([_variance_said(errors, dtype, method) for method in errors.methods])}"
+        f"in {dtype} {listed([_variance_text(errors, dtype, method) for method in errors.methods])}"
         for dtype in chosen
     ]
     return (
@@ -153,20 +153,20 @@ def describe_variance_errors(errors: VarianceErrors, dtypes: str | Sequence[str]
 
 
 class NumericsWidget(FigureWidget):
-    """The numerics microscope: the error of a sum, with a choice of row, dtype and number of elements.
+    """Widget for the error of a sum: choose row, dtype and number of elements.
 
-    Beside it stands the static figure, :func:`summation_errors`.
+    The static figure is :func:`summation_errors`.
 
     Args:
-        make: the errors of a row of this name in this dtype, such as `lens.numerics.errors_of_named_row`;
-            called once for each pair that is chosen.
-        rows: the names.
-        dtypes: to choose from.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        make: function from the name of a row and a dtype to the errors, such as
+            `lens.numerics.errors_of_named_row`; results are cached.
+        rows: names of rows to choose from.
+        dtypes: dtypes to choose from.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument is something else; or `make`
-            returns something else.
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument has the wrong type or value, or
+            `make` returns the wrong type.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -190,7 +190,7 @@ class NumericsWidget(FigureWidget):
         self.dtype = widgets.Dropdown(
             description="dtype", options=names, value=first, layout={"width": "14em"}
         )
-        # Its options follow what is made: see _offer.
+        # _offer updates the options after errors were computed.
         self.count = widgets.SelectionSlider(
             description="elements",
             options=[("1", 1)],
@@ -201,7 +201,7 @@ class NumericsWidget(FigureWidget):
         super().__init__([self.row, self.dtype], [self.count], theme=theme)
 
     def draw(self, theme: str) -> Drawing:
-        """The chosen row and dtype, up to the chosen number of elements."""
+        """Draw the chosen row and dtype, up to the chosen number of elements."""
         dtype = self.dtype.value
         errors = self._errors(self.row.value, dtype)
         _check_sums(errors, dtype, None)
@@ -219,7 +219,7 @@ class NumericsWidget(FigureWidget):
         return self._made[row, dtype]
 
     def _offer(self, counts: Sequence[int]) -> None:
-        """Let the slider offer these, and keep what was chosen if it is one of them."""
+        """Set the slider's options, and keep the chosen value if it is among them."""
         if [value for _, value in self.count.options] == list(counts):
             return
         was_last = self.count.value == self.count.options[-1][1]
@@ -252,7 +252,7 @@ def _chosen(known: Sequence[str], dtypes: str | Sequence[str] | None) -> list[st
 def _check_sums(
     errors: SummationErrors, dtypes: str | Sequence[str] | None, count: int | None
 ) -> tuple[list[str], int]:
-    """The dtypes to draw, and the place of the last count."""
+    """Return the dtypes to draw and the index of the last count."""
     check_type("errors", errors, SummationErrors, "Give what lens.numerics.errors_of_sum returns.")
     chosen = _chosen(errors.dtypes, dtypes)
     if count is None:
@@ -269,7 +269,7 @@ def _check_variances(errors: VarianceErrors, dtypes: str | Sequence[str] | None)
 
 
 def _where_exact(curve: VarianceCurve, values: Sequence[float]) -> list[float]:
-    """Of values, one for each ratio, those where there is a variance to compare with."""
+    """Return the values, given one for each ratio, for which there is an exact variance to compare with."""
     return [value for value, exact in zip(values, curve.exact, strict=True) if exact > 0]
 
 
@@ -278,7 +278,7 @@ def _comparable(curve: VarianceCurve) -> list[float]:
 
 
 def _panels(dtypes: Sequence[str], heading: str, caption: str, palette: Palette) -> tuple[Figure, list[Axes]]:
-    """A panel for each dtype below the heading, and the caption at the foot."""
+    """Return a figure with a heading, a panel for each dtype, and the caption at the bottom."""
     figure = Figure()
     FigureCanvasAgg(figure)
     columns = 1 if len(dtypes) == 1 else 2
@@ -316,7 +316,7 @@ def _panels(dtypes: Sequence[str], heading: str, caption: str, palette: Palette)
 
 
 def _legend(figure: Figure, colors: Mapping[str, str]) -> None:
-    """In one row below the heading."""
+    """Draw the legend in one row below the heading."""
     handles = [
         Line2D([], [], color=color, marker=marker, markersize=_MARKER, label=name)
         for (name, color), marker in zip(colors.items(), _MARKERS, strict=False)
@@ -341,7 +341,7 @@ def _draw_line(
     place: int,
     hollow: Sequence[bool] = (),
 ) -> None:
-    """Markers on a line; hollow ones where it is said, and at the upper edge for what is not finite."""
+    """Draw markers on a line; `hollow` ones are hollow, and non-finite ones are hollow at the upper edge."""
     bottom, top = panel.get_ylim()
     color, marker = palette.series[place], _MARKERS[place]
     places, values = np.array(x, dtype=float), np.array(errors, dtype=float)
@@ -352,7 +352,7 @@ def _draw_line(
     for chosen, face in (
         (finite & ~is_hollow, color),
         (finite & is_hollow, palette.background),
-        (~finite, "none"),  # so that those of several lines are seen in one place
+        (~finite, "none"),  # overlapping hollow markers of several lines stay visible
     ):
         panel.plot(
             places[chosen],
@@ -420,7 +420,7 @@ def _name_axes(panels: Sequence[Axes], dtypes: Sequence[str], below: str, beside
 
 
 def _mark_stop(panel: Axes, curves: Sequence[SumCurve], count: int, palette: Palette) -> None:
-    """Half an ULP; and where a running sum stops, on its color's line and in words."""
+    """Mark half an ULP, and where a running sum stops, with a line in its color and in words."""
     panel.axhline(0.5, color=palette.muted, linestyle=":", linewidth=1.2)
     for place, curve in enumerate(curves):
         stop = _stop(curve, count)
@@ -436,24 +436,24 @@ def _mark_stop(panel: Axes, curves: Sequence[SumCurve], count: int, palette: Pal
 
 
 def _stop(curve: SumCurve, count: int) -> int | None:
-    """Where a sum of so many elements stops, if it loses a good part of them."""
+    """Return where a sum of `count` elements stops if it loses a considerable share of them, or None."""
     stop = curve.stagnation
     return stop if stop is not None and stop <= (1 - _LOST) * count else None
 
 
-def _error_said(error: float, unit: str = "") -> str:
+def _error_text(error: float, unit: str = "") -> str:
     if math.isfinite(error):
         return f"{number(error)}{unit}"
     return "NaN" if math.isnan(error) else "infinite"
 
 
-def _ulps_said(errors: SummationErrors, dtype: str, place: int) -> list[str]:
+def _ulps_texts(errors: SummationErrors, dtype: str, place: int) -> list[str]:
     curves = [errors.curve(dtype, order) for order in errors.orders]
-    return [f"{curve.order} {_error_said(curve.ulps[place], ' ULP')}" for curve in curves]
+    return [f"{curve.order} {_error_text(curve.ulps[place], ' ULP')}" for curve in curves]
 
 
-def _variance_said(errors: VarianceErrors, dtype: str, method: str) -> str:
-    """How large the error of a method is, or where it is all that there is."""
+def _variance_text(errors: VarianceErrors, dtype: str, method: str) -> str:
+    """Describe how large a method's error is, or where it reaches 100 %."""
     curve = errors.curve(dtype, method)
     ratios, wrong = _where_exact(curve, errors.ratios), _comparable(curve)
     if not wrong:
@@ -461,11 +461,11 @@ def _variance_said(errors: VarianceErrors, dtype: str, method: str) -> str:
     lost = [ratio for ratio, error in zip(ratios, wrong, strict=True) if not error < 1]
     if lost:
         return f"{method} reaches 100 % at {number(min(lost))}"
-    return f"{method} at most {_error_said(max(wrong))}"
+    return f"{method} at most {_error_text(max(wrong))}"
 
 
 def _facts(errors: SummationErrors, dtype: str, count: int) -> list[str]:
-    """The exact sum, then what each order makes of it."""
+    """Return the exact sum, then the result of each order, in words."""
     place = errors.counts.index(count)
     curves = [errors.curve(dtype, order) for order in errors.orders]
     lines = [f"Exact sum of {grouped(count, 'element')} in {dtype}: {curves[0].exact[place]:.10g}."]
@@ -473,7 +473,7 @@ def _facts(errors: SummationErrors, dtype: str, count: int) -> list[str]:
         stop = _stop(curve, count)
         stopped = f"; adding changes nothing from element {stop:,} on" if stop is not None else ""
         lines.append(
-            f"{curve.order}: {curve.results[place]:.10g}, error {_error_said(curve.ulps[place], ' ULP')}, "
-            f"relative {_error_said(curve.relative_errors[place])}{stopped}."
+            f"{curve.order}: {curve.results[place]:.10g}, error {_error_text(curve.ulps[place], ' ULP')}, "
+            f"relative {_error_text(curve.relative_errors[place])}{stopped}."
         )
     return lines

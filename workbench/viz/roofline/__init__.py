@@ -1,1 +1,1 @@
-"""Rooflines, and measured points."""
+"""Rooflines, and figures of measured points."""

@@ -1,8 +1,9 @@
-"""Measured points in a log-log plot: the part that the roofline and the bandwidth figure share.
+"""Measured points in a log-log plot: the common part of the roofline and the bandwidth figure.
 
-Color says the provider, the marker's shape the operator, its filling the dtype; where there are more of them
-than looks, the rest shares the last look. A legend and the roofs' names stand in a margin on the right, where
-no point can be; a caption says when and where it was measured, and what is left out.
+The color of a marker shows the provider, its shape the operator, its filling the dtype; if there are more of
+them than colors, shapes or fillings, the surplus shares the last one. The legend and the roofs' names are in
+the right margin, where there are no points. A caption says when and where points were measured, and what is
+left out.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from workbench.bench.roofline import Ceilings, Point
 from workbench.viz.base.labels import Label, Pixels, blocked, place_labels
 from workbench.viz.base.style import Palette, drawable, fit, new_figure
 
-# The provider of a learner's own points: stars, which are labeled before all others.
+# The provider of a learner's own points: stars, whose labels are placed first.
 YOUR_KERNEL = "your kernel"
-# The device of a point whose numbers were typed in, not measured.
+# The device of a point whose numbers were typed in instead of measured.
 TYPED = "numbers typed in"
 
 Place = tuple[float, float]
@@ -35,30 +36,31 @@ _Value = TypeVar("_Value")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 _STAR = "*"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_LONGEST_NAME = 40  # characters of a device's name: more do not fit above the axes, or into the caption
+_LONGEST_NAME = 40  # the longest device name, in characters, that fits above the axes and in the caption
 _FILLINGS: tuple[Filling, ...] = ("full", "none", "left", "bottom", "right", "top")
-_MOST_SOURCES = 2  # of points, that the caption names
-_LEFT, _RIGHT, _BOTTOM, _TOP = 0.085, 0.765, 0.165, 0.915  # of the axes, as fractions of the figure
-_EDGE = 12.0  # between texts and the figure's edge, pixels
-_BELOW = 52.0  # what ticks and label of the x axis need, pixels
-_SMALL = 9  # the size of text inside the axes and in the margin, points
-_LINE_HEIGHT = 17.5  # of that text, pixels
+_MOST_SOURCES = 2  # the most sources of points that the caption names
+_LEFT, _RIGHT, _BOTTOM, _TOP = 0.085, 0.765, 0.165, 0.915  # edges of the axes, as fractions of the figure
+_EDGE = 12.0  # least distance of texts from the figure's edge, pixels
+_BELOW = 52.0  # room for ticks and label of the x axis, pixels
+_SMALL = 9  # size of text in the axes and in the margin, points
+_LINE_HEIGHT = 17.5  # of text of that size, pixels
 _GAP = 13.0  # between the axes and the margin, pixels
 _STEP = 6.0  # between the samples of a line, pixels
 
 
 class PointPlot:
-    """A log-log plot that is filled line by line and series by series, then finished.
+    """Log-log plot to which lines and series are added before `finish` completes it.
 
     Args:
-        palette: of the enclosing style.
-        points: all that the figure may show; they decide on the colors, so that hiding some changes none.
-        dtypes: the order in which dtypes get their fillings.
-        title: above the axes.
-        caption: at the foot; what has no room is added to it.
-        labels: of the x and y axis.
-        limits: of the x and y axis.
-        ticks: the text of a tick's value, on x and y.
+        palette: palette of the enclosing style.
+        points: all points that the figure may show. They determine the colors, so that hiding some points
+            does not change the colors of others.
+        dtypes: order in which dtypes are assigned fillings.
+        title: title above the axes.
+        caption: caption at the bottom; the number of texts without room is appended to it.
+        labels: labels of the x and y axes.
+        limits: limits of the x and y axes.
+        ticks: functions from a tick's value to its text, for x and y.
     """
 
     def __init__(
@@ -75,15 +77,15 @@ class PointPlot:
     ) -> None:
         self.palette = palette
         self.figure, self.axes = new_figure()
-        self._missing = 0  # texts that had no room
-        self._replaced = False  # whether a text had characters that no font here can write
+        self._missing = 0  # number of texts that had no room
+        self._replaced = False  # whether a text has characters that no font here has
         self._caption = self._readable(caption)
         self._note = self.figure.text(0.012, 0.01, "", fontsize=_SMALL, color=palette.muted, linespacing=1.1)
-        below = self._write_caption(missing=999, replaced=True) + _BELOW  # room for what may be added to it
+        below = self._write_caption(missing=999, replaced=True) + _BELOW  # reserves room for additions
         self.figure.subplots_adjust(_LEFT, max(_BOTTOM, below / self.figure.bbox.height), _RIGHT, _TOP)
         self.axes.set(xscale="log", yscale="log", xlim=limits[0], ylim=limits[1])
         self.axes.set(xlabel=labels[0], ylabel=labels[1])
-        # With y given, matplotlib spends no time looking for a free place.
+        # With an explicit y, matplotlib does not search for a free position.
         heading = self.axes.set_title(self._readable(title), y=1.02)
         fit(heading, self.axes.get_window_extent().width)
         for axis, text in zip((self.axes.xaxis, self.axes.yaxis), ticks, strict=True):
@@ -94,22 +96,22 @@ class PointPlot:
         self._markers = _assign((point.op for point in others), _MARKERS)
         measured = [point.dtype for point in others]
         self._fillings = _assign([*(name for name in dtypes if name in measured), *measured], _FILLINGS)
-        # What labels must not cover: samples of lines, markers, other texts.
+        # Labels must not cover these: samples of lines, markers, other texts.
         self._lines: list[Pixels] = [np.empty((0, 2))]
         self._points: list[Pixels] = [np.empty((0, 2))]
         self._boxes: list[Pixels] = []
         self._labels: list[Label] = []
-        self._ridges: list[dict[str, Place]] = []  # neighbors together
+        self._ridges: list[dict[str, Place]] = []  # close ones are in one group
 
     def line(self, start: Place, end: Place, *, thin: bool = False) -> None:
-        """A straight line: a roof, or (thin) a dotted one."""
+        """Draw a straight line: a roof, or, if thin, a dotted line."""
         width, style, color = (1.0, ":", self.palette.muted) if thin else (1.8, "-", self.palette.ink)
         places = np.array([start, end])
         self.axes.plot(places[:, 0], places[:, 1], linewidth=width, linestyle=style, color=color, zorder=2)
         self._lines.append(self._sampled([start, end]))
 
     def ridges(self, places: Mapping[str, Place]) -> None:
-        """Each dtype's ridge point, with a dotted line up to it; its intensity is written in `finish`."""
+        """Draw each dtype's ridge point with a dotted line up to it; `finish` writes the intensities."""
         floor, previous = self.axes.get_ylim()[0], -np.inf
         for name in sorted(places, key=lambda name: places[name]):
             x, y = places[name]
@@ -126,7 +128,7 @@ class PointPlot:
     def series(
         self, points: Sequence[Point], x: Callable[[Point], float], y: Callable[[Point], float]
     ) -> None:
-        """Each sweep of one provider, operator and dtype is joined by size, its first and last labeled."""
+        """Draw points; join each sweep of one provider, operator and dtype, and label its ends."""
         mixed = _mixed(points)
         for group in _grouped(points):
             first, last = group[0], group[-1]
@@ -146,14 +148,14 @@ class PointPlot:
                     self._labels.append(Label(text, *place, self.palette.ink, required=own))
 
     def along(self, start: Place, end: Place, text: str) -> None:
-        """`text` just above a straight line, turned like it, where no point is near, if there is room."""
+        """Write `text` parallel to and above a straight line, away from points, if there is room."""
         begin, finish = self._pixels([start, end])
         direction = (finish - begin) / np.hypot(*(finish - begin))
         across = np.array([-direction[1], direction[0]])
         fractions = np.linspace(0.2, 0.8, 25)
         on_line = begin + fractions[:, None] * (finish - begin)
         apart = np.linalg.norm(on_line[:, None] - np.concatenate(self._points), axis=-1)
-        # Enough is enough: then the middle is best.
+        # Beyond this distance from points, prefer the middle of the line.
         room = np.minimum(apart.min(axis=1, initial=np.inf), 120.0)
         note = self.axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=_SMALL, zorder=5)
         half = note.get_window_extent().width / 2
@@ -174,7 +176,7 @@ class PointPlot:
             self._boxes.append(np.concatenate([center + step * direction - 7, center + step * direction + 7]))
 
     def finish(self, roofs: Mapping[str, float], heading: str, shown: Sequence[Point]) -> Figure:
-        """Write the labels, the caption, and the margin: the roofs' names at their heights, then a legend."""
+        """Write labels, caption, and margin: the roofs' names at their heights, then the legend."""
         for group in self._ridges:
             self._name_ridges(group)
         points, lines = np.concatenate(self._points), np.concatenate(self._lines)
@@ -183,7 +185,7 @@ class PointPlot:
         roofs = {self._readable(name): rate for name, rate in roofs.items()}
         floor = self._write_caption(self._missing, self._replaced) + _LINE_HEIGHT
         frame = self.axes.get_window_extent()
-        # Above and below the axes there is room, too, if there must be.
+        # The margin can extend above and below the axes if necessary.
         ceiling = self.figure.bbox.height - _EDGE - 1.5 * _LINE_HEIGHT
         needed = (len(rows) + len(roofs) - 0.5) * _LINE_HEIGHT
         top = self._legend(rows, max(floor, min(frame.y0, ceiling - needed))) + 0.5 * _LINE_HEIGHT
@@ -191,7 +193,7 @@ class PointPlot:
         return self.figure
 
     def _name_ridges(self, ridges: Mapping[str, Place]) -> None:
-        """Write the intensities of neighboring ridges along the first one's line, if there is room."""
+        """Write the intensities of close ridges along the first one's line, if there is room."""
         points, floor = np.concatenate(self._points), self.axes.get_ylim()[0]
         values = [number(x) for x, _ in ridges.values()]
         named = ", ".join(f"{self._readable(name)} {x}" for name, x in zip(ridges, values, strict=True))
@@ -222,7 +224,7 @@ class PointPlot:
         self._missing += 1
 
     def _write_caption(self, missing: int, replaced: bool) -> float:
-        """The caption, in as many lines as it needs; the height of its top, in pixels."""
+        """Write the caption in as many lines as it needs, and return the height of its top in pixels."""
         text = self._caption
         if missing:
             text += f" {missing} {'label' if missing == 1 else 'labels'} had no room."
@@ -236,7 +238,7 @@ class PointPlot:
         return float(self._note.get_window_extent().y1)
 
     def _legend_rows(self, shown: Sequence[Point]) -> list[tuple[Line2D | None, str]]:
-        """A symbol and its meaning for each row; a heading has no symbol."""
+        """Return a symbol and its meaning for each row; a heading has no symbol."""
         others, ink = _without_own(shown), self.palette.ink
         providers = [
             (Line2D([], [], color=color, lw=6), name)
@@ -259,16 +261,16 @@ class PointPlot:
         return rows
 
     def _legend(self, rows: Sequence[tuple[Line2D | None, str]], foot: float) -> float:
-        """The legend in the margin, from `foot` upward; gives the height of its top, in pixels.
+        """Draw the legend in the margin, from `foot` upward, and return the height of its top in pixels.
 
-        Not matplotlib's own, which has no headings and costs a widget a tenth of its answering time.
+        Matplotlib's legend has no headings and takes a tenth of a widget's response time.
         """
         left, height = self.axes.get_window_extent().x1 + _GAP, foot
         for handle, name in reversed(rows):
             if handle is None:
                 self._margin_text(left, height, name, heading=True)
             else:
-                # A color is a bar, the others are single markers.
+                # The symbol of a color is a bar, other symbols are single markers.
                 shift = 8 if handle.get_linestyle() == "-" else 0
                 (x0, y), (x1, _) = self._fractions([(left + 10 - shift, height), (left + 10 + shift, height)])
                 handle.set_data([x0, x1] if shift else [x0], [y, y] if shift else [y])
@@ -278,7 +280,7 @@ class PointPlot:
         return height
 
     def _name_roofs(self, roofs: Mapping[str, float], heading: str, floor: float, ceiling: float) -> None:
-        """Write the roofs' names, from the highest to as low as there is room, none below `floor`."""
+        """Write the roofs' names from the highest down, as many as fit above `floor`."""
         if not roofs:
             return
         frame = self.axes.get_window_extent()
@@ -296,7 +298,7 @@ class PointPlot:
         self._margin_text(frame.x1 + _GAP, rows[0] + _LINE_HEIGHT, heading, heading=True)
 
     def _margin_text(self, x: float, y: float, text: str, *, heading: bool = False) -> None:
-        """Write at a pixel of the figure, as far as the line has room."""
+        """Write a text at a pixel of the figure, truncated at the figure's edge."""
         ((fraction_x, fraction_y),) = self._fractions([(x, y)])
         color, style = (self.palette.muted, "italic") if heading else (self.palette.ink, "normal")
         note = self.figure.text(
@@ -311,7 +313,7 @@ class PointPlot:
         fit(note, self.figure.bbox.width - _EDGE - x)
 
     def _readable(self, text: str) -> str:
-        """`text` as the fonts here can write it."""
+        """Return `text` as the available fonts can write it."""
         written = drawable(text)
         self._replaced = self._replaced or written != text
         return written
@@ -327,7 +329,7 @@ class PointPlot:
             linestyle="none",
             color=color,
             marker=marker,
-            markersize=10 if hollow else 7.5,  # a ring leaves room for the point that lies under it
+            markersize=10 if hollow else 7.5,  # a larger ring leaves a point under it visible
             fillstyle=filling,
             markerfacecolor="none" if hollow else color,
             markerfacecoloralt=self.palette.background,
@@ -342,12 +344,12 @@ class PointPlot:
         return pixels
 
     def _fractions(self, pixels: Sequence[Place]) -> Pixels:
-        """Pixels as fractions of the figure, which is how it places what is not in the axes."""
+        """Convert pixels to fractions of the figure, its coordinates for artists outside the axes."""
         fractions: Pixels = self.figure.transFigure.inverted().transform(pixels)
         return fractions
 
     def _sampled(self, places: Sequence[Place]) -> Pixels:
-        """Points every few pixels on the straight lines between `places`."""
+        """Return points at a distance of a few pixels on the straight lines between `places`."""
         pieces = [
             np.linspace(start, end, 2 + int(np.hypot(*(end - start)) / _STEP))
             for start, end in pairwise(self._pixels(places) if places else [])
@@ -356,7 +358,7 @@ class PointPlot:
 
 
 def caption_of(ceilings: Ceilings, points: Sequence[Point]) -> str:
-    """When and on which device the roofs and the points were measured."""
+    """Return when and on which device the roofs and the points were measured."""
     roofs = _source(ceilings.recorded, ceilings.device, ceilings.when)
     own = list(dict.fromkeys(_source_of(point) for point in points if point.provider == YOUR_KERNEL))
     others = list(dict.fromkeys(_source_of(point) for point in _without_own(points)))
@@ -372,13 +374,13 @@ def caption_of(ceilings: Ceilings, points: Sequence[Point]) -> str:
 
 
 def _listed(sources: Sequence[str]) -> str:
-    """The first sources, and how many there are besides."""
+    """List the first sources, and the number of others."""
     more = [f"{len(sources) - _MOST_SOURCES} more"] if len(sources) > _MOST_SOURCES else []
     return "; ".join([*sources[:_MOST_SOURCES], *more])
 
 
 def shortened(name: str) -> str:
-    """A device's name, cut where it would not fit as the fonts here can write it."""
+    """Truncate a device's name if it is too long as the available fonts write it."""
     if len(drawable(name)) <= _LONGEST_NAME:
         return name
     kept = name[:_LONGEST_NAME]
@@ -388,12 +390,12 @@ def shortened(name: str) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, as one would say it: 0.0833, 4.25, 710, 2731."""
+    """Return a number with about three significant digits: 0.0833, 4.25, 710, 2731."""
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def tick(value: float) -> str:
-    """A power of ten on an axis: 0.01, 1000, and as a power where that has too many zeros."""
+    """Return a power of ten for an axis: 0.01, 1000, or with an exponent if it has many zeros."""
     return f"{value:g}" if 1e-3 <= value <= 1e4 else f"10{str(round(np.log10(value))).translate(_RAISED)}"
 
 
@@ -411,17 +413,17 @@ def _without_own(points: Iterable[Point]) -> list[Point]:
 
 
 def _mixed(points: Iterable[Point]) -> bool:
-    """Whether some of the points were measured now and others are recorded."""
+    """Return whether some points are recorded and others were measured now."""
     return len({point.recorded for point in _without_own(points)}) == 2
 
 
 def _assign(names: Iterable[str], values: Sequence[_Value]) -> dict[str, _Value]:
-    """A value for each name, in the order in which the names first appear; the last one for all the rest."""
+    """Assign a value to each name in order of first appearance; surplus names get the last one."""
     return {name: values[min(index, len(values) - 1)] for index, name in enumerate(dict.fromkeys(names))}
 
 
 def _in_words(looks: Mapping[str, _Value], shown: Iterable[str]) -> list[tuple[_Value, str]]:
-    """Each look that is shown, with the name that it stands for, or the first of them and their number."""
+    """Return each shown look with the name it stands for; for several names, the first and their number."""
     seen = set(shown)
     meanings: dict[_Value, list[str]] = {}
     for name, look in looks.items():
@@ -434,21 +436,21 @@ def _in_words(looks: Mapping[str, _Value], shown: Iterable[str]) -> list[tuple[_
 
 
 def _grouped(points: Sequence[Point]) -> list[list[Point]]:
-    """The points of each series, small problems first."""
+    """Return the points of each series, sorted by size."""
     groups: dict[tuple[object, ...], list[Point]] = {}
     for point in sorted(points, key=lambda point: (point.bytes, point.flops)):
-        family = re.sub(r"\d+", "", point.label)  # "2^12" and "2^14, alpha 2" are of different sweeps
+        family = re.sub(r"\d+", "", point.label)  # "2^12" and "2^14, alpha 2" belong to different sweeps
         groups.setdefault((point.provider, point.op, point.dtype, family, point.recorded), []).append(point)
     return list(groups.values())
 
 
 def _is_sweep(point: Point) -> bool:
-    """Whether the point is one of a sweep over one size, as "2^20" and "512^3" are and "16 x 4096" is not."""
+    """Return whether the point is of a sweep over one size, as "2^20" and "512^3" and not "16 x 4096"."""
     return "^" in point.label
 
 
 def _spread(heights: Sequence[float], floor: float, ceiling: float) -> list[float]:
-    """`heights` (falling), moved so that rows are a line apart and, as far as may be, between the limits."""
+    """Move `heights` (descending) so that rows are a line apart and, if possible, within the limits."""
     rows: list[float] = []
     for height in heights:
         rows.append(min(height, rows[-1] - _LINE_HEIGHT if rows else ceiling))

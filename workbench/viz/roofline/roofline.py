@@ -1,8 +1,8 @@
-"""The roofline: measured rates under measured roofs (Williams, Waterman, Patterson, CACM 52(4), 2009).
+"""Roofline: measured rates under measured roofs (Williams, Waterman, Patterson, CACM 52(4), 2009).
 
-A kernel that does F FLOPs, moves at least B bytes and takes t seconds is the point (F / B, F / t). No kernel
-whose bytes come from memory is above `intensity * bandwidth`; the horizontal roofs are the best rates that
-the vendor's library was *seen* to reach, so a kernel that beats one is drawn above it.
+A kernel that does F FLOPs, moves at least B bytes and takes t seconds is the point (F / B, F / t). A kernel
+whose bytes come from memory cannot exceed `intensity * bandwidth`. The horizontal roofs are the best rates
+that the vendor's library was *seen* to reach, so a faster kernel is drawn above them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.errors import InvalidArgumentError, check_each, check_name, check
 from workbench.viz.base.style import plain_text_style
 from workbench.viz.roofline.points import PointPlot, caption_of, number, shortened, tick
 
-# What an axis can show; beyond it, products and their limits are no longer finite numbers.
+# Range of an axis; beyond it, products and limits are not finite.
 _LEAST, _MOST = 1e-40, 1e40
 
 
@@ -29,18 +29,18 @@ def roofline_figure(
     title: str | None = None,
     theme: str | None = None,
 ) -> Figure:
-    """Points under the roofs of a device: attainable = min(intensity * bandwidth, best vendor rate seen).
+    """Draw points under a device's roofs: attainable = min(intensity * bandwidth, best vendor rate seen).
 
     Args:
         ceilings: the measured roofs.
-        points: measured kernels; those without FLOPs have no place here and are counted in the caption.
-        dtype: draw only the roofs and points of these dtypes, such as "fp16"; all by default.
-        title: instead of "Roofline of <device>".
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        points: measured kernels; those without FLOPs are not drawn, but counted in the caption.
+        dtype: dtypes whose roofs and points to draw, such as "fp16"; all by default.
+        title: title; "Roofline of <device>" by default.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or lies off any axis.
-        UnknownNameError: a dtype has neither roof nor point, or the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or cannot be drawn.
+        UnknownNameError: a dtype has neither a roof nor a point, or the theme is unknown.
     """
     points = check(ceilings, points)
     _check_title(title)
@@ -57,7 +57,7 @@ def draw_roofline(
     title: str | None = None,
     theme: str | None = None,
 ) -> Figure:
-    """:func:`roofline_figure` of `shown` with the axes and colors of all `points`: a filter moves nothing."""
+    """Draw the roofline of `shown` with the axes and colors of all `points`; filters move nothing."""
     placed = [point for point in points if point.flops > 0]
     seen = [point for point in shown if point.flops > 0]
     bandwidth = ceilings.bandwidth
@@ -97,15 +97,15 @@ def draw_roofline(
 def bandwidth_figure(
     ceilings: Ceilings, points: Iterable[Point], *, title: str | None = None, theme: str | None = None
 ) -> Figure:
-    """Achieved bandwidth (bytes / seconds) against bytes moved: from launch latency to the memory roof.
+    """Draw achieved bandwidth (bytes / seconds) against bytes moved, from launch latency to the memory roof.
 
-    Small problems lie on the dotted slope `bytes / shortest time seen`: their time is latency, whatever their
-    size.
+    Small problems lie on the dotted slope `bytes / shortest time seen`: their time is latency and does not
+    depend on their size.
 
     Args:
-        ceilings: the measured roofs; the bandwidth is drawn.
+        ceilings: the measured roofs, of which the bandwidth is drawn.
         points: measured kernels, such as one operator at many sizes.
-        title: instead of "Bandwidth against size on <device>".
+        title: title; "Bandwidth against size on <device>" by default.
         theme: as in :func:`roofline_figure`.
 
     Raises:
@@ -132,7 +132,7 @@ def bandwidth_figure(
         if points:
             shortest = min(point.seconds for point in points)
             start, end = max(left, bottom * shortest), min(right, bandwidth * shortest)
-            if start * 1.05 < end:  # else there is nothing to see of it
+            if start * 1.05 < end:  # otherwise it would be too short to see
                 slope = ((start, start / shortest), (end, end / shortest))
                 plot.line(*slope, thin=True)
                 plot.along(*slope, f"shortest time, {number(shortest * 1e6)} µs")
@@ -143,14 +143,14 @@ def bandwidth_figure(
 def describe(
     ceilings: Ceilings, points: Iterable[Point] = (), *, dtype: str | Sequence[str] | None = None
 ) -> str:
-    """:func:`roofline_figure` in one sentence: its alternative text. Arguments and errors are the same."""
+    """Return the text alternative of :func:`roofline_figure`. Arguments and errors are the same."""
     points = check(ceilings, points)
     dtypes = _chosen(dtypes_of(ceilings, points), dtype)
     return describe_drawn(ceilings, [point for point in points if point.dtype in dtypes], dtypes)
 
 
 def describe_drawn(ceilings: Ceilings, shown: Sequence[Point], dtypes: Sequence[str]) -> str:
-    """:func:`describe` for what :func:`draw_roofline` draws."""
+    """Return the text alternative of :func:`draw_roofline`."""
     how = "recorded" if ceilings.recorded else "measured live"
     text = (
         f"Roofline of {ceilings.device}, {how} {ceilings.when[:10]}: "
@@ -170,7 +170,7 @@ def describe_drawn(ceilings: Ceilings, shown: Sequence[Point], dtypes: Sequence[
 
 
 def describe_bandwidth(ceilings: Ceilings, points: Iterable[Point]) -> str:
-    """:func:`bandwidth_figure` in one sentence: its alternative text. Arguments and errors are the same."""
+    """Return the text alternative of :func:`bandwidth_figure`. Arguments and errors are the same."""
     points = check(ceilings, points)
     how = "recorded" if ceilings.recorded else "measured live"
     text = (
@@ -190,7 +190,7 @@ def describe_bandwidth(ceilings: Ceilings, points: Iterable[Point]) -> str:
 
 
 def fact(ceilings: Ceilings, point: Point) -> str:
-    """A point in words: its intensity, its rate, and what share of its roof that is."""
+    """Describe a point: its intensity, its rate, and the share of its roof that it reaches."""
     rate = ceilings.matrix.get(point.dtype)
     side = "memory" if not point.flops or rate is None else bound(point.intensity, ceilings.bandwidth, rate)
     return (
@@ -204,18 +204,18 @@ def _name(point: Point) -> str:
 
 
 def _share(ceilings: Ceilings, point: Point) -> float:
-    """The fraction of its roof that a point reaches; of the memory roof for a dtype that has no other."""
+    """Return the share of its roof that a point reaches; of the memory roof if its dtype has no roof."""
     if point.dtype in ceilings.matrix:
         return distance(point, ceilings)
     return point.bandwidth / ceilings.bandwidth
 
 
 def check(ceilings: Ceilings, points: Iterable[Point]) -> list[Point]:
-    """`points` as a list, if they are Points and `ceilings` Ceilings, and all can be drawn.
+    """Check ceilings and points, and return `points` as a list.
 
     Raises:
-        ArgumentTypeError: they are something else.
-        InvalidArgumentError: a rate or an intensity lies off any axis.
+        ArgumentTypeError: an argument has the wrong type.
+        InvalidArgumentError: a rate or an intensity is outside the range of an axis.
     """
     fix = "Give the Ceilings of a device: measured by workbench.bench, or read from a recording."
     check_type("ceilings", ceilings, Ceilings, fix)
@@ -229,7 +229,7 @@ def check(ceilings: Ceilings, points: Iterable[Point]) -> list[Point]:
 
 
 def check_point(argument: str, point: Point) -> None:
-    """Refuse a point that cannot be drawn; errors as those of :func:`check`."""
+    """Raise an error if a point cannot be drawn. Errors are those of :func:`check`."""
     _check_on_axis(f"{argument}.bytes", point.bytes, "bytes")
     _check_on_axis(argument, point.bandwidth, "bytes/s")
     if point.flops:
@@ -252,7 +252,7 @@ def _check_title(title: object) -> None:
 
 
 def dtypes_of(ceilings: Ceilings, points: Iterable[Point]) -> list[str]:
-    """The dtypes that have a roof or a point, those with a roof first."""
+    """Return the dtypes with a roof or a point; those with a roof come first."""
     return list(dict.fromkeys([*ceilings.matrix, *(point.dtype for point in points)]))
 
 
@@ -269,7 +269,7 @@ def _chosen(known: Sequence[str], dtype: str | Sequence[str] | None) -> list[str
 
 
 def bytes_text(count: float) -> str:
-    """Bytes with a decimal prefix: 12 kB, 3.22 GB."""
+    """Return bytes with a decimal prefix: 12 kB, 3.22 GB."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{number(count / size)} {unit}"
@@ -277,7 +277,7 @@ def bytes_text(count: float) -> str:
 
 
 def _limits(values: Iterable[float], *, pad: float, least: float) -> tuple[float, float]:
-    """Limits of a log axis: a factor `pad` around the values, and at least `least` decades."""
+    """Return the limits of a log axis: a factor `pad` around the values, at least `least` decades."""
     values = list(values)
     low, high = min(values) / pad, max(values) * pad
     missing = 10 ** max(0.0, (least - math.log10(high / low)) / 2)

@@ -1,4 +1,4 @@
-"""The roofline with controls: choose what is drawn, and add a kernel of your own."""
+"""Roofline with controls to choose what is drawn and to add a kernel of your own."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Roofline: TypeAlias = tuple[Ceilings, Sequence[Point]]
 Source: TypeAlias = Roofline | Callable[[], Roofline]
 
 _ALL = "all"
-_MOST_ROWS = 8  # of dtypes, before their list scrolls
+_MOST_ROWS = 8  # the most dtypes that are listed without scrolling
 
 
 class RooflineWidget(FigureWidget):
-    """A roofline figure with controls: operator, dtypes, sizes, live or recorded, theme, and your own kernel.
+    """Widget for the roofline: choose operator, dtypes, sizes, data source and theme, and add your kernel.
 
-    Beside it stands the static figure, :func:`workbench.viz.roofline.roofline_figure`.
+    The static figure is :func:`workbench.viz.roofline.roofline_figure`.
 
     Args:
         load: (ceilings, points), or a function that returns them; or several of these by name, such as
-            {"live": measure, "recorded": read}, between which the reader chooses. The first is shown first; a
-            function is called when its name is first chosen.
-        add: a point of the reader's own to begin with, as in :meth:`add`.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+            {"live": measure, "recorded": read}, for the reader to choose from. The first is the initial
+            choice; a function is called when its name is first chosen.
+        add: initial point of the reader's own, as in :meth:`add`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `load` or `add` is something else, or cannot be drawn.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `load` or `add` has the wrong type, or cannot be drawn.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -54,7 +54,7 @@ class RooflineWidget(FigureWidget):
         self._loaded: dict[str, Roofline] = {}
         self._current: str | None = None
         self._own: list[Point] = []
-        # Their options follow what is loaded: see _offer.
+        # _offer updates the options after data was loaded.
         self.source = widgets.Dropdown(
             description="source", options=list(self._sources), style=FIRST_IN_ROW, layout={"width": "19em"}
         )
@@ -89,21 +89,21 @@ class RooflineWidget(FigureWidget):
         )
 
     def add(self, point: Point | Callable[[], Point]) -> None:
-        """Draw a kernel of your own, a labeled star: a Point, or a function that measures and returns one.
+        """Draw a kernel of your own as a labeled star: a Point, or a function that measures and returns one.
 
         Raises:
-            ArgumentTypeError, InvalidArgumentError: it is no Point, or cannot be drawn.
+            ArgumentTypeError, InvalidArgumentError: `point` is no Point, or cannot be drawn.
         """
         own = _own_point("point", point)
         self._own.append(own)
         try:
             self.redraw()
-        except Exception:  # a point that cannot be drawn must not spoil every later picture
+        except Exception:  # otherwise a point that cannot be drawn would break every later picture
             self._own.remove(own)
             raise
 
     def draw(self, theme: str) -> Drawing:
-        """The chosen points under the roofs of the chosen dtypes, and all of the reader's own."""
+        """Draw the chosen points under the roofs of the chosen dtypes, and the reader's own points."""
         ceilings, points = self._chosen()
         self._offer(ceilings, points)
         labels = _labels(points, self.operator.value)
@@ -124,7 +124,7 @@ class RooflineWidget(FigureWidget):
         return Drawing(figure, describe_drawn(ceilings, drawn, self.dtypes.value), facts)
 
     def _chosen(self) -> Roofline:
-        """The chosen source's data, read at the first choice; if that fails, the choice goes back."""
+        """Return the chosen source's data, read on first use; if that fails, undo the choice."""
         name = self.source.value
         if name not in self._loaded:
             self.say(f"Getting the data: {name} ...")
@@ -139,7 +139,7 @@ class RooflineWidget(FigureWidget):
         return self._loaded[name]
 
     def _offer(self, ceilings: Ceilings, points: Sequence[Point]) -> None:
-        """Let the controls offer what there is, and keep what was chosen where it still is there."""
+        """Update the controls' options, and keep the chosen values that still exist."""
         dtypes = dtypes_of(ceilings, points)
         with self.held():
             _set_options(self.operator, [_ALL, *dict.fromkeys(point.op for point in points)])
@@ -202,7 +202,7 @@ def _own_point(argument: str, point: Point | Callable[[], Point]) -> Point:
 
 
 def _labels(points: Sequence[Point], operator: str) -> list[str]:
-    """The sizes of an operator's points, by name, in the order of the bytes that they move."""
+    """Return the labels of an operator's points, sorted by bytes moved."""
     of_operator = [point for point in points if operator in (_ALL, point.op)]
     return list(dict.fromkeys(point.label for point in sorted(of_operator, key=lambda point: point.bytes)))
 

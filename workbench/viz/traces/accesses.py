@@ -1,8 +1,8 @@
-"""Where on the grids of its tensors a kernel's accesses fall, lanes outside the tensors included.
+"""Positions of a kernel's accesses on the grids of its tensors, including lanes outside the tensors.
 
-A trace says which memory an access touches; a picture needs rows and columns, also of lanes that are masked
-off because they lie outside the tensor. Most accesses of a kernel are one *footprint* (the cells of a tile,
-relative to an anchor) at many places, so that little has to be sent to the browser.
+A trace records the memory that an access touches. A figure needs rows and columns, even for lanes that are
+masked off because they lie outside the tensor. Most accesses of a kernel repeat one *footprint* (the cells of
+a tile, relative to an anchor) at many anchors, so little data has to be sent to the browser.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from workbench.lens.trace import MEMORY_KINDS, Pattern, Site, StepTrace
 from workbench.viz.base.panels import Booleans, Cells, Footprint, Integers, Panel, panel_of
 from workbench.viz.base.words import counted, times
 
-# What a browser receives and holds without a pause.
+# The most that a browser receives and holds without a noticeable pause.
 MOST_ACCESSES = 500_000
 MOST_LANES = 2_000_000
 
 _FEWER = "Trace some of its programs: lens.trace(launch, programs=64)."
-_MOST_NAMED = 6  # programs that touch an element
+_MOST_NAMED = 6  # the most programs to list that touch an element
 
 
 @dataclass(frozen=True, eq=False)
 class Accesses:
-    """All loads, stores and atomics of a step, program by program, as places on panels.
+    """All loads, stores and atomics of a step, program by program, as positions on panels.
 
     Attributes:
-        trace: where they are from.
-        panels: its tensors.
-        footprints: what `footprint` counts.
-        position: the place of the program in `trace.programs`, ascending; one entry an access, as in all
-            that follow.
-        site, panel: places in `trace.sites` and `panels`.
-        footprint: a place in `footprints`; -1 where no lane touches an element and no place can be told.
-        row, column: its anchor.
-        lanes, active: how many lanes there are, and how many touch memory.
+        trace: the trace that they are from.
+        panels: one panel for each tensor.
+        footprints: footprints that `footprint` indexes.
+        position: index of the program in `trace.programs`, ascending. This array and those below have one
+            entry for each access.
+        site, panel: indices in `trace.sites` and `panels`.
+        footprint: index in `footprints`; -1 if no lane touches an element and the position is unknown.
+        row, column: the anchor of the footprint.
+        lanes, active: number of lanes, and of lanes that touch memory.
     """
 
     trace: StepTrace
@@ -58,12 +58,12 @@ class Accesses:
 
     @cached_property
     def starts(self) -> Integers:
-        """Where each program begins, and the end."""
+        """Index of each program's first access, followed by the number of accesses."""
         return np.searchsorted(self.position, np.arange(len(self.trace.programs) + 1))
 
     @cached_property
     def note(self) -> str:
-        """What no picture of them shows, in sentences; empty where there is nothing of the kind."""
+        """Sentences on what no figure of the accesses shows; may be empty."""
         trace = self.trace
         empty = [panel.argument.name for panel in self.panels if not panel.elements]
         drawn = np.array([*(np.count_nonzero(one.active) for one in self.footprints), 0])[self.footprint]
@@ -76,23 +76,23 @@ class Accesses:
         return " ".join(sentence for is_so, sentence in notes if is_so)
 
     def of(self, position: int) -> range:
-        """The numbers of a program's accesses."""
+        """Return the indices of a program's accesses."""
         return range(int(self.starts[position]), int(self.starts[position + 1]))
 
     def what(self, access: int) -> Site:
-        """What an access does, and where in the source."""
+        """Return the site of an access: what it does, and where in the source."""
         return self.trace.sites[int(self.site[access])]
 
     def cells(self, access: int) -> Cells:
-        """Row and column of each lane of an access that is drawn, and which of them touch memory."""
+        """Return the row and column of each drawn lane of an access, and which lanes touch memory."""
         return self._cells(self.panel[access], self.footprint[access], self.row[access], self.column[access])
 
     def touched(self, panel: int, accesses: range) -> dict[str, tuple[Integers, Integers]]:
-        """Rows and columns of a panel that these accesses touch, by what they do there."""
+        """Return the rows and columns of a panel that these accesses touch, by kind of access."""
         found: dict[str, list[tuple[Integers, Integers]]] = {}
         own = np.arange(accesses.start, accesses.stop)
         own = own[self.panel[own] == panel]
-        for access in own[self._alike(own, with_site=True)[0]]:
+        for access in own[self._group_same_cells(own, with_site=True)[0]]:
             rows, columns, active = self.cells(access)
             found.setdefault(self.what(access).kind, []).append((rows[active], columns[active]))
         return {
@@ -101,10 +101,10 @@ class Accesses:
         }
 
     def touching(self, panel: int, row: int, column: int, kind: str | None = None) -> dict[int, int]:
-        """The accesses (of a kind) that touch a cell, in order, and with how many lanes each does."""
+        """Return the accesses (of a kind) that touch a cell, in order, and the number of lanes of each."""
         chosen = [kind in (None, site.kind) for site in self.trace.sites]
         own = np.flatnonzero((self.panel == panel) & np.array(chosen, dtype=bool)[self.site])
-        first, number = self._alike(own)
+        first, number = self._group_same_cells(own)
         lanes = np.zeros(len(first), dtype=np.int64)
         for at, access in enumerate(own[first]):
             rows, columns, active = self.cells(access)
@@ -113,7 +113,7 @@ class Accesses:
         return dict(zip(own[of_each > 0].tolist(), of_each[of_each > 0].tolist(), strict=True))
 
     def tell_cell(self, panel: int, row: int, column: int, kind: str | None = None) -> list[str]:
-        """Who touches a cell (in one way) and when: the element, and a line for each place in the source."""
+        """Describe who touches a cell (in one way) and when: the element, then a line for each site."""
         name = self.panels[panel].name(row, column)
         touching = self.touching(panel, row, column, kind)
         if not touching:
@@ -132,7 +132,7 @@ class Accesses:
         return lines
 
     def scene(self) -> dict[str, Any]:
-        """What `js/panels.js` makes the same of."""
+        """Return the data for `js/panels.js`, which rebuilds the same accesses."""
         sizes = [len(footprint.rows) for footprint in self.footprints]
         joined = {
             name: np.concatenate([[], *(getattr(one, name) for one in self.footprints)])
@@ -164,19 +164,19 @@ class Accesses:
             return nowhere, nowhere, np.zeros(0, dtype=bool)
         return self.panels[panel].cells(self.footprints[footprint], row, column)
 
-    def _alike(self, own: Integers, with_site: bool = False) -> tuple[Integers, Integers]:
-        """The first of the accesses `own` that touch the same cells, and for each of them which that is."""
+    def _group_same_cells(self, own: Integers, with_site: bool = False) -> tuple[Integers, Integers]:
+        """Group accesses that touch the same cells: the first of each group, and the group of each access."""
         keys = np.array([self.footprint[own], self.row[own], self.column[own], self.site[own] * with_site])
         _, first, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
         return first, number.reshape(-1)
 
 
 def accesses_of(trace: StepTrace) -> Accesses:
-    """Where on the grids of its tensors a step's accesses fall.
+    """Return the positions of a step's accesses on the grids of its tensors.
 
     Raises:
-        ArgumentTypeError: it is no StepTrace.
-        InvalidArgumentError: nothing touches memory, or more does than a browser takes.
+        ArgumentTypeError: `trace` is no StepTrace.
+        InvalidArgumentError: nothing touches memory, or there are more accesses than a browser can handle.
     """
     check_trace(trace)
     names = {name: number for number, name in enumerate(trace.arguments)}
@@ -193,7 +193,7 @@ def accesses_of(trace: StepTrace) -> Accesses:
         raise InvalidArgumentError("trace", f"got {len(kept)} accesses, of at most {MOST_ACCESSES}", _FEWER)
     panels = [panel_of(argument) for argument in trace.arguments.values()]
     pattern = trace.pattern[kept].astype(np.int64)
-    footprints, *places = _placed(trace, panels, panel[kept], pattern, trace.base[kept])
+    footprints, *places = _place_accesses(trace, panels, panel[kept], pattern, trace.base[kept])
     sizes = np.array([[one.lanes, one.active] for one in trace.patterns])[pattern]
     site = trace.site[kept].astype(np.int64)
     accesses = Accesses(
@@ -203,25 +203,27 @@ def accesses_of(trace: StepTrace) -> Accesses:
 
 
 def check_trace(trace: object) -> None:
-    """Refuse what is no trace of a step, and say what to do."""
+    """Raise ArgumentTypeError unless `trace` is the trace of one step."""
     if not isinstance(trace, StepTrace):
         fix = "Give the trace of one step: lens.trace(launch)[0]."
         raise ArgumentTypeError("trace", f"got a {type(trace).__name__}", fix)
 
 
-def _placed(
+def _place_accesses(
     trace: StepTrace, panels: Sequence[Panel], panel: Integers, pattern: Integers, base: Integers
 ) -> tuple[list[Footprint], Integers, Integers, Integers]:
-    """All footprints; and which of them, at what row and column, each access has."""
+    """Return all footprints, and the footprint, row and column of each access."""
     footprints: list[Footprint] = []
     footprint, row, column = (np.full(len(panel), -1, dtype=np.int64) for _ in range(3))
     for at in np.unique(panel):
         groups = [np.flatnonzero((panel == at) & (pattern == number)) for number in np.unique(pattern)]
         groups = [own for own in groups if len(own)]
         patterns = [trace.patterns[pattern[own[0]]] for own in groups]
-        runs_on = any(map(_runs_on, [panels[at]] * len(groups), patterns, [base[own] for own in groups]))
+        continues = any(
+            map(_continues_in_next_row, [panels[at]] * len(groups), patterns, [base[own] for own in groups])
+        )
         for own, one in zip(groups, patterns, strict=True):
-            for cells, chosen, rows, columns in _place(panels[at], one, base[own], runs_on):
+            for cells, chosen, rows, columns in _place(panels[at], one, base[own], continues):
                 if not len(chosen):
                     continue
                 footprint[own[chosen]], row[own[chosen]], column[own[chosen]] = len(footprints), rows, columns
@@ -232,12 +234,12 @@ def _placed(
     return footprints, footprint, row, column
 
 
-# A footprint, which of some accesses have it, and the rows and columns of its anchors.
+# A footprint, the indices of the accesses that have it, and the rows and columns of its anchors.
 _Group = tuple[Footprint, Integers, Integers, Integers]
 
 
-def _runs_on(panel: Panel, pattern: Pattern, bases: Integers) -> bool:
-    """Whether accesses of one axis go from the end of a row to the begin of the next."""
+def _continues_in_next_row(panel: Panel, pattern: Pattern, bases: Integers) -> bool:
+    """Return whether accesses along one axis continue from the end of a row to the start of the next."""
     along = not panel.is_line and panel.step and pattern.strides is not None and pattern.active
     return bool(along) and _has_one_axis(pattern) and len(_block(panel, pattern, bases)[1]) < len(bases)
 
@@ -246,20 +248,20 @@ def _has_one_axis(pattern: Pattern) -> bool:
     return max(pattern.shape, default=1) == pattern.lanes
 
 
-def _place(panel: Panel, pattern: Pattern, bases: Integers, runs_on: bool) -> Iterator[_Group]:
-    """How accesses of one pattern, which begin at these elements of memory, fall on a panel.
+def _place(panel: Panel, pattern: Pattern, bases: Integers, continues: bool) -> Iterator[_Group]:
+    """Yield the footprints on a panel of accesses with one pattern that begin at `bases`, in elements.
 
-    As a block along the tensor's axes, if all active lanes then lie inside; else in reading order, where
-    memory has that order; else each active lane by itself. Where some accesses of one axis run on in the next
-    row, all have reading order.
+    An access is a block along the tensor's axes if all its active lanes then lie inside the tensor.
+    Otherwise it follows reading order if memory has that order. Otherwise each active lane is placed
+    separately. If some accesses along one axis continue in the next row, all follow reading order.
     """
     offsets, active = pattern.offsets.reshape(-1), _active(pattern)
-    if pattern.strides is None:  # what the masked lanes of a gather point to means nothing
+    if pattern.strides is None:  # addresses of masked lanes of a gather are meaningless
         offsets, active = offsets[active], active[active]
     if not len(offsets):
         return
     rest = np.arange(len(bases))
-    has_rows = not panel.is_line and not (runs_on and _has_one_axis(pattern))
+    has_rows = not panel.is_line and not (continues and _has_one_axis(pattern))
     if has_rows and pattern.strides is not None and active.any():
         block = _block(panel, pattern, bases)
         yield block
@@ -270,7 +272,7 @@ def _place(panel: Panel, pattern: Pattern, bases: Integers, runs_on: bool) -> It
         places = Footprint(np.zeros_like(offsets), offsets // panel.step, active, wraps=True)
         yield places, chosen, np.zeros_like(chosen), bases[chosen] // panel.step
         rest = np.setdiff1d(rest, chosen)
-    # Nothing tells where lanes that are masked off here were meant to lie.
+    # The positions of lanes that are masked off here are unknown.
     for base in np.unique(bases[rest]) if active.any() else ():
         chosen = rest[bases[rest] == base]
         index, inside = panel.unraveled(offsets[active] + base)
@@ -281,7 +283,7 @@ def _place(panel: Panel, pattern: Pattern, bases: Integers, runs_on: bool) -> It
 
 
 def _block(panel: Panel, pattern: Pattern, bases: Integers) -> _Group:
-    """Those of the accesses whose lanes go along the axes of the tensor."""
+    """Return the group of those accesses whose lanes follow the axes of the tensor."""
     strides = np.array(pattern.strides, dtype=np.int64)
     steps = panel.unraveled(np.abs(strides))[0] * np.sign(strides)
     relative = steps @ np.indices(pattern.shape).reshape(len(strides), pattern.lanes)
@@ -289,7 +291,7 @@ def _block(panel: Panel, pattern: Pattern, bases: Integers) -> _Group:
     first = int(np.argmax(active))
     anchors, inside = panel.unraveled(bases + offsets[first])
     anchors = anchors - relative[:, [first]]
-    # Where several axes share the rows, a lane outside one of those in the middle would lie in another's row.
+    # If several axes share the rows, a lane outside a middle axis would appear in the row of another index.
     fits = inside & _fits(panel, relative[:, active], anchors).all(axis=0)
     fits &= _fits(panel, relative, anchors)[1:-1].all(axis=0)
     fits &= np.array_equal(np.array(panel.strides) @ relative, offsets)
@@ -299,7 +301,7 @@ def _block(panel: Panel, pattern: Pattern, bases: Integers) -> _Group:
 
 
 def _fits(panel: Panel, relative: Integers, anchors: Integers) -> Booleans:
-    """Whether all lanes lie inside the tensor, (axes, anchors)."""
+    """Return whether all lanes lie inside the tensor, (axes, anchors)."""
     least, most = relative.min(axis=1)[:, None], relative.max(axis=1)[:, None]
     fits: Booleans = (anchors + least >= 0) & (anchors + most < np.array(panel.lengths)[:, None])
     return fits
@@ -310,7 +312,7 @@ def _active(pattern: Pattern) -> Booleans:
 
 
 def _with_room(accesses: Accesses, at: int) -> Panel:
-    """A panel with room for the lanes that are masked off outside the tensor."""
+    """Return a panel with room for lanes that are masked off outside the tensor."""
     panel = accesses.panels[at]
     bounds = []
     own = np.flatnonzero((accesses.panel == at) & (accesses.footprint >= 0))
@@ -328,5 +330,5 @@ def _with_room(accesses: Accesses, at: int) -> Panel:
 
 
 def at_line(site: Site) -> str:
-    """Where in the kernel's source, behind what is done there."""
+    """Return ", line N" for a site, or "" if its line is unknown."""
     return "" if site.line is None else f", line {site.line}"

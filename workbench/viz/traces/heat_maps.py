@@ -1,4 +1,4 @@
-"""How often each element of a tensor is touched, drawn from a kernel's trace."""
+"""Heat map of how often each element of a tensor is touched, from a kernel's trace."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ from workbench.viz.base.widget import FIRST_IN_ROW, require_ipywidgets
 from workbench.viz.base.words import times
 from workbench.viz.traces.accesses import Accesses, accesses_of
 
-# Codes of cells; those of touched ones go from the least to the most often touched.
+# Codes of cells; those of touched cells ascend from the least to the most often touched.
 _OUTSIDE, _UNTOUCHED, _LEAST, _MOST = 0, 1, 2, 255
-_LOGARITHMIC = 32  # from this ratio of most to least on
+_LOGARITHMIC = 32  # the least ratio of the highest to the lowest count for a logarithmic scale
 _MOST_SWATCHES = 8
 _SIDE = 420  # pixels
 _ALL = "all"
 
-# From the least to the most often touched: shares of the first series' color in the background, then of the
-# ink in that. So lightness alone tells them apart, and what is touched most stands out most.
+# From the least to the most often touched, the background blends into the first series' color, and that into
+# the ink color. Counts differ in lightness, and the most often touched elements stand out most.
 _FAINTEST, _STRONGEST = 0.42, 0.75
 
 
 def heat_map(trace: StepTrace, argument: str, kind: str | None = None, *, theme: str | None = None) -> Figure:
-    """A tensor's elements as a grid of cells, colored by how often the programs touch them.
+    """Draw a tensor's elements as a grid of cells, colored by how often the programs touch them.
 
     Args:
         trace: of one step, such as `lens.trace(launch)[0]`.
-        argument: the name of the kernel's parameter.
-        kind: "load", "store" or "atomic"; None: all of them together.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        argument: name of the kernel's parameter.
+        kind: "load", "store" or "atomic"; None for all of them together.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        UnknownNameError: no such argument, kind or theme.
-        ArgumentTypeError, InvalidArgumentError: `trace` is none, or touches nothing, or more than can be
-            drawn; the tensor has no elements.
+        UnknownNameError: the argument, kind or theme is unknown.
+        ArgumentTypeError, InvalidArgumentError: `trace` is no trace, touches nothing, or touches more than
+            can be drawn; or the tensor has no elements.
     """
-    return _figure(_Heat.of(accesses_of(trace), argument, kind), resolve_theme(theme))
+    return _figure(_HeatMap.of(accesses_of(trace), argument, kind), resolve_theme(theme))
 
 
 def describe_heat_map(trace: StepTrace, argument: str, kind: str | None = None) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
-    return _describe(_Heat.of(accesses_of(trace), argument, kind))
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    return _describe(_HeatMap.of(accesses_of(trace), argument, kind))
 
 
 class HeatMapWidget(CanvasWidget):
-    """The heat map with a choice of tensor and kind; moving over an element says who touches it.
+    """Widget for the heat map of a chosen tensor and kind; hover an element to see its accesses.
 
-    Beside it stands the static figure, :func:`heat_map`.
+    The static figure is :func:`heat_map`.
 
     Args:
         trace: of one step, such as `lens.trace(launch)[0]`; or a function that returns one.
-        argument: the first tensor; None: the first that is touched.
-        kind: the first kind, as in :func:`heat_map`.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else as the page.
+        argument: the initial tensor; None for the first that is touched.
+        kind: the initial kind, as in :func:`heat_map`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else the page's theme.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: as :func:`heat_map`.
@@ -85,7 +85,7 @@ class HeatMapWidget(CanvasWidget):
         self._accesses = accesses_of(trace() if callable(trace) else trace)
         names = [panel.argument.name for panel in self._accesses.panels if panel.elements]
         first = self._accesses.what(0).argument if argument is None else argument
-        _Heat.of(self._accesses, first, kind)  # before a control refuses it in words of its own
+        _HeatMap.of(self._accesses, first, kind)  # raises our error before a control raises its own
         self.argument = widgets.Dropdown(
             description="tensor", options=names, value=first, style=FIRST_IN_ROW, layout={"width": "19em"}
         )
@@ -95,37 +95,39 @@ class HeatMapWidget(CanvasWidget):
         super().__init__([self.argument, self.kind], theme=theme)
 
     def scene(self) -> Mapping[str, Any]:
-        """The accesses, and the chosen tensor's counts."""
+        """Return the accesses, and the counts of the chosen tensor."""
         kind = None if self.kind.value == _ALL else self.kind.value
-        self._heat = _Heat.of(self._accesses, self.argument.value, kind)
+        self._heat = _HeatMap.of(self._accesses, self.argument.value, kind)
         return self._heat.scene()
 
     def draw(self, theme: str) -> Figure:
-        """The chosen tensor and kind."""
+        """Draw the chosen tensor and kind."""
         return _figure(self._heat, theme)
 
     def describe(self) -> str:
-        """What :meth:`draw` shows."""
+        """Return the text alternative of :meth:`draw`."""
         return _describe(self._heat)
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """How often elements are touched, and who touches the one under the cursor."""
+        """Sentences on how often elements are touched, and on who touches the hovered one."""
         cell, heat = self.hovered, self._heat
-        told = heat.accesses.tell_cell(heat.number, cell["row"], cell["column"], heat.kind) if cell else []
-        return (heat.summary, *told)
+        cell_facts = (
+            heat.accesses.tell_cell(heat.number, cell["row"], cell["column"], heat.kind) if cell else []
+        )
+        return (heat.summary, *cell_facts)
 
 
 @dataclass(frozen=True, eq=False)
-class _Heat:
-    """How often the elements of one tensor are touched.
+class _HeatMap:
+    """Counts of how often the elements of one tensor are touched.
 
     Attributes:
-        accesses: all of them.
-        number: the tensor's panel.
-        kind: what is counted; None: all.
-        counts: (height, width) of the panel's cells.
-        elements: the same of the tensor's elements only, in no order.
+        accesses: all accesses of the step.
+        number: index of the tensor's panel.
+        kind: the kind of access that is counted; None for all.
+        counts: count of each cell of the panel, (height, width).
+        elements: counts of the tensor's elements only, in no particular order.
     """
 
     accesses: Accesses
@@ -135,11 +137,11 @@ class _Heat:
     elements: NDArray[np.int64]
 
     @classmethod
-    def of(cls, accesses: Accesses, argument: str, kind: str | None) -> _Heat:
-        """Count.
+    def of(cls, accesses: Accesses, argument: str, kind: str | None) -> _HeatMap:
+        """Count the accesses.
 
         Raises:
-            UnknownNameError: no such argument or kind. InvalidArgumentError: the tensor is empty.
+            UnknownNameError: the argument or kind is unknown. InvalidArgumentError: the tensor is empty.
         """
         trace, names = accesses.trace, [panel.argument.name for panel in accesses.panels]
         check_name("argument", argument, names)
@@ -159,18 +161,18 @@ class _Heat:
 
     @property
     def panel(self) -> Panel:
-        """The tensor."""
+        """Panel of the tensor."""
         return self.accesses.panels[self.number]
 
     @property
     def touched(self) -> NDArray[np.int64]:
-        """The counts there are, ascending, without 0."""
+        """Distinct counts above 0, ascending."""
         distinct = np.unique(self.elements)
         return distinct[distinct > 0]
 
     @property
     def summary(self) -> str:
-        """The counts in one sentence."""
+        """Range of the counts, in one sentence."""
         what = _participle(self.kind)
         touched, untouched = self.touched, int(np.count_nonzero(self.elements == 0))
         name = self.panel.argument.name
@@ -182,7 +184,7 @@ class _Heat:
         return f"{name}: elements are {what} {how_often}{rest}."
 
     def codes(self, counts: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """A code for each count, from `_UNTOUCHED` on."""
+        """Return a code for each count, at least `_UNTOUCHED`."""
         touched = self.touched
         if not len(touched):
             return np.full(counts.shape, _UNTOUCHED, dtype=np.uint8)
@@ -196,19 +198,19 @@ class _Heat:
 
     @property
     def is_logarithmic(self) -> bool:
-        """Whether equal steps of color are equal ratios of counts."""
+        """True if equal color steps stand for equal ratios of counts."""
         return len(self.touched) > 0 and bool(self.touched[-1] >= _LOGARITHMIC * self.touched[0])
 
     @property
     def image(self) -> NDArray[np.uint8]:
-        """The code of each pixel of the panel."""
+        """Code of each pixel of the panel."""
         inside = self.panel.arranged(np.ones(self.panel.argument.shape, dtype=bool))
         image: NDArray[np.uint8] = self.panel.scale.image(np.where(inside, self.codes(self.counts), _OUTSIDE))
         return image
 
     @property
     def legend(self) -> list[tuple[int, str]]:
-        """Some counts: their code, and what it means."""
+        """Codes of a few counts, with their meaning."""
         touched = self.touched
         if len(touched) > _MOST_SWATCHES:
             spread = np.geomspace if self.is_logarithmic else np.linspace
@@ -220,14 +222,14 @@ class _Heat:
 
     @property
     def note(self) -> str:
-        """What the picture cannot show."""
+        """Sentences on what the figure cannot show."""
         scale = self.panel.scale
         cells = scale.rows * scale.columns
         pixels = f"A pixel is {cells} elements: the most often touched of them is shown." if cells > 1 else ""
         return " ".join(filter(None, [self.accesses.note, pixels]))
 
     def scene(self) -> dict[str, Any]:
-        """What JavaScript draws."""
+        """Return the data that JavaScript draws."""
         return {
             **self.accesses.scene(),
             "number": self.number,
@@ -241,7 +243,7 @@ class _Heat:
 
 
 def _colors(palette: Palette) -> list[str]:
-    """The color of each code, as "#rrggbb"."""
+    """Return the color of each code, as "#rrggbb"."""
     middle = (_LEAST + _MOST) // 2
     color = palette.series[0]
     faint = [mixed(palette.background, color, share) for share in np.linspace(_FAINTEST, 1, middle - _LEAST)]
@@ -249,7 +251,7 @@ def _colors(palette: Palette) -> list[str]:
     return [palette.background, palette.grid, *faint, *strong]
 
 
-def _figure(heat: _Heat, theme: str) -> Figure:
+def _figure(heat: _HeatMap, theme: str) -> Figure:
     with plain_text_style(theme) as palette:
         table = _colors(palette)
         colors = np.array([[round(255 * part) for part in to_rgb(color)] for color in table], dtype=np.uint8)
@@ -260,7 +262,7 @@ def _figure(heat: _Heat, theme: str) -> Figure:
         return panels_figure([drawn], heading, legend, list(filter(None, [heat.summary, heat.note])), palette)
 
 
-def _describe(heat: _Heat) -> str:
+def _describe(heat: _HeatMap) -> str:
     name = heat.panel.argument.name
     grid = f"The elements of {name} as a grid of cells, colored by how often {heat.accesses.trace.kernel}"
     return f"{grid} touches them. {heat.summary} {heat.note}".rstrip()

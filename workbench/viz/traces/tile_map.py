@@ -1,4 +1,4 @@
-"""Which program touches which element, drawn from the accesses of a real run: 1-D tiles."""
+"""Map of which program touches which element of 1D tiles, from the accesses of a real run."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from workbench.viz.base.style import (
 from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
 from workbench.viz.base.words import counted
 
-# More elements cannot be told apart, more lanes not be drawn while a reader waits.
+# More elements cannot be told apart, and more lanes take too long to draw.
 MOST_ELEMENTS = 128
 MOST_LANES = 2048
 
-# All in pixels. Around the axes, and in them above the first strip and below the last one:
+# Sizes in pixels. Margins around the axes; room above the first strip and below the last one.
 _LEFT, _RIGHT, _TOP, _BOTTOM, _ABOVE, _BELOW = 174.0, 28.0, 16.0, 64.0, 54.0, 8.0
-_STRIP, _PITCH = 52.0, 76.0  # a strip's height, and from one to the next
-_NAME, _NOTE, _TICK = 150.0, 18.0, 36.0  # a strip's name at its widest, a line of notes, from tick to tick
-_DIGIT = 7.8  # of a number in a cell
+_STRIP, _PITCH = 52.0, 76.0  # a strip's height, and the distance of strips
+_NAME, _NOTE, _TICK = 150.0, 18.0, 36.0  # the widest name, a line of notes, the least distance of ticks
+_DIGIT = 7.8  # width of a digit in a cell
 
 Run = Callable[[int, int], Sequence[Access]]
 
 
 @dataclass(frozen=True)
 class _Tiles:
-    """What there is to draw.
+    """Accesses to draw, sorted into strips.
 
     Attributes:
-        accesses: all of them.
-        strips: those of a tensor, by the name of the strip that shows them.
-        first, end: the range of elements to show; outside of the tensors there are lanes that are masked off.
-        notes: what the strips do not show.
+        accesses: all accesses.
+        strips: the accesses of each strip, by its name.
+        first, end: range of elements to show; outside of the tensors all lanes are masked off.
+        notes: sentences on what the strips do not show.
     """
 
     accesses: list[Access]
@@ -66,27 +66,27 @@ class _Tiles:
 
 
 def tile_map_figure(accesses: Sequence[Access], length: int, *, theme: str | None = None) -> Figure:
-    """A strip of cells for each load and store, one cell a lane, colored by the program that it belongs to.
+    """Draw a strip of cells for each kind of access and tensor: one cell a lane, colored by its program.
 
     Args:
-        accesses: of one step, as `runtime.interpret(launch, record=True).accesses[0]` has them; 1-D tiles of
-            a 1-D grid.
-        length: the elements of the tensors; lanes beyond them are drawn as masked off.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        accesses: accesses of one step, such as `runtime.interpret(launch, record=True).accesses[0]`; 1D tiles
+            of a 1D grid.
+        length: number of elements of the tensors; lanes beyond it are drawn as masked off.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: an argument is something else.
-        InvalidArgumentError: no accesses, tiles or a grid that are not 1-D, or more than can be told apart.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError: an argument has the wrong type.
+        InvalidArgumentError: there are no accesses, tiles or grid are not 1D, or there are too many elements.
+        UnknownNameError: the theme is unknown.
     """
-    tiles = _checked(accesses, length)
+    tiles = _sorted_into_strips(accesses, length)
     cell = (SIZE_INCHES[0] * DPI - _LEFT - _RIGHT) / (tiles.end - tiles.first)
     notes = list(tiles.notes)
     with plain_text_style(theme) as palette:
         numbers, unnumbered = _numbers(tiles, cell)
         if unnumbered:
             notes.append(f"{counted(unnumbered, 'number')} of programs had no room")
-        figure, axes = _laid_out(len(tiles.strips), f"{'; '.join(notes)}." if notes else "", palette)
+        figure, axes = _sized_figure(len(tiles.strips), f"{'; '.join(notes)}." if notes else "", palette)
         axes.set_xlim(tiles.first, tiles.end)
         axes.set_xticks(_ticks(tiles, least=_TICK / cell))
         axes.set_xlabel("element (the numbers are the program's)" if any(numbers) else "element")
@@ -109,8 +109,8 @@ def tile_map_figure(accesses: Sequence[Access], length: int, *, theme: str | Non
 
 
 def describe_tile_map(accesses: Sequence[Access], length: int) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
-    tiles = _checked(accesses, length)
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    tiles = _sorted_into_strips(accesses, length)
     masked = sum(int((~access.mask).sum()) for access in tiles.accesses)
     programs = len({access.program for access in tiles.accesses})
     text = (
@@ -121,20 +121,20 @@ def describe_tile_map(accesses: Sequence[Access], length: int) -> str:
 
 
 class TileMapWidget(FigureWidget):
-    """The tile map with sliders for the length and the block size.
+    """Widget for the tile map with sliders for the length and the block size.
 
-    Beside it stands the static figure, :func:`tile_map_figure`.
+    The static figure is :func:`tile_map_figure`.
 
     Args:
-        run: from (length, block size) to the accesses of a real run of the kernel with them.
-        length: the first length. most_elements: the longest that the slider offers.
-        block_sizes: the choices; the first is shown first.
+        run: function that runs the kernel with (length, block size) and returns its accesses.
+        length: initial length. most_elements: largest length to choose.
+        block_sizes: block sizes to choose from; the first is the initial choice.
         theme: as in :func:`tile_map_figure`.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else; a length of more than
-            `most_elements` or 128; a block size that is no power of two or more than 128.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, a length exceeds
+            `most_elements` or 128, or a block size is no power of two or exceeds 128.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -167,11 +167,11 @@ class TileMapWidget(FigureWidget):
             description="BLOCK_SIZE",
             style={**FIRST_IN_ROW, "button_width": "4em"},
         )
-        self.block_size.add_class("widget-inline-hbox")  # else its label stands above the buttons
+        self.block_size.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
         super().__init__([self.length], [self.block_size], theme=theme)
 
     def draw(self, theme: str) -> Drawing:
-        """Run the kernel with the controls' values and draw what it did."""
+        """Run the kernel with the controls' values and draw its accesses."""
         length, block_size = self.length.value, self.block_size.value
         accesses = self._run(length, block_size)
         figure, alt = tile_map_figure(accesses, length, theme=theme), describe_tile_map(accesses, length)
@@ -187,8 +187,8 @@ class TileMapWidget(FigureWidget):
         )
 
 
-def _checked(accesses: Sequence[Access], length: int) -> _Tiles:
-    """The accesses sorted into strips, if they can be drawn."""
+def _sorted_into_strips(accesses: Sequence[Access], length: int) -> _Tiles:
+    """Check the arguments and sort the accesses into strips."""
     _check_at_most("length", check_positive("length", length), MOST_ELEMENTS)
     step = "Give those of one step: runtime.interpret(launch, record=True).accesses[0]."
     strips: dict[str, list[Access]] = {}
@@ -235,14 +235,14 @@ def _active(access: Access) -> list[int]:
 
 
 def _shared(strip: Sequence[Access]) -> int:
-    """How many elements more than one program touches."""
+    """Return how many elements are touched by more than one program."""
     touched = {(element, access.program) for access in strip for element in _active(access)}
     return sum(programs > 1 for programs in Counter(element for element, _ in touched).values())
 
 
 @dataclass(frozen=True)
 class _Number:
-    """A program's number, written over some of its cells that lie side by side."""
+    """A program's number, written over a run of adjacent cells."""
 
     program: int
     first: int
@@ -250,9 +250,9 @@ class _Number:
 
 
 def _numbers(tiles: _Tiles, cell: float) -> tuple[list[list[_Number]], int]:
-    """The numbers to write in each strip, and how many have no room.
+    """Return the numbers to write in each strip, and how many do not fit.
 
-    One in each cell if all have room, else one for each run of cells of one program.
+    Each cell has a number if all fit; otherwise each run of cells of one program has one.
     """
     strips = [list(_runs(strip)) for strip in tiles.strips.values()]
     widest = max((len(str(run.program)) for strip in strips for run in strip), default=0)
@@ -269,7 +269,7 @@ def _numbers(tiles: _Tiles, cell: float) -> tuple[list[list[_Number]], int]:
 
 
 def _runs(strip: Sequence[Access]) -> Iterator[_Number]:
-    """The cells of one program that lie side by side, from left to right."""
+    """Yield the runs of adjacent cells of one program, from left to right."""
     owners = {element: access.program[0] for access in strip for element in _active(access)}
     ordered = enumerate(sorted(owners))
     for _, group in groupby(ordered, key=lambda item: (item[1] - item[0], owners[item[1]])):
@@ -277,8 +277,8 @@ def _runs(strip: Sequence[Access]) -> Iterator[_Number]:
         yield _Number(owners[elements[0]], elements[0], len(elements))
 
 
-def _laid_out(strips: int, notes: str, palette: Palette) -> tuple[Figure, Axes]:
-    """A figure as high as its strips and notes need; in its axes, y is in pixels."""
+def _sized_figure(strips: int, notes: str, palette: Palette) -> tuple[Figure, Axes]:
+    """Return a figure with room for the strips and notes; in its axes, y is in pixels."""
     figure, axes = new_figure()
     lines = textwrap.wrap(notes, 120)
     inside, below = _ABOVE + strips * _PITCH - (_PITCH - _STRIP) + _BELOW, _BOTTOM + len(lines) * _NOTE
@@ -315,12 +315,12 @@ def _write_numbers(axes: Axes, bottom: float, numbers: Sequence[_Number], palett
             va="center",
             fontsize=8,
             color=text_color(palette, color),
-            bbox={"facecolor": color, "linewidth": 0, "pad": 1},  # else the cells' edges cross it out
+            bbox={"facecolor": color, "linewidth": 0, "pad": 1},  # covers the edges of the cells
         )
 
 
 def _mark_end(axes: Axes, length: int, palette: Palette) -> None:
-    """A line after the last element, and its name on the side that has room."""
+    """Draw a line after the last element, with a label on the side that has room."""
     axes.axvline(length, color=palette.ink, linewidth=1.5, clip_on=False)
     place = (length, axes.get_ylim()[1] - _ABOVE / 2)
     text = axes.annotate(
@@ -331,7 +331,7 @@ def _mark_end(axes: Axes, length: int, palette: Palette) -> None:
 
 
 def _ticks(tiles: _Tiles, least: float) -> list[int]:
-    """The first element of each tile, as far as they are `least` apart, and the end."""
+    """Return the first element of each tile if it is `least` from other ticks, and the end."""
     drawn = [access for strip in tiles.strips.values() for access in strip]
     ticks = [tiles.end]
     for start in sorted({int(np.atleast_1d(access.offsets)[0]) for access in drawn}):

@@ -1,4 +1,4 @@
-"""What each program of a kernel touches, drawn from its trace: every element of every tensor is a cell.
+"""Map of what each program of a kernel touches, from its trace: every element of every tensor is a cell.
 
 The static figure shows one program; the widget steps through all of them, and through the accesses of each.
 """
@@ -23,54 +23,54 @@ from workbench.viz.base.style import PALETTES, Palette, plain_text_style, resolv
 from workbench.viz.base.words import counted
 from workbench.viz.traces.accesses import Accesses, accesses_of, at_line
 
-# What is known of a cell, as a number: the greater, the more it says; 0 is a cell outside the tensor. To the
-# last three the bits of what is done there are added. `js/trace_map.js` has the same.
+# State of a cell; higher states take precedence, and 0 is a cell outside the tensor. The last three are
+# combined with the bits of the kinds of access. `js/trace_map.js` has the same codes.
 _UNTOUCHED, _BEFORE, _EARLIER, _NOW = 1, 8, 16, 24
 _MASKED = _EARLIER
 _BITS: Mapping[str, int] = {"load": 1, "store": 2, "atomic": 4}
-# How much of a kind's color is left: of programs before this one, and of its accesses before the one shown.
+# Opacity of the accesses of earlier programs, and of this program's accesses before the shown one.
 _SHARE_BEFORE, _SHARE_EARLIER = 0.32, 0.62
 
 
 def trace_map(trace: StepTrace, program: int | None = None, *, theme: str | None = None) -> Figure:
-    """What one program touches: for each tensor a grid of its elements, colored by what is done to them.
+    """Draw a grid of each tensor's elements, colored by what one program does to them.
 
-    Elements that earlier programs touched are paler; lanes that are masked off are hatched, outside the
-    tensor too.
+    Elements that earlier programs touched are paler. Masked-off lanes are hatched, including those outside
+    the tensor.
 
     Args:
         trace: of one step, such as `lens.trace(launch)[0]`.
-        program: its number; None: the first of those that were traced.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        program: number of the program; None for the first traced one.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `trace` is none, or touches nothing, or more than can be
-            drawn; `program` was not traced.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `trace` is no trace, touches nothing, or touches more than
+            can be drawn; or `program` was not traced.
+        UnknownNameError: the theme is unknown.
     """
     accesses = accesses_of(trace)
     return _figure(accesses, _position(trace, program), 0, resolve_theme(theme))
 
 
 def describe_trace_map(trace: StepTrace, program: int | None = None) -> str:
-    """The figure in one sentence, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     accesses = accesses_of(trace)
     return _describe(accesses, _position(trace, program), 0)
 
 
 class TraceMapWidget(CanvasWidget):
-    """Steps through the programs of a kernel, and through the accesses of each.
+    """Widget that steps through the programs of a kernel, and through the accesses of each.
 
-    Beside it stands the static figure, :func:`trace_map`. Moving over an element says who touches it. `step`
-    counts, for each program, the view of all its accesses, then each of them.
+    Hover an element to see who touches it. For each program, `step` counts one step that shows all its
+    accesses, then one step for each access. The static figure is :func:`trace_map`.
 
     Args:
         trace: of one step, such as `lens.trace(launch)[0]`; or a function that returns one.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else as the page.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else the page's theme.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: as :func:`trace_map`.
-        UnknownNameError: the theme is not known.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: anywidget or ipywidgets is not installed.
     """
 
@@ -81,7 +81,7 @@ class TraceMapWidget(CanvasWidget):
         super().__init__(theme=theme)
 
     def scene(self) -> Mapping[str, Any]:
-        """The accesses of the trace; a function that gives it is called."""
+        """Return the accesses of the trace; if the trace was given as a function, call it."""
         self._accesses = accesses_of(self._trace() if callable(self._trace) else self._trace)
         programs = len(self._accesses.trace.programs)
         self._begins = self._accesses.starts + np.arange(programs + 1)
@@ -94,28 +94,28 @@ class TraceMapWidget(CanvasWidget):
         }
 
     def draw(self, theme: str) -> Figure:
-        """The program or access that is shown."""
+        """Draw the shown program or access."""
         return _figure(self._accesses, *self._shown(), theme)
 
     def describe(self) -> str:
-        """What :meth:`draw` shows."""
+        """Return the text alternative of :meth:`draw`."""
         return _describe(self._accesses, *self._shown())
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What the program or access shown does, and who touches the element under the cursor."""
+        """Sentences on what the shown program or access does, and on who touches the hovered element."""
         cell = self.hovered
-        told = self._accesses.tell_cell(cell["panel"], cell["row"], cell["column"]) if cell else []
-        return (_tell(self._accesses, *self._shown()), *told)
+        cell_facts = self._accesses.tell_cell(cell["panel"], cell["row"], cell["column"]) if cell else []
+        return (_tell(self._accesses, *self._shown()), *cell_facts)
 
     def _shown(self) -> tuple[int, int]:
-        """The place of the program among those traced, and which of its accesses is shown: 0 for all."""
+        """Return the index of the shown program, and the number of the shown access, 0 for all."""
         position = int(np.searchsorted(self._begins, self.step, side="right")) - 1
         return position, self.step - int(self._begins[position])
 
 
 def _position(trace: StepTrace, program: int | None) -> int:
-    """Where a program is among those that were traced."""
+    """Return the index of a program among the traced ones."""
     if program is None:
         return 0
     fix = "Give the number of a program that was traced."
@@ -128,7 +128,7 @@ def _position(trace: StepTrace, program: int | None) -> int:
 
 
 def _tell(accesses: Accesses, position: int, access: int) -> str:
-    """What a program does, or one of its accesses; as `tellStep` of `js/trace_map.js`."""
+    """Describe what a program or one of its accesses does, as `tellStep` of `js/trace_map.js` does."""
     own = accesses.of(position)
     program = f"Program {accesses.trace.programs[position]}"
     if not len(own):
@@ -153,7 +153,7 @@ def _lanes(active: int, lanes: int) -> str:
 
 
 def _heading(accesses: Accesses, position: int) -> str:
-    """The kernel, and the program's place in its grid."""
+    """Return the name of the kernel and the program's position in the grid."""
     trace = accesses.trace
     program = trace.programs[position]
     axes = max((axis + 1 for axis, programs in enumerate(trace.grid) if programs > 1), default=1)
@@ -166,8 +166,8 @@ def _heading(accesses: Accesses, position: int) -> str:
 def _describe(accesses: Accesses, position: int, access: int) -> str:
     names = [panel.argument.name for panel in accesses.panels if panel.elements]
     grids = f"The elements of {', '.join(names)} as grids of cells, colored by what a program does to them"
-    told = f"{_heading(accesses, position)}. {_tell(accesses, position, access)} {accesses.note}"
-    return f"{grids}. {told}".rstrip()
+    text = f"{_heading(accesses, position)}. {_tell(accesses, position, access)} {accesses.note}"
+    return f"{grids}. {text}".rstrip()
 
 
 def _figure(accesses: Accesses, position: int, access: int, theme: str) -> Figure:
@@ -189,7 +189,7 @@ def _figure(accesses: Accesses, position: int, access: int, theme: str) -> Figur
 
 
 def _codes(accesses: Accesses, panel: int, position: int, access: int) -> NDArray[np.uint8]:
-    """What is known of each cell of a panel that is drawn."""
+    """Return the state of each drawn cell of a panel."""
     one, own = accesses.panels[panel], accesses.of(position)
     codes = one.arranged(np.full(one.argument.shape, _UNTOUCHED, dtype=np.uint8))
 
@@ -210,7 +210,7 @@ def _codes(accesses: Accesses, panel: int, position: int, access: int) -> NDArra
 
 
 def _colors(palette: Palette) -> list[str]:
-    """The color of each code, as "#rrggbb"; also what JavaScript has."""
+    """Return the color of each code as "#rrggbb", for the figure and for JavaScript."""
     blue, orange, green, pink = palette.series[:4]
     kinds = [blue, orange, pink, green, green, green, green]  # by bits: load, store, both, atomic, ...
     levels = (_SHARE_BEFORE, _SHARE_EARLIER, 1.0)
@@ -222,7 +222,7 @@ def _colors(palette: Palette) -> list[str]:
 
 
 def _legend(accesses: Accesses) -> list[tuple[int, str]]:
-    """The codes that may occur, and what they mean."""
+    """Return the codes that may occur, with their meaning."""
     sites = [site for site in accesses.trace.sites if site.kind in _BITS]
     kinds = [kind for kind in _BITS if any(site.kind == kind for site in sites)]
     legend = [(_NOW | _BITS[kind], kind) for kind in kinds]
