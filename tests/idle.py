@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 
 from workbench import interpreter
+from workbench.interpreter import watching
 from workbench.launch import Step
 
 # Kernels of which a program may write nothing, and why.
@@ -44,7 +45,7 @@ def no_program_is_idle() -> Iterator[None]:
         if idle and how.get("order") is None and not may_be:
             raise AssertionError(f"{idle} of {step.programs} programs wrote nothing: {step}")
 
-    plain_run, memory = Step.run, interpreter._WatchedMemory
+    plain_run, memory = Step.run, watching._WatchedMemory
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(memory, "store", noted(memory.store, 2)))
         stack.enter_context(mock.patch.object(memory, "atomic_rmw", noted(memory.atomic_rmw, 3)))

@@ -303,7 +303,7 @@ def between_fp8(dtype: torch.dtype) -> torch.Tensor:
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
-# The repair in compat.py, by the name of what it replaces -> what shows that it is needed.
+# The repair in compat/, by the name of what it replaces -> what shows that it is needed.
 CASES: dict[str, dict[str, Case]] = {
     "InterpreterBuilder.binary_op": {
         "+": computing("+", torch.add),

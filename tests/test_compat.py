@@ -33,6 +33,7 @@ from triton.runtime.jit import JITFunction
 
 from tests import narrow_floats
 from workbench import compat
+from workbench.compat import cache_keys, launcher
 from workbench.errors import KernelError
 from workbench.launch import Launch
 from workbench.lens import compile as compile_for
@@ -86,7 +87,7 @@ def pinned_triton() -> str:
 def test_repair_is_still_needed(repair: str, unrepaired: dict[str, dict[str, str]]) -> None:
     right = [name for name, outcome in unrepaired[repair].items() if outcome == "right"]
     assert right != list(unrepaired[repair]), (
-        f"Triton {triton.__version__} no longer needs the repair of {repair}: remove it from compat.py"
+        f"Triton {triton.__version__} no longer needs the repair of {repair}: remove it from compat/"
     )
     assert right == [], f"Triton {triton.__version__} gets {right} right: move them to UNAFFECTED"
 
@@ -338,7 +339,7 @@ def test_the_truth_of_tiles_still_needs_repair(tmp_path: Path) -> None:
         timeout=120,
         check=True,
     )
-    assert done.stdout == "4\n", "Triton minds the truth of tiles: remove the repair from compat.py"
+    assert done.stdout == "4\n", "Triton minds the truth of tiles: remove the repair from compat/"
 
 
 @triton.jit
@@ -533,7 +534,7 @@ def test_reductions_one_by_one_still_need_repair(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.count("called") == 15, (
-        "Triton combines several at once: remove the repair from compat.py"
+        "Triton combines several at once: remove the repair from compat/"
     )
 
 
@@ -708,7 +709,7 @@ def test_a_compiler_is_another_when_one_of_its_files_changes(
     (tmp_path / "backends").mkdir()
     file = tmp_path / "backends" / "compiler.py"
     file.write_text("one = 1\n")
-    monkeypatch.setattr(compat, "_TRITON", str(tmp_path))
+    monkeypatch.setattr(cache_keys, "TRITON_FOLDER", str(tmp_path))
     monkeypatch.setattr(cache, "triton_key", cache.triton_key)  # put back afterwards
     keys = []
     for text in ("one = 1\n", "one = 1\n", "one = 12\n"):
@@ -766,7 +767,7 @@ def test_a_function_in_a_tuple_is_another_when_it_is_edited(text: str) -> None:
 def test_a_kernel_is_another_when_what_changes_its_ptx_is(monkeypatch: pytest.MonkeyPatch) -> None:
     source = with_chain(edited("@jit\ndef functor(x, y):\n    return x\n")[0])
     before = source.hash()
-    monkeypatch.setattr(compat, "_own_text", lambda: "edited")
+    monkeypatch.setattr(cache_keys, "_own_text", lambda: "edited")
     assert source.hash() != before
 
 
@@ -906,7 +907,7 @@ def test_a_map_is_made_again_once_there_is_a_context(said: str, monkeypatch: pyt
     runtime = SimpleNamespace(cudaMemGetInfo=lambda number: done.append("context"))
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     with nullcontext() if said.endswith("context") else pytest.raises(RuntimeError, match="invalid argument"):
-        assert compat._expanded("x", 3) == ["x", 3]
+        assert launcher._expanded("x", 3) == ["x", 3]
     assert done == (["map", "context", "map"] if said.endswith("context") else ["map"])
 
 

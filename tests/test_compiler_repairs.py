@@ -16,7 +16,8 @@ from triton._C.libtriton import ir
 from triton.backends import backends
 from triton.backends.compiler import GPUTarget
 
-from workbench import compat, compiler_repairs
+from workbench import compat
+from workbench.compat import compiler
 from workbench.kernels import attention
 from workbench.kernels.attention import CAUSAL, Scoring
 from workbench.launch import Launch
@@ -35,7 +36,7 @@ STAGES = [
 def test_repairing_again_changes_nothing() -> None:
     before = [getattr(backends[vendor].compiler, stage) for vendor, stage in STAGES]
     assert all(hasattr(stage, "changes") for stage in before)
-    compiler_repairs.repair()
+    compiler.repair_compilers()
     assert [getattr(backends[vendor].compiler, stage) for vendor, stage in STAGES] == before
 
 
@@ -182,7 +183,7 @@ def test_of_bytes_that_change_places_with_lanes_alone_none_is_kept(tmp_path: Pat
 @pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("element", ["i8", "f8E5M2", "f8E4M3FN"])
 def test_conversions_within_a_warp_are_widened(move: str, element: str, tmp_path: Path) -> None:
-    made = compiler_repairs.with_wide_shuffles(parsed(converting(*MOVES[move], element), tmp_path))
+    made = compiler.with_wide_shuffles(parsed(converting(*MOVES[move], element), tmp_path))
     assert len(re.findall(r"ttg\.convert_layout .*xi32, .* -> .*xi32, ", str(made))) == 1
     assert "prmt" not in llir_of(str(made), tmp_path)
 
@@ -190,7 +191,7 @@ def test_conversions_within_a_warp_are_widened(move: str, element: str, tmp_path
 def test_conversions_by_shared_memory_are_left(tmp_path: Path) -> None:
     """As where two numbers of registers change places with those of lanes."""
     module = parsed(converting([128, 64, 4], [8, 16, 32, 2, 1], "i8"), tmp_path)
-    assert compiler_repairs.with_wide_shuffles(module) is module
+    assert compiler.with_wide_shuffles(module) is module
 
 
 # Many quotients and remainders
@@ -205,12 +206,12 @@ def test_many_quotients_and_remainders_are_thawed(monkeypatch: pytest.MonkeyPatc
   %other = freeze i32 %25
   %scalar.frozen = freeze i32 %scalar
 """
-    assert compiler_repairs.thawed(llir) == llir
-    monkeypatch.setattr(compiler_repairs, "MANY_FROZEN", 2)
+    assert compiler.thawed(llir) == llir
+    monkeypatch.setattr(compiler, "MANY_FROZEN", 2)
     expected = llir.replace(".frozen = freeze i32 %25", ".frozen = add i32 %25, 0")
     expected = expected.replace("freeze i64 %x.element", "add i64 %x.element, 0")
     assert expected != llir
-    assert compiler_repairs.thawed(llir) == expected
+    assert compiler.thawed(llir) == expected
 
 
 # Descriptors of shared memory
@@ -228,7 +229,7 @@ def test_descriptors_are_put_together(made: str, added: str, lower: int, upper: 
     constant = upper << 32 | lower
     constant -= 2**64 if upper >> 31 else 0
     ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n\t{added} \t%rd7, %rd9, {constant};\n{OTHER}"
-    lines = compiler_repairs.with_descriptors_of_halves(ptx).split("\n")
+    lines = compiler.with_descriptors_of_halves(ptx).split("\n")
     assert lines[2] == (
         f"\t{{ .reg .b32 lower; add.u32 lower, %r5, {lower}; mov.b64 %rd7, {{lower, {upper}}}; }}"
     )
@@ -239,7 +240,7 @@ def test_descriptors_are_put_together(made: str, added: str, lower: int, upper: 
 def test_places_of_tiles_that_lie_in_one_way_are_left() -> None:
     added = f"\tor.b64 \t%rd7, %rd9, {UPPER << 32};\n\tadd.s64 \t%rd8, %rd9, {UPPER << 32 | 64};"
     ptx = f"\tbfe.u32 \t%r5, %r4, 4, 14;\n\tcvt.u64.u32 \t%rd9, %r5;\n{added}"
-    assert compiler_repairs.with_descriptors_of_halves(ptx) == ptx
+    assert compiler.with_descriptors_of_halves(ptx) == ptx
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_other_sums_are_left(made: str, constant: int) -> None:
     """Though their place has tiles of two layouts."""
     added = f"\tadd.s64 \t%rd7, %rd9, {constant};"
     ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n{OTHER}\n{THIRD}\n{added}"
-    assert compiler_repairs.with_descriptors_of_halves(ptx).split("\n")[-1] == added
+    assert compiler.with_descriptors_of_halves(ptx).split("\n")[-1] == added
 
 
 def test_descriptors_of_a_compiled_product_are_put_together() -> None:

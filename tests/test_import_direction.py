@@ -17,10 +17,7 @@ import pytest
 
 WORKBENCH = Path(__file__).parents[1] / "workbench"
 
-INTERPRETED = {"interpreted_libdevice", "interpreted_numbers", "interpreted_undefined"}
-FOUNDATION = {
-    "errors", "targets", "compat", "compiler_repairs", "device", "promises", "interpreter",
-} | INTERPRETED  # fmt: skip
+FOUNDATION = {"errors", "targets", "compat", "device", "interpreter"}
 LAUNCHES = FOUNDATION | {"launch", "renamed"}
 KERNELS = {"kernels", "kernels.tile", "kernels.instances", "kernels.choosing", "kernels.reference"}
 ROOMS = (
@@ -36,15 +33,10 @@ LAYERS = ("kernels/tile", "kernels", "kernels/instances", "ops")
 MAY_IMPORT: Mapping[str, set[str]] = {
     "errors": set(),
     "renamed": set(),
-    "compat": {"errors", "interpreted_undefined"},
-    "compiler_repairs": set(),
+    "compat": {"errors"},
     "targets": {"errors"},
     "device": {"errors", "targets"},
-    "interpreted_libdevice": set(),
-    "interpreted_undefined": set(),
-    "interpreted_numbers": {"errors", "compat", "interpreted_libdevice"},
-    "promises": {"errors"},
-    "interpreter": {"errors", "compat", "promises"} | INTERPRETED,
+    "interpreter": {"errors", "compat"},
     "launch": FOUNDATION,
     "__init__": LAUNCHES,
     "runtime": LAUNCHES,

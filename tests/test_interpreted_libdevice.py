@@ -28,8 +28,8 @@ from triton.language.extra.hip import libdevice as hip_libdevice
 from triton.language.extra.libdevice import tanh
 
 from workbench.errors import KernelError
-from workbench.interpreted_libdevice import function_of
 from workbench.interpreter import Computation
+from workbench.interpreter.libdevice import function_of
 from workbench.launch import Launch
 from workbench.lens import compile as compile_for
 from workbench.runtime import interpret

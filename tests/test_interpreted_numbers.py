@@ -23,8 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from workbench import compat, interpreted_numbers
+from workbench import compat
 from workbench.errors import KernelError, OutOfBoundsError
+from workbench.interpreter import numbers
 from workbench.launch import Launch
 from workbench.lens import compile as compile_for
 from workbench.runtime import interpret
@@ -169,7 +170,7 @@ def test_the_type_of_an_argument_is_the_narrowest_that_the_compiler_takes(value:
     launch = Launch.of(dtype_kernel, 1, value, name, outputs=())
     launch.run()
     assert compiles(launch)
-    typed = interpreted_numbers.typed(value)
+    typed = numbers.typed(value)
     with np.errstate(over="ignore"):
         expected = np.float32(value) if isinstance(value, float) else value
     assert typed.handle.data.item() == expected

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from workbench import teach
-from workbench.interpreted_undefined import ends, fill_undefined, is_undefined, undefined
+from workbench.compat.undefined import ends, fill_undefined, is_undefined, undefined
 from workbench.launch import Launch, Step
 from workbench.lens import compile as compile_for
 from workbench.runtime import interpret

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from triton.runtime import interpreter as triton_interpreter
 
-from workbench import promises, runtime
+from workbench import runtime
 from workbench.errors import KernelError, PromiseError
+from workbench.interpreter import promises
 from workbench.launch import Launch, Step
 
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from workbench import device
 from workbench.errors import (
@@ -26,6 +27,8 @@ from workbench.errors import (
 
 # What candidates are compiled for where no GPU is: the device of the shipped recordings.
 RECORDED_TARGET = "sm_90"
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 LAB_PACKAGES = ("jupyterlab", "ipykernel", "ipywidgets", "anywidget")
 
@@ -360,85 +363,105 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m workbench", description="A workbench for GPU kernel engineering."
     )
     commands = parser.add_subparsers(required=True, metavar="command")
+    _add(commands, "doctor", doctor, "what runs here, with which versions, and what to do for more")
+    _add_lab(commands)
+    _add_record(commands)
+    _add_tune(commands)
+    _add_profile(commands)
+    _add_roofline(commands)
+    _add_access(commands)
+    _add_progress(commands)
+    return parser
 
-    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(command=command)
-        return sub
 
-    add("doctor", doctor, "what runs here, with which versions, and what to do for more")
+def _add(
+    commands: _Commands, name: str, command: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    """Add a command; its parser, for what it takes."""
+    parser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=command)
+    return parser
 
-    lab_parser = add("lab", lab, "open JupyterLab with a lesson; further options go to JupyterLab")
-    lab_parser.add_argument("lesson", nargs="?", default="00_start_here", help="such as 02_roofline")
 
-    record_parser = add("record", record, "measure a suite of cases and write the recording")
-    record_parser.add_argument("suite", nargs="?", default="all", help="its name; an unknown one lists them")
-    record_parser.add_argument(
+def _add_lab(commands: _Commands) -> None:
+    parser = _add(commands, "lab", lab, "open JupyterLab with a lesson; further options go to JupyterLab")
+    parser.add_argument("lesson", nargs="?", default="00_start_here", help="such as 02_roofline")
+
+
+def _add_record(commands: _Commands) -> None:
+    parser = _add(commands, "record", record, "measure a suite of cases and write the recording")
+    parser.add_argument("suite", nargs="?", default="all", help="its name; an unknown one lists them")
+    parser.add_argument(
         "--dtype", nargs="+", default=(), help="only cases of these, such as fp16 bf16 (default: all of them)"
     )
-    record_parser.add_argument(
+    parser.add_argument(
         "--op", nargs="+", default=(), help="only cases of these, such as conv2d (default: all of them)"
     )
-    record_parser.add_argument(
+    parser.add_argument(
         "--output", type=Path, help="the file to append to (default: this device's recording)"
     )
-    record_parser.add_argument(
+    parser.add_argument(
         "--interpreter",
         action="store_true",
         help="time the interpreter where there is no GPU; every line says so",
     )
 
-    tune_parser = add("tune", tune, "find the fastest configuration of a matrix product, and keep it")
+
+def _add_tune(commands: _Commands) -> None:
+    parser = _add(commands, "tune", tune, "find the fastest configuration of a matrix product, and keep it")
     for size, of in (("m", "rows of A"), ("n", "columns of B"), ("k", "columns of A, rows of B")):
-        tune_parser.add_argument(size, type=int, metavar=size.upper(), help=of)
-    tune_parser.add_argument("--dtype", default="fp16", help="such as bf16, tf32, fp8_e4m3 (default: fp16)")
-    tune_parser.add_argument(
+        parser.add_argument(size, type=int, metavar=size.upper(), help=of)
+    parser.add_argument("--dtype", default="fp16", help="such as bf16, tf32, fp8_e4m3 (default: fp16)")
+    parser.add_argument(
         "--layout", default="nn", help="of A and B: n as the shape says, t transposed (default: nn)"
     )
-    tune_parser.add_argument(
+    parser.add_argument(
         "--mode", choices=("events", "cuda_graph", "burst"), default="events", help="how candidates are timed"
     )
-    tune_parser.add_argument("--again", action="store_true", help="even where a winner is kept")
-    tune_parser.add_argument(
+    parser.add_argument("--again", action="store_true", help="even where a winner is kept")
+    parser.add_argument(
         "--interpreter", action="store_true", help="time the interpreter where there is no GPU"
     )
-    tune_parser.add_argument(
+    parser.add_argument(
         "--target",
         help=f"what candidates are compiled for (default: this GPU, else {RECORDED_TARGET})",
     )
 
-    profile_parser = commands.add_parser(
+
+def _add_profile(commands: _Commands) -> None:
+    parser = commands.add_parser(
         "profile", help="verify and time the instances of any operator, and keep the best",
         add_help=False, allow_abbrev=False,  # what follows the operator has its own
     )  # fmt: skip
-    profile_parser.set_defaults(command=profile)
-    profile_parser.add_argument("operator", nargs="?")
+    parser.set_defaults(command=profile)
+    parser.add_argument("operator", nargs="?")
 
-    roofline_parser = add("roofline", roofline, "write the roofline as a PNG")
-    roofline_parser.add_argument("--output", default="roofline.png", help="the file to write, a .png")
-    roofline_parser.add_argument("--theme", choices=("light", "dark"), help="of the figure")
-    source = roofline_parser.add_mutually_exclusive_group()
+
+def _add_roofline(commands: _Commands) -> None:
+    parser = _add(commands, "roofline", roofline, "write the roofline as a PNG")
+    parser.add_argument("--output", default="roofline.png", help="the file to write, a .png")
+    parser.add_argument("--theme", choices=("light", "dark"), help="of the figure")
+    source = parser.add_mutually_exclusive_group()
     source.add_argument("--live", action="store_true", help="measure here; an error without a GPU")
     source.add_argument("--recorded", action="store_true", help="draw recordings even where there is a GPU")
 
-    access_parser = add(
-        "access", access, "print the Triton that a descriptor becomes: a convolution's, or yours"
-    )
-    access_parser.add_argument("--file", help="FILE.py:NAME, a descriptor of your own")
-    access_parser.add_argument(
-        "--kind", choices=("forward", "backward_data", "backward_weight"), default="forward"
-    )
-    for name, sizes in (("input", (2, 64, 56, 56)), ("weight", (64, 64, 3, 3))):
-        access_parser.add_argument(
-            f"--{name}", type=int, nargs=4, default=sizes, help=f"shape (default: {sizes})"
-        )
-    for name, number in (("stride", 1), ("padding", 1), ("dilation", 1), ("groups", 1)):
-        access_parser.add_argument(f"--{name}", type=int, default=number, help=f"(default: {number})")
-    access_parser.add_argument("--contiguous", action="store_true", help="NCHW instead of channels_last")
 
-    progress_parser = add("progress", progress, "the exercises solved so far")
-    progress_parser.add_argument("--reset", action="store_true", help="forget them")
-    return parser
+def _add_access(commands: _Commands) -> None:
+    parser = _add(
+        commands, "access", access, "print the Triton that a descriptor becomes: a convolution's, or yours"
+    )
+    parser.add_argument("--file", help="FILE.py:NAME, a descriptor of your own")
+    parser.add_argument("--kind", choices=("forward", "backward_data", "backward_weight"), default="forward")
+    for name, sizes in (("input", (2, 64, 56, 56)), ("weight", (64, 64, 3, 3))):
+        parser.add_argument(f"--{name}", type=int, nargs=4, default=sizes, help=f"shape (default: {sizes})")
+    for name, number in (("stride", 1), ("padding", 1), ("dilation", 1), ("groups", 1)):
+        parser.add_argument(f"--{name}", type=int, default=number, help=f"(default: {number})")
+    parser.add_argument("--contiguous", action="store_true", help="NCHW instead of channels_last")
+
+
+def _add_progress(commands: _Commands) -> None:
+    parser = _add(commands, "progress", progress, "the exercises solved so far")
+    parser.add_argument("--reset", action="store_true", help="forget them")
 
 
 if __name__ == "__main__":

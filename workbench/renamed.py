@@ -60,6 +60,10 @@ MODULES = {
     "kernels.view_ladder": "teach.rungs.view_ladder",
     "kernels.reduction_levels": "teach.rungs.reduction_levels",
     "kernels.instances.operation": "operators.operation",
+    "compiler_repairs": "compat.compiler",
+    "interpreted_libdevice": "interpreter.libdevice",
+    "interpreted_numbers": "interpreter.numbers",
+    "promises": "interpreter.promises",
 }
 
 # The module that now has a name which another one had, without `workbench.`.

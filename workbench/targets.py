@@ -6,7 +6,7 @@ Every figure has its source. Capacities are binary, as their sources mean them: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from workbench.errors import check_name
@@ -204,26 +204,63 @@ def _nvidia(
     )
 
 
+@dataclass(frozen=True)
+class _Family:
+    """What AMD's architectures of one family share.
+
+    Attributes:
+        unit, warp_size, register_granularity, shared_granularity: as in `Target`.
+        registers_per_lane: of each of a unit's four SIMDs, for each lane of a wavefront.
+        most_registers: of a thread.
+        warps_per_simd: resident on each SIMD at a time.
+        blocks: resident on a unit at a time.
+        shared: bytes of a unit.
+        most_shared: bytes that one block can ask for.
+    """
+
+    unit: str
+    warp_size: int
+    registers_per_lane: int
+    most_registers: int
+    register_granularity: int
+    warps_per_simd: int
+    blocks: int
+    shared: int
+    most_shared: int
+    shared_granularity: int
+
+
+_CDNA = _Family(
+    unit="compute unit",
+    warp_size=64,
+    registers_per_lane=512,
+    most_registers=512,
+    register_granularity=8,
+    warps_per_simd=8,
+    blocks=16,
+    shared=64 * KB,
+    most_shared=64 * KB,
+    shared_granularity=512,
+)
+_CDNA4 = replace(_CDNA, shared=160 * KB, most_shared=160 * KB, shared_granularity=1280)
+_RDNA = _Family(
+    unit="work-group processor",
+    warp_size=32,
+    registers_per_lane=1536,
+    most_registers=256,
+    register_granularity=24,
+    warps_per_simd=16,
+    blocks=32,
+    shared=128 * KB,
+    most_shared=64 * KB,
+    shared_granularity=512,
+)
+
+
 def _amd(
-    name: str,
-    architecture: str,
-    *,
-    unit: str,
-    warp_size: int,
-    registers_per_lane: int,
-    most_registers: int,
-    register_granularity: int,
-    warps_per_simd: int,
-    blocks: int,
-    shared: int,
-    most_shared: int,
-    shared_granularity: int,
-    product: str,
-    sms: int,
-    l2: int,
-    l2_caches: int,
+    name: str, architecture: str, family: _Family, *, product: str, sms: int, l2: int, l2_caches: int = 1
 ) -> Target:
-    """An AMD architecture: each of its four SIMDs has `registers_per_lane` for each lane of a wavefront."""
+    """An architecture of a family of AMD's."""
     compiler = dict.fromkeys(
         (
             "most_registers_per_thread",
@@ -242,74 +279,22 @@ def _amd(
         name=name,
         vendor="AMD",
         architecture=architecture,
-        unit=unit,
-        warp_size=warp_size,
-        registers_per_sm=PARTITIONS * registers_per_lane * warp_size,
-        most_registers_per_thread=most_registers,
-        register_granularity=register_granularity,
-        most_warps_per_sm=PARTITIONS * warps_per_simd,
-        most_blocks_per_sm=blocks,
-        shared_per_sm=shared,
-        most_shared_per_block=most_shared,
+        unit=family.unit,
+        warp_size=family.warp_size,
+        registers_per_sm=PARTITIONS * family.registers_per_lane * family.warp_size,
+        most_registers_per_thread=family.most_registers,
+        register_granularity=family.register_granularity,
+        most_warps_per_sm=PARTITIONS * family.warps_per_simd,
+        most_blocks_per_sm=family.blocks,
+        shared_per_sm=family.shared,
+        most_shared_per_block=family.most_shared,
         reserved_shared_per_block=0,
-        shared_granularity=shared_granularity,
+        shared_granularity=family.shared_granularity,
         product=product,
         sms=sms,
         l2_bytes=l2,
         l2_caches=l2_caches,
         sources=compiler | specifications | {"shared_granularity": _LLVM_USAGE},
-    )
-
-
-def _cdna(
-    name: str,
-    architecture: str,
-    *,
-    shared: int = 64 * KB,
-    shared_granularity: int = 512,
-    product: str,
-    sms: int,
-    l2: int,
-    l2_caches: int,
-) -> Target:
-    return _amd(
-        name,
-        architecture,
-        unit="compute unit",
-        warp_size=64,
-        registers_per_lane=512,
-        most_registers=512,
-        register_granularity=8,
-        warps_per_simd=8,
-        blocks=16,
-        shared=shared,
-        most_shared=shared,
-        shared_granularity=shared_granularity,
-        product=product,
-        sms=sms,
-        l2=l2,
-        l2_caches=l2_caches,
-    )
-
-
-def _rdna(name: str, architecture: str, *, product: str, compute_units: int, l2: int) -> Target:
-    return _amd(
-        name,
-        architecture,
-        unit="work-group processor",
-        warp_size=32,
-        registers_per_lane=1536,
-        most_registers=256,
-        register_granularity=24,
-        warps_per_simd=16,
-        blocks=32,
-        shared=128 * KB,
-        most_shared=64 * KB,
-        shared_granularity=512,
-        product=product,
-        sms=compute_units // 2,
-        l2=l2,
-        l2_caches=1,
     )
 
 
@@ -330,12 +315,12 @@ TARGETS: Mapping[str, Target] = {
                 product="B200", sms=148, l2=126 * MB, source=_CUDA_DEVICE),
         _nvidia("sm_120", "Blackwell", warps=48, blocks=24, shared=100 * KB,
                 product="GeForce RTX 5090", sms=170, l2=96 * MB, source=_RTX_BLACKWELL),
-        _cdna("gfx90a", "CDNA2",
-              product="Instinct MI250X (one of its two dies)", sms=110, l2=8 * MB, l2_caches=1),
-        _cdna("gfx942", "CDNA3", product="Instinct MI300X", sms=304, l2=4 * MB, l2_caches=8),
-        _cdna("gfx950", "CDNA4", shared=160 * KB, shared_granularity=1280,
-              product="Instinct MI355X", sms=256, l2=4 * MB, l2_caches=8),
-        _rdna("gfx1100", "RDNA3", product="Radeon RX 7900 XTX", compute_units=96, l2=6 * MB),
-        _rdna("gfx1201", "RDNA4", product="Radeon RX 9070 XT", compute_units=64, l2=8 * MB),
+        _amd("gfx90a", "CDNA2", _CDNA,
+             product="Instinct MI250X (one of its two dies)", sms=110, l2=8 * MB),
+        _amd("gfx942", "CDNA3", _CDNA, product="Instinct MI300X", sms=304, l2=4 * MB, l2_caches=8),
+        _amd("gfx950", "CDNA4", _CDNA4, product="Instinct MI355X", sms=256, l2=4 * MB, l2_caches=8),
+        # Half as many work-group processors as compute units.
+        _amd("gfx1100", "RDNA3", _RDNA, product="Radeon RX 7900 XTX", sms=96 // 2, l2=6 * MB),
+        _amd("gfx1201", "RDNA4", _RDNA, product="Radeon RX 9070 XT", sms=64 // 2, l2=8 * MB),
     )
 }  # fmt: skip

@@ -17,7 +17,8 @@ import workbench
 from tests.everything import examples
 from tests.kernels.compiled_for import kernels_for
 from tests.machines import A100, H200
-from workbench import Launch, compat, compiler_repairs, device, lens, ops
+from workbench import Launch, compat, device, lens, ops
+from workbench.compat import compiler
 from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
@@ -422,7 +423,7 @@ def test_only_the_gradient_of_the_weight_is_split() -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_a_product_that_makes_llvm_abort(target: str) -> None:
-    """See `compiler_repairs.thawed`; other numbers of warps and other taps compile anyway."""
+    """See `compiler.thawed`; other numbers of warps and other taps compile anyway."""
     x, w, y = (torch.zeros(n, dtype=torch.float16) for n in ((4, 4, 42, 48), (8, 2, 4, 2), (4, 8, 20, 24)))
     geometry = geometry_of(2, x, w, stride=2, groups=2)
     launch = convolution.launch(
@@ -430,9 +431,7 @@ def test_a_product_that_makes_llvm_abort(target: str) -> None:
         template="simple", descriptors=False,
     )  # fmt: skip
     steps = lens.compile(launch, target)
-    assert (
-        len(re.findall(r"\.frozen\d* = freeze i32", steps[-1].stages["llir"])) >= compiler_repairs.MANY_FROZEN
-    )
+    assert len(re.findall(r"\.frozen\d* = freeze i32", steps[-1].stages["llir"])) >= compiler.MANY_FROZEN
 
 
 def test_small_products_are_listed_without_splits() -> None:

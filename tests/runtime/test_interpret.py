@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from workbench.compat import fill_undefined
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -27,7 +28,6 @@ from workbench.errors import (
     TensorMismatchError,
     WorkerError,
 )
-from workbench.interpreted_undefined import fill_undefined
 from workbench.launch import Launch, Step
 from workbench.runtime import interpret, warm_up
 from workbench.runtime.worker import Worker

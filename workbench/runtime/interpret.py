@@ -16,7 +16,6 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
-from workbench.interpreted_undefined import fill_undefined
 from workbench.interpreter import Access, Computation
 from workbench.launch import Launch, Step, kernel_error
 from workbench.runtime.source import KernelSource, pack, unpack
@@ -208,7 +207,7 @@ def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Se
     launch, memories = _unpack_launch(packed)
     if poison:
         for tensor in (*launch.outputs, *launch.workspaces):
-            fill_undefined(tensor)
+            compat.fill_undefined(tensor)
     launch.reset()
     before = [memory.clone() for memory in memories]
     accesses: list[list[Access]] = [[] for _ in launch.steps]

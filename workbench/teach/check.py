@@ -293,19 +293,7 @@ def _try_launch(
     _check_changed(launch, run.changed, inputs, call)
     race = races.find(launch, run.accesses)
     if race is not None and not (race.is_harmless or race.is_within):
-        has_atomics = any(access.kind == "atomic" for seen in run.accesses for access in seen)
-        raise _Rejected(
-            "race",
-            f"the programs race, for {call}: {race.describe()}\n"
-            "  Programs run at the same time, in any order. Leave an element to one of them, or use atomics, "
-            "such as tl.atomic_add."
-            + (
-                " One that tells others that a tile is stored needs tl.debug_barrier() before it: a single "
-                "lane does it, and does not wait for the others."
-                if has_atomics
-                else ""
-            ),
-        )
+        raise _race_of_programs(race, run.accesses, call)
     _compare_outputs(definition, launch, run, expected, exact, usage, call)
     if race is not None and race.is_within:
         raise _Rejected(
@@ -331,6 +319,22 @@ def _try_launch(
         _missed(budget, launch, call),
         _excesses(budget, launch, call, unknown),
         unknown,
+    )
+
+
+def _race_of_programs(race: races.Race, accesses: observation.Accesses, call: str) -> _Rejected:
+    """The answer to programs that race."""
+    barrier = ""
+    if any(access.kind == "atomic" for seen in accesses for access in seen):
+        barrier = (
+            " One that tells others that a tile is stored needs tl.debug_barrier() before it: a single lane "
+            "does it, and does not wait for the others."
+        )
+    return _Rejected(
+        "race",
+        f"the programs race, for {call}: {race.describe()}\n"
+        "  Programs run at the same time, in any order. Leave an element to one of them, or use atomics, "
+        f"such as tl.atomic_add.{barrier}",
     )
 
 

@@ -16,19 +16,20 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_positive, check_type, in_brief
+from workbench.errors import InvalidArgumentError, check_positive, check_type
 from workbench.readings.attention import AttentionSteps, TileVisit
 from workbench.viz.base.panel_figure import mixed
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure, plain_text_style
-from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
-from workbench.viz.base.words import counted
+from workbench.viz.base.stepper import MARGIN, WIDTH, Sheet, Stepper, checked_step
+from workbench.viz.base.style import Palette, plain_text_style
+from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, require_ipywidgets, toggle_buttons
+from workbench.viz.base.words import counted, number_text
 
 # What can be told apart.
 MOST_ROWS, MOST_KEYS, MOST_COLUMNS = 64, 512, 128
 
 # All in pixels: around everything, the heading; panels of keys, of which there are two, and what is beside
 # them: strips with a mark for each row.
-_MARGIN, _LEFT, _RIGHT, _HEADING, _TITLE, _AXIS = 18.0, 70.0, 30.0, 62.0, 30.0, 42.0
+_LEFT, _RIGHT, _HEADING, _TITLE, _AXIS = 70.0, 30.0, 62.0, 30.0, 42.0
 _KEYS, _GAP, _STRIPS = 470.0, 34.0, 3
 _LEGEND, _LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 30.0, 96.0, 230.0, 12.0
 _BETWEEN = 26.0
@@ -66,7 +67,7 @@ def describe_attention_steps(steps: AttentionSteps, at: int | None = None, *, re
     return f"{what}. {' '.join(_told(steps, at, rescaled))}"
 
 
-class AttentionStepperWidget(FigureWidget):
+class AttentionStepperWidget(Stepper[AttentionSteps]):
     """Steps through the tiles of keys that one program visits, with and without the rescale.
 
     Beside it stands the static figure, :func:`plot_attention_steps`.
@@ -99,54 +100,29 @@ class AttentionStepperWidget(FigureWidget):
                 raise InvalidArgumentError("tiles", f"got {tiles}, and `steps` are of one tile", fix)
             count = 1
         widgets = require_ipywidgets()
-        self._make = steps if callable(steps) else None
         # The last tile of queries sees most where the mask is causal.
-        self._made = {} if callable(steps) else {0: steps}
         self.tile = widgets.IntSlider(
             count - 1, 0, count - 1, description="queries", continuous_update=False, style=FIRST_IN_ROW
         )
-        self.at = widgets.IntSlider(0, 0, 0, description="visit", continuous_update=False, style=FIRST_IN_ROW)
-        self.rescale = widgets.ToggleButtons(
-            options=("with", "without"),
-            value="with",
-            description="rescale",
-            style={**FIRST_IN_ROW, "button_width": "6em"},
-        )
-        self.rescale.add_class("widget-inline-hbox")  # else its label stands above the buttons
-        self.back = widgets.Button(description="back")
-        self.forward = widgets.Button(description="forward")
-        self.back.on_click(lambda _: self._move(-1))
-        self.forward.on_click(lambda _: self._move(1))
-        super().__init__(
-            [self.tile] if self._make else [],
-            [self.at, self.rescale],
-            unwatched=[[self.back, self.forward]],
-            theme=theme,
-        )
+        self.rescale = toggle_buttons("rescale", ("with", "without"), "with", width="6em")
+        super().__init__(steps, self.tile, "visit", beside=[self.rescale], theme=theme)
 
-    def draw(self, theme: str) -> Drawing:
-        """The visit that is chosen, of the tile of queries that is chosen."""
-        steps = self._steps(self.tile.value)
-        with self.held():
-            self.at.max = len(steps.visits) - 1
-        at, rescaled = self.at.value, self.rescale.value == "with"
-        self.back.disabled, self.forward.disabled = at == 0, at == self.at.max
+    def last(self, steps: AttentionSteps) -> int:
+        """The number of the last visit."""
+        return _checked(steps, None, True)
+
+    def going(self, choice: int) -> str:
+        """What is said while a tile of queries is gone through."""
+        return f"Going over the keys of tile {choice} of queries …"
+
+    def drawn(self, steps: AttentionSteps, at: int, theme: str) -> Drawing:
+        """A visit, with or without the rescale."""
+        rescaled = self.rescale.value == "with"
         return Drawing(
             plot_attention_steps(steps, at, rescaled=rescaled, theme=theme),
             describe_attention_steps(steps, at, rescaled=rescaled),
             _told(steps, at, rescaled),
         )
-
-    def _steps(self, tile: int) -> AttentionSteps:
-        if self._make and tile not in self._made:
-            self.say(f"Going over the keys of tile {tile} of queries …")
-            steps = self._make(tile)
-            _checked(steps, None, True)
-            self._made[tile] = steps
-        return self._made[tile if self._make else 0]
-
-    def _move(self, by: int) -> None:
-        self.at.value += by
 
 
 def _checked(steps: AttentionSteps, at: int | None, rescaled: object) -> int:
@@ -161,15 +137,7 @@ def _checked(steps: AttentionSteps, at: int | None, rescaled: object) -> int:
         given = f"{rows} queries, {steps.keys} keys and {columns} columns of values"
         fix = f"At most {MOST_ROWS}, {MOST_KEYS} and {MOST_COLUMNS} can be told apart."
         raise InvalidArgumentError("steps", given, fix)
-    last = len(steps.visits) - 1
-    if at is None:
-        return last
-    fix = f"Give a whole number from 0 to {last}."
-    if isinstance(at, bool) or not isinstance(at, int):
-        raise ArgumentTypeError("at", f"got {in_brief(at)}, a {type(at).__name__}", fix)
-    if not 0 <= at <= last:
-        raise InvalidArgumentError("at", f"got {at}", fix)
-    return at
+    return checked_step(at, len(steps.visits) - 1)
 
 
 def _heading(steps: AttentionSteps, at: int) -> str:
@@ -203,7 +171,7 @@ def _told(steps: AttentionSteps, at: int, rescaled: bool) -> list[str]:
     grown = (visit.maximum > before) & np.isfinite(before)
     how = "nothing was summed before" if at == 0 else "what was summed stays as it is"
     if grown.any() and rescaled:
-        least, most = (_number(f(visit.rescale[grown])) for f in (np.min, np.max))
+        least, most = (number_text(f(visit.rescale[grown])) for f in (np.min, np.max))
         times = least if least == most else f"{least} to {most}"
         how = f"what they had summed is multiplied by {times}"
     elif grown.any():
@@ -211,8 +179,8 @@ def _told(steps: AttentionSteps, at: int, rescaled: bool) -> list[str]:
     told.append(f"The maximum rises in {rises} of {rows} rows: {how}.")
     off, kept = float(visit.error().max()), float(visit.error(False).max())
     told.append(
-        f"The sums divided by the totals are within {_number(off)} of the output by the keys so far in "
-        f"float64; without any rescale, within {_number(kept)}."
+        f"The sums divided by the totals are within {number_text(off)} of the output by the keys so far in "
+        f"float64; without any rescale, within {number_text(kept)}."
     )
     return told
 
@@ -221,10 +189,6 @@ def _maximum_before(steps: AttentionSteps, at: int) -> Floats:
     if at:
         return steps.visits[at - 1].maximum
     return np.full(steps.end - steps.begin, -np.inf)
-
-
-def _number(value: float, digits: int = 3) -> str:
-    return f"{value:.{digits}g}".replace("-", "−").replace("inf", "∞")
 
 
 @dataclass(frozen=True)
@@ -269,22 +233,18 @@ class _Shown:
 
 def _figure(shown: _Shown) -> Figure:
     steps, palette = shown.steps, shown.palette
-    figure, scores = new_figure()
     down = shown.height
     first_top = _HEADING + _TITLE
     second_top = first_top + down + _BETWEEN + _TITLE
-    width, height = SIZE_INCHES[0] * DPI, second_top + down + _AXIS + _LEGEND
-    figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
+    sheet = Sheet.of(second_top + down + _AXIS + _LEGEND)
+    figure, scores = sheet.figure, sheet.axes
+    sheet.write_heading(_heading(steps, shown.at), _subheading(steps), palette)
 
     def place(left: float, top: float, across: float) -> tuple[float, float, float, float]:
-        return left / width, 1 - (top + down) / height, across / width, down / height
+        return sheet.place(left, top, across, down)
 
-    large: dict[str, Any] = {"fontsize": 12, "fontweight": "bold"}
-    small: dict[str, Any] = {"fontsize": 9, "color": palette.muted}
-    for top, text, style in ((22.0, _heading(steps, shown.at), large), (44.0, _subheading(steps), small)):
-        figure.text(_MARGIN / width, 1 - top / height, text, va="center", **style)
     beside = _LEFT + _KEYS + _GAP
-    room = width - _RIGHT - beside
+    room = WIDTH - _RIGHT - beside
     strip = (room - (_STRIPS - 1) * _GAP) / _STRIPS
     scores.set_position(place(_LEFT, first_top, _KEYS))
     weights = figure.add_axes(place(_LEFT, second_top, _KEYS))
@@ -307,7 +267,7 @@ def _figure(shown: _Shown) -> Figure:
     for axes in figure.axes:
         axes.set_ylim(shown.rows, 0)
         axes.tick_params(length=0, labelsize=8)
-    _draw_legend(figure, shown, _LEGEND / 2 / height)
+    _draw_legend(figure, shown, _LEGEND / 2 / sheet.height)
     return figure
 
 
@@ -376,7 +336,7 @@ def _draw_scores(axes: Axes, shown: _Shown) -> None:
         tile[np.isneginf(visit.scores)] = to_rgb(_masked_color(palette))
         image[:, visit.begin : visit.end] = tile
     _show(axes, shown, image)
-    axes.set_title(f"scaled scores, {_number(low)} to {_number(high)}", **_NAME)
+    axes.set_title(f"scaled scores, {number_text(low)} to {number_text(high)}", **_NAME)
     axes.set_xticklabels([])
 
 
@@ -415,7 +375,7 @@ def _draw_maxima(axes: Axes, shown: _Shown) -> None:
     axes.plot(np.where(np.isfinite(now), now, np.nan), rows, "o", color=palette.series[1], markersize=4)
     axes.set_title("maximum m", **_NAME)
     axes.xaxis.set_major_locator(MaxNLocator(2))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
     axes.grid(visible=False, axis="y")
 
 
@@ -426,7 +386,7 @@ def _draw_rescales(axes: Axes, shown: _Shown) -> None:
     axes.barh(_middles(shown), np.nan_to_num(rescale), 0.7, color=color, linewidth=0)
     axes.set_xlim(0, 1.04)
     axes.xaxis.set_major_locator(FixedLocator([0.0, 0.5, 1.0]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
     axes.set_title("rescale" if shown.rescaled else "no rescale", **_NAME)
     axes.grid(visible=False, axis="y")
 
@@ -441,7 +401,7 @@ def _draw_totals(axes: Axes, shown: _Shown) -> None:
     axes.barh(_middles(shown), np.nan_to_num(shown.total), 0.7, color=palette.series[2], linewidth=0)
     axes.set_xlim(0, 1.06 * (highest or 1.0))
     axes.xaxis.set_major_locator(MaxNLocator(2))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
     axes.set_title("total", **_NAME)
     axes.grid(visible=False, axis="y")
 
@@ -464,7 +424,7 @@ def _draw_sums(axes: Axes, shown: _Shown) -> None:
         spine.set_color(palette.grid)
         spine.set_visible(True)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.set_title(f"sums of values, ±{_number(highest)}", **_NAME)
+    axes.set_title(f"sums of values, ±{number_text(highest)}", **_NAME)
     axes.set_xlabel("column of the value")
 
 
@@ -504,6 +464,6 @@ def _draw_legend(figure: Figure, shown: _Shown, middle: float) -> None:
         ),
     ]
     figure.legend(
-        handles=handles, loc="center left", bbox_to_anchor=((_MARGIN - 4) / figure.bbox.width, middle),
+        handles=handles, loc="center left", bbox_to_anchor=((MARGIN - 4) / figure.bbox.width, middle),
         ncols=len(handles), borderaxespad=0, borderpad=0.3, handlelength=1.2, columnspacing=1.6,
     )  # fmt: skip

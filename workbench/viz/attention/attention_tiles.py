@@ -17,7 +17,13 @@ from workbench.errors import InvalidArgumentError, check_each, check_name, check
 from workbench.readings.attention import MaskTiles
 from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, check_callable, new_figure, plain_text_style
-from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
+from workbench.viz.base.widget import (
+    FIRST_IN_ROW,
+    Drawing,
+    FigureWidget,
+    require_ipywidgets,
+    toggle_buttons,
+)
 from workbench.viz.base.words import counted, grouped
 
 # The most queries or keys, and the most tiles along a side, that can be told apart.
@@ -143,9 +149,9 @@ class AttentionTilesWidget(FigureWidget):
         self.window = _slider("keys before", first.window, 0, longest, 1)
         self.queries = _slider("queries", first.queries, _STEP, longest, _STEP)
         self.keys = _slider("keys", first.keys, _STEP, longest, _STEP)
-        self.block_m = _buttons("BLOCK_M", SIDES, first.tile[0])
-        self.block_n = _buttons("BLOCK_N", SIDES, first.tile[1])
-        self.aligned = _buttons("align the", ("first", "last"), "last" if first.from_end else "first")
+        self.block_m = toggle_buttons("BLOCK_M", SIDES, first.tile[0])
+        self.block_n = toggle_buttons("BLOCK_N", SIDES, first.tile[1])
+        self.aligned = toggle_buttons("align the", ("first", "last"), "last" if first.from_end else "first")
         super().__init__(
             [self.mask, self.window],
             [self.queries, self.keys],
@@ -183,14 +189,6 @@ def _slider(description: str, value: int, least: int, most: int, step: int) -> A
         value, least, most, step=step, description=description, continuous_update=False,
         style=FIRST_IN_ROW, layout={"width": "27em"},
     )  # fmt: skip
-
-
-def _buttons(description: str, options: Sequence[Any], value: Any) -> Any:
-    buttons = require_ipywidgets().ToggleButtons(
-        options=options, value=value, description=description, style={**FIRST_IN_ROW, "button_width": "4em"}
-    )
-    buttons.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
-    return buttons
 
 
 def _checked_choice(choice: TilesChoice, masks: Sequence[str], longest: int) -> TilesChoice:

@@ -268,6 +268,22 @@ def in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
+def toggle_buttons(description: str, options: Sequence[Any], value: object, *, width: str = "4em") -> Any:
+    """Buttons in a row, of which one is pressed; the first control of its row.
+
+    Args:
+        description: the label on their left.
+        options: what can be chosen.
+        value: which of them is chosen first.
+        width: of a button, in CSS.
+    """
+    buttons = require_ipywidgets().ToggleButtons(
+        options=options, value=value, description=description, style={**FIRST_IN_ROW, "button_width": width}
+    )
+    buttons.add_class("widget-inline-hbox")  # else its label stands above the buttons
+    return buttons
+
+
 def require_ipywidgets() -> Any:
     """Return the ipywidgets module, which only widgets need.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite, isnan
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -34,3 +35,10 @@ def listed(names: Sequence[str]) -> str:
     """Join names: "a"; "a and b"; "a, b and c"."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def number_text(value: float, digits: int = 3) -> str:
+    """A number rounded to significant digits: "−0.0125", "∞", "NaN"."""
+    if isfinite(value):
+        return f"{value:.{digits}g}".replace("-", "−")
+    return "NaN" if isnan(value) else "∞" if value > 0 else "−∞"

@@ -43,7 +43,12 @@ from workbench.viz.base.style import (
     plain_text_style,
     text_color,
 )
-from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
+from workbench.viz.base.widget import (
+    Drawing,
+    FigureWidget,
+    require_ipywidgets,
+    toggle_buttons,
+)
 from workbench.viz.base.words import bytes_text, counted, listed
 
 ORDERS = ("by_rows", "grouped", "snake")
@@ -153,8 +158,8 @@ class GemmMapWidget(FigureWidget):
         widgets = require_ipywidgets()
         self._make = make
         self._made: dict[tuple[str, int], GemmReads] = {}
-        self.order = self._buttons("launch order", names, names[0])
-        self.group = self._buttons("group", sorted(set(choices)), choices[0])
+        self.order = toggle_buttons("launch order", names, names[0], width="6em")
+        self.group = toggle_buttons("group", sorted(set(choices)), choices[0], width="6em")
         self.started = widgets.IntSlider(
             0,
             0,
@@ -193,17 +198,6 @@ class GemmMapWidget(FigureWidget):
         self.started.max = len(reads.programs)
         if is_new:
             self.started.value = _half_of_waves(reads)
-
-    @staticmethod
-    def _buttons(description: str, options: Sequence[Any], value: object) -> Any:
-        buttons = require_ipywidgets().ToggleButtons(
-            options=options,
-            value=value,
-            description=description,
-            style={**FIRST_IN_ROW, "button_width": "6em"},
-        )
-        buttons.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
-        return buttons
 
 
 @dataclass(frozen=True)

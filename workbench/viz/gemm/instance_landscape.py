@@ -18,7 +18,13 @@ from matplotlib.patches import Patch
 from workbench.errors import InvalidArgumentError, check_each, check_name, check_positive, check_type
 from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure, plain_text_style
-from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
+from workbench.viz.base.widget import (
+    FIRST_IN_ROW,
+    Drawing,
+    FigureWidget,
+    require_ipywidgets,
+    toggle_buttons,
+)
 from workbench.viz.base.words import bytes_text, counted
 
 HEIGHTS = ("speed", "registers", "shared memory")
@@ -168,11 +174,7 @@ class InstanceLandscapeWidget(FigureWidget):
         land = _Landscape.checked(instances, about, None, None)
         widgets = require_ipywidgets()
         self._instances, self._about = land.instances, about
-        self.height = widgets.ToggleButtons(
-            options=HEIGHTS, value=land.height, description="height",
-            style={**FIRST_IN_ROW, "button_width": "9em"},
-        )  # fmt: skip
-        self.height.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
+        self.height = toggle_buttons("height", HEIGHTS, land.height, width="9em")
         self.warps = _dropdown("warps", sorted({each.warps for each in land.instances}))
         self.stages = _dropdown("stages", sorted({each.stages for each in land.instances}))
         names = [each.name for each in land.instances]

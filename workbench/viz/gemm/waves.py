@@ -19,7 +19,13 @@ from workbench.errors import InvalidArgumentError, check_type
 from workbench.lens.waves import Waves
 from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, plain_text_style
-from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
+from workbench.viz.base.widget import (
+    FIRST_IN_ROW,
+    Drawing,
+    FigureWidget,
+    require_ipywidgets,
+    toggle_buttons,
+)
 from workbench.viz.base.words import counted, grouped, listed
 
 # If there are more waves, only the last ones are drawn. The curve has about _SIZES sizes, at multiples of
@@ -103,13 +109,7 @@ class WavesWidget(FigureWidget):
         _check_offered(first)
         self.m = _slider("m", first.m, _SIZE)
         self.n = _slider("n", first.n, _SIZE)
-        self.tile_m = require_ipywidgets().ToggleButtons(
-            options=_TILE_M,
-            value=first.tile[0],
-            description="BLOCK_M",
-            style={**FIRST_IN_ROW, "button_width": "4em"},
-        )
-        self.tile_m.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
+        self.tile_m = toggle_buttons("BLOCK_M", _TILE_M, first.tile[0])
         self.tile_n = _slider("BLOCK_N", first.tile[1], _TILE_N)
         self.compute_units = _slider("compute units", first.compute_units, _UNITS)
         self.resident = _slider("programs on each", first.resident, _RESIDENT)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf, isfinite, isnan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,25 +17,19 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from workbench.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
-    check_each,
-    check_power_of_two,
-    check_type,
-    in_brief,
-)
+from workbench.errors import InvalidArgumentError, check_each, check_power_of_two, check_type
 from workbench.readings.online_softmax import BlockState, OnlineSoftmax
 from workbench.viz.base.panel_figure import mixed
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure, plain_text_style
-from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
-from workbench.viz.base.words import counted
+from workbench.viz.base.stepper import MARGIN, WIDTH, Sheet, Stepper, checked_step
+from workbench.viz.base.style import Palette, plain_text_style
+from workbench.viz.base.widget import Drawing, toggle_buttons
+from workbench.viz.base.words import counted, number_text
 
 # All in pixels. Around the panels and the heading; the panels, what is above and between them; below them,
 # the axis and a line of text.
-_LEFT, _RIGHT, _MARGIN, _HEADING = 100.0, 146.0, 18.0, 56.0
+_LEFT, _RIGHT, _HEADING = 100.0, 146.0, 56.0
 _SCORES, _WEIGHTS, _ABOVE, _BETWEEN, _AXIS, _LINE = 160.0, 110.0, 32.0, 44.0, 54.0, 20.0
-_ROOM = SIZE_INCHES[0] * DPI - _LEFT - _RIGHT
+_ROOM = WIDTH - _LEFT - _RIGHT
 _COLUMNS = int(_ROOM // 2)  # that can be told apart
 _SPACED = 4.0  # bars of this width have gaps between them
 _LEAST = 3.0  # of what can be seen
@@ -45,6 +40,8 @@ _VALUES, _SECOND = 120.0, 520.0  # from a name to its value, and where the secon
 _FARTHEST, _NEAREST = 1e300, 1e-3
 
 Floats = NDArray[np.float64]
+
+_number = partial(number_text, digits=6)
 
 
 class _Mark(NamedTuple):
@@ -89,7 +86,7 @@ def describe_softmax_steps(steps: OnlineSoftmax, at: int | None = None) -> str:
     return f"A row of scores as bars, the weights of those seen below. {' '.join(_told(steps, at))}"
 
 
-class SoftmaxStepperWidget(FigureWidget):
+class SoftmaxStepperWidget(Stepper[OnlineSoftmax]):
     """Steps through the blocks of a row, forward and back.
 
     Beside it stands the static figure, :func:`softmax_steps`.
@@ -115,63 +112,29 @@ class SoftmaxStepperWidget(FigureWidget):
         theme: str | None = None,
     ) -> None:
         choices = _checked_blocks(steps, blocks)
-        widgets = require_ipywidgets()
-        self._make = steps if callable(steps) else None
-        self._made = {steps.block: steps} if isinstance(steps, OnlineSoftmax) else {}
-        self.block_size = widgets.ToggleButtons(
-            options=sorted(set(choices)),
-            value=choices[0],
-            description="block size",
-            style={**FIRST_IN_ROW, "button_width": "4em"},
-        )
-        self.block_size.add_class("widget-inline-hbox")  # else its label stands above the buttons
-        self.at = widgets.IntSlider(0, 0, 0, description="block", continuous_update=False, style=FIRST_IN_ROW)
-        self.back = widgets.Button(description="back")
-        self.forward = widgets.Button(description="forward")
-        self.back.on_click(lambda _: self._move(-1))
-        self.forward.on_click(lambda _: self._move(1))
-        super().__init__(
-            [self.block_size] if self._make else [],
-            [self.at],
-            unwatched=[[self.back, self.forward]],
-            theme=theme,
-        )
+        sizes = sorted(set(choices))
+        self.block_size = toggle_buttons("block size", sizes, choices[0])
+        super().__init__(steps, self.block_size, "block", theme=theme)
 
-    def draw(self, theme: str) -> Drawing:
-        """The block that is chosen, of the row in blocks of the size that is chosen."""
-        steps = self._steps(self.block_size.value)
-        with self.held():
-            self.at.max = len(steps.states) - 1
-        at = self.at.value
-        self.back.disabled, self.forward.disabled = at == 0, at == self.at.max
+    def last(self, steps: OnlineSoftmax) -> int:
+        """The number of the last block."""
+        return _checked(steps, None)
+
+    def going(self, choice: int) -> str:
+        """What is said while the row is gone through."""
+        return f"Going over the row in blocks of {choice} …"
+
+    def drawn(self, steps: OnlineSoftmax, at: int, theme: str) -> Drawing:
+        """The state after a block."""
         return Drawing(
             softmax_steps(steps, at, theme=theme), describe_softmax_steps(steps, at), _told(steps, at)
         )
-
-    def _steps(self, block_size: int) -> OnlineSoftmax:
-        if self._make and block_size not in self._made:
-            self.say(f"Going over the row in blocks of {block_size} …")
-            steps = self._make(block_size)
-            _checked(steps, None)
-            self._made[block_size] = steps
-        return self._made[block_size]
-
-    def _move(self, by: int) -> None:
-        self.at.value += by
 
 
 def _checked(steps: OnlineSoftmax, at: int | None) -> int:
     """After which block; the last one where none is given."""
     check_type("steps", steps, OnlineSoftmax, "Give what lens.online_softmax.steps returns.")
-    last = len(steps.states) - 1
-    if at is None:
-        return last
-    fix = f"Give a whole number from 0 to {last}."
-    if isinstance(at, bool) or not isinstance(at, int):
-        raise ArgumentTypeError("at", f"got {in_brief(at)}, a {type(at).__name__}", fix)
-    if not 0 <= at <= last:
-        raise InvalidArgumentError("at", f"got {at}", fix)
-    return at
+    return checked_step(at, len(steps.states) - 1)
 
 
 def _checked_blocks(
@@ -303,15 +266,9 @@ def _reason(steps: OnlineSoftmax, state: BlockState) -> str:
     return "a score is" if any(map(isnan, steps.scores[: state.end])) else "exp(∞ − ∞) is"
 
 
-def _number(value: float, digits: int = 6) -> str:
-    if isfinite(value):
-        return f"{value:.{digits}g}".replace("-", "−")
-    return "NaN" if isnan(value) else "∞" if value > 0 else "−∞"
-
-
 def _precise(steps: OnlineSoftmax, value: float) -> str:
     """With all digits that tell one number of the state's type from the next."""
-    return _number(value, 9 if steps.state_dtype == "float32" else 17)
+    return number_text(value, 9 if steps.state_dtype == "float32" else 17)
 
 
 class _Part(NamedTuple):
@@ -378,36 +335,24 @@ def _laid_out(row: _Row) -> tuple[Figure, Axes, Axes]:
     """A figure with the heading, the panels of scores and of weights, and the tables below."""
     steps, at, palette = row.steps, row.at, row.palette
     notes = [f"A column is up to {row.group} scores: the largest is shown."] if row.group > 1 else []
-    figure, scores = new_figure()
     weights_top = _HEADING + _ABOVE + _SCORES + _BETWEEN
     tables_top = weights_top + _WEIGHTS + _AXIS
-    width, height = SIZE_INCHES[0] * DPI, tables_top + (_LINES + len(notes)) * _LINE + _MARGIN
-    figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
-
-    def write(left: float, top: float, text: str, color: str, fontsize: float = 9, **style: Any) -> None:
-        figure.text(
-            left / width, 1 - top / height, text, va="center", fontsize=fontsize, color=color, **style
-        )
-
-    def place(top: float, down: float) -> tuple[float, float, float, float]:
-        return _LEFT / width, 1 - (top + down) / height, _ROOM / width, down / height
-
-    write(_MARGIN, 22, _heading(steps, at), palette.ink, fontsize=12, fontweight="bold")
-    write(_MARGIN, 44, _subheading(steps), palette.muted)
-    scores.set_position(place(_HEADING + _ABOVE, _SCORES))
-    weights = figure.add_axes(place(weights_top, _WEIGHTS))
+    sheet = Sheet.of(tables_top + (_LINES + len(notes)) * _LINE + MARGIN)
+    sheet.write_heading(_heading(steps, at), _subheading(steps), palette)
+    scores, weights = sheet.axes, sheet.figure.add_axes(sheet.place(_LEFT, weights_top, _ROOM, _WEIGHTS))
+    scores.set_position(sheet.place(_LEFT, _HEADING + _ABOVE, _ROOM, _SCORES))
     tables = {"this block": _update(steps, at), "all scores so far": _so_far(steps, at)}
-    for left, (name, table) in zip((_MARGIN, _SECOND), tables.items(), strict=True):
-        write(left, tables_top + 0.5 * _LINE, name, palette.ink, fontweight="bold")
+    for left, (name, table) in zip((MARGIN, _SECOND), tables.items(), strict=True):
+        sheet.write(left, tables_top + 0.5 * _LINE, name, palette.ink, fontweight="bold")
         for number, (what, value) in enumerate(table, 1):
-            write(left, tables_top + (number + 0.5) * _LINE, what, palette.muted)
-            write(left + _VALUES, tables_top + (number + 0.5) * _LINE, value, palette.ink)
+            sheet.write(left, tables_top + (number + 0.5) * _LINE, what, palette.muted)
+            sheet.write(left + _VALUES, tables_top + (number + 0.5) * _LINE, value, palette.ink)
     for number, note in enumerate(notes, _LINES):
-        write(_MARGIN, tables_top + (number + 0.5) * _LINE, note, palette.muted)
+        sheet.write(MARGIN, tables_top + (number + 0.5) * _LINE, note, palette.muted)
     for axes in (scores, weights):
         axes.set_xlim(-0.5, len(steps.scores) - 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value, 5)))
         axes.tick_params(labelsize=9, length=0)
         axes.grid(visible=False, axis="x")
         middle = (row.state.begin + row.state.end - 1) / 2
@@ -416,7 +361,7 @@ def _laid_out(row: _Row) -> tuple[Figure, Axes, Axes]:
         axes.axvspan(middle - half, middle + half, color=shade, linewidth=0, zorder=0)
     scores.tick_params(labelbottom=False)
     weights.set_xlabel("score")
-    return figure, scores, weights
+    return sheet.figure, scores, weights
 
 
 def _draw_scores(axes: Axes, row: _Row) -> None:
@@ -449,7 +394,7 @@ def _draw_maximum(axes: Axes, row: _Row) -> None:
         height = maxima[-1]
         axes.hlines(height, edges[-1], len(row.steps.scores) - 0.5, row.palette.ink, ":", linewidth=1.2)
     axes.annotate(
-        f"m = {_number(row.state.maximum, 4)}",
+        f"m = {number_text(row.state.maximum, 4)}",
         (1, height),
         (8, 0),
         xycoords=("axes fraction", "data"),

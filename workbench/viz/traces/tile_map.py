@@ -31,7 +31,13 @@ from workbench.viz.base.style import (
     plain_text_style,
     text_color,
 )
-from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
+from workbench.viz.base.widget import (
+    FIRST_IN_ROW,
+    Drawing,
+    FigureWidget,
+    require_ipywidgets,
+    toggle_buttons,
+)
 from workbench.viz.base.words import counted
 
 # More elements cannot be told apart, and more lanes take too long to draw.
@@ -161,13 +167,7 @@ class TileMapWidget(FigureWidget):
         self.length = widgets.IntSlider(
             length, 1, most_elements, description="n", continuous_update=False, style=FIRST_IN_ROW
         )
-        self.block_size = widgets.ToggleButtons(
-            options=sorted(set(block_sizes)),
-            value=block_sizes[0],
-            description="BLOCK_SIZE",
-            style={**FIRST_IN_ROW, "button_width": "4em"},
-        )
-        self.block_size.add_class("widget-inline-hbox")  # otherwise the label stands above the buttons
+        self.block_size = toggle_buttons("BLOCK_SIZE", sorted(set(block_sizes)), block_sizes[0])
         super().__init__([self.length], [self.block_size], theme=theme)
 
     def draw(self, theme: str) -> Drawing:

@@ -38,7 +38,8 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.jit import KernelParam, mangle_type
 
-from workbench import compat, interpreted_libdevice
+from workbench import compat
+from workbench.interpreter import libdevice
 
 # The name by which rewritten kernels know this module, next to those that the interpreter gives them.
 _HERE = "interpreted_numbers"
@@ -491,7 +492,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.expr:
 
 def _transformed(self: Any, source: str) -> ast.AST:
     """As Triton's `FunctionRewriter._transform_ast`, which rewrites assignments alone."""
-    interpreted_libdevice.replace_in(self.fn.__globals__)
+    libdevice.replace_in(self.fn.__globals__)
     tree: ast.AST = _Rewriter(self.fn.__globals__).visit(ast.parse(source))
     ast.fix_missing_locations(tree)
     ast.increment_lineno(tree, self.def_file_lineno - 1)
@@ -583,7 +584,7 @@ def _fused(fma: Callable[..., Any]) -> Callable[..., Any]:
         if not operands[2].data.any() or (dtype != tl.bfloat16 and (operands[1].data == 1).all()):
             return fma(self, *operands)  # of a sum or a product alone, at a twentieth of the time
         if dtype == tl.float64:
-            exact = interpreted_libdevice.function_of("__nv_fma")
+            exact = libdevice.function_of("__nv_fma")
             assert exact is not None
             return interpreter.TensorHandle(exact(*np.broadcast_arrays(*(o.data for o in operands))), dtype)
         x, y, z = (compat.widen(operand).data.astype(np.float64) for operand in operands)

@@ -4,7 +4,7 @@ The interpreter reads and writes through raw pointers, so a forgotten mask corru
 that hosts the notebook. Here a kernel is given addresses of no memory, in a range for each tensor, so far
 apart that it is known which tensor a wrong one was meant for; an access that is right is done where the
 tensor lies. The same hook tells observers who touches what, and lets programs run in another order. What a
-kernel tells the compiler is checked too (:mod:`workbench.promises`).
+kernel tells the compiler is checked too (:mod:`workbench.interpreter.promises`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as triton_interpreter
 
-from workbench import compat, interpreted_libdevice, interpreted_numbers, promises
+from workbench import compat
 from workbench.errors import KernelError, OutOfBoundsError, Place, PromiseError, place_to_show
+from workbench.interpreter import promises
 
 AccessKind = Literal["load", "store", "atomic"]
 ComputationKind = Literal["dot", "reduction", "scan", "arithmetic"]
@@ -55,11 +56,8 @@ _START_OF_PROGRAMS = triton_interpreter.GridExecutor.__call__.__code__
 _CALL_OF_FUNCTION = triton_interpreter.InterpretedFunction.__call__.__code__
 _NOT_OF_KERNELS = (
     os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), ""),
-    os.path.abspath(__file__),
-    os.path.abspath(compat.__file__),
-    os.path.abspath(interpreted_numbers.__file__),
-    os.path.abspath(interpreted_libdevice.__file__),
-    os.path.abspath(promises.__file__),
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), ""),
+    os.path.join(os.path.dirname(os.path.abspath(compat.__file__)), ""),
 )
 
 _VERBS: dict[AccessKind, str] = {"load": "reads", "store": "writes", "atomic": "updates"}

@@ -2,6 +2,13 @@
 
 Triton's and LLVM's were seen on 3.6.0 and 3.7.1, those of ptxas on 3.6.0. Whether AMD's compiler picks wrong
 bytes was not tried: it is mended too, since both have the conversion from the same code.
+
+Tests that fail once a repair is no longer needed, in `tests/test_compiler_repairs.py`:
+`test_triton_keeps_bytes_that_it_sends` for `with_wide_shuffles` and
+`test_the_assembler_is_the_one_that_adds_to_other_registers` for `with_descriptors_of_halves`. LLVM's fault
+ends the process, so no test shows that `thawed` is still needed: it is not once
+`tests/kernels/test_implicit_gemm.py::test_a_product_that_makes_llvm_abort` passes without it
+(docs/decisions/015 to 017).
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from triton.backends import backends
 Change = Callable[[Any], Any]
 
 
-def repair() -> None:
+def repair_compilers() -> None:
     """Mend what Triton, LLVM and NVIDIA's assembler make wrong; a second time changes nothing."""
     for vendor, last in (("nvidia", "make_ptx"), ("amd", "make_amdgcn")):
         _change(vendor, "make_ttgir", after=with_wide_shuffles)

@@ -1,0 +1,106 @@
+"""Triton from 3.6 to 3.9: what moved between versions, and repairs of what it lacks; a file a reason.
+
+versions            names that moved, and what differs between versions
+tracing             calls that torch traces, or asks shapes of
+launcher            the start of a compiled kernel by Triton's C function
+cache_keys          the keys of Triton's cache on disk
+ptx                 instructions that Gluon cannot express
+compiler            faults of Triton's compiler, LLVM and ptxas
+error_places        compilation errors that know their function
+interpreter         the repairs of the interpreter in their order; the guard of interpreted kernels
+  narrow_floats       bfloat16 and fp8
+  undefined_lanes     lanes that a mask turns off, and NaN
+  reductions          reductions and scans
+  atomics             atomic operations
+  truth               the truth of tiles
+  language            functions and methods that it lacks
+  fills               fills of masked loads that a GPU makes wrongly
+undefined           the values that stand for what a GPU leaves undefined
+
+Each file says what Triton does, on which versions, and which test fails once the repair is no longer needed.
+"""
+
+from workbench.compat.cache_keys import tell_compilers_apart_quickly, tell_functions_in_tuples_apart
+from workbench.compat.compiler import repair_compilers
+from workbench.compat.error_places import function_of, let_errors_know_their_functions, lines_read
+from workbench.compat.interpreter import guard_interpreted_kernels, repair_interpreter
+from workbench.compat.launcher import (
+    Starter,
+    allocator,
+    compiled_for,
+    current_cuda_device,
+    current_device,
+    starter,
+    stream_getter,
+)
+from workbench.compat.narrow_floats import widen
+from workbench.compat.ptx import (
+    EVICT_FIRST,
+    ONE_BLOCK,
+    let_marks_change_ptx,
+    with_hints,
+    with_whole_products,
+)
+from workbench.compat.tracing import refuse_fakes, refuse_tracing, watching_modes, without_modes
+from workbench.compat.undefined import fill_undefined
+from workbench.compat.versions import (
+    VERSION,
+    compiler_tells_shared_layouts,
+    decorations,
+    definition_line,
+    is_constexpr_function,
+    is_gluon,
+    is_kernel,
+    is_tritons,
+    is_wrapped_kernel,
+    lanes_lie_along_the_last_axes,
+    launch_options,
+    python_function,
+    signature,
+    specialized,
+    tuple_like,
+)
+
+__all__ = [
+    "EVICT_FIRST",
+    "ONE_BLOCK",
+    "VERSION",
+    "Starter",
+    "allocator",
+    "compiled_for",
+    "compiler_tells_shared_layouts",
+    "current_cuda_device",
+    "current_device",
+    "decorations",
+    "definition_line",
+    "fill_undefined",
+    "function_of",
+    "guard_interpreted_kernels",
+    "is_constexpr_function",
+    "is_gluon",
+    "is_kernel",
+    "is_tritons",
+    "is_wrapped_kernel",
+    "lanes_lie_along_the_last_axes",
+    "launch_options",
+    "let_errors_know_their_functions",
+    "let_marks_change_ptx",
+    "lines_read",
+    "python_function",
+    "refuse_fakes",
+    "refuse_tracing",
+    "repair_compilers",
+    "repair_interpreter",
+    "signature",
+    "specialized",
+    "starter",
+    "stream_getter",
+    "tell_compilers_apart_quickly",
+    "tell_functions_in_tuples_apart",
+    "tuple_like",
+    "watching_modes",
+    "widen",
+    "with_hints",
+    "with_whole_products",
+    "without_modes",
+]

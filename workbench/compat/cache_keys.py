@@ -1,0 +1,69 @@
+"""The keys under which Triton's cache on disk keeps compiled kernels.
+
+Triton knows itself by the contents of all its files, 460 MB that every process reads. It knows a function in
+a tuple of constants by module and name, so an edited epilogue got the kernel of the one before (3.6.0 and
+3.7.1). Tests that fail once Triton does better, in `tests/test_compat.py`:
+`test_triton_itself_reads_all_its_files_to_tell_compilers_apart` and
+`test_a_function_in_a_tuple_is_another_when_it_is_edited`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.compiler import ASTSource
+from triton.runtime import cache as cache_of_triton
+
+from workbench.compat.versions import TRITON_FOLDER
+
+
+def tell_compilers_apart_quickly() -> None:
+    """Let Triton's cache on disk know this Triton by the sizes and times of its files.
+
+    Of its own accord it reads them all, 460 MB, which takes most of a second in every new process.
+    """
+    files = [
+        (str(path.relative_to(TRITON_FOLDER)), path.stat().st_size, path.stat().st_mtime_ns)
+        for pattern in ("**/*.py", "_C/*.so")
+        for path in sorted(Path(TRITON_FOLDER).glob(pattern))
+    ]
+    key = hashlib.sha256(repr((triton.__version__, files)).encode()).hexdigest()
+    cache_of_triton.triton_key = wraps(cache_of_triton.triton_key)(lambda: key)
+
+
+def tell_functions_in_tuples_apart() -> None:
+    """Let Triton's cache on disk know the functions in a tuple of constants by their text.
+
+    Of its own accord (seen on 3.6.0 and 3.7.1) it knows them by module and name: a kernel that takes a tuple
+    of functions, as those with an epilogue do, stayed the one of the function before it was edited. And let
+    it know `ptx.py` and `compiler.py` of this package, which change what is compiled.
+    """
+    plain = ASTSource.hash
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @wraps(plain)
+    def repaired(self: Any) -> str:
+        constants = (value for value in self.constants.values() if isinstance(value, tuple))
+        keys = [function.cache_key for value in constants for function in _functions_in(value)]
+        return hashlib.sha256(repr((plain(self), keys, _own_text())).encode()).hexdigest()
+
+    ASTSource.hash = repaired
+
+
+@cache
+def _own_text() -> str:
+    return "".join(Path(__file__).with_name(name).read_text() for name in ("ptx.py", "compiler.py"))
+
+
+def _functions_in(values: tuple[Any, ...]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _functions_in(value)
+        elif hasattr(value, "cache_key"):
+            yield value

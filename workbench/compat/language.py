@@ -1,0 +1,69 @@
+"""Functions and methods of Triton's language that its interpreter lacks.
+
+It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing, for
+it runs one launch after another. Nor the clock, `globaltimer`, and the multiprocessor, `smid`. Repaired:
+nanoseconds, and 0.
+
+`x.exp()` and the other functions of a float that are methods too fail, as nobody tells them where to build.
+Repaired. `x.T` passes by the builder, from which others learn that lanes exchange values, and takes a tile
+with any number of axes. Repaired: a permutation of two axes, as the compiler makes of it.
+
+Seen on 3.6.0 and 3.7.1. In `tests/test_compat.py`, `test_functions_are_methods`,
+`test_only_a_matrix_has_a_transpose` and `test_a_kernel_asks_for_the_time_and_where_it_runs` hold it: a repair
+without which they pass is no longer needed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from functools import cache, partialmethod
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+
+
+def repair() -> None:
+    """Let interpreted kernels call them."""
+    patch: Any = _with_launches_in_order(interpreter._patch_lang_tensor)
+    interpreter._patch_lang_tensor = _with_functions_as_methods(patch)
+
+
+def _with_launches_in_order(patch: Callable[..., None]) -> Callable[..., None]:
+    def repaired(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        for name in ("gdc_wait", "gdc_launch_dependents"):
+            scope.set_attr(tl.extra.cuda, name, lambda: None)
+        scope.set_attr(tl.extra.cuda, "globaltimer", lambda: _scalar_of(time.time_ns(), tl.int64))
+        scope.set_attr(tl.extra.cuda, "smid", lambda: _scalar_of(0, tl.int32))
+
+    return repaired
+
+
+def _scalar_of(value: int, dtype: Any) -> Any:
+    stored = np.array([value], interpreter._get_np_dtype(dtype))
+    return tl.core.tensor(interpreter.TensorHandle(stored, dtype), dtype)
+
+
+def _with_functions_as_methods(patch: Callable[..., None]) -> Callable[..., None]:
+    def repaired(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        for name, method in _methods_without_semantic().items():
+            scope.set_attr(tensor, name, method)
+        permute = interpreter.interpreter_semantic.permute
+        scope.set_attr(tensor, "T", property(lambda self: permute(self, (1, 0))))
+
+    return repaired
+
+
+@cache
+def _methods_without_semantic() -> dict[str, Any]:
+    """Methods of a tensor that are to be told where to build, and that Triton does not know for such."""
+    return {
+        name: partialmethod(method, _semantic=interpreter.interpreter_semantic)
+        for name, method in inspect.getmembers(tl.tensor, inspect.isfunction)
+        if "_semantic" in inspect.signature(method).parameters and not tl.core.is_builtin(method)
+    }

@@ -1,0 +1,145 @@
+"""What steppers share: controls that go through recorded steps, and figures laid out in pixels."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, in_brief
+from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure
+from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
+
+Steps = TypeVar("Steps")
+
+WIDTH = SIZE_INCHES[0] * DPI  # of a sheet, in pixels
+MARGIN = 18.0  # left of its heading
+
+
+def checked_step(at: int | None, last: int) -> int:
+    """The number of a step, from 0 to `last`; the last one for None.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: there is no such step.
+    """
+    if at is None:
+        return last
+    fix = f"Give a whole number from 0 to {last}."
+    if isinstance(at, bool) or not isinstance(at, int):
+        raise ArgumentTypeError("at", f"got {in_brief(at)}, a {type(at).__name__}", fix)
+    if not 0 <= at <= last:
+        raise InvalidArgumentError("at", f"got {at}", fix)
+    return at
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A figure whose parts are placed in pixels, counted from its upper left corner.
+
+    Attributes:
+        figure: the figure.
+        axes: its first panel, which is to be placed like the others.
+        height: of the figure, in pixels.
+    """
+
+    figure: Figure
+    axes: Axes
+    height: float
+
+    @classmethod
+    def of(cls, height: float) -> Sheet:
+        """A sheet as wide as every figure. In the enclosing figure style."""
+        figure, axes = new_figure()
+        figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
+        return cls(figure, axes, height)
+
+    def place(self, left: float, top: float, across: float, down: float) -> tuple[float, float, float, float]:
+        """A panel's position as matplotlib has it, in parts of the figure."""
+        return left / WIDTH, 1 - (top + down) / self.height, across / WIDTH, down / self.height
+
+    def write(self, left: float, middle: float, text: str, color: str, **style: Any) -> None:
+        """Write a line of text."""
+        style = {"fontsize": 9, **style}
+        self.figure.text(left / WIDTH, 1 - middle / self.height, text, va="center", color=color, **style)
+
+    def write_heading(self, heading: str, subheading: str, palette: Palette) -> None:
+        """Write the two lines above all panels."""
+        self.write(MARGIN, 22, heading, palette.ink, fontsize=12, fontweight="bold")
+        self.write(MARGIN, 44, subheading, palette.muted)
+
+
+class Stepper(FigureWidget, Generic[Steps]):
+    """Steps through a recording, forward and back; and through others that are made when they are chosen.
+
+    Args:
+        steps: a recording; or a function from the value of `chooser` to one.
+        chooser: the control that chooses a recording, with the value of the first; shown only where `steps`
+            is a function.
+        step: what a step is called, beside the slider.
+        beside: more controls, beside the slider.
+        theme: as in :class:`FigureWidget`.
+
+    Raises:
+        Exception: as of :class:`FigureWidget`.
+    """
+
+    def __init__(
+        self,
+        steps: Steps | Callable[[int], Steps],
+        chooser: Any,
+        step: str,
+        *,
+        beside: Sequence[Any] = (),
+        theme: str | None = None,
+    ) -> None:
+        widgets = require_ipywidgets()
+        self._make = steps if callable(steps) else None
+        self._made: dict[int, Steps] = {} if callable(steps) else {chooser.value: steps}
+        self._chooser = chooser
+        self.at = widgets.IntSlider(0, 0, 0, description=step, continuous_update=False, style=FIRST_IN_ROW)
+        self.back = widgets.Button(description="back")
+        self.forward = widgets.Button(description="forward")
+        self.back.on_click(lambda _: self._move(-1))
+        self.forward.on_click(lambda _: self._move(1))
+        super().__init__(
+            [chooser] if self._make else [],
+            [self.at, *beside],
+            unwatched=[[self.back, self.forward]],
+            theme=theme,
+        )
+
+    @abstractmethod
+    def last(self, steps: Steps) -> int:
+        """The number of a recording's last step. Raises where it cannot be drawn."""
+
+    @abstractmethod
+    def going(self, choice: int) -> str:
+        """What is said while the recording of this choice is made."""
+
+    @abstractmethod
+    def drawn(self, steps: Steps, at: int, theme: str) -> Drawing:
+        """A step of a recording."""
+
+    def draw(self, theme: str) -> Drawing:
+        """The step that is chosen, of the recording that is chosen."""
+        steps = self._steps(self._chooser.value)
+        with self.held():
+            self.at.max = self.last(steps)
+        at = self.at.value
+        self.back.disabled, self.forward.disabled = at == 0, at == self.at.max
+        return self.drawn(steps, at, theme)
+
+    def _steps(self, choice: int) -> Steps:
+        if self._make is not None and choice not in self._made:
+            self.say(self.going(choice))
+            steps = self._make(choice)
+            self.last(steps)
+            self._made[choice] = steps
+        return self._made[choice]
+
+    def _move(self, by: int) -> None:
+        self.at.value += by
