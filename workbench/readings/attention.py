@@ -82,7 +82,7 @@ class MaskTiles:
 
     @property
     def used(self) -> float:
-        """The fraction of pairs in visited tiles, those beyond the ends included, whose query attends to the key."""
+        """The seen fraction of the pairs in visited tiles, those beyond the ends included."""
         return self.pairs / (self.visited * self.tile[0] * self.tile[1]) if self.visited else 0.0
 
     @property
@@ -96,7 +96,7 @@ class MaskTiles:
 
 
 def tiles(launch: Launch) -> MaskTiles:
-    """Run `kernels.attention_tiles.launch(attention.launch(...))` in the interpreter; return its tiles.
+    """Run `kernels.attention_tiles.launch(attention.launch(...))` interpreted; return its tiles.
 
     Raises:
         ArgumentTypeError: `launch` is not a Launch. InvalidArgumentError: it is a launch of something else.
@@ -211,7 +211,7 @@ class AttentionSteps:
 
 
 def steps(launch: Launch) -> AttentionSteps:
-    """Run `kernels.attention_states.launch(attention.launch(...), tile)` in the interpreter; return its steps.
+    """Run `kernels.attention_states.launch(attention.launch(...), tile)` interpreted; return its steps.
 
     Raises:
         ArgumentTypeError: `launch` is not a Launch. InvalidArgumentError: it is a launch of something else.

@@ -1,8 +1,9 @@
 """The tiles that each program of a GEMM reads and writes, and its hits in a model of the L2 cache.
 
-:func:`workbench.lens.memory.l2_reuse` models the cache of a real GPU, in which every GEMM that is small enough
-to be traced fits whole, whatever the order of its programs. Here the same model is scaled down with the GEMM:
-the cache holds a few tiles, the number of resident programs is free, and hits are given for each program.
+:func:`workbench.lens.memory.l2_reuse` models the cache of a real GPU, in which every GEMM that is small
+enough to be traced fits whole, whatever the order of its programs. Here the same model is scaled down with
+the GEMM: the cache holds a few tiles, the number of resident programs is free, and hits are given for each
+program.
 """
 
 from __future__ import annotations
@@ -113,14 +114,15 @@ def reads_of(trace: StepTrace, *, resident: int, cache_bytes: int) -> GemmReads:
 
     Args:
         trace: of a GEMM with one program per tile, such as `lens.trace(kernels.gemm.launch(a, b, ...))[0]`:
-            the first parameter that is loaded is A [m, k], the second B [k, n], and the stored one the output.
+            the first parameter that is loaded is A [m, k], the second B [k, n], and the stored one the
+            output.
         resident: the number of programs that run at a time.
-        cache_bytes: the size of the cache. The 60 MB of an H200 hold 22 % of A and B for 8192 x 8192 x 8192 in
-            fp16; a cache for a fifth of A and B puts a small GEMM in the same situation.
+        cache_bytes: the size of the cache. The 60 MB of an H200 hold 22 % of A and B for 8192 x 8192 x 8192
+            in fp16; a cache for a fifth of A and B puts a small GEMM in the same situation.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument has another type; the trace is a sample, or not of
-            a GEMM in which each program writes one block; the cache is smaller than a line.
+        ArgumentTypeError, InvalidArgumentError: an argument has another type; the trace is a sample, or not
+            of a GEMM in which each program writes one block; the cache is smaller than a line.
     """
     check_type("trace", trace, StepTrace, "Give the trace of one step: lens.trace(launch)[0].")
     check_positive("resident", resident)
