@@ -8,7 +8,7 @@ import torch
 
 # The allowed error of a sum of n terms, besides the rounding of its result, is sqrt(n) times this, for the
 # order of the additions. Sums are in fp32; those of fp64 are in fp64, where torch's own order also varies.
-OF_ORDER, OF_ORDER_IN_FP64 = 2**-23, 2**-50
+_SUM_EPS, _FP64_SUM_EPS = 2**-23, 2**-50
 
 
 def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0.0) -> float:
@@ -25,7 +25,7 @@ def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0
     """
     if not terms:
         return 0.0
-    return (4 * eps + math.sqrt(terms) * _order(eps)) * max(wanted.abs().max().item(), least)
+    return (4 * eps + math.sqrt(terms) * _sum_eps(eps)) * max(wanted.abs().max().item(), least)
 
 
 def of_arithmetic(eps: float, terms: int) -> float:
@@ -34,8 +34,8 @@ def of_arithmetic(eps: float, terms: int) -> float:
     It is relative to the size of the intermediate values, since the arithmetic rounds these, not the result's
     dtype. For the arguments see :func:`allowed_error`.
     """
-    return (4 + math.sqrt(terms)) * _order(eps) if terms else 0.0
+    return (4 + math.sqrt(terms)) * _sum_eps(eps) if terms else 0.0
 
 
-def _order(eps: float) -> float:
-    return OF_ORDER_IN_FP64 if 0 < eps < OF_ORDER else OF_ORDER
+def _sum_eps(eps: float) -> float:
+    return _FP64_SUM_EPS if 0 < eps < _SUM_EPS else _SUM_EPS

@@ -105,7 +105,7 @@ def normal(shape: Sequence[int], dtype: str, *, seed: int = 0) -> torch.Tensor:
     return torch.randn(tuple(shape), generator=generator, device=place, dtype=kind)
 
 
-def whole(normal: torch.Tensor) -> torch.Tensor:
+def to_int8(normal: torch.Tensor) -> torch.Tensor:
     """Convert normal values to int8; the input is overwritten."""
     return normal.mul_(INT8_DEVIATION).round_().clamp_(-128, 127).to(torch.int8)
 
@@ -128,7 +128,7 @@ def drawn(shape: Sequence[int], dtype: str, init: str = "normal", *, seed: int =
     check_name("init", init, INITS)
     kind = torch.int8 if dtype == INT8 else torch_dtype(dtype)
     if init == "normal":
-        return whole(normal(shape, "fp32", seed=seed)) if dtype == INT8 else normal(shape, dtype, seed=seed)
+        return to_int8(normal(shape, "fp32", seed=seed)) if dtype == INT8 else normal(shape, dtype, seed=seed)
     _check_shape(shape, kind)
     _check_whole("seed", seed)
     place = device.current().torch_device

@@ -103,7 +103,7 @@ def tiles(launch: Launch) -> MaskTiles:
         Others as :func:`workbench.runtime.interpret`.
     """
     fix = "Give attention_tiles.launch(attention.launch(query, key, value, scoring))."
-    given = _told(launch, ("bounds_of", "seen_by", "BLOCK_M", "BLOCK_N", "RULES", "VISITS"), fix)
+    given = _checked_arguments(launch, ("bounds_of", "seen_by", "BLOCK_M", "BLOCK_N", "RULES", "VISITS"), fix)
     bounds, seen, *listed = interpret(launch).outputs
     block_m, block_n = given["BLOCK_M"], given["BLOCK_N"]
     visits = np.zeros((len(bounds), -(-seen.shape[1] // block_n)), dtype=np.int8)
@@ -218,7 +218,9 @@ def steps(launch: Launch) -> AttentionSteps:
         Others as :func:`workbench.runtime.interpret`.
     """
     fix = "Give attention_states.launch(attention.launch(query, key, value, scoring), tile)."
-    given = _told(launch, ("all_scores", "all_states", "all_sums", "tile", "queries", "keys"), fix)
+    given = _checked_arguments(
+        launch, ("all_scores", "all_states", "all_sums", "tile", "queries", "keys"), fix
+    )
     outputs = interpret(launch).outputs
     numbers = [pair for pair in outputs[0].tolist() if pair[0] >= 0]
     (block_m, block_n), keys = (given["BLOCK_M"], given["BLOCK_N"]), given["keys"]
@@ -469,7 +471,7 @@ def _bytes_of(name: str, size: int, counts: Mapping[tuple[int, str], Sequence[in
     )  # fmt: skip
 
 
-def _told(launch: Launch, names: tuple[str, ...], fix: str) -> Mapping[str, Any]:
+def _checked_arguments(launch: Launch, names: tuple[str, ...], fix: str) -> Mapping[str, Any]:
     """Return the last step's arguments; raise if it does not have all these parameters."""
     check_type("launch", launch, Launch, fix)
     given = launch.steps[-1].arguments() if launch.steps else {}

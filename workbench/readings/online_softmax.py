@@ -17,8 +17,8 @@ from workbench.launch import Launch
 from workbench.runtime import interpret
 
 # The parameters and the outputs that `steps` needs in a kernel.
-_TOLD = ("scores", "BLOCK_SIZE", "SHIFTED")
-_WRITTEN = ("maxima", "totals", "rescales", "log_sums", "weights")
+_PARAMETERS = ("scores", "BLOCK_SIZE", "SHIFTED")
+_OUTPUTS = ("maxima", "totals", "rescales", "log_sums", "weights")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def steps(launch: Launch) -> OnlineSoftmax:
         Others as :func:`workbench.runtime.interpret`.
     """
     check_type("launch", launch, Launch, "Give softmax_states.launch(scores, block).")
-    scores, block, is_shifted = _told(launch)
+    scores, block, is_shifted = _checked_arguments(launch)
     outputs = interpret(launch).outputs
     state_dtype = outputs[0].dtype
     maxima, totals, rescales, log_sums, weights = (output.tolist() for output in outputs)
@@ -159,17 +159,17 @@ def steps(launch: Launch) -> OnlineSoftmax:
     return OnlineSoftmax(tuple(row.tolist()), dtype, of_state, block, is_shifted, tuple(states))
 
 
-def _told(launch: Launch) -> tuple[torch.Tensor, int, bool]:
+def _checked_arguments(launch: Launch) -> tuple[torch.Tensor, int, bool]:
     """Return the scores, the block length and whether it is shifted; raise if the launch has none."""
     arguments = launch.steps[0].arguments() if len(launch.steps) == 1 else {}
-    missing = [name for name in _TOLD if name not in arguments]
-    if missing or len(launch.outputs) != len(_WRITTEN):
+    missing = [name for name in _PARAMETERS if name not in arguments]
+    if missing or len(launch.outputs) != len(_OUTPUTS):
         raise InvalidArgumentError(
             "launch",
-            f"{launch!r}, of no kernel that is told {', '.join(_TOLD)} and writes {', '.join(_WRITTEN)}",
+            f"{launch!r}, of no kernel that is told {', '.join(_PARAMETERS)} and writes {', '.join(_OUTPUTS)}",
             "Give softmax_states.launch(scores, block).",
         )
-    scores, block, is_shifted = (arguments[name] for name in _TOLD)
+    scores, block, is_shifted = (arguments[name] for name in _PARAMETERS)
     return scores, block, is_shifted
 
 
