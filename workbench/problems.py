@@ -126,7 +126,7 @@ def _add_reference(inputs: Sequence[torch.Tensor], rows: slice, case: Mapping[st
 
 
 def _row_operator(name: str) -> Operator:
-    """Return a row operator or its backward; inputs are a matrix, weight and bias, and the gradient."""
+    """Return the set-up of a row operator or its backward: a matrix, weight and bias, and the gradient."""
     op = name.removesuffix("_backward")
     columns = {"layer_norm": 2, "rms_norm": 1}.get(op, 0)
     is_backward = op != name
@@ -383,7 +383,7 @@ _FLOPS_OF_PRODUCT = {
 
 
 def _fused(name: str) -> Operator:
-    """Return a product with a following operator; inputs are scaled so that products are standard normal."""
+    """Return the set-up of a product with a following operator, scaled to standard normal products."""
     is_pair, is_gated = name == "matmul_matmul", name in _GATES
 
     def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
@@ -445,7 +445,7 @@ def _rearrangement(
     function: Callable[..., torch.Tensor],
     options: Callable[[Mapping[str, Any]], dict[str, Any]],
 ) -> Operator:
-    """Return an operator that only moves elements, so that its result must equal torch's."""
+    """Return the set-up of an operator that only moves elements, so its result must equal torch's."""
 
     def result_of(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> torch.Tensor:
         return function(given[0], **options(case))
@@ -488,7 +488,7 @@ def _check_images(case: Mapping[str, Any]) -> None:
 
 
 def _group_norm() -> Operator:
-    """Return group norm of images, with weight and bias."""
+    """Return the set-up of group norm of images, with weight and bias."""
 
     def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         channels = case["shape"][1:2]
@@ -527,7 +527,7 @@ def _group_norm() -> Operator:
 
 
 def _pool(function: Callable[..., torch.Tensor], terms: Callable[[int], int]) -> Operator:
-    """Return a pool of images; `terms` returns the number of taps that an element sums, 0 if it is exact."""
+    """Return the set-up of pooling; `terms` returns the taps that an element sums, 0 if it is exact."""
 
     def options(case: Mapping[str, Any]) -> dict[str, Any]:
         return {"kernel_size": case["window"], "stride": case["stride"], "padding": case["pad"]}
@@ -564,7 +564,7 @@ CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
 
 def _attention(name: str) -> Operator:
-    """Return attention, or its backward."""
+    """Return the set-up of attention, or of its backward."""
     is_backward = name.endswith("_backward")
 
     def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
@@ -580,7 +580,7 @@ def _attention(name: str) -> Operator:
         window = CAUSAL if case["causal"] else EVERYTHING
         pairs = case["b"] * case["h"] * window.pairs(case["n_q"], case["n_k"])
         rows = case["b"] * (case["h"] * case["n_q"] + case["h_kv"] * case["n_k"])
-        # Each matrix counts for two: query and output, key and value. The backward adds their gradients.
+        # Rows of queries and keys together: of query and key, and of output and value; of their gradients too.
         matrices, products = (4, 5) if is_backward else (2, 2)
         return Work(2 * products * pairs * case["d"], matrices * rows * case["d"] * itemsize_of(dtype))
 
@@ -604,7 +604,7 @@ def _attention(name: str) -> Operator:
 
 
 def _varlen_attention(name: str) -> Operator:
-    """Return attention, or its backward, of packed sequences: b of them, of n_q = n_k tokens in all.
+    """Return the set-up of attention, or its backward, of b packed sequences with n_q = n_k tokens in all.
 
     Tensors are [tokens, heads, columns], as in other libraries. See `lengths_of` for the lengths.
     """
@@ -740,7 +740,7 @@ def _exact_attention(
 
 
 def _convolution(name: str) -> Operator:
-    """Return a convolution of channels_last tensors, or the gradient of its input or of its weight alone."""
+    """Return the set-up of a channels_last convolution, or of the gradient of its input or weight alone."""
 
     def sizes_of(case: Mapping[str, Any]) -> tuple[int, int]:
         high, wide = (

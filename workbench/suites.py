@@ -99,17 +99,17 @@ class Case:
     """One problem of one operator.
 
     Attributes:
-            op: the operator's name in `ops` and torch.
-            dtype: as in recordings.
-            case: the problem, in the keys of a recording (see `recording.CASE_KEYS`).
-            providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
-                `kernels.ladder.RUNGS`, "tuned" for the tuner's result for a product on a GPU, or names of
-                baselines; those that do not run on this device are ignored.
-            mode: how it is timed. In graphs, the CPU time of a launch is recorded as well.
+        op: the operator's name in `ops` and torch.
+        dtype: as in recordings.
+        case: the problem, in the keys of a recording (see `recording.CASE_KEYS`).
+        providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
+            `teach.rungs.ladder.RUNGS`, "tuned" for the tuner's result for a product on a GPU, or names of
+            baselines; those that do not run on this device are ignored.
+        mode: how it is timed. In graphs, the CPU time of a launch is recorded as well.
 
-        Raises:
-            ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above. The names
-                are checked by :func:`plan`.
+    Raises:
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above. The names
+            are checked by :func:`plan`.
     """
 
     op: str
@@ -317,7 +317,9 @@ def _live(cases: Sequence[Case]) -> tuple[Ceilings, list[Point]]:
     )
     if not ceilings.has_roofs(lines):
         missing = "; ".join(str(one) for one in cut if one.case.op in ("clone", "matmul"))
-        raise NotMeasurableError(f"The roofs cannot be measured here: {missing}. End what else uses the GPU.")
+        raise NotMeasurableError(
+            f"The roofs cannot be measured here: {missing}. Close other programs on the GPU."
+        )
     points = recording.points((line for line in lines if _belongs_to(line, cases)), recorded=False)
     return ceilings.from_recording(lines, recorded=False), points
 
@@ -807,7 +809,7 @@ def _compile(case: Case) -> None:
 def _free_memory(case: Case) -> None:
     if {COMPILER, AUTOTUNED, FLEX} & set(case.providers):
         torch.compiler.reset()  # it keeps compiled code, but only a few versions
-        gc.collect()  # of compiled code; otherwise inputs are freed at once, without this 0.1 s
+        gc.collect()  # frees compiled code; it takes 0.1 s, and other cases free their inputs at once
     if device.current().is_gpu:
         torch.cuda.empty_cache()
 
@@ -887,7 +889,7 @@ def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]
 
 
 def _usual_layout(dtype: str) -> str:
-    """Return the layout of a product whose short form names no layout."""
+    """Return the layout in which products of a dtype are measured by default."""
     return "nt" if dtype == INT8 or dtype.startswith("fp8") else "nn"
 
 
@@ -972,19 +974,14 @@ ROW_SHAPES = (
     (32768, 768),
     (128, 1_000_000),
 )
-_LADDER_CASE = ("sum", "fp32", -1)  # the gigabyte on which the lesson's rungs are measured
+_LADDER = ("sum", "fp32", -1)  # the gigabyte on which the lesson's rungs are measured
 _REDUCTION = Suite(
     "reduction",
     "ops.sum, ops.amax and ops.argmax of 1 GiB in both directions, of few rows and of many, against torch",
     (
         *(
             _rows(
-                op,
-                rows,
-                cols,
-                dtype,
-                *(("tiles", "split") if (op, dtype, dim) == _LADDER_CASE else ()),
-                dim=dim,
+                op, rows, cols, dtype, *(("tiles", "split") if (op, dtype, dim) == _LADDER else ()), dim=dim
             )
             for op in ("sum", "amax", "argmax")
             for dtype, rows, cols in (("fp16", 16384, 32768), ("bf16", 16384, 32768), ("fp32", 16384, 16384))
@@ -1071,7 +1068,7 @@ _PRODUCT_SIZES = (
     *_SKINNY,
     (4096, 11008, 4096),
     (2048, 3072, 768),
-    (2048, 3072, 4096),  # here and below: partial waves of tiles of 128 x 256
+    (2048, 3072, 4096),  # this and the next: partial waves of tiles of 128 x 256
     (3072, 3072, 3072),
     (384, 384, 65536),
 )

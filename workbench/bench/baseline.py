@@ -123,7 +123,7 @@ class Baseline:
         is_fp8 = inputs[0].dtype.itemsize == 1 and inputs[0].is_floating_point()
         if is_fp8 and self.library == "cublas":
             raise TensorMismatchError(
-                "inputs", f"{inputs[0].dtype}", f"{self.name} multiplies no fp8: take the Lt library."
+                "inputs", f"{inputs[0].dtype}", f"{self.name} cannot multiply fp8: use the Lt library."
             )
         _check_place(inputs)
         if self.by_hand is not None:
@@ -168,7 +168,7 @@ class _Operator:
     is_backward: bool = False
 
     def backward(self) -> _Operator:
-        """Return the operator of its gradients, which takes the gradient of the result as a last input."""
+        """Return the operator of the gradients; its last input is the gradient of the result."""
         return _Operator(self.function, self.inputs + 1, self.options, is_backward=True)
 
 
@@ -609,7 +609,7 @@ def product_layout(dtype: str) -> str:
 
 @contextmanager
 def blas_library(name: str) -> Iterator[None]:
-    """Within it, torch multiplies matrices with this library wherever it can.
+    """Context manager in which torch multiplies matrices with this library wherever it can.
 
     Args:
         name: "cublas" or "cublaslt" (on ROCm these mean rocBLAS and hipBLASLt), or "ck".
@@ -629,7 +629,7 @@ def blas_library(name: str) -> Iterator[None]:
 
 @contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """Within it, fp32 matrices are multiplied as tf32 where `dtype` is "tf32", else in full precision.
+    """Context manager in which fp32 matrices are multiplied as tf32 if `dtype` is "tf32", else in full.
 
     Raises:
         UnknownNameError: the dtype is unknown.
@@ -688,7 +688,7 @@ def _check_call(
 def _check_no_options(name: str, options: Mapping[str, object]) -> None:
     if options:
         raise InvalidArgumentError(
-            "options", f"got {', '.join(options)}", f"{name} has none: take another baseline."
+            "options", f"got {', '.join(options)}", f"{name} has no options: use another baseline."
         )
 
 

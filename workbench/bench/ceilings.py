@@ -57,7 +57,7 @@ def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
     sizes = {dtype: [n for n in roof_sizes(dtype) if 3 * n * n * 4 <= room] for dtype in wanted}
     if not copies or not all(sizes.values()):
         raise NotMeasurableError(
-            f"{free / 1e9:.2f} GB of device memory are free: too little to measure in. End what else uses it."
+            f"{free / 1e9:.2f} GB of device memory are free: too little to measure. Close other programs."
         )
     measured = Ceilings(
         bandwidth=max(map(_copy_bandwidth, copies)),

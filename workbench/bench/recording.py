@@ -229,7 +229,7 @@ def select(
     case: Mapping[str, Any] | None = None,
     run: str | None = None,
 ) -> list[Line]:
-    """Return the lines that have all the given values; for `case`, lines with these keys and values.
+    """Return the lines that have all the given values; a line's `case` may have further keys.
 
     Raises:
         UnknownNameError: `dtype`, `mode` or a key of `case` is unknown; or there are lines, and none has this
@@ -303,10 +303,12 @@ def ratio(lines: Iterable[Line], numerator: str, denominator: str) -> float:
     for what, values in same.items():
         if len(values) > 1:
             raise InvalidArgumentError(
-                "lines", f"of {len(values)} {what}", f"Times of different {what} do not compare: select one."
+                "lines",
+                f"of {len(values)} {what}",
+                f"Times of different {what} cannot be compared: select one.",
             )
     if len(lines) != len(times):
-        raise InvalidArgumentError("lines", "several of one provider", "Select one line of each.")
+        raise InvalidArgumentError("lines", "several lines of one provider", "Select one line of each.")
     if lines[0].mode == "interpreter":
         raise NotMeasurableError("The interpreter's times say nothing about how fast kernels are on a GPU.")
     return times[denominator] / times[numerator]

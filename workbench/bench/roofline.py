@@ -144,7 +144,7 @@ def ridge(bandwidth: float, rate: float) -> float:
 
 
 def bound(intensity: float, bandwidth: float, rate: float) -> Literal["memory", "compute"]:
-    """Return the lower roof at this intensity; "compute" at the ridge. Raises as :func:`attainable`."""
+    """Return which roof is lower at this intensity; "compute" at the ridge. Raises as :func:`attainable`."""
     check_positive_number("intensity", intensity, "FLOP per byte")
     return "memory" if intensity < ridge(bandwidth, rate) else "compute"
 

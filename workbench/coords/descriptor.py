@@ -145,7 +145,7 @@ class Adaptor:
         for name, value in values.items():
             if name not in known:
                 raise InvalidArgumentError(
-                    name, "there is no such symbol", f"There are: {', '.join(known) or 'none'}."
+                    name, "there is no such symbol", f"The symbols are: {', '.join(known) or 'none'}."
                 )
             known[name].check(value)
         stages = tuple(stage._replace(transform=_bound(stage.transform, values)) for stage in self.stages)
@@ -467,10 +467,10 @@ def _names_for(base: Adaptor, stages: Sequence[Stage]) -> list[str]:
         for i, _ in enumerate(stage.upper):
             one_each = base.all_names[stage.lower[i]] if len(stage.upper) == len(stage.lower) else own
             found.append(f"{own}_{i}" if several else one_each)
-    return _different(found)
+    return _distinct(found)
 
 
-def _different(names: Sequence[str]) -> list[str]:
+def _distinct(names: Sequence[str]) -> list[str]:
     """Return the names, with numbers appended to repeated ones so that all are distinct."""
     found: list[str] = []
     for name in names:
@@ -496,7 +496,7 @@ def _check_fit(which: str, one: Transform, base: Adaptor, places: Sequence[int])
         most = interval_of(length).high
         if isinstance(one, each.Freeze) and not Interval(one.index, one.index).is_within(0, most):
             fix = f"Give one from 0 to {length - 1}." if most != 0 else "Give a dimension with elements."
-            raise InvalidArgumentError(which, f"{one.label()} takes no index of its dimension: {has}", fix)
+            raise InvalidArgumentError(which, f"{one.label()} is outside its dimension: {has}", fix)
 
 
 def _checked_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:

@@ -215,12 +215,12 @@ def _check_dimensions(encoding: TileDistributionEncoding) -> None:
             part = "minor" if major <= len(encoding.hs_lengthss) else "major"
             raise InvalidArgumentError(
                 f"{names}_{part}",
-                f"{user} is of major {major} and minor {minor}, which is not there",
+                f"{user} is of major {major} and minor {minor}, which does not exist",
                 f"There are {', '.join(f'{_dimension_text(one)} {one}' for one in users)}.",
             )
         if user[0] == "Y" and major == 0:
             raise InvalidArgumentError(
-                f"{names}_major", f"{user} is R[{minor}]", "CK lets no Y be an R: give it to a P."
+                f"{names}_major", f"{user} is R[{minor}]", "CK does not allow that: assign it to a P."
             )
         users[dimension].append(user)
     for dimension, found in users.items():

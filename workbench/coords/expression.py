@@ -26,7 +26,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_posi
 Number = Union[int, "Expression"]
 
 # Names that generated code uses for something else.
-TAKEN = ("tl", "triton", "params", "offset", "valid")
+RESERVED = ("tl", "triton", "params", "offset", "valid")
 
 
 @dataclass(frozen=True)
@@ -358,10 +358,10 @@ class Expression:
 
 def check_identifier(argument: str, name: object) -> None:
     """Raise if `name` cannot be a name in generated code."""
-    fix = "Give a Python identifier, such as 'n', but none of Triton's own."
+    fix = "Give a Python identifier, such as 'n', that is not one of Triton's own names."
     if not isinstance(name, str):
         raise ArgumentTypeError(argument, f"got {name!r}", fix)
-    if not name.isidentifier() or keyword.iskeyword(name) or name in TAKEN:
+    if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
         raise InvalidArgumentError(argument, f"got {name!r}", fix)
 
 

@@ -23,7 +23,7 @@ import triton.language as tl
 
 from workbench.coords.descriptor import Descriptor
 from workbench.coords.expression import (
-    TAKEN,
+    RESERVED,
     Absolute,
     Atom,
     Clamped,
@@ -158,8 +158,8 @@ class _Writer:
     def written(self) -> Access:
         descriptor = self.descriptor
         symbols, tables = descriptor.symbols, descriptor.tables
-        self.taken |= {*TAKEN, *descriptor.names}
-        given = [self._claimed(name) for name in (*(s.name for s in symbols), *(t.name for t in tables))]
+        self.taken |= {*RESERVED, *descriptor.names}
+        given = [self._unique_name(name) for name in (*(s.name for s in symbols), *(t.name for t in tables))]
         asked = descriptor.asked()
         for index in asked:
             assert isinstance(index, Expression)
@@ -228,7 +228,7 @@ class _Writer:
             word = self._text(limit.value)
             if not word.isidentifier():
                 text = self._grouped(limit.value)
-                word = self._claimed(self.descriptor.all_names[stage.limited])
+                word = self._unique_name(self.descriptor.all_names[stage.limited])
                 self.lines.append(f"{word} = {text}")
             if not limit.holds_low:
                 yield f"({word} >= {self._text(limit.low)})"
@@ -256,7 +256,7 @@ class _Writer:
         if max(together) > 1:
             self.lines.append(f"valid = tl.max_constancy(valid, {in_brackets(together)})")
 
-    def _claimed(self, name: str) -> str:
+    def _unique_name(self, name: str) -> str:
         """Return the name, or a numbered one if it is taken."""
         found, number = name, 1
         while found in self.taken:
@@ -323,7 +323,7 @@ class _Writer:
         """Return the name of an atom, after writing a line for it if it has none."""
         if atom not in self.written_as:
             text = self._formula(atom)
-            self.written_as[atom] = self._claimed(self.preferred.get(atom) or self._own_name(atom))
+            self.written_as[atom] = self._unique_name(self.preferred.get(atom) or self._own_name(atom))
             self.lines.append(f"{self.written_as[atom]} = {text}")
         return self.written_as[atom]
 

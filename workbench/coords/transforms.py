@@ -100,7 +100,7 @@ class Transform(ABC):
     @property
     def name(self) -> str:
         """The name of the function that makes one."""
-        return _spoken(type(self).__name__)
+        return _snake_case(type(self).__name__)
 
 
 class _Linear(Transform):
@@ -200,7 +200,7 @@ class Merge(Transform):
             return super().move(step, upper, lower)
         for length in lengths[1:]:
             if not isinstance(length, int):
-                fix = "Bind the lengths but the first to numbers."
+                fix = "Bind all lengths except the first to numbers."
                 raise InvalidArgumentError("step", f"got {step[0]} along {self.label()}", fix)
         sign = -1 if step[0] < 0 else 1
         digits, carry, moved = self.lower((abs(step[0]),)), 0, []
@@ -542,6 +542,6 @@ def in_brackets(values: Sequence[object]) -> str:
     return f"({', '.join(map(str, values))}{',' if len(values) == 1 else ''})"
 
 
-def _spoken(name: str) -> str:
+def _snake_case(name: str) -> str:
     """Return a class name in snake case: pass_through for PassThrough."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")

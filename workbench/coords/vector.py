@@ -140,7 +140,7 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence
         if tile is not None and any(run.modulus for run in upper):
             written = [values[number] for number in stage.lower]
             found = enumerate(zip(lower, written, strict=True))
-            lower = tuple(_beyond(stage.transform, place, known) for place, known in found)
+            lower = tuple(_beyond_lengths(stage.transform, place, known) for place, known in found)
         runs.update(zip(stage.lower, lower, strict=True))
         for limit in stage.transform.limits([values[number] for number in stage.upper]):
             run = runs[stage.limited]
@@ -153,7 +153,7 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence
     return runs[descriptor.bottom[0]]
 
 
-def _beyond(transform: Transform, place: int, known: tuple[Run, Number]) -> Run:
+def _beyond_lengths(transform: Transform, place: int, known: tuple[Run, Number]) -> Run:
     """Return a lower run as it is for indices beyond the lengths.
 
     Code leaves out a remainder that changes nothing within the lengths. Beyond them the base of such a run is

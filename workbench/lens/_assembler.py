@@ -16,7 +16,7 @@ _Stage = Callable[[Any, dict[str, Any]], Any]
 
 @contextlib.contextmanager
 def log_kept() -> Iterator[None]:
-    """Within it, `triton.compile` writes the assembler's log into a binary's metadata: `assembler_log`.
+    """Context manager in which binaries of `triton.compile` have the log in their metadata: `assembler_log`.
 
     Triton deletes the log, and its cache on disk, from which most binaries come, does not have it. The
     metadata is in that cache.
@@ -32,11 +32,11 @@ def _with_log(*pipeline: Any) -> tuple[str, str] | None:
         return "assembler_log", "assembler_log"
     stages: dict[str, _Stage] = pipeline[1]
     if "cubin" in stages:
-        stages["cubin"] = partial(_assembled, stages["cubin"])
+        stages["cubin"] = partial(_assemble_with_log, stages["cubin"])
     return None
 
 
-def _assembled(assemble: _Stage, ptx: Any, metadata: dict[str, Any]) -> Any:
+def _assemble_with_log(assemble: _Stage, ptx: Any, metadata: dict[str, Any]) -> Any:
     printed = io.StringIO()
     try:
         with knobs.nvidia.scope(), contextlib.redirect_stdout(printed):

@@ -39,7 +39,7 @@ from workbench.lens._assembler import log_kept, serialized_wgmma
 from workbench.lens._instructions import Instruction, from_assembly, from_sass
 from workbench.lens._layouts import tensor_layouts
 from workbench.lens._locations import Home, chains
-from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
+from workbench.lens._step import CompiledStep, CompileRequest, DescriptorSpec, PointerSpec
 from workbench.lens.targets import MOST_THREADS_PER_BLOCK, Occupancy, Target, occupancy, target
 from workbench.runtime.source import KernelSource, forget_unpacked, unpack
 
@@ -54,7 +54,7 @@ MOST_KEPT = 128
 _built: dict[tuple[Any, ...], CompiledStep] = {}
 
 
-def build(request: Request) -> CompiledStep:
+def build(request: CompileRequest) -> CompiledStep:
     """Compile the kernel of `request`; the same specialization is compiled once.
 
     Raises:
@@ -71,10 +71,10 @@ def build(request: Request) -> CompiledStep:
             raise
         except Exception as error:
             forget_unpacked()
-            raise _in_the_learners_terms(kernel, error, output()) from None
+            raise _with_kernel_line(kernel, error, output()) from None
 
 
-def _compiled(kernel: Any, request: Request, on: Target) -> CompiledStep:
+def _compiled(kernel: Any, request: CompileRequest, on: Target) -> CompiledStep:
     gpu = _gpu(on)
     backend = make_backend(gpu)
     arguments = {name: _stand_in(value) for name, value in request.arguments}
@@ -100,7 +100,7 @@ def _compiled(kernel: Any, request: Request, on: Target) -> CompiledStep:
         environment = {**get_cache_invalidating_env_vars(), "source_files": ":".join(files)}
         with log_kept():
             binary = triton.compile(source, target=gpu, options=parsed.__dict__, _env_vars=environment)
-        _built[key] = _taken_apart(binary, backend, on, Home(request.kernel.file, request.kernel.line))
+        _built[key] = _compiled_step(binary, backend, on, Home(request.kernel.file, request.kernel.line))
     return _built[key]
 
 
@@ -114,7 +114,7 @@ def _gpu(on: Target) -> GPUTarget:
 class _Tensor:
     """A tensor without data, with what Triton's specialization asks for."""
 
-    def __init__(self, pointer: Pointer) -> None:
+    def __init__(self, pointer: PointerSpec) -> None:
         self.dtype = pointer.dtype
         self._pointer = pointer
 
@@ -126,9 +126,9 @@ class _Tensor:
 
 
 def _stand_in(value: Any) -> Any:
-    if isinstance(value, Pointer):
+    if isinstance(value, PointerSpec):
         return _Tensor(value)
-    if isinstance(value, Descriptor):
+    if isinstance(value, DescriptorSpec):
         fields = dict(value.fields)
         made = GluonDescriptor if "layout" in fields else TensorDescriptor
         return made(base=_Tensor(value.base), **fields)
@@ -155,7 +155,7 @@ def _check_options(kernel: Any, options: Mapping[str, Any], defaults: Mapping[st
             )
 
 
-def _files(request: Request) -> tuple[str, ...]:
+def _files(request: CompileRequest) -> tuple[str, ...]:
     """Return the files with a kernel's code, and the folders of the packages that it imports from."""
     files = {str(Path(__file__).parents[1]), str(Path(triton.__file__).parent)}
     sources: list[Any] = [request.kernel, *(value for _, value in request.arguments)]
@@ -169,7 +169,7 @@ def _files(request: Request) -> tuple[str, ...]:
     return tuple(sorted(files))
 
 
-def _taken_apart(binary: Any, backend: Any, on: Target, home: Home) -> CompiledStep:
+def _compiled_step(binary: Any, backend: Any, on: Target, home: Home) -> CompiledStep:
     missing: dict[str, str] = {}
     # Gluon kernels have layouts from the start, so their first stage is TTGIR.
     written = ("ttgir", "llir") if isinstance(binary.src, GluonASTSource) else ("ttir", "ttgir", "llir")
@@ -222,13 +222,13 @@ def _nvidia_resources(cubin: bytes, ptx: str) -> _Resources:
     if tool is None:
         raise MissingPackageError(
             "The resources that a kernel uses are read with cuobjdump, which this build of Triton does not "
-            "bring. Install NVIDIA's CUDA Toolkit and set TRITON_CUOBJDUMP_PATH to it; AMD targets work "
-            "without."
+            "have. Install NVIDIA's CUDA Toolkit and set TRITON_CUOBJDUMP_PATH to it; AMD targets do not "
+            "need it."
         )
     report = _run(tool, "-res-usage", binary=cubin)
     match = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", report.stdout)
     if match is None:
-        raise RuntimeError(f"cuobjdump says nothing of registers: {report.stdout}{report.stderr}")
+        raise RuntimeError(f"cuobjdump printed no registers: {report.stdout}{report.stderr}")
     local = int(match[2]) + int(match[3])
     # Arrays of the kernel itself, such as the arguments of a print, are declared in PTX; what the assembler
     # adds to them are spills.
@@ -256,7 +256,7 @@ def _nvidia_instructions(
     """Return instructions from SASS, added to `stages`, or else from PTX, with the reason in `missing`."""
     tool = _tool("nvdisasm")
     if tool is None:
-        missing["sass"] = "this build of Triton brings no nvdisasm"
+        missing["sass"] = "this build of Triton has no nvdisasm"
     else:
         report = _run(tool, "-gp", "-c", binary=cubin)
         if report.returncode == 0:
@@ -326,7 +326,7 @@ def _captured_output() -> Iterator[Any]:
             os.close(saved)
 
 
-def _in_the_learners_terms(kernel: Any, error: Exception, output: str) -> KernelError:
+def _with_kernel_line(kernel: Any, error: Exception, output: str) -> KernelError:
     """Return `error` as a KernelError, with the kernel's line if the compiler's messages name one."""
     if isinstance(error, CompilationError):
         return kernel_error(kernel, error)

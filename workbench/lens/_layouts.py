@@ -74,12 +74,14 @@ def tensor_layouts(ttgir: str, backend: Any, home: Home) -> tuple[TensorLayout, 
     found = [
         (start, layout)
         for (name, types), (start, _, chain) in zip(walked, located, strict=True)
-        for layout in _of_types(name, types, chain, home)
+        for layout in _layouts_of_types(name, types, chain, home)
     ]
     return tuple(layout for _, layout in sorted(found, key=lambda each: each[0]))
 
 
-def _of_types(operation: str, types: Sequence[str], chain: Chain, home: Home) -> Iterator[TensorLayout]:
+def _layouts_of_types(
+    operation: str, types: Sequence[str], chain: Chain, home: Home
+) -> Iterator[TensorLayout]:
     _, line, inlined = home.split(chain)
     for text in types:
         if match := _TENSOR.fullmatch(text):

@@ -115,7 +115,7 @@ class CompiledStep:
 
 
 @dataclass(frozen=True)
-class Pointer:
+class PointerSpec:
     """The properties of a tensor that the compiler needs."""
 
     dtype: torch.dtype
@@ -124,15 +124,15 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Descriptor:
+class DescriptorSpec:
     """The properties of a tensor descriptor that the compiler needs."""
 
-    base: Pointer
+    base: PointerSpec
     fields: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
-class Request:
+class CompileRequest:
     """A step as data, for the compiler's process.
 
     Attributes:

@@ -30,7 +30,7 @@ from workbench.launch import Launch, Step
 from workbench.lens import targets
 from workbench.lens._instructions import KINDS, Instruction, Kind
 from workbench.lens._layouts import TensorLayout
-from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
+from workbench.lens._step import CompiledStep, CompileRequest, DescriptorSpec, PointerSpec
 from workbench.runtime.compiler import pool
 from workbench.runtime.source import pack
 
@@ -151,11 +151,11 @@ def _check_names(launch: Launch, meta: Iterable[str]) -> None:
             raise UnknownNameError(f"meta of {kernels}", name, {*parameters, "num_warps", "num_stages"})
 
 
-def _request(step: Step, target: str, meta: Mapping[str, Any]) -> Request:
+def _request(step: Step, target: str, meta: Mapping[str, Any]) -> CompileRequest:
     parameters = compat.signature(step.kernel).parameters
     own = {name: value for name, value in meta.items() if name in parameters}
     options = {name: value for name, value in meta.items() if name in compat.launch_options()}
-    return Request(
+    return CompileRequest(
         pack(step.kernel),
         arguments=_packed(step.arguments() | own),
         keywords=_packed({**step.meta, **own, **options}),
@@ -163,13 +163,13 @@ def _request(step: Step, target: str, meta: Mapping[str, Any]) -> Request:
     )
 
 
-def _pickled(request: Request) -> bytes:
+def _pickled(request: CompileRequest) -> bytes:
     try:
         return pickle.dumps(request)
     except (pickle.PicklingError, AttributeError, TypeError) as error:  # what pickle may raise for an object
         raise ArgumentTypeError(
             f"args of {request.kernel.name}",
-            f"one cannot travel to the compiler's process: {error}",
+            f"one cannot be sent to the compiler's process: {error}",
             "Give tensors, numbers, types and jit functions.",
         ) from None
 
@@ -181,14 +181,14 @@ def _packed(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 def _packed_value(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         most = 2**31 - 1
-        return Pointer(value.dtype, value.data_ptr() % 16, value.untyped_storage().nbytes() <= most)
+        return PointerSpec(value.dtype, value.data_ptr() % 16, value.untyped_storage().nbytes() <= most)
     if compat.is_kernel(value):
         return pack(value)
     if isinstance(value, tuple | list):
         return compat.tuple_like(value, map(_packed_value, value))
     if isinstance(base := getattr(value, "base", None), torch.Tensor):
         fields = {name: item for name, item in vars(value).items() if name != "base"}
-        return Descriptor(_packed_value(base), tuple(fields.items()))
+        return DescriptorSpec(_packed_value(base), tuple(fields.items()))
     return value
 
 
@@ -329,13 +329,13 @@ def _ways(
     if all(isinstance(choice, str) for choice in choices):
         if target is not None:
             raise InvalidArgumentError(
-                "target", f"got {target!r} beside targets in choices", "Leave it out, or give dicts."
+                "target", f"got {target!r} together with targets in choices", "Leave it out, or give dicts."
             )
         return [(str(choice), str(choice), {}) for choice in choices]
     if not all(isinstance(choice, Mapping) for choice in choices):
         raise ArgumentTypeError("choices", f"got {choices!r}", "Give names of targets, or dicts, not both.")
     if target is None:
-        raise InvalidArgumentError("target", "it is missing", 'Say for which: target="sm_90".')
+        raise InvalidArgumentError("target", "it is missing", 'Name the target: target="sm_90".')
     for changed in choices:
         check_each("choices", changed, str, "Name each meta-parameter by text.")
     return [(_label(choice), target, choice) for choice in choices if isinstance(choice, Mapping)]

@@ -319,7 +319,7 @@ def of(attribute: str, shape: Sequence[int], *, target: str) -> Layout:
     found = _known[attribute, tuple(shape)]
     if not isinstance(found, Layout):
         raise InvalidArgumentError(
-            "attribute", f"{attribute} is a layout of shared memory", "Ask layout.shared for it."
+            "attribute", f"{attribute} is a layout of shared memory", "Use layout.shared."
         )
     warp_size = targets.target(target).warp_size
     if found.lanes != warp_size:
@@ -367,12 +367,10 @@ def shared(attribute: str, shape: Sequence[int], *, target: str, dtype_bits: int
     prepare([(attribute, shape)], target=target)
     found = _known[attribute, tuple(shape)]
     if not isinstance(found, SharedLayout):
-        raise InvalidArgumentError(
-            "attribute", f"{attribute} is a layout of registers", "Ask layout.of for it."
-        )
+        raise InvalidArgumentError("attribute", f"{attribute} is a layout of registers", "Use layout.of.")
     if (bits := re.search(r"elementBitWidth = (\d+)", attribute)) and int(bits[1]) != dtype_bits:
         raise InvalidArgumentError(
-            "dtype_bits", f"got {dtype_bits}", f"The attribute is of elements of {bits[1]} bits."
+            "dtype_bits", f"got {dtype_bits}", f"The attribute is for elements of {bits[1]} bits."
         )
     return replace(found, dtype_bits=dtype_bits)
 
@@ -442,12 +440,12 @@ def _checked(asked: tuple[str, Sequence[int]]) -> tuple[str, Index]:
         )
     if not attribute.startswith("#"):
         raise InvalidArgumentError(
-            "attribute", f"got {attribute!r}", "Give it as TTGIR writes it, such as #ttg.blocked<{...}>."
+            "attribute", f"got {attribute!r}", "Give it as in TTGIR, such as #ttg.blocked<{...}>."
         )
     if re.search(r"tensor_memory|versionMajor *= *5", attribute):
         raise InvalidArgumentError(
             "attribute",
-            f"{attribute} is of tensor memory, which no thread holds",
+            f"{attribute} is a layout of tensor memory, not of registers",
             "Ask for the #ttg.linear layout of the tensor that is loaded from it.",
         )
     if not isinstance(shape, Sequence) or isinstance(shape, str) or not shape:
@@ -496,7 +494,9 @@ def _read_registers(attribute: str, shape: Index, folder: Path) -> Layout:
     linear = builder.to_linear_layout(layout._to_ir(builder), list(shape))
     if linear.block_bases:
         raise InvalidArgumentError(
-            "attribute", f"{attribute} spreads the tile over several blocks", "Ask for that of one block."
+            "attribute",
+            f"{attribute} spreads the tile over several blocks",
+            "Ask for the layout of one block.",
         )
     bases = (linear.reg_bases, linear.lane_bases, linear.warp_bases)
     return Layout(attribute, shape, *map(_bases, bases))
@@ -532,8 +532,8 @@ def _parse(tile: str, attribute: str, folder: Path) -> tuple[Any, Any]:
     except RuntimeError as error:
         raise InvalidArgumentError(
             "attribute",
-            f"Triton does not read {attribute}: {_complaint(folder) or error}",
-            "Give it as TTGIR writes it, aliases resolved, with a shape that it fits.",
+            f"Triton cannot parse {attribute}: {_complaint(folder) or error}",
+            "Give it as in TTGIR, with aliases resolved and a shape that fits.",
         ) from None
     module.context = context
     builder = gluon_ir.GluonOpBuilder(context)
@@ -543,7 +543,7 @@ def _parse(tile: str, attribute: str, folder: Path) -> tuple[Any, Any]:
         return builder, read(module.get_function("f").args(0))
     except (AssertionError, ValueError) as error:
         raise InvalidArgumentError(
-            "attribute", f"Triton does not read {attribute}: {error}", "Give it as TTGIR writes it."
+            "attribute", f"Triton cannot parse {attribute}: {error}", "Give it as in TTGIR."
         ) from None
 
 
@@ -581,7 +581,9 @@ def _check_covered(bases: Bases, shape: Index) -> None:
     covered = tuple(1 + int(most) for most in _span(bases, len(shape)).max(axis=0))
     if covered != shape:
         raise InvalidArgumentError(
-            "shape", f"got {_shape_text(shape)}", f"The attribute is that of {_shape_text(covered)}."
+            "shape",
+            f"got {_shape_text(shape)}",
+            f"The attribute belongs to a tile of {_shape_text(covered)}.",
         )
 
 
@@ -635,7 +637,7 @@ def _nvmma(builder: Any, layout: Any, shape: Index) -> Bases:
         return _compiler_bases(builder, layout, shape)
     if layout.fp4_padded or (layout.transposed and rank > 2):
         raise InvalidArgumentError(
-            "attribute", f"this version of Triton does not tell the layout of {layout}", "Take Triton 3.7."
+            "attribute", f"this version of Triton does not give the layout of {layout}", "Use Triton 3.7."
         )
     contiguous = 0 if layout.transposed and swizzle else rank - 1
     others = [dimension for dimension in reversed(range(rank)) if dimension != contiguous]
@@ -657,7 +659,7 @@ def _check_rows(width: int, shape: Index, contiguous: int) -> None:
     """Raise for a tile smaller than a swizzle's 8 rows of its width, on which the compiler aborts."""
     if width and (shape[contiguous] < width or math.prod(shape) // shape[contiguous] < 8):
         raise InvalidArgumentError(
-            "shape", f"got {_shape_text(shape)}", f"Its swizzle takes 8 rows of {width} elements or more."
+            "shape", f"got {_shape_text(shape)}", f"Its swizzle needs at least 8 rows of {width} elements."
         )
 
 

@@ -224,7 +224,9 @@ def site_coalescing(
     check_type("site", site, Site, "Give one of trace.sites.")
     if site not in trace.sites or site.kind not in MEMORY_KINDS:
         raise InvalidArgumentError(
-            "site", f"{site.kind} of line {site.line} is no access of this trace", "Give one of trace.sites."
+            "site",
+            f"{site.kind} of line {site.line} is not an access of this trace",
+            "Give one of trace.sites.",
         )
     held, units = _held(layout, site, target), granularity(target)
     chosen = trace.site == trace.sites.index(site)
@@ -390,7 +392,7 @@ class _Access:
         if (np.diff(offsets, axis=-1) * self.site.itemsize != self.unit).any():
             return "the elements of consecutive registers are not contiguous in memory"
         if (offsets[:, 0] * self.site.itemsize % (bits // 8)).any():
-            return "some lanes begin at an address that is no multiple of it"
+            return "some lanes begin at an address that is not a multiple of it"
         return None
 
 
@@ -740,7 +742,7 @@ def l2_reuse(
     line_bytes: int = 128,
     blocks_per_sm: int = 1,
 ) -> L2Reuse:
-    """Model what the L2 cache keeps of a step's reads; :class:`L2Reuse` lists the assumptions.
+    """Return a model of what the L2 cache keeps of a step's reads; :class:`L2Reuse` lists the assumptions.
 
     Args:
         trace: the trace of one step, with all programs.

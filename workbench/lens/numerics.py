@@ -134,7 +134,7 @@ def exact_variance(values: Row, dtype: str) -> Exact:
         ArgumentTypeError, InvalidArgumentError: `values` is not a row of numbers, or is empty.
         UnknownNameError: the dtype is not in `DTYPES`.
     """
-    row = _filled(rounded(values, dtype))
+    row = _not_empty(rounded(values, dtype))
     if not np.isfinite(row).all():
         return math.nan
     integers, exponent = _integers(row)
@@ -270,7 +270,7 @@ def errors_of_sum(
         UnknownNameError: a dtype or an order is unknown.
         ArgumentTypeError, InvalidArgumentError: as :func:`summation`; or the row or a list is empty.
     """
-    row = _filled(_row(values))
+    row = _not_empty(_row(values))
     chosen = _names("dtypes", "dtype", dtypes, DTYPES)
     wanted = list(ORDERS) if orders is None else _names("orders", "order", orders, ORDERS)
     check_type("name", name, str, "Give a text, such as 'uniform'.")
@@ -284,29 +284,29 @@ def variance(values: Row, dtype: str, method: str, *, lanes: int = LANES) -> flo
     """Return sum of (x - mean)^2 / n; the row and the result of every operation are rounded to the dtype.
 
     Methods:
-            two moments: mean of the squares - square of the mean. One pass; for a large mean it subtracts two
-                nearly equal numbers, and the result may even be negative.
-            two passes: the mean first, then the mean of (x - mean)^2.
-            welford: one pass; mean and m2 = sum of (x - mean)^2 are updated for each element (B. P. Welford,
-                Technometrics 4(3), 1962), by lane, and those of two lanes are merged (T. F. Chan, G. H.
-                Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample
-                variances", 1979).
+        two moments: mean of the squares - square of the mean. One pass; for a large mean it subtracts two
+            nearly equal numbers, and the result may even be negative.
+        two passes: the mean first, then the mean of (x - mean)^2.
+        welford: one pass; mean and m2 = sum of (x - mean)^2 are updated for each element (B. P. Welford,
+            Technometrics 4(3), 1962), by lane, and those of two lanes are merged (T. F. Chan, G. H.
+            Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+            variances", 1979).
 
-        Sums are "by lane" as in :func:`summation`. The number of elements is an integer, not rounded to the
-        dtype.
+    Sums are "by lane" as in :func:`summation`. The number of elements is an integer, not rounded to the
+    dtype.
 
-        Args:
-            values: one-dimensional, with at least one element.
-            dtype: one of `DTYPES`.
-            method: one of `METHODS`.
-            lanes: a power of two; 1: element by element.
+    Args:
+        values: one-dimensional, with at least one element.
+        dtype: one of `DTYPES`.
+        method: one of `METHODS`.
+        lanes: a power of two; 1: element by element.
 
-        Raises:
-            UnknownNameError: the dtype or the method is unknown.
-            ArgumentTypeError, InvalidArgumentError: `values` is not a row of numbers, or is empty; `lanes` is
-                not a power of two.
+    Raises:
+        UnknownNameError: the dtype or the method is unknown.
+        ArgumentTypeError, InvalidArgumentError: `values` is not a row of numbers, or is empty; `lanes` is
+            not a power of two.
     """
-    row = _filled(rounded(values, dtype))
+    row = _not_empty(rounded(values, dtype))
     check_name("method", method, METHODS)
     return _variance(row, FORMATS[dtype], method, _checked_lanes(lanes))
 
@@ -520,7 +520,7 @@ def _row(values: object) -> Floats:
     return values.astype(np.float64)
 
 
-def _filled(row: Floats) -> Floats:
+def _not_empty(row: Floats) -> Floats:
     if not len(row):
         raise InvalidArgumentError("values", "got no element", "Give at least one number.")
     return row

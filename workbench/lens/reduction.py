@@ -298,7 +298,7 @@ def _check_separate(layout: Layout, axis: int) -> None:
             "layout",
             f"{layout.attribute} has bits that move along axis {axis} and across it at once"
             if is_mixed
-            else f"{layout.attribute} has copies that no bit of its own tells apart",
+            else f"{layout.attribute} has copies that no single bit distinguishes",
             "Convert the tile to a blocked layout before it is reduced.",
         )
 

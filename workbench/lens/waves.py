@@ -26,12 +26,12 @@ class Waves:
     Attributes:
         m, n: rows and columns of the output.
         tile: rows and columns of a tile, of any lengths; they need not be powers of two.
-            compute_units: compute units (SMs, CUs) of the GPU; by default an H200's.
-            resident: programs that a compute unit runs at one time.
+        compute_units: compute units (SMs, CUs) of the GPU; by default an H200's.
+        resident: programs that a compute unit runs at one time.
 
-        Raises:
-            ArgumentTypeError, InvalidArgumentError: a number is not a whole number of 1 or more, or `tile` is
-                not a pair of them.
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: a number is not a whole number of 1 or more, or `tile` is
+            not a pair of them.
     """
 
     m: int

@@ -96,7 +96,7 @@ class MaskTiles:
 
 
 def tiles(launch: Launch) -> MaskTiles:
-    """Run `kernels.attention_tiles.launch(attention.launch(...))` interpreted; return its tiles.
+    """Interpret `kernels.attention_tiles.launch(attention.launch(...))` and return its tiles.
 
     Raises:
         ArgumentTypeError: `launch` is not a Launch. InvalidArgumentError: it is a launch of something else.
@@ -211,7 +211,7 @@ class AttentionSteps:
 
 
 def steps(launch: Launch) -> AttentionSteps:
-    """Run `kernels.attention_states.launch(attention.launch(...), tile)` interpreted; return its steps.
+    """Interpret `kernels.attention_states.launch(attention.launch(...), tile)` and return its steps.
 
     Raises:
         ArgumentTypeError: `launch` is not a Launch. InvalidArgumentError: it is a launch of something else.

@@ -158,7 +158,7 @@ def _kernel_flow(traced: StepTrace) -> KernelFlow:
     visits = _counts_of_programs(traced, dots[0][0]) if dots else np.zeros(1, dtype=np.int64)
     most = int(visits.max(initial=0))
     if dots and most < 2:
-        fix = "Take smaller tiles, or more queries and keys."
+        fix = "Use smaller tiles, or more queries and keys."
         raise InvalidArgumentError("launch", f"each program of {traced.kernel} visits {most} tiles", fix)
     # A tile beyond the ends is loaded by another line of the tile operator than a whole one.
     ways: dict[tuple[object, ...], list[list[Site]]] = {}
@@ -194,7 +194,7 @@ def _tile_flow(
         part = "written"
     elif site.kind == "atomic":
         part = "added"
-    elif has_visits and _most_by_a_line(traced, ways) <= 1:
+    elif has_visits and _most_per_line(traced, ways) <= 1:
         part = "kept"
     moved = traced.traffic(site.argument, site.kind)
     shapes = [tuple(length for length in one.shape if length > 1) or (1,) for one in ways[0]]
@@ -206,8 +206,8 @@ def _tile_flow(
     )  # fmt: skip
 
 
-def _most_by_a_line(traced: StepTrace, ways: Sequence[Sequence[Site]]) -> int:
-    """Return the most often that one program executes one line of the kernel, in any way."""
+def _most_per_line(traced: StepTrace, ways: Sequence[Sequence[Site]]) -> int:
+    """Return how often, at most, one program executes one line of the kernel, in any of the ways."""
     by_line: dict[int | None, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
     for way in ways:
         of_way = _counts_of_programs(traced, way[0])

@@ -240,6 +240,6 @@ def _one_block(program: int, blocks: tuple[Block, ...]) -> Block:
     )
     if sum(block.elements for block in blocks) != whole.elements:
         raise InvalidArgumentError(
-            "trace", f"program {program} writes {len(blocks)} blocks that make no single one", _SIMPLE
+            "trace", f"program {program} writes {len(blocks)} blocks that do not form one", _SIMPLE
         )
     return whole

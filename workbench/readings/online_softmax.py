@@ -166,7 +166,7 @@ def _checked_arguments(launch: Launch) -> tuple[torch.Tensor, int, bool]:
     if missing or len(launch.outputs) != len(_OUTPUTS):
         raise InvalidArgumentError(
             "launch",
-            f"{launch!r}, of no kernel that is told {', '.join(_PARAMETERS)} and writes {', '.join(_OUTPUTS)}",
+            f"{launch!r} must have parameters {', '.join(_PARAMETERS)} and outputs {', '.join(_OUTPUTS)}",
             "Give softmax_states.launch(scores, block).",
         )
     scores, block, is_shifted = (arguments[name] for name in _PARAMETERS)
