@@ -580,7 +580,7 @@ def _attention(name: str) -> Operator:
         window = CAUSAL if case["causal"] else EVERYTHING
         pairs = case["b"] * case["h"] * window.pairs(case["n_q"], case["n_k"])
         rows = case["b"] * (case["h"] * case["n_q"] + case["h_kv"] * case["n_k"])
-        # Rows of queries and keys together: of query and key, and of output and value; of their gradients too.
+        # In units of `rows`: query with key, output with value; the backward adds their gradients.
         matrices, products = (4, 5) if is_backward else (2, 2)
         return Work(2 * products * pairs * case["d"], matrices * rows * case["d"] * itemsize_of(dtype))
 

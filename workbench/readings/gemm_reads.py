@@ -19,7 +19,7 @@ from workbench.errors import InvalidArgumentError, check_positive, check_type
 from workbench.lens.memory import hits_of, in_time, places_in_order, touches_of
 from workbench.lens.trace import Argument, StepTrace
 
-# A sector of NVIDIA's caches, not a line: no row of a small tile is shorter, so tiles share no sector.
+# A sector of NVIDIA's caches, not a line: a small tile's row is only this long, so tiles would share lines.
 LINE_BYTES = 32
 
 _SIMPLE = 'Trace a product of two matrices by template="simple", with splits=1: one tile a program.'
