@@ -120,6 +120,7 @@ def drawn(shape: Sequence[int], dtype: str, init: str = "normal", *, seed: int =
     Args:
         shape: its lengths, each 0 or more.
         dtype: the name of a floating-point dtype, or "int8".
+        init: one of `INITS`.
         seed: a whole number of 0 or more; for "one-hot" the place of the first row's 1.
 
     Raises:

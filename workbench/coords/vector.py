@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
     Attributes:
         step: None where the steps differ or are unknown.
-        modulus: 0 where base is the remainder itself.
+        modulus, remainder: of the base; with modulus 0 the base is the remainder itself.
     """
 
     step: int | None
