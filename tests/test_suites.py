@@ -477,7 +477,7 @@ def test_products_are_tuned_on_gpus_alone() -> None:
 
 
 def test_nothing_is_tuned_where_products_are_measured_live() -> None:
-    quick = [suites._made_quick(one) for one in suites.get("tuned").cases]
+    quick = [suites._quick_version(one) for one in suites.get("tuned").cases]
     assert {provider for one in quick for provider in one.providers} == {"workbench"}
 
 

@@ -1,4 +1,4 @@
-"""Problems: what each operator is measured on, what that takes at least, and what its result is held to."""
+"""Problems: how each operator's cases are set up, the least work that they take, and their references."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from workbench.kernels.rows import group_norm, normalization, softmax
 from workbench.launch import Work
 from workbench.runtime.replay import Replay
 
-# Its products are int32, as those of the vendor's library.
+# Products of int8 are int32, as with the vendor's library.
 INT8 = data.INT8
 
 ATTENTION = ("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
 VARLEN_ATTENTION = ("varlen_attention", "varlen_attention_backward")
 
-# Rows of a result are checked in blocks, so that a reference in fp64 needs little memory beside the problem.
+# Rows of a result are checked in blocks, so that a reference in fp64 needs little additional memory.
 BLOCK_ELEMENTS = 2**22
 BLOCK_ROWS = 128
 BLOCK_QUERIES = 2048
@@ -37,12 +37,12 @@ BLOCK_ROWS_OF_SEQUENCES = 64
 
 
 class Reference(NamedTuple):
-    """What a result is compared with.
+    """The exact result, with which a result is compared.
 
     Attributes:
-        rows: some rows of it, in fp64.
-        terms: how many terms one element sums, 0 where it must be exact.
-        least: the least of what its errors are relative to.
+        rows: returns some rows of it, in fp64.
+        terms: the number of terms that one element sums, 0 if the result must be exact.
+        least: a lower bound for the size that errors are relative to.
     """
 
     rows: Callable[[slice], torch.Tensor]
@@ -52,24 +52,24 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True)
 class Operator:
-    """How an operator's cases are set up and checked.
+    """The set-up and check of an operator's cases.
 
     Attributes:
-        keys: those that describe a problem, all of which are measured.
-        arity: how many tensors it takes.
-        inputs: from dtype and case to tensors on this device.
-        options: keywords of `ops.<op>` and torch's function.
-        work: FLOPs and least bytes.
-        references: of the inputs and the case, what each result is compared with.
-        blocks: the rows of a result to check, block by block.
-        optional: keys that a problem may have besides.
-        dims: the dimensions that are reduced, in those that reduce one.
-        is_index: whether its result is whole numbers whatever it is given.
-        is_permutation: whether `dims` of a problem names each dimension; else some.
-        whole: whether int8 is measured too.
-        ours: what calls `ops` with inputs and options; None for `ops.<op>` itself.
-        beside: providers that are timed beside it and do another operator of its first inputs, by that one's
-            name: of a fused operator, what is fused with, and what is left of it without that.
+        keys: the required keys of a problem, all of which are measured.
+        arity: the number of input tensors.
+        inputs: makes the tensors on this device from dtype and case.
+        options: returns the keyword arguments of `ops.<op>` and of torch's function.
+        work: returns FLOPs and least bytes.
+        references: returns the exact results from inputs and case.
+        blocks: yields the rows of a result to check, block by block.
+        optional: the optional keys of a problem.
+        dims: the allowed dimensions of a reduction over one dimension.
+        is_index: whether the result is of integers for every input dtype.
+        is_permutation: whether a problem's `dims` names every dimension; otherwise some of them.
+        has_int8: whether int8 is measured too.
+        ours: calls `ops` with inputs and options; None for `ops.<op>` itself.
+        beside: maps providers that are timed along with the operator, but compute another one from its first
+            inputs, to the other's name. For a fused operator these are its parts, such as the bare product.
     """
 
     keys: frozenset[str]
@@ -83,25 +83,25 @@ class Operator:
     dims: tuple[int, ...] = (-1, 1)
     is_index: bool = False
     is_permutation: bool = True
-    whole: bool = False
+    has_int8: bool = False
     ours: Callable[..., Callable[[], Any]] | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
 
 
 def itemsize_of(dtype: str) -> int:
-    """Bytes of an element of a dtype, given by its name."""
+    """Return the bytes of an element of a dtype, given by name."""
     return 1 if dtype == INT8 else data.torch_dtype(dtype).itemsize
 
 
 def all_rows(result: torch.Tensor) -> Iterator[slice]:
-    """Every row, in blocks of some megabytes."""
+    """Yield slices of all rows, in blocks of some megabytes."""
     rows = result.shape[0]
     step = max(1, BLOCK_ELEMENTS * rows // max(1, result.numel()))
     return (slice(start, start + step) for start in range(0, rows, step))
 
 
 def some_rows(result: torch.Tensor) -> Iterator[slice]:
-    """The first, middle and last rows."""
+    """Yield slices of the first, middle and last rows."""
     rows = result.shape[0]
     starts = {0, max(0, (rows - BLOCK_ROWS) // 2), max(0, rows - BLOCK_ROWS)}
     return (slice(start, start + BLOCK_ROWS) for start in sorted(starts))
@@ -126,7 +126,7 @@ def _add_reference(inputs: Sequence[torch.Tensor], rows: slice, case: Mapping[st
 
 
 def _row_operator(name: str) -> Operator:
-    """A row operator, or its backward: of a matrix, weight and bias by column, and the result's gradient."""
+    """Return the set-up of a row operator or its backward: a matrix, weight and bias, and the gradient."""
     op = name.removesuffix("_backward")
     columns = {"layer_norm": 2, "rms_norm": 1}.get(op, 0)
     is_backward = op != name
@@ -205,7 +205,7 @@ def _part(whole: torch.Tensor, rows: slice) -> torch.Tensor:
 def _our_row_operator(
     op: str, is_backward: bool, *inputs: torch.Tensor, **options: Any
 ) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
-    """`ops.<op>` with weight and bias where torch has them, behind the shape that is normalized."""
+    """Return a call of `ops.<op>` on x, the normalized shape, weight and bias, in torch's order."""
     function = getattr(ops, op)
     shape = options.pop("normalized_shape", None)
 
@@ -224,10 +224,10 @@ def _forward_of_rows(op: str, inputs: Sequence[torch.Tensor], rows: slice) -> to
 
 
 def _normalized(op: str, x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """x with mean 0 (layer norm) and mean square 1, and what it was multiplied with, of what had `dtype`."""
+    """Return x with mean 0 (layer norm) and mean square 1, and its scale; `dtype` is that of the input."""
     is_layer = op == "layer_norm"
     centered = x - x.mean(1, keepdim=True) if is_layer else x
-    # torch's defaults: layer norm's; of rms_norm the type of the arithmetic's eps.
+    # torch's defaults: 1e-5 for layer norm; for rms_norm the eps of the dtype that it computes in.
     wide = torch.promote_types(dtype, torch.float32)
     epsilon = 1e-5 if is_layer else torch.finfo(wide).eps
     scale = (centered.square().mean(1, keepdim=True) + epsilon).rsqrt()
@@ -235,7 +235,7 @@ def _normalized(op: str, x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Ten
 
 
 def _backward_of_rows(op: str, inputs: Sequence[torch.Tensor], rows: slice) -> tuple[torch.Tensor, ...]:
-    """The gradients of these rows of x, and what they add to those of weight and bias."""
+    """Return the gradients of these rows of x, and their contributions to those of weight and bias."""
     x, gradient = inputs[0][rows].double(), inputs[-1][rows].double()
     if op == "softmax":
         y = torch.softmax(x, 1)
@@ -251,7 +251,7 @@ def _backward_of_rows(op: str, inputs: Sequence[torch.Tensor], rows: slice) -> t
 def _matmul_work(dtype: str, case: Mapping[str, Any]) -> Work:
     m, n, k = case["m"], case["n"], case["k"]
     itemsize = itemsize_of(dtype)
-    # int8 is multiplied into int32, fp8 into bf16.
+    # Products of int8 are int32, of fp8 bf16.
     result_itemsize = 4 if dtype == INT8 else 2 if itemsize == 1 else itemsize
     return Work(flops=2 * m * n * k, bytes=(m * k + k * n) * itemsize + m * n * result_itemsize)
 
@@ -260,7 +260,7 @@ def _matmul_inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, .
     sizes, layout = (case["m"], case["n"], case["k"]), case["layout"]
     if dtype != INT8:
         return data.matrices(*sizes, dtype, layout)
-    return tuple(data.whole(matrix) for matrix in data.matrices(*sizes, "fp32", layout))
+    return tuple(data.to_int8(matrix) for matrix in data.matrices(*sizes, "fp32", layout))
 
 
 def _matmul_references(inputs: Sequence[torch.Tensor], case: Mapping[str, Any]) -> tuple[Reference, ...]:
@@ -270,11 +270,11 @@ def _matmul_references(inputs: Sequence[torch.Tensor], case: Mapping[str, Any]) 
 
 
 def _our_product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """`ops.matmul`; of int8, whose result is int8 there as in torch, the kernel itself, into int32."""
-    return partial(ops.matmul if a.is_floating_point() else _whole_product, a, b)
+    """Return a call of `ops.matmul`; for int8 of the kernel, into int32, since `ops` returns int8 there."""
+    return partial(ops.matmul if a.is_floating_point() else _int8_product, a, b)
 
 
-def _whole_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _int8_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     output = torch.empty((a.shape[0], b.shape[1]), dtype=torch.int32, device=a.device)
     gemm.run(instances.chosen, a, b, output)
     return output
@@ -333,9 +333,10 @@ def _after_product(
 def _our_fused_product_without_products(
     a: torch.Tensor, b: torch.Tensor, *addends: torch.Tensor
 ) -> Callable[[], torch.Tensor]:
-    """The launch of a call of `ops.fused_matmul`, but for its products; as there, each has a new result.
+    """Return the launch of `ops.fused_matmul` without its products; each call has a new result, as there.
 
-    Where tensors nearly fill the L2 cache, a tenth of the time is by how the result lies beside them.
+    The result's place in memory relative to the inputs matters: up to a tenth of the time if the tensors
+    nearly fill the L2 cache.
     """
     listed = ops.fused_matmul.instances(a, b, epilogue=_two_addends_and_gelu(*addends))
     whole = next(one for one in listed if one.is_shipped).launch()
@@ -354,9 +355,9 @@ def _our_fused_product_without_products(
     return call
 
 
-# Of two additions and gelu's approximation.
+# FLOPs per element of two additions and gelu's approximation.
 _FUSED_FLOPS = 10
-# Products and what follows them: how many tensors by column each takes; what it makes of a product.
+# Products and a following operator: the number of vectors by column, and the operator.
 _COLUMNS_OF_PRODUCT = {"matmul_layer_norm": 2, "matmul_rms_norm": 1}
 _OF_PRODUCT: dict[str, Callable[..., torch.Tensor]] = {
     "matmul_layer_norm": lambda dtype, x, weight, bias: (
@@ -372,7 +373,7 @@ _GATES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }  # fmt: skip
 FUSED = (*_OF_PRODUCT, "matmul_matmul", *_GATES)
 
-# FLOPs an element of the product; of a gate, of both.
+# FLOPs per element of the product; for a gate, of both products.
 _FLOPS_OF_PRODUCT = {
     "matmul_layer_norm": normalization.FLOPS["layer_norm"],
     "matmul_rms_norm": normalization.FLOPS["rms_norm"],
@@ -382,7 +383,7 @@ _FLOPS_OF_PRODUCT = {
 
 
 def _fused(name: str) -> Operator:
-    """A product of normal values and what follows it; products are standard normal too, by their scale."""
+    """Return the set-up of a product with a following operator, scaled to standard normal products."""
     is_pair, is_gated = name == "matmul_matmul", name in _GATES
 
     def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
@@ -444,7 +445,7 @@ def _rearrangement(
     function: Callable[..., torch.Tensor],
     options: Callable[[Mapping[str, Any]], dict[str, Any]],
 ) -> Operator:
-    """An operator that only moves elements, so that its result must be that of torch's function."""
+    """Return the set-up of an operator that only moves elements, so its result must equal torch's."""
 
     def result_of(given: Sequence[torch.Tensor], case: Mapping[str, Any]) -> torch.Tensor:
         return function(given[0], **options(case))
@@ -475,7 +476,7 @@ def _rearrangement(
 
 
 def _images(dtype: str, case: Mapping[str, Any]) -> torch.Tensor:
-    """Images of a case's shape, which lie in memory as it says."""
+    """Return images of a case's shape, in its memory format."""
     x = data.normal(case["shape"], dtype)
     is_last = case["memory_format"] == "channels_last"
     return x.contiguous(memory_format=torch.channels_last if is_last else torch.contiguous_format)
@@ -487,7 +488,7 @@ def _check_images(case: Mapping[str, Any]) -> None:
 
 
 def _group_norm() -> Operator:
-    """Group norm of images, with weight and bias."""
+    """Return the set-up of group norm of images, with weight and bias."""
 
     def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         channels = case["shape"][1:2]
@@ -526,7 +527,7 @@ def _group_norm() -> Operator:
 
 
 def _pool(function: Callable[..., torch.Tensor], terms: Callable[[int], int]) -> Operator:
-    """A pool of images. `terms`: how many of a window's taps one element sums, 0 where it must be exact."""
+    """Return the set-up of pooling; `terms` returns the taps that an element sums, 0 if it is exact."""
 
     def options(case: Mapping[str, Any]) -> dict[str, Any]:
         return {"kernel_size": case["window"], "stride": case["stride"], "padding": case["pad"]}
@@ -563,7 +564,7 @@ CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
 
 def _attention(name: str) -> Operator:
-    """Attention, or its backward."""
+    """Return the set-up of attention, or of its backward."""
     is_backward = name.endswith("_backward")
 
     def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
@@ -579,7 +580,7 @@ def _attention(name: str) -> Operator:
         window = CAUSAL if case["causal"] else EVERYTHING
         pairs = case["b"] * case["h"] * window.pairs(case["n_q"], case["n_k"])
         rows = case["b"] * (case["h"] * case["n_q"] + case["h_kv"] * case["n_k"])
-        # Of two rows each: query and output; key and value. Backward besides the gradients of all of them.
+        # In units of `rows`: query with key, output with value; the backward adds their gradients.
         matrices, products = (4, 5) if is_backward else (2, 2)
         return Work(2 * products * pairs * case["d"], matrices * rows * case["d"] * itemsize_of(dtype))
 
@@ -603,9 +604,9 @@ def _attention(name: str) -> Operator:
 
 
 def _varlen_attention(name: str) -> Operator:
-    """The same of sequences one after another: b of them, of n_q = n_k tokens in all, see `lengths_of`.
+    """Return the set-up of attention, or its backward, of b packed sequences with n_q = n_k tokens in all.
 
-    Tensors are [tokens, heads, columns], as other libraries take them.
+    Tensors are [tokens, heads, columns], as in other libraries. See `lengths_of` for the lengths.
     """
     is_backward = name.endswith("_backward")
 
@@ -689,7 +690,7 @@ def _our_attention_backward(
 
 
 def _some_rows_of_heads(result: torch.Tensor) -> Iterator[Any]:
-    """The first rows of the first head and the last of the last: places in batch, heads and rows."""
+    """Yield indices (batch, head, rows) of the first head's first rows and the last head's last ones."""
     batch, heads, rows, _ = result.shape
     yield 0, 0, slice(0, BLOCK_ROWS)
     yield batch - 1, heads - 1, slice(max(0, rows - BLOCK_ROWS), rows)
@@ -698,9 +699,9 @@ def _some_rows_of_heads(result: torch.Tensor) -> Iterator[Any]:
 def _exact_attention(
     given: Sequence[torch.Tensor], is_causal: bool, which: int, place: tuple[int, int, slice]
 ) -> torch.Tensor:
-    """Some rows of the output, or of the gradient of query (0), key (1) or value (2), in fp64.
+    """Return some rows of the output, or of the gradient of query (0), key (1) or value (2), in fp64.
 
-    Those of keys and values sum over all queries of the heads that have the key, which go block by block.
+    The gradients of key and value sum over all queries of the key's heads, which are taken block by block.
     """
     query, key, value, *gradient = given
     batch, head, rows = place
@@ -739,7 +740,7 @@ def _exact_attention(
 
 
 def _convolution(name: str) -> Operator:
-    """A convolution of channels_last tensors, or the gradient of its input or of its weight alone."""
+    """Return the set-up of a channels_last convolution, or of the gradient of its input or weight alone."""
 
     def sizes_of(case: Mapping[str, Any]) -> tuple[int, int]:
         high, wide = (
@@ -786,26 +787,26 @@ def _convolution(name: str) -> Operator:
         options=options,
         work=work,
         references=references,
-        blocks=_first_and_last if name != "conv2d_backward_weight" else _whole,
+        blocks=_first_and_last if name != "conv2d_backward_weight" else _one_block,
         ours=partial(_our_convolution, name),
     )
 
 
 def _first_and_last(result: torch.Tensor) -> Iterator[slice]:
-    """The first and the last image."""
+    """Yield slices of the first and the last image."""
     last = result.shape[0] - 1
     return (slice(place, place + 1) for place in sorted({0, last}))
 
 
-def _whole(result: torch.Tensor) -> Iterator[slice]:
-    """All of it."""
+def _one_block(result: torch.Tensor) -> Iterator[slice]:
+    """Yield one slice of all rows."""
     return iter((slice(0, result.shape[0]),))
 
 
 def _exact_convolution(
     name: str, given: Sequence[torch.Tensor], options: Mapping[str, Any], rows: slice
 ) -> torch.Tensor:
-    """In fp64, where no library takes a shorter way."""
+    """Return the exact result in fp64, for which libraries use no fast algorithm."""
     x, weight, *gradient = (t.double() for t in given)
     if name == "conv2d":
         return functional.conv2d(x[rows], weight, **options)
@@ -818,7 +819,7 @@ def _exact_convolution(
 
 
 def _our_convolution(name: str, *given: torch.Tensor, **options: Any) -> Callable[[], Any]:
-    """`ops.conv2d`, or its backward with only one gradient asked for."""
+    """Return a call of `ops.conv2d`, or of its backward for only one gradient."""
     x, weight, *gradient = given
     if name == "conv2d":
         return partial(ops.conv2d, x, weight, **options)
@@ -906,7 +907,7 @@ OPERATORS: Mapping[str, Operator] = {
         work=_matmul_work,
         references=_matmul_references,
         blocks=some_rows,
-        whole=True,
+        has_int8=True,
         ours=_our_product,
     ),
     "fused_matmul": replace(

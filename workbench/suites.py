@@ -1,7 +1,8 @@
-"""Suites: named lists of cases, and what records them.
+"""Suites: named lists of cases, and the code that measures and records them.
 
 A case is one problem of one operator. All its candidates, ours and the baselines, are checked for
-correctness, then timed in turns in one run. Stands above `bench`, which knows no operators, and `ops`.
+correctness, then timed in turns in one run. This module is above `bench`, which knows no operators, and
+`ops`.
 """
 
 from __future__ import annotations
@@ -72,24 +73,24 @@ from workbench.tune.gemm import tune_gemm
 
 WORKBENCH, COMPILER, FLEX = "workbench", "torch.compile", "flex_attention"
 AUTOTUNED = "torch.compile max-autotune"
-TUNED = "tuned"  # is no rung
+TUNED = "tuned"  # not a rung
 
-# Elements of a row operator's problem that is measured live: more than a GPU is done with before a CPU has
-# launched the next, no more than it needs.
+# Elements of a row operator's problem that is measured live: enough that the GPU takes longer than the CPU
+# does for a launch, but no more.
 _FEWEST_QUICK, _MOST_QUICK = 2**25 + 1, 2**26
 
-# Launched in a row when a launch's overhead is measured: few enough for the longest problems' queue; and how
-# often.
+# Consecutive calls when the overhead of a launch is measured, few enough to fit into the launch queue for the
+# longest problems; and the number of batches of them.
 _CALLS, _BATCHES = 50, 40
 
-# Of calls that take the GPU long there are fewer in a batch, which is waited for: of a millisecond 20; and
-# fewer batches.
+# The least numbers of calls in a batch, and of batches, for calls that take the GPU long. A batch takes some
+# 20 ms: of calls of 1 ms there are 20 in it.
 _LEAST_CALLS, _LEAST_BATCHES, _BATCH_MS = 5, 8, 20
 
-# Kernels that are compiled ahead, at least: for fewer it takes longer to start the processes.
+# The least number of kernels to compile ahead: for fewer, starting the processes takes longer.
 _FEWEST_AHEAD = 8
 
-# Operators that are a matrix product, with more or less behind it.
+# Operators that are a matrix product, alone or with an epilogue.
 _PRODUCT_OPERATORS = ("matmul", "fused_matmul")
 
 
@@ -98,17 +99,17 @@ class Case:
     """One problem of one operator.
 
     Attributes:
-        op: its name in `ops` and torch.
+        op: the operator's name in `ops` and torch.
         dtype: as in recordings.
         case: the problem, in the keys of a recording (see `recording.CASE_KEYS`).
         providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
-            `kernels.ladder.RUNGS`, "tuned" for what the tuner finds for a product on a GPU, or names of
-            baselines; those that this device does not have are passed over.
-        mode: how it is timed. In graphs, what a launch costs the CPU is recorded as well.
+            `teach.rungs.ladder.RUNGS`, "tuned" for the tuner's result for a product on a GPU, or names of
+            baselines; those that do not run on this device are ignored.
+        mode: how it is timed. In graphs, the CPU time of a launch is recorded as well.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above. Whether its
-            names are known here is what :func:`plan` finds out.
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above. The names
+            are checked by :func:`plan`.
     """
 
     op: str
@@ -135,13 +136,13 @@ class Suite:
     """A named list of cases, with a sentence about it.
 
     Attributes:
-        with_roofs: whether :func:`record` measures the device's roofs in the same run, so that a roofline of
-            it needs no other.
-        with_kernels: whether the device kernels that ran are recorded too: the profiler that tells them can
-            make launches slower for as long as the process lives.
+        with_roofs: whether :func:`record` measures the device's roofs in the same run, so that a roofline
+            plot needs no other run.
+        with_kernels: whether to record the device kernels that ran; the profiler that finds them can slow
+            down launches for the rest of the process.
 
     Raises:
-        ArgumentTypeError: name or sentence is no text, the cases are no Cases, or a flag is no bool.
+        ArgumentTypeError: name or sentence is not text, the cases are not Cases, or a flag is not a bool.
     """
 
     name: str
@@ -161,7 +162,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Cut:
-    """A case that was not measured, or not by one of its providers, and why."""
+    """A case that was not measured, or not for one of its providers, and the reason."""
 
     case: Case
     reason: str
@@ -172,7 +173,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What :func:`record` wrote, where, and what it left out."""
+    """The lines that :func:`record` wrote, their file, and the cases that it left out."""
 
     path: Path
     lines: list[Line] = field(repr=False)
@@ -180,7 +181,7 @@ class Recorded:
 
 
 def get(name: str) -> Suite:
-    """The suite of that name. Raises UnknownNameError, which lists the nearest names."""
+    """Return the suite of that name. Raises UnknownNameError, which lists the nearest names."""
     check_name("suite", name, SUITES)
     return SUITES[name]
 
@@ -191,23 +192,23 @@ def record(
     interpreter: bool = False,
     progress: bool = True,
 ) -> Recorded:
-    """Measure a suite on this device and add its lines to a recording, all in the end or, if it fails, none.
+    """Measure a suite on this device and add its lines to a recording, all at the end or, on failure, none.
 
     An interruption (Ctrl-C; SIGTERM, from the command line) keeps the cases that were measured before it.
 
     Args:
-        suite: its name, or a suite of your own.
+        suite: the name of a suite, or a suite of your own.
         path: the recording; by default the one that the package ships for this device.
-        interpreter: where kernels are interpreted, time small cases all the same; each line's mode says so.
+        interpreter: if kernels are interpreted, time small cases all the same; each line's mode says so.
         progress: show a progress bar.
 
     Raises:
         NotMeasurableError: no GPU runs kernels here, and `interpreter` is False; or no case can run here.
-        UnknownNameError: the suite, or a name in it. ArgumentTypeError: an argument of another type.
-        InvalidArgumentError: the path cannot be written, or a case describes no problem of its operator.
-        RecordingError: the recording there does not fit the format.
-        KernelError: a candidate's result is wrong. A library that is optional (`Baseline.is_optional`) ends
-            nothing: where it fails or is wrong, it is left out of that case, and a Cut says so.
+        UnknownNameError: the suite, or a name in it. ArgumentTypeError: an argument has another type.
+        InvalidArgumentError: the path cannot be written, or a case is not a problem of its operator.
+        RecordingError: the existing recording does not fit the format.
+        KernelError: a candidate's result is wrong. If an optional library (`Baseline.is_optional`) fails or
+            is wrong, it is left out of the case instead, and a Cut says so.
     """
     suite = get(suite) if isinstance(suite, str) else suite
     check_type("suite", suite, Suite, "Give the name of a suite, or a Suite.")
@@ -217,11 +218,11 @@ def record(
         refuse_interpreter_time(interpreter)
     path = recording.recordings_folder() / f"{here.slug}.jsonl" if path is None else recording.as_path(path)
     is_new = not path.exists()
-    recording.append(path, [])  # a file that takes no lines is found now, not minutes later
+    recording.append(path, [])  # fails now, not minutes later, if the file cannot be written
     try:
         recording.load(path)
         if suite.with_roofs:
-            suite = replace(suite, cases=_once((*_ROOFS, *suite.cases)))
+            suite = replace(suite, cases=_merged((*_ROOFS, *suite.cases)))
         lines: list[Line] = []
         try:
             cut = _run_into(lines, suite, interpreter=interpreter, progress=progress)
@@ -238,10 +239,10 @@ def record(
 
 
 def part(suite: Suite, *, dtypes: Sequence[str] = (), ops: Sequence[str] = ()) -> Suite:
-    """The cases of these dtypes and operators, of all where none is named: a part of a long suite.
+    """Return the part of a suite with these dtypes and operators; empty sequences select all.
 
     Raises:
-        UnknownNameError: one of them has no case.
+        UnknownNameError: no case has one of them.
     """
     for what, wanted in (("dtype", dtypes), ("op", ops)):
         if wanted:
@@ -263,20 +264,20 @@ def _nothing_measured(suite: Suite, cut: Sequence[Cut], here: device.Device) -> 
 
 
 def live_or_recorded(suite: str = "all", *, recorded: bool = False) -> tuple[Ceilings, list[Point]]:
-    """The roofs of a device, and a suite's points: measured here in some seconds, or recorded.
+    """Return a device's roofs and a suite's points: measured here in some seconds, or recorded.
 
-    Live are the suite's quick cases, and roofs of the copies and vendor products that reach highest;
-    recorded are those of the shipped run with roofs that has most of the suite: of its operators, then of its
-    problems; the newest of several. Each names its device and day.
+    Measured are the suite's quick cases, and roofs from the copies and vendor products with the highest
+    rates. Recorded points are those of the shipped run with roofs that has the most of the suite's operators,
+    then of its problems; of several, the newest. Both name their device and day.
 
     Args:
-        suite: its name.
-        recorded: True for what was recorded, even where a GPU could be measured.
+        suite: the name of a suite.
+        recorded: True for recorded points, even if there is a GPU to measure.
 
     Raises:
         NotMeasurableError: there is no GPU to measure, or `recorded`, and no such recording is shipped; or
             the GPU's memory is full.
-        UnknownNameError: the suite. ArgumentTypeError: `recorded` is neither True nor False.
+        UnknownNameError: the suite is unknown. ArgumentTypeError: `recorded` is neither True nor False.
     """
     cases = get(suite).cases
     check_type("recorded", recorded, bool, "Give True or False.")
@@ -287,7 +288,7 @@ def live_or_recorded(suite: str = "all", *, recorded: bool = False) -> tuple[Cei
     points: list[Point] = []
     for run_id in _newest_first(lines):
         one_run = recording.select(lines, run=run_id)
-        found = recording.points(line for line in one_run if _is_of(line, cases))
+        found = recording.points(line for line in one_run if _belongs_to(line, cases))
         if _extent(found) > _extent(points) and ceilings.has_roofs(one_run):
             shown, points = one_run, found
     if points:
@@ -299,15 +300,15 @@ def live_or_recorded(suite: str = "all", *, recorded: bool = False) -> tuple[Cei
 
 
 def _extent(points: Sequence[Point]) -> tuple[int, int]:
-    """How many operators, and how many problems of them."""
+    """Return the numbers of operators and of problems."""
     return len({point.op for point in points}), len({(p.op, p.dtype, p.label) for p in points})
 
 
 def _live(cases: Sequence[Case]) -> tuple[Ceilings, list[Point]]:
-    """Roofs and quick cases, measured in one run, each problem once."""
+    """Measure roofs and quick cases in one run, each problem once."""
     quick = (case for case in (*cases, *_ROOFS) if case in _ROOFS or _is_quick(case))
     lines, cut = run(
-        Suite("live", "roofs and quick cases", tuple(map(_made_quick, _once(quick)))),
+        Suite("live", "roofs and quick cases", tuple(map(_quick_version, _merged(quick)))),
         progress=False,
         name_kernels=False,
         rounds=1,
@@ -316,13 +317,15 @@ def _live(cases: Sequence[Case]) -> tuple[Ceilings, list[Point]]:
     )
     if not ceilings.has_roofs(lines):
         missing = "; ".join(str(one) for one in cut if one.case.op in ("clone", "matmul"))
-        raise NotMeasurableError(f"The roofs cannot be measured here: {missing}. End what else uses the GPU.")
-    points = recording.points((line for line in lines if _is_of(line, cases)), recorded=False)
+        raise NotMeasurableError(
+            f"The roofs cannot be measured here: {missing}. Close other programs on the GPU."
+        )
+    points = recording.points((line for line in lines if _belongs_to(line, cases)), recorded=False)
     return ceilings.from_recording(lines, recorded=False), points
 
 
 def _is_quick(case: Case) -> bool:
-    """Whether it can be measured in a fraction of a second."""
+    """Return whether a case can be measured in a fraction of a second."""
     if "rows" in case.case:
         is_forward = case.dtype != "bf16" and not case.op.endswith("_backward")
         return is_forward and _FEWEST_QUICK <= _elements(case) <= _MOST_QUICK
@@ -339,10 +342,11 @@ def _elements(case: Case) -> int:
     return int(case.case["rows"] * case.case["cols"])
 
 
-def _made_quick(case: Case) -> Case:
-    """With events, without what compiles or tunes; products without torch, which calls a library there.
+def _quick_version(case: Case) -> Case:
+    """Return a case timed by events, without providers that compile or tune.
 
-    Of products of one dtype alone ours are there too: each takes a second to compile at first.
+    Products leave out torch, which calls a library, and, except for fp16, our kernels, which take a second
+    each to compile.
     """
     slow = {COMPILER, AUTOTUNED, FLEX, TUNED}
     if case.op == "matmul":
@@ -352,12 +356,12 @@ def _made_quick(case: Case) -> Case:
     return replace(case, providers=tuple(quick), mode="events")
 
 
-def _is_of(line: Line, cases: Sequence[Case]) -> bool:
+def _belongs_to(line: Line, cases: Sequence[Case]) -> bool:
     return any((case.op, case.dtype, case.case) == (line.op, line.dtype, line.case) for case in cases)
 
 
 def _newest_first(lines: Sequence[Line]) -> list[str]:
-    """The ids of the runs."""
+    """Return the ids of the runs, the newest first."""
     oldest_first = sorted(lines, key=lambda line: line.time)
     return list(dict.fromkeys(line.run for line in oldest_first[::-1]))
 
@@ -365,17 +369,17 @@ def _newest_first(lines: Sequence[Line]) -> list[str]:
 def plan(
     suite: Suite, here: device.Device | None = None, free_bytes: int | None = None
 ) -> tuple[list[Case], list[Cut]]:
-    """The cases of a suite that can run, each with the providers that can; and those that cannot, and why.
+    """Return the cases of a suite that can run, with the providers that can; and the others, with reasons.
 
     Args:
         suite: the suite.
         here: the device; this process's by default.
-        free_bytes: its free memory; what is free now by default.
+        free_bytes: the free memory; by default what is free now.
 
     Raises:
-        UnknownNameError: a case names an operator, a baseline or a dtype that is not known.
-        InvalidArgumentError: a case describes no problem of its operator; or `free_bytes` is below 0.
-        ArgumentTypeError: an argument of another type.
+        UnknownNameError: a case names an unknown operator, baseline or dtype.
+        InvalidArgumentError: a case is not a problem of its operator; or `free_bytes` is below 0.
+        ArgumentTypeError: an argument has another type.
     """
     check_type("suite", suite, Suite, "Give a Suite, such as suites.get('all').")
     check_type("here", here, device.Device | None, "Give a Device, or None for this process's.")
@@ -405,12 +409,12 @@ def run(
     warmup_ms: float = 25,
     rep_ms: float = 100,
 ) -> tuple[list[Line], list[Cut]]:
-    """Measure a suite on this device, as :func:`record` does, without writing anything.
+    """Measure a suite on this device like :func:`record`, without writing anything.
 
     Args:
-        suite, interpreter, progress: as :func:`record`.
-        name_kernels: find out which device kernels ran (some tens of milliseconds a candidate).
-        rounds, warmup_ms, rep_ms: as `bench.measure_together`.
+        suite, interpreter, progress: as for :func:`record`.
+        name_kernels: find out which device kernels ran (some tens of milliseconds per candidate).
+        rounds, warmup_ms, rep_ms: as for `bench.measure_together`.
 
     Raises:
         as :func:`record`.
@@ -434,7 +438,7 @@ def _run_into(
     warmup_ms: float = 25,
     rep_ms: float = 100,
 ) -> list[Cut]:
-    """:func:`run`, which adds each case's lines to `lines` once it is measured."""
+    """Measure like :func:`run`, and add each case's lines to `lines` as soon as it is measured."""
     check_type("suite", suite, Suite, "Give a Suite, such as suites.get('all').")
     for name, flag in (("progress", progress), ("name_kernels", name_kernels)):
         check_type(name, flag, bool, "Give True or False.")
@@ -469,20 +473,22 @@ def check(
 ) -> None:
     """Compare a result with fp64 arithmetic on the same inputs.
 
-    Every element; of matrix products the first, middle and last rows, in all columns. A copy, a maximum, an
-    index and a product of whole numbers must be exact. Else, where n terms are summed for an element, allowed
-    is 4 eps, plus sqrt(n) eps of fp32 for the order of summing them, times the largest reference value; where
-    an element is such a sum of normal values itself, times sqrt(n), its deviation, at least.
+    All elements are checked; of matrix products the first, middle and last rows, in all columns. Copies,
+    maxima, indices and integer products must be exact. Otherwise, if an element sums n terms, the allowed
+    error is 4 eps plus sqrt(n) eps of fp32, for the order of the sum, times the largest reference value; if
+    the elements are themselves sums of normal values, times at least their deviation, sqrt(n).
 
     Args:
         case: the problem.
-        inputs: what the candidate was given, as `Operator.inputs` makes it.
-        result: what it returned: a tensor, or in a backward those of all inputs.
-        provider: its name, for the message, and where it does a part of the operator (`Operator.beside`).
+        inputs: the candidate's inputs, as `Operator.inputs` makes them.
+        result: its result: a tensor, or for a backward the gradients of all inputs.
+        provider: its name, for the message, and to find the part of the operator that it computes
+            (`Operator.beside`).
 
     Raises:
-        KernelError: the largest error is more than that.
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: the operator.
+        KernelError: the largest error is more than allowed.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: the operator
+            is unknown.
     """
     check_type("case", case, Case, "Give a Case.")
     _check_problem(case)
@@ -506,7 +512,7 @@ def check(
 def _part_of(
     case: Case, provider: str, inputs: Sequence[torch.Tensor]
 ) -> tuple[Case, Sequence[torch.Tensor]]:
-    """What a provider does of a case, and of which of its inputs: all, if it is not timed beside it."""
+    """Return the case and inputs of the part that a provider computes, by default all."""
     op = OPERATORS[case.op].beside.get(provider)
     return (case, inputs) if op is None else (replace(case, op=op), inputs[: OPERATORS[op].arity])
 
@@ -514,7 +520,7 @@ def _part_of(
 def _check_result(
     case: Case, operator: Operator, result: torch.Tensor, reference: Reference, provider: str
 ) -> None:
-    """One of a candidate's results, block by block."""
+    """Check one of a candidate's results, block by block."""
     is_whole = operator.is_index or case.dtype == INT8
     if result.is_floating_point() == is_whole or not result.dim():
         raise _wrong(case, provider, f"shape {tuple(result.shape)} of {result.dtype}")
@@ -532,14 +538,14 @@ def _check_result(
 
 
 def _check_problem(case: Case) -> None:
-    """See that a case describes a problem of its operator, and says no more than what is measured.
+    """Check that a case is a problem of its operator, without keys that are not measured.
 
     Raises:
-        UnknownNameError: operator or dtype. InvalidArgumentError: keys or values of the problem.
+        UnknownNameError: operator or dtype is unknown. InvalidArgumentError: keys or values of the problem.
     """
     check_name("op", case.op, OPERATORS)
     operator, problem = OPERATORS[case.op], case.case
-    if not (operator.whole and case.dtype == INT8):
+    if not (operator.has_int8 and case.dtype == INT8):
         data.torch_dtype(case.dtype)
     if not operator.keys <= problem.keys() <= operator.keys | operator.optional:
         more = f" (and {', '.join(sorted(operator.optional))})" if operator.optional else ""
@@ -559,7 +565,7 @@ def _check_problem(case: Case) -> None:
 
 
 def _are_dims(problem: Mapping[str, Any], operator: Operator) -> bool:
-    """Whether the dimensions that a problem names are those of its shape, each once."""
+    """Return whether a problem's `dims` are distinct dimensions of its shape; all, for a permutation."""
     dims = sorted(problem.get("dims", []))
     every = list(range(len(problem["shape"]) if "dims" in problem else 0))
     return dims == every if operator.is_permutation else dims == sorted({*dims} & {*every})
@@ -574,7 +580,7 @@ def _wrong(case: Case, provider: str, how: str) -> KernelError:
 
 
 def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_bytes: int) -> str:
-    """Why a case cannot run, in words; empty when it can."""
+    """Return why a case cannot run; empty if it can."""
     work = OPERATORS[case.op].work(case.dtype, case.case)
     is_float_product = "layout" in case.case and case.dtype != INT8
     if is_float_product and (absence := data.product_absence(case.dtype, here)):
@@ -594,7 +600,7 @@ def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_
 
 
 def _needed_bytes(case: Case, work: Work) -> int:
-    """Inputs and one result; what the check needs beside them; what libraries and cache flushes need."""
+    """Return the memory for inputs, one result and the check, and for libraries and cache flushes."""
     checking = 4 * 8 * BLOCK_ELEMENTS
     if "layout" in case.case:
         m, n, k = (case.case[key] for key in "mnk")
@@ -605,7 +611,7 @@ def _needed_bytes(case: Case, work: Work) -> int:
     elif case.op in (*ATTENTION, *VARLEN_ATTENTION):
         checking = 4 * 8 * BLOCK_QUERIES * (case.case["n_k"] + 4 * case.case["d"])
     elif case.op in CONVOLUTIONS:
-        checking = 16 * work.bytes  # in fp64, and what its library takes for that
+        checking = 16 * work.bytes  # in fp64, plus the workspace of its library
     return work.bytes + checking + ceilings.SPARE_BYTES
 
 
@@ -664,9 +670,10 @@ def _measure_case(
 def _checked_candidates(
     case: Case, inputs: Sequence[torch.Tensor], time_together: Callable[..., dict[str, Measurement]]
 ) -> tuple[dict[str, Callable[[], Any]], list[Cut]]:
-    """A case's candidates, whose results are right; and those that are left out, and why.
+    """Return a case's candidates, whose results are right; and those that are left out, and why.
 
-    The optional ones that fail, and parts of the operator (`Operator.beside`) that this device has not.
+    Left out are optional libraries that fail, and parts of the operator (`Operator.beside`) that this device
+    does not have.
     """
     operator = OPERATORS[case.op]
     options = operator.options(case.case)
@@ -677,8 +684,8 @@ def _checked_candidates(
             candidate = _candidate(name, case, inputs, options)
             check(case, inputs, candidate(), name)
             if _is_optional(name):
-                # Not everything can be captured in a graph, and later calls take other ways than the first,
-                # through caches of what was compiled and tuned.
+                # Not every candidate can be captured in a graph, and later calls use other code paths than
+                # the first one, through caches of compiled and tuned kernels.
                 time_together({name: candidate}, mode=case.mode, rounds=1)
                 check(case, inputs, candidate(), name)
         except Exception as error:
@@ -692,7 +699,7 @@ def _checked_candidates(
 
 
 def _first_line(error: BaseException) -> str:
-    """Of what was wrong in the first place: Triton's own message begins with a position in the source."""
+    """Return the first line of an error's root cause; Triton's own message begins with source lines."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = str(error).strip().splitlines()
@@ -702,7 +709,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _precision(case: Case) -> AbstractContextManager[None]:
-    """That of fp32 products; whole numbers have none."""
+    """Set the precision of fp32 products; int8 has none."""
     return baseline.precision("fp32" if case.dtype == INT8 else case.dtype)
 
 
@@ -726,14 +733,14 @@ def _candidate(
         rungs, rung = ladder.RUNGS.get(op, {}), provider.removeprefix(f"{WORKBENCH}:")
         check_name(f"rung of {op}", rung, rungs)
         return rungs[rung](*inputs, **options)
-    # torch.matmul would return int8; this is the vendor's library.
+    # For int8, torch.matmul would return int8; _int_mm is the vendor's library.
     if inputs[0].dtype == torch.int8 and not _is_optional(provider):
         return partial(torch._int_mm, *inputs)
     return baseline.get(provider).build(op, *inputs, **options)
 
 
 def _tuned(case: Case, inputs: Sequence[torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """The winner of the tuner's race for a product, in the mode that the case is timed in."""
+    """Return the tuner's winner for a product, in the mode that the case is timed in."""
     check_name("operator that the tuner knows", case.op, ("matmul",))
     precision = "tf32" if case.dtype == "tf32" else "ieee"
     found = tune_gemm(*inputs, precision=precision, mode=case.mode, progress=False)
@@ -756,14 +763,14 @@ def _is_optional(provider: str) -> bool:
 
 
 def _optional(op: str) -> tuple[str, ...]:
-    """The libraries that have an operator and are compared with where somebody has installed them."""
+    """Return the optional libraries that have an operator."""
     return tuple(name for name, one in baseline.BASELINES.items() if one.is_optional and op in one.operators)
 
 
 def _compile_ahead(cases: Sequence[Case]) -> None:
-    """Fill torch's and Triton's caches of compiled code in several processes; one by one it takes minutes."""
+    """Fill torch's and Triton's compilation caches in several processes; sequentially it takes minutes."""
     ahead = (replace(case, providers=_compiled_ahead(case)) for case in cases)
-    compiled = _once(replace(case, mode="events") for case in ahead if case.providers)
+    compiled = _merged(replace(case, mode="events") for case in ahead if case.providers)
     if len(compiled) < _FEWEST_AHEAD:
         return
     needed = max(_needed_bytes(case, OPERATORS[case.op].work(case.dtype, case.case)) for case in compiled)
@@ -775,9 +782,9 @@ def _compile_ahead(cases: Sequence[Case]) -> None:
 
 
 def _compiled_ahead(case: Case) -> tuple[str, ...]:
-    """The candidates that take long to compile: torch's, and ours of which there is a kernel for each shape.
+    """Return the candidates that take long to compile: torch's, and ours with a kernel for each shape.
 
-    Not what tunes itself, which would measure beside others.
+    Candidates that tune themselves are left out: they would measure while others run.
     """
     products = (*_PRODUCT_OPERATORS, *FUSED)
     is_of_its_own = case.op in (*products, *CONVOLUTIONS, *ATTENTION, *VARLEN_ATTENTION)
@@ -794,15 +801,15 @@ def _compile(case: Case) -> None:
             for name in case.providers:
                 _candidate(name, case, inputs, operator.options(case.case))()
     except torch.OutOfMemoryError:
-        pass  # where it is measured it has the memory for itself
+        pass  # when it is measured, it has all of the memory
     finally:
         _free_memory(case)
 
 
 def _free_memory(case: Case) -> None:
     if {COMPILER, AUTOTUNED, FLEX} & set(case.providers):
-        torch.compiler.reset()  # it keeps what it compiled, and refuses to keep more than a few
-        gc.collect()  # of what it compiled; without it, inputs are freed at once, and this takes 0.1 s
+        torch.compiler.reset()  # it keeps compiled code, but only a few versions
+        gc.collect()  # frees compiled code; it takes 0.1 s, and other cases free their inputs at once
     if device.current().is_gpu:
         torch.cuda.empty_cache()
 
@@ -819,7 +826,7 @@ def _provenance(here: device.Device) -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit that is measured: git's word, or `WORKBENCH_COMMIT` where files were copied without git."""
+    """Return the commit that is measured, by git, or by `WORKBENCH_COMMIT` for files copied without git."""
     if given := os.environ.get("WORKBENCH_COMMIT", "").strip():
         return given
     git = shutil.which("git")
@@ -846,7 +853,7 @@ def _copy(exponent: int, dtype: str = "fp32") -> Case:
 
 
 def _rungs(case: Case) -> Case:
-    """The same problem, solved by every rung as well."""
+    """Return the case with every rung of its operator as an additional provider."""
     rungs = tuple(f"{WORKBENCH}:{rung}" for rung in ladder.RUNGS[case.op])
     return replace(case, providers=(*case.providers, *rungs))
 
@@ -863,10 +870,10 @@ def _permuted(
 
 
 def _rows(op: str, rows: int, cols: int, dtype: str, *more: str, dim: int = -1) -> Case:
-    """One problem of a row operator, with rungs of its ladder.
+    """Return a problem of a row operator, with rungs of its ladder.
 
-    In a CUDA graph, since most of them take less time than their launch: events would time the CPU. Of what
-    is larger than the cache, one call leaves next to nothing for the next.
+    It is timed in a CUDA graph, since most take less time than their launch, and events would time the CPU.
+    Warm caches matter little: inputs larger than the cache leave next to nothing in it for the next call.
     """
     rungs = (f"{WORKBENCH}:{rung}" for rung in more)
     providers = (WORKBENCH, "torch", COMPILER, *_optional(op), *rungs)
@@ -874,7 +881,7 @@ def _rows(op: str, rows: int, cols: int, dtype: str, *more: str, dim: int = -1) 
 
 
 def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]:
-    """A row operator on each shape of `ROW_SHAPES`; across: along the first dimension too."""
+    """Yield a row operator's case for each of `ROW_SHAPES`; across: also along the first dimension."""
     for rows, cols in ROW_SHAPES:
         yield _rows(op, rows, cols, dtype)
     if across:
@@ -882,23 +889,23 @@ def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]
 
 
 def _usual_layout(dtype: str) -> str:
-    """The layout of a product that is not named where it is described in short."""
+    """Return the layout in which products of a dtype are measured by default."""
     return "nt" if dtype == INT8 or dtype.startswith("fp8") else "nn"
 
 
 def _product(m: int, n: int, k: int, dtype: str) -> Case:
-    """A product by the vendor's libraries."""
-    like = "fp8_e4m3" if dtype == INT8 else dtype  # one interface has both
+    """Return a product by the vendor's libraries."""
+    like = "fp8_e4m3" if dtype == INT8 else dtype  # the same interface multiplies both
     libraries = (*baseline.product_libraries(like, "cuda"), *baseline.product_libraries(like, "hip"))
     case = {"m": m, "n": n, "k": k, "layout": _usual_layout(dtype)}
     return Case("matmul", dtype, case, (*libraries, "torch"))
 
 
 def _our_products(m: int, n: int, k: int, dtype: str, layout: str) -> Iterator[Case]:
-    """A product by `ops.matmul` too: in a CUDA graph if it is short, with events if not, in both if small.
+    """Yield a product with `ops.matmul`: short ones in a CUDA graph, long ones by events, small ones in both.
 
     In a graph a launch costs nothing, and operands that fit the cache stay there. Optional libraries take
-    seconds to tune a product, so they are asked for a few.
+    seconds to tune a product, so only a few products have them.
     """
     given = _product(m, n, k, dtype)
     is_asked = (dtype, layout) == ("fp16", "nn") and (m == n == k or (m, n, k) in _SKINNY)
@@ -911,12 +918,12 @@ def _our_products(m: int, n: int, k: int, dtype: str, layout: str) -> Iterator[C
 
 
 def _problem(case: Case) -> tuple[object, ...]:
-    """What two cases share that differ by their providers alone."""
+    """Return a key that is equal for cases that differ only in their providers."""
     return case.op, case.dtype, str(sorted(case.case.items())), case.mode
 
 
-def _once(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Each problem once, with all its providers."""
+def _merged(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Merge cases of the same problem, with all their providers."""
     once: dict[tuple[object, ...], Case] = {}
     for case in cases:
         before = once.setdefault(_problem(case), case)
@@ -930,7 +937,7 @@ _PRODUCTS = tuple(
     for dtype in ceilings.PRODUCT_DTYPES
     for size in (512, 1024, 2048, 4096, 8192)
 )
-# What reaches highest, and so carries a device's roofs.
+# The cases with the highest rates, which give a device's roofs.
 _ROOFS = (
     *(_copy(exponent) for exponent in (26, 28, 29)),
     *(
@@ -948,7 +955,7 @@ _ELEMENTWISE = Suite(
     "elementwise",
     "ops.add and torch.add, from a launch's overhead to the bandwidth roof",
     (
-        # First: a profiler has not been attached to the process yet, which can make launches slower.
+        # First, before a profiler is attached to the process, which can slow down launches.
         _vector(12, "fp32", mode="cuda_graph"),
         *(_vector(exponent, "fp32") for exponent in range(12, 24, 2)),
         *(_vector(exponent, "fp32", "torch.compile") for exponent in (24, 26, 28)),
@@ -967,14 +974,14 @@ ROW_SHAPES = (
     (32768, 768),
     (128, 1_000_000),
 )
-_CLIMBED = ("sum", "fp32", -1)  # the gigabyte that the lesson's rungs are measured on
+_LADDER = ("sum", "fp32", -1)  # the gigabyte on which the lesson's rungs are measured
 _REDUCTION = Suite(
     "reduction",
     "ops.sum, ops.amax and ops.argmax of 1 GiB in both directions, of few rows and of many, against torch",
     (
         *(
             _rows(
-                op, rows, cols, dtype, *(("tiles", "split") if (op, dtype, dim) == _CLIMBED else ()), dim=dim
+                op, rows, cols, dtype, *(("tiles", "split") if (op, dtype, dim) == _LADDER else ()), dim=dim
             )
             for op in ("sum", "amax", "argmax")
             for dtype, rows, cols in (("fp16", 16384, 32768), ("bf16", 16384, 32768), ("fp32", 16384, 16384))
@@ -986,7 +993,7 @@ _REDUCTION = Suite(
     ),
     with_roofs=True,
 )
-# Rows from 16 bytes to 8 MiB, 256 MiB of them in fp16 in each case.
+# Rows of 16 bytes to 8 MiB; in fp16 each case has 256 MiB.
 _LEVEL_ELEMENTS = 2**27
 _REDUCTION_LEVELS = Suite(
     "reduction_levels",
@@ -1046,13 +1053,13 @@ _MATMUL = Suite(
         *_PRODUCTS,
         _product(16384, 4096, 4096, "fp16"),
         _product(4096, 4096, 512, "fp16"),  # short inner loop
-        _product(16, 4096, 4096, "fp16"),  # skinny: as a decoder's
-        _product(1000, 1000, 1000, "fp16"),  # no power of two divides it far
+        _product(16, 4096, 4096, "fp16"),  # skinny, as in a decoder
+        _product(1000, 1000, 1000, "fp16"),  # divisible only by a small power of two
     ),
 )
-# Multiplications of a product that is small, and of one that an H200 takes some 100 microseconds for.
+# Multiply-adds of a small product, and of one that takes an H200 some 100 microseconds.
 _SMALL, _SHORT = 1024**3, 3000**3
-_SKINNY = tuple((rows, 4096, 4096) for rows in (1, 16, 64, 256))  # as a decoder's, by the size of its batch
+_SKINNY = tuple((rows, 4096, 4096) for rows in (1, 16, 64, 256))  # as in a decoder, by batch size
 _PRODUCT_SIZES = (
     *((size, size, size) for size in (512, 768, 1000, 1024, 1536, 2048, 3000, 4096, 8192)),
     (16384, 4096, 4096),
@@ -1061,24 +1068,24 @@ _PRODUCT_SIZES = (
     *_SKINNY,
     (4096, 11008, 4096),
     (2048, 3072, 768),
-    (2048, 3072, 4096),  # this and the next: waves of tiles of 128 x 256 that are not full
+    (2048, 3072, 4096),  # this and the next: partial waves of tiles of 128 x 256
     (3072, 3072, 3072),
     (384, 384, 65536),
 )
-# All layouts and dtypes are measured on these: from small to large, square and not.
-_EVERY_WAY = (
+# The sizes that are measured in all layouts and dtypes: from small to large, square and not.
+_ALL_LAYOUT_SIZES = (
     *((size, size, size) for size in (1024, 2048, 4096, 8192)),
     (64, 4096, 4096),
     (4096, 11008, 4096),
 )
-# The product that the lessons' rungs are measured on.
-_CLIMBED_PRODUCT = {"m": 4096, "n": 4096, "k": 4096, "layout": "nn"}
+# The product on which the lessons' rungs are measured.
+_LADDER_PRODUCT = {"m": 4096, "n": 4096, "k": 4096, "layout": "nn"}
 _GEMM = Suite(
     "gemm",
     "ops.matmul against the vendor's libraries: square, ragged, skinny and deep, in all layouts and dtypes",
     (
         *(
-            _rungs(case) if (case.dtype, case.case) == ("fp16", _CLIMBED_PRODUCT) else case
+            _rungs(case) if (case.dtype, case.case) == ("fp16", _LADDER_PRODUCT) else case
             for sizes in _PRODUCT_SIZES
             for dtype in ("fp16", "bf16")
             for layout in ("nn", "nt")
@@ -1086,7 +1093,7 @@ _GEMM = Suite(
         ),
         *(
             case
-            for sizes in _EVERY_WAY
+            for sizes in _ALL_LAYOUT_SIZES
             for dtype, layout in (
                 ("fp16", "tn"),
                 ("fp16", "tt"),
@@ -1099,8 +1106,8 @@ _GEMM = Suite(
     ),
     with_roofs=True,
 )
-# M, N and K of a product with two addends and gelu behind it: Composable Kernel's example and what is like
-# it, a transformer's, a decoder's, and ones that are hard for tiles.
+# M, N and K of a product with two addends and gelu: Composable Kernel's example and similar ones, a
+# transformer's, a decoder's, and sizes that are hard for tiles.
 _FUSED_SIZES = (
     *((4096, 4096, 4096), (2048, 3072, 768), (8192, 16384, 4096), (256, 128, 64)),
     *((2048, 2048, 2048), (16384, 4096, 4096), (4096, 11008, 4096), (4096, 4096, 512)),
@@ -1110,7 +1117,7 @@ _FUSED = Suite(
     "fused",
     "gelu(a @ b + addend + addend) in one kernel, against torch's compiler and bare products",
     tuple(
-        _rungs(case) if case.case == _CLIMBED_PRODUCT else case
+        _rungs(case) if case.case == _LADDER_PRODUCT else case
         for m, n, k in _FUSED_SIZES
         for case in (
             Case(
@@ -1125,21 +1132,21 @@ _FUSED = Suite(
     ),
     with_roofs=True,
 )  # fmt: skip
-_LAUNCHED = (WORKBENCH, "torch", "Triton", "Triton autotuned")
+_LAUNCH_PROVIDERS = (WORKBENCH, "torch", "Triton", "Triton autotuned")
 _LAUNCH = Suite(
     "launch",
     "what a call costs the CPU (launch us): ops.add of 16 elements, small products, and kernels by hand",
     (
-        Case("add", "fp32", {"shape": [16]}, _LAUNCHED, "cuda_graph"),
+        Case("add", "fp32", {"shape": [16]}, _LAUNCH_PROVIDERS, "cuda_graph"),
         *(
-            Case("matmul", "fp16", {"m": n, "n": n, "k": n, "layout": "nn"}, _LAUNCHED, "cuda_graph")
+            Case("matmul", "fp16", {"m": n, "n": n, "k": n, "layout": "nn"}, _LAUNCH_PROVIDERS, "cuda_graph")
             for n in (128, 512)
         ),
     ),
     with_kernels=False,
 )
-# Not among all: it takes a minute of tuning a product. (Record it before `gemm`: lessons show the latest run
-# of our products.)
+# Not in the suite "all": tuning takes a minute per product. (Record it before `gemm`: lessons show the latest
+# run of our products.)
 _TUNED = Suite(
     "tuned",
     "ops.matmul, which nobody has tuned, against the best that the tuner finds, fp16 in graphs",
@@ -1154,7 +1161,7 @@ def _conv(
     op: str, n: int, c: int, size: int, k: int, taps: int, dtype: str, *, stride: int = 1,
     dilation: int = 1, groups: int = 1,
 ) -> Case:  # fmt: skip
-    """A convolution of square images and windows, with as many zeros around as would keep the size."""
+    """Return a convolution of square images and windows, padded with zeros to keep the size at stride 1."""
     case = {
         "n": n, "c": c, "h": size, "w": size, "k": k, "r": taps, "s": taps, "stride": stride,
         "pad": dilation * (taps - 1) // 2, "dilation": dilation, "groups": groups,
@@ -1163,7 +1170,7 @@ def _conv(
 
 
 # Channels, size, features, taps and stride of ResNet-50's distinct convolutions (He et al., 2015, table 1;
-# where a stage begins, the stride is in the 3 x 3, as torchvision has it).
+# where a stage begins, the 3 x 3 convolution has the stride, as in torchvision).
 _RESNET_50 = (
     (3, 224, 64, 7, 2),
     *((64, 56, 64, 1, 1), (64, 56, 64, 3, 1), (64, 56, 256, 1, 1), (256, 56, 64, 1, 1)),
@@ -1177,7 +1184,7 @@ _RESNET_50 = (
 
 
 def _convolutions(op: str, dtype: str, batches: Sequence[int]) -> Iterator[Case]:
-    """ResNet-50's convolutions, a diffusion UNet's, and ones with groups and dilation."""
+    """Yield ResNet-50's convolutions, a diffusion UNet's, and ones with groups and dilation."""
     for n in batches:
         for c, size, k, taps, stride in _RESNET_50:
             yield _conv(op, n, c, size, k, taps, dtype, stride=stride)
@@ -1210,7 +1217,7 @@ _TRANSFER = Suite(
         _rungs(_copy(27)),
         *(_permuted((1024, 1024), (1, 0), dtype, "torch.compile") for dtype in ("fp16", "fp32")),
         *(_rungs(_permuted((8192, 8192), (1, 0), dtype, "torch.compile")) for dtype in ("fp16", "fp32")),
-        # So small that a launch takes longer than the copy: in both modes.
+        # Here a launch takes longer than the copy, so both modes are measured.
         *(
             _permuted(shape, dims, dtype, mode=mode)
             for dtype in ("fp16", "fp32")
@@ -1225,7 +1232,7 @@ _TRANSFER = Suite(
 
 
 def _rearranged(op: str, shape: Sequence[int], dtype: str, **case: Any) -> Case:
-    """Elements moved, in a CUDA graph: some take less time than their launch."""
+    """Return a case that only moves elements, in a CUDA graph, as some take less time than their launch."""
     return Case(op, dtype, {"shape": list(shape), **case}, (WORKBENCH, "torch", COMPILER), "cuda_graph")
 
 
@@ -1249,12 +1256,12 @@ _REARRANGEMENT = Suite(
 
 
 def _of_images(op: str, shape: Sequence[int], dtype: str, memory_format: str, **case: Any) -> Case:
-    """An operator of images, in a CUDA graph, since most of them take less time than their launch."""
+    """Return a case of an image operator, in a CUDA graph, as most take less time than their launch."""
     problem = {"shape": list(shape), **case, "memory_format": memory_format}
     return Case(op, dtype, problem, (WORKBENCH, "torch", COMPILER), "cuda_graph")
 
 
-# A diffusion UNet's, and its decoder's.
+# Sizes of a diffusion UNet, and of its decoder.
 _GROUP_NORMS = ((2, 320, 64, 64), (8, 256, 128, 128))
 _POOLED = (32, 64, 112, 112)  # ResNet-50's
 _IMAGES = Suite(
@@ -1277,18 +1284,18 @@ _IMAGES = Suite(
 _DESCRIPTORS = Suite(
     "descriptors",
     "one convolution, with less and less known of its operand: lesson 08",
-    (_rungs(_conv("conv2d", 32, 72, 56, 64, 3, "fp16")),),  # no multiple of 16, which Triton would find out
+    (_rungs(_conv("conv2d", 32, 72, 56, 64, 3, "fp16")),),  # not a multiple of 16, which Triton would detect
     with_roofs=True,
 )
 _TOKENS = 16384
 _LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
-def _attended(
+def _attention_case(
     op: str, dtype: str, n_q: int, d: int, *, causal: bool = False, h: int | None = None,
     h_kv: int | None = None, n_k: int | None = None, b: int | None = None,
 ) -> Case:  # fmt: skip
-    """Attention of 16,384 tokens in all, whose heads have 2,048 columns in all, unless told otherwise."""
+    """Return attention of 16,384 tokens, with 2,048 columns in all heads together, unless given."""
     heads = 2048 // d if h is None else h
     case = {
         "b": max(1, _TOKENS // n_q) if b is None else b, "h": heads, "h_kv": heads if h_kv is None else h_kv,
@@ -1305,16 +1312,16 @@ def _designs(op: str, d: int, causal: bool) -> tuple[str, ...]:
 
 
 def _attentions(op: str) -> Iterator[Case]:
-    """Rungs and other designs are measured where others' templates are: fp16, 4,096 queries."""
+    """Yield cases of attention; rungs and other designs are measured in fp16 with 4,096 queries only."""
     for dtype in ("fp16", "bf16"):
         for causal in (False, True):
             for d in (64, 128):
                 for n in _LENGTHS:
-                    case = _attended(op, dtype, n, d, causal=causal)
+                    case = _attention_case(op, dtype, n, d, causal=causal)
                     more = (FLEX, *_designs(op, d, causal)) if (dtype, n) == ("fp16", 4096) else ()
                     yield replace(case, providers=(*case.providers, *more))
-            yield _attended(op, dtype, 4096, 256, causal=causal)
-            yield _attended(op, dtype, 4096, 128, causal=causal, h=32, h_kv=8)
+            yield _attention_case(op, dtype, 4096, 256, causal=causal)
+            yield _attention_case(op, dtype, 4096, 128, causal=causal, h=32, h_kv=8)
 
 
 _ATTENTION, _ATTENTION_BACKWARD = (
@@ -1334,7 +1341,7 @@ _DECODING = Suite(
     "one query of 32 heads against thousands of keys of 8",
     tuple(
         replace(
-            _attended(ATTENTION[0], dtype, 1, 128, h=32, h_kv=8, n_k=n_k, b=b),
+            _attention_case(ATTENTION[0], dtype, 1, 128, h=32, h_kv=8, n_k=n_k, b=b),
             providers=(WORKBENCH, "torch", "cuDNN", "FlashAttention-2"),
         )
         for dtype in ("fp16", "bf16")
@@ -1347,7 +1354,7 @@ _VARLEN = Suite(
     "ops.attention of eight sequences of various lengths, one after another, forward and backward",
     tuple(
         replace(
-            _attended(op, dtype, 16384, d, causal=causal, b=8),
+            _attention_case(op, dtype, 16384, d, causal=causal, b=8),
             providers=(WORKBENCH, "FlashAttention-2"),
         )
         for op in VARLEN_ATTENTION
@@ -1358,17 +1365,17 @@ _VARLEN = Suite(
 )  # fmt: skip
 
 
-def _followed(op: str, m: int, n: int, k: int, dtype: str, **case: int) -> Case:
-    """A product and what follows it, against the same by torch and by its compiler, tuned for it."""
+def _with_operator(op: str, m: int, n: int, k: int, dtype: str, **case: int) -> Case:
+    """Return a product with a following operator, against torch and its compiler, which tunes it."""
     problem = {"m": m, "n": n, "k": k, "layout": "nn", **case}
     return Case(op, dtype, problem, (WORKBENCH, "torch", AUTOTUNED), "cuda_graph")
 
 
-# m, n and k: products that take longer to store than to make; and ones that no tile has whole rows of, so
-# that they are in memory all the same.
+# m, n and k: products that take longer to store than to compute; and products whose rows no tile holds, so
+# that they are stored all the same.
 _SHORT_ROWS = ((131072, 64, 64), (65536, 128, 128), (65536, 256, 256), (32768, 512, 512))
 _LONG_ROWS = ((8192, 1024, 1024), (4096, 4096, 4096))
-# Not among all: torch's compiler takes half a minute to tune each.
+# Not in the suite "all": torch's compiler takes half a minute to tune each.
 _FUSED_TEMPLATES = Suite(
     "fused_templates",
     "products with norms, softmax, reductions, gates and second products: where fusion pays and where not",
@@ -1377,24 +1384,24 @@ _FUSED_TEMPLATES = Suite(
         for dtype in ("fp16", "bf16")
         for case in (
             *(
-                _followed(op, *sizes, dtype)
+                _with_operator(op, *sizes, dtype)
                 for op in ("matmul_layer_norm", "matmul_rms_norm", "matmul_softmax")
                 for sizes in (*_SHORT_ROWS, *_LONG_ROWS)
             ),
             *(
-                _followed(op, *sizes, dtype)
+                _with_operator(op, *sizes, dtype)
                 for op in ("matmul_amax", "matmul_logsumexp")
                 for sizes in ((65536, 256, 256), (8192, 32768, 512), (4096, 4096, 4096))
             ),
             *(
-                _followed("matmul_matmul", m, n, k, dtype, l=inner)
+                _with_operator("matmul_matmul", m, n, k, dtype, l=inner)
                 for m, n, k, inner in (
                     (131072, 64, 64, 64), (65536, 128, 128, 128), (65536, 128, 128, 512),
                     (32768, 256, 256, 256), (4096, 4096, 4096, 4096),
                 )
             ),
             *(
-                _followed(op, *sizes, dtype)
+                _with_operator(op, *sizes, dtype)
                 for op in ("swiglu", "geglu")
                 for sizes in ((65536, 256, 256), (32768, 1024, 512), (8192, 8192, 1024), (4096, 11008, 4096))
             ),
@@ -1409,7 +1416,7 @@ _PARTS = (
 _ALL = Suite(
     "all",
     "every problem of the other suites, each once, with all its providers",
-    _once(case for suite in _PARTS for case in suite.cases),
+    _merged(case for suite in _PARTS for case in suite.cases),
 )
 
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_PARTS, _ALL, _TUNED, _FUSED_TEMPLATES)}

@@ -362,7 +362,7 @@ def test_ratio_refuses_what_does_not_compare(change: dict[str, Any], said: str) 
 def test_ratio_refuses_what_is_not_there_or_there_twice() -> None:
     with pytest.raises(UnknownNameError, match="provider: 'rocBLAS'"):
         recording.ratio([line()], "cuBLAS", "rocBLAS")
-    with pytest.raises(InvalidArgumentError, match="several of one provider"):
+    with pytest.raises(InvalidArgumentError, match="several lines of one provider"):
         recording.ratio([line(), line()], "cuBLAS", "cuBLAS")
 
 

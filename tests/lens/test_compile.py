@@ -35,7 +35,7 @@ from workbench.kernels.pointwise import elementwise
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Step
 from workbench.lens._assembler import serialized_wgmma
-from workbench.lens._step import Descriptor, Pointer, Request
+from workbench.lens._step import CompileRequest, DescriptorSpec, PointerSpec
 from workbench.lens.compile import (
     KINDS,
     CompiledStep,
@@ -349,11 +349,11 @@ def test_tensors_stay_here() -> None:
     (step,) = elementwise.launch(torch.empty(1 << 24), torch.empty(1 << 24)).steps
     request = _request(step, "sm_90", {})
     assert len(pickle.dumps(request)) < 20_000
-    assert request.arguments[0] == ("x_pointer", Pointer(torch.float32, 0, True))
+    assert request.arguments[0] == ("x_pointer", PointerSpec(torch.float32, 0, True))
     descriptor = TensorDescriptor.from_tensor(torch.empty(64, 64), [16, 16])
     packed = _packed_value(descriptor)
-    assert isinstance(packed, Descriptor)
-    assert packed.base == Pointer(torch.float32, 0, True)
+    assert isinstance(packed, DescriptorSpec)
+    assert packed.base == PointerSpec(torch.float32, 0, True)
 
 
 CELL = """
@@ -466,7 +466,7 @@ def test_what_is_no_launch(launch: Any) -> None:
 
 
 def test_an_argument_that_cannot_travel() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"^args of add_kernel: one cannot travel .*<lambda>"):
+    with pytest.raises(ArgumentTypeError, match=r"^args of add_kernel: one cannot be sent .*<lambda>"):
         compile(add_launch(), "sm_90", length=lambda: 4096)
 
 
@@ -629,7 +629,7 @@ def diagnosed(source: KernelSource, complaint: str) -> KernelError:
     from workbench.lens import _build
 
     error = RuntimeError("PassManager::run failed")
-    return _build._in_the_learners_terms(unpack(source), error, complaint)
+    return _build._with_kernel_line(unpack(source), error, complaint)
 
 
 def test_a_pass_that_fails_names_the_line() -> None:
@@ -890,7 +890,7 @@ def test_a_compiler_that_crashes() -> None:
     assert compiled(add_launch(), "sm_90", BLOCK_SIZE=512).count("global load", 128) == 2
 
 
-def without_disassembler(request: Request) -> CompiledStep:
+def without_disassembler(request: CompileRequest) -> CompiledStep:
     """In the worker: as in a build of Triton that has no nvdisasm."""
     from workbench.lens import _build
 
@@ -907,7 +907,7 @@ def test_ptx_where_there_is_no_disassembler(name: str) -> None:
     (step,) = dot_launch().steps
     built: CompiledStep = worker.call(without_disassembler, _request(step, name, {}), timeout=120)
     assert list(built.stages) == ["ttir", "ttgir", "llir", "ptx"]
-    assert built.missing == {"sass": "this build of Triton brings no nvdisasm"}
+    assert built.missing == {"sass": "this build of Triton has no nvdisasm"}
     usual = compiled(dot_launch(), name)
     assert {each.file for each in built.instructions} == {HERE}
     assert built.registers == usual.registers
@@ -958,7 +958,7 @@ def test_compare_shows_what_does_not_compile() -> None:
         ([], None, ArgumentTypeError, "^choices: got "),
         (["sm_90", {"num_warps": 4}], "sm_90", ArgumentTypeError, "not both"),
         ([{"num_warps": 4}], None, InvalidArgumentError, "^target: it is missing"),
-        (["sm_90"], "sm_80", InvalidArgumentError, "^target: got 'sm_80' beside targets"),
+        (["sm_90"], "sm_80", InvalidArgumentError, "^target: got 'sm_80' together with targets"),
         (["sm_90", "sm91"], None, UnknownNameError, "'sm91' is not known"),
         ([{4: "num_warps"}], "sm_90", ArgumentTypeError, r"^choices\[0\]: got 4, a int"),
     ],

@@ -435,17 +435,17 @@ CLUSTER = BLOCKED.replace("}>", ", CGALayout = [[1, 0]]}>")
 @pytest.mark.parametrize(
     ("attribute", "shape", "said"),
     [
-        ("#ttg.blockd<{}>", (16, 64), r"does not read #ttg.blockd<{}>: unknown attribute `blockd`"),
-        ("#blocked", (16, 64), "does not read #blocked: undefined symbol alias id 'blocked'"),
+        ("#ttg.blockd<{}>", (16, 64), r"cannot parse #ttg.blockd<{}>: unknown attribute `blockd`"),
+        ("#blocked", (16, 64), "cannot parse #blocked: undefined symbol alias id 'blocked'"),
         ("blocked", (16, 64), "attribute: got 'blocked'"),
         (blocked((1, 3), (2, 16), (4, 1), (1, 0)), (16, 64), "sizePerThread must be a power of two"),
         (BLOCKED, (16, 48), "shape: got 48, not a power of two"),
         (BLOCKED, (16,), "shape: got 16. Give 2 dimensions"),
         (BLOCKED, (2, 16, 64), "shape: got 2 × 16 × 64. Give 2 dimensions"),
         (BLOCKED, (16, 0), "shape: got 0"),
-        (SWIZZLED, (64, 64), "is a layout of shared memory. Ask layout.shared"),
-        (MMA_5, (128, 64), "is of tensor memory"),
-        (TMEM, (64, 64), "is of tensor memory"),
+        (SWIZZLED, (64, 64), "is a layout of shared memory. Use layout.shared"),
+        (MMA_5, (128, 64), "is a layout of tensor memory"),
+        (TMEM, (64, 64), "is a layout of tensor memory"),
         (CLUSTER, (32, 64), "several blocks"),
     ],
 )
@@ -460,12 +460,12 @@ def test_what_does_not_fit_is_refused(attribute: str, shape: tuple[int, ...], sa
         (SWIZZLED, (64, 64), 4, "dtype_bits: got 4"),
         (SWIZZLED, (64,), 16, "Got 2 and 1"),
         (SWIZZLED, (2, 2, 64, 64), 16, "Got 2 and 4"),
-        (BLOCKED, (16, 64), 16, "is a layout of registers. Ask layout.of"),
+        (BLOCKED, (16, 64), 16, "is a layout of registers. Use layout.of"),
         (
             "#ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16}>",
             (4, 64),
             16,
-            "8 rows of 64 elements or more",
+            "at least 8 rows of 64 elements",
         ),
     ],
 )
@@ -498,7 +498,7 @@ def test_a_tile_beyond_tritons_limit_is_refused() -> None:
 
 def test_size_of_an_element_is_that_of_the_attribute() -> None:
     attribute = "#ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16}>"
-    with pytest.raises(InvalidArgumentError, match=r"got 32\. The attribute is of elements of 16 bits"):
+    with pytest.raises(InvalidArgumentError, match=r"got 32\. The attribute is for elements of 16 bits"):
         layout.shared(attribute, (64, 64), target="sm_90", dtype_bits=32)
 
 

@@ -401,7 +401,7 @@ def test_site_must_be_of_the_trace() -> None:
     load, dot = load_site("x", 32), Site("dot", "", (), (16, 16, 16), 0, 8192)
     trace = trace_of(1, [(0, load, Pattern((32,), (1,), None, None), 0), (0, dot, None, 0)])
     for site in (dot, load_site("y", 32)):
-        with pytest.raises(InvalidArgumentError, match=r"site: .* is no access of this trace"):
+        with pytest.raises(InvalidArgumentError, match=r"site: .* is not an access of this trace"):
             memory.site_coalescing(trace, site, line_layout(), target="sm_90")
     with pytest.raises(ArgumentTypeError, match="site"):
         memory.site_coalescing(trace, "x", line_layout(), target="sm_90")  # type: ignore[arg-type]

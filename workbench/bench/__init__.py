@@ -1,4 +1,4 @@
-"""Measuring launches: time, ceilings, baselines, the arithmetic of the roofline, recordings."""
+"""Measurement of launches: time, ceilings, baselines, the arithmetic of the roofline, recordings."""
 
 from workbench.bench.ceilings import from_recording, measure_ceilings
 from workbench.bench.roofline import Ceilings, Point

@@ -1,4 +1,4 @@
-"""How near is right: the error that is allowed of what a kernel returns, against arithmetic in fp64."""
+"""The error that a kernel's result may have, compared with arithmetic in fp64."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import math
 
 import torch
 
-# What a sum of n terms is allowed beside the rounding of its result: sqrt(n) of these, for their order. Sums
-# are in fp32, of fp64 in fp64, where torch's own order differs by as much from another one.
-OF_ORDER, OF_ORDER_IN_FP64 = 2**-23, 2**-50
+# The allowed error of a sum of n terms, besides the rounding of its result, is sqrt(n) times this, for the
+# order of the additions. Sums are in fp32; those of fp64 are in fp64, where torch's own order also varies.
+_SUM_EPS, _FP64_SUM_EPS = 2**-23, 2**-50
 
 
 def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0.0) -> float:
-    """The largest error that elements may have.
+    """Return the largest error that elements may have.
 
-    (4 eps + sqrt(terms) * 2^-23) times the largest element wanted, or `least`, where that is more; 0 for what
-    sums nothing.
+    It is (4 eps + sqrt(terms) * 2^-23) times the larger of `least` and the largest element of `wanted`; 0 for
+    an operator without sums.
 
     Args:
-        wanted: the result in fp64, with elements.
-        eps: of the result's dtype; 0 for whole numbers.
-        terms: how many are summed for an element, 0 where it must be exact.
-        least: of a sum of normal values sqrt(terms), its deviation: it cannot be held to its own size.
+        wanted: the result in fp64, not empty.
+        eps: the eps of the result's dtype; 0 for integers.
+        terms: the number of terms of a sum, 0 if the result must be exact.
+        least: the deviation of the sum, for normal terms sqrt(terms); the sum itself may be much smaller.
     """
     if not terms:
         return 0.0
-    return (4 * eps + math.sqrt(terms) * _order(eps)) * max(wanted.abs().max().item(), least)
+    return (4 * eps + math.sqrt(terms) * _sum_eps(eps)) * max(wanted.abs().max().item(), least)
 
 
 def of_arithmetic(eps: float, terms: int) -> float:
-    """(4 + sqrt(terms)) * 2^-23: the error allowed where what is between operands and result cancels.
+    """Return (4 + sqrt(terms)) * 2^-23, the relative error allowed if intermediate values cancel.
 
-    Relative to the size of that, since the arithmetic rounds it, not the result's dtype. Arguments as for
-    :func:`allowed_error`.
+    It is relative to the size of the intermediate values, since the arithmetic rounds these, not the result's
+    dtype. For the arguments see :func:`allowed_error`.
     """
-    return (4 + math.sqrt(terms)) * _order(eps) if terms else 0.0
+    return (4 + math.sqrt(terms)) * _sum_eps(eps) if terms else 0.0
 
 
-def _order(eps: float) -> float:
-    return OF_ORDER_IN_FP64 if 0 < eps < OF_ORDER else OF_ORDER
+def _sum_eps(eps: float) -> float:
+    return _FP64_SUM_EPS if 0 < eps < _SUM_EPS else _SUM_EPS

@@ -1,4 +1,4 @@
-"""Baselines: what an expert would use instead of a kernel of ours, by name, and what each really ran."""
+"""Baselines: the libraries and code that an expert would use instead of our kernels, by name."""
 
 from __future__ import annotations
 
@@ -42,21 +42,20 @@ VENDOR_LIBRARIES: dict[device.Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Baseline:
-    """Something to compare with.
+    """A library or a way of writing code to compare with.
 
     Attributes:
-        name: as in recordings.
-        about: what it is, in a sentence.
-        operators: those that it can build.
+        name: the name in recordings.
+        about: a description.
+        operators: the operators that it can build.
         kind: the kind of device that it needs, None for any.
-        library: torch's name for the BLAS library that it prefers; or "cudnn", of convolutions in benchmark
+        library: torch's name of the BLAS library that it prefers; or "cudnn", for convolutions in benchmark
             mode; or "flash_attention".
-        compiles: True where torch.compile makes the kernel.
-        mode: of torch.compile; None for its default.
-        by_hand: by operator, functions that start a kernel of Triton's tutorials; None for other baselines.
-        package: the module of a library that people install themselves to compare with; None for what comes
-            with torch.
-        install: what pip is given to install it.
+        compiles: True if torch.compile makes the kernel.
+        mode: the mode of torch.compile; None for its default.
+        by_hand: by operator, functions that launch a kernel of Triton's tutorials; None for other baselines.
+        package: the module of a library that users install to compare with; None for what comes with torch.
+        install: the arguments of pip that install it.
     """
 
     name: str
@@ -72,17 +71,17 @@ class Baseline:
 
     @property
     def is_optional(self) -> bool:
-        """Whether comparisons do without it: where it is absent, fails or is wrong, it is left out."""
+        """True if comparisons leave it out where it is absent, fails or is wrong."""
         return self.package is not None
 
     def absence(self, here: device.Device | None = None) -> str:
-        """Why it cannot run, in words; empty when it can.
+        """Return why it cannot run; empty if it can.
 
         Args:
             here: the device in question; this process's by default.
 
         Raises:
-            ArgumentTypeError: `here` is no Device.
+            ArgumentTypeError: `here` is not a Device.
         """
         check_type("here", here, device.Device | None, "Give a Device, or None for this process's.")
         here = here or device.current()
@@ -96,25 +95,25 @@ class Baseline:
         return ""
 
     def available(self) -> bool:
-        """Whether it can run here; :meth:`absence` says why not."""
+        """Return whether it can run here; :meth:`absence` says why not."""
         return not self.absence()
 
     def build(self, op: str, *inputs: torch.Tensor, **options: Any) -> Callable[[], Any]:
-        """A function of no arguments that computes `op` and returns the result: a tensor, or all gradients.
+        """Return a function of no arguments that computes `op`: it returns a tensor, or all gradients.
 
         Args:
             op: a name in `operators`, with torch's meaning; fp8 matrices are multiplied with scales of 1 and
                 fast accumulation, into bf16. "<op>_backward" gives the gradients of all inputs.
-            inputs: on this device; fp8 matrices in layout "nt" (A row-major, B column-major); for a backward
-                the operator's inputs, and last the gradient of its result.
-            options: keywords of torch's function of that name, such as `alpha` or `dim`.
+            inputs: tensors on this device; fp8 matrices in layout "nt" (A row-major, B column-major); for a
+                backward the operator's inputs, and last the gradient of its result.
+            options: keyword arguments of torch's function of that name, such as `alpha` or `dim`.
 
         Raises:
             DeviceError: it cannot run here.
-            UnknownNameError: it has no such operator, or the operator no such option.
-            ArgumentTypeError, InvalidArgumentError: `inputs` are no tensors, too few or too many.
-            TensorMismatchError: they lie on another device, or the library has no product of these dtypes.
-            What an optional library raises when it is imported or called is left as it is.
+            UnknownNameError: it has no such operator, or the operator has no such option.
+            ArgumentTypeError, InvalidArgumentError: `inputs` are not tensors, too few or too many.
+            TensorMismatchError: they are on another device, or the library cannot multiply these dtypes.
+            Errors of an optional library when it is imported or called are passed on.
         """
         if reason := self.absence():
             raise DeviceError(f"{reason}. Available here: {', '.join(available())}.")
@@ -124,7 +123,7 @@ class Baseline:
         is_fp8 = inputs[0].dtype.itemsize == 1 and inputs[0].is_floating_point()
         if is_fp8 and self.library == "cublas":
             raise TensorMismatchError(
-                "inputs", f"{inputs[0].dtype}", f"{self.name} multiplies no fp8: take the Lt library."
+                "inputs", f"{inputs[0].dtype}", f"{self.name} cannot multiply fp8: use the Lt library."
             )
         _check_place(inputs)
         if self.by_hand is not None:
@@ -145,7 +144,7 @@ class Baseline:
             attend = _attend_to_all(inputs[0].device, **options)
             return backward_of(attend, *inputs) if operator.is_backward else partial(attend, *inputs)
         if self.compiles:
-            # Without fullgraph, torch would fall back to eager code and not say so.
+            # Without fullgraph, torch would silently fall back to eager code.
             function = _with(operator.function, options)
             whole = torch.compile(function, fullgraph=True, dynamic=False, mode=self.mode)
             return backward_of(whole, *inputs) if operator.is_backward else partial(whole, *inputs)
@@ -161,7 +160,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class _Operator:
-    """Torch's function, how many tensors it takes, and the options that a baseline passes on."""
+    """Torch's function, its number of tensors, and the options that a baseline passes on."""
 
     function: Callable[..., torch.Tensor]
     inputs: int
@@ -169,7 +168,7 @@ class _Operator:
     is_backward: bool = False
 
     def backward(self) -> _Operator:
-        """Its gradients: it takes that of its result besides."""
+        """Return the operator of the gradients; its last input is the gradient of the result."""
         return _Operator(self.function, self.inputs + 1, self.options, is_backward=True)
 
 
@@ -186,7 +185,7 @@ _FORWARD = {
         ("normalized_shape",),
     ),
     "matmul": _Operator(torch.matmul, 2),
-    # What people write for it.
+    # As users write it.
     "permute_copy": _Operator(lambda input, dims: input.permute(dims).contiguous(), 1, ("dims",)),
     "rms_norm": _Operator(
         lambda input, weight, normalized_shape: functional.rms_norm(input, normalized_shape, weight),
@@ -208,7 +207,7 @@ _OPERATORS |= {
     "unfold": _Operator(functional.unfold, 1, ("kernel_size", "dilation", "padding", "stride")),
 }
 
-# Operators of images.
+# Operators on images.
 _OPERATORS |= {
     "group_norm": _Operator(
         lambda input, weight, bias, num_groups: functional.group_norm(input, num_groups, weight, bias),
@@ -232,7 +231,7 @@ def _convolution_backward(
     dilation: int,
     groups: int,
 ) -> torch.Tensor:
-    """The gradient of the input (0) or of the weight (1), alone."""
+    """Return the gradient of the input (0) or of the weight (1) alone."""
     pair = [stride] * 2, [padding] * 2, [dilation] * 2
     found = torch.ops.aten.convolution_backward(
         gradient, input, weight, None, *pair, False, [0, 0], groups, [of == 0, of == 1, False]
@@ -275,10 +274,10 @@ _VARLEN_ATTENTION = ("varlen_attention", "varlen_attention_backward")
 
 
 def lengths_of(tokens: int, sequences: int) -> tuple[int, ...]:
-    """Lengths that are measured: as 1 to 2 to 3 and so on, `tokens` in all.
+    """Return lengths in the ratio 1 : 2 : 3 and so on, with the sum `tokens`.
 
     Raises:
-        InvalidArgumentError: there are fewer tokens than that takes.
+        InvalidArgumentError: there are too few tokens for that many sequences.
     """
     shares = sequences * (sequences + 1) // 2
     if tokens < shares:
@@ -290,7 +289,7 @@ def lengths_of(tokens: int, sequences: int) -> tuple[int, ...]:
 def _attend_one_by_one(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: tuple[int, ...], is_causal: bool
 ) -> torch.Tensor:
-    """Sequences that lie one after another, [tokens, heads, columns], one call each."""
+    """Attend within packed sequences, [tokens, heads, columns], with one call for each."""
     is_shared = query.shape[1] != key.shape[1]
     outputs = []
     for parts in zip(*(tensor.split(lengths) for tensor in (query, key, value)), strict=True):
@@ -306,7 +305,7 @@ _OPERATORS["varlen_attention_backward"] = _OPERATORS["varlen_attention"].backwar
 def _attend_to_all(
     device: torch.device, lengths: tuple[int, ...], is_causal: bool
 ) -> Callable[..., torch.Tensor]:
-    """The same in one call, by the operator of torch's that FlashAttention-2 is behind."""
+    """Attend within packed sequences in one call, by torch's operator for FlashAttention-2."""
     ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
     longest = max(lengths)
 
@@ -319,7 +318,7 @@ def _attend_to_all(
     return function
 
 
-# Products and what follows them, as people write them.
+# Matrix products with a following operator, as users write them.
 _FUSED = {
     "matmul_layer_norm": _Operator(
         lambda a, b, weight, bias: functional.layer_norm(a @ b, b.shape[-1:], weight, bias), 4
@@ -334,7 +333,7 @@ _FUSED = {
 }
 _OPERATORS |= _FUSED
 
-# torch's names for the libraries that it has for attention.
+# torch's names of its attention libraries.
 _BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FlashAttention-2": SDPBackend.FLASH_ATTENTION}
 
 
@@ -349,7 +348,7 @@ def _attend_with(backend: SDPBackend, **options: Any) -> Callable[..., torch.Ten
 def _attend_flexibly(
     query: torch.Tensor, key: torch.Tensor, is_causal: bool, enable_gqa: bool
 ) -> Callable[..., torch.Tensor]:
-    """flex_attention, compiled; whose causal mask is a function, from which it knows the tiles to visit."""
+    """Compile flex_attention; it derives the tiles to visit from the causal mask, given as a function."""
     blocks = None
     if is_causal:
         lengths = query.shape[2], key.shape[2]
@@ -360,15 +359,15 @@ def _attend_flexibly(
     return partial(attend, block_mask=blocks, enable_gqa=enable_gqa)
 
 
-# torch's defaults: layer norm's, and rms_norm's for every type that is computed in fp32.
+# torch's defaults: layer norm's, and that of rms_norm for every dtype that is computed in fp32.
 _LAYER_NORM_EPSILON, _RMS_NORM_EPSILON = 1e-5, torch.finfo(torch.float32).eps
 
 
 def _liger_rms_norm(liger: Any) -> Callable[..., torch.Tensor]:
-    """In the variant that rounds once, in the end, as torch does.
+    """Return Liger's variant that rounds once, at the end, as torch does.
 
-    Not in place, Liger's default: that writes the gradient of x over the one that is given, which every call
-    of a backward is given anew.
+    It must not work in place, which is Liger's default: that overwrites the given gradient, which is passed
+    again to every call of a backward.
     """
     apply = liger.LigerRMSNormFunction.apply
     offset, casting_mode, in_place = 0.0, "gemma", False
@@ -384,7 +383,7 @@ def _liger_call(
     return partial(function, *inputs) if op in _LIGER else backward_of(function, *inputs)
 
 
-# From `liger_kernel.ops` to functions of tensors, with gradients.
+# Functions that take `liger_kernel.ops` and return differentiable functions of tensors.
 _LIGER: dict[str, Callable[[Any], Callable[..., torch.Tensor]]] = {
     "softmax": lambda liger: liger.LigerSoftmaxFunction.apply,
     "layer_norm": lambda liger: (
@@ -401,7 +400,7 @@ def _gems_layer_norm(
     bias: torch.Tensor,
     normalized_shape: Sequence[int],
 ) -> Callable[[], torch.Tensor]:
-    # It returns the mean and 1 / deviation of the rows besides.
+    # It also returns the rows' mean and 1 / deviation.
     return lambda: gems.layer_norm(x, normalized_shape, weight, bias, _LAYER_NORM_EPSILON)[0]
 
 
@@ -427,8 +426,8 @@ def _gems_softmax_backward(
     return lambda: (gems.softmax_backward(gradient, result, dim, x.dtype),)
 
 
-# From `flag_gems`, inputs and options to a function of no arguments. Its rms_norm has a backward that takes
-# every row in one tile, of however many columns, which compiles for minutes: not here.
+# Functions that take `flag_gems`, inputs and options and return a function of no arguments. The backward of
+# rms_norm is left out: it takes a whole row as one tile, and compiles for minutes.
 _FLAG_GEMS: dict[str, Callable[..., Callable[[], Any]]] = {
     "amax": lambda gems, x, dim, **keepdim: partial(gems.amax, x, [dim], **keepdim),
     "argmax": lambda gems, x, dim, **keepdim: partial(gems.argmax, x, dim, **keepdim),
@@ -443,7 +442,7 @@ _FLAG_GEMS: dict[str, Callable[..., Callable[[], Any]]] = {
     "sum": lambda gems, x, dim, **more: partial(gems.sum_dim, x, [dim], **more),
 }
 
-# By package: the module that has the operators, and what calls each.
+# By package: the module that has the operators, and the functions that call them.
 _PACKAGES: dict[str, tuple[str, Mapping[str, Callable[..., Callable[[], Any]]]]] = {
     "liger_kernel": (
         "liger_kernel.ops",
@@ -466,7 +465,7 @@ BASELINES = {
             ),
             compiles=True,
         ),
-        # Without CUDA graphs, since the graph that times it is ours.
+        # Without CUDA graphs, since `bench` makes its own graph to time it.
         Baseline(
             "torch.compile max-autotune",
             "PyTorch's compiler, which tries kernels for each product, and templates of its own",
@@ -511,8 +510,8 @@ BASELINES = {
         ),
         Baseline("rocBLAS", "AMD's BLAS", ("matmul",), "hip", "cublas"),
         Baseline("hipBLASLt", "AMD's BLAS, lightweight interface", ("matmul",), "hip", "cublaslt"),
-        # Without what they depend on: FlagGems would put numpy back to 1.26, and Liger, where torch is built
-        # for ROCm, PyPI's Triton over that of torch.
+        # Installed without dependencies: FlagGems would put numpy back to 1.26, and Liger, if torch is built
+        # for ROCm, would replace torch's Triton by PyPI's.
         Baseline(
             "Liger",
             "Triton kernels for training (Liger-Kernel)",
@@ -532,7 +531,7 @@ BASELINES = {
 
 
 def get(name: str) -> Baseline:
-    """The baseline of that name.
+    """Return the baseline of that name.
 
     Raises:
         UnknownNameError: there is none; the message lists the nearest names.
@@ -542,24 +541,24 @@ def get(name: str) -> Baseline:
 
 
 def available() -> list[str]:
-    """The names of the baselines that can run here."""
+    """Return the names of the baselines that can run here."""
     return [name for name, baseline in BASELINES.items() if baseline.available()]
 
 
 def backward_of(
     function: Callable[..., torch.Tensor], *inputs: torch.Tensor
 ) -> Callable[[], tuple[torch.Tensor, ...]]:
-    """The gradients of a function, over and over: its forward pass is run once for each stream.
+    """Return a function that computes gradients again and again; the forward pass runs once per stream.
 
-    Autograd runs a backward on the stream that the forward ran on, and a CUDA graph takes up one stream only.
-    The passes of the two streams that were used last are kept.
+    Autograd runs a backward on the stream of its forward, and a CUDA graph captures one stream only. The
+    forward passes of the two most recently used streams are kept.
 
     Args:
-        function: of tensors, differentiable.
-        inputs: its own, and last the gradient of its result.
+        function: a differentiable function of tensors.
+        inputs: its inputs, and last the gradient of its result.
 
     Returns:
-        a function of no arguments that gives the gradients of all of the function's inputs.
+        a function of no arguments that returns the gradients of all of the function's inputs.
     """
     *given, gradient = inputs
     passes: dict[object, tuple[torch.Tensor, list[torch.Tensor]]] = {}
@@ -567,12 +566,12 @@ def backward_of(
     def gradients() -> tuple[torch.Tensor, ...]:
         stream = torch.cuda.current_stream() if gradient.is_cuda else None
         if stream in passes:
-            passes[stream] = passes.pop(stream)  # last
+            passes[stream] = passes.pop(stream)  # move to the end
         else:
             for oldest in list(passes)[:-1]:
                 del passes[oldest]
             leaves = [tensor.detach().requires_grad_() for tensor in given]
-            # Compiled code frees what it saved once it has used it, unless told that it is used again.
+            # Compiled code frees its saved tensors after the first backward, unless told to keep them.
             with functorch_config.patch(donated_buffer=False):
                 passes[stream] = function(*leaves), leaves
         result, leaves = passes[stream]
@@ -582,14 +581,14 @@ def backward_of(
 
 
 def product_libraries(dtype: str, kind: device.Kind | None = None) -> tuple[str, ...]:
-    """The vendor's libraries that multiply matrices of a dtype; fp8 needs the interface that takes scales.
+    """Return the vendor's libraries that multiply matrices of a dtype; fp8 needs an interface with scales.
 
     Args:
         dtype: its name, such as "fp16".
         kind: the kind of device; this process's by default.
 
     Raises:
-        UnknownNameError: the dtype, or the kind.
+        UnknownNameError: the dtype or the kind is unknown.
     """
     check_name("dtype", dtype, FLOATS)
     if kind is not None:
@@ -599,10 +598,10 @@ def product_libraries(dtype: str, kind: device.Kind | None = None) -> tuple[str,
 
 
 def product_layout(dtype: str) -> str:
-    """The layout that libraries multiply a dtype in: "nt" for fp8, which has no other, else "nn".
+    """Return the layout in which libraries multiply a dtype: "nt" for fp8, their only one, else "nn".
 
     Raises:
-        UnknownNameError: the dtype.
+        UnknownNameError: the dtype is unknown.
     """
     check_name("dtype", dtype, FLOATS)
     return "nt" if dtype.startswith("fp8") else "nn"
@@ -610,13 +609,13 @@ def product_layout(dtype: str) -> str:
 
 @contextmanager
 def blas_library(name: str) -> Iterator[None]:
-    """Within it, torch multiplies matrices with this library wherever it can.
+    """Context manager in which torch multiplies matrices with this library wherever it can.
 
     Args:
         name: "cublas" or "cublaslt" (on ROCm these mean rocBLAS and hipBLASLt), or "ck".
 
     Raises:
-        UnknownNameError: the name. DeviceError: this build of torch does not have the library.
+        UnknownNameError: the name is unknown. DeviceError: this build of torch does not have the library.
     """
     check_name("BLAS library", name, _LIBRARIES)
     before = torch.backends.cuda.preferred_blas_library()
@@ -630,10 +629,10 @@ def blas_library(name: str) -> Iterator[None]:
 
 @contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """Within it, fp32 matrices are multiplied as tf32 where `dtype` is "tf32", else in full precision.
+    """Context manager in which fp32 matrices are multiplied as tf32 if `dtype` is "tf32", else in full.
 
     Raises:
-        UnknownNameError: the dtype.
+        UnknownNameError: the dtype is unknown.
     """
     check_name("dtype", dtype, FLOATS)
     settings = torch.backends.cuda.matmul
@@ -646,10 +645,10 @@ def precision(dtype: str) -> Iterator[None]:
 
 
 def kernels_of(subject: Subject) -> tuple[str, ...]:
-    """The kernels and copies that really run on the device in one call, each once, in order of their start.
+    """Return the distinct kernels and copies that run on the device in one call, in order of their start.
 
-    Empty where none run on a GPU, and where the profiler is not allowed to see them (some drivers and
-    containers keep that from users).
+    Empty if none run on a GPU, or if the profiler is not allowed to see them (some drivers and containers
+    forbid it).
 
     Args:
         subject: a Launch, or a function of no arguments.
@@ -689,14 +688,14 @@ def _check_call(
 def _check_no_options(name: str, options: Mapping[str, object]) -> None:
     if options:
         raise InvalidArgumentError(
-            "options", f"got {', '.join(options)}", f"{name} has none: take another baseline."
+            "options", f"got {', '.join(options)}", f"{name} has no options: use another baseline."
         )
 
 
 def _check_dimension(
     name: str, operator: _Operator, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
 ) -> None:
-    """See that a library is asked to reduce one dimension, and to normalize the last."""
+    """Check that a library is asked to reduce one dimension, or to normalize the last one."""
     if "dim" in operator.options and not isinstance(options.get("dim"), int):
         raise InvalidArgumentError(
             "dim", f"got {options.get('dim')}", f"{name} is compared along one dimension: give its number."
@@ -756,10 +755,10 @@ def _scaled_product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tens
 
 @cache
 def _prefer_quietly(name: str) -> None:
-    """Prefer a library for the first time: torch then prints, from C++, that the switch is experimental.
+    """Prefer a library for the first time; hides torch's C++ message that the switch is experimental.
 
     Raises:
-        DeviceError: this build of torch does not have it.
+        DeviceError: this build of torch does not have the library.
     """
     saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

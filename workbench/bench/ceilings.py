@@ -1,6 +1,6 @@
-"""A device's own roofs, measured: what a copy reaches, and what the vendor's library reaches in products.
+"""Measure a device's roofs: the bandwidth of a copy, and the rate of matrix products by the vendor's library.
 
-A datasheet number is never a roof: clocks fall under load, and no program reaches it.
+Datasheet numbers are never used as roofs: clocks fall under load, and no program reaches them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.errors import InvalidArgumentError, NotMeasurableError, check_eac
 
 PRODUCT_DTYPES = ("fp16", "bf16", "tf32", "fp32", "fp8_e4m3")
 
-# What `do_bench` overwrites to flush the caches, and what libraries keep as workspace.
+# The memory that `do_bench` overwrites to flush the caches, plus the workspace of libraries.
 SPARE_BYTES = 2**29
 
 _COPY_BYTES = (2**26, 2**28, 2**30)
@@ -28,19 +28,20 @@ _ROUNDS, _REP_MS = 2, 20
 
 
 def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
-    """This device's roofs, measured now in a few seconds.
+    """Measure this device's roofs, in a few seconds.
 
-    Bandwidth: the best of `torch.clone` over copies of 64 MiB to 1 GiB, bytes read and written a second.
+    Bandwidth: the best of `torch.clone` over copies of 64 MiB to 1 GiB, bytes read and written per second.
     Matrix rates: the best of the vendor's libraries over square products of :func:`roof_sizes`, on
-    random-normal inputs. Left out are sizes that the free memory does not hold, and dtypes that the device
-    has not.
+    random-normal inputs. Sizes that do not fit into free memory, and dtypes that the device does not have,
+    are left out.
 
     Args:
         dtypes: names of dtypes whose products to measure.
 
     Raises:
         NotMeasurableError: no GPU runs kernels here, or its memory is full.
-        UnknownNameError: a dtype. ArgumentTypeError, InvalidArgumentError: they are no names, or none.
+        UnknownNameError: a dtype is unknown. ArgumentTypeError, InvalidArgumentError: `dtypes` is not a list
+            of names, or is empty.
     """
     here = device.current()
     dtypes = check_each("dtypes", dtypes, str, "Give names in a list, such as ['fp16', 'bf16'].")
@@ -56,7 +57,7 @@ def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
     sizes = {dtype: [n for n in roof_sizes(dtype) if 3 * n * n * 4 <= room] for dtype in wanted}
     if not copies or not all(sizes.values()):
         raise NotMeasurableError(
-            f"{free / 1e9:.2f} GB of device memory are free: too little to measure in. End what else uses it."
+            f"{free / 1e9:.2f} GB of device memory are free: too little to measure. Close other programs."
         )
     measured = Ceilings(
         bandwidth=max(map(_copy_bandwidth, copies)),
@@ -70,9 +71,9 @@ def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
 
 
 def roof_sizes(dtype: str) -> tuple[int, ...]:
-    """The square products that reach a device's highest rate: 4096 and 8192.
+    """Return the sizes of square products that reach a device's highest rate: 4096 and 8192.
 
-    Of fp32 only 4096: 8192 takes eight times as long, and on an H200 its rate is the same within a percent.
+    For fp32 only 4096: 8192 takes eight times as long, and on an H200 its rate is the same within a percent.
 
     Raises:
         UnknownNameError: it is not the name of a floating-point dtype.
@@ -82,15 +83,15 @@ def roof_sizes(dtype: str) -> tuple[int, ...]:
 
 
 def from_recording(lines: Iterable[Line], *, recorded: bool = True) -> Ceilings:
-    """The roofs that a run's lines hold: its best `clone` by "torch", and per dtype its best vendor product.
+    """Return the roofs in a run's lines: its best `clone` by "torch", and its best vendor product per dtype.
 
     Args:
-        lines: of one device, timed by events; others in them are passed over.
-        recorded: False where they were measured just now.
+        lines: lines of one device; only those timed by events count.
+        recorded: False if they were measured just now.
 
     Raises:
         InvalidArgumentError: the lines are of several devices, or have no copy or no vendor product.
-        ArgumentTypeError: `lines` are no Lines.
+        ArgumentTypeError: `lines` are not Lines.
     """
     lines = recording.select(lines, mode="events")
     devices = sorted({line.device for line in lines})
@@ -116,10 +117,10 @@ def from_recording(lines: Iterable[Line], *, recorded: bool = True) -> Ceilings:
 
 
 def has_roofs(lines: Iterable[Line]) -> bool:
-    """Whether :func:`from_recording` finds a copy and a vendor product in these lines.
+    """Return whether :func:`from_recording` finds a copy and a vendor product in these lines.
 
     Raises:
-        ArgumentTypeError: they are no Lines.
+        ArgumentTypeError: they are not Lines.
     """
     lines = recording.select(lines, mode="events")
     return bool(_copies(lines) and _products(lines))

@@ -1,6 +1,6 @@
-"""What is measured on: dtypes by their names in recordings, and random-normal inputs.
+"""The data to measure with: dtypes by their names in recordings, and random-normal inputs.
 
-Zeros or small integers would flatter a GPU: fewer bits toggle, so that it draws less power and clocks higher.
+Zeros or small integers would flatter a GPU: fewer bits toggle, so it draws less power and clocks higher.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from workbench.errors import (
     check_type,
 )
 
-# The name of the one dtype that is no float, and the standard deviation of its values, which are rounded
-# normal ones: four of it fill the range.
+# The one dtype that is not a float, and the standard deviation of its values, which are rounded normal
+# values: four deviations fill the range.
 INT8, INT8_DEVIATION = "int8", 32
 
-# How inputs are made, by ckProfiler's words, and the largest of whole numbers.
+# Ways to fill inputs, in ckProfiler's terms, and the largest value of "integer".
 INITS = ("normal", "integer", "one-hot")
 LARGEST_INTEGER = 5
 
@@ -43,7 +43,7 @@ _TORCH_DTYPES = {
 
 
 def torch_dtype(dtype: str) -> torch.dtype:
-    """Torch's dtype for a name such as "fp16", as this device has it (MI300's fp8 has no negative zero).
+    """Return torch's dtype for a name such as "fp16", on this device (MI300's fp8 has no negative zero).
 
     Raises:
         UnknownNameError: it is not the name of a floating-point dtype.
@@ -58,11 +58,11 @@ def torch_dtype(dtype: str) -> torch.dtype:
 
 
 def product_absence(dtype: str, here: device.Device) -> str:
-    """Why a device's matrix units do not multiply this dtype, in words; empty where they do.
+    """Return why a device's matrix units cannot multiply this dtype; empty if they can.
 
     Raises:
-        UnknownNameError: as :func:`torch_dtype`. ArgumentTypeError: `here` is no Device.
-        InvalidArgumentError: a device of NVIDIA has no architecture such as "sm_90".
+        UnknownNameError: as :func:`torch_dtype`. ArgumentTypeError: `here` is not a Device.
+        InvalidArgumentError: the architecture of an NVIDIA device is not like "sm_90".
     """
     check_name("dtype", dtype, FLOATS)
     check_type("here", here, device.Device, "Give a Device, such as device.current().")
@@ -84,16 +84,16 @@ def product_absence(dtype: str, here: device.Device) -> str:
 
 
 def normal(shape: Sequence[int], dtype: str, *, seed: int = 0) -> torch.Tensor:
-    """A contiguous tensor of standard normal values on this device, the same for the same seed.
+    """Return a contiguous tensor of standard normal values on this device, the same for the same seed.
 
     Args:
-        shape: its lengths, of 0 or more.
-        dtype: a name of a floating-point dtype.
+        shape: its lengths, each 0 or more.
+        dtype: the name of a floating-point dtype.
         seed: a whole number of 0 or more.
 
     Raises:
         UnknownNameError: as :func:`torch_dtype`.
-        ArgumentTypeError, InvalidArgumentError: the seed, or the shape, be it by more memory than there is.
+        ArgumentTypeError, InvalidArgumentError: the seed or the shape is invalid, or exceeds the memory.
     """
     kind = torch_dtype(dtype)
     _check_shape(shape, kind)
@@ -105,30 +105,31 @@ def normal(shape: Sequence[int], dtype: str, *, seed: int = 0) -> torch.Tensor:
     return torch.randn(tuple(shape), generator=generator, device=place, dtype=kind)
 
 
-def whole(normal: torch.Tensor) -> torch.Tensor:
-    """Normal values, in place, as int8's."""
+def to_int8(normal: torch.Tensor) -> torch.Tensor:
+    """Convert normal values to int8; the input is overwritten."""
     return normal.mul_(INT8_DEVIATION).round_().clamp_(-128, 127).to(torch.int8)
 
 
 def drawn(shape: Sequence[int], dtype: str, init: str = "normal", *, seed: int = 0) -> torch.Tensor:
-    """A contiguous tensor on this device, by one of `INITS`, the same for the same seed.
+    """Return a contiguous tensor on this device, filled in one of the ways of `INITS`.
 
-    "normal": as :func:`normal`, of int8 rounded. "integer": whole numbers from -5 to 5, whose sums are exact,
-    so that a result that is off is a wrong one. "one-hot": in each row a 1, in the next one a place further,
-    and 0 elsewhere, so that a result shows which elements it was made of.
+    "normal": as :func:`normal`, rounded for int8. "integer": whole numbers from -5 to 5, whose sums are
+    exact, so any difference in a result is an error. "one-hot": each row has a 1, one place further in every
+    next row, and 0 elsewhere, so that a result shows the elements that it was made of.
 
     Args:
-        shape: its lengths, of 0 or more.
-        dtype: a name of a floating-point dtype, or "int8".
-        seed: a whole number of 0 or more; of "one-hot" the place of the first row's 1.
+        shape: its lengths, each 0 or more.
+        dtype: the name of a floating-point dtype, or "int8".
+        init: one of `INITS`.
+        seed: a whole number of 0 or more; for "one-hot" the place of the first row's 1.
 
     Raises:
-        UnknownNameError: `init` or `dtype`. Others as :func:`normal`.
+        UnknownNameError: `init` or `dtype` is unknown. Others as :func:`normal`.
     """
     check_name("init", init, INITS)
     kind = torch.int8 if dtype == INT8 else torch_dtype(dtype)
     if init == "normal":
-        return whole(normal(shape, "fp32", seed=seed)) if dtype == INT8 else normal(shape, dtype, seed=seed)
+        return to_int8(normal(shape, "fp32", seed=seed)) if dtype == INT8 else normal(shape, dtype, seed=seed)
     _check_shape(shape, kind)
     _check_whole("seed", seed)
     place = device.current().torch_device
@@ -167,15 +168,16 @@ def _check_whole(argument: str, value: int) -> None:
 
 
 def matrices(m: int, n: int, k: int, dtype: str, layout: str = "nn") -> tuple[torch.Tensor, torch.Tensor]:
-    """Random-normal A (m x k) and B (k x n).
+    """Return random-normal A (m x k) and B (k x n).
 
     Args:
         m, n, k: the lengths.
-        dtype: a name of a floating-point dtype.
+        dtype: the name of a floating-point dtype.
         layout: see `recording.LAYOUTS`; libraries multiply fp8 only in "nt".
 
     Raises:
-        UnknownNameError: dtype or layout. ArgumentTypeError, InvalidArgumentError: a length.
+        UnknownNameError: dtype or layout is unknown. ArgumentTypeError, InvalidArgumentError: a length is
+            invalid.
     """
     check_name("layout", layout, LAYOUTS)
     for name, length in (("m", m), ("n", n), ("k", k)):

@@ -1,9 +1,9 @@
-"""Kernels as Triton's tutorials have them, and started as there: what a launch by hand costs.
+"""Kernels of Triton's tutorials, launched as there, as a baseline for the cost of a launch.
 
-The sum is tutorial 01's; the product is tutorial 03's without its launch order and with masks along all three
-sides, so that any size is right. Both exist once with constants by hand and once with `@triton.autotune`,
-which looks the winner up by the sizes at every call. They are compared with for the CPU's time of a call; for
-the GPU's there are better baselines.
+The sum is tutorial 01's. The product is tutorial 03's, without its launch order and with masks along all
+three dimensions, so that any size is right. Both exist with fixed constants and with `@triton.autotune`,
+which looks up the winner for the sizes at every call. They serve to compare a call's CPU time; for GPU time
+there are better baselines.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _matmul(kernel: Any, constants: dict[str, int], a: torch.Tensor, b: torch.Te
     return output
 
 
-# By operator: contiguous tensors of one shape, or two matrices of any strides, to a new tensor.
+# By operator: functions of contiguous tensors of one shape, or of two matrices of any strides.
 JITTED: dict[str, Callable[..., torch.Tensor]] = {
     "add": partial(_add, add_kernel, {"BLOCK_SIZE": 1024}),
     "matmul": partial(_matmul, matmul_kernel, TILES),

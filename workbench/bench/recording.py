@@ -1,7 +1,7 @@
-"""Recordings: measurements with their provenance, one JSON object a line, in files that git can compare.
+"""Recordings: measurements with their provenance, one JSON object per line, in files that git can diff.
 
-A line that does not fit the format is refused when written and when read, naming file, line and field.
-Times of different runs are never divided by one another: clocks, power limits and drivers change.
+A line that does not fit the format is refused when written and when read; the error names file, line and
+field. Never divide times of different runs by one another: clocks, power limits and drivers change.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "bool")
 
 MODES = (*get_args(Mode), "interpreter")
 
-# Above all lengths and counts: they fit into 64 bits, as in torch.
+# Above all lengths and counts, which fit into 64 bits, as in torch.
 _MOST = 2**63
 
-# Of a matrix product A @ B, a letter for each: "n" stored as its shape says, row-major, "t" the transposed
-# view of such a matrix. "nt": B is stored n x k.
+# For a matrix product A @ B, a letter for each matrix: "n" is row-major, "t" the transposed view of a
+# row-major matrix. So in "nt" B is stored n x k.
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
-# Of images (n, c, h, w): which of them torch has in memory.
+# torch's memory formats of images (n, c, h, w).
 MEMORY_FORMATS = ("contiguous", "channels_last")
 
-# The keys that describe a problem, by family of operators: those it must have, and those it may have.
+# The keys that describe a problem, by family of operators: required keys, and optional ones.
 CASE_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     # l: columns of the first of two products, back to back
     "matrix product": (frozenset({"m", "n", "k", "layout"}), frozenset({"batch", "l"})),
@@ -69,26 +69,26 @@ class Line:
     """One measurement.
 
     Attributes:
-        run: the id of the run; ratios are formed within one run only.
+        run: the id of the run; form ratios within one run only.
         device: the vendor's name of the device.
         driver, torch, triton: versions.
-        commit: of this repository; "-dirty" behind it where files were changed; "unknown" outside of git.
+        commit: the commit of this repository; with "-dirty" if files were changed; "unknown" outside of git.
         when: ISO time to the second, with its offset from UTC.
-        op: the operator's name in `ops`, its backward `<op>_backward`.
+        op: the operator's name in `ops`, or `<op>_backward`.
         case: the problem, in the keys of one family of `CASE_KEYS`; a matrix product's `layout` is one of
             `LAYOUTS`.
         dtype: one of `DTYPES`.
-        provider: "workbench" is what `ops.<op>` does with the shipped instances; otherwise a baseline's name.
-        mode: "events" (caches flushed before each call), "cuda_graph" (calls in a row, caches warm, no launch
-            overhead), "burst" (likewise, for a millisecond after a rest) or "interpreter" (a CPU's time,
+        provider: "workbench" for `ops.<op>` with the shipped instances; otherwise a baseline's name.
+        mode: "events" (caches flushed before each call), "cuda_graph" (consecutive calls, caches warm, no
+            launch overhead), "burst" (the same, for a millisecond after a rest) or "interpreter" (CPU time,
             which says nothing about any GPU).
         data: how the inputs were filled: "normal", "integer", ...
-        config: what else is known, such as the device kernels that ran: {"kernels": [...]}.
-        median_ms, p20_ms, p80_ms: milliseconds a call.
-        flops, bytes: the work of one call (see `Work`); None where unknown.
+        config: other information, such as the device kernels that ran: {"kernels": [...]}.
+        median_ms, p20_ms, p80_ms: milliseconds per call.
+        flops, bytes: the work of one call (see `Work`); None if unknown.
 
     Raises:
-        InvalidArgumentError: a field does not fit; the argument is its name.
+        InvalidArgumentError: a field is invalid; the argument is the field's name.
     """
 
     run: str
@@ -117,22 +117,22 @@ class Line:
 
     @property
     def time(self) -> datetime:
-        """`when`, to compare with others."""
+        """The time `when`, to compare with others."""
         return datetime.fromisoformat(self.when)
 
     @property
     def tflops(self) -> float | None:
-        """10^12 floating-point operations a second; None where the FLOPs are unknown."""
+        """The rate in 10^12 floating-point operations per second; None if the FLOPs are unknown."""
         return None if self.flops is None else self.flops / self.median_ms / 1e9
 
     @property
     def gb_per_s(self) -> float | None:
-        """10^9 bytes a second; None where the bytes are unknown."""
+        """The bandwidth in 10^9 bytes per second; None if the bytes are unknown."""
         return None if self.bytes is None else self.bytes / self.median_ms / 1e6
 
     @property
     def problem(self) -> str:
-        """The case in short: "4096^3", "16 x 4096 x 4096, nt", "8192 x 8192, dim 0", "2^28"."""
+        """The case in short form: "4096^3", "16 x 4096 x 4096, nt", "8192 x 8192, dim 0", "2^28"."""
         return in_short(self.case)
 
 
@@ -140,16 +140,16 @@ FIELDS = tuple(field.name for field in fields(Line))
 
 
 def recordings_folder() -> Path:
-    """Where the shipped recordings are: one file a device, `<device-slug>.jsonl`."""
+    """Return the folder of the shipped recordings, one file per device, `<device-slug>.jsonl`."""
     return Path(__file__).parent / "recordings"
 
 
 def load(path: str | os.PathLike[str]) -> list[Line]:
-    """Every line of a recording, in order.
+    """Return every line of a recording, in order.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: the path is none, or the file cannot be read.
-        RecordingError: a line does not fit, be it by one field, broken JSON or an end that was never written.
+        ArgumentTypeError, InvalidArgumentError: the path is not a path, or the file cannot be read.
+        RecordingError: a line is invalid: a field, broken JSON, or an end that was never written.
     """
     try:
         content = as_path(path).read_bytes()
@@ -164,15 +164,15 @@ def load(path: str | os.PathLike[str]) -> list[Line]:
 
 
 def load_all() -> list[Line]:
-    """Every line of every shipped recording. Raises as :func:`load`."""
+    """Return every line of every shipped recording. Raises as :func:`load`."""
     return [line for path in sorted(recordings_folder().glob("*.jsonl")) for line in load(path)]
 
 
 def shipped(device_slug: str) -> list[Line]:
-    """Every line of the recording that is shipped for a device, such as "nvidia-h200".
+    """Return every line of the shipped recording of a device, such as "nvidia-h200".
 
     Raises:
-        UnknownNameError: there is none for it; the message lists those there are. Else as :func:`load`.
+        UnknownNameError: the device has none; the message lists those that exist. Otherwise as :func:`load`.
     """
     files = {path.stem: path for path in recordings_folder().glob("*.jsonl")}
     check_name("recording", device_slug, files)
@@ -180,15 +180,15 @@ def shipped(device_slug: str) -> list[Line]:
 
 
 def append(path: str | os.PathLike[str], lines: Iterable[Line]) -> None:
-    """Add lines to a recording, or begin one: all of them or, where writing fails, none.
+    """Add lines to a recording, or begin one; if writing fails, none of them are added.
 
-    The file is locked meanwhile. A crash in between leaves a line without its line break, which :func:`load`
-    and this function refuse. Of what the file holds, this function looks at the last line alone.
+    The file is locked meanwhile. A crash while writing leaves a line without a line break, which :func:`load`
+    and this function refuse. Of the existing lines, this function checks only the last one.
 
     Raises:
-        ArgumentTypeError: the path or a line is none.
-        InvalidArgumentError: the file cannot be written, or a line was made unfit after it was made.
-        RecordingError: the file's last line was cut off or does not fit.
+        ArgumentTypeError: the path or a line has another type.
+        InvalidArgumentError: the file cannot be written, or a line was made invalid after its creation.
+        RecordingError: the file's last line is cut off or invalid.
     """
     checked = _as_lines(lines)
     for index, line in enumerate(checked):
@@ -229,12 +229,12 @@ def select(
     case: Mapping[str, Any] | None = None,
     run: str | None = None,
 ) -> list[Line]:
-    """The lines that have all the given values; a line's `case` must have those of `case`, and may have more.
+    """Return the lines that have all the given values; a line's `case` may have further keys.
 
     Raises:
-        UnknownNameError: `dtype`, `mode` or a key of `case` is none that a line can have; or there are lines,
-            and none has this `device` or `op`. Other values that no line has select nothing.
-        ArgumentTypeError: `lines` are no Lines, `case` is no mapping, or `provider` or `run` no text.
+        UnknownNameError: `dtype`, `mode` or a key of `case` is unknown; or there are lines, and none has this
+            `device` or `op`. Other values that no line has select nothing.
+        ArgumentTypeError: `lines` are not Lines, `case` is not a mapping, or `provider` or `run` is not text.
     """
     lines = _as_lines(lines)
     for what, text in (("provider", provider), ("run", run)):
@@ -260,14 +260,16 @@ def select(
 
 
 def latest_run(lines: Iterable[Line], *, op: str | None = None) -> list[Line]:
-    """The lines of the run that ended last, of two within a second the later in the file; none of none.
+    """Return the lines of the run that ended last; empty for no lines.
+
+    Of two runs that ended in the same second, the later one in the file counts.
 
     Args:
-        lines: of any runs.
-        op: of those runs only in which this operator was measured; None for all.
+        lines: lines of any runs.
+        op: consider only runs in which this operator was measured; None for all.
 
     Raises:
-        ArgumentTypeError: they are no Lines. UnknownNameError: there are lines, and none has this `op`.
+        ArgumentTypeError: they are not Lines. UnknownNameError: there are lines, and none has this `op`.
     """
     lines = _as_lines(lines)
     if not lines:
@@ -277,17 +279,17 @@ def latest_run(lines: Iterable[Line], *, op: str | None = None) -> list[Line]:
 
 
 def ratio(lines: Iterable[Line], numerator: str, denominator: str) -> float:
-    """How fast one provider is in terms of another: time of `denominator` / time of `numerator`.
+    """Return the speed of one provider relative to another: time of `denominator` / time of `numerator`.
 
     Args:
-        lines: of one problem (op, case, dtype), one mode and one run, other providers among them.
-        numerator, denominator: providers; ratio(lines, "workbench", "cuBLAS") is above 1 where we win.
+        lines: lines of one problem (op, case, dtype), one mode and one run; other providers are ignored.
+        numerator, denominator: providers; ratio(lines, "workbench", "cuBLAS") is above 1 if we are faster.
 
     Raises:
         InvalidArgumentError: the lines are of several runs, problems or modes, or name a provider twice.
         UnknownNameError: a provider has no line.
         NotMeasurableError: the times are the interpreter's.
-        ArgumentTypeError: `lines` are no Lines.
+        ArgumentTypeError: `lines` are not Lines.
     """
     lines = _as_lines(lines)
     times = {line.provider: line.median_ms for line in lines}
@@ -301,31 +303,33 @@ def ratio(lines: Iterable[Line], numerator: str, denominator: str) -> float:
     for what, values in same.items():
         if len(values) > 1:
             raise InvalidArgumentError(
-                "lines", f"of {len(values)} {what}", f"Times of different {what} do not compare: select one."
+                "lines",
+                f"of {len(values)} {what}",
+                f"Times of different {what} cannot be compared: select one.",
             )
     if len(lines) != len(times):
-        raise InvalidArgumentError("lines", "several of one provider", "Select one line of each.")
+        raise InvalidArgumentError("lines", "several lines of one provider", "Select one line of each.")
     if lines[0].mode == "interpreter":
         raise NotMeasurableError("The interpreter's times say nothing about how fast kernels are on a GPU.")
     return times[denominator] / times[numerator]
 
 
-# As much as the last level of any GPU's caches holds; as `triton.testing.do_bench` overwrites.
+# At least the last-level cache of any GPU, and the memory that `triton.testing.do_bench` overwrites.
 MOST_CACHED_BYTES = 2**28
 
 
 def points(lines: Iterable[Line], *, recorded: bool = True) -> list[Point]:
-    """The points of a roofline: every line whose FLOPs and bytes are known, and whose bytes come from memory.
+    """Return the points of a roofline: lines with known FLOPs and bytes whose bytes come from memory.
 
     Left out are the interpreter's lines, and those of modes "cuda_graph" and "burst" with fewer than
-    `MOST_CACHED_BYTES`: calls in a row find what they need in caches.
+    `MOST_CACHED_BYTES`: consecutive calls find their data in caches.
 
     Args:
         lines: the measurements.
-        recorded: False where they were measured just now.
+        recorded: False if they were measured just now.
 
     Raises:
-        ArgumentTypeError: `lines` are no Lines, or `recorded` is neither True nor False.
+        ArgumentTypeError: `lines` are not Lines, or `recorded` is neither True nor False.
     """
     check_type("recorded", recorded, bool, "Give True or False.")
     return [
@@ -362,17 +366,18 @@ def table(
         "mode",
     ),
 ) -> str:
-    """The lines as a table, with the device and the day of each run below it.
+    """Return the lines as a table, with the device and the day of each run below it.
 
     Args:
-        lines: in the order of the rows.
+        lines: one line per row.
         style: "text" (aligned columns), "markdown" or "html".
-        columns: their names, in order. Not shown by default: "kernels", what the profiler saw run on the
-            device; "launch us", what a call costs the CPU.
+        columns: the names of the columns. Not shown by default: "kernels", the device kernels that the
+            profiler saw; "launch us", the CPU time of a call.
 
     Raises:
-        UnknownNameError: the style, or a column.
-        ArgumentTypeError, InvalidArgumentError: `lines` are no Lines; `columns` are no names, or none.
+        UnknownNameError: the style or a column is unknown.
+        ArgumentTypeError, InvalidArgumentError: `lines` are not Lines; `columns` is not a list of names, or
+            is empty.
     """
     check_name("style", style, _STYLES)
     columns = check_each("columns", columns, str, "Give names in a list, such as ['op', 'ms'].")
@@ -387,9 +392,9 @@ def table(
 
 
 def in_short(case: Mapping[str, Any]) -> str:
-    """A case in few characters: "4096^3", "16 x 4096 x 4096, nt", "8192 x 8192, dim 0", "2^28".
+    """Return a case in short form: "4096^3", "16 x 4096 x 4096, nt", "8192 x 8192, dim 0", "2^28".
 
-    What is usual is not named: layout "nn", dim -1. Different cases of one family of `CASE_KEYS`, and so of
+    Usual values are left out: layout "nn", dim -1. Different cases of one family of `CASE_KEYS`, and so of
     one operator, have different texts.
 
     Raises:
@@ -417,10 +422,10 @@ def in_short(case: Mapping[str, Any]) -> str:
 
 
 def check_case(case: Mapping[str, Any]) -> None:
-    """See that a problem is described in the keys of one family of `CASE_KEYS`, with values that fit.
+    """Check that a problem has the keys of one family of `CASE_KEYS`, with valid values.
 
     Raises:
-        ArgumentTypeError: it is no mapping. InvalidArgumentError: its keys, or a value.
+        ArgumentTypeError: `case` is not a mapping. InvalidArgumentError: a key or a value is invalid.
     """
     check_type("case", case, Mapping, _CASE_FIX)
     if not _is_case(dict(case)):
@@ -432,10 +437,10 @@ def _as_lines(lines: object) -> list[Line]:
 
 
 def _check_end(path: object, content: bytes) -> None:
-    """Refuse a file that ends in something else than a whole line.
+    """Check that a file ends in a whole line.
 
     Raises:
-        RecordingError: what is wrong with its last line.
+        RecordingError: its last line is cut off or invalid.
     """
     number = content.count(b"\n")
     if not content.endswith(b"\n"):
@@ -450,7 +455,7 @@ def _cut_off(path: object, line: int) -> RecordingError:
 
 
 def as_path(path: object) -> Path:
-    """`path` as a Path. Raises ArgumentTypeError where it is neither that nor a text, or holds a NUL."""
+    """Return `path` as a Path. Raises ArgumentTypeError unless it is one or text, without NUL characters."""
     if not isinstance(path, str | os.PathLike) or "\0" in str(path):
         raise ArgumentTypeError("path", f"got {path!r}", "Give the path of a file, as a text or a Path.")
     return Path(path)
@@ -502,7 +507,7 @@ def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _fault(record: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """The first field that does not fit: its name, what it was, and what to do; None when all do."""
+    """Return the first invalid field as (name, value, fix); None if all are valid."""
     for name, (fits, fix) in _CHECKS.items():
         if not fits(record[name]):
             return name, f"got {in_brief(record[name])}", fix
@@ -513,7 +518,7 @@ def _fault(record: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def _is_text(value: object) -> bool:
-    # Printable: no line breaks, no control characters, no halves of surrogate pairs, which UTF-8 cannot hold.
+    # Printable: no line breaks, no control characters, no unpaired surrogates, which UTF-8 cannot encode.
     return isinstance(value, str) and value.isprintable() and value.strip() == value != ""
 
 
@@ -524,7 +529,7 @@ def _is_when(value: object) -> bool:
         time = datetime.fromisoformat(value)
     except ValueError:
         return False
-    # fromisoformat takes many spellings; one is enough, since days are read off by position.
+    # fromisoformat accepts many spellings; allow only one, since days are read off by position.
     return time.tzinfo is not None and time.isoformat(timespec="seconds") == value
 
 
@@ -560,7 +565,7 @@ _CASE_VALUES: dict[str, Callable[[object], bool]] = {
     "layout": lambda value: value in LAYOUTS,
     "causal": lambda value: isinstance(value, bool),
     "shape": _is_shape,
-    # One for all dimensions, or one for each.
+    # One number for all dimensions, or one for each.
     **dict.fromkeys(("dim", "stride", "pad", "dilation", "window"), _is_whole_or_list),
     "dims": _is_list,
     "shift": _is_whole,

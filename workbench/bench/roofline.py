@@ -1,4 +1,4 @@
-"""Roofline arithmetic: how fast a kernel can be, given how much it computes and how much it must move.
+"""Roofline arithmetic: the attainable speed of a kernel, given its operations and its memory traffic.
 
 Williams, Waterman, Patterson: "Roofline: An Insightful Visual Performance Model for Multicore Architectures",
 CACM 52(4), 2009. Plain numbers in, plain numbers out: FLOP/s, bytes/s, seconds.
@@ -18,16 +18,15 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_each
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The roofs of one device, as they were measured on it; a datasheet number is never one.
+    """The measured roofs of one device; datasheet numbers are never used.
 
     Attributes:
-        bandwidth: of a copy, bytes read and written a second.
-        matrix: for each dtype ("fp16", "bf16", "tf32", ...) the best rate in FLOP/s that the vendor's library
-            was seen to reach. A kernel can beat it.
+        bandwidth: of a copy: bytes read and written per second.
+        matrix: for each dtype ("fp16", "bf16", "tf32", ...) the best measured rate of the vendor's library,
+            in FLOP/s. A kernel can be faster.
         device: the device's name.
         when: the day of the measurement, ISO (2026-01-31).
-        recorded: True where the numbers come from a recording, False where they were measured just now.
-
+        recorded: True if the numbers come from a recording, False if they were measured just now.
     Raises:
         ArgumentTypeError, InvalidArgumentError: a bandwidth or a rate is not a finite number above 0, or
             another attribute is not as above.
@@ -50,10 +49,10 @@ class Ceilings:
             raise InvalidArgumentError("device", f"got {self.device!r}", "Give the device's name.")
         _check_day("when", self.when)
         check_type("recorded", self.recorded, bool, "Give True or False.")
-        object.__setattr__(self, "matrix", dict(self.matrix))  # a copy: the caller may go on with its own
+        object.__setattr__(self, "matrix", dict(self.matrix))  # a copy: the caller may change its own
 
     def rate(self, dtype: str) -> float:
-        """The compute roof of a dtype, FLOP/s. Raises UnknownNameError where none was measured."""
+        """Return the compute roof of a dtype in FLOP/s. Raises UnknownNameError if none was measured."""
         check_name("dtype", dtype, self.matrix)
         return self.matrix[dtype]
 
@@ -63,16 +62,16 @@ class Point:
     """One measured kernel on the roofline.
 
     Attributes:
-        label: the problem in short, such as "4096^3".
-        provider: what ran: "workbench", "torch", "cuBLAS", ...
-        op: the operator; empty where it is not known.
+        label: a short name of the problem, such as "4096^3".
+        provider: the implementation: "workbench", "torch", "cuBLAS", ...
+        op: the operator; empty if unknown.
         dtype: "fp16", "bf16", "tf32", ...
         flops: floating-point operations of one call; 0 for a copy, which has a bandwidth but no intensity.
-        bytes: the least bytes that one call must move.
+        bytes: the fewest bytes that one call must move.
         seconds: the time of one call.
-        device: where it ran.
-        when: the day, ISO (2026-01-31); empty where it is not known.
-        recorded: True where it comes from a recording, False where it was measured just now.
+        device: the device's name.
+        when: the day, ISO (2026-01-31); empty if unknown.
+        recorded: True if it comes from a recording, False if it was measured just now.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: `flops` is below 0, `bytes` or `seconds` not above 0, or
@@ -109,25 +108,25 @@ class Point:
 
     @property
     def rate(self) -> float:
-        """FLOP/s."""
+        """The rate in FLOP/s."""
         return self.flops / self.seconds
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second, counting only the bytes that must move."""
+        """The bandwidth in bytes per second, counting only the bytes that must move."""
         return self.bytes / self.seconds
 
 
 def attainable(intensity: float, bandwidth: float, rate: float) -> float:
-    """min(rate, intensity * bandwidth): the roof, in FLOP/s, over a kernel of that intensity.
+    """Return the roof over a kernel of that intensity, in FLOP/s: min(rate, intensity * bandwidth).
 
     Args:
         intensity: FLOP per byte.
-        bandwidth: bytes a second.
+        bandwidth: bytes per second.
         rate: the compute roof, FLOP/s.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: one is not a finite number above 0.
+        ArgumentTypeError, InvalidArgumentError: an argument is not a finite number above 0.
     """
     check_positive_number("intensity", intensity, "FLOP per byte")
     _check_roofs(bandwidth, rate)
@@ -135,7 +134,7 @@ def attainable(intensity: float, bandwidth: float, rate: float) -> float:
 
 
 def ridge(bandwidth: float, rate: float) -> float:
-    """The intensity, FLOP per byte, at which the two roofs meet: rate / bandwidth.
+    """Return the intensity, in FLOP per byte, at which the two roofs meet: rate / bandwidth.
 
     Raises:
         as :func:`attainable`.
@@ -145,18 +144,18 @@ def ridge(bandwidth: float, rate: float) -> float:
 
 
 def bound(intensity: float, bandwidth: float, rate: float) -> Literal["memory", "compute"]:
-    """Which roof is the lower one at this intensity; "compute" at the ridge. Raises as :func:`attainable`."""
+    """Return which roof is lower at this intensity; "compute" at the ridge. Raises as :func:`attainable`."""
     check_positive_number("intensity", intensity, "FLOP per byte")
     return "memory" if intensity < ridge(bandwidth, rate) else "compute"
 
 
 def distance(point: Point, ceilings: Ceilings) -> float:
-    """The fraction of its roof that a point reaches: 1 is on the roof, above 1 is better than the best seen.
+    """Return the fraction of its roof that a point reaches: 1 is on the roof, more is above it.
 
-    A point without FLOPs is held to the bandwidth alone.
+    A point without FLOPs is compared with the bandwidth alone.
 
     Raises:
-        ArgumentTypeError: `point` is no Point, or `ceilings` are no Ceilings.
+        ArgumentTypeError: `point` is not a Point, or `ceilings` are not Ceilings.
         UnknownNameError: `ceilings` has no compute roof for the point's dtype.
     """
     check_type("point", point, Point, "Give a Point, such as those of recording.points(lines).")
@@ -170,7 +169,7 @@ def _check_day(argument: str, value: object) -> None:
     fix = "Give a day such as 2026-01-31."
     check_type(argument, value, str, fix)
     try:
-        is_day = date.fromisoformat(str(value)).isoformat() == value  # it takes other spellings too
+        is_day = date.fromisoformat(str(value)).isoformat() == value  # fromisoformat accepts other spellings
     except ValueError:
         is_day = False
     if not is_day:
@@ -183,10 +182,10 @@ def _check_roofs(bandwidth: float, rate: float) -> None:
 
 
 def check_positive_number(argument: str, value: object, unit: str) -> None:
-    """Refuse what is not a finite number above 0, with an error that names `argument` and its unit."""
+    """Raise unless `value` is a finite number above 0; the error names `argument` and its unit."""
     fix = f"Give a finite number of {unit} above 0."
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(argument, f"got {value!r}, a {type(value).__name__}", fix)
-    number = value if isinstance(value, int) else float(value)  # a huge int does not become a float
+    number = value if isinstance(value, int) else float(value)  # float() fails for a huge int
     if not 0 < number <= sys.float_info.max:
         raise InvalidArgumentError(argument, f"got {value}", fix)

@@ -1,12 +1,12 @@
-"""How long a launch takes, by the GPU's own clock; and how long it takes to launch.
+"""Measure how long a launch takes, by the GPU's own clock, and how long it takes to launch.
 
 The clock is `triton.testing.do_bench*`, the same in Triton 3.6 to 3.9. `do_bench` overwrites 256 MiB, as much
 as any last-level cache, before each call, and records an event before and after it. `do_bench_cudagraph` puts
-many calls into one graph and times its replays: no gaps of launching between them, but caches stay warm.
+many calls into one graph and times its replays: without launch gaps between the calls, but with warm caches.
 
-A GPU that multiplies for some milliseconds comes to its power limit and lowers its clock; by how much depends
-on what ran before. That is how `do_bench*` times it. A burst follows a rest, so that each begins alike, and
-within a run a kernel takes nearly the same time each time.
+A GPU that runs matrix products for some milliseconds reaches its power limit and lowers its clock; by how
+much depends on what ran before. `do_bench*` times in that state. A burst follows a rest, so that each starts
+alike, and a kernel takes nearly the same time in each burst of a run.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from workbench.launch import Launch, Work
 
 Subject = Launch | Callable[[], object]
 Mode = Literal["events", "cuda_graph", "burst"]
-# Modes in which calls follow one another without the CPU, and find what fits in the caches.
+# Modes with consecutive calls, without the CPU between them, whose data stays in the caches.
 IN_GRAPHS = ("cuda_graph", "burst")
 Timer = Callable[[Callable[[], object]], Sequence[float]]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The time of one call, and what was done in it.
+    """The time of one call, and its work.
 
     Attributes:
-        median_ms, p20_ms, p80_ms: milliseconds: half of the calls were faster, a fifth, four fifths.
-        mode: "events" (caches flushed before each call), "cuda_graph" (calls in a row: inputs that fit stay
-            in the cache), "burst" (likewise, but few, after a rest) or "interpreter" (a CPU's time, which
-            says nothing about any GPU).
-        flops, bytes: the work of one call; None where unknown.
+        median_ms, p20_ms, p80_ms: milliseconds: the median, and the 20th and 80th percentiles.
+        mode: "events" (caches flushed before each call), "cuda_graph" (consecutive calls: inputs that fit
+            stay in the cache), "burst" (the same, but few calls, after a rest) or "interpreter" (CPU time,
+            which says nothing about any GPU).
+        flops, bytes: the work of one call; None if unknown.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above.
@@ -80,17 +80,17 @@ class Measurement:
 
     @property
     def tflops(self) -> float | None:
-        """10^12 floating-point operations a second: flops / median."""
+        """The rate in 10^12 floating-point operations per second: flops / median."""
         return None if self.flops is None else self.flops / self.median_ms / 1e9
 
     @property
     def gb_per_s(self) -> float | None:
-        """10^9 bytes a second: bytes / median."""
+        """The bandwidth in 10^9 bytes per second: bytes / median."""
         return None if self.bytes is None else self.bytes / self.median_ms / 1e6
 
     @property
     def spread(self) -> float:
-        """(p80 - p20) / median: how far the calls were apart."""
+        """The relative spread of the calls' times, (p80 - p20) / median."""
         return (self.p80_ms - self.p20_ms) / self.median_ms
 
 
@@ -103,24 +103,25 @@ def measure(
     warmup_ms: float = 25,
     rep_ms: float = 100,
 ) -> Measurement:
-    """Time one launch, reset and all steps, or one callable.
+    """Time one launch, with reset and all steps, or one callable.
 
     Args:
         subject: a Launch, or a function of no arguments that starts work on the current stream.
         work: FLOPs and least bytes of one call; a Launch's own by default.
-        mode: "events": each call timed by itself, with cold caches. "cuda_graph": calls in a row without
-            launch overhead, with warm caches; for kernels that take less time than launching them. "burst":
-            few of such calls after a rest, four, or as many as take a millisecond with cold caches: for
-            comparing what takes nearly as long, which a clock that falls would hide.
-        interpreter: where kernels are interpreted, time them all the same; the mode then says "interpreter".
+        mode: "events": each call timed alone, with cold caches. "cuda_graph": consecutive calls without
+            launch overhead, with warm caches; for kernels that take less time than their launch. "burst":
+            four such calls after a rest, or as many as take a millisecond with cold caches; for comparing
+            kernels of nearly equal time, whose difference a falling clock would hide.
+        interpreter: if kernels are interpreted, time them all the same; the mode is then "interpreter".
         warmup_ms: time to spend before measuring, milliseconds.
-        rep_ms: time to spend on measuring, milliseconds; a burst for each ten of them.
+        rep_ms: time to spend on measuring, milliseconds; one burst for every ten of them.
 
     Raises:
         NotMeasurableError: no GPU runs the kernels here; or the work cannot be captured in a CUDA graph.
-        UnknownNameError: the mode. ArgumentTypeError, InvalidArgumentError: other arguments.
-        KernelError: the subject failed; the message shows the line of its source. Only what a GPU's full
-            memory raises, torch.OutOfMemoryError, is left as it is.
+        UnknownNameError: the mode is unknown. ArgumentTypeError, InvalidArgumentError: another argument is
+            invalid.
+        KernelError: the subject failed; the message shows the line of its source. Only
+            torch.OutOfMemoryError, for a GPU whose memory is full, is passed on.
     """
     measured = measure_together(
         {"subject": subject},
@@ -144,14 +145,14 @@ def measure_together(
     warmup_ms: float = 25,
     rep_ms: float = 100,
 ) -> dict[str, Measurement]:
-    """Time several candidates for one problem in turns: a drift of clock or power meets them all alike.
+    """Time several candidates for one problem in turns, so that clock or power drift affects all alike.
 
     Args:
-        candidates: by name, what :func:`measure` takes.
-        work: FLOPs and least bytes of one call, the same for all; where it is None, each Launch's own.
-        mode, interpreter: as :func:`measure`.
+        candidates: by name, subjects as for :func:`measure`.
+        work: FLOPs and least bytes of one call, the same for all; None: each Launch's own.
+        mode, interpreter: as for :func:`measure`.
         rounds: how often each candidate has its turn; the order is reversed from round to round.
-        warmup_ms: before each candidate's first turn, milliseconds.
+        warmup_ms: time before each candidate's first turn, milliseconds.
         rep_ms: a candidate's time for measuring, all rounds together, milliseconds.
 
     Raises:
@@ -184,15 +185,15 @@ def measure_together(
 def take_turns(
     functions: Mapping[str, Callable[[], object]], rounds: int, timer_of_round: Callable[[int], Timer]
 ) -> dict[str, list[float]]:
-    """Each function's times over all rounds, milliseconds; the order is reversed from round to round.
+    """Return each function's times over all rounds, milliseconds; the order is reversed each round.
 
     Args:
         functions: by name.
-        rounds: how many.
-        timer_of_round: from the number of the round to what times one function in it.
+        rounds: the number of rounds.
+        timer_of_round: maps the number of a round to the timer of one function in it.
 
     Raises:
-        KernelError: as :func:`measure`. ArgumentTypeError, InvalidArgumentError: other arguments.
+        KernelError: as :func:`measure`. ArgumentTypeError, InvalidArgumentError: an argument is invalid.
     """
     check_type("functions", functions, Mapping, 'Give them by name: {"mine": function}.')
     check_positive("rounds", rounds)
@@ -212,11 +213,11 @@ def take_turns(
 
 
 def summarize(times_ms: Sequence[float], mode: str, work: Work | None = None) -> Measurement:
-    """Median, p20 and p80 of single times (linear between neighbors).
+    """Return median, p20 and p80 of single times, with linear interpolation.
 
     Raises:
         InvalidArgumentError: there are no times, or one is not a finite number of 0 or more.
-        ArgumentTypeError: they are not numbers. UnknownNameError: the mode.
+        ArgumentTypeError: they are not numbers. UnknownNameError: the mode is unknown.
     """
     times_ms = check_each("times_ms", times_ms, Real, "Give milliseconds.")
     if not times_ms:
@@ -229,15 +230,15 @@ def summarize(times_ms: Sequence[float], mode: str, work: Work | None = None) ->
     p20, _, _, p80 = statistics.quantiles(several, n=5, method="inclusive")
     median = statistics.median(times_ms)
     flops, least_bytes = (None, None) if work is None else (work.flops, work.bytes)
-    # Interpolation rounds: of equal times, a quantile can differ in the last bit.
+    # Interpolation rounds: a quantile of equal times can differ in the last bit.
     return Measurement(median, min(p20, median), max(p80, median), mode, flops, least_bytes)
 
 
 def launch_overhead(subject: Subject, *, calls: int = 100, batches: int = 20) -> float:
-    """What a call costs the CPU, in microseconds: :func:`launch_overheads` of one.
+    """Return the CPU time of a call, in microseconds: :func:`launch_overheads` of one subject.
 
     Args:
-        subject: as :func:`measure`. calls, batches: as :func:`launch_overheads`.
+        subject: as for :func:`measure`. calls, batches: as for :func:`launch_overheads`.
 
     Raises:
         as :func:`launch_overheads`.
@@ -248,20 +249,20 @@ def launch_overhead(subject: Subject, *, calls: int = 100, batches: int = 20) ->
 def launch_overheads(
     candidates: Mapping[str, Subject], *, calls: int = 100, batches: int = 20
 ) -> dict[str, float]:
-    """What a call of each costs the CPU, in microseconds, in turns: a CPU's clock drifts, too.
+    """Return the CPU time of a call of each candidate, in microseconds, measured in turns.
 
-    Issuing `calls` calls / `calls`, the median over batches. The GPU is not waited for within a batch, so
-    give small problems: one that takes the GPU longer than the CPU fills the launch queue, and then the CPU
-    waits.
+    It is the time to issue `calls` calls / `calls`, the median over batches. A batch does not wait for the
+    GPU, so give small problems: if a call takes the GPU longer than the CPU, the launch queue fills up and
+    the CPU waits. Turns even out the drift of the CPU's clock.
 
     Args:
-        candidates: by name, what :func:`measure` takes.
-        calls: in a batch.
-        batches: how many of each; the GPU is idle at the start of each.
+        candidates: by name, subjects as for :func:`measure`.
+        calls: calls per batch.
+        batches: batches per candidate; the GPU is idle at the start of each.
 
     Raises:
         NotMeasurableError: no GPU runs the kernels here.
-        ArgumentTypeError, InvalidArgumentError: other arguments. KernelError: as :func:`measure`.
+        ArgumentTypeError, InvalidArgumentError: an argument is invalid. KernelError: as :func:`measure`.
     """
     by_name = 'Give them by name: {"mine": launch}.'
     check_type("candidates", candidates, Mapping, by_name)
@@ -278,7 +279,7 @@ def launch_overheads(
         for _ in range(calls):
             function()
         cost = (time.perf_counter() - start) * 1e3 / calls
-        torch.cuda.synchronize()  # what fails late is this one's
+        torch.cuda.synchronize()  # so that a late failure is raised for this function
         return [cost]
 
     times = take_turns(functions, batches + 1, lambda index: batch)
@@ -286,17 +287,17 @@ def launch_overheads(
     return {name: statistics.median(costs[1:]) * 1e3 for name, costs in times.items()}
 
 
-# Where kernels are interpreted, more would take minutes: a product of 512^3, three vectors of 2^18 elements.
+# More would take the interpreter minutes: a product of 512^3, three vectors of 2^18 elements.
 _MOST_INTERPRETED = Work(flops=2 * 512**3, bytes=2**22)
 
 
 def is_too_slow_to_interpret(work: Work) -> bool:
-    """Whether nobody would wait for the interpreter to do so much."""
+    """Return whether the work would take minutes in the interpreter."""
     return work.flops > _MOST_INTERPRETED.flops or work.bytes > _MOST_INTERPRETED.bytes
 
 
 def refuse_interpreter_time(allowed: bool) -> None:
-    """Say why there is nothing to measure where kernels are interpreted.
+    """Raise an error that says why nothing can be measured where kernels are interpreted.
 
     Raises:
         NotMeasurableError: always, unless `allowed`. ArgumentTypeError: `allowed` is neither True nor False.
@@ -312,14 +313,15 @@ def refuse_interpreter_time(allowed: bool) -> None:
 
 
 def callable_of(argument: str, subject: object) -> Callable[[], object]:
-    """What to call to run a subject: a Launch's `run`, or the function itself.
+    """Return the function that runs a subject: a Launch's `run`, or the function itself.
 
     Args:
-        argument: its name, for the message.
-        subject: as :func:`measure`.
+        argument: the argument's name, for the message.
+        subject: as for :func:`measure`.
 
     Raises:
-        ArgumentTypeError: it is neither Launch nor function, a kernel without its launch, or wants arguments.
+        ArgumentTypeError: it is neither Launch nor function, is a kernel without its launch, or needs
+            arguments.
     """
     if isinstance(subject, Launch):
         return subject.run
@@ -334,7 +336,7 @@ def callable_of(argument: str, subject: object) -> Callable[[], object]:
     try:
         inspect.signature(subject, follow_wrapped=False).bind()
     except ValueError:
-        pass  # built in, with no signature to look at
+        pass  # built in, without a signature
     except TypeError as error:
         raise ArgumentTypeError(
             argument,
@@ -351,9 +353,9 @@ def _name_of(function: object) -> str:
 
 @contextmanager
 def _failures_of(function: Callable[[], object]) -> Iterator[None]:
-    """What a measured function raises, as a KernelError that shows the reader's own line.
+    """Raise errors of a measured function as a KernelError that shows the reader's own line.
 
-    Around the whole measurement instead of each call, which it would make slower.
+    It wraps the whole measurement, since wrapping each call would make the calls slower.
     """
     try:
         yield
@@ -385,14 +387,14 @@ def _events(warmup_ms: float, rep_ms: float) -> Timer:
 
 
 def _cuda_graph(warmup_ms: float, rep_ms: float) -> Timer:
-    # It warms up by itself and replays its graph ten times, so its `rep` is the time of one replay. Of less,
-    # one would time the graph's own launch, some 10 us; of more, capturing the calls would take longer.
-    # The first half of the replays do not count: they run at the clock that the candidate before left behind
-    # (H200, a product of 3000^3: one and the same kernel took 88 or 94 us, by its place in the order).
+    # do_bench_cudagraph warms up by itself and replays its graph ten times, so its `rep` is the time of one
+    # replay. If that is too short, it times the graph's own launch, some 10 us; if too long, capturing takes
+    # longer. The first half of the replays does not count: they run at the clock that the candidate before
+    # left (H200, a product of 3000^3: the same kernel took 88 or 94 us, depending on its place in the order).
     rep = max(5.0, rep_ms / 10)
 
     def times(function: Callable[[], object]) -> Sequence[float]:
-        function()  # what fails by itself should fail with its own message, outside of the capture
+        function()  # so that it fails with its own message if it fails by itself, outside of the capture
         try:
             _run_where_graphs_are_captured(function)
             with _no_garbage_collection():
@@ -406,10 +408,10 @@ def _cuda_graph(warmup_ms: float, rep_ms: float) -> Timer:
     return times
 
 
-# A burst, and the rest before it, milliseconds. (H200, a product of 2048^3: 24.2 to 24.9 us in eleven runs,
-# within 0.6 % in each; 24.7 to 26.7 in graphs that ran for 50 ms each, in turns with others.)
+# The time of a burst, and of the rest before it, milliseconds. (H200, a product of 2048^3: 24.2 to 24.9 us in
+# eleven runs, within 0.6 % in each; 24.7 to 26.7 us in graphs that ran for 50 ms each, in turns with others.)
 _BURST_MS, _REST_MS = 1.0, 25.0
-# How much of `rep_ms` is one burst: a rest is long.
+# The share of `rep_ms` for one burst, which includes its long rest.
 _REP_MS_OF_A_BURST = 10.0
 
 
@@ -420,7 +422,7 @@ def _burst(warmup_ms: float, rep_ms: float) -> Timer:
         for _ in range(max(1, round(rep_ms / _REP_MS_OF_A_BURST))):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             time.sleep(_REST_MS / 1e3)
-            graph.replay()  # warms the caches, and hides what it takes to start the next one
+            graph.replay()  # warms the caches, and hides the launch of the next replay
             start.record()
             graph.replay()
             end.record()
@@ -432,8 +434,8 @@ def _burst(warmup_ms: float, rep_ms: float) -> Timer:
 
 
 def _captured(function: Callable[[], object], for_ms: float) -> tuple[torch.cuda.CUDAGraph, int]:
-    """A graph of so many calls as take `for_ms`, 4 at least, and how many."""
-    function()  # what fails by itself should fail with its own message, outside of the capture
+    """Return a graph of as many calls as take `for_ms`, at least 4, and their number."""
+    function()  # so that it fails with its own message if it fails by itself, outside of the capture
     try:
         _run_where_graphs_are_captured(function)
         graph = torch.cuda.CUDAGraph()
@@ -480,9 +482,10 @@ _TIMERS: dict[str, Callable[[float, float], Timer]] = {
 
 
 def _run_where_graphs_are_captured(function: Callable[[], object]) -> None:
-    """What it does once for a stream, such as the forward pass of a backward, is in no graph then.
+    """Run a function on the capture stream, to keep its work once per stream out of the graph.
 
-    `do_bench_cudagraph` warms up on one stream, and `torch.cuda.graph` captures on another.
+    Such work is, for instance, the forward pass of a backward. `do_bench_cudagraph` warms up on one stream,
+    but `torch.cuda.graph` captures on another.
     """
     if torch.cuda.graph.default_capture_stream is None:
         torch.cuda.graph.default_capture_stream = torch.cuda.Stream()
@@ -495,8 +498,8 @@ def _run_where_graphs_are_captured(function: Callable[[], object]) -> None:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    # A compiled kernel that is collected while a graph is captured unloads its module and spoils the capture
-    # (Triton 3.9 guards against it by itself).
+    # If a compiled kernel is garbage-collected while a graph is captured, it unloads its module and spoils
+    # the capture. (Triton 3.9 prevents that by itself.)
     was_enabled = gc.isenabled()
     gc.disable()
     try:

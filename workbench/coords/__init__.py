@@ -1,6 +1,6 @@
-"""Coordinate transforms: from the indices that a kernel asks for to places in memory.
+"""Coordinate transforms: from the indices that a kernel asks for to offsets in memory.
 
-Index algebra: it knows tensors' shapes, and nothing of what lies in them. What is lowered, is Triton.
+Pure index algebra: it works on the shapes of tensors, never on their data. The generated code is Triton.
 """
 
 from workbench.coords import transforms

@@ -1,9 +1,9 @@
 """Descriptors: a chain of transforms from the indices that a kernel asks for to an offset in memory.
 
 The model is Composable Kernel's tensor descriptor (include/ck_tile/core/tensor/tensor_descriptor.hpp): a
-graph of dimensions, of which the transforms take some and make others. The dimensions that nothing has taken
-are the top ones, those of the tensor as a kernel sees it; the bottom one of a descriptor is the offset. An
-adaptor is the same with any bottom dimensions, and no memory below.
+graph of dimensions, in which each transform consumes some dimensions and produces others. The dimensions that
+no transform consumes are the top ones, those of the tensor as a kernel sees it. A descriptor's one bottom
+dimension is the offset. An adaptor is the same with any bottom dimensions, and no memory below them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Stage(NamedTuple):
     """A transform in the graph.
 
     Attributes:
-        transform: from upper to lower indices.
-        lower, upper: the numbers of the dimensions that it takes and makes.
+        transform: maps upper to lower indices.
+        lower, upper: the numbers of the dimensions below and above the transform.
     """
 
     transform: Transform
@@ -51,16 +51,16 @@ class Stage(NamedTuple):
 
     @property
     def limited(self) -> int:
-        """The number of the dimension whose index the transform's limits are about."""
+        """The number of the dimension whose index the transform's limits constrain."""
         return self.upper[0] if isinstance(self.transform, each.Indexing) else self.lower[0]
 
 
 @dataclass(frozen=True)
 class Adaptor:
-    """A graph of dimensions from the top ones, which are asked for, to the bottom ones.
+    """A graph of dimensions, from the top ones, which a kernel indexes, to the bottom ones.
 
     Attributes:
-        all_lengths, all_names: of every dimension, by its number.
+        all_lengths, all_names: the length and name of every dimension, by its number.
         stages: from bottom to top.
         bottom, top: numbers of dimensions.
     """
@@ -73,16 +73,16 @@ class Adaptor:
 
     @property
     def lengths(self) -> tuple[Number, ...]:
-        """Of the top dimensions."""
+        """The lengths of the top dimensions."""
         return tuple(self.all_lengths[d] for d in self.top)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the top dimensions."""
+        """The names of the top dimensions."""
         return tuple(self.all_names[d] for d in self.top)
 
     def values(self, index: Sequence[Any]) -> tuple[Any, ...]:
-        """The index along every dimension, by its number, for one along the top ones.
+        """Return the index along every dimension, by dimension number, for an index along the top ones.
 
         Args:
             index: ints, arrays or expressions.
@@ -94,36 +94,36 @@ class Adaptor:
         return tuple(found[d] for d in range(len(self.all_names)))
 
     def limits(self, values: Sequence[Any]) -> Iterator[tuple[Stage, Limit]]:
-        """What has to hold of `values`, of every dimension, beside being within the top lengths."""
+        """Yield the conditions on `values` (of every dimension), other than being within the top lengths."""
         for stage in reversed(self.stages):
             for limit in stage.transform.limits([values[d] for d in stage.upper]):
                 yield stage, limit
 
     def formulas(self, stage: Stage) -> tuple[str, ...]:
-        """The index along each lower dimension of a stage, by the names of its upper ones."""
+        """Return the formula of each lower index of a stage, in the names of its upper dimensions."""
         names = {f"#{d}": self.all_names[d] for d in stage.upper}  # two dimensions may have one name
         upper = [Expression(((Index(each, Interval(None, None)), 1),)) for each in names]
         found = (text_of(value, lambda name: names.get(name, name)) for value in stage.transform.lower(upper))
         return tuple(_without_outer_brackets(text) for text in found)
 
     def coordinate(self, index: Sequence[int]) -> Coordinate:
-        """The place of an index, from which one can move.
+        """Return the coordinate of an index.
 
         Raises:
-            InvalidArgumentError, ArgumentTypeError: it is no index of whole numbers, one a top dimension; or
-                a length that is needed is not known.
+            InvalidArgumentError, ArgumentTypeError: `index` is not a whole number for each top dimension,
+                or a length or coefficient is still a symbol.
         """
         index = self._checked("index", index)
         self._check_bound()
         return Coordinate(self, self.values(index))
 
     def valid(self, index: Sequence[int]) -> bool:
-        """Whether there is such an element: within the lengths, and nowhere in padding."""
+        """Return whether the element exists: it is within the lengths and not in padding."""
         return self.coordinate(index).valid
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """The lengths and coefficients that are not known yet, in the order in which they appear."""
+        """The lengths and coefficients that are not known yet, in order of appearance."""
         numbers = [*self.all_lengths]
         for stage in self.stages:
             numbers += [n for field in _fields(stage.transform) for n in _numbers_in(field)]
@@ -131,12 +131,12 @@ class Adaptor:
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:
-        """The tables of its indexing transforms."""
+        """The tables of the indexing transforms."""
         gathers = (s.transform for s in self.stages if isinstance(s.transform, each.Indexing))
         return tuple(dict.fromkeys(gather.table for gather in gathers))
 
     def bind(self, **values: int) -> Self:
-        """The same with symbols replaced by numbers.
+        """Replace symbols by numbers, and return the result.
 
         Raises:
             InvalidArgumentError, ArgumentTypeError: there is no such symbol, or it cannot have that value.
@@ -145,7 +145,7 @@ class Adaptor:
         for name, value in values.items():
             if name not in known:
                 raise InvalidArgumentError(
-                    name, "there is no such symbol", f"There are: {', '.join(known) or 'none'}."
+                    name, "there is no such symbol", f"The symbols are: {', '.join(known) or 'none'}."
                 )
             known[name].check(value)
         stages = tuple(stage._replace(transform=_bound(stage.transform, values)) for stage in self.stages)
@@ -153,7 +153,7 @@ class Adaptor:
         return dataclasses.replace(self, all_lengths=lengths, stages=stages)
 
     def asked(self) -> tuple[Number, ...]:
-        """The top indices as symbols, named as the dimensions and within their lengths."""
+        """Return the top indices as symbols, named like the dimensions and within their lengths."""
         found: list[Number] = []
         for name, length in zip(self.names, self.lengths, strict=True):
             most = interval_of(length).high
@@ -165,7 +165,7 @@ class Adaptor:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """The graph as text, from the top: a line for each transform."""
+        """Return the graph as text, from the top, with a line for each transform."""
         text = [f"top      {self._listed(self.top)}"]
         for stage in reversed(self.stages):
             made, taken = self._listed(stage.upper) or "nothing", self._listed(stage.lower) or "nothing"
@@ -193,15 +193,15 @@ class Descriptor(Adaptor):
     """An adaptor whose one bottom dimension is the offset in memory, in elements."""
 
     def offset(self, index: Sequence[int]) -> int:
-        """Where an element lies, in elements from the tensor's first.
+        """Return the offset of an element from the tensor's first, in elements.
 
         Raises:
-            as :meth:`Adaptor.coordinate`.
+            InvalidArgumentError, ArgumentTypeError: see :meth:`Adaptor.coordinate`.
         """
         return self.coordinate(index).offset
 
     def offsets(self) -> np.ma.MaskedArray[Any, np.dtype[np.int64]]:
-        """Where every element lies, an array of the top lengths; masked where there is no such element.
+        """Return every element's offset, an array of the top lengths; masked where there is no element.
 
         Raises:
             InvalidArgumentError: a length or coefficient is not known yet.
@@ -217,12 +217,12 @@ class Descriptor(Adaptor):
 
     @property
     def element_space(self) -> Number:
-        """Elements of memory that the tensor at the bottom takes, from offset 0 to its last."""
+        """The elements of memory that the bottom tensor spans, from offset 0 to its last element."""
         return self.all_lengths[self.bottom[0]]
 
     @cached_property
     def reach(self) -> Interval:
-        """Where the offsets of all valid indices lie, as far as can be told without trying them."""
+        """An interval that contains the offsets of all valid indices, from interval arithmetic."""
         found = dict(zip(self.top, self.asked(), strict=True))
         for stage in reversed(self.stages):
             upper = [found[d] for d in stage.upper]
@@ -239,7 +239,7 @@ class Descriptor(Adaptor):
 
 @dataclass(frozen=True)
 class Coordinate:
-    """An index, and what it is along every dimension.
+    """An index along the top dimensions, with the resulting index along every dimension.
 
     Attributes:
         adaptor: the graph.
@@ -253,45 +253,45 @@ class Coordinate:
 
     @property
     def index(self) -> tuple[int, ...]:
-        """Along the top dimensions."""
+        """The index along the top dimensions."""
         return tuple(self.values[d] for d in self.adaptor.top)
 
     @property
     def bottom(self) -> tuple[int, ...]:
-        """Along the bottom dimensions."""
+        """The index along the bottom dimensions."""
         return tuple(self.values[d] for d in self.adaptor.bottom)
 
     @property
     def offset(self) -> int:
-        """Where it lies, of a descriptor's coordinate."""
+        """The offset in memory, in elements; only a descriptor's coordinate has one."""
         (found,) = self.bottom
         return found
 
     @property
     def is_in_range(self) -> bool:
-        """Whether the index is within the top lengths."""
+        """True if the index is within the top lengths."""
         lengths: Any = self.adaptor.lengths  # numbers: of symbols there is no coordinate
         return all(0 <= i < n for i, n in zip(self.index, lengths, strict=True))
 
     @property
     def valid(self) -> bool:
-        """Whether there is such an element: within the lengths, and nowhere in padding."""
+        """True if the element exists: it is within the lengths and not in padding."""
         return self.is_in_range and not self.violations
 
     @property
     def violations(self) -> tuple[Stage, ...]:
-        """The stages that say that there is no such element."""
+        """The stages whose limits the index violates."""
         found = (stage for stage, limit in self.adaptor.limits(self.values) if not limit.holds)
         return tuple(dict.fromkeys(found))
 
     def move(self, step: Sequence[int]) -> Coordinate:
-        """The coordinate at `index + step`, for which only transforms that the step touches are gone through.
+        """Return the coordinate at `index + step`; only the transforms that the step changes are evaluated.
 
         Args:
-            step: how far to go along each top dimension; may be negative.
+            step: the distance along each top dimension; may be negative.
 
         Raises:
-            InvalidArgumentError, ArgumentTypeError: it is no step of whole numbers, one a top dimension.
+            InvalidArgumentError, ArgumentTypeError: `step` is not one whole number for each top dimension.
         """
         steps = dict(zip(self.adaptor.top, self.adaptor._checked("step", step), strict=True))
         values, touched = list(self.values), []
@@ -317,12 +317,12 @@ Kind = TypeVar("Kind", bound=Adaptor)
 def naive(
     lengths: Sequence[Number], strides: Sequence[Number], *, names: Sequence[str] | None = None
 ) -> Descriptor:
-    """offset = sum of index_i * strides[i].
+    """Return the descriptor of a strided tensor: offset = sum of index_i * strides[i].
 
     Args:
-        lengths: of each dimension.
+        lengths: the length of each dimension.
         strides: in elements; may be 0 or negative.
-        names: of the dimensions; None for d0, d1, ...
+        names: the names of the dimensions; None for d0, d1, ...
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: an argument is not as above.
@@ -340,13 +340,13 @@ def naive(
 
 
 def packed(lengths: Sequence[Number], *, names: Sequence[str] | None = None) -> Descriptor:
-    """Row-major, without gaps. Arguments as of :func:`naive`."""
+    """Return a row-major descriptor without gaps. For the arguments see :func:`naive`."""
     lengths = each.checked_lengths(lengths)
     return naive(lengths, row_major(lengths) if lengths else (), names=names)
 
 
 def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] | None = None) -> Descriptor:
-    """Row-major, each row of the last dimension beginning at a multiple of `alignment` elements."""
+    """Return a row-major descriptor whose rows begin at multiples of `alignment` elements."""
     lengths = each.checked_lengths(lengths)
     check_type("alignment", alignment, int, "Give a whole number.")
     if alignment < 1 or not lengths:
@@ -356,7 +356,7 @@ def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] |
 
 
 def adaptor(lengths: Sequence[Number], *, names: Sequence[str] | None = None) -> Adaptor:
-    """Dimensions that nothing has transformed yet, with no memory below. Arguments as of :func:`naive`."""
+    """Return an adaptor without transforms, and with no memory below. For the arguments see :func:`naive`."""
     whole = each.checked_lengths(lengths)
     given = _checked_names(names, len(whole))
     return Adaptor(whole, given, (), tuple(range(len(given))), tuple(range(len(given))))
@@ -370,20 +370,20 @@ def transform(
     *,
     names: Sequence[str] | None = None,
 ) -> Kind:
-    """`base` with transforms on top of its top dimensions; CK's `transform_tensor_descriptor`.
+    """Put transforms on the top dimensions of `base`, like CK's `transform_tensor_descriptor`.
 
     Args:
         base: a descriptor or an adaptor.
-        transforms: what is done to the top dimensions of `base`; each of them is taken by one transform.
-        lower_dims: for each transform, the places of the dimensions that it takes among those of `base`.
-        upper_dims: for each transform, the places of those that it makes in the result.
-        names: of the new top dimensions; None: that of what they were made of, with a number where several
-            were made of one, or where two would have the same name.
+        transforms: the transforms; each top dimension of `base` is consumed by exactly one of them.
+        lower_dims: for each transform, the positions of the top dimensions of `base` that it consumes.
+        upper_dims: for each transform, the positions in the result of the dimensions that it produces.
+        names: the names of the new top dimensions. None: each takes the name of the dimensions that it comes
+            from, with a number if a transform produces several or a name would occur twice.
 
     Raises:
-        InvalidArgumentError, ArgumentTypeError: a dimension is taken twice or not at all, a place is given
-            twice or left free, a length does not fit a transform's, or what is frozen is no index of its
-            dimension; the message says which.
+        InvalidArgumentError, ArgumentTypeError: a dimension is consumed twice or not at all, a position is
+            given twice or left free, a length is not the one that the transform expects, or a frozen index
+            is outside its dimension; the message says which.
     """
     check_type("base", base, Adaptor, "Give a descriptor or an adaptor.")
     transforms = check_each(
@@ -419,10 +419,10 @@ def transform(
 
 
 def chain(base: Kind, upper: Adaptor) -> Kind:
-    """`base` with all of an adaptor's transforms on top: its bottom dimensions are the top ones of `base`.
+    """Put all transforms of an adaptor on `base`, whose top dimensions become the adaptor's bottom ones.
 
     Raises:
-        InvalidArgumentError, ArgumentTypeError: their lengths differ, or one of them is no adaptor.
+        InvalidArgumentError, ArgumentTypeError: their lengths differ, or an argument is not an adaptor.
     """
     check_type("base", base, Adaptor, "Give a descriptor or an adaptor.")
     check_type("upper", upper, Adaptor, "Give an adaptor, such as adaptor((4, 6)) with transforms on top.")
@@ -459,7 +459,7 @@ def _element_space(lengths: Sequence[Number], strides: Sequence[Number]) -> Numb
 
 
 def _names_for(base: Adaptor, stages: Sequence[Stage]) -> list[str]:
-    """Different names of what the stages make: that of what it is made of, a number where several are."""
+    """Return distinct names for the dimensions that the stages produce; :func:`transform` has the rule."""
     found: list[str] = []
     for stage in stages:
         own = "_".join(base.all_names[d] for d in stage.lower) or stage.transform.name
@@ -467,11 +467,11 @@ def _names_for(base: Adaptor, stages: Sequence[Stage]) -> list[str]:
         for i, _ in enumerate(stage.upper):
             one_each = base.all_names[stage.lower[i]] if len(stage.upper) == len(stage.lower) else own
             found.append(f"{own}_{i}" if several else one_each)
-    return _different(found)
+    return _distinct(found)
 
 
-def _different(names: Sequence[str]) -> list[str]:
-    """The names; of those that are the same, all but the first get a number that makes no other's."""
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return the names, with numbers appended to repeated ones so that all are distinct."""
     found: list[str] = []
     for name in names:
         own, number = name, 1
@@ -483,7 +483,7 @@ def _different(names: Sequence[str]) -> list[str]:
 
 
 def _check_fit(which: str, one: Transform, base: Adaptor, places: Sequence[int]) -> None:
-    """The top dimensions of `base` in these places are as a transform takes them."""
+    """Check that the dimensions of `base` at these positions have the lengths that a transform expects."""
     for wanted, place in zip(one.lower_lengths, places, strict=True):
         length = base.lengths[place]
         has = f"{base.names[place]} has {length}"
@@ -496,7 +496,7 @@ def _check_fit(which: str, one: Transform, base: Adaptor, places: Sequence[int])
         most = interval_of(length).high
         if isinstance(one, each.Freeze) and not Interval(one.index, one.index).is_within(0, most):
             fix = f"Give one from 0 to {length - 1}." if most != 0 else "Give a dimension with elements."
-            raise InvalidArgumentError(which, f"{one.label()} takes no index of its dimension: {has}", fix)
+            raise InvalidArgumentError(which, f"{one.label()} is outside its dimension: {has}", fix)
 
 
 def _checked_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
@@ -514,7 +514,7 @@ def _checked_names(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
 def _checked_places(
     name: str, places: Sequence[Sequence[int]], lengths: Sequence[Sequence[object]], count: int
 ) -> list[list[int]]:
-    """The places, if each of `count` is given once, and each transform has as many as it takes or makes."""
+    """Return the positions; check that each of `count` occurs once, and the number for each transform."""
     checked = check_each(name, places, object, "Give a list of tuples, such as [(0,), (1, 2)].")
     if len(checked) != len(lengths):
         given = f"got {len(checked)}"

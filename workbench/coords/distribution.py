@@ -19,7 +19,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError
 
 Lengths = tuple[int, ...]
 
-# Of R and H dimensions, a pair: major 0 is R, major i + 1 is what X[i] is cut into; minor counts within.
+# (major, minor) of an R or H dimension: major 0 is R, major i + 1 is H[i]; minor counts within R or H[i].
 _Dimension = tuple[int, int]
 
 _PARTITIONS = {1: ("lane",), 2: ("warp", "lane")}
@@ -29,24 +29,24 @@ _PARTITIONS = {1: ("lane",), 2: ("warp", "lane")}
 class TileDistributionEncoding:
     """The encoding of a tile distribution, (P, Y) -> X.
 
-    Each coordinate of the tile, X[i], is cut into the dimensions H[i], of which the first is the slowest:
+    Each tile coordinate X[i] is split into the dimensions H[i], the slowest first:
     X[i] = (H[i][0] * length of H[i][1] + H[i][1]) * length of H[i][2] + ... Each dimension of H belongs to
-    one P, a coordinate of the processors (warp and lane), or is one Y, a coordinate of the values that a lane
-    holds. The dimensions R belong to a P and to no X: what differs in them only holds copies. A P is made of
-    its dimensions as an X of its H, the first the slowest, and so is the number of a value of Y[0], Y[1], ...
+    one P, a processor coordinate (warp or lane), or is one Y, a coordinate of the values that a lane holds.
+    The dimensions R belong to a P and to no X: processors that differ only in R hold copies. A P is composed
+    of its dimensions as an X is of its H, the slowest first; so is the number of a value of Y[0], Y[1], ...
 
     Args:
-        rs_lengths: of each dimension R.
-        hs_lengthss: for each X, of each dimension H that it is cut into.
-        ps_to_rhss_major: for each P, of each of its dimensions: 0 for R, i + 1 for those of X[i].
-        ps_to_rhss_minor: for each P, of each of its dimensions: its number within R or H[i].
-        ys_to_rhs_major: of each Y, as for P; CK lets no Y be an R.
-        ys_to_rhs_minor: of each Y, as for P.
+        rs_lengths: the length of each dimension R.
+        hs_lengthss: for each X, the length of each dimension H that it is split into.
+        ps_to_rhss_major: for each P and each of its dimensions: 0 for R, i + 1 for H[i].
+        ps_to_rhss_minor: for each P and each of its dimensions: its number within R or H[i].
+        ys_to_rhs_major: for each Y, as for P; CK does not allow an R here.
+        ys_to_rhs_minor: for each Y, as for P.
 
-    There are two P, (warp, lane), for a tile of a block, and one, (lane,), for that of a warp.
+    There are two P, (warp, lane), for a tile of a block, and one, (lane,), for a tile of a warp.
 
     Raises:
-        InvalidArgumentError: a dimension that does not exist, or belongs to none or to several of P and Y.
+        InvalidArgumentError: a dimension does not exist, or does not belong to exactly one P or Y.
     """
 
     rs_lengths: Lengths
@@ -83,18 +83,18 @@ class TileDistributionEncoding:
         return self._lengths_of(self._ys)
 
     def x(self, p: Sequence[int], y: Sequence[int]) -> tuple[int, ...]:
-        """The element that the processor `p`, (warp, lane) or (lane,), holds as its value `y`.
+        """Return the tile element that processor `p`, (warp, lane) or (lane,), holds as its value `y`.
 
         Raises:
             InvalidArgumentError: there is no such processor or value.
-            ArgumentTypeError: `p` or `y` is no sequence of whole numbers.
+            ArgumentTypeError: `p` or `y` is not a sequence of whole numbers.
         """
         _check_index("p", p, self.ps_lengths)
         _check_index("y", y, self.ys_lengths)
         return tuple(int(x) for x in self._xs(p, y))
 
     def elements(self) -> NDArray[np.int64]:
-        """All elements: an array [P..., Y..., X], so that `elements()[*p, *y]` is `x(p, y)`."""
+        """Return all elements as an array [P..., Y..., X]: `elements()[*p, *y]` is `x(p, y)`."""
         lengths = (*self.ps_lengths, *self.ys_lengths)
         grid = np.indices(lengths, sparse=True)
         ndim_p = len(self.ps_lengths)
@@ -102,7 +102,7 @@ class TileDistributionEncoding:
         return np.stack([np.broadcast_to(x, lengths) for x in xs], axis=-1).astype(np.int64)
 
     def table(self) -> str:
-        """The elements as text: a row for each processor, a column for each value of a lane."""
+        """Return the elements as text, one row for each processor and one column for each value of a lane."""
         ys = list(np.ndindex(self.ys_lengths))
         head = [*_PARTITIONS[len(self.ps_lengths)], *(f"y={_tuple_text(y)}" for y in ys)]
         rows = [[*map(str, p), *(_tuple_text(self.x(p, y)) for y in ys)] for p in np.ndindex(self.ps_lengths)]
@@ -133,10 +133,10 @@ class TileDistributionEncoding:
         return tuple(self._rhs[dimension] for dimension in dimensions)
 
     def _xs(self, p: Sequence[Any], y: Sequence[Any]) -> list[Any]:
-        """X of P and Y: whole numbers, or arrays that fit together."""
+        """Return X for P and Y, which are whole numbers or arrays that broadcast."""
         rhs = dict(zip(self._ys, y, strict=True))
         for number, dimensions in zip(p, self._ps, strict=True):
-            # By hand: numpy 2.3's unravel_index is wrong of arrays of (n, 1) with n beyond 8192.
+            # Not np.unravel_index: numpy 2.3 gets arrays of shape (n, 1) wrong for n beyond 8192.
             for dimension in reversed(dimensions):
                 number, rhs[dimension] = np.divmod(number, self._rhs[dimension])
         return [
@@ -199,14 +199,14 @@ def _check_pairs(encoding: TileDistributionEncoding) -> None:
 
 
 def _users(encoding: TileDistributionEncoding) -> Iterator[tuple[str, _Dimension]]:
-    """Each dimension that a P or a Y names, and which does."""
+    """Yield each dimension that a P or a Y names, after the name of that P or Y."""
     for i, dimensions in enumerate(encoding._ps):
         yield from ((f"P[{i}][{j}]", dimension) for j, dimension in enumerate(dimensions))
     yield from ((f"Y[{i}]", dimension) for i, dimension in enumerate(encoding._ys))
 
 
 def _check_dimensions(encoding: TileDistributionEncoding) -> None:
-    """Each dimension R and H belongs to one P or Y, as in CK; an R to a P."""
+    """Check that each dimension R and H belongs to one P or Y, and each R to a P, as in CK."""
     users: dict[_Dimension, list[str]] = {dimension: [] for dimension in encoding._rhs}
     for user, dimension in _users(encoding):
         major, minor = dimension
@@ -215,12 +215,12 @@ def _check_dimensions(encoding: TileDistributionEncoding) -> None:
             part = "minor" if major <= len(encoding.hs_lengthss) else "major"
             raise InvalidArgumentError(
                 f"{names}_{part}",
-                f"{user} is of major {major} and minor {minor}, which is not there",
+                f"{user} is of major {major} and minor {minor}, which does not exist",
                 f"There are {', '.join(f'{_dimension_text(one)} {one}' for one in users)}.",
             )
         if user[0] == "Y" and major == 0:
             raise InvalidArgumentError(
-                f"{names}_major", f"{user} is R[{minor}]", "CK lets no Y be an R: give it to a P."
+                f"{names}_major", f"{user} is R[{minor}]", "CK does not allow that: assign it to a P."
             )
         users[dimension].append(user)
     for dimension, found in users.items():

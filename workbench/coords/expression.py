@@ -1,13 +1,13 @@
-"""Whole-number expressions: what the index of a dimension is, in terms of those that a kernel asks for.
+"""Symbolic whole numbers: a dimension's index in terms of the indices that a kernel asks for.
 
-A number is an `int` or an :class:`Expression`: a constant and multiples of atoms. An atom is a symbol, or
-what is not linear: a quotient, a remainder, a product of two, an exclusive or, an absolute value, the nearest
-number of a range, an element of a table.
-Constants are folded, what is divided or reduced to no effect is dropped, and a quotient and a remainder that
-belong together become again what was divided; so equal indices often become equal expressions, and one can
-see that an index needs no division at all.
+A number is an `int` or an :class:`Expression`: a constant plus multiples of atoms. An atom is a symbol or a
+nonlinear term: a quotient, a remainder, a product of two, an exclusive or, an absolute value, a value clamped
+to a range, or an element of a table.
+Constants are folded, divisions and remainders without effect are dropped, and a quotient and a remainder of
+the same number are recombined into it. So equal indices often become equal expressions, and one can see that
+an index needs no division at all.
 
-Division is Python's: quotients are rounded down, and remainders have the sign of the divisor.
+Division is Python's: quotients round down, and remainders have the sign of the divisor.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_posi
 
 Number = Union[int, "Expression"]
 
-# Names that generated code has for something else.
-TAKEN = ("tl", "triton", "params", "offset", "valid")
+# Names that generated code uses for something else.
+RESERVED = ("tl", "triton", "params", "offset", "valid")
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The whole numbers from `low` to `high`, both included; None where there is no end."""
+    """The whole numbers from `low` to `high`, both included; None where there is no bound."""
 
     low: int | None
     high: int | None
@@ -51,7 +51,7 @@ class Interval:
         return Interval(max(lows, default=None), min(highs, default=None))
 
     def is_within(self, begin: int, end: int | None) -> bool:
-        """Whether all are at least `begin`, and less than `end` if that is not None."""
+        """Return whether all numbers are at least `begin`, and less than `end` if that is not None."""
         return (
             self.low is not None
             and self.low >= begin
@@ -65,12 +65,12 @@ def _sum(left: int | None, right: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A whole number that is not known yet: an index, or a length that may differ from call to call.
+    """A whole number that is not known yet: an index, or a length that differs from call to call.
 
     Attributes:
-        name: as it is written in generated code.
-        interval: where it lies.
-        multiple_of: what divides it.
+        name: the name in generated code.
+        interval: the range of its values.
+        multiple_of: a number that divides it.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Symbol:
     multiple_of: int = 1
 
     def check(self, value: object) -> None:
-        """Raise InvalidArgumentError or ArgumentTypeError where it cannot have that value."""
+        """Raise InvalidArgumentError or ArgumentTypeError if the symbol cannot have that value."""
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentTypeError(self.name, f"got {value!r}", "Give a whole number.")
         low, high = self.interval.low, self.interval.high
@@ -90,7 +90,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Index(Symbol):
-    """What a kernel asks for along a dimension; another one than a length of the same name."""
+    """The index that a kernel asks for along a dimension; distinct from a length of the same name."""
 
 
 @dataclass(frozen=True)
@@ -102,18 +102,18 @@ class Quotient:
 
     @cached_property
     def interval(self) -> Interval:
-        """Where it lies."""
+        """The range of its values."""
         within, by = interval_of(self.of), interval_of(self.by)
         if isinstance(self.by, int):
             ends = (None if end is None else end // self.by for end in (within.low, within.high))
             return Interval(*ends)
-        if within.is_within(0, None) and by.is_within(0, None):  # of lengths, and by 0 nothing is divided
+        if within.is_within(0, None) and by.is_within(0, None):  # divisors are lengths, never 0
             return Interval(0, within.high)
         return Interval(None, None)
 
     @property
     def multiple_of(self) -> int:
-        """What divides it, as far as that is known."""
+        """The largest known number that divides it."""
         whole = divisor_of(self.of)
         return whole // self.by if isinstance(self.by, int) and whole % self.by == 0 else 1
 
@@ -127,7 +127,7 @@ class Remainder:
 
     @cached_property
     def interval(self) -> Interval:
-        """Where it lies."""
+        """The range of its values."""
         most = interval_of(self.by).high
         high = None if most is None else most - 1
         within = interval_of(self.of)
@@ -137,20 +137,20 @@ class Remainder:
 
     @property
     def multiple_of(self) -> int:
-        """What divides it, as far as that is known."""
+        """The largest known number that divides it."""
         return math.gcd(divisor_of(self.of), divisor_of(self.by))
 
 
 @dataclass(frozen=True)
 class Product:
-    """left * right, neither of them a constant."""
+    """left * right, neither of them constant."""
 
     left: Expression
     right: Expression
 
     @cached_property
     def interval(self) -> Interval:
-        """Where it lies."""
+        """The range of its values."""
         left, right = interval_of(self.left), interval_of(self.right)
         if left.is_within(0, None) and right.is_within(0, None):
             highs = (left.high, right.high)
@@ -162,20 +162,20 @@ class Product:
 
     @property
     def multiple_of(self) -> int:
-        """What divides it, as far as that is known."""
+        """The largest known number that divides it."""
         return divisor_of(self.left) * divisor_of(self.right)
 
 
 @dataclass(frozen=True)
 class ExclusiveOr:
-    """left ^ right, bit by bit."""
+    """left ^ right, bitwise."""
 
     left: Number
     right: Number
 
     @cached_property
     def interval(self) -> Interval:
-        """Where it lies."""
+        """The range of its values."""
         left, right = interval_of(self.left), interval_of(self.right)
         if not left.is_within(0, None) or not right.is_within(0, None):
             return Interval(None, None)
@@ -185,20 +185,20 @@ class ExclusiveOr:
 
     @property
     def multiple_of(self) -> int:
-        """What divides it, as far as that is known: a power of two that divides both."""
+        """The largest known power of two that divides it: one that divides both operands."""
         common = math.gcd(divisor_of(self.left), divisor_of(self.right))
         return common & -common
 
 
 @dataclass(frozen=True)
 class Absolute:
-    """|of|."""
+    """The absolute value |of|."""
 
     of: Number
 
     @cached_property
     def interval(self) -> Interval:
-        """Where it lies."""
+        """The range of its values."""
         within = interval_of(self.of)
         if within.low is None or within.high is None:
             return Interval(0, None)
@@ -206,7 +206,7 @@ class Absolute:
 
     @property
     def multiple_of(self) -> int:
-        """What divides it, as far as that is known."""
+        """The largest known number that divides it."""
         return divisor_of(self.of)
 
 
@@ -219,14 +219,14 @@ class Clamped:
 
     @cached_property
     def interval(self) -> Interval:
-        """Where it lies."""
+        """The range of its values."""
         within = interval_of(self.of)
         ends = ((within.low, 0), (within.high, self.most))
         return Interval(*(end if near is None else min(max(near, 0), self.most) for near, end in ends))
 
     @property
     def multiple_of(self) -> int:
-        """What divides it, as far as that is known."""
+        """The largest known number that divides it."""
         return math.gcd(divisor_of(self.of), self.most) or 1
 
 
@@ -235,7 +235,7 @@ class Table:
     """Whole numbers that a kernel reads from memory.
 
     Attributes:
-        name: as it is written in generated code.
+        name: the name in generated code.
         values: the numbers.
     """
 
@@ -255,12 +255,12 @@ class Element:
 
     @property
     def interval(self) -> Interval:
-        """Where it lies."""
+        """The range of its values."""
         return Interval(min(self.table.values, default=0), max(self.table.values, default=0))
 
     @property
     def multiple_of(self) -> int:
-        """What divides it."""
+        """The largest number that divides all values of the table."""
         return math.gcd(*self.table.values) or 1
 
 
@@ -272,8 +272,8 @@ class Expression:
     """constant + sum of coefficient * atom.
 
     Attributes:
-        terms: each atom once, with a coefficient other than 0; at least one, or it were an `int`.
-        constant: what is added.
+        terms: distinct atoms with nonzero coefficients; at least one (a number without terms is an `int`).
+        constant: the constant term.
     """
 
     terms: tuple[tuple[Atom, int], ...]
@@ -295,7 +295,7 @@ class Expression:
 
     @cached_property
     def interval(self) -> Interval:
-        """Where it lies."""
+        """The range of its values."""
         found = Interval(self.constant, self.constant)
         for atom, coefficient in self.terms:
             found += atom.interval * coefficient
@@ -357,21 +357,21 @@ class Expression:
 
 
 def check_identifier(argument: str, name: object) -> None:
-    """Raise where a name cannot be one in generated code."""
-    fix = "Give a Python identifier, such as 'n', but none of Triton's own."
+    """Raise if `name` cannot be a name in generated code."""
+    fix = "Give a Python identifier, such as 'n', that is not one of Triton's own names."
     if not isinstance(name, str):
         raise ArgumentTypeError(argument, f"got {name!r}", fix)
-    if not name.isidentifier() or keyword.iskeyword(name) or name in TAKEN:
+    if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
         raise InvalidArgumentError(argument, f"got {name!r}", fix)
 
 
 def symbol(name: str, *, least: int | None = 0, most: int | None = None, multiple_of: int = 1) -> Expression:
-    """A whole number that is not known when code is generated, such as the size of a batch.
+    """Return a whole number that is not known when code is generated, such as the size of a batch.
 
     Args:
-        name: as it is written in generated code, a Python identifier.
-        least, most: where it lies, both included; None where there is no end.
-        multiple_of: what divides it.
+        name: its name in generated code, a Python identifier.
+        least, most: the range of its values, both included; None where there is no bound.
+        multiple_of: a number that divides it.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: an argument is not as above.
@@ -389,7 +389,7 @@ def symbol(name: str, *, least: int | None = 0, most: int | None = None, multipl
 
 
 def element(table: Table, index: Any) -> Any:
-    """table[index], of an int, an array of them or an expression; 0 beyond it, where nothing is valid."""
+    """Return table[index] for an int, an array or an expression; 0 out of range, where nothing is valid."""
     if isinstance(index, Expression):
         return _of_atom(Element(table, index))
     if isinstance(index, np.ndarray):
@@ -399,19 +399,19 @@ def element(table: Table, index: Any) -> Any:
 
 
 def clamped(number: Any, most: int) -> Any:
-    """The whole number from 0 to `most` that is nearest, of an int, an array of them or an expression."""
+    """Return the whole number from 0 to `most` nearest to an int, an array or an expression."""
     if not isinstance(number, Expression):
         return (abs(number) - abs(number - most) + most) // 2
     return number if number.interval.is_within(0, most + 1) else _of_atom(Clamped(number, most))
 
 
 def interval_of(number: Number) -> Interval:
-    """Where a number lies."""
+    """Return the range of a number's values."""
     return number.interval if isinstance(number, Expression) else Interval(number, number)
 
 
 def divisor_of(number: Number) -> int:
-    """A number that divides it, the largest that is known; 0 of 0."""
+    """Return the largest known divisor of a number; 0 for 0."""
     if isinstance(number, int):
         return abs(number)
     divisors = (coefficient * atom.multiple_of for atom, coefficient in number.terms)
@@ -419,17 +419,17 @@ def divisor_of(number: Number) -> int:
 
 
 def symbols_of(number: Number) -> tuple[Symbol, ...]:
-    """The symbols that it is made of, each once, in the order in which they appear."""
+    """Return the distinct symbols in a number, in order of appearance."""
     return tuple(dict.fromkeys(atom for atom in _atoms(number) if isinstance(atom, Symbol)))
 
 
 def tables_of(number: Number) -> tuple[Table, ...]:
-    """The tables that it reads, each once, in the order in which they appear."""
+    """Return the distinct tables that a number reads, in order of appearance."""
     return tuple(dict.fromkeys(atom.table for atom in _atoms(number) if isinstance(atom, Element)))
 
 
 def parts_of(atom: Atom) -> tuple[Number, ...]:
-    """The numbers that an atom is made of."""
+    """Return the operands of an atom."""
     if isinstance(atom, Quotient | Remainder):
         return atom.of, atom.by
     if isinstance(atom, Product | ExclusiveOr):
@@ -440,7 +440,7 @@ def parts_of(atom: Atom) -> tuple[Number, ...]:
 
 
 def _atoms(number: Number) -> Iterable[Atom]:
-    """All atoms, those inside of others first."""
+    """Yield all atoms, nested ones first."""
     for atom, _ in number.terms if isinstance(number, Expression) else ():
         for part in parts_of(atom):
             yield from _atoms(part)
@@ -448,7 +448,7 @@ def _atoms(number: Number) -> Iterable[Atom]:
 
 
 def evaluate(number: Number, values: Mapping[str, int]) -> int:
-    """The number, given each symbol's value by name."""
+    """Return the value of a number, given each symbol's value by name."""
     if isinstance(number, int):
         return number
     return number.constant + sum(k * _evaluate_atom(atom, values) for atom, k in number.terms)
@@ -474,7 +474,7 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
 
 
 def substitute(number: Number, values: Mapping[str, int]) -> Number:
-    """The number with those symbols that have a value, by name, replaced by it."""
+    """Return the number with the symbols named in `values` replaced by their values."""
     if isinstance(number, int):
         return number
     total: Number = number.constant
@@ -503,7 +503,7 @@ def _substituted(atom: Atom, values: Mapping[str, int]) -> Number:
 
 
 def text_of(number: Number, name: Callable[[str], str]) -> str:
-    """The number as Python writes it; `name` gives what a symbol is called."""
+    """Return the number in Python syntax; `name` maps a symbol's name to its text."""
     if isinstance(number, int):
         return str(number)
     text = ""
@@ -542,7 +542,7 @@ def _of_atom(atom: Atom) -> Expression:
 
 
 def _expression(terms: Iterable[tuple[Atom, int]], constant: int) -> Number:
-    """The sum; quotients and remainders that belong together become what was divided."""
+    """Return the sum; a quotient and a remainder of one number are recombined into it."""
     summed: dict[Atom, int] = {}
     for atom, coefficient in terms:
         summed[atom] = summed.get(atom, 0) + coefficient
@@ -561,7 +561,7 @@ def _expression(terms: Iterable[tuple[Atom, int]], constant: int) -> Number:
 
 
 def _holds(terms: Mapping[Atom, int], quotient: Expression, factor: int) -> bool:
-    """Whether the terms have `factor` times what is not linear in a quotient, at the least."""
+    """Return whether `terms` contain `factor` times the nonlinear terms of a quotient."""
     divided = [(atom, k) for atom, k in quotient.terms if not isinstance(atom, Symbol)]
     return bool(divided) and all(terms.get(atom) == k * factor for atom, k in divided)
 
@@ -573,7 +573,7 @@ def _scaled(number: Number, factor: int) -> Number:
 
 
 def _product(left: Expression, right: Expression) -> Number:
-    """Constants distributed, and common factors in front."""
+    """Multiply out, with constants distributed and common factors in front."""
     total: Number = left.constant * right.constant
     for atom, k in left.terms:
         total = total + _scaled(_of_atom(atom), k * right.constant)
@@ -587,7 +587,7 @@ def _product(left: Expression, right: Expression) -> Number:
 
 
 def _split(number: Expression, by: int) -> tuple[Number, Number]:
-    """What `by` divides, already divided, and the rest, whose constant is from 0 to by - 1."""
+    """Return the terms that `by` divides, divided, and the rest, whose constant is from 0 to by - 1."""
     whole, rest = number.constant // by, number.constant % by
     divided = tuple((atom, k // by) for atom, k in number.terms if k % by == 0)
     others = tuple((atom, k) for atom, k in number.terms if k % by)

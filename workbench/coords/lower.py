@@ -1,8 +1,9 @@
-"""Lowering: a descriptor as a jit function from the top indices to an offset and whether it is valid.
+"""Lower a descriptor to a jit function from the top indices to an offset and its validity.
 
-What is generated is Triton that one can read: divisions get the names of the dimensions whose indices they
-give, constants are folded in, an offset is added up separately from what depends on each of the arguments, so
-that a tile's rows cost a row and its columns a column, and only what can be out of range is checked.
+The generated Triton is meant to be read: divisions are named after the dimensions whose indices they give,
+constants are folded, and only indices that can be out of range are checked. Terms of the offset are grouped
+by the arguments that they depend on, so that a tile's row terms are computed once a row and its column terms
+once a column.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import triton.language as tl
 
 from workbench.coords.descriptor import Descriptor
 from workbench.coords.expression import (
-    TAKEN,
+    RESERVED,
     Absolute,
     Atom,
     Clamped,
@@ -44,22 +45,22 @@ from workbench.coords.transforms import Limit, in_brackets
 from workbench.coords.vector import MOST, vector_of
 from workbench.errors import InvalidArgumentError, check_each, check_positive, check_type
 
-# What the last argument of an access function is called.
+# The name of the last argument of an access function.
 PARAMS = "params"
 
 
 @dataclass(frozen=True)
 class Access:
-    """A descriptor as code.
+    """A descriptor as generated code.
 
     Attributes:
         function: `@triton.jit`, (top indices..., params) -> (offset, valid): integers and booleans that
             broadcast as the indices do; int64 offsets where the indices are int64.
-        source: its text.
-        symbols: names of the numbers that `params` begins with: those of the descriptor's that it needs.
-        tables: what follows them in `params`, as int32 tensors.
-        is_checked: whether `valid` says anything; else it is True.
-        promised: all symbols of the descriptor, by what is known of which its text was written.
+        source: the function's text.
+        symbols: names of the numbers that `params` begins with: the descriptor's symbols that the code uses.
+        tables: the tables that follow them in `params`, as int32 tensors.
+        is_checked: False if `valid` is always True.
+        promised: all symbols of the descriptor; the code relies on their ranges and divisors.
     """
 
     function: Any
@@ -72,7 +73,9 @@ class Access:
     def params(
         self, values: Mapping[str, int] | None = None, device: torch.device | str = "cpu"
     ) -> tuple[Any, ...]:
-        """The last argument, given the symbols' values by name, others too; tables are put on `device`.
+        """Return the last argument, given the symbols' values by name; tables are put on `device`.
+
+        Values of other symbols are checked and left out.
 
         Raises:
             InvalidArgumentError, ArgumentTypeError: a symbol has no value, or one that it cannot have.
@@ -99,15 +102,15 @@ def lower(
     """Generate the access function of a descriptor.
 
     Args:
-        descriptor: lengths and coefficients that are symbols become arguments; all others are in the text.
-        checked: for each top dimension, whether an index beyond its length is to be found invalid; None for
-            all. Padding, and what the table of a gather does not have, are always checked, where an index
-            within the lengths can reach them.
-        tile: for each top dimension, how long tiles of indices are, where that can be less than
-            `vector.MOST`: told of more neighbors than a tile has, the compiler fails.
-        name: of the function.
-        is_whole: whether offsets have a tile's shape also where they are the same along a dimension; else
-            they have one element along it.
+        descriptor: lengths and coefficients that are symbols become arguments; all others become constants.
+        checked: for each top dimension, whether an index beyond its length must be reported invalid; None for
+            all. Padding, and indices outside the table of a gather, are always checked where an index within
+            the lengths can reach them.
+        tile: for each top dimension, the tile's length, if that can be less than `vector.MOST`: the compiler
+            fails if it is promised more contiguous elements than a tile has.
+        name: the name of the function.
+        is_whole: whether offsets have the tile's full shape; otherwise they have one element along a
+            dimension on which they do not depend.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: an argument is not as above.
@@ -133,13 +136,13 @@ def lower(
 def _lowered(
     descriptor: Descriptor, checked: tuple[bool, ...], tile: tuple[int, ...], name: str, is_whole: bool
 ) -> Access:
-    """As :func:`lower`, of arguments that have been checked."""
+    """Generate the access function from checked arguments."""
     return _Writer(descriptor, checked, tile, name, is_whole).written()
 
 
 @dataclass
 class _Writer:
-    """Writes one function."""
+    """Writer of one access function."""
 
     descriptor: Descriptor
     checked: tuple[bool, ...]
@@ -155,8 +158,8 @@ class _Writer:
     def written(self) -> Access:
         descriptor = self.descriptor
         symbols, tables = descriptor.symbols, descriptor.tables
-        self.taken |= {*TAKEN, *descriptor.names}
-        given = [self._claimed(name) for name in (*(s.name for s in symbols), *(t.name for t in tables))]
+        self.taken |= {*RESERVED, *descriptor.names}
+        given = [self._unique_name(name) for name in (*(s.name for s in symbols), *(t.name for t in tables))]
         asked = descriptor.asked()
         for index in asked:
             assert isinstance(index, Expression)
@@ -203,7 +206,7 @@ class _Writer:
         )
 
     def _names_of(self, values: Sequence[Number]) -> dict[Atom, str]:
-        """For atoms that are the index along a dimension, its name."""
+        """Return the dimension's name for each atom that is the index along a dimension."""
         found: dict[Atom, str] = {}
         for name, value in zip(self.descriptor.all_names, values, strict=True):
             if isinstance(value, Expression) and not value.constant and len(value.terms) == 1:
@@ -213,7 +216,7 @@ class _Writer:
         return found
 
     def _limits(self, values: Sequence[Number]) -> Iterator[str]:
-        """Conditions of padding and of gathers, without those that always hold."""
+        """Yield the conditions of padding and gathers that do not always hold."""
         seen: dict[Limit, None] = {}
         for stage, limit in self.descriptor.limits(values):
             if limit in seen:
@@ -225,7 +228,7 @@ class _Writer:
             word = self._text(limit.value)
             if not word.isidentifier():
                 text = self._grouped(limit.value)
-                word = self._claimed(self.descriptor.all_names[stage.limited])
+                word = self._unique_name(self.descriptor.all_names[stage.limited])
                 self.lines.append(f"{word} = {text}")
             if not limit.holds_low:
                 yield f"({word} >= {self._text(limit.low)})"
@@ -233,19 +236,19 @@ class _Writer:
                 yield f"({word} < {self._text(limit.high)})"
 
     def _hint(self, offset_depends_on: frozenset[str], valid_depends_on: frozenset[str]) -> None:
-        """Tell the compiler what it might not find by itself: neighbors, and masks that cover all of them."""
+        """Write hints that the compiler may not infer: contiguous offsets, and masks constant over them."""
         contiguous, together = [], []
         names = self.descriptor.names
-        # The compiler believes a hint of lanes beyond the ends too, whoever masks them.
+        # A hint has to hold for lanes beyond the ends too, even if they are masked.
         tile = [length if length < MOST else math.inf for length in self.tile]
         for dim, (length, check) in enumerate(zip(self.descriptor.lengths, self.checked, strict=True)):
             vector = vector_of(self.descriptor, dim, tile=tile)
             run = min(vector.length, self.tile[dim])
-            while check and divisor_of(length) % run:  # the end of the dimension cuts one
+            while check and divisor_of(length) % run:  # the end of the dimension would cut a run
                 run //= 2
             contiguous.append(min(vector.contiguous, run) if names[dim] in offset_depends_on else 1)
             together.append(run if names[dim] in valid_depends_on else 1)
-        if len(names) != 2:  # the tile's axes are not known to be the arguments
+        if len(names) != 2:  # the tile's axes may not be the arguments
             return
         if max(contiguous) > 1:
             runs = in_brackets(contiguous)
@@ -253,8 +256,8 @@ class _Writer:
         if max(together) > 1:
             self.lines.append(f"valid = tl.max_constancy(valid, {in_brackets(together)})")
 
-    def _claimed(self, name: str) -> str:
-        """The name, or one like it that nothing has yet."""
+    def _unique_name(self, name: str) -> str:
+        """Return the name, or a numbered one if it is taken."""
         found, number = name, 1
         while found in self.taken:
             number += 1
@@ -263,7 +266,7 @@ class _Writer:
         return found
 
     def _dependencies(self, number: Number) -> frozenset[str]:
-        """The arguments that a number depends on."""
+        """Return the names of the arguments that a number depends on."""
         if isinstance(number, int):
             return frozenset()
         return frozenset().union(*(self._dependencies_of(atom) for atom, _ in number.terms))
@@ -275,7 +278,7 @@ class _Writer:
         return self.depends_on[atom]
 
     def _grouped(self, number: Number) -> str:
-        """A sum whose terms that depend on the same arguments stand together, in brackets."""
+        """Return a sum in which terms that depend on the same arguments are grouped in parentheses."""
         if isinstance(number, int):
             return str(number)
         groups: dict[frozenset[str], list[tuple[Atom, int]]] = {}
@@ -293,7 +296,7 @@ class _Writer:
         )
 
     def _text(self, number: Number) -> str:
-        """A number, all whose atoms have been written before it."""
+        """Return the text of a number, after writing a line for each atom that has none."""
         if isinstance(number, int):
             return str(number)
         text = ""
@@ -312,15 +315,15 @@ class _Writer:
         return text
 
     def _factor(self, number: Number) -> str:
-        """A number as part of a product."""
+        """Return the text of a number as a factor of a product."""
         text = self._text(number)
         return text if text.isidentifier() or text.isdigit() else f"({text})"
 
     def _atom(self, atom: Atom) -> str:
-        """The name of an atom, for which a line is written where it has none yet."""
+        """Return the name of an atom, after writing a line for it if it has none."""
         if atom not in self.written_as:
             text = self._formula(atom)
-            self.written_as[atom] = self._claimed(self.preferred.get(atom) or self._own_name(atom))
+            self.written_as[atom] = self._unique_name(self.preferred.get(atom) or self._own_name(atom))
             self.lines.append(f"{self.written_as[atom]} = {text}")
         return self.written_as[atom]
 
@@ -332,7 +335,7 @@ class _Writer:
         return f"{type(atom).__name__.lower()}_of_{'_'.join(sorted(self._dependencies_of(atom)))}"
 
     def _formula(self, atom: Atom) -> str:
-        """An atom in terms of others. Triton divides as C does, so what is divided is made positive."""
+        """Return the formula of an atom. Triton divides as C does, so dividends are made nonnegative."""
         if isinstance(atom, Element):
             index, most = self._text(atom.index), len(atom.table.values)
             mask = f"({index} >= 0) & ({index} < {most})"
@@ -362,19 +365,19 @@ class _Writer:
 
 
 def jit_of_text(name: str, text: str, names: Mapping[str, Any] | None = None) -> Any:
-    """A jit function of a text that no file has, and that can be looked up all the same.
+    """Compile a jit function from text that is in no file; `inspect` finds its source all the same.
 
     Args:
-        name: of the function in `text`.
-        text: one that begins with `@triton.jit`.
-        names: what it reads from around it, beside `tl`.
+        name: the name of the function in `text`.
+        text: source that begins with `@triton.jit`.
+        names: the globals that it reads, beside `tl` and `triton`.
     """
     names = names or {}
     around = [f"{name} {getattr(value, 'cache_key', value)}" for name, value in sorted(names.items())]
     digest = hashlib.sha256("\n".join([text, *around]).encode()).hexdigest()[:16]
     file = f"<descriptor {digest}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    # Triton tells functions of one kernel apart by module and name alone (and types, and constants).
+    # Triton distinguishes a kernel's callees by module and name alone (and types, and constants).
     namespace: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": f"{__name__}.{digest}", **names}
     exec(compile(text, file, "exec"), namespace)
     return namespace[name]

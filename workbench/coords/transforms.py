@@ -1,12 +1,13 @@
-"""Transforms of coordinates, Composable Kernel's: each one from upper indices to lower ones.
+"""Composable Kernel's coordinate transforms: each one maps upper indices to lower ones.
 
-Upper is what a kernel asks for, lower is nearer to memory. A transform knows the lengths of its upper
-dimensions, the formula for the lower indices, when they are valid, and how a step in the upper ones moves the
-lower ones. The formula works on ints, on arrays of them, and on expressions, of which code is generated.
+Upper indices are those that a kernel asks for; lower ones are nearer to memory. A transform knows the lengths
+of its upper dimensions, the formula for the lower indices, when they are valid, and how a step in the upper
+indices moves the lower ones. The formula works on ints, on arrays of them, and on expressions, from which
+code is generated.
 
-The names and meanings are those of Composable Kernel's coordinate transforms
-(ROCm/composable_kernel, include/ck_tile/core/algorithm/coordinate_transform.hpp), but for reflect and clamp:
-padding by what is there already, for which CK has only tables.
+Names and meanings are those of Composable Kernel's coordinate transforms
+(ROCm/composable_kernel, include/ck_tile/core/algorithm/coordinate_transform.hpp), except for reflect and
+clamp, which pad with existing elements; CK has only tables for that.
 """
 
 from __future__ import annotations
@@ -39,33 +40,33 @@ class Limit(NamedTuple):
 
     @property
     def holds(self) -> Any:
-        """Whether it does, of ints and arrays."""
+        """True where an int or array satisfies the condition."""
         return (self.low <= self.value) & (self.value < self.high)
 
     @property
     def holds_low(self) -> bool:
-        """Whether an expression never is too low."""
+        """True if an expression is never too low."""
         within, low = interval_of(self.value).low, interval_of(self.low).high
         return within is not None and low is not None and within >= low
 
     @property
     def holds_high(self) -> bool:
-        """Whether an expression never is too high."""
+        """True if an expression is never too high."""
         within, high = interval_of(self.value).high, interval_of(self.high).low
         return within is not None and high is not None and within < high
 
     @property
     def always_holds(self) -> bool:
-        """Whether an expression is never out of range."""
+        """True if an expression is never out of range."""
         return self.holds_low and self.holds_high
 
 
 class Transform(ABC):
-    """From upper indices to lower ones.
+    """A map from upper indices to lower ones.
 
     Attributes:
-        lower_lengths: what the lower dimensions have to be long; None for any length.
-        upper_lengths: of the dimensions that it makes.
+        lower_lengths: the required length of each lower dimension; None for any length.
+        upper_lengths: the length of each upper dimension.
     """
 
     lower_lengths: tuple[Number | None, ...]
@@ -73,18 +74,18 @@ class Transform(ABC):
 
     @abstractmethod
     def lower(self, upper: Sequence[Any]) -> tuple[Any, ...]:
-        """The lower indices of these upper ones."""
+        """Return the lower indices for upper ones."""
 
     def limits(self, upper: Sequence[Any]) -> tuple[Limit, ...]:
-        """What has to hold for an upper index within the lengths to be valid; nothing, for most."""
+        """Return the conditions for an upper index within the lengths to be valid; by default none."""
         del upper
         return ()
 
     def move(self, step: Sequence[int], upper: Sequence[int], lower: Sequence[int]) -> tuple[int, ...]:
-        """How far the lower indices go when the upper ones go a step.
+        """Return how far the lower indices move when the upper ones move by a step.
 
         Args:
-            step: how far the upper indices went.
+            step: the distance along each upper dimension.
             upper: the upper indices after the step.
             lower: the lower indices before it.
         """
@@ -92,21 +93,21 @@ class Transform(ABC):
         return tuple(now - before for now, before in zip(self.lower(upper), lower, strict=True))
 
     def label(self) -> str:
-        """What it is, with what it was given, in a few words."""
+        """Return the name and arguments as text."""
         given = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # all are dataclasses
         return f"{self.name}({', '.join(in_brackets(v) if isinstance(v, tuple) else str(v) for v in given)})"
 
     @property
     def name(self) -> str:
-        """As it is written to make one."""
-        return _spoken(type(self).__name__)
+        """The name of the function that makes one."""
+        return _snake_case(type(self).__name__)
 
 
 class _Linear(Transform):
-    """A transform of one lower index or more, each the sum of upper ones times constants, and a constant."""
+    """A transform whose lower indices are linear combinations of the upper ones plus constants."""
 
     def move(self, step: Sequence[int], upper: Sequence[int], lower: Sequence[int]) -> tuple[int, ...]:
-        """As of every transform; no constant moves."""
+        """Return the image of the step, without the constant terms."""
         del upper, lower
         nothing = self.lower((0,) * len(step))
         return tuple(there - here for there, here in zip(self.lower(step), nothing, strict=True))
@@ -128,7 +129,7 @@ class PassThrough(_Linear):
 
 @dataclass(frozen=True)
 class Pad(_Linear):
-    """lower = upper - left; the length grows by left + right, and only what was there before is valid."""
+    """lower = upper - left; the length grows by left + right, and only the original elements are valid."""
 
     length: Number
     left: int
@@ -149,7 +150,7 @@ class Pad(_Linear):
 
 @dataclass(frozen=True)
 class Embed(_Linear):
-    """lower = sum of upper_i * coefficient_i. Coefficients may be negative or zero; nothing is checked."""
+    """lower = sum of upper_i * coefficient_i. Coefficients may be negative or 0; validity is not checked."""
 
     lengths: tuple[Number, ...]
     coefficients: tuple[Number, ...]
@@ -173,7 +174,7 @@ class Embed(_Linear):
 
 @dataclass(frozen=True)
 class Merge(Transform):
-    """lower = the digits of upper, where lower dimension i counts to length i and the last one fastest."""
+    """lower = the digits of upper, the last one the fastest; digit i is from 0 to lengths[i] - 1."""
 
     lengths: tuple[Number, ...]
 
@@ -186,20 +187,20 @@ class Merge(Transform):
         (rest,) = upper
         digits: list[Any] = []
         for length in self.lengths[:0:-1]:
-            if length == 0:  # there is no index at all
+            if length == 0:  # the dimension is empty
                 return (rest * 0,) * len(self.lengths)
             digits.append(rest % length)
             rest = rest // length
         return (rest, *digits[::-1])
 
     def move(self, step: Sequence[int], upper: Sequence[int], lower: Sequence[int]) -> tuple[int, ...]:
-        """Adds the digits of the step and carries, or borrows: no division of the index itself."""
+        """Add the digits of the step with carry or borrow; the index itself is not divided."""
         lengths = self.lengths
         if 0 in lengths[1:]:  # there are no digits to carry
             return super().move(step, upper, lower)
         for length in lengths[1:]:
             if not isinstance(length, int):
-                fix = "Bind the lengths but the first to numbers."
+                fix = "Bind all lengths except the first to numbers."
                 raise InvalidArgumentError("step", f"got {step[0]} along {self.label()}", fix)
         sign = -1 if step[0] < 0 else 1
         digits, carry, moved = self.lower((abs(step[0]),)), 0, []
@@ -215,7 +216,7 @@ class Merge(Transform):
 
 @dataclass(frozen=True)
 class Unmerge(_Linear):
-    """lower = the number of which the upper indices are the digits, the last one the fastest."""
+    """lower = the number whose digits are the upper indices, the last one the fastest."""
 
     lengths: tuple[Number, ...]
 
@@ -245,7 +246,7 @@ class Freeze(_Linear):
 
 @dataclass(frozen=True)
 class Replicate(_Linear):
-    """There is no lower index: along the upper ones everything repeats. With one length it is CK's insert."""
+    """No lower index: elements repeat along the upper dimensions. With one length it is CK's insert."""
 
     lengths: tuple[Number, ...]
 
@@ -300,7 +301,7 @@ class Modulo(Transform):
 
 @dataclass(frozen=True)
 class Xor(Transform):
-    """lower = (upper_0, upper_1 ^ (upper_0 % length_1)): rows of a tile that start at different banks."""
+    """lower = (upper_0, upper_1 ^ (upper_0 % length_1)): the rows of a tile start at different banks."""
 
     lengths: tuple[Number, int]
 
@@ -357,7 +358,7 @@ class Reflect(Transform):
 
 @dataclass(frozen=True)
 class Clamp(Transform):
-    """lower = upper - left, or the end that is nearest: the first and the last element are repeated."""
+    """lower = upper - left, clamped to the dimension: the first and the last element are repeated."""
 
     length: int
     left: int
@@ -372,7 +373,7 @@ class Clamp(Transform):
 
 @dataclass(frozen=True)
 class Indexing(Transform):
-    """lower = table[upper]: a gather. An index that the table does not have is not valid."""
+    """lower = table[upper]: a gather. An index outside the table is not valid."""
 
     table: Table
     length: int
@@ -404,12 +405,12 @@ def pad(length: Number, left: int, right: int) -> Pad:
 
 
 def left_pad(length: Number, left: int) -> Pad:
-    """:func:`pad` on the left."""
+    """Pad on the left, see :func:`pad`."""
     return Pad(length, left, 0)
 
 
 def right_pad(length: Number, right: int) -> Pad:
-    """:func:`pad` on the right."""
+    """Pad on the right, see :func:`pad`."""
     return Pad(length, 0, right)
 
 
@@ -434,12 +435,12 @@ def freeze(index: int) -> Freeze:
 
 
 def insert(length: Number) -> Replicate:
-    """An upper dimension on which nothing depends."""
+    """Add an upper dimension along which elements repeat."""
     return Replicate((length,))
 
 
 def replicate(lengths: Sequence[Number]) -> Replicate:
-    """Upper dimensions on which nothing depends."""
+    """Add upper dimensions along which elements repeat."""
     return Replicate(_tuple("lengths", lengths))
 
 
@@ -449,7 +450,7 @@ def slice(length: Number, begin: int, end: int) -> Slice:
 
 
 def modulo(modulus: int, length: Number) -> Modulo:
-    """lower = upper % modulus; `length` is the upper one."""
+    """lower = upper % modulus; `length` is the upper length."""
     return Modulo(modulus, length)
 
 
@@ -469,28 +470,27 @@ def reflect(length: int, left: int, right: int) -> Reflect:
 
 
 def clamp(length: int, left: int, right: int) -> Clamp:
-    """lower = upper - left, but at least 0 and at most length - 1; the upper length is as of `reflect`."""
+    """lower = upper - left, clamped to 0 ... length - 1; the upper length is left + length + right."""
     return Clamp(length, left, right)
 
 
 def indexing(table: Sequence[int], length: int, *, name: str = "table") -> Indexing:
-    """lower = table[upper], a gather from a dimension of `length`; the table travels as a tensor.
+    """lower = table[upper], a gather from a dimension of `length`; kernels get the table as a tensor.
 
-    Where transforms on top of it ask for an index that the table does not have, there is no such element, as
-    in padding.
+    An index outside the table, which transforms on top can ask for, is invalid like one in padding.
     """
     check_identifier("name", name)
     return Indexing(Table(name, _tuple("table", table)), length)
 
 
 def row_major(lengths: Sequence[Number]) -> tuple[Number, ...]:
-    """The strides of dimensions that follow one another without gaps: products of the later lengths."""
+    """Return row-major strides without gaps: for each dimension the product of the later lengths."""
     later: Sequence[Number] = (*lengths[1:], 1)
     return tuple(accumulate(reversed(later), lambda total, length: total * length))[::-1]
 
 
 def checked_lengths(lengths: Sequence[Number]) -> tuple[Number, ...]:
-    """The argument `lengths`, or an error: of each dimension a whole number of 0 or more, or a symbol."""
+    """Return `lengths` as a tuple; raise unless each is a symbol or a whole number of 0 or more."""
     found = _tuple("lengths", lengths)
     _check_lengths("lengths", found)
     return found
@@ -523,7 +523,7 @@ def _check_lengths(name: str, lengths: Sequence[object], fewest: int = 0) -> Non
 
 
 def _check_edges(one: Reflect | Clamp) -> None:
-    """Of a dimension with elements, grown at both ends."""
+    """Check a non-empty dimension that is extended at both ends, and set its lengths."""
     _check_whole("length", one.length, least=1)
     for name in ("left", "right"):
         _check_whole(name, getattr(one, name), least=0)
@@ -538,10 +538,10 @@ def _check_whole(name: str, value: object, least: int | None = None) -> None:
 
 
 def in_brackets(values: Sequence[object]) -> str:
-    """As Python writes a tuple, of what is shown by `str`."""
+    """Return a tuple as Python writes it, with `str` for its items."""
     return f"({', '.join(map(str, values))}{',' if len(values) == 1 else ''})"
 
 
-def _spoken(name: str) -> str:
-    """pass_through, of PassThrough."""
+def _snake_case(name: str) -> str:
+    """Return a class name in snake case: pass_through for PassThrough."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")

@@ -1,9 +1,9 @@
-"""How many neighbors along a dimension lie together in memory: what lets an access move 16 bytes at once.
+"""How many contiguous elements along a dimension one access can move, up to 16 bytes.
 
-A run is `length` indices along one top dimension, of which the first is a multiple of `length`, with all
-others fixed. What is known of a run goes through a transform by its rule, from the top down: how far the
-index goes from one element of the run to the next, and what the first one leaves as a remainder. Where that
-cannot be told, nothing is claimed; so what is claimed is sound for every index, valid or not.
+A run is `length` indices along one top dimension, beginning at a multiple of `length`, with all other indices
+fixed. Each transform has a rule for the runs below it, given those above: the step from one element of a run
+to the next, and the remainder of the first one's index. Where a rule cannot tell, it claims nothing, so what
+is claimed holds for every index, valid or not.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from workbench.coords.expression import Expression, Number, Remainder, divisor_o
 from workbench.coords.transforms import Transform
 from workbench.errors import InvalidArgumentError, check_power_of_two, check_type
 
-# Elements of one byte that the widest access of a lane moves.
+# The widest access of a lane moves 16 bytes, so at most 16 elements.
 MOST = 16
 
 
 class Vector(NamedTuple):
-    """What is known of the runs along a dimension.
+    """Known properties of the runs along a dimension.
 
     Attributes:
-        length: of a run, a power of two. All of its elements are valid, or none.
-        stride: from one element of a run to the next, in memory; 0 where `length` is 1.
-        multiple_of: what divides the offset of a run's first element; 0 where that offset is always 0.
+        length: of a run, a power of two. Its elements are either all valid or all invalid.
+        stride: the distance in memory between successive elements of a run; 0 where `length` is 1.
+        multiple_of: a divisor of the offset of each run's first element; 0 where that offset is always 0.
     """
 
     length: int
@@ -39,18 +39,18 @@ class Vector(NamedTuple):
 
     @property
     def contiguous(self) -> int:
-        """Elements that one access can move: neighbors in memory, from a multiple of as many on."""
+        """The elements that one access can move: contiguous, and aligned to their own number."""
         if self.stride != 1:
             return 1
         return math.gcd(self.length, self.multiple_of) if self.multiple_of else self.length
 
 
 class Run(NamedTuple):
-    """An index along a run: base + j * step for element j, where base = remainder modulo `modulus`.
+    """An index along a run: base + j * step for element j, where base % modulus = remainder.
 
     Attributes:
-        step: None where the index does not go in equal steps, or nobody can tell.
-        modulus: 0 where base is the remainder itself.
+        step: None where the steps differ or are unknown.
+        modulus, remainder: of the base; with modulus 0 the base is the remainder itself.
     """
 
     step: int | None
@@ -62,7 +62,7 @@ class Run(NamedTuple):
         return _run(step, math.gcd(self.modulus, other.modulus), self.remainder + other.remainder)
 
     def times(self, factor: Number) -> Run:
-        """Of the index times a constant, which may not be known."""
+        """Return the run of the index times a constant, which may be a symbol."""
         if isinstance(factor, int):
             step = 0 if factor == 0 else None if self.step is None else self.step * factor
             return _run(step, self.modulus * abs(factor), self.remainder * factor)
@@ -70,7 +70,7 @@ class Run(NamedTuple):
         return _run(0 if self.step == 0 else None, common, 0)
 
     def is_within_blocks(self, size: int, length: int) -> bool:
-        """Whether the whole run lies between two multiples of `size`, which divides the modulus."""
+        """Return whether a run lies between two multiples of `size`, which divides the modulus."""
         if self.step is None:
             return False
         first = self.remainder % size
@@ -89,14 +89,14 @@ UNKNOWN = Run(None, 1, 0)
 def vector_of(
     descriptor: Descriptor, dim: int, most: int = MOST, *, tile: Sequence[float] | None = None
 ) -> Vector:
-    """The longest runs along top dimension `dim` that go through memory in equal steps, and are valid as one.
+    """Return the longest runs along top dimension `dim` with one stride in memory and one validity.
 
     Args:
-        descriptor: lengths and coefficients may be symbols, of which what divides them is known.
+        descriptor: lengths and coefficients may be symbols; only their known divisors count.
         dim: the number of a top dimension, from 0.
         most: the longest run of interest, a power of two.
-        tile: for each top dimension, how long tiles of indices are, `math.inf` where that is not known: what
-            is said holds beyond the lengths too, as far as such tiles reach. None: within the lengths.
+        tile: for each top dimension, the length of a tile of indices, `math.inf` if unknown: the result holds
+            beyond the lengths too, as far as such tiles reach. None: within the lengths only.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: there is no such dimension, or `most` is no power of two.
@@ -117,7 +117,7 @@ def vector_of(
 
 
 def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence[float] | None) -> Run | None:
-    """The offset along runs of a length; None where it is unknown, or a run may be valid in part."""
+    """Return the offset along runs; None where it is unknown, or a run may be valid in part."""
     runs = {}
     hangs_over = False
     for place, number in enumerate(descriptor.top):
@@ -128,8 +128,8 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence
             hangs_over |= not divides(tile[place], descriptor.all_lengths[number])
             most = asked
         if place == dim:
-            # One run alone begins at 0. One that the dimension's end cuts counts too: those of its elements
-            # that are there have to be valid as one.
+            # A single run begins at 0. A run that the dimension's end cuts counts too: its existing elements
+            # must have one validity.
             runs[number] = Run(int(length > 1), length if most > length else 0, 0)
         else:
             runs[number] = FIXED if most > 1 else Run(0, 0, 0)
@@ -140,7 +140,7 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence
         if tile is not None and any(run.modulus for run in upper):
             written = [values[number] for number in stage.lower]
             found = enumerate(zip(lower, written, strict=True))
-            lower = tuple(_beyond(stage.transform, place, known) for place, known in found)
+            lower = tuple(_beyond_lengths(stage.transform, place, known) for place, known in found)
         runs.update(zip(stage.lower, lower, strict=True))
         for limit in stage.transform.limits([values[number] for number in stage.upper]):
             run = runs[stage.limited]
@@ -149,16 +149,19 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence
                     return None
             is_gather = isinstance(stage.transform, each.Indexing)
             if is_gather and (hangs_over or not limit.always_holds) and lower[0].step != 0:
-                runs[stage.lower[0]] = UNKNOWN  # runs that the table does not have do not step
+                runs[stage.lower[0]] = UNKNOWN  # elements outside the table have no step
     return runs[descriptor.bottom[0]]
 
 
-def _beyond(transform: Transform, place: int, known: tuple[Run, Number]) -> Run:
-    """A lower run where indices may lie beyond the lengths: what has no remainder taken there is not exact.
+def _beyond_lengths(transform: Transform, place: int, known: tuple[Run, Number]) -> Run:
+    """Return a lower run as it is for indices beyond the lengths.
+
+    Code leaves out a remainder that changes nothing within the lengths. Beyond them the base of such a run is
+    not exact, but known only modulo the divisor.
 
     Args:
-        transform, place: of the lower index.
-        known: its run, and the number as it is written: within the lengths many a remainder changes nothing.
+        transform, place: the transform, and the position of the lower index.
+        known: the run, and the number as the code has it.
     """
     run, written = known
     if run.modulus or isinstance(written, int) or _is_remainder(written):
@@ -176,24 +179,24 @@ def _is_remainder(number: Expression) -> bool:
 
 
 def divides(tile: float, length: Number) -> bool:
-    """Whether tiles of this length end where a dimension does."""
+    """Return whether the dimension's length is known to be a multiple of the tile's."""
     return tile < math.inf and divisor_of(length) % int(tile) == 0
 
 
 def is_all_or_none(run: Run, end: Number, length: int) -> bool:
-    """Whether all elements of a run are less than `end`, or none is, whatever the first one is."""
+    """Return whether the elements of every such run are either all less than `end` or all not."""
     if run.step is None:
         return False
     span = (length - 1) * run.step
     if span == 0:
         return True
     if not isinstance(end, int):
-        # A multiple of what divides it: not within a block of that many.
+        # `end` is a multiple of `common`, so it is inside no block of that size.
         common = math.gcd(run.modulus, divisor_of(end))
         return bool(common) and run.is_within_blocks(common, length)
     if run.modulus == 0:
         return (run.remainder < end) == (run.remainder + span < end)
-    # Of the first ones that are less, the nearest to the end; of those that are not, likewise.
+    # The least distances to `end` from a first element below it, and from one at or beyond it.
     short = (end - run.remainder) % run.modulus or run.modulus
     beyond = (run.remainder - end) % run.modulus
     return span < short if span > 0 else -span <= beyond
@@ -201,38 +204,38 @@ def is_all_or_none(run: Run, end: Number, length: int) -> bool:
 
 @singledispatch
 def lower_runs(transform: Transform, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """What is known of the lower indices along runs of `length`, given that of the upper ones."""
+    """Return the runs of the lower indices along runs of `length`, given the upper ones."""
     raise NotImplementedError(transform.name)
 
 
 @lower_runs.register
 def _(transform: each.PassThrough, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """The same."""
+    """Keep the run."""
     return tuple(upper)
 
 
 @lower_runs.register
 def _(transform: each.Pad, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """The same steps from another base; that the end of what is valid cuts no run is asked elsewhere."""
+    """Shift the base; whether padding cuts a run is checked with the limits."""
     return (upper[0] + Run(0, 0, -transform.left),)
 
 
 @lower_runs.register
 def _(transform: each.Embed, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Steps and bases times the coefficients, added up."""
+    """Sum the runs times the coefficients."""
     return (_total(run.times(c) for run, c in zip(upper, transform.coefficients, strict=True)),)
 
 
 @lower_runs.register
 def _(transform: each.Unmerge, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """As embed, by products of the later lengths."""
+    """Sum the runs times the products of the later lengths."""
     strides = each.row_major(transform.lengths)
     return (_total(run.times(c) for run, c in zip(upper, strides, strict=True)),)
 
 
 @lower_runs.register
 def _(transform: each.Merge, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """From the fastest digit up: what remains of the run, and what is divided off."""
+    """Split digits off from the fastest up: the run's remainder, then its quotient."""
     (run,) = upper
     if 0 in transform.lengths[1:]:  # there is no index at all
         return (Run(0, 0, 0),) * len(transform.lengths)
@@ -245,38 +248,38 @@ def _(transform: each.Merge, upper: Sequence[Run], length: int) -> tuple[Run, ..
 
 @lower_runs.register
 def _(transform: each.Freeze, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """A constant."""
+    """Return a constant."""
     return (Run(0, 0, transform.index),)
 
 
 @lower_runs.register
 def _(transform: each.Replicate, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Nothing is below."""
+    """Return no run: there is no lower index."""
     return ()
 
 
 @lower_runs.register
 def _(transform: each.Slice, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """The same steps from another base."""
+    """Shift the base."""
     return (upper[0] + Run(0, 0, transform.begin),)
 
 
 @lower_runs.register
 def _(transform: each.Offset, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """The same steps from another base."""
+    """Shift the base."""
     return (upper[0] + Run(0, 0, transform.offset),)
 
 
 @lower_runs.register
 def _(transform: each.Modulo, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """The same where no run crosses a multiple of the modulus."""
+    """Keep the step where no run crosses a multiple of the modulus."""
     return (_remainder(upper[0], transform.modulus, length),)
 
 
 @lower_runs.register(each.Reflect)
 @lower_runs.register(each.Clamp)
 def _(transform: each.Reflect | each.Clamp, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Of one element, something; a run that is known may cross no end, others are taken to cross one."""
+    """Evaluate a run with a known base; assume that any other run of several elements crosses an end."""
     (run,) = upper
     if run.step == 0:
         return (FIXED,)
@@ -289,7 +292,7 @@ def _(transform: each.Reflect | each.Clamp, upper: Sequence[Run], length: int) -
 
 @lower_runs.register
 def _(transform: each.Xor, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """The same where what is flipped are bits above those in which a run's elements differ."""
+    """Keep the step where the flipped bits lie above those in which a run's elements differ."""
     above, run = upper
     flipped = _remainder(above, transform.lengths[1], length)
     if run.step == 0 and flipped.step == 0:
@@ -308,7 +311,7 @@ def _(transform: each.Xor, upper: Sequence[Run], length: int) -> tuple[Run, ...]
 
 @lower_runs.register
 def _(transform: each.Indexing, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """What the table holds, of all runs that it has; that its ends cut no run is asked elsewhere."""
+    """Compare all runs that lie in the table; whether its ends cut a run is checked with the limits."""
     (run,) = upper
     values = transform.table.values
     if run.step == 0:
@@ -328,7 +331,7 @@ def _total(runs: Iterable[Run]) -> Run:
 
 
 def _quotient(run: Run, by: Number, length: int) -> Run:
-    """Of the index divided by a number, rounded down."""
+    """Return the run of the index divided by a number, rounded down."""
     if run.step is None:
         return UNKNOWN
     if isinstance(by, Expression):
@@ -344,7 +347,7 @@ def _quotient(run: Run, by: Number, length: int) -> Run:
 
 
 def _remainder(run: Run, by: Number, length: int) -> Run:
-    """Of what remains of the index, divided by a number."""
+    """Return the run of the index modulo a number."""
     if run.step is None:
         return UNKNOWN
     if isinstance(by, Expression):

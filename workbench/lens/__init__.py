@@ -1,9 +1,9 @@
-"""Looking inside a launch: what it does to memory, what it is compiled to, where its values lie.
+"""Look inside a launch: its accesses to memory, its compiled code, the layout of its values.
 
-`trace` runs it in the interpreter, `compile` compiles it for a GPU that need not be here, `layout` says which
-lane and register hold which element, `memory` counts sectors, bank conflicts and cache hits, `reduction` says
-who combines with whom, `numerics` what rounding does, `waves` how many programs run at a time. All results
-are plain data. :mod:`workbench.readings` reads from a trace what a known operator did.
+`trace` runs it in the interpreter, `compile` compiles it for any GPU, present or not, `layout` maps elements
+to lanes and registers, `memory` counts sectors, bank conflicts and cache hits, `reduction` shows how a tile
+is reduced, `numerics` how results are rounded, `waves` how programs fill a GPU. All results are plain data.
+:mod:`workbench.readings` has readings of the traces of known operators.
 """
 
 from workbench import renamed

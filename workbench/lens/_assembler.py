@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler says of a kernel beside the binary it makes. Only in the compiler's process."""
+"""The log of NVIDIA's assembler for a kernel. Use only in the compiler's process."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ _Stage = Callable[[Any, dict[str, Any]], Any]
 
 
 @contextlib.contextmanager
-def words_kept() -> Iterator[None]:
-    """Within it, `triton.compile` writes the assembler's words into a binary's metadata: `assembler_words`.
+def log_kept() -> Iterator[None]:
+    """Context manager in which binaries of `triton.compile` have the log in their metadata: `assembler_log`.
 
-    Triton deletes them, and its cache on disk, from which most binaries come, never has them. Metadata is in
-    that cache.
+    Triton deletes the log, and its cache on disk, from which most binaries come, does not have it. The
+    metadata is in that cache.
     """
     with knobs.runtime.scope():
-        knobs.runtime.add_stages_inspection_hook = _with_words
+        knobs.runtime.add_stages_inspection_hook = _with_log
         yield
 
 
-def _with_words(*pipeline: Any) -> tuple[str, str] | None:
-    """Triton calls it without arguments for a part of its cache's key, and with the stages to change them."""
+def _with_log(*pipeline: Any) -> tuple[str, str] | None:
+    """Serve Triton's hook: without arguments return a part of the cache key, else change the stages."""
     if not pipeline:
-        return "assembler_words", "assembler_words"
+        return "assembler_log", "assembler_log"
     stages: dict[str, _Stage] = pipeline[1]
     if "cubin" in stages:
-        stages["cubin"] = partial(_assembled, stages["cubin"])
+        stages["cubin"] = partial(_assemble_with_log, stages["cubin"])
     return None
 
 
-def _assembled(assemble: _Stage, ptx: Any, metadata: dict[str, Any]) -> Any:
+def _assemble_with_log(assemble: _Stage, ptx: Any, metadata: dict[str, Any]) -> Any:
     printed = io.StringIO()
     try:
         with knobs.nvidia.scope(), contextlib.redirect_stdout(printed):
             knobs.nvidia.dump_ptxas_log = True
             binary = assemble(ptx, metadata)
     finally:
-        # Where it fails, the error's line is found in what Triton prints.
+        # If it fails, the caller finds the error's line in what Triton prints.
         print(printed.getvalue(), end="")
-    metadata["assembler_words"] = printed.getvalue()
+    metadata["assembler_log"] = printed.getvalue()
     return binary
 
 
-def serialized_wgmma(words: str) -> str:
-    """Why products of warp groups wait for one another (its messages C7510 and on); "" where they do not."""
-    reasons = re.findall(r"wgmma\.mma_async instructions are serialized due to (.+)", words)
+def serialized_wgmma(log: str) -> str:
+    """Return why the assembler serializes wgmma (messages C7510 and on); "" if it does not."""
+    reasons = re.findall(r"wgmma\.mma_async instructions are serialized due to (.+)", log)
     return "; ".join(dict.fromkeys(" ".join(_OF_FUNCTION.sub("", reason).split()) for reason in reasons))
 
 
-# The line, which CUDA 13 adds, is one of PTX.
+# CUDA 13 adds the line, which is a line of PTX.
 _OF_FUNCTION = re.compile(r" (?:in|for) the function '[^']*'(?: in line \d+)?\s*$")

@@ -1,4 +1,4 @@
-"""Compile a kernel for a target and take the result apart. Only in the compiler's process."""
+"""Compile a kernel for a target and analyze the result. Use only in the compiler's process."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.launch import kernel_error
-from workbench.lens._assembler import serialized_wgmma, words_kept
+from workbench.lens._assembler import log_kept, serialized_wgmma
 from workbench.lens._instructions import Instruction, from_assembly, from_sass
 from workbench.lens._layouts import tensor_layouts
 from workbench.lens._locations import Home, chains
-from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
+from workbench.lens._step import CompiledStep, CompileRequest, DescriptorSpec, PointerSpec
 from workbench.lens.targets import MOST_THREADS_PER_BLOCK, Occupancy, Target, occupancy, target
 from workbench.runtime.source import KernelSource, forget_unpacked, unpack
 
@@ -47,20 +47,20 @@ compat.tell_compilers_apart_quickly()
 
 MOST_TENSOR_MEMORY_COLUMNS = 512
 
-# PTX ISA, "wgmma.mma_async", target ISA notes: sm_90a, which is what Triton compiles for, and no other.
+# Only sm_90a, to which Triton compiles sm_90, has wgmma (PTX ISA, "wgmma.mma_async", target ISA notes).
 WITH_WGMMA = "sm_90"
 
 MOST_KEPT = 128
 _built: dict[tuple[Any, ...], CompiledStep] = {}
 
 
-def build(request: Request) -> CompiledStep:
-    """What the kernel of `request` becomes; the same specialization is compiled once.
+def build(request: CompileRequest) -> CompiledStep:
+    """Compile the kernel of `request`; the same specialization is compiled once.
 
     Raises:
-        KernelError: it does not compile; file and line are the learner's.
-        InvalidArgumentError: an option that the target's vendor does not have.
-        ArgumentTypeError: an option that is a whole number is given as something else.
+        KernelError: the kernel does not compile; file and line are those of its source.
+        InvalidArgumentError: the target's vendor does not have an option.
+        ArgumentTypeError: an integer option has another type.
     """
     on = target(request.target)
     kernel = unpack(request.kernel)
@@ -71,17 +71,17 @@ def build(request: Request) -> CompiledStep:
             raise
         except Exception as error:
             forget_unpacked()
-            raise _in_the_learners_terms(kernel, error, output()) from None
+            raise _with_kernel_line(kernel, error, output()) from None
 
 
-def _compiled(kernel: Any, request: Request, on: Target) -> CompiledStep:
+def _compiled(kernel: Any, request: CompileRequest, on: Target) -> CompiledStep:
     gpu = _gpu(on)
     backend = make_backend(gpu)
     arguments = {name: _stand_in(value) for name, value in request.arguments}
     keywords = {name: _stand_in(value) for name, value in request.keywords}
     options = {name: value for name, value in keywords.items() if name not in arguments}
     _check_options(kernel, options, backend.parse_options({}).__dict__, on)
-    # As JITFunction.run does, with another target than this machine's.
+    # As in JITFunction.run, but for a target that may not be this machine's.
     keywords["debug"] = keywords.get("debug", kernel.debug) or knobs.runtime.debug
     keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
@@ -96,25 +96,25 @@ def _compiled(kernel: Any, request: Request, on: Target) -> CompiledStep:
         )
         made = GluonASTSource if kernel.is_gluon() else ASTSource
         source = made(kernel, signature, constants, attributes)
-        # Triton's cache on disk knows a kernel by its text. Its line table names files too.
+        # The key of Triton's cache on disk has a kernel's text, but not the file names in its line table.
         environment = {**get_cache_invalidating_env_vars(), "source_files": ":".join(files)}
-        with words_kept():
+        with log_kept():
             binary = triton.compile(source, target=gpu, options=parsed.__dict__, _env_vars=environment)
-        _built[key] = _taken_apart(binary, backend, on, Home(request.kernel.file, request.kernel.line))
+        _built[key] = _compiled_step(binary, backend, on, Home(request.kernel.file, request.kernel.line))
     return _built[key]
 
 
 def _gpu(on: Target) -> GPUTarget:
-    """The target in Triton's words."""
+    """Return the target as Triton names it."""
     if on.vendor == "NVIDIA":
         return GPUTarget("cuda", int(on.name.removeprefix("sm_")), on.warp_size)
     return GPUTarget("hip", on.name, on.warp_size)
 
 
 class _Tensor:
-    """What Triton asks a tensor when it specializes a kernel, without the data."""
+    """A tensor without data, with what Triton's specialization asks for."""
 
-    def __init__(self, pointer: Pointer) -> None:
+    def __init__(self, pointer: PointerSpec) -> None:
         self.dtype = pointer.dtype
         self._pointer = pointer
 
@@ -126,9 +126,9 @@ class _Tensor:
 
 
 def _stand_in(value: Any) -> Any:
-    if isinstance(value, Pointer):
+    if isinstance(value, PointerSpec):
         return _Tensor(value)
-    if isinstance(value, Descriptor):
+    if isinstance(value, DescriptorSpec):
         fields = dict(value.fields)
         made = GluonDescriptor if "layout" in fields else TensorDescriptor
         return made(base=_Tensor(value.base), **fields)
@@ -148,15 +148,15 @@ def _check_options(kernel: Any, options: Mapping[str, Any], defaults: Mapping[st
                 f"{on.vendor} GPUs have no option {name!r}",
                 f"Leave it out to compile for {on.name}.",
             )
-        # None is the default, to Triton.
+        # Triton takes None for the default.
         if type(defaults[name]) is int and type(value) not in (int, type(None)):
             raise ArgumentTypeError(
                 argument, f"{name} is {value!r}, a {type(value).__name__}", "Give a whole number."
             )
 
 
-def _files(request: Request) -> tuple[str, ...]:
-    """The files that the lines of a kernel's code are in, and the folders of what it imports from."""
+def _files(request: CompileRequest) -> tuple[str, ...]:
+    """Return the files with a kernel's code, and the folders of the packages that it imports from."""
     files = {str(Path(__file__).parents[1]), str(Path(triton.__file__).parent)}
     sources: list[Any] = [request.kernel, *(value for _, value in request.arguments)]
     while sources:
@@ -169,9 +169,9 @@ def _files(request: Request) -> tuple[str, ...]:
     return tuple(sorted(files))
 
 
-def _taken_apart(binary: Any, backend: Any, on: Target, home: Home) -> CompiledStep:
+def _compiled_step(binary: Any, backend: Any, on: Target, home: Home) -> CompiledStep:
     missing: dict[str, str] = {}
-    # Gluon begins with layouts, at TTGIR.
+    # Gluon kernels have layouts from the start, so their first stage is TTGIR.
     written = ("ttgir", "llir") if isinstance(binary.src, GluonASTSource) else ("ttir", "ttgir", "llir")
     stages: dict[str, str] = {name: binary.asm[name] for name in written}
     if on.vendor == "NVIDIA":
@@ -200,7 +200,7 @@ def _taken_apart(binary: Any, backend: Any, on: Target, home: Home) -> CompiledS
         spills=used.spills,
         shared_bytes=shared,
         local_bytes=used.local_bytes,
-        serialized_wgmma=serialized_wgmma(binary.metadata.assembler_words) if on.name == WITH_WGMMA else None,
+        serialized_wgmma=serialized_wgmma(binary.metadata.assembler_log) if on.name == WITH_WGMMA else None,
         threads=threads,
         warp_size=on.warp_size,
         instructions=instructions,
@@ -222,16 +222,16 @@ def _nvidia_resources(cubin: bytes, ptx: str) -> _Resources:
     if tool is None:
         raise MissingPackageError(
             "The resources that a kernel uses are read with cuobjdump, which this build of Triton does not "
-            "bring. Install NVIDIA's CUDA Toolkit and set TRITON_CUOBJDUMP_PATH to it; AMD targets work "
-            "without."
+            "have. Install NVIDIA's CUDA Toolkit and set TRITON_CUOBJDUMP_PATH to it; AMD targets do not "
+            "need it."
         )
     report = _run(tool, "-res-usage", binary=cubin)
     match = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", report.stdout)
     if match is None:
-        raise RuntimeError(f"cuobjdump says nothing of registers: {report.stdout}{report.stderr}")
+        raise RuntimeError(f"cuobjdump printed no registers: {report.stdout}{report.stderr}")
     local = int(match[2]) + int(match[3])
-    # The kernel's own local variables, such as the arguments of a print, are in PTX; what the assembler adds
-    # to them are spills.
+    # Arrays of the kernel itself, such as the arguments of a print, are declared in PTX; what the assembler
+    # adds to them are spills.
     own = sum(map(int, re.findall(r"^\s*\.local .*__local_depot\d+\[(\d+)\]", ptx, re.MULTILINE)))
     return _Resources(registers=int(match[1]), spills=max(local - own, 0) // 4, local_bytes=local)
 
@@ -246,17 +246,17 @@ def _amd_resources(amdgcn: str) -> _Resources:
 
 
 def _metadata(amdgcn: str, name: str) -> int:
-    """A number in the code object's metadata, which ends the text."""
+    """Return a number from the code object's metadata, which ends the text."""
     return int(re.findall(rf"^\s+(?:- )?{re.escape(name)}:\s+(\d+)", amdgcn, re.MULTILINE)[-1])
 
 
 def _nvidia_instructions(
     cubin: bytes, stages: dict[str, str], missing: dict[str, str], home: Home
 ) -> tuple[Instruction, ...]:
-    """From SASS, which is added to `stages`; else from PTX, and why is added to `missing`."""
+    """Return instructions from SASS, added to `stages`, or else from PTX, with the reason in `missing`."""
     tool = _tool("nvdisasm")
     if tool is None:
-        missing["sass"] = "this build of Triton brings no nvdisasm"
+        missing["sass"] = "this build of Triton has no nvdisasm"
     else:
         report = _run(tool, "-gp", "-c", binary=cubin)
         if report.returncode == 0:
@@ -267,7 +267,7 @@ def _nvidia_instructions(
 
 
 def _tool(name: str) -> str | None:
-    """The path of one of NVIDIA's tools, as Triton finds it; None where there is none."""
+    """Return the path of one of NVIDIA's tools, as Triton finds it; None if there is none."""
     try:
         path: str = getattr(knobs.nvidia, name).path
     except RuntimeError:
@@ -285,7 +285,7 @@ def _run(tool: str, *arguments: str, binary: bytes) -> subprocess.CompletedProce
 def _problem(
     on: Target, fit: Occupancy, threads: int, registers: int, shared: int, tensor_memory_columns: int
 ) -> str:
-    """Why the target cannot run it, in words; empty when it can. No driver is here to say so."""
+    """Return why the target cannot run the kernel, as no driver is there to say so; empty if it can."""
     if shared > on.most_shared_per_block:
         return (
             f"needs {shared} bytes of shared memory a block, and {on.name} has {on.most_shared_per_block}: "
@@ -305,7 +305,7 @@ def _problem(
 
 @contextlib.contextmanager
 def _captured_output() -> Iterator[Any]:
-    """Keep what compilers print from the notebook; gives a function that reads it.
+    """Capture what the compilers print, to keep it out of the notebook; yield a function that reads it.
 
     They are C++ and other processes, which write to the file descriptors, and Triton's own `print`.
     """
@@ -326,8 +326,8 @@ def _captured_output() -> Iterator[Any]:
             os.close(saved)
 
 
-def _in_the_learners_terms(kernel: Any, error: Exception, output: str) -> KernelError:
-    """`error`, with the line of the kernel where the compiler's messages name one."""
+def _with_kernel_line(kernel: Any, error: Exception, output: str) -> KernelError:
+    """Return `error` as a KernelError, with the kernel's line if the compiler's messages name one."""
     if isinstance(error, CompilationError):
         return kernel_error(kernel, error)
     function = compat.python_function(kernel)
@@ -349,13 +349,13 @@ def _in_the_learners_terms(kernel: Any, error: Exception, output: str) -> Kernel
 
 
 def _assertion(output: str) -> str:
-    """The compiler's assertion that failed: behind it, its passes only say that there were failures."""
+    """Return the compiler's failed assertion; its other messages only say that a pass failed."""
     failed = re.search(r"Assertion `(.*)' failed", output)
     return f"the compiler does not expect it: its assertion {failed[1]!r} fails" if failed else ""
 
 
 def _line_by_ptx(output: str, home: Home) -> int | None:
-    """The kernel's line where the assembler names one of PTX; Triton prints that text behind the message."""
+    """Return the kernel's line if the assembler names a line of PTX; Triton prints that PTX after it."""
     complaint, _, rest = output.partition("Repro command:")
     line = re.search(r"ptxas.*\bline (\d+)", complaint)
     ptx = rest.partition("\n\n")[2].lstrip("\n")

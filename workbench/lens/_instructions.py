@@ -1,4 +1,4 @@
-"""Instructions out of SASS, PTX and AMDGCN text: what class each is of, how wide, from which source line."""
+"""Instructions parsed from SASS, PTX and AMDGCN: the class, width and source line of each."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Instruction:
     """One instruction of a compiled kernel.
 
     Attributes:
-        text: as the disassembler or the compiler wrote it.
+        text: the instruction as the disassembler or the compiler wrote it.
         opcode: its name with all modifiers: "LDG.E.128", "global_load_dwordx4".
-        kind: its class, one of `KINDS`. "asynchronous copy" is between global and shared memory past the
-            registers (cp.async, TMA, loads to LDS); "barrier" is of a block, with the barriers in memory that
-            asynchronous copies signal; "conversion" is between number formats. Waiting for loads
-            (s_waitcnt, DEPBAR), shuffles, atomics and spills are "other".
-        bits: for a memory access, how many a lane moves; None elsewhere, and where one thread moves a whole
-            tile (TMA).
-        file: the kernel's own file; that of the function where one is called and not inlined (`noinline`).
-        line: the line in it that the instruction comes from.
-        inlined: where that line calls a tile operator, the (file, line) in it, and so on down.
+        kind: its class, one of `KINDS`. "asynchronous copy": between global and shared memory, bypassing the
+            registers (cp.async, TMA, loads to LDS). "barrier": of a block, including the barriers in memory
+            that asynchronous copies signal. "conversion": between number formats. "other": everything else,
+            such as waits for loads (s_waitcnt, DEPBAR), shuffles, atomics and spills.
+        bits: the bits that a lane moves, for a memory access; None for other instructions, and where one
+            thread moves a whole tile (TMA).
+        file: the kernel's file, or the file of the called function if it is not inlined (`noinline`).
+        line: the line of that file which the instruction comes from.
+        inlined: if that line calls a tile operator, the (file, line) in it, and so on down.
     """
 
     text: str
@@ -51,7 +51,7 @@ class Instruction:
 
     @property
     def is_shuffle(self) -> bool:
-        """Whether lanes of a warp exchange values by it, past memory."""
+        """True if lanes of a warp exchange values with it, without memory."""
         return bool(_SHUFFLE.match(self.opcode))
 
     def __repr__(self) -> str:
@@ -59,25 +59,26 @@ class Instruction:
         return f"Instruction({self.opcode}: {self.kind}{width}, line {self.line})"
 
 
-# In the words of NVIDIA's SASS and PTX, and of AMD's assembly: DPP modifies where an operand comes from.
+# Opcodes of NVIDIA's SASS and PTX, and of AMD's assembly, where the modifier DPP reads another lane's
+# operand.
 _SHUFFLE = re.compile(r"(SHFL|REDUX)\b|(shfl|redux)\.sync|v_\w+_dpp\b|ds_swizzle|ds_b?permute|v_permlane")
 
 
 @dataclass(frozen=True)
 class _Class:
     kind: Kind
-    pattern: re.Pattern[str]  # of the whole text, without its predicate
+    pattern: re.Pattern[str]  # matches the whole text without its predicate
     bits: Callable[[str, str], int | None]
 
 
 def from_sass(disassembly: str, ptx: str, llir: str, home: Home) -> tuple[tuple[Instruction, ...], str]:
-    """The instructions, and the text with source lines, of `nvdisasm -gp -c`.
+    """Return the instructions in the output of `nvdisasm -gp -c`, and that output with source lines.
 
-    That option names the line of PTX which each instruction comes from. PTX lines know their whole chain; the
-    line table of the binary, which `-gi` prints, has only its innermost frame before Triton 3.9.
+    The option -gp gives the line of PTX for each instruction, and PTX has the whole chain of source lines.
+    The binary's own line table, which `-gi` prints, has only the innermost frame before Triton 3.9.
 
-    The assembler gives no line to the later matrix instructions of a Hopper warp group's product, which
-    would seem to come from whatever stands before them. They have that of the WARPGROUP.ARRIVE before them.
+    On Hopper, the assembler gives no line to the matrix instructions of a wgmma after the first, so that they
+    would seem to come from the line before. They get the line of the preceding WARPGROUP.ARRIVE.
     """
     of_ptx = chains(ptx, llir)
     listing: list[str] = []
@@ -104,18 +105,18 @@ def from_sass(disassembly: str, ptx: str, llir: str, home: Home) -> tuple[tuple[
 
 _PTX_LINE = re.compile(r'\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
 _WARP_GROUP_PRODUCT = re.compile(r"(@!?\w+\s+)?[HIQB]GMMA\.")
-# Some disassemblers append scheduling to an instruction: `&req={5} &wr=0x2 ?trans1;`.
+# Some disassemblers append scheduling information to an instruction: `&req={5} &wr=0x2 ?trans1;`.
 _SASS = re.compile(r"(?P<address>\s*/\*[0-9a-f]{4,}\*/\s+)(?P<text>\S.*?)\s*(?:\s[&?]\S+\s*)*;\s*$")
 
 
 def _marker(chain: Chain) -> str:
-    """A comment as `nvdisasm -gi` writes it, innermost frame first."""
+    """Return a comment like those of `nvdisasm -gi`, innermost frame first."""
     frames = [f'"{file}", line {line}' for file, line in reversed(chain)]
     return "\t//## File " + " inlined at ".join(frames)
 
 
 def _without_padding(instructions: Sequence[Instruction]) -> int:
-    """How many there are before the end: a branch to itself, and NOPs to the next cache line."""
+    """Return the number of instructions before the final branch to itself and the NOPs after it."""
     end = len(instructions)
     while end and instructions[end - 1].opcode == "NOP":
         end -= 1
@@ -123,7 +124,7 @@ def _without_padding(instructions: Sequence[Instruction]) -> int:
 
 
 def from_assembly(assembly: str, llir: str, home: Home) -> tuple[Instruction, ...]:
-    """The instructions in the text of PTX or AMDGCN."""
+    """Return the instructions in PTX or AMDGCN text."""
     is_ptx = ".address_size" in assembly
     classes, statements = (_PTX_CLASSES, _ptx_statements) if is_ptx else (_AMD_CLASSES, _amd_statements)
     chain_of = chains(assembly, llir)
@@ -131,7 +132,7 @@ def from_assembly(assembly: str, llir: str, home: Home) -> tuple[Instruction, ..
 
 
 def _ptx_statements(ptx: str) -> Iterator[tuple[int, str]]:
-    """Number, from 0, and text of every line with an instruction, from the body's `{` to the debug data."""
+    """Yield number, from 0, and text of each line with an instruction, from the `{` to the debug data."""
     body = False
     for number, line in enumerate(ptx.splitlines()):
         text = line.split("//")[0].strip()
@@ -146,13 +147,13 @@ _PTX_START = re.compile(r"(@!?%\w+\s+)?[a-z]\w*[.\w:]*(\s|;|$)")
 
 
 def _amd_statements(amdgcn: str) -> Iterator[tuple[int, str]]:
-    """Number, from 0, and text of every instruction: what is indented and no directive, up to the data."""
+    """Yield number, from 0, and text of each indented line that is not a directive, up to the data."""
     for number, line in enumerate(amdgcn.splitlines()):
         text, _, comment = (part.rstrip() for part in line.partition(";"))
         if text.strip().startswith(".section") and ".rodata" in text:
             return
         if text[:1].isspace() and not text.strip().startswith("."):
-            # CDNA2 spills by the instructions that access buffers; only the comment tells them apart.
+            # CDNA2 spills with ordinary buffer instructions; only the comment marks them.
             yield number, f"{text} ;{comment}".strip() if "Folded" in comment else text.strip()
 
 
@@ -174,12 +175,12 @@ def _classified(classes: Sequence[_Class], opcode: str, text: str) -> tuple[Kind
 
 
 def _no_access(opcode: str, text: str) -> None:
-    """Width of what is no access to memory, or moves a whole tile."""
+    """Return None: the instruction accesses no memory, or moves a whole tile."""
     return None
 
 
 def _sass_bits(opcode: str, text: str) -> int:
-    """32 unless a modifier says else: `.64`, `.128`, `.256`, `.U8`, `.S16`."""
+    """Return the width by the modifier, `.64`, `.128`, `.256`, `.U8`, `.S16`; 32 without one."""
     for modifier in opcode.split(".")[1:]:
         if match := re.fullmatch(r"[US]?(8|16|64|128|256)", modifier):
             return int(match[1])
@@ -187,7 +188,7 @@ def _sass_bits(opcode: str, text: str) -> int:
 
 
 def _sass_matrix_bits(opcode: str, text: str) -> int:
-    """LDSM and STSM move 1, 2 or 4 matrices of 8 x 8 16-bit elements: 32 bits a lane each."""
+    """Return 32 bits for each of the 1, 2 or 4 8 x 8 16-bit matrices that LDSM and STSM move."""
     count = re.search(r"\.([24])(?=\.|$)", opcode)
     return 32 * int(count[1]) if count else 32
 
@@ -196,8 +197,8 @@ def _classes(*rows: tuple[Kind, str, Callable[[str, str], int | None]]) -> tuple
     return tuple(_Class(kind, re.compile(pattern), bits) for kind, pattern, bits in rows)
 
 
-# The opcodes are listed in NVIDIA's "CUDA Binary Utilities", instruction set reference. HADD2.F32 adds a half
-# to zero in fp32, which is how fp16 is widened.
+# The opcodes are listed in NVIDIA's "CUDA Binary Utilities", instruction set reference. HADD2.F32 widens
+# fp16: it adds a half to zero in fp32.
 _SASS_CLASSES = _classes(
     ("matrix", r"([HIDBQO]MMA|[HIQB]GMMA|UTC\w*MMA)\b.*", _no_access),
     ("asynchronous copy", r"LDGSTS\b.*", _sass_bits),
@@ -215,7 +216,7 @@ _SASS_CLASSES = _classes(
 
 
 def _amd_bits(opcode: str, text: str) -> int | None:
-    """By the name: `dwordx4`, `b128`, `ushort`, `u8`; twice that for two in one, `read2`, `2addr`, `pk`."""
+    """Return the width in the name: `dwordx4`, `b128`, `ushort`, `u8`; doubled for `read2`, `2addr`, `pk`."""
     times = 2 if re.search(r"read2|write2|_2addr|_pk_", opcode) else 1
     if match := re.search(r"dwordx?(\d?)", opcode):
         return times * 32 * int(match[1] or 1)
@@ -227,11 +228,11 @@ def _amd_bits(opcode: str, text: str) -> int | None:
 
 
 def _amd_atomic_bits(opcode: str, text: str) -> int:
-    """Without a type in the name 32, or 64 for those that end in `_x2`."""
+    """Return the width in the name; without one 64 for names in `_x2`, else 32."""
     return _amd_bits(opcode, text) or (64 if opcode.endswith("_x2") else 32)
 
 
-# The opcodes are listed in AMD's "Instruction Set Architecture" guides, one for each of CDNA2 to 4, RDNA3, 4.
+# The opcodes are listed in AMD's "Instruction Set Architecture" guides for CDNA2 to 4, RDNA3 and RDNA4.
 _AMD_CLASSES = _classes(
     ("other", r".*; \d+-byte Folded (Spill|Reload)", _amd_bits),
     ("matrix", r"v_(mfma|smfmac|wmma|swmmac)_.*", _no_access),
@@ -248,21 +249,21 @@ _AMD_CLASSES = _classes(
 
 
 def _ptx_bits(opcode: str, text: str) -> int:
-    """The element's width times the vector's length: `ld.global.v4.b32` is 128."""
+    """Return the element's width times the vector's length: 128 for `ld.global.v4.b32`."""
     element = re.findall(r"\.[bfsu](\d+)", opcode)
     vector = re.search(r"\.v(\d+)", opcode)
     return int(element[-1] if element else 32) * int(vector[1] if vector else 1)
 
 
 def _ptx_copy_bits(opcode: str, text: str) -> int | None:
-    """cp.async names the bytes as its third operand; the bulk forms move a whole tile."""
+    """Return the size that cp.async has as its third operand; None for bulk copies, which move a tile."""
     operands = text.split(",")
     size = operands[2].strip() if len(operands) > 2 and ".bulk" not in opcode else ""
     return 8 * int(size, 0) if re.fullmatch(r"0x[0-9a-f]+|\d+", size) else None
 
 
 def _ptx_matrix_bits(opcode: str, text: str) -> int:
-    """ldmatrix and stmatrix move 1, 2 or 4 matrices: 32 bits a lane each."""
+    """Return 32 bits for each of the 1, 2 or 4 matrices that ldmatrix and stmatrix move."""
     count = re.search(r"\.x([124])\b", opcode)
     return 32 * int(count[1]) if count else 32
 

@@ -1,4 +1,4 @@
-"""The tensors of a kernel in Triton's GPU dialect (TTGIR), with the layout of each, by source line."""
+"""The tensors of a kernel in Triton's GPU dialect (TTGIR): the layout and source line of each."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Memory = Literal["register", "shared", "tensor memory"]
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """A tensor that an operation of the compiled kernel yields, and how it lies in registers or memory.
+    """A tensor that an operation of the compiled kernel returns, and its layout in registers or memory.
 
     Attributes:
         operation: the operation's name: "tt.load", "ttg.local_alloc".
-        line: the line in the kernel's own file that it comes from.
-        inlined: where that line calls a tile operator, the (file, line) in it, and so on down.
-        shape: of the tensor; that of a buffer in shared memory may lead with its number of copies.
-        dtype: of its elements, in MLIR's words: "f16", "i32", "!tt.ptr<f16>".
+        line: the line of the kernel's file which it comes from.
+        inlined: if that line calls a tile operator, the (file, line) in it, and so on down.
+        shape: the tensor's shape; a buffer in shared memory may have the number of copies in front.
+        dtype: the element type in MLIR's notation: "f16", "i32", "!tt.ptr<f16>".
         memory: "register", "shared" or "tensor memory".
-        layout: the text of its layout attribute, aliases resolved, as :func:`workbench.lens.layout.of` takes.
+        layout: the text of the layout attribute, with aliases resolved, for :func:`workbench.lens.layout.of`.
         name: the layout's short name: "blocked", "nvidia_mma v3", "slice of blocked", "swizzled_shared".
     """
 
@@ -43,13 +43,13 @@ class TensorLayout:
 
 
 def tensor_layouts(ttgir: str, backend: Any, home: Home) -> tuple[TensorLayout, ...]:
-    """One for each tensor that an operation yields, in the order of the text. Only in the compiler's process.
+    """Return the tensors that operations return, in the text's order. Use only in the compiler's process.
 
-    The text elides many result types, so they come from the compiler, which walks operations in the order in
+    The text omits many result types, so they come from the compiler, which walks operations in the order in
     which they end. Locations come from the text, which has one at the end of each operation.
 
     Raises:
-        ValueError: the two do not agree.
+        ValueError: text and compiler disagree on the operations.
     """
     from triton._C.libtriton import ir
 
@@ -74,12 +74,14 @@ def tensor_layouts(ttgir: str, backend: Any, home: Home) -> tuple[TensorLayout, 
     found = [
         (start, layout)
         for (name, types), (start, _, chain) in zip(walked, located, strict=True)
-        for layout in _of_types(name, types, chain, home)
+        for layout in _layouts_of_types(name, types, chain, home)
     ]
     return tuple(layout for _, layout in sorted(found, key=lambda each: each[0]))
 
 
-def _of_types(operation: str, types: Sequence[str], chain: Chain, home: Home) -> Iterator[TensorLayout]:
+def _layouts_of_types(
+    operation: str, types: Sequence[str], chain: Chain, home: Home
+) -> Iterator[TensorLayout]:
     _, line, inlined = home.split(chain)
     for text in types:
         if match := _TENSOR.fullmatch(text):
@@ -108,14 +110,14 @@ def _memory(attributes: Sequence[str]) -> Memory:
 
 
 def _shape(content: str) -> tuple[tuple[int, ...], str]:
-    """`3x64x32xf16` as ((3, 64, 32), "f16")."""
+    """Split `3x64x32xf16` into ((3, 64, 32), "f16")."""
     match = re.fullmatch(r"((?:\d+x)*)(.*)", content)
     assert match is not None
     return tuple(map(int, match[1].split("x")[:-1])), match[2]
 
 
 def _split(arguments: str) -> list[str]:
-    """At the commas that are in no brackets."""
+    """Split at the commas outside of all brackets."""
     parts, depth = [""], 0
     for character in arguments:
         depth += (character in "<{[(") - (character in ">}])")
@@ -127,7 +129,7 @@ def _split(arguments: str) -> list[str]:
 
 
 def layout_name(layout: str) -> str:
-    """The short name of a layout attribute: "blocked", "nvidia_mma v2", "dot_op of nvidia_mma v2"."""
+    """Return the short name of a layout attribute: "blocked", "nvidia_mma v2", "dot_op of nvidia_mma v2"."""
     match = re.match(r"#ttn?g\.(\w+)", layout)
     name = match[1] if match else layout
     if version := re.match(r"#ttg\.\w+<\{version(?:Major)? = (\d+)", layout):
@@ -137,9 +139,9 @@ def layout_name(layout: str) -> str:
 
 
 def _located(ttgir: str) -> list[tuple[int, str, Chain]]:
-    """Of each operation with results, as it ends: the line of text where it begins, its name, its chain.
+    """Return (first line, name, chain) for each operation with results, in the order in which they end.
 
-    An operation ends on a line that closes with `loc(...)`; one with regions began where its `{` is.
+    An operation ends on a line that closes with `loc(...)`; one with regions began at its `{`.
     """
     locations = _Locations(ttgir)
     open_operations: list[tuple[int, str]] = []
@@ -161,18 +163,18 @@ def _located(ttgir: str) -> list[tuple[int, str, Chain]]:
 
 _OPERATION = re.compile(r'%[\w$.-]+(?::\d+)?(?:, %[\w$.-]+(?::\d+)?)* = (?P<name>"?[\w.]+"?)')
 _LOCATION = re.compile(r" loc\(((?:(?! loc\().)*)\)$")
-# Heads of an operation's further regions (of ttg.warp_specialize), which are no operations.
+# Heads of an operation's later regions (of ttg.warp_specialize), which are not operations.
 _REGION = re.compile(r"default \{|partition\d+\(")
 
 
 class _Locations:
-    """The `#loc` aliases at the ends of a module's text."""
+    """The `#loc` aliases at the end of a module's text."""
 
     def __init__(self, text: str) -> None:
         self._aliases = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE))
 
     def chain(self, location: str) -> Chain:
-        """Of `"file":7:9`, `"name"(#loc2)`, `callsite(#loc10 at #loc11)` or `fused[...]`."""
+        """Parse `"file":7:9`, `"name"(#loc2)`, `callsite(#loc10 at #loc11)` or `fused[...]`."""
         if location in self._aliases:
             return self.chain(self._aliases[location])
         if match := re.match(r'"((?:[^"\\]|\\.)*)":(\d+):\d+', location):

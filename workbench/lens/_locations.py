@@ -1,4 +1,4 @@
-"""Where an instruction comes from: lines of PTX and AMDGCN text, and of SASS, to chains of source lines."""
+"""Map lines of PTX, AMDGCN and SASS text to chains of source lines."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Frame = tuple[str, int]
 """A file and a line in it."""
 
 Chain = tuple[Frame, ...]
-"""A line of the kernel, then, where it calls a tile operator, the line in that, and so on down."""
+"""A line of the kernel, then, if it calls a tile operator, the line in that, and so on down."""
 
 
 @dataclass(frozen=True)
 class Home:
-    """The kernel's own file and the line of its `def`: what the ends of chains are held against."""
+    """The kernel's file and the line of its `def`, with which chains are compared."""
 
     file: str
     line: int
 
     def split(self, chain: Chain) -> tuple[str, int, Chain]:
-        """Of a chain: file, line of its outermost frame in the kernel's own file, and the frames below that.
+        """Split a chain into file and line of its outermost frame in the kernel's file, and the frames below.
 
-        Code without a chain is what the compiler puts before the first line; it counts to the `def`.
+        Code without a chain, which the compiler puts before the first line, is attributed to the `def`.
         """
         names = {self.file, os.path.abspath(self.file)}
         for number, (file, line) in enumerate(chain):
@@ -34,14 +34,14 @@ class Home:
 
 
 def chains(assembly: str, llir: str) -> list[Chain]:
-    """For each line of PTX or AMDGCN text, the chain of source lines that it comes from.
+    """Return the chain of source lines for each line of PTX or AMDGCN text.
 
-    LLVM says it by `.loc` directives, each for what follows it. Those with line 0 are code of no line (merged
-    or moved by the compiler): it counts to the line before. Triton before 3.9 gives the frames above only as
-    a comment, without folders, which the LLVM IR of the same kernel has.
+    LLVM writes `.loc` directives, each for the lines after it. A directive with line 0 marks code without a
+    line (merged or moved by the compiler), which is attributed to the line before. Triton before 3.9 has the
+    outer frames only in a comment, without folders; the LLVM IR of the same kernel has the folders.
 
-    The directives inside an inline assembly do not count: from Triton 3.9 on each of its lines has one, as if
-    the kernel's lines went on in step.
+    Directives inside an inline assembly are ignored: from Triton 3.9 on each of its lines has one, with
+    source lines that count on from the first.
     """
     lines = assembly.splitlines()
     read = _Directives(dict(_files(lines)), _Folders(llir))
@@ -65,14 +65,14 @@ class _Directives:
         self._seen: dict[tuple[int, int, int], Chain] = {}
 
     def chain(self, directive: re.Match[str]) -> Chain:
-        """The frames that one names; none where it has line 0."""
+        """Return the frames that a directive names; none for line 0."""
         file, line, column = map(int, directive.group("file", "line", "column"))
         if not line:
             return ()
         frame = (self._files[file], line)
         if above := _INLINED_AT.search(directive["rest"]):
             caller, at_line, at_column = map(int, above.groups())
-            # The directive that it refers to came before, and may have callers of its own.
+            # The directive that it refers to came before, and may itself have callers.
             callers = self._seen.get((caller, at_line, at_column), ((self._files[caller], at_line),))
         else:
             callers = self._folders.callers(directive["rest"])
@@ -88,7 +88,7 @@ _POSITION = re.compile(r"(.+):(\d+):(\d+)")
 
 
 def _files(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """The numbered `.file` directives, as `"folder" "name"` or `"path"`; PTX has them at its end."""
+    """Yield the numbered `.file` directives, `"folder" "name"` or `"path"`; PTX has them at its end."""
     for text in lines:
         if match := _FILE.match(text):
             yield int(match[1]), os.path.join(_octal(match[2]), _octal(match[3] or "")).rstrip("/")
@@ -115,7 +115,7 @@ class _Folders:
         }
 
     def callers(self, comment: str) -> Chain:
-        """The frames above the innermost in `; a.py:5:1 @[ b.py:7:2 @[ c.py:9:3 ] ]`, outermost first."""
+        """Return the outer frames of `; a.py:5:1 @[ b.py:7:2 @[ c.py:9:3 ] ]`, outermost first."""
         found = []
         for text in comment.split(" @[ ")[1:]:
             if match := _POSITION.match(text.rstrip(" ]")):
@@ -126,12 +126,12 @@ class _Folders:
 
 
 def _octal(text: str) -> str:
-    r"""A path as assemblers write it, bytes that are no plain ASCII as `\303`."""
+    r"""Decode a path as assemblers write it, with non-ASCII bytes as `\303`."""
     return _unescaped(r"\\([0-7]{3})", 8, text)
 
 
 def _hexadecimal(text: str) -> str:
-    r"""A path as LLVM IR writes it, bytes that are no plain ASCII as `\C3`."""
+    r"""Decode a path as LLVM IR writes it, with non-ASCII bytes as `\C3`."""
     return _unescaped(r"\\([0-9A-F]{2})", 16, text)
 
 

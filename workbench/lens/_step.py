@@ -1,4 +1,4 @@
-"""What travels to the compiler's process, a step as data, and what comes back."""
+"""The data that goes to the compiler's process, a step, and the data that comes back."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from workbench.runtime.source import KernelSource
 class CompiledStep:
     """One kernel of a launch, compiled for a target.
 
-    Numbers of instructions are of the text: what is in a loop counts once, however often it runs.
+    Counts of instructions are static: an instruction in a loop counts once.
 
     Attributes:
         kernel: the kernel's name.
         target: the target's name, such as "sm_90".
         file: the file, or notebook cell, of the kernel's source.
-        stages: the text of each stage: "ttir" (of Gluon there is none), "ttgir", "llir", and "ptx" and
-            "sass", or "amdgcn". SASS has a comment with the source lines before each group of instructions.
-        missing: what could not be had, such as "sass", and why. `instructions` are those of PTX then.
+        stages: the text of each stage: "ttir" (not for Gluon), "ttgir", "llir", and "ptx" and "sass", or
+            "amdgcn". SASS has a comment with the source lines before each group of instructions.
+        missing: the reason for each result that is missing, such as "sass"; `instructions` are then from PTX.
         registers: 32-bit registers of a thread; on CDNA vector and accumulation registers together.
-        spills: registers that did not suffice: on NVIDIA the 32-bit words of local memory that the assembler
-            gives a thread to keep them in; on AMD how many times a vector register is stored to be read back
-            later. 0 where all fits.
+        spills: on NVIDIA the 32-bit words of local memory that the assembler gives a thread for spilled
+            registers; on AMD how many times a vector register is stored to be read back
+            later. 0 if there are enough registers.
         shared_bytes: shared memory (AMD: LDS) of a block, which is a program.
         local_bytes: local memory (AMD: scratch) of a thread: for spills, and for the kernel's own local
-            variables, such as the arguments of a print.
-        serialized_wgmma: why the assembler makes products of warp groups (wgmma) wait for one another, in its
-            words; empty where it does not; None where the target has none.
-        threads: in a block; warps that the compiler adds to specialize them included.
+            arrays, such as the arguments of a print.
+        serialized_wgmma: the assembler's reason for serializing wgmma instructions; empty if it does not;
+            None if the target has none.
+        threads: threads in a block, including warps that the compiler adds for warp specialization.
         warp_size: threads in a warp.
         instructions: in the order of the text.
         layouts: one for each tensor of the GPU dialect, in the order of the text.
-        occupancy: how many blocks an SM holds at a time, and what limits it.
-        problem: why the target cannot run it, in words; empty when it can.
+        occupancy: the number of blocks that an SM holds at a time, and its limit.
+        problem: why the target cannot run it; empty if it can.
     """
 
     kernel: str
@@ -70,14 +70,14 @@ class CompiledStep:
 
     @property
     def serialization(self) -> str:
-        """That products of warp groups wait for one another, and why; empty where they do not."""
+        """A message that wgmma instructions are serialized, and why; empty if they are not."""
         return f"wgmma is serialized due to {self.serialized_wgmma}" if self.serialized_wgmma else ""
 
     def count(self, kind: Kind | None = None, bits: int | None = None) -> int:
-        """How many instructions there are of a class, and of a width in bits; None for any.
+        """Return the number of instructions of a class, and of a width in bits; None for any.
 
         Raises:
-            UnknownNameError: `kind` is no class.
+            UnknownNameError: `kind` is not one of `KINDS`.
         """
         if kind is not None and kind not in KINDS:
             raise UnknownNameError("kind", kind, KINDS)
@@ -87,26 +87,26 @@ class CompiledStep:
         )
 
     def counts(self) -> dict[tuple[Kind, int | None], int]:
-        """How many instructions there are of each class and width, in the order of `KINDS`, widest first."""
+        """Return the instruction count of each class and width, in the order of `KINDS`, widest first."""
         counted = Counter((each.kind, each.bits) for each in self.instructions)
         order = sorted(counted, key=lambda key: (KINDS.index(key[0]), -(key[1] or 0)))
         return {key: counted[key] for key in order}
 
     def widest(self, kind: Kind) -> int | None:
-        """The most bits that a lane moves in one instruction of a class; None where it has no width."""
+        """Return the most bits that a lane moves in one instruction of a class; None if it has no width."""
         return max((each.bits for each in self.instructions if each.kind == kind and each.bits), default=None)
 
     @property
     def shuffles(self) -> int:
-        """How many instructions there are by which lanes of a warp exchange values, past memory.
+        """The number of instructions with which lanes of a warp exchange values, without memory.
 
-        SHFL and REDUX; on AMD what has an operand of another lane (DPP), ds_swizzle, ds_permute, v_permlane.
-        Reading one lane for all (v_readlane) is not counted: scalar registers are spilled so, too.
+        These are SHFL and REDUX; on AMD instructions with DPP operands, ds_swizzle, ds_permute and
+        v_permlane. v_readlane, which reads one lane for all, is not counted: it also spills scalar registers.
         """
         return sum(each.is_shuffle for each in self.instructions)
 
     def by_line(self) -> dict[int, tuple[Instruction, ...]]:
-        """The instructions that come from each line of the kernel's own file, lines in order."""
+        """Return the instructions that come from each line of the kernel's file, lines in order."""
         lines: dict[int, list[Instruction]] = {}
         for each in self.instructions:
             if each.file == self.file:
@@ -115,8 +115,8 @@ class CompiledStep:
 
 
 @dataclass(frozen=True)
-class Pointer:
-    """All that compiling needs of a tensor."""
+class PointerSpec:
+    """The properties of a tensor that the compiler needs."""
 
     dtype: torch.dtype
     misalignment: int
@@ -124,21 +124,21 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Descriptor:
-    """All that compiling needs of a tensor descriptor."""
+class DescriptorSpec:
+    """The properties of a tensor descriptor that the compiler needs."""
 
-    base: Pointer
+    base: PointerSpec
     fields: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
-class Request:
+class CompileRequest:
     """A step as data, for the compiler's process.
 
     Attributes:
-        kernel: its source.
-        arguments: every parameter of the kernel, by name.
-        keywords: what was given by keyword: constexpr parameters and launch options.
+        kernel: the kernel's source.
+        arguments: the value of every parameter, by name.
+        keywords: the values given by keyword: constexpr parameters and launch options.
         target: the target's name.
     """
 

@@ -1,7 +1,7 @@
-"""Compile a launch for a GPU that need not be here, and see what its kernels became.
+"""Compile a launch for any GPU, present or not, and inspect the compiled kernels.
 
-The compiler runs in a process of its own: this one may interpret kernels, or drive a GPU. Tensors stay here;
-only their type and alignment travel, which is all that compiling asks of them.
+The compiler runs in its own process, since this one may interpret kernels or drive a GPU. Tensors stay here;
+the compiler gets only their dtype and alignment, which is all that it needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workbench.launch import Launch, Step
 from workbench.lens import targets
 from workbench.lens._instructions import KINDS, Instruction, Kind
 from workbench.lens._layouts import TensorLayout
-from workbench.lens._step import CompiledStep, Descriptor, Pointer, Request
+from workbench.lens._step import CompiledStep, CompileRequest, DescriptorSpec, PointerSpec
 from workbench.runtime.compiler import pool
 from workbench.runtime.source import pack
 
@@ -51,22 +51,22 @@ SECONDS = 120.0
 
 
 def compile(launch: Launch, target: str, **meta: Any) -> tuple[CompiledStep, ...]:
-    """What each step of `launch` becomes on `target`; no GPU is needed, and nothing runs.
+    """Compile each step of `launch` for `target`; needs no GPU, and runs nothing.
 
     Arguments are specialized as by Triton's own launch: by dtype, by divisibility by 16 of addresses and
-    integers, by equality to 1. The result for the same source, specialization, options and target is kept.
+    integers, by equality to 1. Results are cached by source, specialization, options and target.
 
     Args:
         launch: any launch, on any device; one without steps gives an empty tuple.
         target: a name in `lens.targets.TARGETS`.
-        meta: constexpr parameters and launch options instead of the launch's own (`BLOCK_SIZE=512,
-            num_warps=4`). A parameter counts for the kernels that have it, an option for all.
+        meta: constexpr parameters and launch options that replace the launch's own (`BLOCK_SIZE=512,
+            num_warps=4`). A parameter applies to the kernels that have it, an option to all.
 
     Raises:
-        ArgumentTypeError: `launch` is no launch; an option is a whole number and given as something else; or
-            an argument is something that only this process has, such as a lambda.
-        UnknownNameError: `target`, or a name in `meta` that no kernel of the launch has.
-        InvalidArgumentError: an option that the target's vendor does not have.
+        ArgumentTypeError: `launch` is not a Launch; an integer option has another type; or an argument
+            exists only in this process, such as a lambda.
+        UnknownNameError: `target` is unknown, or no kernel of the launch has a name in `meta`.
+        InvalidArgumentError: the target's vendor does not have an option.
         KernelError: a kernel does not compile; the message shows the line of its source.
         WorkerError: the compiler died, or took longer than two minutes. The next call starts another.
         as :meth:`Launch.check`.
@@ -81,19 +81,20 @@ def compile(launch: Launch, target: str, **meta: Any) -> tuple[CompiledStep, ...
 def compile_all(
     launches: Sequence[Launch], target: str, *, progress: Callable[[], object] | None = None
 ) -> list[tuple[CompiledStep, ...] | WorkbenchError]:
-    """What :func:`compile` returns for each launch, or the error that it raises, in order.
+    """Return, for each launch, what :func:`compile` returns or the error that it raises, in order.
 
-    As many kernels are compiled at a time as this process may use cores. Kernels that are the same for the
-    compiler, be it by another grid, are compiled once; one that the compiler dies of costs no other.
+    Compiles as many kernels at a time as this process may use cores. Kernels that differ only in what the
+    compiler does not see, such as the grid, are compiled once. If the compiler dies of one kernel, the others
+    are still compiled.
 
     Args:
-        launches: as :func:`compile` takes them.
+        launches: launches as for :func:`compile`.
         target: a name in `lens.targets.TARGETS`.
-        progress: called when a launch is done, once for each.
+        progress: called once after each launch.
 
     Raises:
-        ArgumentTypeError: `launches` are no launches, or `progress` is no function.
-        UnknownNameError: `target`.
+        ArgumentTypeError: `launches` are not Launches, or `progress` is not callable.
+        UnknownNameError: `target` is unknown.
     """
     launches = check_each("launches", launches, Launch, "Give what `launch(...)` of kernels returns.")
     targets.target(target)
@@ -107,7 +108,7 @@ def compile_all(
                 outcomes.append(_outcome(pending))
                 if progress is not None:
                     progress()
-        except BaseException:  # an interruption does not wait for what was not begun, nor for what was
+        except BaseException:  # do not wait for pending or running jobs after an interruption
             threads.shutdown(wait=False, cancel_futures=True)
             pool.stop()
             raise
@@ -117,7 +118,7 @@ def compile_all(
 def _submitted(
     launch: Launch, target: str, threads: ThreadPoolExecutor, jobs: dict[bytes, Future[CompiledStep]]
 ) -> list[Future[CompiledStep]] | WorkbenchError:
-    """The job of each step, taken from `jobs` or added there; or why there is none."""
+    """Return the job of each step, from `jobs` or added there; or the error that prevents it."""
     try:
         launch.check()
         requests = [_pickled(_request(step, target, {})) for step in launch.steps]
@@ -150,11 +151,11 @@ def _check_names(launch: Launch, meta: Iterable[str]) -> None:
             raise UnknownNameError(f"meta of {kernels}", name, {*parameters, "num_warps", "num_stages"})
 
 
-def _request(step: Step, target: str, meta: Mapping[str, Any]) -> Request:
+def _request(step: Step, target: str, meta: Mapping[str, Any]) -> CompileRequest:
     parameters = compat.signature(step.kernel).parameters
     own = {name: value for name, value in meta.items() if name in parameters}
     options = {name: value for name, value in meta.items() if name in compat.launch_options()}
-    return Request(
+    return CompileRequest(
         pack(step.kernel),
         arguments=_packed(step.arguments() | own),
         keywords=_packed({**step.meta, **own, **options}),
@@ -162,13 +163,13 @@ def _request(step: Step, target: str, meta: Mapping[str, Any]) -> Request:
     )
 
 
-def _pickled(request: Request) -> bytes:
+def _pickled(request: CompileRequest) -> bytes:
     try:
         return pickle.dumps(request)
     except (pickle.PicklingError, AttributeError, TypeError) as error:  # what pickle may raise for an object
         raise ArgumentTypeError(
             f"args of {request.kernel.name}",
-            f"one cannot travel to the compiler's process: {error}",
+            f"one cannot be sent to the compiler's process: {error}",
             "Give tensors, numbers, types and jit functions.",
         ) from None
 
@@ -180,14 +181,14 @@ def _packed(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 def _packed_value(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         most = 2**31 - 1
-        return Pointer(value.dtype, value.data_ptr() % 16, value.untyped_storage().nbytes() <= most)
+        return PointerSpec(value.dtype, value.data_ptr() % 16, value.untyped_storage().nbytes() <= most)
     if compat.is_kernel(value):
         return pack(value)
     if isinstance(value, tuple | list):
         return compat.tuple_like(value, map(_packed_value, value))
     if isinstance(base := getattr(value, "base", None), torch.Tensor):
         fields = {name: item for name, item in vars(value).items() if name != "base"}
-        return Descriptor(_packed_value(base), tuple(fields.items()))
+        return DescriptorSpec(_packed_value(base), tuple(fields.items()))
     return value
 
 
@@ -198,7 +199,7 @@ def _compiled(request: bytes) -> CompiledStep:
 
 
 def _build(request: bytes) -> CompiledStep:
-    """In the worker."""
+    """Compile a request, in the worker."""
     from workbench.lens import _build
 
     return _build.build(pickle.loads(request))
@@ -206,13 +207,13 @@ def _build(request: bytes) -> CompiledStep:
 
 @dataclass(frozen=True)
 class Compared:
-    """A row of a comparison: what a step became, or why it did not compile.
+    """A row of a comparison: a compiled step, or why it did not compile.
 
     Attributes:
-        label: the target, or what was changed: "sm_90", "num_warps=8".
+        label: the target, or the changed parameters: "sm_90", "num_warps=8".
         kernel: the kernel's name.
-        step: the result; None where it does not compile.
-        reason: why not, in words.
+        step: the compiled step; None if it does not compile.
+        reason: why it does not compile.
     """
 
     label: str
@@ -223,12 +224,12 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Steps compiled in several ways, one row each; a table in a notebook and as text."""
+    """Steps compiled in several ways, one row each; shown as a table in notebooks and as text."""
 
     rows: tuple[Compared, ...]
 
     def table(self) -> list[list[str]]:
-        """Its cells, the heading first."""
+        """Return the table's cells, the heading first."""
         return [list(_COLUMNS), *(_cells(row) for row in self.rows)]
 
     def __str__(self) -> str:
@@ -294,7 +295,7 @@ def compare(
     target: str | None = None,
     **meta: Any,
 ) -> Comparison:
-    """A launch compiled for several targets, or for one with several meta-parameters; a row for each step.
+    """Compile a launch for several targets, or for one with several meta-parameters; one row per step.
 
         compare(launch, ["sm_80", "sm_90", "gfx942"])
         compare(launch, [{"num_warps": 4}, {"num_warps": 8}], target="sm_90")
@@ -303,12 +304,12 @@ def compare(
 
     Args:
         launch: as for :func:`compile`.
-        choices: names of targets; or dicts of meta-parameters, which need `target`.
+        choices: names of targets, or dicts of meta-parameters, which need `target`.
         target: the target for dicts.
-        meta: for all rows.
+        meta: meta-parameters for all rows.
 
     Raises:
-        as :func:`compile`, KernelError excepted; ArgumentTypeError, InvalidArgumentError: `choices` are
+        as :func:`compile`, except for KernelError; ArgumentTypeError, InvalidArgumentError: `choices` are
         mixed, or `target` is missing or superfluous.
     """
     rows = [
@@ -322,19 +323,19 @@ def compare(
 def _ways(
     choices: Sequence[str | Mapping[str, Any]], target: str | None
 ) -> list[tuple[str, str, Mapping[str, Any]]]:
-    """Of each choice: its label, target and changes."""
+    """Return label, target and changes of each choice."""
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
         raise ArgumentTypeError("choices", f"got {choices!r}", 'Give a list such as ["sm_90", "gfx942"].')
     if all(isinstance(choice, str) for choice in choices):
         if target is not None:
             raise InvalidArgumentError(
-                "target", f"got {target!r} beside targets in choices", "Leave it out, or give dicts."
+                "target", f"got {target!r} together with targets in choices", "Leave it out, or give dicts."
             )
         return [(str(choice), str(choice), {}) for choice in choices]
     if not all(isinstance(choice, Mapping) for choice in choices):
         raise ArgumentTypeError("choices", f"got {choices!r}", "Give names of targets, or dicts, not both.")
     if target is None:
-        raise InvalidArgumentError("target", "it is missing", 'Say for which: target="sm_90".')
+        raise InvalidArgumentError("target", "it is missing", 'Name the target: target="sm_90".')
     for changed in choices:
         check_each("choices", changed, str, "Name each meta-parameter by text.")
     return [(_label(choice), target, choice) for choice in choices if isinstance(choice, Mapping)]

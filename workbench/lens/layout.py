@@ -1,11 +1,11 @@
-"""Where the elements of a tile are: which warp, lane and register, or which byte of shared memory.
+"""The places of a tile's elements: warp, lane and register, or byte of shared memory.
 
 A layout is a linear map over GF(2) (Zhou et al., "Linear Layouts", arXiv 2505.23819): each bit of a
 register's, lane's and warp's number has a basis, an index into the tile, and a place holds the element that
-is the exclusive or of the bases of its set bits. The bases are the compiler's own, asked of it in a worker.
+is the exclusive or of the bases of its set bits. The bases come from the compiler, in a worker process.
 
 NVIDIA's fifth-generation matrix instructions keep their result in tensor memory; the registers that it is
-loaded into have a `#ttg.linear` layout, which is answered here like any other.
+loaded into have a `#ttg.linear` layout, which works here like any other.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ Table = NDArray[np.int64]
 
 BANK_BYTES = 4
 
-# As Triton's own limit of a tensor.
+# Triton's own limit for a tensor.
 MOST_ELEMENTS = 1 << 20
 
 _ANSWER_SECONDS = 60.0
 
-# From global memory; on AMD by a base and offsets.
+# Loads from global memory; AMD's second one takes a base and offsets.
 _LOADS = ("tt.load", "amdg.buffer_load")
 
-# Where bytes lie depends on the size of an element, where elements lie does not: `shared` fills it in.
+# A stand-in, since bases do not depend on an element's size; `shared` fills in the real one.
 _ANY_BITS = 8
 
 
 class Place(NamedTuple):
-    """One value of one thread; `register` numbers a thread's values of the tile as the compiler does.
+    """One value of one thread; `register` counts a thread's values of the tile as the compiler does.
 
-    Values narrower than 32 bits share a register of the hardware: two of 16 bits, in this order.
+    Values narrower than 32 bits share a hardware register: two of 16 bits, in this order.
     """
 
     warp: int
@@ -73,7 +73,7 @@ class Place(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Over how many warps, lanes of each and registers of each a line of a tile is spread."""
+    """The number of warps, lanes of each and registers of each that hold a line of a tile."""
 
     warps: int
     lanes: int
@@ -86,10 +86,10 @@ class Layout:
 
     Attributes:
         attribute: the layout's text.
-        shape: of the tile.
+        shape: the tile's shape.
         register_bases: for each bit of a register's number, from the lowest, the index that it adds.
-        lane_bases: the same of the lane's number; zeros where lanes that differ in this bit hold copies.
-        warp_bases: the same of the warp's number.
+        lane_bases: the same for the lane's number; zeros where lanes that differ in this bit hold copies.
+        warp_bases: the same for the warp's number.
     """
 
     attribute: str
@@ -103,22 +103,22 @@ class Layout:
 
     @property
     def registers(self) -> int:
-        """Values of the tile that a thread holds, copies included."""
+        """The number of the tile's values that a thread holds, copies included."""
         return 1 << len(self.register_bases)
 
     @property
     def lanes(self) -> int:
-        """Threads of a warp."""
+        """The number of threads of a warp."""
         return 1 << len(self.lane_bases)
 
     @property
     def warps(self) -> int:
-        """Warps of a block."""
+        """The number of warps of a block."""
         return 1 << len(self.warp_bases)
 
     @cached_property
     def elements(self) -> Table:
-        """The index that each place holds: an array [warps, lanes, registers, rank]."""
+        """The index of the element in each place, an array [warps, lanes, registers, rank]."""
         rank = len(self.shape)
         warp, lane, register = (
             _span(bases, rank) for bases in (self.warp_bases, self.lane_bases, self.register_bases)
@@ -127,25 +127,25 @@ class Layout:
 
     @property
     def warp(self) -> Table:
-        """An array of the tile's shape: the warp that holds the element, the first of several."""
+        """The warp of the first place that holds each element, an array of the tile's shape."""
         return self._first_places[0]
 
     @property
     def lane(self) -> Table:
-        """An array of the tile's shape: the lane of the first place that holds the element."""
+        """The lane of the first place that holds each element, an array of the tile's shape."""
         return self._first_places[1]
 
     @property
     def register(self) -> Table:
-        """An array of the tile's shape: the register of the first place that holds the element."""
+        """The register of the first place that holds each element, an array of the tile's shape."""
         return self._first_places[2]
 
     def element(self, warp: int, lane: int, register: int) -> Index:
-        """The index that a place holds.
+        """Return the index of the element in a place.
 
         Raises:
             InvalidArgumentError: there is no such warp, lane or register.
-            ArgumentTypeError: one is no whole number.
+            ArgumentTypeError: a number is not a whole number.
         """
         for name, number, count in zip(Place._fields, (warp, lane, register), self._counts, strict=True):
             _check_whole(name, number)
@@ -154,22 +154,22 @@ class Layout:
         return _index(self.elements[warp, lane, register])
 
     def holders(self, *index: int) -> tuple[Place, ...]:
-        """All places that hold the element, by warp, lane and register.
+        """Return all places that hold an element, sorted by warp, lane and register.
 
         Raises:
-            InvalidArgumentError: it is no index into the tile.
-            ArgumentTypeError: a part of it is no whole number.
+            InvalidArgumentError: `index` is not an index into the tile.
+            ArgumentTypeError: `index` is not made of whole numbers.
         """
         return self._places(_linear(index, self.shape), self._linear_elements)
 
     def spread(self, dimension: int) -> Spread:
-        """Who holds a line: the first elements of all other dimensions, and all of this one.
+        """Return how the line through the first element along `dimension` is spread.
 
-        A row of a tile that is reduced along `dimension`, for instance: within a lane that takes no
-        exchange, between lanes a shuffle, between warps shared memory. Copies count like what they copy.
+        Such a line is, for instance, a row of a tile that is reduced along `dimension`: within a lane it
+        needs no exchange, between lanes a shuffle, between warps shared memory. Copies count too.
 
         Raises:
-            InvalidArgumentError: the tile has no such dimension. ArgumentTypeError: it is no whole number.
+            InvalidArgumentError: the tile has no such dimension. ArgumentTypeError: it is not a whole number.
         """
         _check_whole("dimension", dimension)
         if not 0 <= dimension < len(self.shape):
@@ -194,7 +194,7 @@ class Layout:
     @cached_property
     def _first_places(self) -> tuple[Table, ...]:
         _, first = np.unique(self._linear_elements, return_index=True)
-        # Flat: numpy 2.3's unravel_index is wrong of arrays of (n, 1) with n beyond 8192.
+        # Flat, since numpy 2.3's unravel_index gets arrays of shape (n, 1) wrong for n beyond 8192.
         return tuple(_constant(part.reshape(self.shape)) for part in np.unravel_index(first, self._counts))
 
     def _places(self, element: int, table: Table) -> tuple[Place, ...]:
@@ -208,10 +208,10 @@ class SharedLayout:
 
     Attributes:
         attribute: the layout's text.
-        shape: of the tile: of one buffer where the memory has several, each laid out like this.
+        shape: the tile's shape; if the memory has several buffers, that of one, as all have this layout.
         dtype_bits: the size of an element.
-        offset_bases: for each bit of the offset, counted in elements without padding, the index it adds.
-        padding: pairs (interval, length), in elements: after each interval so many are left free.
+        offset_bases: for each bit of the offset, in elements without padding, the index that it adds.
+        padding: pairs (interval, length), in elements: after each interval, `length` elements are unused.
     """
 
     attribute: str
@@ -225,30 +225,30 @@ class SharedLayout:
 
     @cached_property
     def offsets(self) -> Table:
-        """An array of the tile's shape: the byte at which the element begins."""
+        """The byte at which each element begins, an array of the tile's shape."""
         _, first = np.unique(_linear_indices(self._elements, self.shape), return_index=True)
         return _constant(self._padded(first.reshape(self.shape)) * self._element_bytes)
 
     @property
     def bytes(self) -> int:
-        """What the tile takes, padding between its elements included."""
+        """The size of the tile in bytes, padding between its elements included."""
         return int(self.offsets.max()) + self._element_bytes
 
     def offset(self, *index: int) -> int:
-        """The byte at which the element begins, from the start of the tile.
+        """Return the byte at which an element begins, from the start of the tile.
 
         Raises:
-            InvalidArgumentError: it is no index into the tile.
-            ArgumentTypeError: a part of it is no whole number.
+            InvalidArgumentError: `index` is not an index into the tile.
+            ArgumentTypeError: `index` is not made of whole numbers.
         """
         return int(self.offsets.flat[_linear(index, self.shape)])
 
     def element(self, offset: int) -> Index:
-        """The index of the element that the byte belongs to.
+        """Return the index of the element that a byte belongs to.
 
         Raises:
             InvalidArgumentError: the byte belongs to no element: it is padding, or beyond the tile.
-            ArgumentTypeError: `offset` is no whole number.
+            ArgumentTypeError: `offset` is not a whole number.
         """
         _check_whole("offset", offset)
         start = self.offsets.ravel()
@@ -260,7 +260,7 @@ class SharedLayout:
         return _index(np.unravel_index(found[0], self.shape))
 
     def banks(self, count: int = 32) -> Table:
-        """An array of the tile's shape: which of `count` banks of 4 bytes the element begins in."""
+        """Return the bank, of `count` banks of 4 bytes, in which each element begins, [tile's shape]."""
         return self.offsets // BANK_BYTES % check_positive("count", count)
 
     @property
@@ -277,15 +277,15 @@ class SharedLayout:
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Whether an encoding and a layout place a tile alike; true or false as the answer is.
+    """The result of comparing an encoding with a layout; true if they place a tile alike.
 
     Attributes:
-        equivalent: every place holds the same element in both.
-        reason: what was compared, or where they differ, in words.
-        element: the first element, in row-major order, that they place differently; None where they agree,
-            or have different numbers of warps, lanes or registers.
-        encoding_places: where the encoding has it.
-        layout_places: where the layout has it.
+        equivalent: whether every place holds the same element in both.
+        reason: a sentence that says what was compared, or where they differ.
+        element: the first element, in row-major order, that they place differently; None if they agree, or
+            have different numbers of warps, lanes or registers.
+        encoding_places: the element's places in the encoding.
+        layout_places: its places in the layout.
     """
 
     equivalent: bool
@@ -302,24 +302,24 @@ class Equivalence:
 
 
 def of(attribute: str, shape: Sequence[int], *, target: str) -> Layout:
-    """The layout of a tile in registers.
+    """Return the layout of a tile in registers.
 
     Args:
-        attribute: as TTGIR writes it, aliases resolved: `#ttg.blocked<{...}>`, `nvidia_mma`, `amd_mfma`,
+        attribute: as in TTGIR, with aliases resolved: `#ttg.blocked<{...}>`, `nvidia_mma`, `amd_mfma`,
             `amd_wmma`, `dot_op`, `slice`, `linear`.
-        shape: of the tile.
+        shape: the tile's shape.
         target: the GPU that the kernel was compiled for, "sm_90" or "gfx942".
 
     Raises:
-        InvalidArgumentError: the text is no layout of registers, or does not fit the shape or the target.
-        UnknownNameError: of the target.
+        InvalidArgumentError: the text is not a layout of registers, or does not fit the shape or the target.
+        UnknownNameError: the target is unknown.
         WorkerError: the compiler crashed on it.
     """
     prepare([(attribute, shape)], target=target)
     found = _known[attribute, tuple(shape)]
     if not isinstance(found, Layout):
         raise InvalidArgumentError(
-            "attribute", f"{attribute} is a layout of shared memory", "Ask layout.shared for it."
+            "attribute", f"{attribute} is a layout of shared memory", "Use layout.shared."
         )
     warp_size = targets.target(target).warp_size
     if found.lanes != warp_size:
@@ -332,7 +332,7 @@ def of(attribute: str, shape: Sequence[int], *, target: str) -> Layout:
 
 
 def loaded(step: CompiledStep) -> tuple[Layout, ...]:
-    """The layouts of the tiles that a compiled kernel loads into registers, each once, as they come.
+    """Return the distinct layouts of the tiles that a compiled kernel loads into registers, in order.
 
     Raises:
         WorkerError: the compiler crashed on one.
@@ -346,19 +346,19 @@ def loaded(step: CompiledStep) -> tuple[Layout, ...]:
 
 
 def shared(attribute: str, shape: Sequence[int], *, target: str, dtype_bits: int) -> SharedLayout:
-    """The layout of a tile in shared memory.
+    """Return the layout of a tile in shared memory.
 
     Args:
-        attribute: as TTGIR writes it, aliases resolved: `#ttg.swizzled_shared<{...}>`, `nvmma_shared`,
+        attribute: as in TTGIR, with aliases resolved: `#ttg.swizzled_shared<{...}>`, `nvmma_shared`,
             `padded_shared`, `shared_linear`, `amd_rotating_shared`.
-        shape: of the memory as it was allocated; a leading dimension more than the attribute has is that of
+        shape: the allocated shape; if it has one dimension more than the attribute, the first one counts
             buffers and is dropped.
         target: the GPU that the kernel was compiled for, "sm_90" or "gfx942".
         dtype_bits: the size of an element, in bits.
 
     Raises:
-        InvalidArgumentError: the text is no layout of shared memory, or does not fit the shape.
-        UnknownNameError: of the target.
+        InvalidArgumentError: the text is not a layout of shared memory, or does not fit the shape.
+        UnknownNameError: the target is unknown.
         WorkerError: the compiler crashed on it.
     """
     _check_whole("dtype_bits", dtype_bits)
@@ -367,25 +367,23 @@ def shared(attribute: str, shape: Sequence[int], *, target: str, dtype_bits: int
     prepare([(attribute, shape)], target=target)
     found = _known[attribute, tuple(shape)]
     if not isinstance(found, SharedLayout):
-        raise InvalidArgumentError(
-            "attribute", f"{attribute} is a layout of registers", "Ask layout.of for it."
-        )
+        raise InvalidArgumentError("attribute", f"{attribute} is a layout of registers", "Use layout.of.")
     if (bits := re.search(r"elementBitWidth = (\d+)", attribute)) and int(bits[1]) != dtype_bits:
         raise InvalidArgumentError(
-            "dtype_bits", f"got {dtype_bits}", f"The attribute is of elements of {bits[1]} bits."
+            "dtype_bits", f"got {dtype_bits}", f"The attribute is for elements of {bits[1]} bits."
         )
     return replace(found, dtype_bits=dtype_bits)
 
 
 def prepare(asked: Iterable[tuple[str, Sequence[int]]], *, target: str) -> None:
-    """Ask the compiler for many layouts at one go, so that :func:`of` and :func:`shared` need not wait.
+    """Ask the compiler for many layouts at once, so that :func:`of` and :func:`shared` have them ready.
 
     Args:
         asked: pairs of attribute and shape.
         target: the GPU that the kernel was compiled for.
 
     Raises:
-        as :func:`of`, for the first that is wrong.
+        as :func:`of`, for the first bad one.
     """
     targets.target(target)
     missing = [one for one in dict.fromkeys(map(_checked, asked)) if one not in _known]
@@ -394,14 +392,15 @@ def prepare(asked: Iterable[tuple[str, Sequence[int]]], *, target: str) -> None:
 
 
 def equivalent(encoding: TileDistributionEncoding, layout: Layout) -> Equivalence:
-    """Compare where a tile distribution of CK and a layout of Triton place each element.
+    """Compare the places of each element in a CK tile distribution and in a Triton layout.
 
-    All places are compared, so that the answer is a proof: warp and lane with P (a tile of one warp where the
-    encoding has only the lane), and the register with the number of Y, whose first dimension is the slowest.
+    All places are compared, so the answer is a proof. Warp and lane correspond to P (a tile of one warp if
+    the encoding has only the lane), and the register to the number of Y, whose first dimension is the
+    slowest.
 
     Raises:
-        TensorMismatchError: they are of tiles of different shapes.
-        ArgumentTypeError: one is something else, such as the text of an attribute.
+        TensorMismatchError: their tiles have different shapes.
+        ArgumentTypeError: an argument has another type, such as the text of an attribute.
     """
     check_type("encoding", encoding, TileDistributionEncoding, "Give a TileDistributionEncoding.")
     check_type("layout", layout, Layout, "Give what layout.of returns.")
@@ -441,12 +440,12 @@ def _checked(asked: tuple[str, Sequence[int]]) -> tuple[str, Index]:
         )
     if not attribute.startswith("#"):
         raise InvalidArgumentError(
-            "attribute", f"got {attribute!r}", "Give it as TTGIR writes it, such as #ttg.blocked<{...}>."
+            "attribute", f"got {attribute!r}", "Give it as in TTGIR, such as #ttg.blocked<{...}>."
         )
     if re.search(r"tensor_memory|versionMajor *= *5", attribute):
         raise InvalidArgumentError(
             "attribute",
-            f"{attribute} is of tensor memory, which no thread holds",
+            f"{attribute} is a layout of tensor memory, not of registers",
             "Ask for the #ttg.linear layout of the tensor that is loaded from it.",
         )
     if not isinstance(shape, Sequence) or isinstance(shape, str) or not shape:
@@ -474,12 +473,12 @@ def _ask(asked: Sequence[tuple[str, Index]]) -> list[Layout | SharedLayout]:
                     f"Triton's compiler gave no answer for {attribute} of {_shape_text(shape)}: "
                     f"{_complaint(Path(folder)) or error}"
                 ) from None
-    # One of them crashed it: asked alone, it is named.
+    # One of them crashed the compiler: ask for each alone to find which.
     return [answer for one in asked for answer in _ask([one])]
 
 
 def _read_all(asked: Sequence[tuple[str, Index]], folder: str) -> list[Layout | SharedLayout]:
-    """In the worker: read the layouts; what the compiler says goes to a file in `folder`, and survives it."""
+    """Read the layouts, in the worker; the compiler's messages go to a file in `folder`, even if it dies."""
     with _stderr_in(Path(folder)):
         return [_read(attribute, shape, Path(folder)) for attribute, shape in asked]
 
@@ -495,14 +494,16 @@ def _read_registers(attribute: str, shape: Index, folder: Path) -> Layout:
     linear = builder.to_linear_layout(layout._to_ir(builder), list(shape))
     if linear.block_bases:
         raise InvalidArgumentError(
-            "attribute", f"{attribute} spreads the tile over several blocks", "Ask for that of one block."
+            "attribute",
+            f"{attribute} spreads the tile over several blocks",
+            "Ask for the layout of one block.",
         )
     bases = (linear.reg_bases, linear.lane_bases, linear.warp_bases)
     return Layout(attribute, shape, *map(_bases, bases))
 
 
 def _read_shared(attribute: str, shape: Index, folder: Path) -> SharedLayout:
-    # Triton's wrapper does not know the rotating attribute; it has the same parameters.
+    # Triton's wrapper does not know the rotating attribute, which has the same parameters.
     readable = attribute.replace("#ttg.amd_rotating_shared<", "#ttg.swizzled_shared<")
     memory = f"!ttg.memdesc<{_lengths_text(shape)}xi8, {readable}, #ttg.shared_memory, mutable>"
     builder, layout = _parse(memory, attribute, folder)
@@ -519,8 +520,8 @@ def _read_shared(attribute: str, shape: Index, folder: Path) -> SharedLayout:
 
 
 def _parse(tile: str, attribute: str, folder: Path) -> tuple[Any, Any]:
-    """Triton's builder of layouts, and its object for that of a type, `tile`."""
-    # Imported here: this process may be one that never loads the compiler.
+    """Return Triton's layout builder, and its layout object for the type `tile`."""
+    # Imported here, as this process may be one that never loads the compiler.
     from triton._C.libtriton import gluon_ir, ir
 
     file = folder / "tile.ttgir"
@@ -531,8 +532,8 @@ def _parse(tile: str, attribute: str, folder: Path) -> tuple[Any, Any]:
     except RuntimeError as error:
         raise InvalidArgumentError(
             "attribute",
-            f"Triton does not read {attribute}: {_complaint(folder) or error}",
-            "Give it as TTGIR writes it, aliases resolved, with a shape that it fits.",
+            f"Triton cannot parse {attribute}: {_complaint(folder) or error}",
+            "Give it as in TTGIR, with aliases resolved and a shape that fits.",
         ) from None
     module.context = context
     builder = gluon_ir.GluonOpBuilder(context)
@@ -542,7 +543,7 @@ def _parse(tile: str, attribute: str, folder: Path) -> tuple[Any, Any]:
         return builder, read(module.get_function("f").args(0))
     except (AssertionError, ValueError) as error:
         raise InvalidArgumentError(
-            "attribute", f"Triton does not read {attribute}: {error}", "Give it as TTGIR writes it."
+            "attribute", f"Triton cannot parse {attribute}: {error}", "Give it as in TTGIR."
         ) from None
 
 
@@ -565,7 +566,7 @@ def _shared_rank(layout: Any) -> int:
 
 
 def _fitting(attribute: str, rank: int, shape: Index, *, buffers: int) -> Index:
-    """The tile's shape, without a dimension of buffers: the compiler aborts on one that does not fit."""
+    """Return the tile's shape without a dimension of buffers; the compiler aborts on a bad shape."""
     if not rank <= len(shape) <= rank + buffers:
         raise InvalidArgumentError(
             "shape", f"got {_shape_text(shape)}", f"Give {rank} dimensions, as {attribute} has."
@@ -580,32 +581,34 @@ def _check_covered(bases: Bases, shape: Index) -> None:
     covered = tuple(1 + int(most) for most in _span(bases, len(shape)).max(axis=0))
     if covered != shape:
         raise InvalidArgumentError(
-            "shape", f"got {_shape_text(shape)}", f"The attribute is that of {_shape_text(covered)}."
+            "shape",
+            f"got {_shape_text(shape)}",
+            f"The attribute belongs to a tile of {_shape_text(covered)}.",
         )
 
 
-def _told(builder: Any, layout: Any, shape: Index) -> Bases:
+def _compiler_bases(builder: Any, layout: Any, shape: Index) -> Bases:
     return _bases(builder.to_linear_layout(layout._to_ir(builder), list(shape)).offset_bases)
 
 
 def _swizzled(builder: Any, layout: Any, shape: Index, *, is_rotating: bool) -> Bases:
-    """The offsets of `swizzled_shared` and `amd_rotating_shared`.
+    """Return the offset bases of `swizzled_shared` and `amd_rotating_shared`.
 
-    Where the compiler does not tell them, by their definitions: in row r the vectors of `vec` elements are
-    permuted, vector v lies at v ^ phase, and the phase is (r / perPhase) % maxPhase, for the rotating
-    attribute ^ (r / (perPhase * maxPhase)) % maxPhase. (Triton, TritonGPUAttrDefs.td.)
+    If the compiler does not give them, they are computed by definition. In row r the vectors of `vec`
+    elements are permuted: vector v is at v ^ phase, where phase is (r / perPhase) % maxPhase, for the
+    rotating attribute ^ (r / (perPhase * maxPhase)) % maxPhase. (Triton, TritonGPUAttrDefs.td.)
     """
     parameters = (layout.vec, layout.per_phase, layout.max_phase)
-    # The compiler divides by them, or takes them apart into bits, and does not look first.
+    # The compiler divides by them, or splits them into bits, without checking them.
     if any(number < 1 or number & (number - 1) for number in parameters):
         raise InvalidArgumentError(
             "attribute",
             "its vec, perPhase and maxPhase are {}, {} and {}".format(*parameters),
             "Give powers of two.",
         )
-    # A tile of one element has no bases, and Triton's wrapper insists on one.
+    # A tile of one element has no bases, but Triton's wrapper expects one.
     if compat.compiler_tells_shared_layouts() and not is_rotating and math.prod(shape) > 1:
-        return _told(builder, layout, shape)
+        return _compiler_bases(builder, layout, shape)
     contiguous, *others = layout.order
     bases = _steps(shape, contiguous)
     for dimension in others:
@@ -621,20 +624,20 @@ def _swizzled(builder: Any, layout: Any, shape: Index, *, is_rotating: bool) -> 
 
 
 def _nvmma(builder: Any, layout: Any, shape: Index) -> Bases:
-    """The offsets of `nvmma_shared`.
+    """Return the offset bases of `nvmma_shared`.
 
-    Where the compiler does not tell them, by the definition: boxes of up to 256 elements a dimension, as a
-    TMA copy writes them. Rows of a box are as wide as the swizzle, and the units of 16 bytes in them are
-    permuted: bits 7 to 9 of the byte's address are added, by exclusive or, to bits 4 to 6; for a swizzle of
-    64 bytes the lower two of them, for 32 the lowest. (PTX ISA, "Swizzling Modes" of the tensor copies.)
+    If the compiler does not give them, they are computed by definition: boxes of up to 256 elements per
+    dimension, as a TMA copy writes them. Rows of a box are as wide as the swizzle, and the 16-byte units in
+    them are permuted: bits 7 to 9 of the byte address are xored into bits 4 to 6; for a 64-byte swizzle only
+    the lower two of them, for 32 only the lowest. (PTX ISA, "Swizzling Modes" of the tensor copies.)
     """
     swizzle, bits, rank = layout.swizzle_byte_width, layout.element_bitwidth, len(shape)
     _check_rows(swizzle * 8 // bits, shape, 0 if layout.transposed else -1)
     if compat.compiler_tells_shared_layouts():
-        return _told(builder, layout, shape)
+        return _compiler_bases(builder, layout, shape)
     if layout.fp4_padded or (layout.transposed and rank > 2):
         raise InvalidArgumentError(
-            "attribute", f"this version of Triton does not tell the layout of {layout}", "Take Triton 3.7."
+            "attribute", f"this version of Triton does not give the layout of {layout}", "Use Triton 3.7."
         )
     contiguous = 0 if layout.transposed and swizzle else rank - 1
     others = [dimension for dimension in reversed(range(rank)) if dimension != contiguous]
@@ -653,15 +656,15 @@ def _nvmma(builder: Any, layout: Any, shape: Index) -> Bases:
 
 
 def _check_rows(width: int, shape: Index, contiguous: int) -> None:
-    """The compiler aborts on a tile smaller than a swizzle's pattern, 8 rows of its width."""
+    """Raise for a tile smaller than a swizzle's 8 rows of its width, on which the compiler aborts."""
     if width and (shape[contiguous] < width or math.prod(shape) // shape[contiguous] < 8):
         raise InvalidArgumentError(
-            "shape", f"got {_shape_text(shape)}", f"Its swizzle takes 8 rows of {width} elements or more."
+            "shape", f"got {_shape_text(shape)}", f"Its swizzle needs at least 8 rows of {width} elements."
         )
 
 
 def _steps(shape: Index, dimension: int) -> list[list[int]]:
-    """The indices 1, 2, 4, ... along one dimension of the tile."""
+    """Return the indices 1, 2, 4, ... along one dimension of the tile."""
     steps = [[0] * len(shape) for _ in range(shape[dimension].bit_length() - 1)]
     for power, step in enumerate(steps):
         step[dimension] = 1 << power
@@ -670,7 +673,7 @@ def _steps(shape: Index, dimension: int) -> list[list[int]]:
 
 @contextlib.contextmanager
 def _stderr_in(folder: Path) -> Iterator[None]:
-    """Send the process's stderr to a file: the compiler writes there what is wrong, and then aborts."""
+    """Redirect the process's stderr to a file, for the compiler's messages before it aborts."""
     kept = os.dup(2)
     with open(folder / "stderr", "ab") as file:
         os.dup2(file.fileno(), 2)
@@ -682,7 +685,7 @@ def _stderr_in(folder: Path) -> Iterator[None]:
 
 
 def _complaint(folder: Path) -> str:
-    """What the compiler said was wrong, without the place in the text that it was asked about."""
+    """Return the compiler's error messages, without the place in the text."""
     file = folder / "stderr"
     said = file.read_text(errors="replace") if file.exists() else ""
     return "; ".join(re.findall(r"(?:(?<!Python )(?:error|ERROR): |(?=Assertion ))(.+)", said))
@@ -693,7 +696,7 @@ def _bases(bases: Iterable[Iterable[int]]) -> Bases:
 
 
 def _span(bases: Bases, rank: int) -> Table:
-    """The exclusive or of every set of bases, by the number whose bits choose the set: [2 ** n, rank]."""
+    """Return the exclusive or of every set of bases, [2 ** n, rank]; an entry's bits select its set."""
     table = np.zeros((1, rank), dtype=np.int64)
     for basis in bases:
         table = np.concatenate([table, table ^ np.array(basis)])
@@ -701,7 +704,7 @@ def _span(bases: Bases, rank: int) -> Table:
 
 
 def _linear_indices(elements: Table, shape: Index) -> Table:
-    """The row-major numbers of indices [..., rank]."""
+    """Return the row-major numbers of indices [..., rank]."""
     numbers: Table = np.ravel_multi_index(tuple(np.moveaxis(elements, -1, 0)), shape)
     return numbers
 

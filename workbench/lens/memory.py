@@ -1,8 +1,8 @@
-"""What an access costs in memory: sectors of a request, passes through shared memory's banks, L2 reuse.
+"""The cost of memory accesses: sectors of a request, passes through shared memory's banks, reuse in L2.
 
-The first two count what the vendors document of one instruction of one warp. The third is a model.
-Everything here is arithmetic on plain data: a trace says which elements are touched, a layout which lane
-holds them.
+The first two are counts for one instruction of one warp, by the vendors' documentation. The third is a model.
+Everything here is arithmetic on plain data: a trace has the elements that are touched, a layout the lanes
+that hold them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _ONE_STEP = "Give the trace of one step: lens.trace(launch)[0]."
 
 @dataclass(frozen=True)
 class Granularity:
-    """In what units a target moves memory.
+    """The units in which a target moves memory.
 
     Attributes:
         sector_bytes: the least that a request fetches: NVIDIA's sector; on AMD a line of the vector L1 cache.
-        line_bytes: a line of the cache: L1 and L2 (NVIDIA), L2 (AMD).
-        source: where it is published.
+        line_bytes: a cache line of L1 and L2 (NVIDIA), or of L2 (AMD).
+        source: the publication of these numbers.
     """
 
     sector_bytes: int
@@ -77,12 +77,12 @@ class Request:
 
     Attributes:
         warp: the warp in its block.
-        lanes: those that move something.
-        addresses: where the access of each of them begins.
-        bytes: what each of them moves.
-        sectors: the numbers of the sectors touched, in order: address // sector_bytes.
-        lines: the numbers of the cache lines touched, in order.
-        useful_bytes: what is asked for; bytes that several lanes ask for count once.
+        lanes: the lanes that move something.
+        addresses: the address at which each of these lanes' accesses begins.
+        bytes: the bytes that each of them moves.
+        sectors: the numbers of the touched sectors, in order: address // sector_bytes.
+        lines: the numbers of the touched cache lines, in order.
+        useful_bytes: distinct bytes accessed; bytes that several lanes access count once.
     """
 
     warp: int
@@ -96,18 +96,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Totals:
-    """What the requests of one or several accesses to memory move. Those of masked-off warps do not count.
+    """The totals of the requests of one or several accesses. Fully masked warps make no requests.
 
     Attributes:
         target: the GPU.
-        bits: what a lane moves in one instruction.
+        bits: the bits that a lane moves in one instruction.
         sector_bytes, line_bytes: the target's, as in :class:`Granularity`.
-        accesses: how many executions of a load, store or atomic.
-        request_count: how many requests of a warp.
-        sectors: how many they touch, each counted once for each request.
-        ideal_sectors: the least that could hold the bytes that each request asks for.
-        lines: how many cache lines they touch, each counted once for each request.
-        useful_bytes: what is asked for; bytes that several lanes of a request ask for count once.
+        accesses: executions of a load, store or atomic.
+        request_count: requests of warps.
+        sectors: sectors touched, each counted once per request.
+        ideal_sectors: the fewest sectors that could hold each request's bytes.
+        lines: cache lines touched, each counted once per request.
+        useful_bytes: distinct bytes accessed; bytes that several lanes of a request access count once.
     """
 
     target: str
@@ -143,7 +143,7 @@ class Coalescing(Totals):
     """The requests of one access.
 
     Attributes:
-        requests: by warp, then in the order of its registers.
+        requests: sorted by warp, then in the order of its registers.
         the rest: as in :class:`Totals`.
     """
 
@@ -151,39 +151,39 @@ class Coalescing(Totals):
 
 
 def granularity(target: str) -> Granularity:
-    """In what units a target moves memory.
+    """Return the units in which a target moves memory.
 
     Raises:
-        UnknownNameError: of the target.
+        UnknownNameError: the target is unknown.
     """
     on = targets.target(target)
     return _NVIDIA_SECTORS if on.vendor == "NVIDIA" else _AMD_LINES.get(target, _AMD_LATER_LINES)
 
 
 def coalescing(event: Event, layout: Layout, *, target: str, bits: int | None = None) -> Coalescing:
-    """Which sectors the warps of a block touch in one load, store or atomic.
+    """Return the sectors that the warps of a block touch in one load, store or atomic.
 
         efficiency = distinct useful bytes / (sector_bytes * sectors)
 
     A lane moves the elements of consecutive registers in one instruction, as Triton lowers accesses. The
-    argument's first element is taken to begin a cache line. An element that several registers of a lane hold
-    is moved once; one that several lanes or warps hold is loaded by each and stored by the first. Copies by
-    TMA are made by no lane, and this says nothing of them.
+    argument's first element is assumed to begin a cache line. An element that several registers of a lane
+    hold is moved once; one that several lanes or warps hold is loaded by each, but stored by the first alone.
+    TMA copies involve no lanes and are not covered.
 
     (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, "Memory Tables".)
 
     Args:
-        event: an access out of a trace.
-        layout: of its tile, for the same target.
+        event: an access from a trace.
+        layout: the layout of its tile, for the same target.
         target: "sm_90" or "gfx942".
-        bits: what a lane moves in one instruction: `Instruction.bits` of the compiled kernel. Without, the
-            widest of 128, 64, 32, ... that registers, offsets, alignment and mask of this access allow, and
-            one element for an atomic; the compiler, which knows less of them, may choose a narrower one.
+        bits: the bits that a lane moves in one instruction: `Instruction.bits` of the compiled kernel. None:
+            the widest of 128, 64, 32, ... that registers, offsets, alignment and mask of this access allow,
+            and one element for an atomic; the compiler, which knows less of them, may choose a narrower one.
 
     Raises:
-        InvalidArgumentError: the event touches no memory, `bits` does not fit it, or the layout the target.
-        TensorMismatchError: the layout is of another shape.
-        UnknownNameError: of the target.
+        InvalidArgumentError: the event is not an access to memory, or `bits` or the target does not fit it.
+        TensorMismatchError: the layout has another shape.
+        UnknownNameError: the target is unknown.
     """
     check_type("event", event, Event, "Give an event out of a trace: next(trace.events(kind='load')).")
     if event.offsets is None or event.mask is None:
@@ -208,26 +208,29 @@ def coalescing(event: Event, layout: Layout, *, target: str, bits: int | None = 
 def site_coalescing(
     trace: StepTrace, site: Site, layout: Layout, *, target: str, bits: int | None = None
 ) -> Totals:
-    """What all executions of one load, store or atomic move, summed over all programs of a trace.
+    """Return the totals of all executions of one load, store or atomic, over all programs of a trace.
 
     Args:
-        trace: of one step.
+        trace: the trace of one step.
         site: one of `trace.sites`.
         layout, target: as for :func:`coalescing`.
-        bits: as there; without, the widest that all executions allow, as one instruction serves them all.
+        bits: as for :func:`coalescing`; None: the widest that all executions allow, as they share an
+            instruction.
 
     Raises:
-        as :func:`coalescing`; InvalidArgumentError: `site` is not of this trace, or touches no memory.
+        as :func:`coalescing`; InvalidArgumentError: `site` is not an access of this trace.
     """
     check_type("trace", trace, StepTrace, _ONE_STEP)
     check_type("site", site, Site, "Give one of trace.sites.")
     if site not in trace.sites or site.kind not in MEMORY_KINDS:
         raise InvalidArgumentError(
-            "site", f"{site.kind} of line {site.line} is no access of this trace", "Give one of trace.sites."
+            "site",
+            f"{site.kind} of line {site.line} is not an access of this trace",
+            "Give one of trace.sites.",
         )
     held, units = _held(layout, site, target), granularity(target)
     chosen = trace.site == trace.sites.index(site)
-    # Accesses that begin at the same place in a cache line touch equally many sectors.
+    # Accesses that begin at the same offset in a cache line touch equally many sectors.
     period = units.line_bytes // np.gcd(units.line_bytes, site.itemsize)
     cases, times = np.unique(
         np.stack([trace.pattern[chosen], trace.base[chosen] % period]), axis=1, return_counts=True
@@ -260,11 +263,11 @@ def _mask(mask: Booleans | None, shape: tuple[int, ...]) -> Booleans:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """Row-major numbers of the elements that each lane moves, copies in other registers left out.
+    """Row-major numbers of the elements that each lane moves, without copies in other registers.
 
     Attributes:
         numbers: [warps, lanes, registers].
-        moves: [warps, lanes], false where a store leaves the element to another holder.
+        moves: [warps, lanes], false if another holder stores the element.
     """
 
     numbers: Integers
@@ -293,13 +296,13 @@ def _holders(layout: Layout, is_load: bool) -> _Held:
 
 
 def _numbers(layout: Layout) -> Integers:
-    """Row-major numbers of the elements: [warps, lanes, registers]."""
+    """Return the row-major numbers of the elements, [warps, lanes, registers]."""
     numbers: Integers = np.ravel_multi_index(tuple(np.moveaxis(layout.elements, -1, 0)), layout.shape)
     return numbers
 
 
 def _first_copies(bases: Sequence[tuple[int, ...]]) -> Integers:
-    """The numbers that have no bit set whose basis is zero: such a bit makes a copy."""
+    """Return the numbers in which no bit with a zero basis is set: such a bit makes a copy."""
     copies = sum(1 << bit for bit, basis in enumerate(bases) if not any(basis))
     first: Integers = np.flatnonzero((np.arange(1 << len(bases)) & copies) == 0)
     return first
@@ -322,7 +325,7 @@ def _shape_text(shape: Sequence[int]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Access:
-    """A tile's access: `offsets` and `mask` are of the tile's shape."""
+    """An access to a tile; `offsets` and `mask` have the tile's shape."""
 
     site: Site
     held: _Held
@@ -331,18 +334,18 @@ class _Access:
 
     @property
     def unit(self) -> int:
-        """Bytes of what one lane asks for; where that is a part of an element, of the element."""
+        """The bytes that one lane accesses, at least a whole element."""
         return max(self.site.width, self.site.itemsize)
 
     def widest(self) -> int:
-        """The most bits that a lane can move in one instruction; of an atomic the element's."""
+        """Return the most bits that a lane can move in one instruction; for an atomic the element's."""
         widths = self._widths(MOST_BITS)
         if self.site.kind == "atomic":
             return widths[-1]
         return next(bits for bits in widths if self._problem(bits) is None)
 
     def check_bits(self, bits: int) -> int:
-        """`bits`, if the access can be made with such instructions."""
+        """Return `bits`; raise if instructions of that width cannot do the access."""
         check_positive("bits", bits, "Give what a lane moves in one instruction: 128, 64, 32, ...")
         problem = self._problem(bits) if bits in self._widths(bits) else "a register has another size"
         if problem is not None:
@@ -352,7 +355,7 @@ class _Access:
         return bits
 
     def issued(self, bits: int) -> _Issued:
-        """The requests, with `bits` a lane."""
+        """Return the requests, with `bits` a lane."""
         offsets, mask = self._grouped(bits)
         warps, lanes, groups, _ = offsets.shape
         addresses = offsets[..., 0].transpose(0, 2, 1).reshape(-1, lanes) * self.site.itemsize
@@ -367,20 +370,20 @@ class _Access:
         )
 
     def _widths(self, most: int) -> list[int]:
-        """All that the registers of a lane allow, the widest first."""
+        """Return all widths that the registers of a lane allow, the widest first."""
         element = 8 * self.unit
         widths = [element << power for power in range(self.held.numbers.shape[2].bit_length())]
         return [width for width in reversed(widths) if width <= max(most, element)]
 
     def _grouped(self, bits: int) -> tuple[Integers, Booleans]:
-        """Offsets and mask by instruction: [warps, lanes, instructions, elements]."""
+        """Return offsets and mask by instruction, [warps, lanes, instructions, elements]."""
         numbers = self.held.numbers
         grouped = numbers.reshape(*numbers.shape[:2], -1, bits // (8 * self.unit))
         mask: Booleans = self.mask.reshape(-1)[grouped] & self.held.moves[:, :, None, None]
         return self.offsets.reshape(-1)[grouped], mask
 
     def _problem(self, bits: int) -> str | None:
-        """Why a lane cannot move so much in one instruction; None if it can."""
+        """Return why a lane cannot move so much in one instruction; None if it can."""
         offsets, mask = self._grouped(bits)
         active: Booleans = np.logical_or.reduce(mask, axis=-1)
         if (mask != active[..., None]).any():
@@ -389,7 +392,7 @@ class _Access:
         if (np.diff(offsets, axis=-1) * self.site.itemsize != self.unit).any():
             return "the elements of consecutive registers are not contiguous in memory"
         if (offsets[:, 0] * self.site.itemsize % (bits // 8)).any():
-            return "some lanes begin at an address that is no multiple of it"
+            return "some lanes begin at an address that is not a multiple of it"
         return None
 
 
@@ -404,7 +407,7 @@ class _Issued:
     itemsize: int
 
     def counts(self, units: Granularity) -> tuple[int, int, int, int, int]:
-        """Requests, sectors, ideal sectors, lines and useful bytes."""
+        """Return the numbers of requests, sectors, ideal sectors, lines and useful bytes."""
         useful = self._distinct(self.itemsize) * self.itemsize
         sectors = self._distinct(units.sector_bytes)
         ideal = -(-useful // units.sector_bytes)
@@ -413,7 +416,7 @@ class _Issued:
         return len(self.warps), all_sectors, all_ideal, lines, all_useful
 
     def requests(self, units: Granularity) -> Iterator[Request]:
-        """Each of them as data."""
+        """Yield each request."""
         for warp, addresses, active in zip(self.warps.tolist(), self.addresses, self.active, strict=True):
             starts = addresses[active]
             elements = np.unique(starts[:, None] + np.arange(0, self.bytes, self.itemsize))
@@ -428,7 +431,7 @@ class _Issued:
             )
 
     def _distinct(self, unit: int) -> Integers:
-        """How many aligned units of so many bytes each request touches."""
+        """Return how many aligned units of `unit` bytes each request touches."""
         elements = self.addresses[..., None] + np.arange(0, self.bytes, self.itemsize)
         nowhere = np.iinfo(np.int64).min
         touched = np.where(self.active[..., None], elements // unit, nowhere)
@@ -444,10 +447,10 @@ class SharedRequest:
 
     Attributes:
         warp: the warp in its block.
-        addresses: for each lane the byte at which its access begins, from the start of the tile.
-        phases: the lanes that the hardware serves together.
-        ways: for each phase, the most different words that one bank has to give: 1 is no conflict, 2 is a
-            two-way conflict. The phase takes so many passes.
+        addresses: for each lane, the byte at which its access begins, from the start of the tile.
+        phases: the groups of lanes that the hardware serves together.
+        ways: for each phase, the most distinct words in one bank, which is its number of passes: 1 is no
+            conflict, 2 is a two-way conflict.
     """
 
     warp: int
@@ -457,25 +460,25 @@ class SharedRequest:
 
     @property
     def passes(self) -> int:
-        """Through the banks, for all phases."""
+        """The passes through the banks, for all phases."""
         return sum(self.ways)
 
     @property
     def ideal(self) -> int:
-        """Passes without any conflict: one a phase."""
+        """The passes without any conflict, one per phase."""
         return len(self.phases)
 
 
 @dataclass(frozen=True)
 class BankConflicts:
-    """The passes through shared memory's banks that moving a tile takes.
+    """The passes through shared memory's banks to move a tile.
 
     Attributes:
         target: the GPU.
         kind: "load" or "store".
-        bits: what a lane moves in one instruction.
-        banks: how many there are, of 4 bytes each, for this kind and width.
-        requests: by warp, then in the order of its registers.
+        bits: the bits that a lane moves in one instruction.
+        banks: the number of banks, of 4 bytes each, for this kind and width.
+        requests: sorted by warp, then in the order of its registers.
     """
 
     target: str
@@ -493,23 +496,23 @@ class BankConflicts:
 
     @property
     def passes(self) -> int:
-        """Of all requests ("wavefronts" in Nsight Compute)."""
+        """The passes of all requests ("wavefronts" in Nsight Compute)."""
         return sum(request.passes for request in self.requests)
 
     @property
     def ideal(self) -> int:
-        """The passes that they would take without conflicts."""
+        """The passes of all requests without conflicts."""
         return sum(request.ideal for request in self.requests)
 
     @property
     def worst(self) -> int:
-        """The most ways of any phase of any request; 1 where there are no conflicts."""
+        """The most ways of any phase of any request; 1 if there are no conflicts."""
         return max(max(request.ways) for request in self.requests)
 
 
-# Lanes that the banks serve together when each reads 128 bits, in quads of lanes of each 32:
-# of gfx942 "0:3+20:23, 4:7+16:19, ..." (ROCm documentation, CK Tile, "Understanding AMD GPU LDS and Bank
-# Conflicts"), of gfx950 as measured for HipKittens (arXiv 2511.08083), both in triton-lang/triton#11365.
+# Lanes that the banks serve together when each reads 128 bits, as quads of lanes out of each 32.
+# gfx942: "0:3+20:23, 4:7+16:19, ..." (ROCm documentation, CK Tile, "Understanding AMD GPU LDS and Bank
+# Conflicts"). gfx950: as measured for HipKittens (arXiv 2511.08083). Both are in triton-lang/triton#11365.
 # Triton's back end treats gfx1100 as gfx942; on gfx12 lanes go in order, as on gfx90a (ibid.).
 _QUADS_OF_READ_128: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "gfx942": ((0, 5), (1, 4), (2, 7), (3, 6)),
@@ -526,39 +529,38 @@ def bank_conflicts(
     kind: SharedKind = "load",
     bits: int | None = None,
 ) -> BankConflicts:
-    """How many passes through the banks it takes to move a tile between registers and shared memory.
+    """Return the passes through the banks to move a tile between registers and shared memory.
 
-    Byte b of the memory is in bank b // 4 % banks, and a bank gives one word of 4 bytes a pass. A request is
-    served in phases, each of as many lanes as fill the banks when there are no conflicts; a phase takes as
-    many passes as the bank that most different words are asked of has. Lanes that ask for the same word share
-    it.
+    Byte b of the memory is in bank b // 4 % banks, and a bank serves one word of 4 bytes per pass. A request
+    is served in phases, each of as many lanes as fill the banks without conflicts. A phase takes as many
+    passes as the most distinct words that one bank has to serve; lanes with the same word share it.
 
         NVIDIA      32 banks; 32 lanes a phase, 16 for 64 bits a lane, 8 for 128
         gfx950      for loads of 64 and 128 bits 64 banks, with 32 and 16 lanes a phase; else as below
-        other AMD   32 banks; 32 lanes a phase, 16 for 64 bits, 8 for 128, which loads take in an order of
-                    their own on gfx942, gfx950 and gfx1100
+        other AMD   32 banks; 32 lanes a phase, 16 for 64 bits, 8 for 128; loads of 128 bits group lanes
+                    specially on gfx942, gfx950 and gfx1100
 
     (Phases: NVIDIA, GTC 2019, S9593, "cuTENSOR: High-performance Tensor Operations in CUDA", and
     triton-lang/triton#9662 for all vendors. Banks of gfx950: ROCm, rocRoller, LDSBankModel.cpp; of RDNA:
     LLVM, AMDGPU.td. Loads of 128 bits on AMD: see `_QUADS_OF_READ_128`.)
 
-    Left out: pairs of lanes with equal addresses, which NVIDIA GPUs can serve in fewer passes than above;
-    copies by TMA and operands that matrix instructions read from shared memory themselves. `ldmatrix` takes
-    rows of 16 bytes, eight a pass: the passes of a load of 128 bits whose lanes hold one row each. AMD's
-    ds_read2_b64 is two accesses of 64 bits.
+    Not covered: pairs of lanes with equal addresses, which NVIDIA GPUs can serve in fewer passes; TMA copies;
+    and operands that matrix instructions read from shared memory themselves. `ldmatrix` reads eight rows of
+    16 bytes per pass, like a load of 128 bits whose lanes hold one row each. AMD's ds_read2_b64 counts as two
+    accesses of 64 bits.
 
     Args:
-        layout: of the tile in registers.
-        shared: of the same tile in shared memory.
+        layout: the tile's layout in registers.
+        shared: the same tile's layout in shared memory.
         target: "sm_90" or "gfx942".
         kind: "load" or "store".
-        bits: what a lane moves in one instruction: `Instruction.bits` of the compiled kernel. Without, the
-            widest of 128, 64, 32, ... for which each lane finds its elements contiguous and aligned.
+        bits: the bits that a lane moves in one instruction: `Instruction.bits` of the compiled kernel. None:
+            the widest of 128, 64, 32, ... for which each lane's elements are contiguous and aligned.
 
     Raises:
         InvalidArgumentError: the layouts do not allow `bits`, or the layout does not fit the target.
-        TensorMismatchError: the layouts are of different tiles.
-        UnknownNameError: of the target or the kind.
+        TensorMismatchError: the layouts have different shapes.
+        UnknownNameError: the target or the kind is unknown.
     """
     on = targets.target(target)
     if kind not in get_args(SharedKind):
@@ -587,7 +589,7 @@ def bank_conflicts(
 
 
 def _instructions(layout: Layout, shared: SharedLayout, bits: int | None) -> tuple[int, Integers]:
-    """The bits of an access, and the bytes at which accesses begin: [warps, lanes, instructions]."""
+    """Return the bits of an access, and the byte at which each begins, [warps, lanes, instructions]."""
     registers = _first_copies(layout.register_bases)
     offsets = shared.offsets.reshape(-1)[_numbers(layout)[:, :, registers]]
     widths = [shared.dtype_bits << power for power in range(len(registers).bit_length())]
@@ -607,10 +609,10 @@ def _instructions(layout: Layout, shared: SharedLayout, bits: int | None) -> tup
 
 
 def _contiguous(offsets: Integers, element_bits: int, bits: int) -> Integers | None:
-    """The first bytes of accesses of so many bits; None where elements are not contiguous or not aligned.
+    """Return the first byte of each access of `bits`; None if elements are not contiguous or not aligned.
 
-    The registers of an access need not be neighbors: bits of their numbers are reordered, those first that
-    lead to the next element, to the second next, and so on.
+    The registers of an access need not be consecutive: bits of their numbers are reordered, first the bit
+    that leads to the next element, then the bit that leads to the second next, and so on.
     """
     element, width = element_bits // 8, bits // 8
     steps = {int(offsets[0, 0, 1 << bit]): bit for bit in range(offsets.shape[2].bit_length() - 1)}
@@ -632,7 +634,7 @@ def _banks(on: Target, kind: SharedKind, bits: int) -> int:
 
 
 def _phases(on: Target, kind: SharedKind, bits: int, banks: int) -> tuple[tuple[int, ...], ...]:
-    """The lanes that are served together."""
+    """Return the groups of lanes that are served together."""
     if bits == 128 and kind == "load" and on.name in _QUADS_OF_READ_128:
         return tuple(
             tuple(half + 4 * quad + lane for quad in quads for lane in range(4))
@@ -644,7 +646,7 @@ def _phases(on: Target, kind: SharedKind, bits: int, banks: int) -> tuple[tuple[
 
 
 def _ways(addresses: Integers, bits: int, banks: int) -> Integers:
-    """For each row of addresses, the most different words that are in one bank."""
+    """Return the most distinct words in one bank, for each row of addresses."""
     words = addresses[..., None] // BANK_BYTES + np.arange(max(bits // (8 * BANK_BYTES), 1))
     words = np.sort(words.reshape(len(addresses), -1), axis=1)
     is_new = np.ones(words.shape, dtype=bool)
@@ -657,13 +659,13 @@ def _ways(addresses: Integers, bits: int, banks: int) -> Integers:
 
 @dataclass(frozen=True)
 class ArgumentReuse:
-    """How the L2 cache serves the reads of one argument, by the model.
+    """The modeled hits in the L2 cache of the reads of one argument.
 
     Attributes:
         argument: the parameter's name.
-        reads: how often a load or atomic touches a line; each execution counts a line once.
-        hits: how many of them find it in the cache.
-        lines: how many different lines are read.
+        reads: lines touched by loads and atomics; each execution counts a line once.
+        hits: the reads that find their line in the cache.
+        lines: the distinct lines that are read.
     """
 
     argument: str
@@ -679,26 +681,26 @@ class ArgumentReuse:
 
 @dataclass(frozen=True)
 class L2Reuse:
-    """What a model of the L2 cache says of one step; no measurement.
+    """The result of a model of the L2 cache for one step; not a measurement.
 
-    The model, of which no part is exact:
+    The model, none of which is exact:
 
-    - The cache holds whole lines and drops the one that was used least recently, wherever it is. It is empty
-      at first. A line that is missing is fetched whole, where NVIDIA GPUs fetch sectors of 32 bytes.
-    - Programs run in waves of one for each SM (times `blocks_per_sm`), a wave after the other, all programs
-      of a wave in step: the first access of each, in launch order, then the second of each.
-    - All accesses reach the L2: what L1 caches keep is left out.
+    - The cache holds whole lines and evicts the least recently used one, at any address. It is empty at
+      first. A missing line is fetched whole, while NVIDIA GPUs fetch sectors of 32 bytes.
+    - Programs run in waves of one per SM (times `blocks_per_sm`), one wave after the other. All programs of a
+      wave run in step: the first access of each, in launch order, then the second of each.
+    - All accesses reach the L2; L1 caches are not modeled.
     - A store leaves its lines in the cache and fetches nothing.
-    - Where a target has several L2 caches, programs are handed to them in turn, and each has its own lines.
+    - If a target has several L2 caches, programs are dealt to them in turn, and each has its own lines.
     - The first element of each argument begins a line, and arguments share no memory.
 
     Attributes:
         target: the GPU.
-        line_bytes: of a line.
-        cache_bytes: what each cache holds.
-        caches: how many there are.
-        wave: how many programs run at a time.
-        arguments: by name.
+        line_bytes: the size of a line.
+        cache_bytes: the size of each cache.
+        caches: the number of caches.
+        wave: the number of programs that run at a time.
+        arguments: the reuse of each argument, by name.
     """
 
     target: str
@@ -717,18 +719,18 @@ class L2Reuse:
 
     @property
     def hit_rate(self) -> float:
-        """Of the reads of all arguments; 0 where nothing is read."""
+        """The hit rate of all reads; 0 if nothing is read."""
         reads = sum(each.reads for each in self.arguments.values())
         return sum(each.hits for each in self.arguments.values()) / reads if reads else 0.0
 
     @property
     def bytes_from_memory(self) -> int:
-        """What is fetched: line_bytes for each read that misses."""
+        """The bytes fetched from memory: line_bytes for each read that misses."""
         return self.line_bytes * sum(each.reads - each.hits for each in self.arguments.values())
 
     @property
     def least_bytes(self) -> int:
-        """What would be fetched if each line were read from memory once."""
+        """The bytes fetched if each line were read from memory once."""
         return self.line_bytes * sum(each.lines for each in self.arguments.values())
 
 
@@ -740,19 +742,19 @@ def l2_reuse(
     line_bytes: int = 128,
     blocks_per_sm: int = 1,
 ) -> L2Reuse:
-    """A model of what the L2 cache keeps of a step's reads; :class:`L2Reuse` says what it assumes.
+    """Return a model of what the L2 cache keeps of a step's reads; :class:`L2Reuse` lists the assumptions.
 
     Args:
-        trace: of one step, all programs.
-        target: whose caches and number of SMs count.
-        order: the programs' numbers in the order in which they would be launched; without, as they were.
-        line_bytes: of a line; a power of two.
+        trace: the trace of one step, with all programs.
+        target: the GPU, for its caches and number of SMs.
+        order: the programs' numbers in a hypothetical launch order; None: the actual one.
+        line_bytes: the size of a line, a power of two.
         blocks_per_sm: programs that an SM runs at a time, such as `Occupancy.blocks`.
 
     Raises:
         InvalidArgumentError: the trace is a sample, `order` does not name each program once, or `line_bytes`
-            is no power of two of at least 16.
-        UnknownNameError: of the target.
+            is not a power of two of at least 16.
+        UnknownNameError: the target is unknown.
     """
     on = targets.target(target)
     check_type("trace", trace, StepTrace, _ONE_STEP)
@@ -781,7 +783,7 @@ def l2_reuse(
 
 
 def places_in_order(trace: StepTrace, order: Iterable[int] | None) -> Integers:
-    """For each event, the place of its program in the launch order."""
+    """Return, for each event, the position of its program in the launch order."""
     if trace.is_sample:
         raise InvalidArgumentError(
             "trace",
@@ -804,7 +806,7 @@ def places_in_order(trace: StepTrace, order: Iterable[int] | None) -> Integers:
 
 
 def in_time(trace: StepTrace, place: Integers, wave: int) -> tuple[Integers, Integers]:
-    """The numbers of the events that touch memory, in the model's order, and their programs' places."""
+    """Return the events that touch memory, in the model's order, and their programs' positions."""
     events = np.flatnonzero(trace.pattern >= 0)
     place = place[events]
     by_program = np.argsort(place, kind="stable")
@@ -817,13 +819,14 @@ def in_time(trace: StepTrace, place: Integers, wave: int) -> tuple[Integers, Int
 
 @dataclass(frozen=True, eq=False)
 class Touches:
-    """Lines that are touched, in order.
+    """Touched lines, in order.
 
     Attributes:
-        counts: for each event, how many lines.
-        lines: for each touch the line, of another number for each argument: `lines % arguments` is that.
-        arguments: how many there are.
-        is_read: for each touch, whether it is one of a load or atomic.
+        counts: for each event, the number of lines.
+        lines: for each touch, the line's number, distinct between arguments: `lines % arguments` is the
+            argument's number.
+        arguments: the number of arguments.
+        is_read: for each touch, whether it is by a load or atomic.
     """
 
     counts: Integers
@@ -833,7 +836,7 @@ class Touches:
 
 
 def touches_of(trace: StepTrace, events: Integers, line_bytes: int) -> Touches:
-    """Each line that each of the events touches, event by event."""
+    """Return all lines that the events touch, event by event."""
     arguments = list(trace.arguments)
     accesses = [site if site.kind in MEMORY_KINDS else None for site in trace.sites]
     itemsizes = np.array([site.itemsize if site else 0 for site in accesses], dtype=np.int64)
@@ -843,7 +846,7 @@ def touches_of(trace: StepTrace, events: Integers, line_bytes: int) -> Touches:
     reads = np.array([site is not None and site.kind != "store" for site in accesses], dtype=bool)
     site, pattern = trace.site[events], trace.pattern[events]
     first_line, inside = np.divmod(trace.base[events] * itemsizes[site], line_bytes)
-    # Events of one pattern that begin at the same place in a line touch the same lines but for a shift.
+    # Events of one pattern that begin at the same offset in a line touch the same lines, shifted.
     cases, case = np.unique(np.stack([pattern, itemsizes[site], inside]), axis=1, return_inverse=True)
     case = case.reshape(-1)
     shapes = [
@@ -861,7 +864,7 @@ def touches_of(trace: StepTrace, events: Integers, line_bytes: int) -> Touches:
 
 
 def hits_of(lines: Integers, capacity: int) -> Booleans:
-    """Which touches find their line among the `capacity` lines that were touched last."""
+    """Return which touches find their line among the `capacity` most recently touched lines."""
     cache: OrderedDict[int, None] = OrderedDict()
     hits = bytearray(len(lines))
     for number, line in enumerate(lines.tolist()):

@@ -1,10 +1,10 @@
 """The error of sums and variances, by dtype and by the order of the additions, in units in the last place.
 
-Every operation is rounded to the dtype as IEEE 754 asks for: to nearest, ties to even, subnormals kept. It is
-carried out in fp64 and rounded then, which for +, -, × and / gives what the dtype's own arithmetic gives, as
-fp64 has more than twice its digits (S. A. Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter
-30(3), 1995). What is exact here is a fraction. The orders and their bounds: N. J. Higham, "Accuracy and
-Stability of Numerical Algorithms" (2002), chapter 4.
+Every operation is rounded to the dtype as in IEEE 754: to nearest, ties to even, with subnormals. It is
+computed in fp64 and then rounded, which for +, -, × and / gives the dtype's own result, since fp64 has more
+than twice as many digits (S. A. Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter 30(3),
+1995). Exact values are fractions. For the orders and their bounds see N. J. Higham, "Accuracy and Stability
+of Numerical Algorithms" (2002), chapter 4.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from workbench.errors import (
 
 Floats: TypeAlias = NDArray[np.float64]
 Row: TypeAlias = Sequence[float] | NDArray[np.generic] | torch.Tensor
-# What is not finite is no fraction.
+# A fraction, or a float that is not finite.
 Exact: TypeAlias = Fraction | float
 
 LANES, BLOCK = 128, 256  # four warps of 32 lanes; the square root of 2^16
 
-_MOST_ELEMENTS, _MOST_LANES = 2**30, 2**20  # of a row, 8 GiB; of one of Triton's tiles
+_MOST_ELEMENTS, _MOST_LANES = 2**30, 2**20  # of a row (8 GiB); of one Triton tile
 
-_HIGHEST = 200  # exponent beyond which every dtype but fp64 has overflowed
+_HIGHEST = 200  # an exponent at which every dtype but fp64 has overflowed
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Format:
     """A binary floating-point format.
 
     Attributes:
-        precision: bits of the significand, the leading one included.
+        precision: bits of the significand, including the leading one.
         least: the smallest positive number is 2^least.
         largest: the largest finite number.
     """
@@ -71,13 +71,13 @@ DTYPES = tuple(FORMATS)
 
 
 def ulp(value: Exact, dtype: str) -> float:
-    """The spacing of the dtype's numbers at `value`: 2^(e + 1 - precision) for 2^e <= |value| < 2^(e + 1).
+    """Return the dtype's spacing at `value`: 2^(e + 1 - precision) for 2^e <= |value| < 2^(e + 1).
 
-    That of the subnormal numbers at 0 and near it. Beyond the largest number the spacing goes on growing, as
+    At and near 0 it is the spacing of the subnormal numbers. Beyond the largest number it keeps growing, as
     if there were larger ones. Infinity at infinity, NaN at NaN.
 
     Raises:
-        UnknownNameError: the dtype is not in `DTYPES`. ArgumentTypeError: `value` is no number.
+        UnknownNameError: the dtype is not in `DTYPES`. ArgumentTypeError: `value` is not a number.
     """
     number, form = _as_float(_number("value", value)), _format(dtype)
     if not math.isfinite(number):
@@ -87,32 +87,32 @@ def ulp(value: Exact, dtype: str) -> float:
 
 
 def error_in_ulp(got: float, exact: Exact, dtype: str) -> float:
-    """|got - exact| / ulp(exact): at most 0.5 where `got` is the exact value, correctly rounded.
+    """Return |got - exact| / ulp(exact), which is at most 0.5 if `got` is `exact`, correctly rounded.
 
-    Infinity where only one of them is finite, as after an overflow; NaN where one is NaN.
+    Infinity if only one of them is finite, as after an overflow; NaN if one is NaN.
 
     Raises:
-        UnknownNameError: the dtype is not in `DTYPES`. ArgumentTypeError: one of them is no number.
+        UnknownNameError: the dtype is not in `DTYPES`. ArgumentTypeError: an argument is not a number.
     """
     spacing = ulp(exact, dtype)
     return _quotient(_distance(got, exact), spacing)
 
 
 def relative_error(got: float, exact: Exact) -> float:
-    """|got - exact| / |exact|: 0 where both are 0, infinity where only `exact` is; else as `error_in_ulp`.
+    """Return |got - exact| / |exact|: 0 if both are 0, infinity if only `exact` is; else as `error_in_ulp`.
 
     Raises:
-        ArgumentTypeError: one of them is no number.
+        ArgumentTypeError: an argument is not a number.
     """
     number = _number("exact", exact)
     return _quotient(_distance(got, exact), number if number >= 0 else -number)
 
 
 def rounded(values: Row, dtype: str) -> Floats:
-    """Each value as the dtype has it, in fp64: infinity beyond its largest number.
+    """Round each value to the dtype, in fp64: infinity beyond the largest number.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `values` is no row of numbers.
+        ArgumentTypeError, InvalidArgumentError: `values` is not a row of numbers.
         UnknownNameError: the dtype is not in `DTYPES`.
     """
     form = _format(dtype)
@@ -120,21 +120,21 @@ def rounded(values: Row, dtype: str) -> Floats:
 
 
 def exact_sum(values: Row, dtype: str) -> Exact:
-    """The sum of what the dtype has of the values, without any further rounding. Errors as in `rounded`."""
+    """Return the exact sum of the values after rounding them to the dtype. Errors as in `rounded`."""
     row = rounded(values, dtype)
     return _exact_sums(row, [len(row)])[0]
 
 
 def exact_variance(values: Row, dtype: str) -> Exact:
-    """sum of (x - mean)^2 / n of what the dtype has of the values, without any further rounding.
+    """Return the exact sum of (x - mean)^2 / n of the values after rounding them to the dtype.
 
-    NaN where one of them is not finite.
+    NaN if a rounded value is not finite.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `values` is no row of numbers, or empty.
+        ArgumentTypeError, InvalidArgumentError: `values` is not a row of numbers, or is empty.
         UnknownNameError: the dtype is not in `DTYPES`.
     """
-    row = _filled(rounded(values, dtype))
+    row = _not_empty(rounded(values, dtype))
     if not np.isfinite(row).all():
         return math.nan
     integers, exponent = _integers(row)
@@ -144,28 +144,28 @@ def exact_variance(values: Row, dtype: str) -> Exact:
 
 
 def summation(values: Row, dtype: str, order: str, *, lanes: int = LANES, block: int = BLOCK) -> float:
-    """The sum of a row that is rounded to the dtype, as is the result of every addition.
+    """Return the sum of a row; the row and the result of every addition are rounded to the dtype.
 
     Orders:
         one by one: s = s + x.
         by lane: `lanes` running sums, each of every `lanes`-th element; then the upper half of them is added
-            to the lower until one is left. So a program reduces a row that is many tiles long.
+            to the lower until one is left. This is how a program reduces a row that is many tiles long.
         pairwise: neighbors are added, then neighboring sums, until one is left.
         blocks: `block` neighbors one by one; then the sums of the blocks, one by one.
-        compensated: one by one, and what a rounding loses is added to the next element (W. Kahan, "Further
+        compensated: one by one, and the rounding error is added to the next element (W. Kahan, "Further
             remarks on reducing truncation errors", CACM 8(1), 1965). Infinity becomes NaN.
 
     Args:
-        values: of one dimension; may be empty, whose sum is 0.
-        dtype: of `DTYPES`.
-        order: of `ORDERS`.
-        lanes: of "by lane"; a power of two, 2^20 at most.
-        block: of "blocks".
+        values: one-dimensional; may be empty, with the sum 0.
+        dtype: one of `DTYPES`.
+        order: one of `ORDERS`.
+        lanes: for "by lane"; a power of two, 2^20 at most.
+        block: for "blocks".
 
     Raises:
-        UnknownNameError: of the dtype or the order.
-        ArgumentTypeError, InvalidArgumentError: `values` is no row of numbers, `lanes` no power of two, or
-            `block` less than 1.
+        UnknownNameError: the dtype or the order is unknown.
+        ArgumentTypeError, InvalidArgumentError: `values` is not a row of numbers, `lanes` is not a power of
+            two, or `block` is less than 1.
     """
     row, form = rounded(values, dtype), FORMATS[dtype]
     check_name("order", order, ORDERS)
@@ -173,10 +173,10 @@ def summation(values: Row, dtype: str, order: str, *, lanes: int = LANES, block:
 
 
 def stagnation(values: Row, dtype: str) -> int | None:
-    """The index of the first element from which on adding one by one changes the sum no more.
+    """Return the index of the first element from which adding one by one no longer changes the sum.
 
-    Ones in fp16 stop at 2048: 2048 + 1 lies halfway between two numbers of fp16, and 2048 is the even one.
-    None where the last element that is not 0 still counts, or the sum is not finite. Errors as in `rounded`.
+    Ones in fp16 stop at 2048: 2048 + 1 lies halfway between two fp16 numbers, and 2048 is the even one. None
+    if the last nonzero element still counts, or the sum is not finite. Errors as in `rounded`.
     """
     row, form = rounded(values, dtype), FORMATS[dtype]
     return _stagnation(row, _running_sums(row, form))
@@ -184,15 +184,15 @@ def stagnation(values: Row, dtype: str) -> int | None:
 
 @dataclass(frozen=True)
 class SumCurve:
-    """The sum of the first elements of a row, by one dtype and order, for each of several counts of them.
+    """The sums of the first elements of a row, in one dtype and order, for several counts.
 
     Attributes:
         dtype, order: as in `summation`.
-        results: what comes out.
-        exact: the exact sums of the row as the dtype has it, rounded to fp64.
+        results: the computed sums.
+        exact: the exact sums of the row, rounded to the dtype first; in fp64.
         relative_errors: |result - exact| / |exact|.
-        ulps: |result - exact| in the dtype's ULP at the exact sum.
-        stagnation: as the function of that name says; None also for orders that have no running sum.
+        ulps: |result - exact| in ULPs of the dtype at the exact sum.
+        stagnation: as :func:`stagnation` returns it; None also for orders without a running sum.
     """
 
     dtype: str
@@ -206,12 +206,12 @@ class SumCurve:
 
 @dataclass(frozen=True)
 class SummationErrors:
-    """How the error of a sum grows with the number of elements.
+    """The error of a sum as a function of the number of elements.
 
     Attributes:
-        name: of the row, for titles.
-        counts: the numbers of elements: the powers of two, and all.
-        lanes, block: of the orders "by lane" and "blocks".
+        name: the row's name, for titles.
+        counts: the numbers of elements: powers of two, and the whole row.
+        lanes, block: for the orders "by lane" and "blocks".
         curves: one for each dtype and order.
     """
 
@@ -227,19 +227,19 @@ class SummationErrors:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Those that there are curves of."""
+        """The dtypes of the curves."""
         return tuple(dict.fromkeys(curve.dtype for curve in self.curves))
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """Those that there are curves of."""
+        """The orders of the curves."""
         return tuple(dict.fromkeys(curve.order for curve in self.curves))
 
     def curve(self, dtype: str, order: str) -> SumCurve:
-        """The one of a dtype and an order.
+        """Return the curve of a dtype and an order.
 
         Raises:
-            UnknownNameError: there is none.
+            UnknownNameError: there is no such curve.
         """
         check_name("dtype", dtype, self.dtypes)
         check_name("order", order, self.orders)
@@ -255,22 +255,22 @@ def errors_of_sum(
     lanes: int = LANES,
     block: int = BLOCK,
 ) -> SummationErrors:
-    """The errors of the sums of the first 1, 2, 4, ... and of all elements of a row.
+    """Return the errors of the sums of the first 1, 2, 4, ... and of all elements of a row.
 
-    What counts is the error of the additions: the exact sum is that of the row as the dtype has it.
+    Only the additions' errors count: the exact sum is that of the row after rounding it to the dtype.
 
     Args:
-        values: of one dimension, one element at least.
-        dtypes: of `DTYPES`.
-        orders: of `ORDERS`; None: all.
-        name: of the row, for titles.
+        values: one-dimensional, with at least one element.
+        dtypes: some of `DTYPES`.
+        orders: some of `ORDERS`; None: all.
+        name: the row's name, for titles.
         lanes, block: as in :func:`summation`.
 
     Raises:
-        UnknownNameError: of a dtype or an order.
+        UnknownNameError: a dtype or an order is unknown.
         ArgumentTypeError, InvalidArgumentError: as :func:`summation`; or the row or a list is empty.
     """
-    row = _filled(_row(values))
+    row = _not_empty(_row(values))
     chosen = _names("dtypes", "dtype", dtypes, DTYPES)
     wanted = list(ORDERS) if orders is None else _names("orders", "order", orders, ORDERS)
     check_type("name", name, str, "Give a text, such as 'uniform'.")
@@ -281,43 +281,45 @@ def errors_of_sum(
 
 
 def variance(values: Row, dtype: str, method: str, *, lanes: int = LANES) -> float:
-    """sum of (x - mean)^2 / n of a row that is rounded to the dtype, as is the result of every operation.
+    """Return sum of (x - mean)^2 / n; the row and the result of every operation are rounded to the dtype.
 
     Methods:
-        two moments: mean of the squares - square of the mean. One pass, and where the mean is large the
-            difference of two nearly equal numbers: negative, now and then.
+        two moments: mean of the squares - square of the mean. One pass; for a large mean it subtracts two
+            nearly equal numbers, and the result may even be negative.
         two passes: the mean first, then the mean of (x - mean)^2.
-        welford: one pass; mean and m2 = sum of (x - mean)^2 are corrected for each element (B. P. Welford,
-            Technometrics 4(3), 1962), by lane, and those of two lanes are merged (T. F. Chan, G. H. Golub,
-            R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
+        welford: one pass; mean and m2 = sum of (x - mean)^2 are updated for each element (B. P. Welford,
+            Technometrics 4(3), 1962), by lane, and those of two lanes are merged (T. F. Chan, G. H.
+            Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+            variances", 1979).
 
-    Sums are "by lane" as in :func:`summation`. The number of elements is a whole number, not the dtype's.
+    Sums are "by lane" as in :func:`summation`. The number of elements is an integer, not rounded to the
+    dtype.
 
     Args:
-        values: of one dimension, one element at least.
-        dtype: of `DTYPES`.
-        method: of `METHODS`.
+        values: one-dimensional, with at least one element.
+        dtype: one of `DTYPES`.
+        method: one of `METHODS`.
         lanes: a power of two; 1: element by element.
 
     Raises:
-        UnknownNameError: of the dtype or the method.
-        ArgumentTypeError, InvalidArgumentError: `values` is no row of numbers, or empty; `lanes` is no power
-            of two.
+        UnknownNameError: the dtype or the method is unknown.
+        ArgumentTypeError, InvalidArgumentError: `values` is not a row of numbers, or is empty; `lanes` is
+            not a power of two.
     """
-    row = _filled(rounded(values, dtype))
+    row = _not_empty(rounded(values, dtype))
     check_name("method", method, METHODS)
     return _variance(row, FORMATS[dtype], method, _checked_lanes(lanes))
 
 
 @dataclass(frozen=True)
 class VarianceCurve:
-    """The variance of rows by one dtype and method: of each mean, the row with the largest error.
+    """The variances of rows in one dtype and method: for each mean, the row with the largest error.
 
     Attributes:
         dtype, method: as in `variance`.
-        results: what comes out.
-        exact: the exact variances of these rows as the dtype has them, rounded to fp64. 0 where the mean is
-            so large that all elements round to one number, NaN where they round to infinity.
+        results: the computed variances.
+        exact: the exact variances of these rows, rounded to the dtype first; in fp64. 0 if the mean is so
+            large that all elements round to one number, NaN if they round to infinity.
         relative_errors: |result - exact| / exact.
     """
 
@@ -330,12 +332,12 @@ class VarianceCurve:
 
 @dataclass(frozen=True)
 class VarianceErrors:
-    """How the error of a variance grows with the mean.
+    """The error of a variance as a function of the mean.
 
     Attributes:
-        ratios: mean / standard deviation of the rows, before they are rounded.
-        rows: how many rows each ratio was tried with.
-        count: how many elements a row has.
+        ratios: mean / standard deviation of the rows, before rounding.
+        rows: the number of rows for each ratio.
+        count: the number of elements of a row.
         lanes: as in `variance`.
         curves: one for each dtype and method.
     """
@@ -353,19 +355,19 @@ class VarianceErrors:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Those that there are curves of."""
+        """The dtypes of the curves."""
         return tuple(dict.fromkeys(curve.dtype for curve in self.curves))
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Those that there are curves of."""
+        """The methods of the curves."""
         return tuple(dict.fromkeys(curve.method for curve in self.curves))
 
     def curve(self, dtype: str, method: str) -> VarianceCurve:
-        """The one of a dtype and a method.
+        """Return the curve of a dtype and a method.
 
         Raises:
-            UnknownNameError: there is none.
+            UnknownNameError: there is no such curve.
         """
         check_name("dtype", dtype, self.dtypes)
         check_name("method", method, self.methods)
@@ -384,21 +386,21 @@ def errors_of_variance(
     count: int = 1024,
     lanes: int = LANES,
 ) -> VarianceErrors:
-    """The largest errors of the variance of normal rows of standard deviation 1, for each of several means.
+    """Return the largest errors of the variance of normal rows with standard deviation 1, for several means.
 
-    What counts is the error of the arithmetic: the exact variance is that of the row as the dtype has it.
+    Only the arithmetic's errors count: the exact variance is that of the row after rounding it to the dtype.
 
     Args:
         ratios: mean / standard deviation, positive and finite.
-        dtypes: of `DTYPES`.
-        methods: of `METHODS`; None: all.
-        rows: how many for each mean: the roundings of a single row may happen to cancel.
-        count: elements of a row, 2 at least.
+        dtypes: some of `DTYPES`.
+        methods: some of `METHODS`; None: all.
+        rows: the number of rows per mean; the rounding errors of a single row may happen to cancel.
+        count: elements of a row, at least 2.
         lanes: as in :func:`variance`.
 
     Raises:
-        UnknownNameError: of a dtype or a method.
-        ArgumentTypeError, InvalidArgumentError: another argument is something else, or a list is empty.
+        UnknownNameError: a dtype or a method is unknown.
+        ArgumentTypeError, InvalidArgumentError: another argument is invalid, or a list is empty.
     """
     means = [_as_float(ratio) for ratio in _each("ratios", ratios, float | int, _RATIO_FIX)]
     if not means or not all(0 < mean < math.inf for mean in means):
@@ -421,14 +423,14 @@ ROW_NAMES = ("ones", "uniform 0 to 1", "normal", "growing", "alternating")
 
 
 def named_row(name: str, count: int) -> Floats:
-    """Numbers to be summed, the same at every call.
+    """Return numbers to be summed, the same at every call.
 
-    ones; uniform 0 to 1; normal, of mean 0 and deviation 1; growing: 1 / count, 2 / count, ..., 1;
-    alternating: each second element cancels all but a 64th of the one before it.
+    Names: ones; uniform 0 to 1; normal, with mean 0 and deviation 1; growing: 1 / count, 2 / count, ..., 1;
+    alternating: every second element cancels all but a 64th of the one before it.
 
     Raises:
         UnknownNameError: the name is not in `ROW_NAMES`.
-        ArgumentTypeError, InvalidArgumentError: `count` is no whole number of 1 or more.
+        ArgumentTypeError, InvalidArgumentError: `count` is not a whole number of 1 or more.
     """
     check_name("name", name, ROW_NAMES)
     _checked_count(count)
@@ -446,11 +448,11 @@ def named_row(name: str, count: int) -> Floats:
 
 
 def errors_of_named_row(name: str, dtype: str, count: int = 2**14) -> SummationErrors:
-    """:func:`errors_of_sum` of a :func:`named_row` in all orders: what a widget shows. Kept between calls.
+    """Return :func:`errors_of_sum` for a :func:`named_row` in all orders, for a widget. Results are cached.
 
     Raises:
         UnknownNameError: the name is not in `ROW_NAMES`, or the dtype not in `DTYPES`.
-        ArgumentTypeError, InvalidArgumentError: `count` is no whole number of 1 or more.
+        ArgumentTypeError, InvalidArgumentError: `count` is not a whole number of 1 or more.
     """
     check_name("name", name, ROW_NAMES)
     check_name("dtype", dtype, DTYPES)
@@ -475,7 +477,7 @@ def _checked_lanes(lanes: object) -> int:
 
 
 def _each(argument: str, values: object, kind: type | UnionType, fix: str) -> list[Any]:
-    """:func:`check_each`; a tensor or an array may have no dimension, and then no elements to go through."""
+    """Call :func:`check_each`, but refuse a tensor or an array that is not one-dimensional first."""
     if isinstance(values, torch.Tensor | np.ndarray) and values.ndim != 1:
         raise ArgumentTypeError(argument, f"got {values.ndim} dimensions", fix)
     return check_each(argument, values, kind, fix)
@@ -487,7 +489,7 @@ def _format(dtype: str) -> Format:
 
 
 def _names(argument: str, what: str, given: object, known: Sequence[str]) -> list[str]:
-    """Names without repetition, at least one, all of them known."""
+    """Return the distinct names; raise unless there is at least one and all are known."""
     fix = f"Give a list of names, such as [{known[0]!r}]."
     names = list(dict.fromkeys(_each(argument, given, str, fix)))
     if not names:
@@ -518,7 +520,7 @@ def _row(values: object) -> Floats:
     return values.astype(np.float64)
 
 
-def _filled(row: Floats) -> Floats:
+def _not_empty(row: Floats) -> Floats:
     if not len(row):
         raise InvalidArgumentError("values", "got no element", "Give at least one number.")
     return row
@@ -531,7 +533,7 @@ def _number(argument: str, value: Any) -> Exact:
 
 
 def _as_float(value: Exact) -> float:
-    """`float`, which refuses fractions and whole numbers that are too large for it."""
+    """Convert to float; infinity for fractions and integers too large for `float`, which would raise."""
     if value > sys.float_info.max:
         return math.inf
     return float(value) if not value < -sys.float_info.max else -math.inf
@@ -546,7 +548,7 @@ def _distance(got: float, exact: Exact) -> Exact:
 
 
 def _quotient(distance: Exact, unit: Exact) -> float:
-    """Their quotient; 0 / 0 is 0, for nothing is wrong then, and everything else / 0 infinite."""
+    """Return distance / unit; 0 / 0 is 0, as there is no error then, and anything else / 0 is infinite."""
     if distance != distance or unit != unit:  # NaN; `math.isnan` refuses fractions beyond fp64
         return math.nan
     if distance == 0:
@@ -557,10 +559,10 @@ def _quotient(distance: Exact, unit: Exact) -> float:
 
 
 def _round(values: Floats, form: Format) -> Floats:
-    """Each to the format, ties to even.
+    """Round each value to the format, ties to even.
 
-    Next to 1.5 * 2^(52 + q) the numbers of fp64 lie 2^q apart: the addition rounds. What is beyond the
-    largest number after that is infinite.
+    Near 1.5 * 2^(52 + q) the numbers of fp64 are 2^q apart, so the addition rounds. Results beyond the
+    largest number become infinite.
     """
     if form.precision == 53:
         return values
@@ -572,7 +574,7 @@ def _round(values: Floats, form: Format) -> Floats:
 
 @cache
 def _rounding(form: Format) -> Callable[[float], float]:
-    """:func:`_round` of one number, without what an array of one element costs."""
+    """Return :func:`_round` for single numbers, which avoids the overhead of small arrays."""
     if form.precision == 53:
         return lambda value: value
     shifts = {
@@ -592,7 +594,7 @@ def _rounding(form: Format) -> Callable[[float], float]:
 
 
 def _integers(row: Floats) -> tuple[list[int], int]:
-    """Whole numbers and an exponent: element i is exactly integers[i] * 2^exponent. The row is finite."""
+    """Return integers and an exponent with row[i] = integers[i] * 2^exponent, for a finite row."""
     significands, exponents = np.frexp(row)
     least = int(exponents.min(initial=0))
     whole = (significands * 2.0**53).astype(np.int64).tolist()
@@ -600,7 +602,7 @@ def _integers(row: Floats) -> tuple[list[int], int]:
 
 
 def _exact_sums(row: Floats, counts: Sequence[int]) -> list[Exact]:
-    """Of the first elements; from the first one that is not finite on, what fp64 makes of it."""
+    """Return the exact sums of the first elements; from the first non-finite element on, fp64's sum."""
     finite = np.isfinite(row)
     length = len(row) if finite.all() else int(np.argmin(finite))
     integers, exponent = _integers(row[:length])
@@ -614,7 +616,7 @@ def _exact_sums(row: Floats, counts: Sequence[int]) -> list[Exact]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """The numbers that some orders need."""
+    """The sizes that some orders need."""
 
     lanes: int
     block: int
@@ -625,13 +627,13 @@ class _Shape:
 
 
 def _sums(row: Floats, form: Format, order: str, counts: Sequence[int], shape: _Shape) -> list[float]:
-    """The sums of the first elements, for each count."""
+    """Return the sum of the first elements, for each count."""
     with np.errstate(all="ignore"):  # infinity and NaN are results here
         return _ORDERS[order](row, form, counts, shape)
 
 
 def _running_sums(row: Floats, form: Format) -> list[float]:
-    """The sums of the first 0, 1, 2, ... elements, one by one."""
+    """Return the sums of the first 0, 1, 2, ... elements, one by one."""
     round_one = _rounding(form)
     return list(accumulate(row.tolist(), lambda total, x: round_one(total + x), initial=0.0))
 
@@ -647,7 +649,7 @@ def _compensated(row: Floats, form: Format, counts: Sequence[int], shape: _Shape
 
 
 def _kahan_sums(row: Floats, form: Format) -> Iterator[float]:
-    """The compensated sums of the first 1, 2, ... elements."""
+    """Yield the compensated sums of the first 1, 2, ... elements."""
     round_one = _rounding(form)
     total = excess = 0.0
     for x in row.tolist():
@@ -697,12 +699,12 @@ ORDERS = tuple(_ORDERS)
 
 
 def _padded(row: Floats, multiple: int) -> Floats:
-    """With zeros, as a masked load has, up to a multiple of so many elements, and one multiple at least."""
+    """Pad with zeros, like a masked load, to a multiple of `multiple` elements, at least one."""
     return np.pad(row, (0, max(-(-len(row) // multiple), 1) * multiple - len(row)))
 
 
 def _running_columns(steps: Floats, form: Format) -> Floats:
-    """The sums of the first 0, 1, 2, ... rows, column by column: [rows + 1, columns]."""
+    """Return the sums of the first 0, 1, 2, ... rows in each column, [rows + 1, columns]."""
     running = np.zeros((len(steps) + 1, steps.shape[1]))
     for number, step in enumerate(steps):
         running[number + 1] = _round(running[number] + step, form)
@@ -718,7 +720,7 @@ def _neighbors(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _fold(values: Floats, form: Format, pairs: Callable[[Floats], tuple[Floats, Floats]]) -> float:
-    """Pairs are added until one number is left, of a power of two."""
+    """Add pairs of a power of two of numbers until one number is left."""
     while len(values) > 1:
         one, other = pairs(values)
         values = _round(one + other, form)
@@ -781,7 +783,7 @@ def _welford(row: Floats, form: Format, lanes: int) -> float:
 
 
 def _welford_by_lane(row: Floats, form: Format, lanes: int) -> float:
-    """m2 of the row."""
+    """Return m2, the sum of (x - mean)^2 of the row."""
     count, mean, m2 = np.zeros(lanes), np.zeros(lanes), np.zeros(lanes)
     valid = _padded(np.ones(len(row)), lanes).reshape(-1, lanes) > 0
     for step, is_valid in zip(_padded(row, lanes).reshape(-1, lanes), valid, strict=True):
@@ -796,7 +798,7 @@ def _welford_by_lane(row: Floats, form: Format, lanes: int) -> float:
 
 
 def _merged(count: Floats, mean: Floats, m2: Floats, form: Format) -> tuple[Floats, Floats, Floats]:
-    """The states of the upper half of the lanes are merged into those of the lower."""
+    """Merge the states of the upper half of the lanes into those of the lower half."""
     (ours, theirs), (mean, their_mean), (m2, their_m2) = map(_halves, (count, mean, m2))
     both = ours + theirs
     share = _round(theirs / np.maximum(both, 1), form)
@@ -817,7 +819,7 @@ METHODS = tuple(_METHODS)
 def _variance_curves(
     tried: Sequence[Floats], dtype: str, methods: Sequence[str], lanes: int
 ) -> Iterator[VarianceCurve]:
-    """A curve for each method. Tried are, for each mean, rows [rows, count]."""
+    """Yield a curve for each method. `tried` has, for each mean, rows [rows, count]."""
     form = FORMATS[dtype]
     kept = [_round(rows, form) for rows in tried]
     exact = [[exact_variance(row, dtype) for row in rows] for rows in kept]
@@ -831,9 +833,9 @@ def _variance_curves(
 
 
 def _worst(results: Sequence[float], exact: Sequence[Exact]) -> tuple[float, float, float]:
-    """The result of the largest relative error, the exact value, and the error.
+    """Return result, exact value and error of the row with the largest relative error.
 
-    NaN is larger than all; a row whose exact variance is 0 is taken only where there is no other.
+    NaN counts as the largest; a row whose exact variance is 0 is chosen only if there is no other.
     """
     told = [
         (result, _as_float(true), relative_error(result, true))

@@ -1,20 +1,19 @@
-"""Who combines with whom when a tile is reduced: the registers of a lane, the lanes of a warp, the warps.
+"""The steps of a tile's reduction: in the registers of a lane, across the lanes of a warp, across warps.
 
-It is the plan by which Triton's compiler lowers a reduction (`ReduceOpToLLVM.cpp`), read off the tile's
-layout: each lane combines what it holds of a row; the lanes of a warp exchange partial results by butterfly
-shuffles; where a row is spread over warps, each stores its partial result to shared memory, and after a
-barrier lanes of one warp load them side by side and shuffle again.
+This is the plan by which Triton's compiler lowers a reduction (`ReduceOpToLLVM.cpp`), derived from the tile's
+layout. Each lane combines its elements of a row. The lanes of a warp exchange partial results by butterfly
+shuffles. If a row is spread over warps, each warp stores its partial result to shared memory; after a
+barrier, lanes of one warp load them side by side and shuffle again.
 
-Counts are of one value an element, combined by a function that the hardware has no reduction for, on NVIDIA:
-the sum of fp32, the maximum. An argmax exchanges two values, so it takes twice the shuffles, stores and
-loads; sums of int32 over all lanes are one REDUX instruction; on AMD lanes exchange by DPP, with other
-partners.
+Counts are for one value per element and a combining function without hardware support, on NVIDIA: the sum of
+fp32, the maximum. An argmax exchanges two values, so it needs twice the shuffles, stores and loads. Sums of
+int32 over all lanes are one REDUX instruction. On AMD, lanes exchange by DPP, with other partners.
 
-What depends on Triton's version and is not promised: the order in which a lane combines its registers, and
-how the partial results of warps come back from shared memory. Triton 3.6 and 3.7 spread them over all lanes
-of the block and hand the results out through shared memory, which is what is counted here. Later versions
-have several warps repeat the work instead, with other numbers of shuffles, stores and barriers at the level
-"warp"; what meets at each level, and the counts of the levels "register" and "lane", are the same.
+Two things depend on Triton's version: the order in which a lane combines its registers, and how the warps'
+partial results come back from shared memory. Triton 3.6 and 3.7 spread them over all lanes of the block and
+distribute the results through shared memory; this is what is counted here. In later versions several warps
+repeat the work instead, with other numbers of shuffles, stores and barriers at the level "warp". The groups
+of each level, and the counts of the levels "register" and "lane", are the same.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 class Holder(NamedTuple):
-    """A thread that has a partial result."""
+    """A thread with a partial result."""
 
     warp: int
     lane: int
@@ -43,17 +42,16 @@ class Holder(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """Partial results of one row that meet at one time.
+    """A stage of one row's reduction, in which groups of partial results are combined.
 
     Attributes:
-        level: what they meet across: "register", "lane" or "warp".
-        distance: between the lanes that exchange them, by exclusive or; 0 in registers, where none do. At the
-            level "warp" they are the lanes into which the partial results of a row's warps are loaded side by
-            side.
-        groups: for each result the values it is made of, by their numbers among the results of the stage
-            before; in the first stage they are the elements of the row.
-        holders: for each result the first warp and lane whose elements are in it. At the level "lane" all the
-            lanes of a group have it then.
+        level: "register", "lane" or "warp": where the partial results are.
+        distance: the exclusive or of the numbers of two lanes that exchange them; 0 in registers. At the
+            level "warp" these are the lanes that load the partial results of a row's warps side by side.
+        groups: for each result, the numbers of the values that it combines among the results of the stage
+            before; in the first stage, the elements of the row.
+        holders: for each result, the first warp and lane whose elements are in it. At the level "lane" all
+            lanes of a group have the result.
     """
 
     level: Level
@@ -68,13 +66,13 @@ class Stage:
 
 @dataclass(frozen=True, repr=False)
 class Row:
-    """What is reduced to one value.
+    """A row of a tile, which is reduced to one value.
 
     Attributes:
-        number: which of the tile's rows, counted in row-major order without the reduced axis.
-        index: the same as an index.
-        places: of each element, along the axis: the first that holds it.
-        stages: in the order of time; none where the row is one element.
+        number: the row's number, in row-major order without the reduced axis.
+        index: the row's index, without the reduced axis.
+        places: the first place that holds each element, along the axis.
+        stages: in order of time; empty if the row is one element.
     """
 
     number: int
@@ -87,19 +85,19 @@ class Row:
 
     @property
     def holders(self) -> tuple[Holder, ...]:
-        """The warps and lanes that hold elements of the row, copies aside."""
+        """The warps and lanes that hold elements of the row, without copies."""
         return tuple(sorted({Holder(place.warp, place.lane) for place in self.places}))
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a level costs, for the whole tile.
+    """The cost of a level for the whole tile.
 
     Attributes:
-        combines: calls of the combining function by a lane.
-        shuffles: shuffle instructions of a warp.
-        stored_values: different partial results that a warp stores to shared memory.
-        barriers: of the block.
+        combines: calls of the combining function per lane.
+        shuffles: shuffle instructions per warp.
+        stored_values: distinct partial results that a warp stores to shared memory.
+        barriers: barriers of the block.
     """
 
     combines: int = 0
@@ -113,8 +111,8 @@ class ReductionTree:
     """The plan by which a tile is reduced along one axis.
 
     Attributes:
-        layout: of the tile.
-        axis: the one that is reduced, from 0.
+        layout: the tile's layout.
+        axis: the axis that is reduced, from 0.
     """
 
     layout: Layout
@@ -129,43 +127,43 @@ class ReductionTree:
 
     @property
     def length(self) -> int:
-        """Elements of a row."""
+        """The number of elements of a row."""
         return self.layout.shape[self.axis]
 
     @property
     def rows(self) -> int:
-        """Rows of the tile: values that remain."""
+        """The number of rows of the tile, and so of results."""
         return math.prod(self.layout.shape) // self.length
 
     @property
     def copies(self) -> int:
-        """Places that hold each element. A lane combines one of its own; lanes and warps repeat the work."""
+        """The places that hold each element. A lane combines one of its own; others repeat the work."""
         places = self.layout.warps * self.layout.lanes * self.layout.registers
         return places // math.prod(self.layout.shape)
 
     @property
     def elements_per_lane(self) -> int:
-        """Elements of one row in a lane that holds some of it."""
+        """The number of elements of one row in a lane that holds some of it."""
         return 1 << len(self._along(self.layout.register_bases))
 
     @property
     def lanes_per_row(self) -> int:
-        """Lanes of a warp over which its part of a row is spread."""
+        """The number of lanes of a warp over which its part of a row is spread."""
         return 1 << len(self._along(self.layout.lane_bases))
 
     @property
     def warps_per_row(self) -> int:
-        """Warps over which a row is spread."""
+        """The number of warps over which a row is spread."""
         return 1 << len(self._along(self.layout.warp_bases))
 
     @property
     def rows_per_lane(self) -> int:
-        """Rows of which a lane holds elements: as many partial results it has."""
+        """The number of rows of which a lane holds elements, and so of its partial results."""
         return 1 << len(self._across(self.layout.register_bases))
 
     @property
     def loads_per_lane(self) -> int:
-        """Partial results of warps that a lane loads from shared memory; 0 where no row is spread over them.
+        """The warps' partial results that a lane loads from shared memory; 0 if no row is spread over warps.
 
         Lanes beyond the number of partial results load none.
         """
@@ -175,7 +173,7 @@ class ReductionTree:
 
     @cached_property
     def counts(self) -> dict[Level, Counts]:
-        """What each level costs; all zeros where nothing meets there."""
+        """The cost of each level; all zeros where nothing is combined."""
         in_lanes = self.rows_per_lane * _rounds(self.lanes_per_row)
         in_warps = self.loads_per_lane * _rounds(self.warps_per_row)
         is_spread = self.warps_per_row > 1
@@ -188,29 +186,29 @@ class ReductionTree:
 
     @property
     def combines_per_lane(self) -> int:
-        """Calls of the combining function by a lane."""
+        """The calls of the combining function per lane."""
         return sum(count.combines for count in self.counts.values())
 
     @property
     def shuffles_per_warp(self) -> int:
-        """Shuffle instructions of a warp."""
+        """The shuffle instructions per warp."""
         return sum(count.shuffles for count in self.counts.values())
 
     @property
     def stored_values(self) -> int:
-        """Different partial results that a warp stores to shared memory, before the results are stored."""
+        """The distinct partial results that a warp stores to shared memory, without the final results."""
         return self.counts["warp"].stored_values
 
     @property
     def barriers(self) -> int:
-        """Barriers of the block: before partial results are loaded, and before the results are."""
+        """The barriers of the block: before partial results are loaded, and before final results are."""
         return self.counts["warp"].barriers
 
     def of_row(self, row: int = 0) -> Row:
-        """The stages of one row, in which the results are one fewer each time, up to the last one.
+        """Return one row with its stages; each stage has fewer results, the last one a single result.
 
         Args:
-            row: its number, in row-major order without the reduced axis: for axis 0 of a matrix a column; 0
+            row: its number, in row-major order without the reduced axis: a column for axis 0 of a matrix; 0
                 for a tile of one dimension.
 
         Raises:
@@ -227,11 +225,11 @@ class ReductionTree:
         return Row(row, index, places, self._stages(places))
 
     def _along(self, bases: Bases) -> tuple[int, ...]:
-        """The bits of a number that move along the axis, as powers of two, the highest first."""
+        """Return the bits of a number that move along the axis, as powers of two, the highest first."""
         return tuple(1 << bit for bit in reversed(range(len(bases))) if bases[bit][self.axis])
 
     def _across(self, bases: Bases) -> tuple[int, ...]:
-        """The bits that move from row to row."""
+        """Return the bits that move from row to row."""
         return tuple(1 << bit for bit, basis in enumerate(bases) if any(basis) and not basis[self.axis])
 
     def _places(self, index: Index) -> tuple[Place, ...]:
@@ -239,7 +237,7 @@ class ReductionTree:
         others = np.delete(elements, self.axis, axis=-1)
         found = np.argwhere((others == np.array(index, dtype=np.int64)).all(axis=-1))
         along = elements[tuple(found.T)][:, self.axis]
-        # argwhere goes by warp, lane and register, so that the first of each is its first place.
+        # argwhere sorts by warp, lane and register, so the first place of each element comes first.
         _, first = np.unique(along, return_index=True)
         return tuple(Place(*place) for place in found[first].tolist())
 
@@ -266,16 +264,16 @@ class ReductionTree:
 
 
 def tree(layout: Layout, axis: int = 1) -> ReductionTree:
-    """The plan by which a tile is reduced.
+    """Return the plan by which a tile is reduced.
 
     Args:
-        layout: of the tile, as `lens.layout.of` returns; of what goes into `tt.reduce`, not of its result.
-        axis: as `tl.sum` takes it: 0 or 1 of a matrix, 0 of one dimension; from the end if negative.
+        layout: the layout of the input of `tt.reduce`, as `lens.layout.of` returns it.
+        axis: as for `tl.sum`: 0 or 1 of a matrix, 0 of one dimension; negative from the end.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else; the tile has no such axis; a
+        ArgumentTypeError, InvalidArgumentError: an argument has another type; the tile has no such axis; a
             bit of a register's, lane's or warp's number moves along the axis and across it at once, or there
-            are copies that no such bit alone tells apart.
+            are copies that no single bit distinguishes.
     """
     check_type("layout", layout, Layout, "Give a layout of registers, as lens.layout.of returns.")
     rank = len(layout.shape)
@@ -291,7 +289,7 @@ def tree(layout: Layout, axis: int = 1) -> ReductionTree:
 
 
 def _check_separate(layout: Layout, axis: int) -> None:
-    """Refuse a layout whose bits cannot be sorted into along the axis, across it, and copies."""
+    """Raise unless every bit of the layout moves along the axis, moves across it, or selects a copy."""
     everywhere = (*layout.register_bases, *layout.lane_bases, *layout.warp_bases)
     bases = [basis for basis in everywhere if any(basis)]
     is_mixed = any(basis[axis] and any(basis[:axis] + basis[axis + 1 :]) for basis in bases)
@@ -300,11 +298,11 @@ def _check_separate(layout: Layout, axis: int) -> None:
             "layout",
             f"{layout.attribute} has bits that move along axis {axis} and across it at once"
             if is_mixed
-            else f"{layout.attribute} has copies that no bit of its own tells apart",
+            else f"{layout.attribute} has copies that no single bit distinguishes",
             "Convert the tile to a blocked layout before it is reduced.",
         )
 
 
 def _rounds(count: int) -> int:
-    """In how many rounds of pairs so many values become one."""
+    """Return the number of pairwise rounds that combine so many values into one."""
     return count.bit_length() - 1

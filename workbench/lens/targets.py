@@ -1,4 +1,4 @@
-"""How many blocks of a kernel a unit of a target holds, and what limits them; and the targets themselves."""
+"""Occupancy: the number of blocks of a kernel that a compute unit holds, and its limits; and the targets."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Limit = Literal["registers", "shared memory", "warps", "blocks"]
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a kernel a unit of a target holds at a time.
+    """The number of blocks of a kernel that a compute unit of a target holds at a time.
 
     Attributes:
-        blocks: blocks resident on one SM (compute unit, work-group processor); 0 where not even one fits.
-        warps: their warps together.
-        most_warps: the warps that it could hold.
-        limits: what would stop at how many blocks, for each of the four limits.
-        limited_by: those that stop first: "registers", "shared memory", "warps" or "blocks".
+        blocks: blocks resident on one SM (compute unit, work-group processor); 0 if not even one fits.
+        warps: warps in these blocks.
+        most_warps: the most warps that the unit can hold.
+        limits: the number of blocks that each of the four limits allows.
+        limited_by: the limits that allow the fewest: "registers", "shared memory", "warps" or "blocks".
     """
 
     blocks: int
@@ -60,7 +60,7 @@ class Occupancy:
 
 
 def occupancy(on: Target, *, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """How many blocks fit on one unit of `on`, and what limits them.
+    """Return the number of blocks that fit on one compute unit of `on`, and its limits.
 
     With w warps in a block of `threads`, and up(n, g) for n rounded up to a multiple of g:
 
@@ -69,23 +69,23 @@ def occupancy(on: Target, *, threads: int, registers: int, shared_bytes: int) ->
         registers       4 * (registers_per_sm // 4 // (warp_size * up(registers, register_granularity))) // w
         shared memory   shared_per_sm // up(shared_bytes + reserved_shared_per_block, shared_granularity)
 
-    The least of them counts. Registers are divided within each of the unit's four partitions, and a warp
-    stays in one. Nothing fits where the kernel asks for more than a thread or a block can have.
+    The smallest of them counts. Registers are divided among the unit's four partitions, and a warp stays in
+    one. Nothing fits if the kernel needs more than a thread or a block can have.
 
-    Left out: AMD's scalar registers (more than 100 cost CDNA one warp in eight, RDNA nothing), thread block
-    clusters, and tensor memory.
+    Not considered: AMD's scalar registers (more than 100 cost CDNA one warp in eight, RDNA nothing), thread
+    block clusters, and tensor memory.
 
     The rules are those of cuda_occupancy.h (CUDA Toolkit) and of LLVM's AMDGPU back end, which
     llvm-calc-occupancy prints. NVIDIA's example (CUDA C++ Best Practices Guide, "Calculating Occupancy", for
-    64 warps and 65,536 registers): at 37 registers a thread, 40 after rounding, a partition holds
-    16384 // (32 * 40) = 12 warps and the SM 48. Blocks of 128 threads are 4 warps, so 12 fit and occupancy
-    is 75%; of blocks of 320 threads, 10 warps, 4 fit, which makes 40 of 64 warps, 63%.
+    64 warps and 65,536 registers): with 37 registers a thread, 40 after rounding, a partition holds
+    16384 // (32 * 40) = 12 warps and the SM 48. A block of 128 threads has 4 warps, so 12 blocks fit, and the
+    occupancy is 75%. A block of 320 threads has 10 warps, so 4 fit: 40 of 64 warps, 63%.
 
     Args:
         on: the target.
-        threads: in a block.
-        registers: of a thread.
-        shared_bytes: of a block.
+        threads: threads in a block.
+        registers: registers of a thread.
+        shared_bytes: shared memory of a block.
     """
     warps = -(-check_positive("threads", threads) // on.warp_size)
     registers_of_a_warp = on.warp_size * _round_up(max(registers, 1), on.register_granularity)
@@ -109,7 +109,7 @@ def occupancy(on: Target, *, threads: int, registers: int, shared_bytes: int) ->
 
 
 def _shared_limit(on: Target, shared: int) -> int:
-    """Blocks of `shared` bytes, rounded and with what is reserved; none asked for limits nothing."""
+    """Return how many blocks of `shared` bytes fit, rounded and with the reserve; 0 bytes set no limit."""
     return on.shared_per_sm // shared if shared else on.most_warps_per_sm
 
 

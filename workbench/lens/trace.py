@@ -1,8 +1,8 @@
-"""What a launch really does: each load, store, atomic, dot and reduction of each program, from a run.
+"""Trace a launch: each load, store, atomic, dot and reduction of each program, recorded in a run.
 
-The launch runs in the interpreter, in a worker, on copies of its tensors. What is kept of an access is where
-it begins and which *pattern* of elements it touches from there: the programs of a kernel repeat a few
-patterns, so that a trace of millions of elements takes tens of bytes for an access.
+The launch runs in the interpreter, in a worker, on copies of its tensors. For each access, the trace keeps
+where it begins and the *pattern* of elements that it touches from there. The programs of a kernel repeat a
+few patterns, so a trace of millions of elements needs only tens of bytes for an access.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Argument:
     """A tensor argument of a kernel, without its data.
 
     Attributes:
-        name: the parameter's.
-        shape, strides: of the tensor; strides in elements.
-        dtype: torch's name for it: "float16".
+        name: the parameter's name.
+        shape, strides: the tensor's; strides in elements.
+        dtype: torch's name of the dtype: "float16".
         itemsize: the bytes of an element.
     """
 
@@ -56,26 +56,26 @@ class Argument:
 
     @property
     def elements(self) -> int:
-        """How many the tensor has."""
+        """The number of elements of the tensor."""
         return prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the source, and what it does there each time.
+    """An operation at a place in the source.
 
     Attributes:
         kind: "load", "store", "atomic", "dot", "reduction", "scan" or "arithmetic" (of floating-point
             numbers).
-        argument: the parameter whose memory is touched; empty where none is.
+        argument: the parameter whose memory is accessed; empty if none is.
         frames: file and line, from the kernel's own down through the tile operators that it calls.
-        shape: the tile's; of a dot (M, N, K), or (batch, M, N, K).
-        itemsize: the bytes of an element of the argument; 0 where none is touched.
+        shape: the tile's shape; for a dot (M, N, K), or (batch, M, N, K).
+        itemsize: the bytes of an element of the argument; 0 if there is none.
         flops: floating-point operations of one execution, masked lanes included: 2 M N K for a dot, one less
-            than its length for each row that is reduced or scanned, one an element for arithmetic and
-            functions (two for a multiply-add). To choose (`tl.where`), to compare and to convert are none.
-        width: the bytes that a lane moves; other than `itemsize` where the kernel cast the pointer to
-            another type.
+            than its length for each row that is reduced or scanned, one per element for arithmetic and
+            functions (two for a multiply-add). Selecting (`tl.where`), comparing and converting count as 0.
+        width: the bytes that a lane moves; differs from `itemsize` if the kernel cast the pointer to another
+            type.
     """
 
     kind: Kind
@@ -96,7 +96,7 @@ class Site:
 
 
 class _Frozen:
-    """A dataclass whose arrays nobody can write to, in whichever process it arrives."""
+    """A dataclass whose arrays are read-only, also after unpickling."""
 
     def __post_init__(self) -> None:
         for value in vars(self).values():
@@ -110,13 +110,13 @@ class _Frozen:
 
 @dataclass(frozen=True, eq=False)
 class Pattern(_Frozen):
-    """Which elements an access touches, counted from its first lane's.
+    """The elements that an access touches, relative to its first lane's.
 
     Attributes:
-        shape: the tile's.
-        strides: elements from a lane to the next along each axis; None where they are not regular.
-        mask: bool, of the tile's shape; None where all lanes are active.
-        table: integers, of the tile's shape, where `strides` is None: each lane's own distance.
+        shape: the tile's shape.
+        strides: elements from a lane to the next along each axis; None if irregular.
+        mask: bool, of the tile's shape; None if all lanes are active.
+        table: integers, of the tile's shape, if `strides` is None: each lane's own offset.
     """
 
     shape: tuple[int, ...]
@@ -126,20 +126,20 @@ class Pattern(_Frozen):
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """int64, of the tile's shape: elements from the first lane's."""
-        # Not kept for each pattern: those of one tile with many masks would fill the memory.
+        """The offsets from the first lane's element, int64, of the tile's shape."""
+        # Not cached per pattern: those of one tile with many masks would fill the memory.
         if self.table is None:
             return _regular_offsets(self.shape, self.strides or ())
         return self.table.astype(np.int64)
 
     @property
     def lanes(self) -> int:
-        """How many there are."""
+        """The number of lanes."""
         return prod(self.shape)
 
     @cached_property
     def active(self) -> int:
-        """How many of them touch memory."""
+        """The number of lanes that access memory."""
         return self.lanes if self.mask is None else int(np.count_nonzero(self.mask))
 
     @property
@@ -161,15 +161,15 @@ def _regular_offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> npt.ND
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes moved, by one argument or by several.
+    """Bytes moved, for one argument or several.
 
     Attributes:
         argument, kind: what is counted; empty for all.
-        accesses: how many loads, stores or atomics, of a tile each; one whose lanes lie in several tensors is
-            one for each, with the other lanes masked off.
-        bytes: asked for by active lanes; more than `distinct_bytes` where elements are touched again.
-        distinct_bytes: of the elements touched, each counted once.
-        masked_bytes: what the lanes that are masked off would have moved.
+        accesses: loads, stores or atomics, each of a tile; one whose lanes lie in several tensors counts once
+            for each, with the other lanes masked off.
+        bytes: bytes accessed by active lanes; more than `distinct_bytes` if elements are accessed repeatedly.
+        distinct_bytes: bytes of the accessed elements, each counted once.
+        masked_bytes: bytes that the masked-off lanes would have moved.
     """
 
     argument: str
@@ -181,12 +181,12 @@ class Traffic:
 
     @property
     def reread(self) -> float:
-        """How often each element is touched: bytes / distinct_bytes; 0 where nothing is."""
+        """The mean number of accesses to an element, bytes / distinct_bytes; 0 if there are none."""
         return self.bytes / self.distinct_bytes if self.distinct_bytes else 0.0
 
     @property
     def masked_waste(self) -> float:
-        """The part of all lanes that is masked off: masked_bytes / (bytes + masked_bytes)."""
+        """The fraction of all lanes that is masked off: masked_bytes / (bytes + masked_bytes)."""
         lanes = self.bytes + self.masked_bytes
         return self.masked_bytes / lanes if lanes else 0.0
 
@@ -196,11 +196,11 @@ class Event(_Frozen):
     """One execution of a site by one program.
 
     Attributes:
-        program: its number, in launch order.
-        site: what was done, and where.
-        offsets: int64, of the tile's shape: elements from the argument's first; None where no memory is
-            touched.
-        mask: bool, of the same shape; None where no memory is touched.
+        program: the program's number, in launch order.
+        site: the operation.
+        offsets: int64, of the tile's shape: elements from the argument's first; None if no memory is
+            accessed.
+        mask: bool, of the same shape; None if no memory is accessed.
     """
 
     program: int
@@ -211,21 +211,20 @@ class Event(_Frozen):
 
 @dataclass(frozen=True, eq=False)
 class StepTrace(_Frozen):
-    """All that one kernel of a launch did.
+    """The trace of one kernel of a launch.
 
     Programs are numbered in launch order: x + y * grid[0] + z * grid[0] * grid[1], as GPUs start them.
 
     Attributes:
-        kernel: its name.
-        file: of its source, or the notebook cell.
-        grid: programs along each of three axes.
+        kernel: the kernel's name.
+        file: the file, or notebook cell, of its source.
+        grid: the number of programs along each of three axes.
         programs: the numbers of those that ran; all of them unless `trace` was asked for a sample.
         arguments: the tensor arguments by name.
-        sites: what is done, and where.
-        patterns: the shapes of accesses.
-        program, site, pattern, base: one entry an event, in the order in which they happened: the program's
-            number; places in `sites` and `patterns` (-1 where no memory is touched); the element of its
-            first lane.
+        sites: the distinct operations.
+        patterns: the distinct patterns of accesses.
+        program, site, pattern, base: one entry per event, in order of execution: the program's number;
+            indices into `sites` and `patterns` (-1 if no memory is accessed); the element of its first lane.
     """
 
     kernel: str
@@ -259,11 +258,11 @@ class StepTrace(_Frozen):
 
     @property
     def is_sample(self) -> bool:
-        """Whether only some of the programs ran."""
+        """True if only some of the programs ran."""
         return len(self.programs) < prod(self.grid)
 
     def index(self, program: int) -> Program:
-        """A program's place along the three axes of the grid.
+        """Return a program's index along the three axes of the grid.
 
         Raises:
             InvalidArgumentError: the grid has no such program.
@@ -284,23 +283,23 @@ class StepTrace(_Frozen):
         argument: str | None = None,
         site: Site | None = None,
     ) -> Iterator[Event]:
-        """What happened, in order: all of it, or of one program, kind, argument or place in the source.
+        """Return the events in order: all of them, or those of one program, kind, argument or site.
 
         Raises:
-            UnknownNameError: no such kind or argument. InvalidArgumentError: a program that did not run, or a
-            site of another trace.
+            UnknownNameError: there is no such kind or argument. InvalidArgumentError: the program did not
+            run, or the site is of another trace.
         """
         return map(self._event, self._select(program, kind, argument, site))
 
     def traffic(
         self, argument: str | None = None, kind: str | None = None, *, site: Site | None = None
     ) -> Traffic:
-        """Bytes moved, counted over all programs that ran: of one argument, kind or place, or in all.
+        """Return the bytes moved by all programs that ran: for one argument, kind or site, or in all.
 
         Args:
-            argument: a tensor's parameter.
+            argument: the parameter of a tensor.
             kind: "load", "store" or "atomic".
-            site: one of `sites`: what its line moves.
+            site: one of `sites`.
 
         Raises:
             as :meth:`events`.
@@ -323,7 +322,7 @@ class StepTrace(_Frozen):
         )
 
     def by_argument(self) -> tuple[Traffic, ...]:
-        """Bytes moved by each argument and kind that there is."""
+        """Return the bytes moved for each combination of argument and kind."""
         pairs = {(site.argument, site.kind): None for site in self.sites if site.kind in MEMORY_KINDS}
         return tuple(self.traffic(argument, kind) for argument, kind in pairs)
 
@@ -334,10 +333,10 @@ class StepTrace(_Frozen):
         return int(flops[self.site].sum()) if len(self) else 0
 
     def counts(self, argument: str, kind: str | None = None) -> npt.NDArray[np.int64]:
-        """How often each element of a tensor is touched; int64, of the tensor's shape.
+        """Return how often each element of a tensor is accessed; int64, of the tensor's shape.
 
         Raises:
-            UnknownNameError: no such kind or argument.
+            UnknownNameError: there is no such kind or argument.
         """
         known = self._argument(argument)
         first, counts = self._counts(self._select(None, kind, argument)).get(
@@ -352,10 +351,10 @@ class StepTrace(_Frozen):
         return np.where(inside, counts[np.where(inside, offsets - first, 0)] if len(counts) else 0, 0)
 
     def elements(self, argument: str, kind: str | None = None) -> npt.NDArray[np.int64]:
-        """The elements of a tensor that are touched, counted from its first in memory; in order, each once.
+        """Return the elements of a tensor that are accessed, sorted, as offsets from its first in memory.
 
         Raises:
-            UnknownNameError: no such kind or argument.
+            UnknownNameError: there is no such kind or argument.
         """
         self._argument(argument)
         first, counts = self._counts(self._select(None, kind, argument)).get(
@@ -364,14 +363,14 @@ class StepTrace(_Frozen):
         return np.flatnonzero(counts) + first
 
     def who(self, argument: str, element: int) -> tuple[Event, ...]:
-        """The events that touch one element: which programs, what for, and when.
+        """Return the events that access one element.
 
         Args:
-            argument: a tensor's parameter.
-            element: counted from the tensor's first, in memory: the sum of index times stride.
+            argument: the parameter of a tensor.
+            element: the offset from the tensor's first element in memory: the sum of index times stride.
 
         Raises:
-            UnknownNameError: no such argument. ArgumentTypeError: `element` is no number.
+            UnknownNameError: there is no such argument. ArgumentTypeError: `element` is not a number.
         """
         self._argument(argument)
         element = _whole("element", element)
@@ -395,7 +394,7 @@ class StepTrace(_Frozen):
     def _select(
         self, program: int | None, kind: str | None, argument: str | None, site: Site | None = None
     ) -> npt.NDArray[np.intp]:
-        """The numbers of the events of a program, a kind, an argument, a site."""
+        """Return the numbers of the events of a program, a kind, an argument and a site."""
         if kind is not None:
             check_name("kind", kind, KINDS)
         if argument is not None:
@@ -421,7 +420,7 @@ class StepTrace(_Frozen):
         return number
 
     def _check_site(self, site: object) -> None:
-        """Raise an error where `site` is none of `sites`."""
+        """Raise if `site` is not one of `sites`."""
         check_type("site", site, Site, "Give one of trace.sites.")
         if site not in self.sites:
             assert isinstance(site, Site)
@@ -436,7 +435,7 @@ class StepTrace(_Frozen):
     def _touching(
         self, events: npt.NDArray[np.intp]
     ) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]:
-        """The events in groups, each with the elements that its lanes touch, from the first lane's."""
+        """Yield the events in groups, each with the offsets of its elements from the first lane's."""
         events = events[self.pattern[events] >= 0]
         spans = np.array([_span(site) for site in self.sites], dtype=np.int64)[self.site[events]]
         kinds, group = np.unique(np.stack([self.pattern[events], spans]), axis=1, return_inverse=True)
@@ -447,7 +446,7 @@ class StepTrace(_Frozen):
                 yield events[group.reshape(-1) == number], elements
 
     def _counts(self, events: npt.NDArray[np.intp]) -> dict[str, tuple[int, npt.NDArray[np.int64]]]:
-        """Of each argument that events touch: its first element touched, and how often each from there."""
+        """Return each argument's first accessed element, and the counts from there on."""
         counts = {}
         arguments = np.array([site.argument for site in self.sites], dtype=object)[self.site[events]]
         for name in dict.fromkeys(arguments):
@@ -461,7 +460,7 @@ class StepTrace(_Frozen):
             last = max(int(touched.max() + bases[-1]) for touched, bases, _ in groups)
             total = np.zeros(last - first + 1, dtype=np.int64)
             for touched, bases, times in groups:
-                # One tile may touch an element in several lanes.
+                # Several lanes of a tile may touch one element.
                 elements, lanes = np.unique(touched, return_counts=True)
                 for base, time in zip(bases - first, times, strict=True):
                     total[elements + base] += lanes * time
@@ -469,11 +468,11 @@ class StepTrace(_Frozen):
         return counts
 
 
-_NO_ELEMENT = 2**62  # of any tensor: bases and distances fit in 64 bits
+_NO_ELEMENT = 2**62  # beyond all tensors: bases and offsets fit in 64 bits
 
 
 def _span(site: Site) -> int:
-    """How many elements of its argument a lane touches."""
+    """Return how many elements of its argument a lane accesses."""
     return max(site.width // max(site.itemsize, 1), 1)
 
 
@@ -490,21 +489,22 @@ def _whole(argument: str, value: Any) -> int:
 def trace(
     launch: Launch, *, programs: int | Sequence[int] | None = None, timeout: float = 120.0
 ) -> tuple[StepTrace, ...]:
-    """Run a launch in the interpreter and see what each program does; its own tensors stay untouched.
+    """Run a launch in the interpreter and record what each program does; its tensors are not changed.
 
     Args:
-        launch: from this process, whatever device drives it.
-        programs: run a sample only: so many programs of each step, evenly spread over its grid, or those with
-            these numbers (in launch order). What later steps read of the others' results is then missing.
-        timeout: seconds, after which the worker is stopped.
+        launch: a launch of this process, for any device.
+        programs: run a sample only: this many programs of each step, evenly spread over its grid, or those
+            with these numbers (in launch order). Later steps then lack the other programs' results.
+        timeout: seconds after which the worker is stopped.
 
     Returns:
-        one trace a step.
+        one trace per step.
 
     Raises:
-        OutOfBoundsError: it addresses memory outside its tensors: which argument, element, program and line.
-        KernelError: it failed. WorkerError: the worker died or took too long.
-        InvalidArgumentError: `programs` names a program twice, or one that there is not; `timeout` is no
+        OutOfBoundsError: it accesses memory outside its tensors; says which argument, element, program and
+            line.
+        KernelError: the launch failed. WorkerError: the worker died or took too long.
+        InvalidArgumentError: `programs` names a program twice, or one that does not exist; `timeout` is not a
             time.
     """
     if not isinstance(launch, Launch):
@@ -516,7 +516,7 @@ def trace(
 
 
 def _chosen(step: Step, programs: int | Iterable[int] | None) -> Sequence[int]:
-    """The numbers of the programs to run, in launch order."""
+    """Return the numbers of the programs to run, in launch order."""
     there = step.programs
     if programs is None:
         return range(there)
@@ -545,7 +545,7 @@ def _chosen(step: Step, programs: int | Iterable[int] | None) -> Sequence[int]:
 
 @dataclass(frozen=True, eq=False)
 class _Recorded:
-    """What a recorder kept: for each event its program (three numbers), site, pattern and base."""
+    """The result of a recorder: for each event its program (three numbers), site, pattern and base."""
 
     sites: tuple[Site, ...]
     patterns: tuple[Pattern, ...]
@@ -557,7 +557,7 @@ _Lanes = npt.NDArray[np.bool_] | None
 
 
 class _Recorder:
-    """In the worker: keeps what the interpreter reports, in little room."""
+    """Compact record of what the interpreter reports, kept in the worker."""
 
     def __init__(self) -> None:
         self._sites: dict[tuple[Any, ...], int] = {}
@@ -567,7 +567,7 @@ class _Recorder:
         self._events = array("q")
 
     def access(self, access: Access) -> None:
-        """A load, store or atomic."""
+        """Record a load, store or atomic."""
         tile = access.offsets
         site = self._site(
             access.kind, access.argument, access.frames, tile.shape, access.itemsize, 0, access.width
@@ -577,14 +577,14 @@ class _Recorder:
         self._events.extend((*access.program, site, pattern, base))
 
     def computation(self, computation: Computation) -> None:
-        """A dot, a reduction, or arithmetic."""
+        """Record a dot, a reduction, or arithmetic."""
         site = self._site(
             computation.kind, "", computation.frames, computation.shape, 0, computation.flops, 0
         )
         self._events.extend((*computation.program, site, -1, 0))
 
     def result(self) -> _Recorded:
-        """All of it, to be sent."""
+        """Return the record, to be sent."""
         return _Recorded(
             tuple(Site(*what) for what in self._sites),
             tuple(self._patterns),
@@ -595,7 +595,7 @@ class _Recorder:
         return self._sites.setdefault(what, len(self._sites))
 
     def _pattern(self, site: int, offsets: _Offsets, lanes: npt.NDArray[np.bool_]) -> int:
-        """The number of an access's pattern: most often that of the last access from the same place."""
+        """Return the number of an access's pattern, which is usually that of the site's last access."""
         mask = None if np.count_nonzero(lanes) == lanes.size else lanes
         latest = self._latest.get(site)
         if latest is not None and np.array_equal(latest[1], offsets) and _same(latest[2], mask):
@@ -614,7 +614,7 @@ def _same(one: _Lanes, other: _Lanes) -> bool:
 
 
 def _digest(offsets: _Offsets, mask: _Lanes) -> bytes:
-    """16 bytes that stand for a pattern."""
+    """Return a hash of 16 bytes that identifies a pattern."""
     digest = hashlib.blake2b(repr(offsets.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(offsets).data)
     if mask is not None:
@@ -623,7 +623,7 @@ def _digest(offsets: _Offsets, mask: _Lanes) -> bytes:
 
 
 def _pattern(offsets: _Offsets, mask: _Lanes) -> Pattern:
-    """The pattern, without its table where strides say it all."""
+    """Return the pattern, without a table if strides describe it."""
     strides = tuple(
         int(offsets[tuple(int(a == axis) for a in range(offsets.ndim))]) if length > 1 else 0
         for axis, length in enumerate(offsets.shape)

@@ -1,4 +1,4 @@
-"""Wave quantization: how the tiles of a product fill the compute units of a GPU, wave by wave."""
+"""Wave quantization: how the tiles of a GEMM fill the compute units of a GPU, wave by wave."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ H200_COMPUTE_UNITS = 132
 
 @dataclass(frozen=True)
 class Waves:
-    """The waves in which the tiles of an m x n output are made, one tile a program.
+    """The waves in which the tiles of an m x n output are computed, one tile per program.
 
         tiles      = ceil(m / tile[0]) * ceil(n / tile[1])
         slots      = compute_units * resident
         waves      = ceil(tiles / slots)
         efficiency = tiles / (waves * slots)
 
-    All tiles are taken to last equally long, so that a wave ends as a whole, and the last one as late when a
-    single slot has work as when all have. (NVIDIA, "Matrix Multiplication Background User's Guide", sections
+    All tiles are assumed to take equally long, so that a wave ends as a whole, and the last one takes as long
+    with a single busy slot as with all. (NVIDIA, "Matrix Multiplication Background User's Guide", sections
     "Tile Quantization" and "Wave Quantization".)
 
     Attributes:
         m, n: rows and columns of the output.
         tile: rows and columns of a tile, of any lengths; they need not be powers of two.
-        compute_units: of the GPU (SMs, CUs); that of an H200 unless it is said.
+        compute_units: compute units (SMs, CUs) of the GPU; by default an H200's.
         resident: programs that a compute unit runs at one time.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: a number is no whole number of 1 or more, or `tile` is no
-            pair of them.
+        ArgumentTypeError, InvalidArgumentError: a number is not a whole number of 1 or more, or `tile` is
+            not a pair of them.
     """
 
     m: int
@@ -57,37 +57,37 @@ class Waves:
 
     @property
     def tiles(self) -> int:
-        """How many programs there are."""
+        """The number of tiles, which is the number of programs."""
         return self.rows * self.cols
 
     @property
     def slots(self) -> int:
-        """How many programs run at one time."""
+        """The number of programs that run at one time."""
         return self.compute_units * self.resident
 
     @property
     def waves(self) -> int:
-        """How many times the slots are filled, the last time perhaps not all of them."""
+        """The number of waves; the last one may leave slots empty."""
         return -(-self.tiles // self.slots)
 
     @property
     def last(self) -> int:
-        """Tiles of the last wave, from 1 to `slots`."""
+        """The tiles of the last wave, from 1 to `slots`."""
         return self.tiles - (self.waves - 1) * self.slots
 
     @property
     def efficiency(self) -> float:
-        """The share of the slots that have a tile: tiles / (waves * slots)."""
+        """The fraction of the slots that have a tile: tiles / (waves * slots)."""
         return self.tiles / (self.waves * self.slots)
 
     @property
     def filled(self) -> float:
-        """The share of the tiles that lies inside the output: m * n / (tiles * tile[0] * tile[1])."""
+        """The fraction of the tiles' area inside the output: m * n / (tiles * tile[0] * tile[1])."""
         return self.m * self.n / (self.tiles * self.tile[0] * self.tile[1])
 
     @property
     def utilization(self) -> float:
-        """The share of the time of all slots that goes into the output: efficiency * filled."""
+        """The fraction of all slots' time that goes into the output: efficiency * filled."""
         return self.efficiency * self.filled
 
 

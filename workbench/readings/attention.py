@@ -1,6 +1,6 @@
-"""What attention does tile by tile: which tiles it visits, what it has after each, which bytes it moves.
+"""Attention tile by tile: the tiles that a kernel visits, its state after each, and the bytes that it moves.
 
-All of it is told by the kernels themselves, in the interpreter: what they list, and what they load.
+All of it is read from the kernels themselves, run in the interpreter: their tile lists and their loads.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class MaskTiles:
-    """The pairs of queries and keys of one head in tiles.
+    """The pairs of queries and keys of one head, in tiles.
 
     Attributes:
-        tile: queries and keys of a tile.
-        seen: bool [queries, keys]: which keys a query sees.
-        visits: int8 [tiles of queries, tiles of keys]: SKIPPED; MASKED, visited with the mask asked of each
-            pair; WHOLE, visited without.
+        tile: queries and keys per tile.
+        seen: bool [queries, keys]: whether the query attends to the key.
+        visits: int8 [tiles of queries, tiles of keys]: SKIPPED; MASKED, visited with the mask evaluated for
+            each pair; WHOLE, visited without a mask.
     """
 
     tile: tuple[int, int]
@@ -47,47 +47,47 @@ class MaskTiles:
 
     @property
     def queries(self) -> int:
-        """How many there are."""
+        """The number of queries."""
         return int(self.seen.shape[0])
 
     @property
     def keys(self) -> int:
-        """How many there are."""
+        """The number of keys."""
         return int(self.seen.shape[1])
 
     @property
     def tiles(self) -> int:
-        """How many there are in all."""
+        """The number of tiles."""
         return self.visits.size
 
     @property
     def visited(self) -> int:
-        """How many are visited."""
+        """The number of tiles that are visited."""
         return int(np.count_nonzero(self.visits))
 
     @property
     def masked(self) -> int:
-        """How many are visited with the mask."""
+        """The number of tiles that are visited with the mask."""
         return int(np.count_nonzero(self.visits == MASKED))
 
     @property
     def saved(self) -> float:
-        """The share of all tiles that is skipped, and with it of the products."""
+        """The fraction of tiles, and so of the tile products, that is skipped."""
         return 1 - self.visited / self.tiles if self.tiles else 0.0
 
     @property
     def pairs(self) -> int:
-        """How many pairs there are of which the query sees the key."""
+        """The number of pairs whose query attends to the key."""
         return int(np.count_nonzero(self.seen))
 
     @property
     def used(self) -> float:
-        """Of the pairs in tiles that are visited, those beyond the ends too: the share that is seen."""
+        """The seen fraction of the pairs in visited tiles, those beyond the ends included."""
         return self.pairs / (self.visited * self.tile[0] * self.tile[1]) if self.visited else 0.0
 
     @property
     def seen_of_tile(self) -> NDArray[np.int64]:
-        """int64 [tiles of queries, tiles of keys]: how many pairs of each are seen."""
+        """The number of seen pairs in each tile, int64 [tiles of queries, tiles of keys]."""
         (block_m, block_n), (rows, cols) = self.tile, self.visits.shape
         padded = np.zeros((rows * block_m, cols * block_n), dtype=np.int64)
         padded[: self.queries, : self.keys] = self.seen
@@ -96,18 +96,18 @@ class MaskTiles:
 
 
 def tiles(launch: Launch) -> MaskTiles:
-    """Run `kernels.attention_tiles.launch(attention.launch(...))` in the interpreter, and tell the tiles.
+    """Interpret `kernels.attention_tiles.launch(attention.launch(...))` and return its tiles.
 
     Raises:
-        ArgumentTypeError: it is no launch. InvalidArgumentError: it is one of something else.
+        ArgumentTypeError: `launch` is not a Launch. InvalidArgumentError: it is a launch of something else.
         Others as :func:`workbench.runtime.interpret`.
     """
     fix = "Give attention_tiles.launch(attention.launch(query, key, value, scoring))."
-    given = _told(launch, ("bounds_of", "seen_by", "BLOCK_M", "BLOCK_N", "RULES", "VISITS"), fix)
+    given = _checked_arguments(launch, ("bounds_of", "seen_by", "BLOCK_M", "BLOCK_N", "RULES", "VISITS"), fix)
     bounds, seen, *listed = interpret(launch).outputs
     block_m, block_n = given["BLOCK_M"], given["BLOCK_N"]
     visits = np.zeros((len(bounds), -(-seen.shape[1] // block_n)), dtype=np.int8)
-    # A mask of which no list was made is asked everywhere.
+    # Without a visit list, the mask is evaluated everywhere.
     inner = MASKED if given["RULES"][1] and not given["VISITS"] else WHOLE
     for row, places in enumerate(bounds.tolist()):
         numbers = np.arange(visits.shape[1])
@@ -121,20 +121,20 @@ def tiles(launch: Launch) -> MaskTiles:
 
 @dataclass(frozen=True, eq=False)
 class TileVisit:
-    """What the program of a tile of queries has once it has seen one more tile of keys.
+    """The state of the program of one tile of queries after one more tile of keys.
 
-    Arrays are float64, with a row for each query that there is; numbers as the kernel had them.
+    Arrays are float64, with a row for each existing query; the numbers are those of the kernel.
 
     Attributes:
-        number: the tile's. begin, end: its keys, `end` excluded.
-        is_masked: whether the mask was asked of each pair.
-        scores: [rows, end - begin], scaled; -inf where the query does not see the key.
-        weights: likewise, exp(score - maximum).
-        rescale: [rows], exp(maximum before - maximum): what was summed before is multiplied by it.
+        number: the number of the tile of keys. begin, end: its keys, `end` excluded.
+        is_masked: whether the mask was evaluated for each pair.
+        scores: [rows, end - begin], scaled; -inf where the query does not attend to the key.
+        weights: [rows, end - begin], exp(score - maximum).
+        rescale: [rows], exp(maximum before - maximum), the factor for the sums so far.
         maximum, total: [rows], the state of the online softmax.
-        sums: [rows, columns], the sums of values times weights, not divided yet.
-        kept_total, kept_sums: as `total` and `sums`, if nothing were multiplied by `rescale`.
-        exact: [rows, columns], the output by all keys so far, from the scores in float64.
+        sums: [rows, columns], the sums of values times weights, not yet divided by `total`.
+        kept_total, kept_sums: as `total` and `sums`, but without any `rescale`.
+        exact: [rows, columns], the output for all keys so far, computed from the scores in float64.
     """
 
     number: int
@@ -155,26 +155,26 @@ class TileVisit:
         return f"TileVisit(keys {self.begin} to {self.end - 1}{', masked' if self.is_masked else ''})"
 
     def output(self, rescaled: bool = True) -> Floats:
-        """[rows, columns]: sums / total; 0 where nothing was seen. Else without the rescale."""
+        """Return sums / total, [rows, columns], 0 where nothing was seen; optionally without rescaling."""
         total, sums = (self.total, self.sums) if rescaled else (self.kept_total, self.kept_sums)
         return np.divide(sums, total[:, None], out=np.zeros_like(sums), where=total[:, None] != 0)
 
     def error(self, rescaled: bool = True) -> Floats:
-        """[rows]: the largest difference between a row of the output and of `exact`."""
+        """Return the largest difference between each row of the output and of `exact`, [rows]."""
         difference: Floats = np.abs(self.output(rescaled) - self.exact).max(1, initial=0.0)
         return difference
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionSteps:
-    """How the program of one tile of queries goes over the tiles of keys.
+    """The steps of one program, which loads one tile of queries and loops over the tiles of keys.
 
     Attributes:
-        begin, end: its queries, `end` excluded. queries, keys: how many there are in all.
-        tile: queries and keys of a tile.
-        tiles: how many tiles of queries there are.
-        dtype: of the tensors, torch's name. state_dtype: of state and sums.
-        visits: in order.
+        begin, end: its queries, `end` excluded. queries, keys: the total numbers of them.
+        tile: queries and keys per tile.
+        tiles: the number of tiles of queries.
+        dtype: torch's name of the tensors' dtype. state_dtype: that of state and sums.
+        visits: the visited tiles of keys, in order.
     """
 
     begin: int
@@ -194,10 +194,10 @@ class AttentionSteps:
         )
 
     def carried(self, at: int) -> Floats:
-        """[visits up to `at`, rows]: by what each one's part has been multiplied since, once `at` was seen.
+        """Return the factor applied to each visit's part by the rescales up to visit `at`, [at + 1, rows].
 
         Raises:
-            ArgumentTypeError, InvalidArgumentError: `at` is no number of a visit, from 0.
+            ArgumentTypeError, InvalidArgumentError: `at` is not the number of a visit, from 0.
         """
         fix = f"Give the number of a visit, from 0 to {len(self.visits) - 1}."
         if isinstance(at, bool) or not isinstance(at, int):
@@ -211,14 +211,16 @@ class AttentionSteps:
 
 
 def steps(launch: Launch) -> AttentionSteps:
-    """Run `kernels.attention_states.launch(attention.launch(...), tile)` in the interpreter; tell each visit.
+    """Interpret `kernels.attention_states.launch(attention.launch(...), tile)` and return its steps.
 
     Raises:
-        ArgumentTypeError: it is no launch. InvalidArgumentError: it is one of something else.
+        ArgumentTypeError: `launch` is not a Launch. InvalidArgumentError: it is a launch of something else.
         Others as :func:`workbench.runtime.interpret`.
     """
     fix = "Give attention_states.launch(attention.launch(query, key, value, scoring), tile)."
-    given = _told(launch, ("all_scores", "all_states", "all_sums", "tile", "queries", "keys"), fix)
+    given = _checked_arguments(
+        launch, ("all_scores", "all_states", "all_sums", "tile", "queries", "keys"), fix
+    )
     outputs = interpret(launch).outputs
     numbers = [pair for pair in outputs[0].tolist() if pair[0] >= 0]
     (block_m, block_n), keys = (given["BLOCK_M"], given["BLOCK_N"]), given["keys"]
@@ -250,7 +252,7 @@ def steps(launch: Launch) -> AttentionSteps:
 
 
 def _softmax(scores: Floats) -> Floats:
-    """Of each row; 0 where nothing is seen."""
+    """Return the softmax of each row; 0 where all scores are -inf."""
     highest = scores.max(1, keepdims=True)
     weights = np.exp(scores - np.where(np.isneginf(highest), 0.0, highest))
     totals = weights.sum(1, keepdims=True)
@@ -259,18 +261,18 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def visited(trace: StepTrace, tile: tuple[int, int], *, batch: int = 0, head: int = 0) -> NDArray[np.bool_]:
-    """Which tiles of keys are loaded by the program of each tile of queries, from the trace of the kernel.
+    """Return which tiles of keys the program of each tile of queries loads, according to a kernel's trace.
 
     Args:
         trace: such as `lens.trace(attention.launch(query, key, value, scoring, tile=tile))[-1]`.
-        tile: queries and keys of a tile.
-        batch, head: of the queries.
+        tile: queries and keys per tile.
+        batch, head: the batch and the query head.
 
     Returns:
         bool [tiles of queries, tiles of keys].
 
     Raises:
-        ArgumentTypeError: it is no trace. UnknownNameError: of a kernel without `query` or `key`.
+        ArgumentTypeError: `trace` is not a trace. UnknownNameError: the kernel has no `query` or `key`.
     """
     check_type("trace", trace, StepTrace, "Give the trace of one step: lens.trace(launch)[-1].")
     for name in ("query", "key"):
@@ -285,7 +287,7 @@ def visited(trace: StepTrace, tile: tuple[int, int], *, batch: int = 0, head: in
 
 
 def _first_rows(trace: StepTrace, argument: str, batch: int, head: int) -> Iterator[tuple[int, int]]:
-    """Of each load of a head of a tensor [batch, heads, rows, columns]: the program, and the first row."""
+    """Yield (program, first row) for each load from one head of a tensor [batch, heads, rows, columns]."""
     known = trace.arguments[argument]
     for event in trace.events(kind="load", argument=argument):
         assert event.offsets is not None
@@ -302,16 +304,16 @@ def _first_rows(trace: StepTrace, argument: str, batch: int, head: int) -> Itera
 
 @dataclass(frozen=True)
 class TensorBytes:
-    """What all kernels of a launch move of one tensor, counted in their traces.
+    """The bytes of one tensor that all kernels of a launch move, counted in their traces.
 
     Attributes:
-        name: the tensor's.
-        size: its bytes.
-        loaded, stored: each element counted once a kernel: what crosses between memory and a cache that
-            keeps what one kernel reads again. An atomic addition does both. What several parameters of a
-            kernel share is counted for the first.
-        asked_to_load, asked_to_store: of all lanes, each time.
-        loads, stores: how many kernels load from it, and store to it.
+        name: the tensor's name.
+        size: the tensor's size in bytes.
+        loaded, stored: bytes with each element counted once per kernel, as between memory and a cache that
+            keeps everything one kernel reads again. An atomic addition counts as both. Memory that several
+            parameters of a kernel share is counted for the first.
+        asked_to_load, asked_to_store: bytes of all lanes' accesses, repeated ones included.
+        loads, stores: the numbers of kernels that load from it and that store to it.
     """
 
     name: str
@@ -325,29 +327,29 @@ class TensorBytes:
 
     @property
     def moved(self) -> int:
-        """Bytes that are loaded and stored."""
+        """Bytes loaded and stored, each element once per kernel."""
         return self.loaded + self.stored
 
     @property
     def asked(self) -> int:
-        """Bytes that all lanes ask to load and store, each time."""
+        """Bytes that all lanes load and store, repeated accesses included."""
         return self.asked_to_load + self.asked_to_store
 
     @property
     def formula(self) -> int:
-        """The size once for each kernel that loads it and each that stores it."""
+        """The size times the number of kernels that load it plus those that store it."""
         return (self.loads + self.stores) * self.size
 
 
 @dataclass(frozen=True)
 class AttentionBytes:
-    """Where the bytes of a launch go.
+    """The bytes that a launch moves, by tensor.
 
     Attributes:
-        label: what it is called: "fused".
-        length: how many queries and keys it has, for a comparison of several.
-        kernels: how many there are.
-        tensors: of those that were named, in their order, and then of others.
+        label: a name for the launch: "fused".
+        length: the number of queries and keys, to compare several launches.
+        kernels: the number of kernels.
+        tensors: first the named tensors, in the order given, then other memory.
     """
 
     label: str
@@ -361,10 +363,10 @@ class AttentionBytes:
         )
 
     def __getitem__(self, name: str) -> TensorBytes:
-        """Of one tensor.
+        """Return the bytes of one tensor.
 
         Raises:
-            UnknownNameError: none is called so.
+            UnknownNameError: no tensor has that name.
         """
         known = {tensor.name: tensor for tensor in self.tensors}
         check_name("name", name, known)
@@ -372,17 +374,17 @@ class AttentionBytes:
 
     @property
     def moved(self) -> int:
-        """Bytes of all tensors, each element once a kernel."""
+        """Bytes moved of all tensors, each element once per kernel."""
         return sum(tensor.moved for tensor in self.tensors)
 
     @property
     def asked(self) -> int:
-        """Bytes of all tensors, each time that they are asked for."""
+        """Bytes that all lanes load and store of all tensors, repeated accesses included."""
         return sum(tensor.asked for tensor in self.tensors)
 
     @property
     def formula(self) -> int:
-        """Of all tensors, the size once for each kernel that loads it and each that stores it."""
+        """The sum of the tensors' formulas: size times the number of kernels that load or store it."""
         return sum(tensor.formula for tensor in self.tensors)
 
 
@@ -394,22 +396,22 @@ def attention_bytes(
     length: int = 0,
     timeout: float = 120.0,
 ) -> AttentionBytes:
-    """Trace a launch in the interpreter, and count what its kernels move of each tensor.
+    """Trace a launch in the interpreter and count the bytes that its kernels move of each tensor.
 
     Args:
-        launch: of any kernels: a fused attention, or one in three steps.
-        tensors: by name, such as {"Q": query, "S": launch.workspaces[0]}: those that a step has, or views of
-            which begin where they begin. One that no step has counts as never touched.
-        label: what to call it. length: of the problem.
+        launch: a launch of any kernels: fused attention, or attention in three steps.
+        tensors: by name, such as {"Q": query, "S": launch.workspaces[0]}: tensors of the steps, or views that
+            begin at the same address. A tensor that no step has counts as never touched.
+        label: a name for the launch. length: the number of queries and keys.
         timeout: seconds for the run.
 
     Returns:
-        one entry for each of `tensors`, and for each other memory that a step touches, called as the first
+        one entry for each of `tensors`, and for each other memory that a step touches, named after the first
         parameter that has it.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else; two tensors begin in one
-        place. Others as :func:`workbench.lens.trace`.
+        ArgumentTypeError, InvalidArgumentError: an argument has another type, or two tensors begin at the
+        same address. Others as :func:`workbench.lens.trace`.
     """
     check_type("launch", launch, Launch, "Give a Launch.")
     check_type("label", label, str, "Give a name.")
@@ -452,7 +454,7 @@ def attention_bytes(
 
 
 def _bytes_touched(traced: StepTrace, traffic: Traffic, tensor: torch.Tensor) -> NDArray[np.int64]:
-    """The address of each byte that is moved."""
+    """Return the address of each byte that an argument's loads or stores touch."""
     size = tensor.element_size()
     first = tensor.data_ptr() + traced.elements(traffic.argument, traffic.kind) * size
     addresses: NDArray[np.int64] = (first[:, None] + np.arange(size)).reshape(-1)
@@ -460,7 +462,7 @@ def _bytes_touched(traced: StepTrace, traffic: Traffic, tensor: torch.Tensor) ->
 
 
 def _bytes_of(name: str, size: int, counts: Mapping[tuple[int, str], Sequence[int]]) -> TensorBytes:
-    """The sum over steps."""
+    """Return a tensor's counts, summed over steps."""
     loads = [pair for (_, kind), pair in counts.items() if kind == "load" and pair[1]]
     stores = [pair for (_, kind), pair in counts.items() if kind == "store" and pair[1]]
     return TensorBytes(
@@ -469,8 +471,8 @@ def _bytes_of(name: str, size: int, counts: Mapping[tuple[int, str], Sequence[in
     )  # fmt: skip
 
 
-def _told(launch: Launch, names: tuple[str, ...], fix: str) -> Mapping[str, Any]:
-    """The arguments of the last step, or an error where it is none that has these parameters."""
+def _checked_arguments(launch: Launch, names: tuple[str, ...], fix: str) -> Mapping[str, Any]:
+    """Return the last step's arguments; raise if it does not have all these parameters."""
     check_type("launch", launch, Launch, fix)
     given = launch.steps[-1].arguments() if launch.steps else {}
     if any(name not in given for name in names):

@@ -1,6 +1,6 @@
-"""The data flow of attention's backward: which tiles its kernels keep, which pass by, what they multiply.
+"""The data flow of attention's backward: the tiles that its kernels keep and stream, and their products.
 
-All of it is told by the trace of a launch; only the names of tensors and products are known beforehand.
+All of it comes from the trace of a launch; only the names of tensors and products are known beforehand.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from workbench.lens.trace import Site, StepTrace, trace
 Part = Literal["kept", "passing", "written", "added"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
-# What parameters are called in formulas.
+# The symbols of parameters in formulas.
 _NAMES = {
     "query": "Q", "key": "K", "value": "V", "output": "O", "gradient": "dO", "log_sums": "L", "deltas": "δ",
     "query_gradient": "dQ", "key_gradient": "dK", "value_gradient": "dV", "sums": "sums of dQ",
     "target": "dQ",
 }  # fmt: skip
 
-# The products of one visit, in the order in which a kernel makes them.
+# The products of one visit, in the kernel's order.
 _PRODUCTS = {
     "gradients_of_keys_kernel": ("Sᵀ = K Qᵀ", "dPᵀ = V dOᵀ", "dV += Pᵀ dO", "dK += dSᵀ Q", "dQ += dS K"),
     "gradients_of_queries_kernel": ("S = Q Kᵀ", "dP = dO Vᵀ", "dQ += dS K"),
@@ -37,11 +37,12 @@ class TileFlow:
     """A tensor whose tiles a kernel loads or stores.
 
     Attributes:
-        name: as in formulas: "dO". argument: the kernel's parameter.
-        part: "kept" by a program while others pass by, "passing", "written" in the end, "added" to.
-        shape: of the tile, all columns together; of one axis for a number each row.
-        tiles: how many are loaded or stored in all.
-        bytes: asked for by active lanes. distinct_bytes: of the elements touched, each counted once.
+        name: the symbol in formulas: "dO". argument: the kernel's parameter.
+        part: "kept": loaded once by a program; "passing": loaded anew in each iteration; "written": stored at
+            the end; "added": added atomically.
+        shape: the tile's shape, with all columns together; one axis if there is one number per row.
+        tiles: the number of tiles loaded or stored in all.
+        bytes: bytes that active lanes access. distinct_bytes: with each element counted once.
     """
 
     name: str
@@ -54,18 +55,18 @@ class TileFlow:
 
     @property
     def times(self) -> float:
-        """How often an element is loaded or stored."""
+        """The mean number of loads or stores of an element."""
         return self.bytes / self.distinct_bytes if self.distinct_bytes else 0.0
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product of tiles that a kernel makes at each visit.
+    """A tile product that a kernel computes at each visit.
 
     Attributes:
-        name: as a formula: "dV += Pᵀ dO".
-        shape: (m, n, k), all columns together.
-        times: how often it is made. flops: of all of them.
+        name: its formula: "dV += Pᵀ dO".
+        shape: (m, n, k), with all columns together.
+        times: how often it is computed. flops: the operations of all of them.
     """
 
     name: str
@@ -76,13 +77,13 @@ class Product:
 
 @dataclass(frozen=True)
 class KernelFlow:
-    """What one kernel does.
+    """The data flow of one kernel.
 
     Attributes:
-        kernel: its name. programs: how many there are.
-        flows: what it loads and stores. products: in order; none of a kernel that only goes over rows.
-        visits: pairs of tiles, over all programs.
-        most_visits: of one program.
+        kernel: its name. programs: the number of programs.
+        flows: its loads and stores. products: in order; empty for a kernel that only loops over rows.
+        visits: the pairs of tiles, over all programs.
+        most_visits: the most visits of one program.
     """
 
     kernel: str
@@ -93,12 +94,12 @@ class KernelFlow:
     most_visits: int
 
     def of(self, part: Part) -> tuple[TileFlow, ...]:
-        """Those of one part, in the order in which the kernel comes to them."""
+        """Return the flows of one part, in the kernel's order."""
         return tuple(flow for flow in self.flows if flow.part == part)
 
     @property
     def loaded(self) -> int:
-        """Bytes that lanes ask for."""
+        """Bytes that lanes load, atomic additions included."""
         return sum(flow.bytes for flow in self.flows if flow.part in ("kept", "passing", "added"))
 
     @property
@@ -108,7 +109,7 @@ class KernelFlow:
 
     @property
     def flops(self) -> int:
-        """Of the products."""
+        """The operations of all products."""
         return sum(product.flops for product in self.products)
 
 
@@ -123,20 +124,20 @@ class GradientFlow:
 
     @property
     def products(self) -> int:
-        """How many products a pair of tiles costs, over all kernels."""
+        """The number of products for a pair of tiles, over all kernels."""
         return sum(len(kernel.products) for kernel in self.kernels)
 
 
 def gradient_flow(launch: Launch, *, timeout: float = 120.0) -> GradientFlow:
-    """Trace a backward of attention in the interpreter, and tell what its kernels do.
+    """Trace attention's backward in the interpreter and return the data flow of its kernels.
 
     Args:
-        launch: of `attention_backward.launch`, in which some program visits more than one tile.
+        launch: an `attention_backward.launch` in which some program of each kernel visits several tiles.
         timeout: seconds for the run.
 
     Raises:
-        ArgumentTypeError: it is no launch. InvalidArgumentError: it is one of something else, or no program
-            visits more than one tile: what it keeps cannot be told from what passes by.
+        ArgumentTypeError: `launch` is not a Launch. InvalidArgumentError: it is a launch of something else,
+            or no program visits several tiles, so that kept and passing tiles look alike.
         Others as :func:`workbench.lens.trace`.
     """
     check_type("launch", launch, Launch, "Give attention_backward.launch(...).")
@@ -157,9 +158,9 @@ def _kernel_flow(traced: StepTrace) -> KernelFlow:
     visits = _counts_of_programs(traced, dots[0][0]) if dots else np.zeros(1, dtype=np.int64)
     most = int(visits.max(initial=0))
     if dots and most < 2:
-        fix = "Take smaller tiles, or more queries and keys."
+        fix = "Use smaller tiles, or more queries and keys."
         raise InvalidArgumentError("launch", f"each program of {traced.kernel} visits {most} tiles", fix)
-    # A tile that hangs over is loaded by another line of the tile operator than those that do not.
+    # A tile beyond the ends is loaded by another line of the tile operator than a whole one.
     ways: dict[tuple[object, ...], list[list[Site]]] = {}
     for (kind, argument, _), sites in places.items():
         if kind != "dot":
@@ -170,12 +171,12 @@ def _kernel_flow(traced: StepTrace) -> KernelFlow:
 
 
 def _counts(traced: StepTrace, sites: Sequence[Site]) -> Iterator[int]:
-    """How often each place is come to."""
+    """Yield how often each site is executed."""
     yield from map(int, np.bincount(traced.site, minlength=len(sites)))
 
 
 def _counts_of_programs(traced: StepTrace, site: Site) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """How often each program comes to a place."""
+    """Return how often each program executes a site."""
     programs = traced.program[traced.site == traced.sites.index(site)]
     return np.bincount(programs, minlength=len(traced.programs)).astype(np.int64)
 
@@ -183,18 +184,21 @@ def _counts_of_programs(traced: StepTrace, site: Site) -> np.ndarray[tuple[int],
 def _tile_flow(
     traced: StepTrace, ways: Sequence[Sequence[Site]], counts: Mapping[Site, int], has_visits: bool
 ) -> TileFlow:
-    """Of all places that touch a tensor in one kind: ways to do so, with the parts of a tile of each."""
+    """Return the flow of one tensor in one kind of access.
+
+    Each of `ways` is a way to access a tile, by one line of a tile operator: a list of sites, one per part.
+    """
     site = ways[0][0]
     part: Part = "passing"
     if site.kind == "store":
         part = "written"
     elif site.kind == "atomic":
         part = "added"
-    elif has_visits and _most_by_a_line(traced, ways) <= 1:
+    elif has_visits and _most_per_line(traced, ways) <= 1:
         part = "kept"
     moved = traced.traffic(site.argument, site.kind)
     shapes = [tuple(length for length in one.shape if length > 1) or (1,) for one in ways[0]]
-    # The parts of a row that lie side by side.
+    # Parts of a row that lie side by side.
     shape = shapes[0] if len(shapes[0]) < 2 else (shapes[0][0], sum(shape[-1] for shape in shapes))
     return TileFlow(
         _NAMES.get(site.argument, site.argument), site.argument, part, shape,
@@ -202,8 +206,8 @@ def _tile_flow(
     )  # fmt: skip
 
 
-def _most_by_a_line(traced: StepTrace, ways: Sequence[Sequence[Site]]) -> int:
-    """How often a program comes to one line of the kernel, by whichever way."""
+def _most_per_line(traced: StepTrace, ways: Sequence[Sequence[Site]]) -> int:
+    """Return how often, at most, one program executes one line of the kernel, in any of the ways."""
     by_line: dict[int | None, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
     for way in ways:
         of_way = _counts_of_programs(traced, way[0])
@@ -216,7 +220,7 @@ def _products(kernel: str, dots: Sequence[Sequence[Site]], counts: Mapping[Site,
     found = []
     for number, sites in enumerate(dots):
         (m, n, k), others = sites[0].shape[-3:], [site.shape[-3:] for site in sites[1:]]
-        for other in others:  # parts of a head's columns: what is summed over, or what is made
+        for other in others:  # other columns of the head: along k, or along n
             k, n = (k + other[2], n) if other[2] != sites[0].shape[-1] else (k, n + other[1])
         flops = sum(site.flops * counts[site] for site in sites)
         name = names[number] if number < len(names) else f"product {number}"

@@ -1,9 +1,9 @@
-"""What each program of a matrix product reads and writes, and what a model of the L2 cache makes of it.
+"""The tiles that each program of a GEMM reads and writes, and its hits in a model of the L2 cache.
 
-:func:`workbench.lens.memory.l2_reuse` models the cache of a real GPU, into which a product that is small
+:func:`workbench.lens.memory.l2_reuse` models the cache of a real GPU, in which every GEMM that is small
 enough to be traced fits whole, whatever the order of its programs. Here the same model is scaled down with
-the product: a cache of a few tiles, and as many programs at a time as one likes; and it tells the hits of
-each program, not their sum alone.
+the GEMM: the cache holds a few tiles, the number of resident programs is free, and hits are given for each
+program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.errors import InvalidArgumentError, check_positive, check_type
 from workbench.lens.memory import hits_of, in_time, places_in_order, touches_of
 from workbench.lens.trace import Argument, StepTrace
 
-# NVIDIA's sector, not its cache line: a row of a small tile has no more, and would share lines with others.
+# A sector of NVIDIA's caches, not a line: a small tile's row is only this long, so tiles would share lines.
 LINE_BYTES = 32
 
 _SIMPLE = 'Trace a product of two matrices by template="simple", with splits=1: one tile a program.'
@@ -27,7 +27,7 @@ _SIMPLE = 'Trace a product of two matrices by template="simple", with splits=1: 
 
 @dataclass(frozen=True, order=True)
 class Block:
-    """A part of a matrix: rows `first_row` to `end_row` - 1, columns `first_col` to `end_col` - 1."""
+    """A block of a matrix: rows `first_row` to `end_row` - 1, columns `first_col` to `end_col` - 1."""
 
     first_row: int
     end_row: int
@@ -36,19 +36,19 @@ class Block:
 
     @property
     def elements(self) -> int:
-        """How many it has."""
+        """The number of elements."""
         return (self.end_row - self.first_row) * (self.end_col - self.first_col)
 
 
 @dataclass(frozen=True)
 class ProgramReads:
-    """What one program does.
+    """The reads and writes of one program.
 
     Attributes:
         a, b: the blocks of A and B that it reads, in the order of its loads.
         output: the block of the output that it writes.
-        reads: how often its loads touch a line of memory; each load counts a line once.
-        hits: how many of them find it in the cache, by the model.
+        reads: the lines that its loads touch; each load counts a line once.
+        hits: the reads that the model finds in the cache.
     """
 
     a: tuple[Block, ...]
@@ -60,17 +60,17 @@ class ProgramReads:
 
 @dataclass(frozen=True)
 class GemmReads:
-    """The programs of a product in launch order, and the cache that the model gives them.
+    """The programs of a GEMM in launch order, and the modeled cache.
 
-    The model is that of :class:`workbench.lens.memory.L2Reuse`, with one cache, of `cache_bytes` in lines of
-    `LINE_BYTES`; `resident` programs run at a time, in step, and then the next ones. It is no measurement.
+    The model is that of :class:`workbench.lens.memory.L2Reuse`, with one cache of `cache_bytes` in lines of
+    `LINE_BYTES`. `resident` programs run at a time, in step, and then the next ones. It is not a measurement.
 
     Attributes:
-        m, n, k: the product's sizes.
+        m, n, k: the sizes of the GEMM.
         programs: in launch order.
-        resident: how many run at one time.
-        cache_bytes: what the cache holds.
-        lines: how many different lines of A and B are read.
+        resident: the number of programs that run at a time.
+        cache_bytes: the size of the cache.
+        lines: the number of distinct lines of A and B that are read.
     """
 
     m: int
@@ -83,45 +83,46 @@ class GemmReads:
 
     @property
     def waves(self) -> int:
-        """How many times `resident` programs start."""
+        """The number of groups of `resident` programs."""
         return -(-len(self.programs) // self.resident)
 
     @cached_property
     def hit_rates(self) -> tuple[float, ...]:
-        """After each program: of the reads of all that have started, the share that hits."""
+        """The hit rate of all reads up to and including each program's."""
         reads = np.cumsum([program.reads for program in self.programs])
         hits = np.cumsum([program.hits for program in self.programs])
         return tuple((hits / np.maximum(reads, 1)).tolist())
 
     @property
     def hit_rate(self) -> float:
-        """Of all reads."""
+        """The hit rate of all reads."""
         return self.hit_rates[-1]
 
     @property
     def bytes_from_memory(self) -> int:
-        """What is fetched: a line for each read that misses."""
+        """The bytes fetched from memory: a line for each read that misses."""
         return LINE_BYTES * sum(program.reads - program.hits for program in self.programs)
 
     @property
     def least_bytes(self) -> int:
-        """What would be fetched if each line were read from memory once."""
+        """The bytes fetched if each line were read from memory once."""
         return LINE_BYTES * self.lines
 
 
 def reads_of(trace: StepTrace, *, resident: int, cache_bytes: int) -> GemmReads:
-    """The blocks of A, B and the output that each program of a product touches, and what hits the cache.
+    """Return the blocks of A, B and the output that each program of a GEMM touches, and its cache hits.
 
     Args:
-        trace: of a product by one program a tile, such as `lens.trace(kernels.gemm.launch(a, b, ...))[0]`:
-            the first parameter that is loaded is A [m, k], the second B [k, n], what is stored the output.
-        resident: programs that run at one time.
-        cache_bytes: what the cache holds. The 60 MB of an H200 are 22 % of A and B of 8192 x 8192 x 8192 in
-            fp16: to a small product, a cache of a fifth of its A and B is what that one is to a large one.
+        trace: of a GEMM with one program per tile, such as `lens.trace(kernels.gemm.launch(a, b, ...))[0]`:
+            the first parameter that is loaded is A [m, k], the second B [k, n], and the stored one the
+            output.
+        resident: the number of programs that run at a time.
+        cache_bytes: the size of the cache. The 60 MB of an H200 hold 22 % of A and B for 8192 x 8192 x 8192
+            in fp16; a cache for a fifth of A and B puts a small GEMM in the same situation.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else; the trace is a sample, or no
-            product of which each program writes one block; the cache has no room for a line.
+        ArgumentTypeError, InvalidArgumentError: an argument has another type; the trace is a sample, or not
+            of a GEMM in which each program writes one block; the cache is smaller than a line.
     """
     check_type("trace", trace, StepTrace, "Give the trace of one step: lens.trace(launch)[0].")
     check_positive("resident", resident)
@@ -156,7 +157,7 @@ def reads_of(trace: StepTrace, *, resident: int, cache_bytes: int) -> GemmReads:
 
 
 def _matrices(trace: StepTrace) -> list[list[Argument]]:
-    """The parameters by which A, B and the output are touched, told by what is loaded and stored."""
+    """Return the parameters of A, B and the output, found by what is loaded and stored."""
     loaded, stored = _touched(trace, "load"), _touched(trace, "store")
     if len(loaded) != 2 or len(stored) != 1:
         given = f"{trace.kernel} loads from {_named(loaded)} and stores to {_named(stored)}"
@@ -170,10 +171,10 @@ def _matrices(trace: StepTrace) -> list[list[Argument]]:
 
 
 def _touched(trace: StepTrace, kind: str) -> Mapping[str, list[Argument]]:
-    """The parameters that are loaded from or stored to, by matrix.
+    """Return the parameters that are loaded from or stored to, by matrix.
 
-    A kernel may have several for the parts of a matrix: their names begin alike, as those of `b` and `b_next`
-    or `outputs[0]` and `outputs[1]`.
+    A kernel may have several for the parts of a matrix. Their names begin alike: `b` and `b_next`, or
+    `outputs[0]` and `outputs[1]`.
     """
     found: dict[str, list[Argument]] = {}
     for argument in trace.arguments.values():
@@ -189,7 +190,7 @@ def _named(matrices: Mapping[str, object]) -> str:
 
 
 def _blocks(trace: StepTrace, matrix: Sequence[Argument], kind: str) -> Mapping[int, tuple[Block, ...]]:
-    """For each program, what its loads or stores touch of a matrix."""
+    """Return the blocks of a matrix that each program's loads or stores touch."""
     names = {argument.name for argument in matrix}
     sites = [site.kind == kind and site.argument in names for site in trace.sites]
     events = np.flatnonzero(np.array(sites, dtype=bool)[trace.site])
@@ -205,7 +206,7 @@ def _blocks(trace: StepTrace, matrix: Sequence[Argument], kind: str) -> Mapping[
 
 
 def _accesses(trace: StepTrace, events: NDArray[np.intp]) -> Iterator[tuple[int, int, int]]:
-    """Program, pattern and base of each event."""
+    """Yield program, pattern and base of each event."""
     yield from zip(
         trace.program[events].tolist(),
         trace.pattern[events].tolist(),
@@ -215,20 +216,20 @@ def _accesses(trace: StepTrace, events: NDArray[np.intp]) -> Iterator[tuple[int,
 
 
 def _block(matrix: Argument, offsets: NDArray[np.int64]) -> Block | None:
-    """The rows and columns in which elements lie; None of no elements."""
+    """Return the smallest block that contains all elements; None if there are none."""
     if not offsets.size:
         return None
     place = np.zeros((2, offsets.size), dtype=np.int64)
     rest = offsets
     for axis in sorted((0, 1), key=lambda axis: -matrix.strides[axis]):
-        if matrix.shape[axis] > 1:  # else its stride says nothing
+        if matrix.shape[axis] > 1:  # otherwise its stride is arbitrary
             place[axis], rest = np.divmod(rest, max(matrix.strides[axis], 1))
     (first_row, first_col), (last_row, last_col) = place.min(axis=1).tolist(), place.max(axis=1).tolist()
     return Block(first_row, last_row + 1, first_col, last_col + 1)
 
 
 def _one_block(program: int, blocks: tuple[Block, ...]) -> Block:
-    """What a program writes, where its stores together make one block."""
+    """Return the one block that a program's stores form; raise if they do not form one."""
     if not blocks:
         raise InvalidArgumentError("trace", f"program {program} stores nothing", _SIMPLE)
     whole = Block(
@@ -239,6 +240,6 @@ def _one_block(program: int, blocks: tuple[Block, ...]) -> Block:
     )
     if sum(block.elements for block in blocks) != whole.elements:
         raise InvalidArgumentError(
-            "trace", f"program {program} writes {len(blocks)} blocks that make no single one", _SIMPLE
+            "trace", f"program {program} writes {len(blocks)} blocks that do not form one", _SIMPLE
         )
     return whole

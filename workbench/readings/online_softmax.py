@@ -1,6 +1,6 @@
-"""The online softmax block by block: its state after each, and how far that is from the exact value.
+"""The online softmax block by block: its state after each block, and the error of that state.
 
-The states are those of a run in the interpreter; only what they are compared with is computed here.
+The states come from a run in the interpreter; only the exact values are computed here.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, check_type
 from workbench.launch import Launch
 from workbench.runtime import interpret
 
-# What a kernel must be told, and write, to be looked at: see `steps`.
-_TOLD = ("scores", "BLOCK_SIZE", "SHIFTED")
-_WRITTEN = ("maxima", "totals", "rescales", "log_sums", "weights")
+# The parameters and the outputs that `steps` needs in a kernel.
+_PARAMETERS = ("scores", "BLOCK_SIZE", "SHIFTED")
+_OUTPUTS = ("maxima", "totals", "rescales", "log_sums", "weights")
 
 
 @dataclass(frozen=True)
 class BlockState:
-    """The state once a block of scores was seen, and what it is compared with.
+    """The state after a block of scores, and the exact values.
 
     Attributes:
-        begin, end: which scores the block has, `end` excluded.
-        maximum: the running maximum, which is subtracted before exp; -inf where all were -inf.
-        rescale: exp(maximum before - maximum); what was summed before is multiplied by it.
-        weights: exp(score - maximum), of the block's scores.
+        begin, end: the block's scores, `end` excluded.
+        maximum: the running maximum, which is subtracted before exp; -inf if all scores were -inf.
+        rescale: exp(maximum before - maximum), the factor for the total so far.
+        weights: exp(score - maximum) of the block's scores.
         total: total before * rescale + sum of the weights.
-        log_sum_exp: of the state, maximum + log(total).
+        log_sum_exp: maximum + log(total).
         exact: the log-sum-exp of all scores so far, by torch in float64.
         error: |log_sum_exp - exact|; 0 where both are the same infinity or NaN, NaN where only one is NaN.
-        ulps: the error in units in the last place of `exact`, in the state's type; NaN where there are none.
-        naive: the sum of exp(score) so far, nothing subtracted, in the state's type.
+        ulps: the error in units in the last place of `exact`, in the state's dtype; NaN where undefined.
+        naive: the sum of exp(score) so far, without subtraction, in the state's dtype.
     """
 
     begin: int
@@ -52,31 +52,31 @@ class BlockState:
 
     @property
     def added(self) -> float:
-        """What the block adds to the total: the sum of its weights."""
+        """The sum of the block's weights, which the block adds to the total."""
         return sum(self.weights)
 
     @property
     def naive_overflows(self) -> bool:
-        """Whether the naive sum is infinite, though the exact one is a number."""
+        """True if the naive sum is infinite although the exact value is finite."""
         return self.naive == inf and isfinite(self.exact)
 
     @property
     def naive_underflows(self) -> bool:
-        """Whether the naive sum is 0, though a score is a number: its logarithm is -inf."""
+        """True if the naive sum is 0 although the exact value is finite: its logarithm is -inf."""
         return self.naive == 0 and isfinite(self.exact)
 
 
 @dataclass(frozen=True)
 class OnlineSoftmax:
-    """How the online softmax goes over a row.
+    """The online softmax of a row, as a sequence of states.
 
     Attributes:
         scores: the row.
-        dtype: of the scores, torch's name: "float16".
-        state_dtype: of the state: "float32" or "float64".
-        block: scores a block.
-        is_shifted: whether the maximum is subtracted; else the state's maximum is 0 all the way.
-        states: one after each block.
+        dtype: torch's name of the scores' dtype: "float16".
+        state_dtype: that of the state: "float32" or "float64".
+        block: scores per block.
+        is_shifted: whether the maximum is subtracted; otherwise the state's maximum is always 0.
+        states: the state after each block.
     """
 
     scores: tuple[float, ...]
@@ -93,12 +93,12 @@ class OnlineSoftmax:
         )
 
     def carried(self, at: int) -> tuple[float, ...]:
-        """By what each block's part of the total has been multiplied since, once block `at` was seen.
+        """Return the factor applied to each block's part of the total by the rescales up to block `at`.
 
-        The product of all later rescales; 1 for block `at` itself.
+        It is the product of all later rescales; 1 for block `at` itself.
 
         Raises:
-            ArgumentTypeError, InvalidArgumentError: `at` is no number of a block, from 0.
+            ArgumentTypeError, InvalidArgumentError: `at` is not the number of a block, from 0.
         """
         fix = f"Give the number of a block, from 0 to {len(self.states) - 1}."
         if isinstance(at, bool) or not isinstance(at, int):
@@ -109,7 +109,7 @@ class OnlineSoftmax:
         return tuple(accumulate(later, lambda factor, rescale: factor * rescale, initial=1.0))[::-1]
 
     def weights(self, at: int) -> tuple[float, ...]:
-        """The weights of all scores so far, once block `at` was seen: exp(score - maximum).
+        """Return the weights exp(score - maximum) of all scores up to block `at`, with its maximum.
 
         Raises: as :meth:`carried`.
         """
@@ -118,18 +118,18 @@ class OnlineSoftmax:
 
 
 def steps(launch: Launch) -> OnlineSoftmax:
-    """Run `kernels.softmax_states.launch(scores, block)` in the interpreter, and tell each state.
+    """Run `kernels.softmax_states.launch(scores, block)` in the interpreter and return its states.
 
-    Another kernel can be looked at too, if it has the parameters `scores`, `BLOCK_SIZE` and `SHIFTED`, and
-    the same five outputs in the same order.
+    Other kernels work too if they have the parameters `scores`, `BLOCK_SIZE` and `SHIFTED`, and the same five
+    outputs in the same order.
 
     Raises:
-        ArgumentTypeError: it is no launch.
-        InvalidArgumentError: it is one of something else.
+        ArgumentTypeError: `launch` is not a Launch.
+        InvalidArgumentError: it is a launch of something else.
         Others as :func:`workbench.runtime.interpret`.
     """
     check_type("launch", launch, Launch, "Give softmax_states.launch(scores, block).")
-    scores, block, is_shifted = _told(launch)
+    scores, block, is_shifted = _checked_arguments(launch)
     outputs = interpret(launch).outputs
     state_dtype = outputs[0].dtype
     maxima, totals, rescales, log_sums, weights = (output.tolist() for output in outputs)
@@ -159,17 +159,17 @@ def steps(launch: Launch) -> OnlineSoftmax:
     return OnlineSoftmax(tuple(row.tolist()), dtype, of_state, block, is_shifted, tuple(states))
 
 
-def _told(launch: Launch) -> tuple[torch.Tensor, int, bool]:
-    """The scores, the length of a block and whether it is shifted, or an error."""
+def _checked_arguments(launch: Launch) -> tuple[torch.Tensor, int, bool]:
+    """Return the scores, the block length and whether it is shifted; raise if the launch has none."""
     arguments = launch.steps[0].arguments() if len(launch.steps) == 1 else {}
-    missing = [name for name in _TOLD if name not in arguments]
-    if missing or len(launch.outputs) != len(_WRITTEN):
+    missing = [name for name in _PARAMETERS if name not in arguments]
+    if missing or len(launch.outputs) != len(_OUTPUTS):
         raise InvalidArgumentError(
             "launch",
-            f"{launch!r}, of no kernel that is told {', '.join(_TOLD)} and writes {', '.join(_WRITTEN)}",
+            f"{launch!r} must have parameters {', '.join(_PARAMETERS)} and outputs {', '.join(_OUTPUTS)}",
             "Give softmax_states.launch(scores, block).",
         )
-    scores, block, is_shifted = (arguments[name] for name in _TOLD)
+    scores, block, is_shifted = (arguments[name] for name in _PARAMETERS)
     return scores, block, is_shifted
 
 
