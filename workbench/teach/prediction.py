@@ -14,13 +14,13 @@ Answer = float | str
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """A question, and what the learner guesses.
+    """A question and the learner's guess.
 
     Attributes:
-        question: in words.
-        guess: a number, or one of the choices; None for none.
-        choices: the answers to choose from; empty where a number is asked for.
-        unit: of the number.
+        question: the question in words.
+        guess: a number or one of the choices; None for no guess.
+        choices: the answers to choose from; empty if the answer is a number.
+        unit: the unit of the number.
     """
 
     question: str
@@ -29,20 +29,21 @@ class Prediction:
     unit: str
 
     def __repr__(self) -> str:
-        """Question and guess."""
+        """Show the question and the guess."""
         return f"{self.question}: {'no guess' if self.guess is None else self._shown(self.guess)}"
 
     def reveal(self, answer: Answer, because: str = "", tolerance: float = 0.0) -> None:
-        """Print the answer, how far off the guess is, and on a line of its own, why.
+        """Print the answer, how far off the guess is, and the reason on a line of its own.
 
         Args:
-            answer: a number, or one of the choices.
-            because: why, a sentence.
-            tolerance: how far off a guess still counts as right, as a fraction of the answer.
+            answer: a number or one of the choices.
+            because: the reason, as a sentence.
+            tolerance: the error with which a guess still counts as right, as a fraction of the answer.
 
         Raises:
-            UnknownNameError: `answer` is none of the choices.
-            ArgumentTypeError, InvalidArgumentError: `answer` is no finite number, or `tolerance` is negative.
+            UnknownNameError: `answer` is not one of the choices.
+            ArgumentTypeError, InvalidArgumentError: `answer` is not a finite number, or `tolerance` is
+                negative.
         """
         answer = _plain(self.choices, "answer", answer)
         if tolerance < 0:
@@ -80,14 +81,14 @@ def predict(
     """Commit to an answer before it is revealed.
 
     Args:
-        question: in words.
-        guess: a number, also one of NumPy's, or one of `choices`; None to go on without one.
-        choices: the answers to choose from; none where a number is asked for.
-        unit: of the number.
+        question: the question in words.
+        guess: a number (NumPy scalars included) or one of `choices`; None to continue without a guess.
+        choices: the answers to choose from; empty if the answer is a number.
+        unit: the unit of the number.
 
     Raises:
-        UnknownNameError: `guess` is none of the choices.
-        ArgumentTypeError: `guess` is no number. InvalidArgumentError: it is not finite.
+        UnknownNameError: `guess` is not one of the choices.
+        ArgumentTypeError: `guess` is not a number. InvalidArgumentError: it is not finite.
     """
     if guess is not None:
         guess = _plain(tuple(choices), "guess", guess)
@@ -95,7 +96,7 @@ def predict(
 
 
 def _plain(choices: tuple[str, ...], name: str, value: object) -> Answer:
-    """The value, checked; a number as one of Python's, since NumPy's overflow."""
+    """Validate a value, and convert NumPy scalars, which can overflow, to Python numbers."""
     if choices:
         if not isinstance(value, str) or value not in choices:
             raise UnknownNameError(name, value, choices)
@@ -110,7 +111,7 @@ def _plain(choices: tuple[str, ...], name: str, value: object) -> Answer:
 
 
 def _number(value: float) -> str:
-    """Whole numbers in full, others to three digits."""
+    """Format a number: integers in full, others to three digits."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
