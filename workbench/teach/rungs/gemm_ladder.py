@@ -385,7 +385,7 @@ class Product(NamedTuple):
 
     @property
     def divisors(self) -> tuple[int, ...]:
-        """Divisors of sizes and strides that widen accesses; 1 for multiples of 16, which Triton sees itself."""
+        """Divisors of sizes and strides that widen accesses; 1 for multiples of 16, which Triton sees."""
         most = ACCESS_BYTES // self.a.element_size()
         values = (*self.sizes, *self.a.stride(), *self.b.stride())
         return tuple(1 if value % 16 == 0 else math.gcd(value, most) for value in values)
