@@ -42,7 +42,7 @@ MOST_OF_OPTIONS = {"num_warps": 32, "num_stages": 2**31 - 1}
 
 # Triton generates a Python function for each kernel that mixes the kernel's parameters with these names (in
 # 3.6 and 3.7: `create_function_from_signature` and `JITFunction.run` of `triton.runtime.jit`).
-_TRITONS_NAMES = frozenset(
+_RESERVED_NAMES = frozenset(
     ("params", "options", "backend", "specialize_impl", "debug", "instrumentation_mode")
 )
 
@@ -94,13 +94,13 @@ class Step:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        meta = {name: _pythons(value) for name, value in self.meta.items()}
-        object.__setattr__(self, "args", tuple(map(_pythons, self.args)))
+        meta = {name: _as_python_numbers(value) for name, value in self.meta.items()}
+        object.__setattr__(self, "args", tuple(map(_as_python_numbers, self.args)))
         object.__setattr__(self, "meta", MappingProxyType(meta))
 
     def __repr__(self) -> str:
         """Show the call without tensor values and addresses: short enough for a notebook cell."""
-        given = ", ".join(f"{name}={_in_short(value)}" for name, value in self.arguments().items())
+        given = ", ".join(f"{name}={_format_value(value)}" for name, value in self.arguments().items())
         options = "".join(
             f", {n}={v}" for n, v in self.meta.items() if n not in compat.signature(self.kernel).parameters
         )
@@ -235,7 +235,9 @@ class Step:
         there = all(isinstance(number, int) and 0 <= number < self.programs for number in order)
         if not order or not there or len(set(order)) < len(order):
             raise InvalidArgumentError(
-                "order", f"got {_in_short(tuple(order))}", f"Give numbers under {self.programs}, each once."
+                "order",
+                f"got {_format_value(tuple(order))}",
+                f"Give numbers under {self.programs}, each once.",
             )
 
     def memory(self) -> dict[str, torch.Tensor]:
@@ -248,7 +250,7 @@ class Step:
 
     def _check_names(self) -> None:
         signature = compat.signature(self.kernel)
-        if taken := _TRITONS_NAMES.intersection(signature.parameters):
+        if taken := _RESERVED_NAMES.intersection(signature.parameters):
             raise InvalidArgumentError(
                 f"parameters of {self.name}",
                 f"called as something of Triton's own: {', '.join(map(repr, sorted(taken)))}",
@@ -336,7 +338,7 @@ class Launch:
     def __repr__(self) -> str:
         """Show the steps and outputs without tensor values."""
         steps = "; ".join(map(repr, self.steps)) or "nothing to do"
-        return f"Launch({steps} -> {', '.join(map(_in_short, self.outputs))})"
+        return f"Launch({steps} -> {', '.join(map(_format_value, self.outputs))})"
 
     @classmethod
     def of(
@@ -368,7 +370,7 @@ class Launch:
             arguments.
         """
         _check_kernel(kernel)
-        programs: Any = _called(grid, Step(kernel, (1,), args, meta)) if callable(grid) else grid
+        programs: Any = _evaluated_grid(grid, Step(kernel, (1,), args, meta)) if callable(grid) else grid
         if isinstance(programs, int):
             programs = (programs,)
         step = Step(kernel, tuple(programs) if isinstance(programs, list) else programs, args, meta)
@@ -442,20 +444,20 @@ class Launch:
         return True
 
 
-def _pythons(value: Any) -> Any:
+def _as_python_numbers(value: Any) -> Any:
     """Return `value` with NumPy scalars replaced by Python numbers."""
     if isinstance(value, np.generic):
         return value.item()
-    return compat.tuple_like(value, map(_pythons, value)) if isinstance(value, tuple) else value
+    return compat.tuple_like(value, map(_as_python_numbers, value)) if isinstance(value, tuple) else value
 
 
-def _in_short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(_in_short, value))})"
+        return f"({', '.join(map(_format_value, value))})"
     if isinstance(base := getattr(value, "base", None), torch.Tensor):
-        return f"{type(value).__name__}({_in_short(base)})"
+        return f"{type(value).__name__}({_format_value(base)})"
     name = getattr(value, "__name__", None)  # the repr of a function contains an address
     return name if isinstance(name, str) else str(value)
 
@@ -482,7 +484,7 @@ def _check_kernel(kernel: object) -> None:
     )
 
 
-def _called(grid: Callable[[dict[str, Any]], Any], step: Step) -> Any:
+def _evaluated_grid(grid: Callable[[dict[str, Any]], Any], step: Step) -> Any:
     """Call a grid function as Triton does, with a dict of the kernel's arguments."""
     step.check()
     arguments = dict(step.arguments())
@@ -553,7 +555,7 @@ def guarded(kernel: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> 
 
 
 # Errors of a kernel that CUDA reports asynchronously, to the next call, whoever makes it.
-OF_EARLIER_KERNELS = (
+ASYNCHRONOUS_ERRORS = (
     "misaligned address", "illegal memory access", "illegal instruction", "unspecified launch failure",
     "device-side assert", "hardware stack error", "invalid program counter", "invalid address space",
 )  # fmt: skip
@@ -569,7 +571,7 @@ def kernel_error(kernel: Any, error: BaseException) -> KernelError:
         return KernelError(
             function.__name__, str(error), file=file, fix="Use smaller tiles, or fewer num_stages."
         )
-    if any(text in str(error) for text in OF_EARLIER_KERNELS):
+    if any(text in str(error) for text in ASYNCHRONOUS_ERRORS):
         return KernelError(
             function.__name__, str(error), file=file,
             fix="The GPU says so of a kernel that ran before this one, of any library: restart Python, and "
@@ -580,7 +582,7 @@ def kernel_error(kernel: Any, error: BaseException) -> KernelError:
     if uncalled is not None and not (places and is_readers(places[-1].file)):
         # The workbench calls this function, so the reader has no line with the call: show the definition.
         places.append(_definition(uncalled))
-    return KernelError.at(place_to_show(places, file), function.__name__, file, _innermost(error))
+    return KernelError.at(place_to_show(places, file), function.__name__, file, _innermost_reason(error))
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -591,7 +593,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def _innermost(error: BaseException) -> str:
+def _innermost_reason(error: BaseException) -> str:
     cause = next(e for e in reversed(_chain(error)) if not isinstance(e, InterpreterError) or e is error)
     if isinstance(cause, CompilationError):  # its text repeats the source
         return cause.error_message or type(cause).__name__

@@ -85,13 +85,13 @@ def profile(
             instances = listed(name, operation, arguments)
         by_name = {each.name: each for each in instances}
         entrants = enter(
-            lambda instance: _launched(by_name[instance]), [{"instance": each} for each in by_name]
+            lambda instance: _make_launch(by_name[instance]), [{"instance": each} for each in by_name]
         )
     on = here_or(target) if here.is_gpu or target is not None else None
     key = _key(name, arguments, instances, entrants, mode) if here.is_gpu else None
     if verify and key is None:
         _check_interpretable(entrants)
-    notes = [_shipped(instances[0])]
+    notes = [_shipped_note(instances[0])]
     if key is not None and not again:
         kept, note = cache.recall(key)
         if kept is not None and kept.index in entrants.launches:
@@ -134,7 +134,7 @@ def best(name: str, arguments: Arguments, *, mode: Mode = "events", progress: bo
     return found.best
 
 
-def _launched(instance: Instance) -> Launch:
+def _make_launch(instance: Instance) -> Launch:
     """Return the instance's launch, or raise InvalidArgumentError if its outputs do not fit in memory."""
     with within_memory(instance.name, "what it writes needs", "Give smaller sizes."):
         return instance.launch()
@@ -145,13 +145,13 @@ def _key(
 ) -> cache.Key:
     candidates = [{"instance": each.name, "keywords": in_words(each.keywords)} for each in instances]
     sources = cache.digest(candidates, entrants.launches.values())
-    given = [*map(_described, arguments.args)]
-    given += [f"{word}={_described(value)}" for word, value in arguments.keywords.items()]
+    given = [*map(_format_argument, arguments.args)]
+    given += [f"{word}={_format_argument(value)}" for word, value in arguments.keywords.items()]
     problem = f"{name}({', '.join(given)})"
     return cache.Key(device.current().name, triton.__version__, problem, mode, sources)
 
 
-def _described(value: Any) -> str:
+def _format_argument(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype)[6:]} {tuple(value.shape)} strides {value.stride()}"
     return repr(value)
@@ -166,7 +166,7 @@ def _check_interpretable(entrants: Entrants) -> None:
             raise InvalidArgumentError("--verify", given, fix)
 
 
-def _shipped(instance: Instance) -> str:
+def _shipped_note(instance: Instance) -> str:
     return f"{instance.name}: {in_words(instance.keywords) if instance.keywords else 'what launch chooses'}"
 
 

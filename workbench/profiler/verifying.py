@@ -34,7 +34,7 @@ def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torc
     """
     fix = "Give smaller sizes, or --no-verify."
     with within_memory("--verify", "the reference in float64 needs", fix):
-        args, keywords = _in_order(operation, arguments)
+        args, keywords = _by_position(operation, arguments)
         wide = {name: _in_float64(each) for name, each in keywords.items()}
         wanted = operation.reference(*[_in_float64(each) for each in args], **wide)
         accuracies = operation.accuracy(*args, **keywords)
@@ -45,7 +45,7 @@ def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torc
     return partial(_difference, results, accuracies, sums, TF32_EPS if is_tf32 else 0.0)
 
 
-def _in_order(operation: Operation, arguments: Arguments) -> tuple[list[Any], dict[str, Any]]:
+def _by_position(operation: Operation, arguments: Arguments) -> tuple[list[Any], dict[str, Any]]:
     """Return arguments and keywords with positional parameters passed by position.
 
     A reference may name them differently from the operator.
@@ -104,7 +104,7 @@ def _difference(
         if result.is_floating_point():
             number = torch.finfo(result.dtype)
             eps = max(number.eps, least_eps)
-            between = _for_each(accuracy.between, exact, wanted_shape)
+            between = _expanded_like(accuracy.between, exact, wanted_shape)
             exact = _rounded_to_infinity(exact, number.max)
             finite = torch.where(exact.isfinite(), exact, 0.0)
             allowed = (between * of_arithmetic(eps, accuracy.terms)).clamp(
@@ -125,7 +125,7 @@ def _difference(
     return ""
 
 
-def _for_each(between: float | torch.Tensor, like: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def _expanded_like(between: float | torch.Tensor, like: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """Return the intermediate magnitude that may cancel in each element of `like`; 0 if it is infinite.
 
     Args:

@@ -116,23 +116,23 @@ def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdi
     """
     call = ""
     try:
-        function = _function(definition, candidate)
+        function = _validated_function(definition, candidate)
         answers = []
         for case in definition.cases:
-            call = _call(definition, case)
-            with _prints_kept(shown=case is definition.cases[0]):
+            call = _format_call(definition, case)
+            with _suppress_prints(shown=case is definition.cases[0]):
                 answers.append(_try(definition, function, case, timeout))
         for case, answer in zip(definition.cases, answers, strict=True):
-            call = _call(definition, case)
+            call = _format_call(definition, case)
             _check_budget(definition, case, answer)
         unknown = {target: reason for answer in answers for target, reason in answer.unknown.items()}
         compiled: set[bytes] = set()
         for case, answer in zip(definition.cases, answers, strict=True):
-            call = _call(definition, case)
+            call = _format_call(definition, case)
             _check_compiles(answer, call, compiled, unknown)
     except _Rejected as rejected:
         text = f"{definition.name}: {rejected}"
-        if rejected.evidence is not None and (mutant := _mutant_like(definition, function)):
+        if rejected.evidence is not None and (mutant := _matching_mutant(definition, function)):
             return Verdict(rejected.kind, f"{text}\nIt looks like this: {mutant.says}", call, mutant.name)
         return Verdict(rejected.kind, text, call)
     note = next((answer.note for answer in answers if answer.note), "")
@@ -182,7 +182,7 @@ class _Rejected(Exception):
 
 
 @contextlib.contextmanager
-def _prints_kept(shown: bool) -> Iterator[None]:
+def _suppress_prints(shown: bool) -> Iterator[None]:
     """Suppress prints within this context; if `shown`, print the first lines at the end."""
     printed = io.StringIO()
     try:
@@ -226,7 +226,7 @@ def _passing_text(definition: Definition, compiles: bool, unknown: Mapping[str, 
     return f"{definition.name}: solved. {agreed}.\nThis does not prove {definition.unproven}"
 
 
-def _function(definition: Definition, candidate: object) -> Callable[..., Any]:
+def _validated_function(definition: Definition, candidate: object) -> Callable[..., Any]:
     call = f"check({definition.function})"
     if candidate is None or candidate is ...:
         raise _Rejected("not solved yet", f"not solved yet. Give the check your function: {call}.")
@@ -239,7 +239,7 @@ def _function(definition: Definition, candidate: object) -> Callable[..., Any]:
     return candidate
 
 
-def _call(definition: Definition, case: Case) -> str:
+def _format_call(definition: Definition, case: Case) -> str:
     return f"{definition.function}({', '.join(map(in_words, case.inputs()))})"
 
 
@@ -249,8 +249,8 @@ def _try(definition: Definition, function: Callable[..., Any], case: Case, timeo
     Raises:
         _Rejected: the answer is wrong.
     """
-    inputs, call = case.inputs(), _call(definition, case)
-    result = _returned(function, inputs, call, timeout)
+    inputs, call = case.inputs(), _format_call(definition, case)
+    result = _call_function(function, inputs, call, timeout)
     is_first = case is definition.cases[0]
     if is_first and any(result is nothing for nothing in (None, ..., NotImplemented)):
         raise _Rejected("not solved yet", f"not solved yet. {call} returns nothing.")
@@ -266,14 +266,14 @@ def _try(definition: Definition, function: Callable[..., Any], case: Case, timeo
         _compare_values(definition, result, case, call)
         return _Answer()
 
-    return _try_launch(definition, _launch(result, tensors, call), tensors, case, timeout)
+    return _try_launch(definition, _validated_launch(result, tensors, call), tensors, case, timeout)
 
 
 def _try_launch(
     definition: Definition, launch: Launch, inputs: dict[str, torch.Tensor], case: Case, timeout: float
 ) -> _Answer:
     """Run and judge a launch that the function made from `inputs`; raises the errors of :func:`_try`."""
-    call = _call(definition, case)
+    call = _format_call(definition, case)
     expected, exact = map(_as_tensors, _expected(definition, case.inputs()))
     if len(launch.outputs) != len(expected):
         text = (
@@ -285,7 +285,7 @@ def _try_launch(
         _check_strides(launch.outputs, call)
     if definition.own_kernels:
         _check_own_kernels(launch, call)
-    run = _interpreted(launch, call, timeout, record=True)
+    run = _run_interpreted(launch, call, timeout, record=True)
     print(run.printed, end="")
     usage = observation.usage(launch, run.accesses, run.outputs)
     if case is definition.cases[0] and usage.stored_bytes == 0:
@@ -315,7 +315,7 @@ def _try_launch(
             "  Lanes run at the same time. Put tl.debug_barrier() between the two, or keep the values in the "
             "tile.",
         )
-    _check_follows(definition, launch, run.accesses, inputs, case, timeout)
+    _check_depends_on_inputs(definition, launch, run.accesses, inputs, case, timeout)
     note = ""
     if race is not None:
         note = (
@@ -328,14 +328,14 @@ def _try_launch(
         launch,
         usage,
         note,
-        _sectors(budget, launch, call, unknown),
-        _missed(budget, launch, call),
+        _count_sectors(budget, launch, call, unknown),
+        _count_missed_lines(budget, launch, call),
         _excesses(budget, launch, call, unknown),
         unknown,
     )
 
 
-def _sectors(
+def _count_sectors(
     budget: Budget | None, launch: Launch, call: str, unknown: dict[str, str]
 ) -> tuple[AccessSectors, ...]:
     """Count the sectors that a right launch touches; empty without a budget, or if nothing compiles here."""
@@ -347,7 +347,7 @@ def _sectors(
     return ()
 
 
-def _missed(budget: Budget | None, launch: Launch, call: str) -> int:
+def _count_missed_lines(budget: Budget | None, launch: Launch, call: str) -> int:
     """Count the cache lines that a right launch's reads fetch from memory; 0 without a budget for them."""
     if budget is None or budget.misses is None:
         return 0
@@ -399,7 +399,7 @@ def _reject_on_error(text: str, target: str = "") -> Iterator[None]:
     except WorkbenchError as error:
         if target and (reason := code.why_nothing_compiles(target)):
             raise _NothingCompiles(target, reason) from None
-        words = _in_short(str(error))
+        words = _normalized(str(error))
         hint = newcomer.hint(words, getattr(error, "source", None) or "")
         indented = words.replace("\n", "\n  ")
         raise _Rejected("raises", f"{text}\n  {indented}{hint}") from None
@@ -410,7 +410,9 @@ def _kernels(launch: Launch) -> str:
     return "\n".join(inspect.getsource(compat.python_function(step.kernel)) for step in launch.steps)
 
 
-def _returned(function: Callable[..., Any], inputs: tuple[Any, ...], call: str, timeout: float) -> object:
+def _call_function(
+    function: Callable[..., Any], inputs: tuple[Any, ...], call: str, timeout: float
+) -> object:
     """Call the learner's function; raise _Rejected if it raises an error or exceeds the time limit."""
     try:
         with _time_limit(timeout):
@@ -421,7 +423,7 @@ def _returned(function: Callable[..., Any], inputs: tuple[Any, ...], call: str, 
         text = f"{call} did not return within {timeout:g} s. Look for a loop that never ends."
         raise _Rejected("unfinished", text) from None
     except (Exception, SystemExit) as error:
-        text = _in_short(f"{type(error).__name__}: {error}")
+        text = _normalized(f"{type(error).__name__}: {error}")
         number, line = _line_of(error, function)
         shown = f"\n  line {number}: {line}" if number else ""
         hint = newcomer.hint(text, line)
@@ -438,7 +440,7 @@ def _line_of(error: BaseException, function: Callable[..., Any]) -> tuple[int, s
     return 0, ""
 
 
-def _in_short(text: str) -> str:
+def _normalized(text: str) -> str:
     """Remove memory addresses, which differ between runs, and long arrays from an error's text."""
     return re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"\[[-+\d\s.,e]{40,}\]", "[...]", text))
 
@@ -467,7 +469,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, *timer_before)  # for example a test runner's time limit
 
 
-def _launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launch:
+def _validated_launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launch:
     """Return the function's result if it is a launch whose outputs do not share memory with the inputs."""
     if not isinstance(result, Launch):
         raise _Rejected(
@@ -485,13 +487,13 @@ def _launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launc
     return result
 
 
-def _interpreted(
+def _run_interpreted(
     launch: Launch, call: str, timeout: float, *, seed: int | None = None, record: bool = False
 ) -> runtime.Interpreted:
     """Run a launch in the interpreter with outputs full of NaN; arguments as in `runtime.interpret`."""
 
     def rejected(kind: Kind, error: WorkbenchError, evidence: object = None, hint: str = "") -> _Rejected:
-        indented = _in_short(str(error)).replace("\n", "\n  ")
+        indented = _normalized(str(error)).replace("\n", "\n  ")
         return _Rejected(kind, f"the launch of {call} fails.\n  {indented}{hint}", evidence)
 
     try:
@@ -504,7 +506,7 @@ def _interpreted(
     except WorkerError as error:
         raise rejected("unfinished", error) from None
     except KernelError as error:
-        hint = newcomer.hint(_in_short(error.reason), error.source or "")
+        hint = newcomer.hint(_normalized(error.reason), error.source or "")
         raise rejected("raises", error, hint=hint) from None
     except WorkbenchError as error:
         raise rejected("raises", error) from None
@@ -567,7 +569,7 @@ def _check_changed(
             raise _Rejected("out of bounds", text)
 
 
-def _check_follows(
+def _check_depends_on_inputs(
     definition: Definition,
     launch: Launch,
     accesses: observation.Accesses,
@@ -579,14 +581,14 @@ def _check_follows(
 
     Its result then depends on the order of the programs, or was computed elsewhere, for example by torch.
     """
-    call, others = _call(definition, case), case.other_inputs()
+    call, others = _format_call(definition, case), case.other_inputs()
     other_tensors = (value for value in others if isinstance(value, torch.Tensor))
     for tensor, other in zip(inputs.values(), other_tensors, strict=True):
         tensor.untyped_storage().copy_(other.untyped_storage())  # copy_ does not work on an expanded tensor
     expected, exact = map(_as_tensors, _expected(definition, others))
 
     def is_right(seed: int | None) -> bool:
-        run = _interpreted(launch, call, timeout, seed=seed)
+        run = _run_interpreted(launch, call, timeout, seed=seed)
         outputs = zip(run.outputs, exact, expected, strict=True)
         return not any(_wrong(definition, o, e, own).any() for o, e, own in outputs)
 
@@ -786,12 +788,12 @@ def _wrong_values(
         "wrong values",
         f"{int(wrong.sum()):,} of {result.numel():,} elements of {name} are wrong, for {call}.\n"
         f"  element {_index(first)}: expected {values[0]}, got {values[1]}{writer}",
-        _Values(result.cpu(), reference.cpu()),
+        _WrongResult(result.cpu(), reference.cpu()),
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Values:
+class _WrongResult:
     """A wrong result and its reference. Two are equal if they show the same mistake up to rounding.
 
     In floating dtypes each element may differ by `NAMING_SHARE` of its error plus `NAMING_STEPS` rounding
@@ -803,7 +805,7 @@ class _Values:
     reference: torch.Tensor
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Values) or self.got.shape != other.got.shape:
+        if not isinstance(other, _WrongResult) or self.got.shape != other.got.shape:
             return False
         differs = (self.got != other.got) & ~(self.got.isnan() & other.got.isnan())
         if not differs.any() or not self.got.dtype.is_floating_point:
@@ -861,7 +863,7 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
         raise _Rejected(
             "over budget",
             "correct, but it uses too much to count as solved.\n"
-            f"  For {_call(definition, case)}, {found}{':' if details else '.'}"
+            f"  For {_format_call(definition, case)}, {found}{':' if details else '.'}"
             + "".join(f"\n    {detail}" for detail in details),
             (
                 usage.loaded_bytes,
@@ -874,10 +876,10 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
         )
 
 
-def _mutant_like(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
+def _matching_mutant(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
     """Return a mutant that fails like this wrong answer in every case, if possible bit for bit."""
     like = None
-    with _prints_kept(shown=False):
+    with _suppress_prints(shown=False):
         signatures = list(_failure_signatures(definition, partial(_failure_signature, definition, function)))
         for mutant in definition.mutants:
             others = []
@@ -900,7 +902,9 @@ _Signature = tuple[Kind, object] | None
 def _in_bits(signatures: Iterable[_Signature]) -> list[object]:
     """Replace the wrong results in signatures by their bits."""
     return [
-        observation.bits(signature[1].got) if signature and isinstance(signature[1], _Values) else signature
+        observation.bits(signature[1].got)
+        if signature and isinstance(signature[1], _WrongResult)
+        else signature
         for signature in signatures
     ]
 

@@ -45,16 +45,16 @@ class Prediction:
             ArgumentTypeError, InvalidArgumentError: `answer` is not a finite number, or `tolerance` is
                 negative.
         """
-        answer = _plain(self.choices, "answer", answer)
+        answer = _validated(self.choices, "answer", answer)
         if tolerance < 0:
             raise InvalidArgumentError(
                 "tolerance", f"got {tolerance}", "Give a fraction of the answer, such as 0.1."
             )
-        print(self._judged(answer, tolerance))
+        print(self._judgment(answer, tolerance))
         if because:
             print(f"Because: {because}")
 
-    def _judged(self, answer: Answer, tolerance: float) -> str:
+    def _judgment(self, answer: Answer, tolerance: float) -> str:
         shown = self._shown(answer)
         if self.guess is None:
             return f"No prediction made. The answer: {shown}."
@@ -91,11 +91,11 @@ def predict(
         ArgumentTypeError: `guess` is not a number. InvalidArgumentError: it is not finite.
     """
     if guess is not None:
-        guess = _plain(tuple(choices), "guess", guess)
+        guess = _validated(tuple(choices), "guess", guess)
     return Prediction(question, guess, tuple(choices), unit)
 
 
-def _plain(choices: tuple[str, ...], name: str, value: object) -> Answer:
+def _validated(choices: tuple[str, ...], name: str, value: object) -> Answer:
     """Validate a value, and convert NumPy scalars, which can overflow, to Python numbers."""
     if choices:
         if not isinstance(value, str) or value not in choices:

@@ -77,7 +77,7 @@ class _BrokenError(Exception):
 
 
 def _read() -> dict[str, State]:
-    with _explained("read"):
+    with _explain_errors("read"):
         try:
             text = path().read_bytes()
         except FileNotFoundError:
@@ -106,7 +106,7 @@ def _read_or_set_aside() -> tuple[dict[str, State], str]:
         file = path()
         names = (f"progress.broken-{number}.json" for number in range(1, 10_000))
         aside = next(file.with_name(name) for name in names if not file.with_name(name).exists())
-        with _explained("set aside"):
+        with _explain_errors("set aside"):
             file.rename(aside)
         return {}, f"Your progress file makes no sense. It is kept as {aside}, and a new one begins."
 
@@ -114,7 +114,7 @@ def _read_or_set_aside() -> tuple[dict[str, State], str]:
 def _write(states: Mapping[str, State]) -> None:
     """Replace the file atomically: a reader finds the old or the new content, never a part."""
     text = json.dumps({"version": VERSION, "exercises": dict(sorted(states.items()))}, indent=1) + "\n"
-    with _explained("write"):
+    with _explain_errors("write"):
         handle, temporary = tempfile.mkstemp(dir=path().parent, prefix=".progress-", suffix=".json")
         try:
             with open(handle, "w") as file:
@@ -130,7 +130,7 @@ def _write(states: Mapping[str, State]) -> None:
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
     """Hold the lock, so that no other process changes the file within this context."""
-    with _explained("write"):
+    with _explain_errors("write"):
         path().parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(path().with_suffix(".lock"), timeout=LOCK_SECONDS)
         lock.acquire()
@@ -141,7 +141,7 @@ def _locked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _explained(verb: str) -> Iterator[None]:
+def _explain_errors(verb: str) -> Iterator[None]:
     """Convert errors of file access to a ProgressError that says what to do."""
     try:
         yield

@@ -92,11 +92,11 @@ _NO_LANES = Lanes(_NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.uint64)
 def _of_step(step: Step, seen: tuple[Access, ...]) -> Iterator[Race]:
     """Yield a race for each combination of accesses by two programs, and one between lanes."""
     memory = step.memory()
-    lanes = _lanes_that_meet(seen, memory)
+    lanes = _shared_lanes(seen, memory)
     if not lanes.address.size:
         return
     is_store = np.array([access.kind == "store" for access in seen])[lanes.access]
-    atomics = np.array(_atomics_around(seen))[lanes.access]
+    atomics = np.array(_atomic_order(seen))[lanes.access]
     present = np.unique(atomics).tolist()
     for one, other in itertools.product(present, present):
         if _is_ordered(one, other):
@@ -117,7 +117,7 @@ def _of_step(step: Step, seen: tuple[Access, ...]) -> Iterator[Race]:
         yield Race(step, element, write, other, False, is_within=True, is_other_first=is_other_first)
 
 
-def _lanes_that_meet(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> Lanes:
+def _shared_lanes(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> Lanes:
     """Return the lanes that share their address with another lane, in memory that is written.
 
     Only these can race.
@@ -178,7 +178,7 @@ def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _atomics_around(seen: tuple[Access, ...]) -> list[int]:
+def _atomic_order(seen: tuple[Access, ...]) -> list[int]:
     """Return for each access 1 if an atomic of its program precedes it, plus 2 if it is or precedes one.
 
     A later atomic counts only if it waits for all lanes of the access: if it has the same lanes, or if a

@@ -116,7 +116,7 @@ def digest(candidates: Sequence[Mapping[str, Any]], launches: Iterable[Launch]) 
         ArgumentTypeError: a candidate contains something other than strings, numbers, None and lists of them.
     """
     kernels = {id(kernel): kernel for launch in launches for kernel in kernels_of(launch)}
-    sources = sorted(json.dumps(_plain(pack(kernel))) for kernel in kernels.values())
+    sources = sorted(json.dumps(_without_locations(pack(kernel))) for kernel in kernels.values())
     text = json.dumps([[_as_json(i, candidate) for i, candidate in enumerate(candidates)], sources])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -132,13 +132,13 @@ def _as_json(index: int, candidate: Mapping[str, Any]) -> str:
         ) from None
 
 
-def _plain(value: Any) -> Any:
+def _without_locations(value: Any) -> Any:
     """Convert the result of `pack` to lists and strings, without file names and line numbers."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_without_locations(item) for item in value]
     if dataclasses.is_dataclass(value):
         fields = (field.name for field in dataclasses.fields(value) if field.name not in _PLACE)
-        return [type(value).__name__, *(_plain(getattr(value, name)) for name in fields)]
+        return [type(value).__name__, *(_without_locations(getattr(value, name)) for name in fields)]
     return repr(value)
 
 

@@ -108,16 +108,16 @@ def _fingerprint(launch: Launch) -> Hashable:
     """
     written = {id(tensor) for tensor in (*launch.outputs, *launch.accumulators, *launch.workspaces)}
     return tuple(
-        (id(step.kernel), step.grid, _described((*step.args, *step.meta.items()), written))
+        (id(step.kernel), step.grid, _argument_key((*step.args, *step.meta.items()), written))
         for step in launch.steps
     )
 
 
-def _described(value: Any, written: set[int]) -> Hashable:
+def _argument_key(value: Any, written: set[int]) -> Hashable:
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape, value.stride(), 0 if id(value) in written else value.data_ptr()
     if isinstance(value, tuple | list):
-        return tuple(_described(item, written) for item in value)
+        return tuple(_argument_key(item, written) for item in value)
     if isinstance(getattr(value, "base", None), torch.Tensor):  # a tensor descriptor
-        return _described(tuple(vars(value).items()), written)
+        return _argument_key(tuple(vars(value).items()), written)
     return id(value) if compat.is_kernel(value) else repr(value)

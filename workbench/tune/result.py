@@ -57,7 +57,7 @@ class Trial:
     Attributes:
         candidate: its keywords.
         fate: "refused": the invoker raised an error. "pruned": compiling showed that it cannot be good, or it
-            makes the same launch as another. "left": neither refused nor pruned, and not run. "failed": its
+            makes the same launch as another. "left": neither refused nor pruned, and not timed. "failed": its
             run raised an error. "wrong": its result is wrong. "verified": its result is right, and it was
             not timed. "slower": it was timed and lost. "won": it was the fastest.
         reason: the reason for the fate; empty for "verified", "left" and "won".

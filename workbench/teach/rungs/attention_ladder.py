@@ -261,7 +261,7 @@ def whole_rows(
     meta = {"BLOCK_M": _block("block_m", block_m), "KEYS": max(16, triton.next_power_of_2(key.shape[2]))}
     step = Step(
         whole_rows_kernel, _grid(query, block_m),
-        (query, key, value, output, *_described(query, key, value, output)),
+        (query, key, value, output, *_kernel_arguments(query, key, value, output)),
         {**meta, "SIZE": query.shape[3], "num_warps": WARPS, "num_stages": 1},
     )  # fmt: skip
     return Launch((step,), (output,), work=_work(query, key, value, output))
@@ -282,7 +282,7 @@ def online(
     log_sums = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
     step = Step(
         online_kernel, _grid(query, tile[0]),
-        (query, key, value, output, log_sums, *_described(query, key, value, output)),
+        (query, key, value, output, log_sums, *_kernel_arguments(query, key, value, output)),
         {**_meta(tile), "SIZE": query.shape[3]},
     )  # fmt: skip
     return Launch((step,), (output, log_sums), work=_work(query, key, value, output))
@@ -301,7 +301,7 @@ def causal(
     """
     _check(query, key, value, output)
     log_sums = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
-    heads, queries, keys, strides, scale = _described(query, key, value, output)
+    heads, queries, keys, strides, scale = _kernel_arguments(query, key, value, output)
     shift = keys - queries if from_end else 0
     step = Step(
         causal_kernel, _grid(query, tile[0]),
@@ -318,7 +318,7 @@ def grouped_queries(
     """Like :func:`causal`, with a number of key and value heads that divides the number of query heads."""
     _check(query, key, value, output, shared=True)
     log_sums = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
-    heads, queries, keys, strides, scale = _described(query, key, value, output)
+    heads, queries, keys, strides, scale = _kernel_arguments(query, key, value, output)
     shift, group = keys - queries if from_end else 0, heads // key.shape[1]
     step = Step(
         grouped_queries_kernel, _grid(query, tile[0]),
@@ -371,7 +371,7 @@ def _grid(query: torch.Tensor, block_m: int) -> tuple[int, int]:
     return triton.cdiv(query.shape[2], block_m), query.shape[0] * query.shape[1]
 
 
-def _described(*tensors: torch.Tensor) -> tuple[Any, ...]:
+def _kernel_arguments(*tensors: torch.Tensor) -> tuple[Any, ...]:
     """Return heads, queries, keys, the strides of all tensors, and the scale."""
     query, key = tensors[:2]
     strides = tuple([tensor.stride() for tensor in tensors])
@@ -395,7 +395,7 @@ LADDER: Mapping[str, Callable[..., Launch]] = {
 }  # fmt: skip
 
 
-def _unfused(
+def _build_unfused(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
 ) -> Callable[[], torch.Tensor]:
     """Build the unfused version: a kernel that scales the query, and three with their matrices in memory."""
@@ -411,21 +411,23 @@ def _unfused(
     return run
 
 
-def _attending(name: str, knows: bool) -> Callable[..., Callable[[], torch.Tensor]]:
-    """Build a rung of `LADDER`, which supports either only a causal mask (`knows`) or no mask."""
+def _attention_builder(name: str, is_causal_rung: bool) -> Callable[..., Callable[[], torch.Tensor]]:
+    """Build a rung of `LADDER`, which supports either only a causal mask (`is_causal_rung`) or no mask."""
 
     def build(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
     ) -> Callable[[], torch.Tensor]:
-        if is_causal != knows:
-            raise InvalidArgumentError("is_causal", f"got {is_causal}", f"The rung {name} wants {knows}.")
+        if is_causal != is_causal_rung:
+            raise InvalidArgumentError(
+                "is_causal", f"got {is_causal}", f"The rung {name} wants {is_causal_rung}."
+            )
         launch = LADDER[name](query, key, value, torch.empty_like(query))
         return lambda: launch.run()[0]
 
     return build
 
 
-def _portable(
+def _build_portable(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
 ) -> Callable[[], torch.Tensor]:
     """Build the shipped portable kernel, which is not specific to Hopper."""
@@ -437,7 +439,7 @@ def _portable(
     return lambda: launch.run()[0]
 
 
-def _one_pass(
+def _build_one_pass(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor, is_causal: bool,
     enable_gqa: bool,
 ) -> Callable[[], tuple[torch.Tensor, ...]]:  # fmt: skip
@@ -454,11 +456,11 @@ def _one_pass(
 # By operator and rung, like `ladder.RUNGS`.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], Any]]]] = {
     "scaled_dot_product_attention": {
-        "unfused": _unfused,
-        "online": _attending("online", False),
-        "causal": _attending("causal", True),
-        "grouped_queries": _attending("grouped_queries", True),
-        "portable": _portable,
+        "unfused": _build_unfused,
+        "online": _attention_builder("online", False),
+        "causal": _attention_builder("causal", True),
+        "grouped_queries": _attention_builder("grouped_queries", True),
+        "portable": _build_portable,
     },
-    "scaled_dot_product_attention_backward": {"one_pass": _one_pass},
+    "scaled_dot_product_attention_backward": {"one_pass": _build_one_pass},
 }

@@ -425,7 +425,7 @@ def tile_sum(
     a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE[:2]
 ) -> Launch:
     """output = a @ b, with a program for each tile (m, n). Otherwise like :func:`element`."""
-    product, meta = _product(a, b, output), _blocks(tile, sides=2)
+    product, meta = _product(a, b, output), _block_sizes(tile, sides=2)
     return Launch.of(
         tile_sum_kernel, (_tiles(product, meta),), a, b, output, *product.sizes, a.stride(), b.stride(),
         outputs=output, work=product.work, **meta, num_warps=4,
@@ -440,7 +440,7 @@ def dot(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[i
     Args:
         tile: m, n and k of a tile, powers of two of 16 or more.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     return Launch.of(
         dot_kernel, (_tiles(product, meta),), a, b, output, *product.sizes, a.stride(), b.stride(),
         outputs=output, work=product.work, **meta, num_warps=4, num_stages=1,
@@ -449,10 +449,10 @@ def dot(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[i
 
 def ragged(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE) -> Launch:
     """output = a @ b, with only the masks and divisors that the sizes need. Otherwise like :func:`dot`."""
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     step = Step(
         ragged_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
-        {**meta, **_known(product, meta), "num_warps": 4, "num_stages": 1},
+        {**meta, **_hints(product, meta), "num_warps": 4, "num_stages": 1},
     )  # fmt: skip
     return Launch((step,), (output,), work=product.work)
 
@@ -480,7 +480,7 @@ def split_k(
 
     Other arguments and errors as in :func:`dot`.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     steps = triton.cdiv(product.k, meta["BLOCK_K"])
     share = triton.cdiv(steps, check_positive("splits", splits))
     splits = triton.cdiv(steps, share)  # without idle ones
@@ -489,7 +489,7 @@ def split_k(
     first = Step(
         split_k_kernel, (_tiles(product, meta), splits),
         (a, b, parts, share * meta["BLOCK_K"], *product.arguments),
-        {**meta, **_known(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
+        {**meta, **_hints(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
     )  # fmt: skip
     second = Step(
         sum_of_parts_kernel, (triton.cdiv(output.numel(), SUM_BLOCK),),
@@ -512,11 +512,11 @@ def persistent(
     Args:
         programs: the number of programs; None for one per compute unit of the device.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     tiles = _tiles(product, meta)
     step = Step(
         persistent_kernel, (_programs(tiles, programs),), (a, b, output, tiles, *product.arguments),
-        {**meta, **_known(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
+        {**meta, **_hints(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
     )  # fmt: skip
     return Launch((step,), (output,), work=product.work)
 
@@ -536,7 +536,7 @@ def descriptors(
         The errors of :func:`dot`; TensorMismatchError: the rows of a matrix are not contiguous, or its
             address or row stride is not a multiple of 16 bytes.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     block_m, block_n, block_k = meta.values()
     described = (
         _descriptor("a", a, (block_m, block_k)),
@@ -582,10 +582,10 @@ def _grouped(
     num_warps: int,
     num_stages: int,
 ) -> Launch:
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     step = Step(
         grouped_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
-        {**meta, **_known(product, meta), "GROUP": GROUP, "num_warps": num_warps, "num_stages": num_stages},
+        {**meta, **_hints(product, meta), "GROUP": GROUP, "num_warps": num_warps, "num_stages": num_stages},
     )  # fmt: skip
     return Launch((step,), (output,), work=product.work)
 
@@ -620,7 +620,7 @@ def _check_offsets(name: str, sizes: Sequence[int], strides: Sequence[int]) -> N
         raise TensorMismatchError(name, given, "Give fewer elements: the rungs count them in 32 bits.")
 
 
-def _blocks(tile: Sequence[int], sides: int = 3) -> dict[str, Any]:
+def _block_sizes(tile: Sequence[int], sides: int = 3) -> dict[str, Any]:
     """Return the keywords BLOCK_M, BLOCK_N and for three sides BLOCK_K, validated."""
     names = _SIDES[:sides]
     if len(tile) != sides:
@@ -637,7 +637,7 @@ def _tiles(product: Product, meta: Mapping[str, int]) -> int:
     return tiles
 
 
-def _known(product: Product, meta: Mapping[str, int]) -> dict[str, Any]:
+def _hints(product: Product, meta: Mapping[str, int]) -> dict[str, Any]:
     """Return the keywords CHECKS (whether tiles hang over along m, n and k) and DIVISORS."""
     checks = tuple(size % length != 0 for size, length in zip(product.sizes, meta.values(), strict=True))
     return {"CHECKS": checks, "DIVISORS": product.divisors}
@@ -670,10 +670,10 @@ def activated(
     Args:
         function: a jit function that maps an fp32 tile to one of the same shape.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     step = Step(
         activated_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
-        {**meta, **_known(product, meta), "GROUP": GROUP, "EPILOGUE": function, "num_warps": 4},
+        {**meta, **_hints(product, meta), "GROUP": GROUP, "EPILOGUE": function, "num_warps": 4},
     )  # fmt: skip
     return Launch((step,), (output,), work=product.work)
 
@@ -693,7 +693,7 @@ def chained(
         functors: for each functor its jit function `(tile, operands, place) -> tile` and its tensors, which
             broadcast to the output.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     extras = []
     for _, tensors in functors:
         views = [tensor.expand(output.shape) for tensor in tensors]
@@ -704,7 +704,7 @@ def chained(
     step = Step(
         chained_kernel, (_tiles(product, meta),), (a, b, output, tuple(extras), *product.arguments),
         {
-            **meta, **_known(product, meta), "GROUP": GROUP,
+            **meta, **_hints(product, meta), "GROUP": GROUP,
             "EPILOGUE": tuple([function for function, _ in functors]), "num_warps": 8, "num_stages": STAGES,
         },
     )  # fmt: skip
@@ -728,7 +728,7 @@ def product_rms_norm(
         weight: [n], contiguous. epsilon: above 0.
         tile: as in :func:`dot`, with at least n columns.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     if meta["BLOCK_N"] < product.n:
         raise InvalidArgumentError("tile (n)", f"got {meta['BLOCK_N']}", f"Give {product.n} or more.")
     if weight.shape != (product.n,) or not weight.is_contiguous():
@@ -738,13 +738,15 @@ def product_rms_norm(
     step = Step(
         product_rms_norm_kernel, (triton.cdiv(product.m, meta["BLOCK_M"]),),
         (a, b, weight, output, epsilon, *product.arguments),
-        {**meta, **_known(product, meta), "num_warps": 8, "num_stages": STAGES},
+        {**meta, **_hints(product, meta), "num_warps": 8, "num_stages": STAGES},
     )  # fmt: skip
     work = Work(product.work.flops, product.work.bytes + weight.numel() * weight.element_size())
     return Launch((step,), (output,), work=work)
 
 
-def _fusing(input: torch.Tensor, other: torch.Tensor, *addends: torch.Tensor) -> Callable[[], torch.Tensor]:
+def _build_fused(
+    input: torch.Tensor, other: torch.Tensor, *addends: torch.Tensor
+) -> Callable[[], torch.Tensor]:
     """Build the case of the suite `fused`: a product, two addends, and tanh-approximated GELU."""
     shape = (input.shape[0], other.shape[1])
     output = torch.empty(shape, dtype=input.dtype, device=input.device)
@@ -753,7 +755,7 @@ def _fusing(input: torch.Tensor, other: torch.Tensor, *addends: torch.Tensor) ->
     return lambda: launch.run()[0]
 
 
-def _multiplying(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _matmul_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor, other: torch.Tensor) -> Callable[[], torch.Tensor]:
         shape = (input.shape[0], other.shape[1])
         launch = rung(input, other, torch.empty(shape, dtype=input.dtype, device=input.device))
@@ -779,6 +781,6 @@ LADDER: Mapping[str, Callable[..., Launch]] = {
 
 # By operator and rung, like `ladder.RUNGS`.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
-    "matmul": {name: _multiplying(rung) for name, rung in LADDER.items()},
-    "fused_matmul": {"chained": _fusing},
+    "matmul": {name: _matmul_builder(rung) for name, rung in LADDER.items()},
+    "fused_matmul": {"chained": _build_fused},
 }

@@ -196,7 +196,7 @@ def _matrix(x: torch.Tensor, output: torch.Tensor) -> tuple[int, int]:
     return x.shape[0], x.shape[1]
 
 
-def _copying(pattern: str) -> Callable[..., Callable[[], torch.Tensor]]:
+def _copy_builder(pattern: str) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor) -> Callable[[], torch.Tensor]:
         launch = copy_by(pattern, spread(input.flatten(), pattern), torch.empty_like(input))
         return lambda: launch.run()[0]
@@ -204,7 +204,7 @@ def _copying(pattern: str) -> Callable[..., Callable[[], torch.Tensor]]:
     return build
 
 
-def _transposing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _transpose_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor, dims: tuple[int, ...]) -> Callable[[], torch.Tensor]:
         output = torch.empty(input.shape[::-1], dtype=input.dtype, device=input.device)
         launch = rung(input, output)
@@ -215,8 +215,11 @@ def _transposing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torc
 
 # By operator and rung: takes the operator's arguments and returns a function that computes the result.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], Any]]]] = {
-    "clone": {pattern: _copying(pattern) for pattern in PATTERNS},
-    "permute_copy": {"rows": _transposing(transpose_rows), "tiles": _transposing(transpose_tiles)},
+    "clone": {pattern: _copy_builder(pattern) for pattern in PATTERNS},
+    "permute_copy": {
+        "rows": _transpose_builder(transpose_rows),
+        "tiles": _transpose_builder(transpose_tiles),
+    },
     **attention_ladder.RUNGS,
     **row_ladder.RUNGS,
     "sum": {**row_ladder.RUNGS["sum"], **reduction_levels.RUNGS["sum"]},

@@ -161,7 +161,7 @@ def _check_output(output: torch.Tensor, x: torch.Tensor) -> None:
         raise TensorMismatchError("output", given, fix)
 
 
-def _reducing(level: str, reduction: str, input: torch.Tensor, dim: int) -> Callable[[], torch.Tensor]:
+def _build_reduction(level: str, reduction: str, input: torch.Tensor, dim: int) -> Callable[[], torch.Tensor]:
     rows = input if dim in (-1, 1) else input.t()
     made = launch(rows, level=level, reduction=reduction)
     return lambda: made.run()[0]
@@ -169,5 +169,6 @@ def _reducing(level: str, reduction: str, input: torch.Tensor, dim: int) -> Call
 
 # By operator and level, like `ladder.RUNGS`.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
-    reduction: {level: partial(_reducing, level, reduction) for level in LEVELS} for reduction in REDUCTIONS
+    reduction: {level: partial(_build_reduction, level, reduction) for level in LEVELS}
+    for reduction in REDUCTIONS
 }

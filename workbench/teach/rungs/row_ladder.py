@@ -223,7 +223,7 @@ def _matrix(x: torch.Tensor, output: torch.Tensor, shape: torch.Size) -> tuple[i
     return x.shape[0], x.shape[1]
 
 
-def _summing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _sum_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor, dim: int) -> Callable[[], torch.Tensor]:
         launch = rung(input, torch.empty(input.shape[0], dtype=input.dtype, device=input.device))
         return lambda: launch.run()[0]
@@ -231,7 +231,7 @@ def _summing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Te
     return build
 
 
-def _weighing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _row_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor, *columns: torch.Tensor, **options: object) -> Callable[[], torch.Tensor]:
         launch = rung(input, *columns, torch.empty_like(input))
         return lambda: launch.run()[0]
@@ -242,14 +242,14 @@ def _weighing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.T
 # By operator and rung, like `ladder.RUNGS`; all for the last dimension.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
     "sum": {
-        "row": _summing(row_sum),
-        "tiles": _summing(row_sum_tiles),
-        "split": _summing(row_sum_split),
+        "row": _sum_builder(row_sum),
+        "tiles": _sum_builder(row_sum_tiles),
+        "split": _sum_builder(row_sum_split),
     },
     "softmax": {
-        "three_reads": _weighing(softmax_three_reads),
-        "two_reads": _weighing(softmax_two_reads),
-        "row": _weighing(softmax_row),
+        "three_reads": _row_builder(softmax_three_reads),
+        "two_reads": _row_builder(softmax_two_reads),
+        "row": _row_builder(softmax_row),
     },
-    "layer_norm": {"row": _weighing(layer_norm_row)},
+    "layer_norm": {"row": _row_builder(layer_norm_row)},
 }

@@ -316,7 +316,7 @@ LADDER: Mapping[str, Callable[..., Launch]] = {
 }
 
 
-def _convolving(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _conv2d_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(
         input: torch.Tensor, weight: torch.Tensor, *, groups: int = 1, **options: Any
     ) -> Callable[[], torch.Tensor]:
@@ -330,5 +330,5 @@ def _convolving(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch
 
 # By operator and rung, like `ladder.RUNGS`.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
-    "conv2d": {name: _convolving(rung) for name, rung in LADDER.items()}
+    "conv2d": {name: _conv2d_builder(rung) for name, rung in LADDER.items()}
 }
