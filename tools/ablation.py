@@ -1,10 +1,10 @@
-"""Ablation of a fused product: what parts of it take, alone and together: `python -m tools.ablation`.
+"""Ablation of a fused product: the times of its parts, alone and together: `python -m tools.ablation`.
 
-What does it cost to copy, to multiply, to add two matrices, to apply gelu, to store? `ablation.cu`, in
-CUDA, for a Hopper GPU, does some or all of that for some products in fp16, by TMA and `wgmma`, with a warp or
-a group of warps for each. Nobody waits for the sums that others finish: those finish numbers of their own.
-Times are raced in bursts with the product alone and with the chain as they ship. They are times of these
-kernels, and no bounds: one that orders its copies better may be faster.
+It answers what it costs to copy, to multiply, to add two matrices, to apply GELU and to store. `ablation.cu`,
+in CUDA for a Hopper GPU, does some or all of these for products in fp16 with TMA and `wgmma`; each part has a
+warp or a warp group of its own. Warp groups do not wait for each other's sums: the one that finishes a tile
+uses numbers of its own. The kernels are timed in bursts together with the shipped product and the shipped
+chain. The times are not lower bounds: a kernel that orders its copies better may be faster.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from workbench.kernels.epilogues import add, fast_gelu
 
 PROBLEMS = (2048, 3072, 768), (2048, 2048, 2048)
 STEP = 64  # along K
-UNITS = 128  # which have as many tiles each
+UNITS = 128  # SMs in use, each with the same number of tiles
 SOURCE = Path(__file__).with_suffix(".cu")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A kernel that does a part of the work; the switches are `ablation.cu`'s.
+    """A kernel that does a part of the work.
 
     Attributes:
-        m, n, k: of the product.
-        rows, cols: of a tile.
-        stages, slots: buffers of A and B, and of what is added.
-        pace: of bringing that, quarters of a step for each part.
+        m, n, k: the sizes of the product.
+        rows, cols: the sizes of a tile.
+        stages, slots: the number of buffers for A and B, and for the addends.
+        pace: the rate of loading the addends, in quarters of a step for each part of a tile.
+        copy, multiply, beside, first, last: the macros of `ablation.cu` with these names.
     """
 
     m: int
@@ -56,17 +57,17 @@ class Part:
 
     @property
     def tiles(self) -> int:
-        """Of a unit."""
+        """The number of tiles of an SM."""
         return self.m * self.n // (self.rows * self.cols * UNITS)
 
     @property
     def copies_out(self) -> bool:
-        """Whether addends are stored, as they are, where no results are."""
+        """True if the unchanged addends are stored, because no results are."""
         return self.beside and not self.first and (self.tiles > 1 or self.last < 2)
 
     @property
     def name(self) -> str:
-        """What is done, for people."""
+        """A description of the sizes and of the work that is done."""
         done = [
             "A and B copied" if self.copy else "",
             "multiplied" if self.multiply else "",
@@ -80,7 +81,7 @@ class Part:
 
     @property
     def defines(self) -> dict[str, int]:
-        """Macros of `ablation.cu`."""
+        """The macros of `ablation.cu`."""
         return {
             "BM": self.rows, "BN": self.cols, "TILES": self.tiles, "STAGES": self.stages, "SLOTS": self.slots,
             "PACE": self.pace, "COPY": self.copy, "MULTIPLY": self.multiply, "BESIDE": self.beside,
@@ -89,28 +90,28 @@ class Part:
 
     @property
     def threads(self) -> int:
-        """Of a unit: one group of warps copies, two multiply, one finishes."""
+        """The threads of an SM: one warp group copies, two multiply, one finishes."""
         return 128 * (1 + 2 * self.multiply + self.first)
 
     @property
     def shared_bytes(self) -> int:
-        """Of a unit's buffers."""
+        """The shared memory of an SM's buffers."""
         return OUTSIDE + self.stages * (self.rows + self.cols) * STEP * 2 + self.slots * 2 * 64 * 64 * 2
 
 
-# Tiles, and for each buffers of A and B and of what is added, for which there is room.
+# Tiles, and for each the numbers of buffers for A and B, and for the addends, that fit in shared memory.
 BUFFERS = {
     (128, 192): ((4, 1), (4, 2), (4, 3)),
     (128, 128): ((6, 1), (5, 2), (5, 3)),
     (256, 192): ((3, 1), (3, 2), (3, 3)),
     (256, 128): ((4, 1), (4, 2), (3, 3)),
 }
-# What is added is asked for as early as there are buffers, or by and by: of all steps, so many are done then.
+# The addends are loaded as early as buffers allow (0), or spread over this share of the steps.
 SHARES = 0.0, 0.5, 0.75
 
 
 def alike(problem: tuple[int, int, int]) -> dict[tuple[int, int], list[Part]]:
-    """Parts that do nothing yet, for every tile that fits: what is added can be brought in several ways."""
+    """Return parts without work for every tile that fits, one for each way to load the addends."""
     m, n, k = problem
     found = {}
     for (rows, cols), buffers in BUFFERS.items():
@@ -126,17 +127,17 @@ def alike(problem: tuple[int, int, int]) -> dict[tuple[int, int], list[Part]]:
 
 
 def moved(part: Part) -> Part:
-    """One that multiplies, and moves all that has to be moved."""
+    """Return the part with all copies and products."""
     return replace(part, copy=True, multiply=True, beside=True)
 
 
 def finished(part: Part) -> Part:
-    """One that does all there is to do."""
+    """Return the part with all the work."""
     return replace(moved(part), first=part.tiles > 1, last=2)
 
 
 def steps_between(fastest_moved: Part, fastest_finished: Part) -> list[Part]:
-    """From a product alone to all that there is to do, of one tile."""
+    """Return the parts of a tile from the product alone to all the work, in steps."""
     alone = replace(fastest_moved, beside=False)
     return [
         replace(alone, copy=False),
@@ -161,7 +162,7 @@ class Tensors:
 
 
 def tensors(problem: tuple[int, int, int]) -> Tensors:
-    """Random ones."""
+    """Return random tensors for a problem."""
     torch.manual_seed(0)
     m, n, k = problem
 
@@ -172,10 +173,10 @@ def tensors(problem: tuple[int, int, int]) -> Tensors:
 
 
 def launcher(part: Part, given: Tensors) -> Callable[[], None]:
-    """A function that launches a part's kernel.
+    """Compile a part's kernel and return a function that launches it.
 
     Raises:
-        RuntimeError: what the compiler or the driver says.
+        RuntimeError: the error of the compiler or the driver.
     """
     kernel = hopper.Kernel(SOURCE, "ablation", [part.cols], part.defines, part.shared_bytes)
     boxes = ((given.a, 128), (given.b, part.cols), *((x, 64) for x in (*given.addends, given.output)))
@@ -185,7 +186,7 @@ def launcher(part: Part, given: Tensors) -> Callable[[], None]:
 
 
 def expected(part: Part, given: Tensors) -> torch.Tensor:
-    """The output that a part's kernel leaves, fp32; NaN where it stores nothing."""
+    """Return the expected output of a part's kernel in fp32; NaN for elements that it does not store."""
 
     def gelu(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x, approximate="tanh")
@@ -207,11 +208,11 @@ def expected(part: Part, given: Tensors) -> torch.Tensor:
 
 
 def verified(part: Part, given: Tensors) -> Callable[[], None]:
-    """:func:`launcher` of a part that leaves what it should, with cold caches and with warm ones.
+    """Return :func:`launcher` of a part after checking its output, with cold caches and with warm ones.
 
     Raises:
-        AssertionError: it does not.
-        RuntimeError: as :func:`launcher`.
+        AssertionError: the output is wrong.
+        RuntimeError: as in :func:`launcher`.
     """
     launch, should_be = launcher(part, given), expected(part, given)
     stored = ~should_be.isnan()
@@ -223,13 +224,13 @@ def verified(part: Part, given: Tensors) -> Callable[[], None]:
 
 
 def timed_together(parts: list[Part], given: Tensors) -> dict[Part, float]:
-    """Milliseconds."""
+    """Time several parts together; return the median of each in milliseconds."""
     times = measure_together({part.name: verified(part, given) for part in parts}, mode="burst", rounds=3)
     return {part: times[part.name].median_ms for part in parts}
 
 
 def race(problem: tuple[int, int, int]) -> None:
-    """Print what parts of one product take, brought in the ways that are the fastest."""
+    """Print the times of a product's parts, each with the fastest way to load the addends."""
     given = tensors(problem)
     b = given.b.T.contiguous()
     chain = add(given.addends[0]) | add(given.addends[1]) | fast_gelu()

@@ -1,10 +1,10 @@
-"""Whether tests reach every branch of what chooses templates, tiles, splits and warps.
+"""Check that tests reach every branch of the code that chooses templates, tiles, splits and warps.
 
     python -m tools.choosers             # runs the tests of kernels and operators under coverage.py: an hour
-    python -m tools.choosers --report    # of the last run
+    python -m tools.choosers --report    # reports the last run
 
-What chooses is `workbench/kernels/instances`, and in other files of `workbench/kernels` the functions that
-`PLANNING` names. A branch that no test can reach is in `EXCLUDED`, with the reason.
+This code is `workbench/kernels/instances`, and in other files of `workbench/kernels` the functions whose
+names match `PLANNING`. A branch that no test can reach is in `EXCLUDED`, with the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ data_file = {DATA}
 
 
 def measure() -> int:
-    """Run the tests; pytest's exit status."""
+    """Run the tests under coverage.py and return pytest's exit status."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("coverage*"):
         old.unlink()
@@ -56,10 +56,11 @@ def measure() -> int:
 
 
 def unreached(report: Mapping[str, Any], root: Path = ROOT) -> list[str]:
-    """Lines and branches of choosers that no test has reached, each as "file: function: line's text".
+    """Return the lines and branches of choosers that no test reached, as "file: function: line's text".
 
     Args:
-        report: what `coverage json` writes.
+        report: the output of `coverage json`.
+        root: the folder to which the report's paths are relative.
     """
     found = []
     for file, measured in sorted(report["files"].items()):
@@ -74,7 +75,7 @@ def unreached(report: Mapping[str, Any], root: Path = ROOT) -> list[str]:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Measure and report; the exit status is 0 where all is reached that is not excluded."""
+    """Measure and report; return 0 if tests reach everything that is not excluded."""
     parser = argparse.ArgumentParser(prog="python -m tools.choosers", description=__doc__.splitlines()[0])
     parser.add_argument("--report", action="store_true", help="of the last run, and run nothing")
     options = parser.parse_args(given)

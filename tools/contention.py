@@ -1,9 +1,9 @@
-"""Contention: what a group of warps gets done while another one multiplies: `python -m tools.contention`.
+"""Contention: how fast a warp group works while another one multiplies: `python -m tools.contention`.
 
-A fused product hides what it does besides multiplying behind products: of two groups of warps one finishes a
-tile while the other one multiplies. How fast is it then? `contention.cu`, in CUDA, for a Hopper GPU, lets
-every unit (SM) multiply by `wgmma` of one width or another, whose blocks both lie in shared memory, and
-another group read or write there, or compute, or finish parts of a tile.
+A fused product overlaps its other work with products: one warp group finishes a tile while another one
+multiplies. This tool measures how fast each is then. `contention.cu`, in CUDA for a Hopper GPU, lets every SM
+multiply by `wgmma` of a given width, with both operands in shared memory, while another warp group reads or
+writes shared memory, computes, or finishes parts of a tile.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tools.hopper import OUTSIDE
 from workbench import device
 
 SOURCE = Path(__file__).with_suffix(".cu")
-THREADS = 384  # of a unit
-BYTES = 64 * 64 * 2 * (1 + 4 + 3)  # of a block of A, of one of B with 256 columns, and of three parts
-STEPS, CLOCKS = 2000, 400_000  # of products; where nothing is multiplied
+THREADS = 384  # of an SM
+BYTES = 64 * 64 * 2 * (1 + 4 + 3)  # a block of A, one of B with 256 columns, and three parts
+STEPS, CLOCKS = 2000, 400_000  # the length of a run: steps of products, or clocks without products
 
-# Of products: columns, of one instruction or of two in turns.
+# The columns of products: of one instruction, or of two that alternate.
 PRODUCTS = (0, 0), (64, 0), (128, 0), (128, 64), (192, 0), (256, 0)
-# What is done beside: how much at a time, of what.
+# The work beside the products: its name, the amount at a time, and the unit of its rate.
 PART_BYTES, PART_NUMBERS = 2 * 64 * 64 * 2, 64 * 64
 BESIDE = {
     1: ("reads", PART_BYTES, "bytes a clock"),
@@ -39,11 +39,11 @@ BESIDE = {
 
 @dataclass(frozen=True)
 class Found:
-    """What medians of all units make.
+    """The results of a run, from medians over all SMs.
 
     Attributes:
-        products: how fast they were made, of how fast they can be (0 to 1); NaN where there are none.
-        clocks: that it took to do once what is done beside; NaN where nothing is.
+        products: the rate of products as a fraction of the peak rate; NaN without products.
+        clocks: the clocks for doing the work beside the products once; NaN without such work.
     """
 
     products: float
@@ -51,13 +51,14 @@ class Found:
 
 
 def measured(columns: tuple[int, int], beside: int) -> Found:
-    """What a unit gets done.
+    """Measure the products and the work beside them.
 
     Args:
-        columns: of products, one of `PRODUCTS`. beside: a key of `BESIDE`, or 0.
+        columns: the columns of products, one of `PRODUCTS`.
+        beside: the work beside the products, a key of `BESIDE`, or 0 for none.
 
     Raises:
-        RuntimeError: what the compiler or the driver says.
+        RuntimeError: the error of the compiler or the driver.
     """
     left, right = columns
     defines = {"LEFT": left, "RIGHT": right, "BESIDE": beside, "BYTES": BYTES}
@@ -65,7 +66,7 @@ def measured(columns: tuple[int, int], beside: int) -> Found:
     units = device.current().compute_units
     found = torch.zeros(units, 3, dtype=torch.int64, device="cuda")
     results = torch.zeros(units, 64 * 64, dtype=torch.float16, device="cuda")
-    for _ in range(2):  # the first one is to warm up
+    for _ in range(2):  # the first launch warms up
         kernel.launch(units, THREADS, found, results, STEPS if left else CLOCKS)
     multiplying, often, doing = found.double().quantile(0.5, dim=0).tolist()
     # A block of 64 x columns and a step of 64 keep the matrix units busy for 2 clocks a column.
@@ -74,13 +75,13 @@ def measured(columns: tuple[int, int], beside: int) -> Found:
 
 
 def rate(beside: int, clocks: float) -> float:
-    """What was found, in the unit that `BESIDE` says."""
+    """Convert clocks to the unit that `BESIDE` names."""
     _, much, _ = BESIDE[beside]
     return much / clocks if much else clocks
 
 
 def main() -> int:
-    """Print what is done beside each kind of products; return the exit status."""
+    """Print the rates of all work beside each kind of products; return the exit status."""
     if missing := hopper.is_missing():
         print(missing)
         return 1

@@ -16,7 +16,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def runs(browser: str) -> bool:
-    """Whether a browser starts: Ubuntu's `chromium-browser` may be a stub, and libraries may be missing."""
+    """Return whether a browser starts: Ubuntu's `chromium-browser` can be a stub, or libraries be missing."""
     try:
         done = subprocess.run([browser, "--version"], capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -25,19 +25,19 @@ def runs(browser: str) -> bool:
 
 
 def candidates() -> Iterator[str]:
-    """Where a browser may be: WORKBENCH_BROWSER, the system's, Playwright's own."""
+    """Yield the possible paths of a browser: WORKBENCH_BROWSER, the system's, Playwright's."""
     yield from filter(None, [os.environ.get("WORKBENCH_BROWSER"), *map(shutil.which, NAMES)])
     downloads = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright"
     yield from map(str, sorted(Path(downloads).glob("chromium-*/chrome-linux*/chrome"), reverse=True))
 
 
 def find_browser() -> str | None:
-    """The first browser that starts, or None."""
+    """Return the first browser that starts, or None."""
     return next(filter(runs, candidates()), None)
 
 
 def installers() -> Iterator[list[list[str]]]:
-    """The ways to install one, best first, each as commands to run in order."""
+    """Yield the ways to install a browser, best first, each as commands to run in order."""
     debian = Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None
     if debian and os.geteuid() == 0:
         yield [["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]]
@@ -46,7 +46,7 @@ def installers() -> Iterator[list[list[str]]]:
 
 
 def install_browser(find: Callable[[], str | None] = find_browser) -> str | None:
-    """Install a browser, by the first way that gives one which starts; None when none does."""
+    """Install a browser in the first way that yields one which starts; return its path, or None."""
     for commands in installers():
         for command in commands:
             print("browser:", *command, file=sys.stderr, flush=True)

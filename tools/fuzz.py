@@ -1,8 +1,8 @@
 """Fuzz every operator against torch: `make gpu-fuzz SECONDS=300`, or `python -m tools.fuzz --seconds 300`.
 
-Draws sizes, layouts, dtypes, options and modes; judges results and gradients by the accuracy rule against
-float64; prints each failure as it comes, with the command that repeats it and the smallest case that fails in
-that way; ends with counts by operator. On a machine without a GPU kernels run in Triton's interpreter.
+It draws sizes, layouts, dtypes, options and modes, and compares results and gradients with float64 by the
+accuracy rule. Each failure is printed at once, with the command that repeats it and the smallest case that
+fails in the same way; counts by operator follow at the end. Without a GPU kernels run in the interpreter.
 
     python -m tools.fuzz --seed 7 --case 4242          one case alone
     python -m tools.fuzz --seconds 60 --operators sum conv2d
@@ -50,7 +50,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
 
 
 def kernels_run_on() -> tuple[str, str]:
-    """Return "cuda" or "cpu", and its name, having chosen the interpreter where there is no GPU."""
+    """Return torch's device type ("cuda" or "cpu") and the device's name; no GPU means the interpreter."""
     from workbench import device
 
     found = device.current()
@@ -58,23 +58,23 @@ def kernels_run_on() -> tuple[str, str]:
 
 
 def main(given: Sequence[str]) -> int:
-    """Run the fuzz; return the exit status, 0 where nothing failed."""
-    asked = arguments_of(given)
+    """Run the fuzzer; return the exit status, 0 if nothing failed."""
+    options = arguments_of(given)
     try:
-        names = checked_names(asked.operators)
+        names = checked_names(options.operators)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     device, where = kernels_run_on()
-    plan = Plan(chosen_seed(asked.seed), names, asked.first, asked.cases, device, asked.members)
-    if asked.case is not None:
-        return alone(run_case(plan, asked.case))
-    seconds = 60.0 if asked.seconds is None and asked.cases is None else asked.seconds
-    processes = asked.processes or processes_that_fit(device)
+    plan = Plan(chosen_seed(options.seed), names, options.first, options.cases, device, options.members)
+    if options.case is not None:
+        return report_case(run_case(plan, options.case))
+    seconds = 60.0 if options.seconds is None and options.cases is None else options.seconds
+    processes = options.processes or processes_that_fit(device)
     limit = "no limit" if seconds is None else f"{seconds:.0f} s"
     print(f"seed {plan.seed}: {processes} processes on {where}, {limit}", flush=True)
     with contextlib.ExitStack() as stack:
-        output = None if asked.output is None else stack.enter_context(asked.output.open("a"))
+        output = None if options.output is None else stack.enter_context(options.output.open("a"))
         summary = run(
             plan,
             seconds=seconds,
@@ -82,24 +82,24 @@ def main(given: Sequence[str]) -> int:
             say=lambda text: print(text, flush=True),
             output=output,
         )
-    return told(summary)
+    return report_summary(summary)
 
 
-def alone(record: Record) -> int:
-    """Say what came of one case; return the exit status."""
+def report_case(record: Record) -> int:
+    """Print the outcome of a single case; return the exit status."""
     is_wrong = record.outcome == "failed"
     print(failure_text(record) if is_wrong else f"{record.operator}, case {record.number}: {record.outcome}")
     return int(is_wrong)
 
 
-def told(summary: Summary) -> int:
+def report_summary(summary: Summary) -> int:
     """Print the counts; return the exit status."""
     print(summary.text(), flush=True)
     return int(bool(summary.failures) or not summary.records)
 
 
-def interrupted(number: int, frame: FrameType | None) -> NoReturn:
-    """End the run, so that its counts are printed; another signal does not disturb that."""
+def handle_interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """End the run so that its counts are printed; ignore further signals meanwhile."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -108,5 +108,5 @@ def interrupted(number: int, frame: FrameType | None) -> NoReturn:
 if __name__ == "__main__":
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupted)
+        signal.signal(number, handle_interrupt)
     sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,8 @@
-"""Run what wants a GPU: the GPU tests, the lessons, the benchmarks; or the lessons alone.
+"""Run everything that needs a GPU: the GPU tests, the lessons and the benchmarks; or only the lessons.
 
 `make gpu` runs everything and `make gpu-lessons` the lessons (`python tools/gpu.py lessons`), with `.venv` or
-with the interpreter that `make gpu PYTHON=...` names. A part that fails does not stop the next; the exit
-status is 0 only when all went well.
+with the interpreter that `make gpu PYTHON=...` names. If a part fails, the next ones still run; the exit
+status is 0 only if all passed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Part:
-    """One of the things to run.
+    """A part of the run: one command.
 
     Attributes:
-        name: for people.
-        modules: what it imports that an interpreter may lack.
-        arguments: what follows `python -m`.
-        shares: whether it may run beside its neighbors that may too. Its output is then kept, and shown as a
-            whole if it fails.
+        name: the name to display.
+        modules: the modules that it imports and the interpreter may lack.
+        arguments: the arguments of `python -m`.
+        shares: whether it may run at the same time as neighboring parts that may too. Its output is then
+            captured, and shown only if it fails.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Result:
     """The outcome of a part.
 
     Attributes:
-        name: the part's.
-        outcome: in words; a good one begins with "passed".
-        seconds: what it took.
-        output: what it said, where that was kept.
+        name: the part's name.
+        outcome: the outcome in words; success begins with "passed".
+        seconds: the duration.
+        output: the captured output, if any.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """True where all went well."""
+        """True if the part succeeded."""
         return self.outcome.startswith("passed")
 
     def __str__(self) -> str:
@@ -75,25 +75,25 @@ LESSONS = (*PYTEST, "nbval", "ipykernel", "ipywidgets", "anywidget")
 NBVAL = ("pytest", "--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/lessons/sanitize.cfg")
 
 
-# Tests that measure times: each has the GPU for itself.
+# Tests that measure times: each runs with the GPU to itself.
 TIMES = (
     "tests/gpu/test_bench_gpu.py",
     "tests/gpu/test_profiler_gpu.py::test_the_best_product_is_timed_kept_and_found_again",
 )
-# Where tests with the marker `gpu` are. No other test is imported: a machine with a GPU need not have
-# what those need.
+# The tests with the marker `gpu`. Other tests are not imported, since their packages may be missing on a
+# machine with a GPU.
 PLACES = (
     "tests/gpu",
     "tests/lens/test_targets.py",
     "tests/setup/test_documents.py",
     "tests/teach/test_exercises.py",
 )
-# pytest-benchmark, where there is one, warns that it measures nothing beside other processes, which fails.
+# pytest-benchmark, if installed, warns that it is disabled under xdist, and warnings are errors.
 OTHERS = ("--dist", "worksteal", "-p", "no:benchmark", *(f"--deselect={test}" for test in TIMES), *PLACES)
-# What a process that runs them takes of the GPU's memory: for tensors, a context, and libraries' workspaces.
+# GPU memory of a process that runs tests: tensors, a context, and workspaces of libraries.
 GPU_BYTES_EACH = 5 * 2**30
 
-# A lesson waits for its compiler and its interpreter most of the time; four share a GPU and its memory well.
+# A lesson mostly waits for the compiler and the interpreter; four can share a GPU and its memory.
 LESSONS_AT_A_TIME = 4
 
 # The last line of pytest, such as "1 failed, 30 passed in 12.34s".
@@ -103,27 +103,27 @@ COUNTS = re.compile(r"\b(\d+) (passed|failed|errors?)\b")
 def processes() -> int:
     """Return the number of processes that run tests.
 
-    Each waits for its compiler most of the time, on a core of its own; all share the GPU's memory.
+    Each process mostly waits for the compiler, on a core of its own; all share the GPU's memory.
     """
-    # Asked elsewhere: a process that has asked takes memory itself.
+    # A process that asks takes GPU memory itself, so a subprocess asks.
     asked = "import torch; print(torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 0)"
     answer = subprocess.run([sys.executable, "-c", asked], check=False, capture_output=True, text=True).stdout
     return max(min(os.cpu_count() or 1, int(answer or 0) // GPU_BYTES_EACH), 1)
 
 
 def parts() -> list[Part]:
-    """Everything there is to run, in order: what is wrong shows early, what takes long comes late."""
+    """Return all parts in order: those that show failures early first, long ones last."""
     return [
         Part("GPU tests of times", PYTEST, ("pytest", "-m", "gpu", *TIMES)),
         Part("other GPU tests", TESTS, ("pytest", "-m", "gpu", "-n", str(processes()), *OTHERS)),
         *lessons(),
-        # Last: the lessons' stored outputs are those of the recordings so far.
+        # Last, because the lessons' stored outputs depend on the present recordings.
         Part("benchmarks", WORKBENCH, ("workbench", "record", "all")),
     ]
 
 
 def lessons() -> list[Part]:
-    """Every lesson: it runs, and prints what is stored in it."""
+    """Return a part for every lesson, which runs it and compares its output with the stored one."""
     return [
         Part(
             f"lesson {notebook.stem}",
@@ -141,16 +141,16 @@ def missing(modules: Sequence[str]) -> list[str]:
 
 
 def run(part: Part) -> Result:
-    """Run one part; what it says is shown as it comes, or kept where it shares."""
+    """Run one part; its output is shown at once, or captured if the part shares."""
     lacking = missing(part.modules)
     if lacking:
         return Result(part.name, f"not run: this Python lacks {', '.join(lacking)}", 0.0)
     if not part.shares:
         print(f"\n== {heading(part)}", flush=True)
-    # A lesson's kernel starts in lessons/, and must find this package where it is not installed.
+    # A lesson's Jupyter kernel starts in lessons/ and has to find this package even if it is not installed.
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as home:  # the user's own progress and settings stay out of it
+    with tempfile.TemporaryDirectory() as home:  # isolates the run from the user's progress and settings
         own = {"PYTHONPATH": paths, "WORKBENCH_HOME": home, "IPYTHONDIR": home}
         ended = subprocess.run(
             [sys.executable, "-m", *part.arguments],
@@ -168,12 +168,12 @@ def run(part: Part) -> Result:
 
 
 def heading(part: Part) -> str:
-    """The part's name, and the command that runs it alone."""
+    """Return the part's name and the command that runs it alone."""
     return f"{part.name}: python -m {' '.join(part.arguments)}"
 
 
 def cells(output: str) -> str:
-    """Count the cells of a lesson, in words, by the last line of pytest; "" without one."""
+    """Return the number of a lesson's cells in words, from pytest's last line; "" if it has no counts."""
     last = output.rstrip().rpartition("\n")[2]
     counts = {kind.rstrip("s"): int(number) for number, kind in COUNTS.findall(last)}
     if not counts:
@@ -185,7 +185,7 @@ def cells(output: str) -> str:
 
 
 def run_together(chosen: Sequence[Part]) -> Iterator[Result]:
-    """Run parts that share, `LESSONS_AT_A_TIME` of them at a time; each result as soon as there is one."""
+    """Run parts that share, `LESSONS_AT_A_TIME` at a time; yield each result as soon as it is known."""
     with ThreadPoolExecutor(LESSONS_AT_A_TIME) as threads:
         running = {threads.submit(run, part): part for part in chosen}
         for ended in as_completed(running):
@@ -197,7 +197,7 @@ def run_together(chosen: Sequence[Part]) -> Iterator[Result]:
 
 
 def run_all(chosen: Iterable[Part]) -> list[Result]:
-    """Run all parts, in order; those that share beside their neighbors."""
+    """Run all parts in order; neighboring parts that share run together."""
     results: list[Result] = []
     for shares, group in itertools.groupby(chosen, key=lambda part: part.shares):
         alike = tuple(group)
@@ -206,7 +206,7 @@ def run_all(chosen: Iterable[Part]) -> list[Result]:
 
 
 def main(chosen: Sequence[Part]) -> int:
-    """Run all parts and print a table of how they ended; return the exit status."""
+    """Run all parts and print a table of their outcomes; return the exit status."""
     lacking = missing(sorted({name for part in chosen for name in part.modules}))
     if lacking:
         print(f"{sys.executable} lacks {', '.join(lacking)}. This adds them and leaves torch as it is:")
@@ -221,7 +221,7 @@ def main(chosen: Sequence[Part]) -> int:
 
 
 def parts_asked_for(arguments: Sequence[str]) -> list[Part]:
-    """The parts that the command line names."""
+    """Return the parts that the command line names."""
     parser = argparse.ArgumentParser(prog="python tools/gpu.py", description="Run what wants a GPU.")
     parser.add_argument("what", nargs="?", choices=("all", "lessons"), default="all")
     return lessons() if parser.parse_args(arguments).what == "lessons" else parts()

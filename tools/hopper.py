@@ -1,6 +1,6 @@
-"""Kernels in CUDA for a Hopper GPU, which tools time: compiled by NVRTC, launched by the driver.
+"""CUDA kernels for a Hopper GPU that tools time: compiled by NVRTC and launched by the driver API.
 
-Both through NVIDIA's own `cuda.bindings`, which a torch for GPUs brings along.
+Both are used through NVIDIA's `cuda.bindings`, which torch for GPUs depends on.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 
 from workbench import device
 
-SHARED = Path(__file__).with_suffix(".cu")  # what the kernels have in common
-OUTSIDE = 1024  # bytes, for the alignment of what a unit shares
+SHARED = Path(__file__).with_suffix(".cu")  # the code that all kernels share
+OUTSIDE = 1024  # bytes, for the alignment of a block's shared memory
 
 
 def is_missing() -> str:
-    """Why kernels cannot be launched here; empty if they can be."""
+    """Say why kernels cannot be launched here; empty if they can."""
     if device.current().architecture != "sm_90":
         return f"This needs a Hopper GPU (sm_90), not {device.current().architecture}."
     try:
@@ -32,14 +32,15 @@ def is_missing() -> str:
 
 
 class Kernel:
-    """A kernel of a file beside this one.
+    """A CUDA kernel from a file, compiled for this GPU.
 
     Args:
-        source: the file. name: the kernel's. columns: of products, of which it gets a function each.
-        defines: macros. shared_bytes: of a unit.
+        source: the file. name: the kernel's name.
+        columns: widths of products; the kernel gets a function :func:`multiply_add` for each.
+        defines: macros. shared_bytes: the dynamic shared memory of a block.
 
     Raises:
-        RuntimeError: what the compiler or the driver says.
+        RuntimeError: the error of the compiler or the driver.
     """
 
     def __init__(
@@ -55,27 +56,27 @@ class Kernel:
         products = (multiply_add(cols) for cols in columns)
         text = "".join((SHARED.read_text(), *products, "#line 1\n", source.read_text()))
         options = ["--gpu-architecture=sm_90a", *(f"-D{macro}={value:d}" for macro, value in defines.items())]
-        program = taken(nvrtc.nvrtcCreateProgram(text.encode(), source.name.encode(), 0, [], []))
+        program = checked_result(nvrtc.nvrtcCreateProgram(text.encode(), source.name.encode(), 0, [], []))
         if nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]:
-            log = b" " * taken(nvrtc.nvrtcGetProgramLogSize(program))
-            taken(nvrtc.nvrtcGetProgramLog(program, log))
+            log = b" " * checked_result(nvrtc.nvrtcGetProgramLogSize(program))
+            checked_result(nvrtc.nvrtcGetProgramLog(program, log))
             raise RuntimeError(log.decode())
-        binary = b" " * taken(nvrtc.nvrtcGetCUBINSize(program))
-        taken(nvrtc.nvrtcGetCUBIN(program, binary))
-        torch.cuda.synchronize()  # which makes a context, where nothing has used the GPU yet
-        module = taken(self._driver.cuModuleLoadData(binary))
-        self._kernel = taken(self._driver.cuModuleGetFunction(module, name.encode()))
+        binary = b" " * checked_result(nvrtc.nvrtcGetCUBINSize(program))
+        checked_result(nvrtc.nvrtcGetCUBIN(program, binary))
+        torch.cuda.synchronize()  # creates a context if nothing has used the GPU yet
+        module = checked_result(self._driver.cuModuleLoadData(binary))
+        self._kernel = checked_result(self._driver.cuModuleGetFunction(module, name.encode()))
         self._shared_bytes = shared_bytes
         wanted = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        taken(self._driver.cuFuncSetAttribute(self._kernel, wanted, shared_bytes))
+        checked_result(self._driver.cuFuncSetAttribute(self._kernel, wanted, shared_bytes))
 
     def launch(self, units: int, threads: int, *arguments: Any) -> None:
-        """On torch's stream; arguments: tensors, whole numbers (int), or what :func:`descriptor` gives."""
+        """Launch on torch's stream; arguments are tensors, ints, or results of :func:`descriptor`."""
         values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each for each in arguments)
         kinds = {torch.Tensor: ctypes.c_void_p, int: ctypes.c_int}
         types = tuple(kinds.get(type(each)) for each in arguments)
         stream = torch.cuda.current_stream().cuda_stream
-        taken(
+        checked_result(
             self._driver.cuLaunchKernel(
                 self._kernel, units, 1, 1, threads, 1, 1, self._shared_bytes, stream, (values, types), 0
             )
@@ -83,9 +84,9 @@ class Kernel:
 
 
 def descriptor(tensor: torch.Tensor, rows: int) -> Any:
-    """Of a matrix in fp16, for TMA: boxes of rows x 64, with the swizzle of 128 bytes."""
+    """Return the TMA descriptor of a matrix in fp16: boxes of rows x 64, with the swizzle of 128 bytes."""
     driver = importlib.import_module("cuda.bindings.driver")
-    return taken(
+    return checked_result(
         driver.cuTensorMapEncodeTiled(
             driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             2,
@@ -103,7 +104,7 @@ def descriptor(tensor: torch.Tensor, rows: int) -> Any:
 
 
 def multiply_add(cols: int) -> str:
-    """CUDA: `wgmma` of 64 rows and `cols` columns, sums += (or =, where not `add`) x @ y."""
+    """Return a CUDA function: `wgmma` of 64 rows and `cols` columns, sums += x @ y (or = if not `add`)."""
     sums = ", ".join(f"%{i}" for i in range(cols // 2))
     outputs = ", ".join(f'"+f"(sums[{i}])' for i in range(cols // 2))
     x = cols // 2
@@ -118,8 +119,8 @@ __device__ __forceinline__ void multiply_add(
 """
 
 
-def taken(returned: tuple[Any, ...]) -> Any:
-    """What a function of CUDA returns beside its status.
+def checked_result(returned: tuple[Any, ...]) -> Any:
+    """Return the result of a CUDA function without its status.
 
     Raises:
         RuntimeError: the status is an error.

@@ -1,6 +1,6 @@
-"""The rules that a built lesson keeps, each a function from a notebook to what is wrong with it, in words.
+"""The rules for built lessons: each is a function that returns the problems of a notebook, in words.
 
-What an author has to know of them stands at the top of `tools/lessons.py`.
+The top of `tools/lessons.py` says what an author has to know of them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 MEASUREMENT = re.compile(r"\{\{recording ([^{}]+)\}\}")
 UNMEASURED = re.compile(r"\s*<!-- unmeasured: \S[^>]*-->")
 CAPTION = re.compile(r"^\*Figure: ([^*]+\.)\*$", re.MULTILINE)
-# A sentence rather than a repr: a capital, three words or more, a period.
+# A sentence rather than a repr: a capital, at least three words, a period.
 SENTENCE = re.compile(r"[A-Z][\w-]*,? \S+ .*\S\.", re.DOTALL)
 
-# A number, then (perhaps through LaTeX) a unit of time or rate, or the result of a vendor it is a share of.
+# A number (possibly in LaTeX) with a unit of time or rate, or as a share or multiple of a library or a peak.
 MEASURED = re.compile(
     r"""\d[\d.,]*(?:\s|~|\\[,;:\ ]|\\(?:mathrm|text)\{)*
         (?: (?:[kMGT]i?B|[MGTP]FLOPs?)\s*/\s*s\b | [MGTP]FLOPS\b
@@ -46,7 +46,7 @@ MEASURED = re.compile(
     re.VERBOSE,
 )
 
-# What a browser fetches without being asked; a link that a reader may follow is not of that kind.
+# Addresses that a browser loads by itself, in contrast to links that a reader may follow.
 _ADDRESS = r"(?:https?:)?//[^\s\"'<>)]*"
 EXTERNAL = re.compile(
     rf"""<(?:img|script|link|iframe|source|video|audio|embed|object|track)\b[^>]*?
@@ -60,7 +60,7 @@ EXTERNAL = re.compile(
 
 
 def check_prose(source: NotebookNode) -> list[str]:
-    """Numbers typed into prose that look measured, and misspelled placeholders; nothing is filled in yet."""
+    """Find typed numbers in prose that look measured, and misspelled placeholders, in an unfilled source."""
     problems = []
     for index, cell in markdown_cells(source):
         text = MEASUREMENT.sub("", cell.source)
@@ -78,7 +78,7 @@ def check_prose(source: NotebookNode) -> list[str]:
 
 
 def check_pair(rendered: NotebookNode, stored: NotebookNode) -> list[str]:
-    """Differences between what the source stands for and the notebook, outputs apart."""
+    """Find differences, except in outputs, between the rendered source and the stored notebook."""
     if len(rendered.cells) != len(stored.cells):
         return [
             f"the source has {len(rendered.cells)} cells, the notebook {len(stored.cells)}. Build it again."
@@ -97,12 +97,12 @@ def check_pair(rendered: NotebookNode, stored: NotebookNode) -> list[str]:
 
 
 def check_size(size: int) -> list[str]:
-    """A notebook that is too large to load quickly."""
+    """Find out if a notebook is too large to load quickly."""
     return [f"{size:,} bytes, more than {NOTEBOOK_BYTES:,}"] if size > NOTEBOOK_BYTES else []
 
 
 def check_notebook(notebook: NotebookNode, folder: Path) -> list[str]:
-    """Every rule that concerns the notebook alone; `folder` is where it lies."""
+    """Check all rules that concern the notebook alone; `folder` is the notebook's folder."""
     return [
         *check_run(notebook),
         *check_outputs(notebook),
@@ -116,7 +116,7 @@ def check_notebook(notebook: NotebookNode, folder: Path) -> list[str]:
 
 
 def check_run(notebook: NotebookNode) -> list[str]:
-    """Cells that were not run top to bottom, or whose text defeats the comparison of outputs."""
+    """Find cells that were not run top to bottom, or whose text defeats the comparison of outputs."""
     problems = []
     for count, (index, cell) in enumerate(code_cells(notebook), start=1):
         if not cell.source.strip():
@@ -131,7 +131,7 @@ def check_run(notebook: NotebookNode) -> list[str]:
 
 
 def check_outputs(notebook: NotebookNode) -> list[str]:
-    """Outputs that a reader should not meet."""
+    """Find outputs that a reader should not see."""
     problems = []
     for index, _, output in outputs(notebook):
         if output.output_type == "error":
@@ -144,7 +144,7 @@ def check_outputs(notebook: NotebookNode) -> list[str]:
 
 
 def check_tags(notebook: NotebookNode) -> list[str]:
-    """Unknown tags, tags that belong together, and too many cells that nothing compares."""
+    """Find unknown and incomplete tags, and too many cells whose output is not compared."""
     problems = []
     cells = code_cells(notebook)
     for index, cell in enumerate(notebook.cells):
@@ -164,7 +164,7 @@ def check_tags(notebook: NotebookNode) -> list[str]:
 
 
 def check_package_kernels(notebook: NotebookNode) -> list[str]:
-    """Functions in `package-kernel` cells that differ from the package's."""
+    """Find functions in `package-kernel` cells that differ from the package's."""
     tagged = [(index, cell) for index, cell in code_cells(notebook) if "package-kernel" in tags_of(cell)]
     shipped = (
         {function for path in KERNELS.rglob("*.py") for function in functions(path.read_text())}
@@ -185,7 +185,7 @@ def check_package_kernels(notebook: NotebookNode) -> list[str]:
 
 
 def check_figures(notebook: NotebookNode) -> list[str]:
-    """Pictures without a sentence that describes them, and sentences without a picture."""
+    """Find pictures without a sentence that describes them, and sentences without a picture."""
     problems = []
     for index, cell in code_cells(notebook):
         drawn, captions = pictures(cell), captions_after(notebook, index)
@@ -202,7 +202,7 @@ def check_figures(notebook: NotebookNode) -> list[str]:
 
 
 def check_headings(notebook: NotebookNode) -> list[str]:
-    """A title that is missing, repeated or late, and levels that are skipped."""
+    """Find a missing, repeated or late title, and skipped levels of headings."""
     found = [(index, len(marks)) for index, marks, _ in headings(notebook)]
     problems = []
     if found[:1] != [(0, 1)] or sum(level == 1 for _, level in found) > 1:
@@ -214,7 +214,7 @@ def check_headings(notebook: NotebookNode) -> list[str]:
 
 
 def check_links(notebook: NotebookNode, folder: Path) -> list[str]:
-    """Links to files, or to headings of the same lesson, that lead nowhere."""
+    """Find broken links to files and to headings of the same lesson."""
     anchors = {text.strip().replace(" ", "-").lower() for _, _, text in headings(notebook)}
     problems = []
     for index, cell in markdown_cells(notebook):
@@ -230,7 +230,7 @@ def check_links(notebook: NotebookNode, folder: Path) -> list[str]:
 
 
 def check_network(notebook: NotebookNode) -> list[str]:
-    """Pictures, scripts and styles that a browser would fetch from elsewhere."""
+    """Find pictures, scripts and styles that a browser would load from the network."""
     texts = [(index, without_code(cell.source)) for index, cell in markdown_cells(notebook)]
     texts += [
         (index, str(data))
@@ -245,10 +245,10 @@ def check_network(notebook: NotebookNode) -> list[str]:
 
 
 def check_widgets(run: NotebookNode) -> list[str]:
-    """Widgets in a notebook that was just run: not tagged, or without a picture for where nothing is run."""
+    """Find widgets without a tag or without a static picture, in a notebook that was just run."""
     problems = []
     for index, cell, output in outputs(run):
-        # tqdm's progress bar is a widget too, which nobody drives.
+        # tqdm's progress bar is a widget too, but no test drives it.
         if WIDGET_VIEW not in output.get("data", {}) or "%|" in output.data.get("text/plain", ""):
             continue
         if "widget" not in tags_of(cell):
@@ -261,41 +261,41 @@ def check_widgets(run: NotebookNode) -> list[str]:
 
 
 def code_cells(notebook: NotebookNode) -> list[tuple[int, NotebookNode]]:
-    """The code cells, each with its place among all cells."""
+    """Return the code cells, each with its index among all cells."""
     return [(index, cell) for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
 
 
 def markdown_cells(notebook: NotebookNode) -> list[tuple[int, NotebookNode]]:
-    """The markdown cells, each with its place among all cells."""
+    """Return the markdown cells, each with its index among all cells."""
     return [(index, cell) for index, cell in enumerate(notebook.cells) if cell.cell_type == "markdown"]
 
 
 def outputs(notebook: NotebookNode) -> Iterator[tuple[int, NotebookNode, NotebookNode]]:
-    """Every output, with its cell and that cell's place."""
+    """Yield every output with the index of its cell and the cell."""
     for index, cell in code_cells(notebook):
         for output in cell.outputs:
             yield index, cell, output
 
 
 def pictures(cell: NotebookNode) -> list[NotebookNode]:
-    """The outputs of a code cell that have a PNG."""
+    """Return the outputs of a code cell that have a PNG."""
     return [output for output in cell.outputs if "image/png" in output.get("data", {})]
 
 
 def tags_of(cell: NotebookNode) -> set[str]:
-    """The tags of a cell."""
+    """Return the tags of a cell."""
     return set(cell.metadata.get("tags", []))
 
 
 def own_sentence(picture: NotebookNode) -> str:
-    """The sentence that a picture carries itself, in its metadata or as its repr; empty where it has none."""
+    """Return a picture's own description, from its metadata or its repr; empty if it has none."""
     alternative: str = picture.metadata.get("image/png", {}).get("alt", "")
     text: str = picture.data.get("text/plain", "")
     return alternative or (text if SENTENCE.fullmatch(text) else "")
 
 
 def captions_after(notebook: NotebookNode, index: int) -> list[str]:
-    """The sentences that follow `Figure:` in the markdown cell after this one."""
+    """Return the sentences after `Figure:` in the markdown cell that follows the cell `index`."""
     for cell in notebook.cells[index + 1 : index + 2]:
         if cell.cell_type == "markdown":
             return [" ".join(caption.split()) for caption in CAPTION.findall(cell.source)]
@@ -303,7 +303,7 @@ def captions_after(notebook: NotebookNode, index: int) -> list[str]:
 
 
 def headings(notebook: NotebookNode) -> list[tuple[int, str, str]]:
-    """Every heading: the place of its cell, its `#` marks, its text."""
+    """Return every heading: the index of its cell, its `#` marks, its text."""
     return [
         (index, marks, text)
         for index, cell in markdown_cells(notebook)
@@ -312,12 +312,12 @@ def headings(notebook: NotebookNode) -> list[tuple[int, str, str]]:
 
 
 def without_code(markdown: str) -> str:
-    """Markdown without its fenced blocks and inline code."""
+    """Remove fenced blocks and inline code from Markdown."""
     return re.sub(r"^(`{3,}|~{3,}).*?^\1|`[^`\n]*`", "", markdown, flags=re.MULTILINE | re.DOTALL)
 
 
 def functions(code: str) -> list[tuple[str, str]]:
-    """The name and the text of each function at the top level of `code`, decorators included."""
+    """Return the name and text, with decorators, of each function at the top level of `code`."""
     lines = code.splitlines()
     found = []
     for node in ast.parse(code).body:

@@ -1,35 +1,35 @@
-"""Lessons, from reviewable text to notebooks: `python -m tools.lessons build [NAME...] | check | list`.
+"""Build and check lessons: `python -m tools.lessons build [NAME...] | check | list`.
 
 A lesson is written as `lessons/source/NN_name.py` (jupytext, py:percent) and built into
-`lessons/NN_name.ipynb`, which nobody edits. What an author keeps to, and `check` holds a lesson to:
+`lessons/NN_name.ipynb`, which nobody edits. Authors follow these rules, which `check` enforces:
 
-1. **Tags** stand in a cell's header, `# %% tags=["widget"]`; `lesson_check.TAGS` lists them. A cell whose
-   output shows time or device is tagged `nbval-ignore-output`, at most one code cell in five; a cell that
-   prints what depends on Triton's version has `compiler` too and is outside that cap. A cell that displays a
-   widget is tagged `widget`: a browser test drives it. The functions of a `package-kernel` cell have the very
-   text that they have in `workbench/kernels`.
-2. **Figures.** The markdown cell after a cell that draws has one sentence a picture, each a paragraph:
-   `*Figure: what is drawn, and what to see in it.*` It becomes the picture's text alternative too. A picture
-   that carries a sentence itself (`alt` in its output's metadata, or its repr) needs none.
+1. **Tags** are in a cell's header, `# %% tags=["widget"]`; `lesson_check.TAGS` lists them. A cell whose
+   output shows time or device is tagged `nbval-ignore-output`; at most one code cell in five may be. A cell
+   whose output depends on Triton's version has the tag `compiler` too and does not count towards this limit.
+   A cell that displays a widget is tagged `widget`: a browser test drives it. The functions of a
+   `package-kernel` cell have exactly the same text as in `workbench/kernels`.
+2. **Figures.** The markdown cell after a cell that draws has one sentence for each picture, each a paragraph:
+   `*Figure: what is drawn, and what to see in it.*` It also becomes the picture's alternative text. A picture
+   with a sentence of its own (`alt` in its output's metadata, or its repr) needs none.
 3. **Solutions.** `{{solution EXERCISE_ID}}` in a markdown cell becomes the folded explanation and solution.
 4. **Measured numbers** are never typed into prose but taken from a recording when the lesson is built:
    `{{recording device=nvidia-h200 op=add shape=[268435456] dtype=fp32 provider=workbench show=TB/s}}`
-   becomes "4.12 TB/s". `show` is one of `SHOWN`; the other words name fields of a line or of its case
-   (`problem=2^28` for short), and choose one line of the device's latest run that has any. With
-   `over=PROVIDER` instead of `show` it becomes a ratio within the latest run that has both: the time of that
-   provider divided by the time of this one. Where a number with a unit of time or rate is no measurement (an
-   example, an estimate, a datasheet's), its paragraph says so, `<!-- unmeasured: why -->`, which the
-   notebook leaves out.
-5. **Headings.** One `#` title, in the first cell; after that no level is skipped.
+   becomes "4.12 TB/s". `show` is one of `SHOWN`. The other words give the values of fields of a line or of
+   its case (`problem=2^28` for short), and have to select one line in the latest run of the device with a
+   match. `over=PROVIDER` instead of `show` gives a ratio within the latest run that has both providers: the
+   time of that provider divided by the time of this one. If a number with a unit of time or rate is not a
+   measurement (but an example, an estimate, or from a datasheet), its paragraph says so with
+   `<!-- unmeasured: why -->`, which the notebook omits.
+5. **Headings.** There is one `#` title, in the first cell; after it no level is skipped.
 6. **Code cells.** None is empty, ends with `;` (end a plot with `plt.show()`), has an `NBVAL_` comment, or
    writes to stderr.
 7. **Links** to files are relative to `lessons/` and resolve; nothing is loaded from the network.
-8. **Limits**: 10 s a cell and 40 s a lesson on two cores without a GPU; 1.5 MB a notebook.
+8. **Limits**: 10 s per cell and 40 s per lesson on two cores without a GPU; 1.5 MB per notebook.
 9. **Claims** in words about recorded times or compiled kernels ("rung 4 is ten times faster") have a function
-   in `tools/claims`, which holds them to the recordings and to the compiler.
+   in `tools/claims`, which tests them against the recordings and the compiler.
 
-Outputs depend on neither machine nor day, pictures and `nbval-ignore-output` cells apart. A lesson is built
-and tested with an empty progress file (`WORKBENCH_HOME` is a new folder).
+Outputs do not depend on the machine or the day, except pictures and `nbval-ignore-output` cells. A lesson is
+built and tested with an empty progress file (`WORKBENCH_HOME` is a new folder).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ from workbench.bench import recording
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = ROOT / "lessons"
 
-# Claims of the lessons that recordings or compiled kernels could contradict, as functions for pytest.
+# Claims of the lessons about recordings and compiled kernels, as test functions for pytest.
 CLAIMS = ROOT / "tools" / "claims"
 
 CELL_SECONDS = 10.0
@@ -96,35 +96,35 @@ METADATA = {
 
 @dataclass(frozen=True)
 class Lesson:
-    """One lesson: its text, and the notebook that is built from it."""
+    """A lesson: its source, and the notebook that is built from it."""
 
     folder: Path
     name: str
 
     @property
     def source(self) -> Path:
-        """The reviewable text."""
+        """The path of the source."""
         return self.folder / "source" / f"{self.name}.py"
 
     @property
     def notebook(self) -> Path:
-        """The notebook with its outputs."""
+        """The path of the built notebook."""
         return self.folder / f"{self.name}.ipynb"
 
     def stored(self) -> NotebookNode:
-        """The notebook as it is stored."""
+        """Read the built notebook."""
         notebook: NotebookNode = nbformat.read(self.notebook, as_version=4)
         return notebook
 
 
 def find(folder: Path = LESSONS) -> list[Lesson]:
-    """All lessons that have a source or a notebook, in order."""
+    """Return all lessons that have a source or a notebook, in order."""
     names = {path.stem for path in (*folder.glob("source/*.py"), *folder.glob("*.ipynb"))}
     return [Lesson(folder, name) for name in sorted(names)]
 
 
 def text_of(lesson: Lesson) -> NotebookNode:
-    """The source as a notebook, with the solutions in it; measured numbers are placeholders still."""
+    """Read the source as a notebook and insert the solutions, but not the measured numbers."""
     notebook: NotebookNode = jupytext.read(lesson.source, fmt="py:percent")
     for _, cell in markdown_cells(notebook):
         cell.source = SOLUTION.sub(lambda match: solution_fold(match[1]), cell.source)
@@ -132,7 +132,7 @@ def text_of(lesson: Lesson) -> NotebookNode:
 
 
 def render(lesson: Lesson) -> NotebookNode:
-    """The notebook that the source stands for, nothing run."""
+    """Render the source as a notebook without running it."""
     notebook = text_of(lesson)
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
@@ -141,7 +141,7 @@ def render(lesson: Lesson) -> NotebookNode:
         if cell.cell_type == "markdown":
             cell.source = fill(cell.source)
         cell.metadata = NotebookNode(tags=cell.metadata.tags) if tags_of(cell) else NotebookNode()
-        # From the content, so that inserting a cell changes no other cell's id.
+        # Derive the id from the content, so that inserting a cell does not change the ids of other cells.
         digest = hashlib.sha256(cell.source.encode()).hexdigest()[:8]
         cell.id = f"{digest}-{seen.count(digest)}"
         seen.append(digest)
@@ -149,12 +149,12 @@ def render(lesson: Lesson) -> NotebookNode:
 
 
 def fill(text: str) -> str:
-    """Markdown with its measured numbers, and without its `unmeasured` marks."""
+    """Insert the measured numbers into Markdown, and remove its `unmeasured` marks."""
     return MEASUREMENT.sub(lambda match: recorded_number(match[1]), UNMEASURED.sub("", text))
 
 
 def solution_fold(exercise: str) -> str:
-    """The explanation and the solution of an exercise, folded."""
+    """Return the folded explanation and solution of an exercise."""
     return (
         "<details><summary>Solution</summary>\n\n"
         f"{teach.solution_explanation(exercise).strip()}\n\n"
@@ -173,11 +173,11 @@ SHOWN: dict[str, Callable[[recording.Line], float | None]] = {
 
 
 def recorded_number(query: str) -> str:
-    """The number that a `recording` placeholder asks for, to three digits.
+    """Return the number that a `recording` placeholder asks for, to three digits.
 
     Raises:
-        InvalidArgumentError: the query chooses no line or several, or shows what the line does not know.
-        UnknownNameError: the device or the unit is not known.
+        InvalidArgumentError: the query selects no line or several, or the line does not have the number.
+        UnknownNameError: the device or the unit is unknown.
     """
     words = dict(word.partition("=")[::2] for word in shlex.split(query))
     unit, rival = words.pop("show", ""), words.pop("over", "")
@@ -194,11 +194,11 @@ def recorded_number(query: str) -> str:
 
 
 def recorded_line(words: dict[str, str], beside: str = "") -> recording.Line:
-    """The one line in the latest run of the device in which fields and keys of the case have these values.
+    """Return the line with the given values in the device's latest run that has such a line.
 
     Args:
-        words: the values, by name.
-        beside: another provider that the run has for the same problem; of any run where that is empty.
+        words: the values of the line's fields or of its case's keys, by name.
+        beside: a provider for which the run must have the same problem too; empty for any run.
     """
 
     def says(line: recording.Line, name: str, text: str) -> bool:
@@ -224,10 +224,10 @@ def recorded_line(words: dict[str, str], beside: str = "") -> recording.Line:
 
 
 def recorded_lines(device: str) -> tuple[recording.Line, ...]:
-    """The lines of a shipped recording, read once as long as its file stays the same.
+    """Return the lines of a shipped recording, cached until its file changes.
 
     Raises:
-        UnknownNameError: there is none for the device.
+        UnknownNameError: there is no recording for the device.
     """
     path = recording.recordings_folder() / f"{device}.jsonl"
     return _lines_of(device, path, path.stat().st_mtime_ns if path.exists() else 0)
@@ -240,7 +240,7 @@ def _lines_of(device: str, path: Path, changed: int) -> tuple[recording.Line, ..
 
 @dataclass(frozen=True)
 class Built:
-    """What a build took, and why the notebook was not written, if so."""
+    """The result of a build: the seconds of each cell, the size in bytes, and any problems."""
 
     cell_seconds: dict[int, float]
     size: int
@@ -250,7 +250,7 @@ class Built:
 def build(
     lesson: Lesson, cell_seconds: float = CELL_SECONDS, lesson_seconds: float = LESSON_SECONDS
 ) -> Built:
-    """Render, run, normalize and write a lesson; not written where it takes too long or too much.
+    """Render, run, normalize and write a lesson; it is not written if there are problems.
 
     Raises:
         CellExecutionError: a cell failed.
@@ -276,7 +276,7 @@ def build(
 
 
 def kernel_environment(home: Path) -> dict[str, str]:
-    """The environment of a lesson: this repository, an empty progress file, none of the user's settings."""
+    """Return a lesson's environment: this repository, an empty progress file, no user settings."""
     home.mkdir(parents=True, exist_ok=True)
     inherited = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     return inherited | {
@@ -287,7 +287,7 @@ def kernel_environment(home: Path) -> dict[str, str]:
 
 
 def execute(notebook: NotebookNode, folder: Path, home: Path) -> dict[int, float]:
-    """Run every code cell in a new kernel, in `folder`; the seconds that each took, by its place."""
+    """Run every code cell in a new Jupyter kernel, in `folder`; return the seconds of each by index."""
     client = NotebookClient(
         notebook,
         kernel_name="python3",
@@ -306,7 +306,7 @@ def execute(notebook: NotebookNode, folder: Path, home: Path) -> dict[int, float
 
 
 def normalize(notebook: NotebookNode) -> None:
-    """Drop what differs between runs and what hides a widget's picture; give pictures their alternative."""
+    """Remove what differs between runs or hides a widget's picture, and add alternative texts to pictures."""
     strip_output(notebook, keep_output=True, keep_count=True, keep_id=True, extra_keys=["metadata.widgets"])
     notebook.metadata = nbformat.from_dict(METADATA)
     for index, cell in code_cells(notebook):
@@ -318,7 +318,7 @@ def normalize(notebook: NotebookNode) -> None:
 
 
 def check(lesson: Lesson) -> list[str]:
-    """Everything that is wrong with a lesson as it is stored; nothing is run."""
+    """Return all problems of a stored lesson, without running it."""
     if not lesson.source.exists():
         return [f"has no {lesson.source.name}: lessons are written in lessons/source, notebooks are built"]
     if not lesson.notebook.exists():
@@ -337,7 +337,7 @@ def check(lesson: Lesson) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; 0 when nothing is wrong."""
+    """Run the command line; return 0 if there are no problems."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.lessons", description="Build and check the lessons."
     )
@@ -365,7 +365,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def choose(lessons: list[Lesson], names: list[str]) -> list[Lesson]:
-    """The lessons of these names, or all."""
+    """Return the lessons with these names, or all lessons if there are no names."""
     known = {lesson.name: lesson for lesson in lessons}
     for name in names:
         if name not in known:
@@ -374,7 +374,7 @@ def choose(lessons: list[Lesson], names: list[str]) -> list[Lesson]:
 
 
 def build_all(lessons: list[Lesson]) -> list[str]:
-    """Build lessons one after the other, reporting the time of each; what went wrong."""
+    """Build lessons one after the other and print the time of each; return the problems."""
     problems = []
     for lesson in lessons:
         try:
@@ -391,7 +391,7 @@ def build_all(lessons: list[Lesson]) -> list[str]:
 
 
 def check_all(lessons: list[Lesson]) -> list[str]:
-    """What is wrong with lessons as they are stored."""
+    """Return the problems of stored lessons."""
     return [f"{lesson.name}: {problem}" for lesson in lessons for problem in check(lesson)]
 
 
@@ -404,7 +404,7 @@ def check_claims() -> list[str]:
 
 
 def describe(lesson: Lesson) -> str:
-    """One line on a lesson."""
+    """Return a one-line summary of a lesson."""
     if not lesson.notebook.exists():
         return f"{lesson.name}: not built"
     notebook = lesson.stored()

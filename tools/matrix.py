@@ -1,7 +1,7 @@
-"""Run the tests of what depends on Triton's version on each version at the ends of the supported range.
+"""Run the tests that depend on Triton's version with the oldest and the newest supported version.
 
-`make test-matrix` runs it. Each version is installed beside the environment, in a folder of its own that
-shadows the environment's Triton; nothing else changes. The wheels are a few hundred megabytes.
+`make test-matrix` runs it. Each version is installed in a folder of its own, which shadows the environment's
+Triton; nothing else changes. The wheels are a few hundred megabytes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".matrix"
 
-# What is installed for each, without its dependencies. Triton 3.6's interpreter needs numpy < 2.4.
+# Packages to install for each version, without dependencies. Triton 3.6's interpreter needs numpy < 2.4.
 VERSIONS = {"3.6.0": ("triton==3.6.0", "numpy==2.3.5"), "3.7.1": ("triton==3.7.1",)}
-# Of viz, what draws compiled kernels; of pictures of other data, Triton's version changes nothing.
+# From tests/viz only those that draw compiled kernels: other pictures do not depend on Triton's version.
 TESTS = (
     "tests/lens",
     "tests/coords",
     "tests/kernels",
     "tests/runtime",
-    # What compiles here alone.
+    # These compile kernels that no other test compiles.
     "tests/ops/test_cross_entropy.py",
     "tests/ops/test_softmax.py",
     "tests/test_compat.py",
@@ -35,7 +35,7 @@ TESTS = (
 
 
 def install(version: str) -> Path:
-    """The folder with that version of Triton; installed where it is not there."""
+    """Install a version of Triton unless it is installed, and return its folder."""
     folder = FOLDER / f"triton-{version}"
     if not (folder / "triton").exists():
         print(f"Installing Triton {version} into {folder.relative_to(ROOT)}", flush=True)
@@ -45,13 +45,13 @@ def install(version: str) -> Path:
 
 
 def test(version: str) -> bool:
-    """Whether the tests pass on it."""
+    """Return whether the tests pass with a version of Triton."""
     folder = install(version)
     paths = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {
         "PYTHONPATH": paths,
         "TRITON_CACHE_DIR": str(folder / "cache"),
-        "WORKBENCH_TEST_MATRIX": "1",  # what is chosen for ragged sizes is compiled, all of it
+        "WORKBENCH_TEST_MATRIX": "1",  # compile everything that is chosen for ragged sizes
     }
     found = subprocess.run(
         [sys.executable, "-c", "import triton; print(triton.__version__)"],
@@ -69,7 +69,7 @@ def test(version: str) -> bool:
 
 
 def main() -> int:
-    """Test each version; the exit status is 0 where all pass."""
+    """Test each version; return 0 if all pass."""
     results = {version: test(version) for version in VERSIONS}
     print("\n== summary")
     for version, passed in results.items():

@@ -29,13 +29,13 @@ LINES_OF_A_FAILURE = 12
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a test in a run.
+    """A case of a test in a run.
 
     Attributes:
         name: module and name, with the case's parameters.
-        seconds: how long it took.
+        seconds: the duration.
         outcome: "passed", "skipped", "failure" or "error".
-        text: the message and traceback of a failure or error, the reason of a skip.
+        text: the message and traceback of a failure or error, or the reason for skipping.
     """
 
     name: str
@@ -45,10 +45,10 @@ class Case:
 
 
 def read(run: Path) -> list[Case]:
-    """Return the cases of a run that pytest's `--junitxml` wrote.
+    """Return the cases of a run from the file of pytest's `--junitxml`.
 
     Raises:
-        FileNotFoundError: pytest did not get so far as to write it.
+        FileNotFoundError: pytest ended before it wrote the file.
     """
     cases = []
     for each in ElementTree.parse(run).getroot().iter("testcase"):
@@ -65,10 +65,10 @@ def report(cases: list[Case], status: int, seconds: float, commit: str) -> str:
     """Return the report in Markdown.
 
     Args:
-        cases: what ran.
+        cases: the cases of the run.
         status: the exit status of `make test-all`.
-        seconds: how long the whole run took.
-        commit: what was tested.
+        seconds: the duration of the whole run.
+        commit: the commit that was tested.
     """
     count = {
         kind: sum(case.outcome == kind for case in cases)
@@ -95,14 +95,14 @@ def report(cases: list[Case], status: int, seconds: float, commit: str) -> str:
 
 
 def commit() -> str:
-    """Return the commit that is tested, marked where files have changed since."""
+    """Return the commit that is tested, marked "-dirty" if files have changed since."""
     described = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     done = subprocess.run(described, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "an unknown commit"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests, with more arguments for pytest, and write the report."""
+    """Run the tests with additional arguments for pytest, and write the report."""
     folder = FOLDER / datetime.now().strftime("%Y-%m-%dT%H%M%S")
     folder.mkdir(parents=True)
     run = folder / "run.xml"

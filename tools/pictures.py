@@ -1,6 +1,6 @@
-"""The README's pictures, made by the package: `make pictures` writes them, and the sentences about them.
+"""Make the README's pictures: `make pictures` writes them and their alternative texts.
 
-Each is what a widget or a figure of the lessons shows of a real kernel, or of what was recorded.
+Each picture is a widget or figure of the lessons that shows a real kernel or recorded data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOLDER = "lessons/pictures"
 
 
 def tile_map() -> Picture:
-    """The tile map of the shipped product, halfway through its programs."""
+    """Draw the tile map of the shipped product, halfway through its programs."""
     square = _normals(96, 96)
 
     def reads(order: str, group: int) -> GemmReads:
@@ -36,14 +36,14 @@ def tile_map() -> Picture:
 
 
 def source_lens() -> Picture:
-    """The source lens on the first rung of lesson 05 with matrix units."""
+    """Draw the source lens on the first rung of lesson 05 that uses matrix units."""
     square = _normals(128, 128)
     launch = gemm_ladder.dot(square, square, torch.empty_like(square))
     return explore.source.source_lens(launch, shown=("sm_90", "gfx942")).picture
 
 
 def roofline() -> Picture:
-    """The roofline of the recorded device, with fp16 products of ours and of the vendor's library."""
+    """Draw the roofline of the recorded device with fp16 products of the workbench and of cuBLAS."""
     ceilings, points = suites.live_or_recorded("gemm", recorded=True)
     shown = [
         point
@@ -55,7 +55,7 @@ def roofline() -> Picture:
 
 
 def attention_stepper() -> Picture:
-    """The stepper on a tile of the shipped attention, after the third of four tiles of keys."""
+    """Draw the stepper on a tile of the shipped attention, after the third of four tiles of keys."""
     query, key, value = _normals(1, 1, 32, 16) * 2, _normals(1, 1, 64, 16), _normals(1, 1, 64, 16)
     rising = (key * torch.linspace(0.5, 2, 64)[:, None]).half()
     steps = explore.attention.steps(attention.launch(query, rising, value, tile=(16, 16), splits=1), tile=1)
@@ -69,10 +69,10 @@ PICTURES: Mapping[str, Callable[[], Picture]] = {
 
 
 def described(readme: str, sentences: Mapping[str, str]) -> str:
-    """The README with these sentences as its pictures' alternative texts.
+    """Return the README with these sentences as the alternative texts of its pictures.
 
     Raises:
-        ValueError: it does not show one of them, or shows it twice.
+        ValueError: the README does not show one of the pictures exactly once.
     """
     for name, sentence in sentences.items():
         place = re.compile(rf"!\[[^\]]*\]\({FOLDER}/{name}\.png\)")
@@ -84,7 +84,7 @@ def described(readme: str, sentences: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Write the pictures, and the sentences in README.md."""
+    """Write the pictures and their alternative texts in README.md."""
     made = {name: make() for name, make in PICTURES.items()}
     (ROOT / FOLDER).mkdir(exist_ok=True)
     for name, picture in made.items():

@@ -1,12 +1,12 @@
-"""Plant faults that GPU kernels are prone to, one at a time, and see whether the CPU's tests catch them.
+"""Plant typical faults of GPU kernels, one at a time, and see whether the CPU tests catch them.
 
     python -m tools.plant --list                   # what is planted, and at how many places
     python -m tools.plant surplus_program          # at all places, or 20 drawn by --seed where there are more
     python -m tools.plant --only softmax.py        # every fault, in that file
 
-Each fault changes a copy of the package, on which the tests of the changed file run until one fails. What no
-test catches is printed with its place: it wants a test, or a sentence in `EQUIVALENT` that says why nothing
-changes. It takes hours and is run on demand.
+Each fault changes a copy of the package, on which the tests of the changed file run until one fails. A fault
+that no test catches is printed with its place: add a test, or a sentence in `EQUIVALENT` that says why the
+fault changes nothing. A run takes hours and is made on demand.
 """
 
 from __future__ import annotations
@@ -157,13 +157,13 @@ Edit = tuple[ast.expr | ast.stmt, str]  # what is replaced, by what text
 
 @dataclass(frozen=True)
 class Place:
-    """Where a fault can be planted.
+    """A place where a fault can be planted.
 
     Attributes:
-        fault: its name in `FAULTS`.
-        file: from the root. line: of the first change.
-        edits: (first byte, last byte, text) of each change.
-        words: the changed text, before and after.
+        fault: the fault's name in `FAULTS`.
+        file: the path from the root. line: the line of the first change.
+        edits: (first byte, end byte, text) of each change.
+        words: the first change in words: text before -> text after.
     """
 
     fault: str
@@ -177,7 +177,7 @@ class Place:
 
 
 class Source:
-    """A file, parsed."""
+    """A parsed source file."""
 
     def __init__(self, file: Path) -> None:
         self.name = file.relative_to(ROOT).as_posix()
@@ -187,19 +187,19 @@ class Source:
         self._starts = [sum(lengths[:i]) for i in range(len(lengths))]
 
     def text(self, node: ast.AST) -> str:
-        """As it is written."""
+        """Return the source text of a node."""
         begin, end = self._span(node)
         return self.bytes[begin:end].decode()
 
     def place(self, fault: str, edits: Sequence[Edit]) -> Place:
-        """Of one or more changes."""
+        """Return the place of a fault that consists of one or more changes."""
         spans = tuple((*self._span(node), text) for node, text in edits)
         node, text = edits[0]
         words = f"{' '.join(self.text(node).split())} -> {' '.join(text.split())}"
         return Place(fault, self.name, node.lineno, spans, words)
 
     def jit_nodes(self) -> Iterator[ast.AST]:
-        """What is in jit functions."""
+        """Yield the nodes inside jit functions."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef) and any(
                 "jit" in ast.unparse(d) for d in node.decorator_list
@@ -207,7 +207,7 @@ class Source:
                 yield from (inner for statement in node.body for inner in ast.walk(statement))
 
     def python_nodes(self) -> Iterator[ast.AST]:
-        """What is in others: invokers and choosers."""
+        """Yield the nodes outside jit functions: invokers and choosers."""
         of_jit = set(self.jit_nodes())
         yield from (node for node in ast.walk(self.tree) if node not in of_jit)
 
@@ -222,7 +222,7 @@ class Source:
 
 
 def _called(node: ast.AST) -> str:
-    """The name of what is called, with what it is an attribute of; empty where nothing is."""
+    """Return the dotted name of the function that a call node calls; empty for other nodes."""
     return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
 
 
@@ -235,7 +235,7 @@ def _is_none(node: ast.expr | None) -> bool:
 
 
 def dropped_mask(source: Source) -> Iterator[Sequence[Edit]]:
-    """Lanes that no element belongs to are taken as others are."""
+    """Drop a mask, so that lanes without an element are used too."""
     places = {"transfer.load": 2, "transfer.store": 3, "tl.where": 0}
     for node in source.jit_nodes():
         if not isinstance(node, ast.Call):
@@ -254,7 +254,7 @@ def dropped_mask(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def surplus_program(source: Source) -> Iterator[Sequence[Edit]]:
-    """A grid has one program more than there is work for."""
+    """Start one program more than there is work for."""
     for node in source.python_nodes():
         if isinstance(node, ast.Call) and _called(node) in ("Step", "Launch.of") and len(node.args) > 1:
             grid = node.args[1]
@@ -263,7 +263,7 @@ def surplus_program(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def false_hint(source: Source) -> Iterator[Sequence[Edit]]:
-    """The compiler is told of twice the divisibility or contiguity, by a hint or by a constant."""
+    """Double the divisibility or contiguity that a hint or constant promises to the compiler."""
     hints = ("tl.multiple_of", "tl.max_contiguous", "tl.max_constancy")
     for node in source.python_nodes():
         called = _called(node).split(".")[-1].lstrip("_")
@@ -283,7 +283,7 @@ def false_hint(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def wrong_tail(source: Source) -> Iterator[Sequence[Edit]]:
-    """One element beyond the end counts, or the last part of a length does not."""
+    """Use one element beyond the end, or leave out the last part of a length."""
     for node in source.jit_nodes():
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
             left, right = node.left, node.comparators[0]
@@ -295,7 +295,7 @@ def wrong_tail(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def missing_reset(source: Source) -> Iterator[Sequence[Edit]]:
-    """What is added into keeps what it held."""
+    """Do not zero an accumulator."""
     for node in source.python_nodes():
         if isinstance(node, ast.Call) and (given := _keyword(node, "accumulators")) is not None:
             yield [(given, "()")]
@@ -304,7 +304,7 @@ def missing_reset(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def _told(source: Source) -> Iterator[ast.AST]:
-    """Strides, in whatever order, of which only equality matters: parts of keys; and what messages say."""
+    """Yield nodes in which the order of strides does not matter: parts of keys, and texts of messages."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.JoinedStr):
             yield from ast.walk(node)
@@ -315,7 +315,7 @@ def _told(source: Source) -> Iterator[ast.AST]:
 
 
 def swapped_stride(source: Source) -> Iterator[Sequence[Edit]]:
-    """Strides in another order than a kernel's parameters have; not in keys and messages."""
+    """Pass strides to a kernel in the wrong order; keys and messages are left out."""
     told = set(_told(source))
     for node in source.python_nodes():
         if node in told:
@@ -330,7 +330,7 @@ def swapped_stride(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def unsaved_tensor(source: Source) -> Iterator[Sequence[Edit]]:
-    """Backward has tensors that autograd does not know of, so that it misses what changes them in place."""
+    """Hide a saved tensor from autograd, which then misses changes of it in place."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -347,7 +347,7 @@ def unsaved_tensor(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def wrong_split(source: Source) -> Iterator[Sequence[Edit]]:
-    """A kernel shares its work among another number of programs than are started."""
+    """Divide a kernel's work among another number of programs than are started."""
     for node in source.python_nodes():
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
@@ -359,7 +359,7 @@ def wrong_split(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def uninitialized(source: Source) -> Iterator[Sequence[Edit]]:
-    """What is to be zero holds something else."""
+    """Fill a tensor or tile with ones instead of zeros."""
     makes = ("torch.zeros", "torch.zeros_like", ".new_zeros")
     for node in source.python_nodes():
         if isinstance(node, ast.Call) and _called(node).endswith(makes):
@@ -370,7 +370,7 @@ def uninitialized(source: Source) -> Iterator[Sequence[Edit]]:
 
 
 def stale_warm_call(source: Source) -> Iterator[Sequence[Edit]]:
-    """A key lacks something that the kept launch depends on."""
+    """Leave out a part of a cache key on which the launch depends."""
     for function in ast.walk(source.tree):
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -404,18 +404,18 @@ FAULTS: dict[str, Callable[[Source], Iterator[Sequence[Edit]]]] = {
 
 
 def sources(root: Path = ROOT) -> list[Source]:
-    """Files in which faults are planted."""
+    """Return the files in which faults are planted."""
     files = sorted({file for pattern in SOURCES for file in root.glob(pattern)})
     return [Source(file) for file in files if not file.as_posix().endswith(LADDERS)]
 
 
 def places_of(fault: str, files: Sequence[Source]) -> list[Place]:
-    """Every place of a fault."""
+    """Return all places of a fault."""
     return [source.place(fault, edits) for source in files for edits in FAULTS[fault](source)]
 
 
 def planted(source: bytes, place: Place) -> bytes:
-    """The source with that fault."""
+    """Return the source with the fault planted at `place`."""
     for begin, end, text in sorted(place.edits, reverse=True):
         source = source[:begin] + text.encode() + source[end:]
     ast.parse(source)
@@ -423,7 +423,7 @@ def planted(source: bytes, place: Place) -> bytes:
 
 
 def tests_of(file: str) -> tuple[str, ...]:
-    """The tests that look at a file."""
+    """Return the tests of a file."""
     found = next((tests for end, tests in TESTS.items() if file.endswith(end)), ())
     name = Path(file).stem
     own = [f"tests/{folder}/test_{name}.py" for folder in ("kernels", "ops")]
@@ -436,7 +436,7 @@ def tests_of(file: str) -> tuple[str, ...]:
 
 
 def copy_of_package() -> Path:
-    """A folder with what the tests of a file need."""
+    """Copy what the tests need to a new folder, and return it."""
     folder = Path(tempfile.mkdtemp(prefix="planted-"))
     ignored = shutil.ignore_patterns("__pycache__", "artifacts", "recordings")
     for name in ("workbench", "tests", "tools"):
@@ -447,7 +447,7 @@ def copy_of_package() -> Path:
 
 
 def environment_of(folder: Path) -> dict[str, str]:
-    """In which the tests of a copy run: interpreted, without the GPU that there may be."""
+    """Return the environment for the tests of a copy: kernels are interpreted, and a GPU is hidden."""
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])),
         "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1",
@@ -455,10 +455,10 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 
 def failing_anyway(folder: Path, tests: Sequence[str], processes: int) -> list[str]:
-    """The tests that fail without a fault; they catch none.
+    """Return the tests that fail without a fault, which therefore cannot catch one.
 
     Raises:
-        RuntimeError: pytest could not run them.
+        RuntimeError: pytest could not run.
     """
     cache = folder / "cache"
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "-o", f"cache_dir={cache}", *tests]
@@ -474,12 +474,13 @@ def failing_anyway(folder: Path, tests: Sequence[str], processes: int) -> list[s
 def caught(
     folder: Path, place: Place | None, tests: Sequence[str], failing: Sequence[str] = ()
 ) -> tuple[bool, str]:
-    """Whether a test fails, and the last line that pytest printed.
+    """Return whether a test fails, and the first failure's line or pytest's last line.
 
     Args:
-        folder: a copy of the package, which is as it was afterwards.
-        place: of the fault; None for none.
-        failing: tests that fail without one.
+        folder: a copy of the package, which is restored afterwards.
+        place: the place of the fault; None for no fault.
+        tests: the tests to run.
+        failing: the tests that fail without a fault, which are left out.
     """
     file = None if place is None else folder / place.file
     before = b"" if file is None else file.read_bytes()
@@ -508,7 +509,7 @@ def caught(
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """List or plant; the exit status is 0 where at least 95 % were caught, and the others are explained."""
+    """List or plant faults; return 0 if at least 95 % were caught and the others are explained."""
     parser = argparse.ArgumentParser(prog="python -m tools.plant", description=__doc__.splitlines()[0])
     parser.add_argument("faults", nargs="*", metavar="fault", help=f"of {', '.join(FAULTS)}; all by default")
     parser.add_argument("--list", action="store_true", help="say what there is, and plant nothing")

@@ -1,7 +1,7 @@
 """Create or update `.venv` with the tested set of packages and the build of torch that fits this machine.
 
-`make` calls it before whatever needs Python; run again with nothing changed, it returns at once. It needs
-only the standard library, and a Python that is too old can read it as far as the line that says so.
+`make` calls it before every target that needs Python; if nothing has changed, it returns at once. It needs
+only the standard library. Even a Python that is too old can parse it, to print that it is too old.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS = ROOT / "jupyter" / "jupyter_config.json"
 OLDEST_PYTHON = (3, 11)
 EXTRAS = ("dev", "lab", "test")
 WHEELS = "https://download.pytorch.org/whl"
-# The builds of the pinned torch on PyTorch's own indexes. The one on PyPI is for drivers that run CUDA 13.
+# The builds of the pinned torch on PyTorch's own indexes. PyPI's build needs a driver that runs CUDA 13.
 CUDA_12_BUILD = "cu126"
 ROCM_BUILDS = ((7, 2), (7, 1))
 CPU_INDEX_SECONDS = 3.0
@@ -38,16 +38,16 @@ print("setup: ready, with", ", ".join(f"{name} {version}" for name, version in v
 
 
 class SetupError(Exception):
-    """The environment cannot be made; the text says why and what to do."""
+    """The environment cannot be created; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What this machine can run kernels on, as far as its own tools say.
+    """The machine's GPU, as its own tools report it.
 
     Attributes:
         gpu: "nvidia", "amd" or "none".
-        version: the newest CUDA that the NVIDIA driver runs, or the installed ROCm; None where unknown.
+        version: the newest CUDA that the NVIDIA driver runs, or the installed ROCm; None if unknown.
     """
 
     gpu: str
@@ -56,15 +56,15 @@ class Machine:
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """Which build of torch to install, and why.
+    """The build of torch to install.
 
     Attributes:
-        name: for people and for the record of what was installed.
-        reason: one line that says why this one.
-        index: a package index to use besides pip's own; None for pip's own alone.
-        local: the version's local part that must be installed, such as "rocm7.2"; None where pip may choose.
-        accepts: a pattern for the local part of an installed torch which need not be replaced.
-        triton: whether to install PyPI's Triton; ROCm's torch brings its own.
+        name: the name to display, and for the record of the installation.
+        reason: why this build was chosen, in one line.
+        index: a package index to use in addition to pip's own; None for pip's own only.
+        local: the required local part of the version, such as "rocm7.2"; None if pip may choose.
+        accepts: a pattern for the local part of an installed torch that need not be replaced.
+        triton: whether to install PyPI's Triton; torch for ROCm brings its own.
     """
 
     name: str
@@ -76,7 +76,7 @@ class TorchBuild:
 
 
 def output_of(*command: str) -> str | None:
-    """What a command prints, or None when it is missing, fails or hangs."""
+    """Return the output of a command, or None if it is missing, fails or hangs."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -85,7 +85,7 @@ def output_of(*command: str) -> str | None:
 
 
 def first_version(text: str | None) -> tuple[int, int] | None:
-    """The first `major.minor` in a text."""
+    """Return the first `major.minor` in a text."""
     match = re.search(r"(\d+)\.(\d+)", text or "")
     return (int(match[1]), int(match[2])) if match else None
 
@@ -104,7 +104,7 @@ def probe_machine(ask: Callable[..., str | None] = output_of, rocm: Path | None 
 
 
 def answers(url: str, seconds: float = CPU_INDEX_SECONDS) -> bool:
-    """Whether an index answers in time, its name's look-up included, which a socket's time-out is not."""
+    """Return whether an index answers in time. Unlike a socket timeout, the time includes the DNS lookup."""
     answered = threading.Event()
 
     def fetch() -> None:
@@ -124,9 +124,9 @@ def choose_torch(machine: Machine, wanted: str, reach: Callable[[str], bool]) ->
     """Choose the build of torch for a machine.
 
     Args:
-        machine: what :func:`probe_machine` found.
-        wanted: "auto", or "cpu", "cuda" or "rocm" to decide by hand.
-        reach: whether an index answers.
+        machine: the result of :func:`probe_machine`.
+        wanted: "auto", or "cpu", "cuda" or "rocm" to choose by hand.
+        reach: returns whether an index answers.
 
     Raises:
         SetupError: the installed ROCm has no build of the tested torch.
@@ -163,7 +163,7 @@ def _cuda_build(driver: tuple[int, int] | None) -> TorchBuild:
 
 def _rocm_build(installed: tuple[int, int] | None) -> TorchBuild:
     have = "ROCm {}.{}".format(*installed) if installed else "a ROCm of unknown version"
-    # A build brings its own ROCm libraries; what they need of the system is a driver of their age or newer.
+    # A build brings its own ROCm libraries; they need a driver of the same version or newer.
     limit = installed or ROCM_BUILDS[0]
     fitting = [build for build in ROCM_BUILDS if build[0] == limit[0] and build <= limit]
     if not fitting:
@@ -179,7 +179,7 @@ def _rocm_build(installed: tuple[int, int] | None) -> TorchBuild:
 
 
 def pinned(package: str) -> str:
-    """The version that constraints.txt gives a package."""
+    """Return the version of a package in constraints.txt."""
     text = (ROOT / "constraints.txt").read_text()
     match = re.search(rf"^{re.escape(package)}==(\S+)$", text, re.MULTILINE)
     if match is None:
@@ -188,7 +188,7 @@ def pinned(package: str) -> str:
 
 
 def pip_arguments(build: TorchBuild, extras: Sequence[str]) -> list[str]:
-    """What follows `pip install`. A user's own pip configuration stays in force: indexes are only added."""
+    """Return the arguments of `pip install`. They only add indexes to those of the user's configuration."""
     chosen = sorted({*extras, "triton"} if build.triton else {*extras})
     arguments = ["--constraint", "constraints.txt", "--editable", f".[{','.join(chosen)}]"]
     if build.local is not None:
@@ -199,8 +199,8 @@ def pip_arguments(build: TorchBuild, extras: Sequence[str]) -> list[str]:
 
 
 def fingerprint() -> str:
-    """A hash of what decides the installed set: constraints.txt and the packaging part of pyproject.toml."""
-    import tomllib  # absent from the Pythons that main() turns away
+    """Return a hash of constraints.txt and the packaging tables of pyproject.toml."""
+    import tomllib  # missing in the old Pythons that main() refuses
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     tables = json.dumps(
@@ -211,22 +211,22 @@ def fingerprint() -> str:
 
 @dataclass
 class Environment:
-    """A virtual environment, and the record in it of what was installed.
+    """A virtual environment with a record of what was installed in it.
 
-    The record says `complete: false` from before pip starts until all is checked, so that an environment
-    whose making was cut short never passes for a finished one.
+    The record says `complete: false` from before pip starts until everything is checked, so that an
+    interrupted installation is never taken for a complete one.
     """
 
     folder: Path
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """The environment's interpreter."""
         return self.folder / "bin" / "python"
 
     @property
     def record(self) -> dict[str, object]:
-        """What was installed; empty for an environment that something else made."""
+        """The record of the installation; empty if another program made the environment."""
         try:
             found = json.loads((self.folder / "workbench.json").read_text())
         except (OSError, ValueError):
@@ -234,35 +234,35 @@ class Environment:
         return found if isinstance(found, dict) else {}
 
     def write_record(self, record: dict[str, object]) -> None:
-        """Replace the record, in one step."""
+        """Replace the record atomically."""
         partial = self.folder / "workbench.json.partial"
         partial.write_text(json.dumps(record, indent=2) + "\n")
         partial.replace(self.folder / "workbench.json")
 
     def write_settings(self) -> None:
-        """Give Jupyter's programs the project's settings, whatever folder they are started in."""
+        """Install the project's Jupyter settings, so that they apply in every working folder."""
         target = self.folder / "etc" / "jupyter" / SETTINGS.name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(SETTINGS.read_bytes())
 
     @property
     def extras(self) -> set[str]:
-        """The extras that the record names."""
+        """The extras in the record."""
         named = self.record.get("extras")
         return {name for name in named if name in EXTRAS} if isinstance(named, list) else set()
 
     @property
     def python_version(self) -> str | None:
-        """Its Python's version, such as "3.12"; None when it does not run."""
+        """The version of the environment's Python, such as "3.12"; None if it does not run."""
         answer = output_of(str(self.python), "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
         return None if answer is None else answer.strip()
 
     def flaw(self, build: TorchBuild, python: str | None) -> str | None:
-        """Why it must be made anew; None when pip can go on from what is there.
+        """Say why the environment has to be recreated; None if pip can update it.
 
         Args:
-            build: the torch that is wanted.
-            python: the version that is wanted, such as "3.12"; None for any that will do.
+            build: the build of torch to install.
+            python: the required Python version, such as "3.12"; None for any supported version.
         """
         have = self.python_version
         if have is None or output_of(str(self.python), "-m", "pip", "--version") is None:
@@ -281,21 +281,21 @@ class Environment:
 
 
 def step(text: str) -> None:
-    """Say what is being done."""
+    """Print what is being done."""
     print(f"setup: {text}", flush=True)
 
 
 def run(*command: str) -> int:
-    """Run a command in the project's folder, its output shown; return its status, negative when killed."""
+    """Run a command in the project's folder and show its output; return its status, negative if killed."""
     quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     return subprocess.run(command, cwd=ROOT, env=quiet, check=False).returncode
 
 
 def make_venv(folder: Path) -> None:
-    """Create an environment, in place of whatever is in its folder.
+    """Create an environment, replacing its folder.
 
     Raises:
-        SetupError: this Python cannot make one.
+        SetupError: this Python cannot create an environment.
     """
     if Path(sys.prefix).resolve() == folder.resolve():
         raise SetupError(
@@ -316,7 +316,7 @@ def make_venv(folder: Path) -> None:
 def up_to_date(
     environment: Environment, extras: set[str], machine: Machine, wanted: str, python: str | None
 ) -> bool:
-    """Whether everything asked for was installed, in an environment that still runs."""
+    """Return whether everything that is wanted is installed and the environment still runs."""
     record = environment.record
     return (
         record.get("complete") is True
@@ -330,10 +330,10 @@ def up_to_date(
 
 
 def set_up(folder: Path, extras: set[str], wanted: str, python: str | None) -> None:
-    """Make the environment hold the extras asked for, besides those that it already has.
+    """Install the extras in the environment, in addition to those that it already has.
 
     Raises:
-        SetupError: something failed; the text says what to do.
+        SetupError: something failed; the message says what to do.
     """
     environment, machine = Environment(folder), probe_machine()
     if up_to_date(environment, extras, machine, wanted, python):
@@ -353,7 +353,7 @@ def set_up(folder: Path, extras: set[str], wanted: str, python: str | None) -> N
     step(f"installing the tested set for: {', '.join(sorted(extras))}")
     status = run(str(environment.python), "-m", "pip", "install", *pip_arguments(build, sorted(extras)))
     if status > 0:
-        # pip stopped by itself: it installs nothing before it has everything, so what was there still is.
+        # pip failed on its own. It downloads everything before it installs, so nothing has changed.
         environment.write_record(before)
         raise SetupError(
             "pip failed: see its last lines. With the cause removed, run the same command again."
@@ -384,7 +384,7 @@ def main() -> int:
     if sys.platform != "linux":
         print("setup: Triton runs on Linux. On Windows use WSL2; on macOS the devcontainer.", file=sys.stderr)
         return 1
-    import fcntl  # absent on Windows
+    import fcntl  # missing on Windows
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -400,7 +400,7 @@ def main() -> int:
     python = ".".join(map(str, sys.version_info[:2])) if arguments.this_python else None
     try:
         with (ROOT / ".venv.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # two `make`s at once: the second waits, and finds the work done
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a second `make` waits here, then finds everything installed
             set_up(ROOT / ".venv", set(arguments.extras), arguments.torch, python)
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)

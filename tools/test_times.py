@@ -1,4 +1,4 @@
-"""Write tests/times.txt, by which `make test` chooses cases, from the times of a run of every case.
+"""Write tests/times.txt, from which `make test` chooses cases, using the times of a complete run.
 
 make test CASES=all TEST_ARGS="--junitxml=run.xml"
 .venv/bin/python tools/test_times.py run.xml
@@ -15,16 +15,16 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = ROOT / "tests" / "times.txt"
 
-# A test whose cases take less than this together is not listed: all its cases run.
+# A test whose cases together take less than this is not listed, so all its cases run.
 LISTED_SECONDS = 0.5
 
 
 def times_of(run: Path, slowness: float) -> list[str]:
-    """Return the lines of the file: seconds, cases, and `path::name` of each test that takes long.
+    """Return the lines of the file: seconds, number of cases, and `path::name` of each slow test.
 
     Args:
-        run: the file that pytest's `--junitxml` wrote. Tests that failed or were skipped are left out.
-        slowness: how many times as long as the reference the machine took (`tests.machine.Machine.slowness`).
+        run: the file of pytest's `--junitxml`. Tests that failed or were skipped are left out.
+        slowness: the machine's time relative to the reference machine (`tests.machine.Machine.slowness`).
     """
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for case in ElementTree.parse(run).getroot().iter("testcase"):

@@ -1,10 +1,11 @@
-"""What runs the kernels here: an NVIDIA GPU (CUDA), an AMD GPU (ROCm), or Triton's interpreter on the CPU.
+"""The device that runs kernels: an NVIDIA GPU (CUDA), an AMD GPU (ROCm), or Triton's interpreter on the CPU.
 
-`@triton.jit` reads `TRITON_INTERPRET` once, when Triton is imported, so the choice is made before that:
-importing `workbench` calls :func:`choose`. Only this file asks the running machine.
+`@triton.jit` reads `TRITON_INTERPRET` once, when Triton is imported. Importing `workbench` therefore calls
+:func:`choose` before it imports Triton. Only this module queries the machine.
 
-A launch can be made for a device that is not here: inside :func:`planning_for`, whatever chooses templates,
-tiles and grids asks :func:`planned`. Inside :func:`pretend` the interpreter also runs what is chosen so.
+A launch can be planned for a device that the machine does not have. The code that chooses templates, tiles
+and grids asks :func:`planned` for the device, which :func:`planning_for` sets. Inside :func:`pretend` the
+interpreter also runs such launches.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ R = TypeVar("R")
 
 Kind = Literal["cuda", "hip", "interpreter"]
 
-# How Triton reads TRITON_INTERPRET, in any case: the first are yes, and everything else is no.
+# Values of TRITON_INTERPRET in any case. Triton takes only those of _YES for yes, and every other for no.
 _YES = ("1", "true", "yes", "on", "y")
 _NO = ("0", "false", "no", "off", "n", "")
 
@@ -39,18 +40,18 @@ class Device:
 
     Attributes:
         kind: "cuda", "hip" (ROCm) or "interpreter".
-        name: the vendor's name for it, or the interpreter's.
+        name: the vendor's product name, or "Triton interpreter (CPU)".
         architecture: the compile target, such as "sm_90" or "gfx942"; "interpreter" without a GPU.
         compute_units: streaming multiprocessors (NVIDIA), compute units (AMD) or CPU cores.
-        shared_memory_bytes: the most shared memory (LDS) that one program can have; 0 in the interpreter.
-        memory_bytes: device memory in all; the CPU's in the interpreter; 0 where unknown.
-        l2_bytes: the last-level cache that all compute units share; 0 where unknown.
+        shared_memory_bytes: maximum shared memory (LDS) of one program; 0 in the interpreter.
+        memory_bytes: total device memory; the CPU's in the interpreter; 0 if unknown.
+        l2_bytes: size of the last-level cache that all compute units share; 0 if unknown.
         warp_size: threads in a warp (wavefront); 1 in the interpreter.
-        driver: the version of the driver, "none" in the interpreter.
-        is_pretended: whether the interpreter stands in for it (:func:`pretend`).
+        driver: version of the driver; "none" in the interpreter.
+        is_pretended: True if the interpreter stands in for this device (:func:`pretend`).
 
     Raises:
-        UnknownNameError: the kind.
+        UnknownNameError: the kind is unknown.
     """
 
     kind: Kind
@@ -74,12 +75,12 @@ class Device:
 
     @property
     def runs_gluon(self) -> bool:
-        """Whether a kernel in Gluon can run where launches are planned for it: nothing interprets Gluon."""
+        """True if Gluon kernels can run on this device; the interpreter cannot run them."""
         return self.is_gpu and not self.is_pretended
 
     @property
     def torch_device(self) -> str:
-        """Where tensors for this device live: "cuda" (torch's name for ROCm too) or "cpu"."""
+        """torch's device type for tensors: "cuda" (also for ROCm) or "cpu"."""
         return "cuda" if self.is_gpu else "cpu"
 
     @property
@@ -89,10 +90,10 @@ class Device:
 
 
 def choose() -> None:
-    """Decide between GPU and interpreter, before Triton is imported. Called by `import workbench`.
+    """Choose between GPU and interpreter before Triton is imported; `import workbench` calls this.
 
-    A `TRITON_INTERPRET` that the user set is respected. Otherwise kernels are interpreted when torch sees no
-    GPU.
+    The user's `TRITON_INTERPRET` takes precedence. If it is not set, kernels are interpreted when torch sees
+    no GPU.
 
     Raises:
         DeviceError: Triton was already imported in the other mode.
@@ -110,12 +111,12 @@ def choose() -> None:
 
 
 def is_interpreter() -> bool:
-    """True when this process interprets kernels: `TRITON_INTERPRET`, as Triton reads it."""
+    """Return whether this process interprets kernels: the value of `TRITON_INTERPRET` as Triton reads it."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in _YES
 
 
 def unclear_wish() -> str:
-    """What Triton makes of a `TRITON_INTERPRET` that is neither yes nor no, in words; empty otherwise."""
+    """Describe how Triton reads a `TRITON_INTERPRET` that is neither yes nor no; empty if it is clear."""
     wish = os.environ.get("TRITON_INTERPRET", "0")
     if wish.lower() in (*_YES, *_NO):
         return ""
@@ -123,7 +124,7 @@ def unclear_wish() -> str:
 
 
 def _triton_interprets() -> bool:
-    """Whether the imported Triton interprets: its own library was decorated when it was imported."""
+    """Return whether the imported Triton interprets, judged by how it decorated its own library."""
     import triton.language as tl
     from triton.runtime.jit import JITFunction
 
@@ -132,11 +133,11 @@ def _triton_interprets() -> bool:
 
 @cache
 def current() -> Device:
-    """The device of this process. Asked once; a process never changes it.
+    """Return the device of this process. It is queried once and never changes.
 
     Raises:
-        DeviceError: kernels are to be compiled (`TRITON_INTERPRET=0`, or a value that Triton takes for that)
-            and torch sees no GPU.
+        DeviceError: `TRITON_INTERPRET` asks to compile kernels (0, or a value that Triton reads as no), but
+            torch sees no GPU.
     """
     if is_interpreter():
         return Device(
@@ -175,13 +176,13 @@ def current() -> Device:
 
 @cache
 def named(name: str) -> Device:
-    """The device of that name, which need not be here: what `workbench.targets` knows of it.
+    """Return the product of a target as a device, from the table in `workbench.targets`.
 
     Args:
         name: a name in `targets.TARGETS`, such as "sm_90" or "gfx942".
 
     Raises:
-        UnknownNameError: it is not in the table.
+        UnknownNameError: the name is not in the table.
     """
     on = target(name)
     return Device(
@@ -202,36 +203,38 @@ _pretended: ContextVar[Device | None] = ContextVar("pretended", default=None)
 
 
 def planned() -> Device:
-    """The device that launches are made for: the one named by :func:`planning_for`, else :func:`running`."""
+    """Return the device that launches are planned for: that of :func:`planning_for`, else :func:`running`."""
     return _planned.get() or running()
 
 
 def running() -> Device:
-    """The device that runs launches, or is said to: the one of :func:`pretend`, else :func:`current`."""
+    """Return the device that runs launches: the pretended one (:func:`pretend`), else :func:`current`."""
     return _pretended.get() or current()
 
 
 def on_gpu(tensor: torch.Tensor) -> bool:
-    """Whether a GPU computes with this tensor, or is said to (:func:`pretend`)."""
+    """Return whether a GPU, real or pretended (:func:`pretend`), computes with this tensor."""
     return tensor.is_cuda or _pretended.get() is not None
 
 
 @contextmanager
 def pretend(machine: str | Device) -> Iterator[Device]:
-    """Choose as on that device whatever is chosen, also in `ops`, and have the interpreter run it.
+    """Interpret the launches that would be chosen on another device, including those of `ops`.
 
         with device.pretend("sm_90"):
             result = ops.matmul(a, b)  # the tile, splits and grid of an H200, interpreted
 
-    So a machine without a GPU runs what a GPU runs, but for kernels in Gluon, which nothing interprets: where
-    one would be chosen, the next candidate is. It holds for the thread (or task) that enters it.
+    A machine without a GPU then runs the same kernels as that GPU. Gluon kernels are the exception, because
+    the interpreter cannot run them: the next candidate is chosen instead. The context applies to the thread
+    (or task) that enters it.
 
     Args:
-        machine: a name in `targets.TARGETS`, for the product named there ("sm_90": an H200), or a device.
+        machine: a name in `targets.TARGETS`, which stands for the product in that entry ("sm_90": an H200),
+            or a device.
 
     Raises:
-        UnknownNameError: the name. DeviceError: kernels are compiled here, so that the machine's own GPU runs
-        them. ArgumentTypeError: neither a name nor a device.
+        UnknownNameError: the name is not in the table. DeviceError: this process compiles kernels for its own
+        GPU. ArgumentTypeError: `machine` is neither a name nor a device.
     """
     check_type("machine", machine, str | Device, 'Name a target, such as "sm_90", or give a Device.')
     if not is_interpreter():
@@ -249,21 +252,21 @@ def pretend(machine: str | Device) -> Iterator[Device]:
 
 @contextmanager
 def planning_for(name: str | None) -> Iterator[Device]:
-    """Make launches for the named device, as they would be made on a machine that has it.
+    """Plan launches for the named device instead of this process's device.
 
         with device.planning_for("sm_90"):
             launch = gemm.launch(a, b)
         lens.compile(launch, "sm_90")
 
-    Templates, tiles, splits and options are then chosen for it, whatever runs kernels here; tensors stay
-    where they are. It holds for the thread (or task) that enters it. Functions of `ops`, which run what they
-    make, choose for this process's device even so.
+    Templates, tiles, splits and options are chosen for the named device; tensors stay where they are. The
+    context applies to the thread (or task) that enters it. Functions of `ops` run their launches, so they
+    still choose for this process's device.
 
     Args:
         name: a name in `targets.TARGETS`; None for this process's device.
 
     Raises:
-        UnknownNameError: the name.
+        UnknownNameError: the name is not in the table.
     """
     token = _planned.set(None if name is None else named(name))
     try:
@@ -273,7 +276,7 @@ def planning_for(name: str | None) -> Iterator[Device]:
 
 
 def plans_for_device(make: Callable[P, R]) -> Callable[P, R]:
-    """Let the keyword `device` of a function that makes launches name the device, as `planning_for` does."""
+    """Decorate a function that makes launches: its keyword `device` is passed to `planning_for`."""
 
     @wraps(make)
     def make_for_device(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -288,14 +291,14 @@ def plans_for_device(make: Callable[P, R]) -> Callable[P, R]:
 
 
 def free_memory_bytes() -> int:
-    """Device memory that is free now (a GPU), or the machine's available memory (the interpreter)."""
+    """Return the free device memory (GPU) or the machine's available memory (interpreter), in bytes."""
     if current().is_gpu:
         return torch.cuda.mem_get_info()[0]
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def gpu_absence() -> str:
-    """Why torch sees no GPU, in words; empty when it sees one."""
+    """Say why torch sees no GPU; empty if it sees one."""
     if torch.cuda.is_available():
         return ""
     if torch.version.cuda is None and torch.version.hip is None:
@@ -310,7 +313,7 @@ def _shared_memory_bytes(index: int) -> int:
 
 
 def _driver_version() -> str:
-    """The driver as the kernel module states it; the runtime's version where it does not."""
+    """Return the driver version that the kernel module states, or else the version of the runtime."""
     for path in ("/sys/module/nvidia/version", "/sys/module/amdgpu/version"):
         try:
             with open(path) as file:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from types import UnionType
 from typing import Any, NamedTuple, Self
 
-# Where there is no code of the reader's: this package, Python's own library, and what is installed.
+# Code under these paths is not the reader's: this package, Python's standard library, installed packages.
 _OWN_AND_PYTHONS = (
     os.path.join(os.path.dirname(os.path.abspath(__file__)), ""),
     sysconfig.get_path("stdlib"),
@@ -24,15 +24,14 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 class WorkbenchError(Exception):
-    """The root of all exceptions raised here.
+    """Base class of all exceptions that the workbench raises.
 
-    In a notebook it is shown as the lines of the reader's own code that led to it, then the message: the
-    stack inside the workbench, Triton and torch tells a learner nothing. `raise` it as usual; the full
-    traceback stays on it.
+    A notebook shows the lines of the reader's own code that led to the error, then the message: the stack
+    inside the workbench, Triton and torch tells a learner nothing. The exception keeps its full traceback.
     """
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython prints for this exception: its hook for those that know how to show themselves."""
+        """Return the lines that IPython prints for this exception (IPython's hook for custom tracebacks)."""
         return [*traceback.format_list(readers_frames(self)), f"{type(self).__name__}: {self}"]
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -41,15 +40,15 @@ class WorkbenchError(Exception):
 
 
 def readers_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The lines of the reader's own code that led to an error, outermost first.
+    """Return the frames of an error that are the reader's own code, outermost first.
 
-    Left out are those of this package, of Python's own library, and of what is installed.
+    Frames of this package, of Python's standard library and of installed packages are left out.
     """
     return [frame for frame in traceback.extract_tb(error.__traceback__) if is_readers(frame.filename)]
 
 
 def is_readers(file: str) -> bool:
-    """Whether a file, or notebook cell, is the reader's own."""
+    """Return whether a file or notebook cell is the reader's own code."""
     return not file.startswith(_OWN_AND_PYTHONS) and not any(folder in file for folder in _INSTALLED)
 
 
@@ -62,10 +61,14 @@ class Place(NamedTuple):
 
 
 def place_to_show(places: Sequence[Place], file: str) -> Place | None:
-    """Of the lines that led to a kernel's error, outermost first, the one that says most to the reader.
+    """Return the line that tells the reader most about a kernel's error; None if there is none.
 
-    That is the innermost in their own code: the workbench's kernels call functions of theirs, and theirs
-    call the workbench's. Where none is theirs, it is the innermost in `file`, the kernel's.
+    This is the innermost line in the reader's own code: the workbench's kernels call the reader's functions
+    and the other way around. If no line is the reader's, it is the innermost line in `file`.
+
+    Args:
+        places: the lines that led to the error, outermost first.
+        file: the kernel's source file.
     """
     own = [place for place in places if is_readers(place.file)]
     shown = own or [place for place in places if place.file == file]
@@ -80,9 +83,9 @@ class InvalidArgumentError(WorkbenchError, ValueError):
     """An argument has a value that cannot work.
 
     Args:
-        argument: the name of the argument, as the caller wrote it.
-        given: what it was, in words.
-        fix: what to do instead, a sentence.
+        argument: the argument's name, as the caller wrote it.
+        given: the value that was passed, in words.
+        fix: what to do instead, as a sentence.
     """
 
     def __init__(self, argument: str, given: object, fix: str) -> None:
@@ -91,7 +94,7 @@ class InvalidArgumentError(WorkbenchError, ValueError):
 
 
 class ArgumentTypeError(WorkbenchError, TypeError):
-    """An argument has the wrong type. Arguments as in :class:`InvalidArgumentError`."""
+    """An argument has the wrong type. Takes the same arguments as :class:`InvalidArgumentError`."""
 
     def __init__(self, argument: str, given: object, fix: str) -> None:
         super().__init__(_sentence(argument, given, fix))
@@ -99,9 +102,9 @@ class ArgumentTypeError(WorkbenchError, TypeError):
 
 
 class TensorMismatchError(WorkbenchError, RuntimeError):
-    """Tensors do not fit together or do not fit the kernel: shape, dtype or device.
+    """The shape, dtype or device of a tensor does not fit the other tensors or the kernel.
 
-    Torch raises RuntimeError there. Arguments as in :class:`InvalidArgumentError`.
+    torch raises RuntimeError in this case. Takes the same arguments as :class:`InvalidArgumentError`.
     """
 
     def __init__(self, argument: str, given: object, fix: str) -> None:
@@ -110,24 +113,24 @@ class TensorMismatchError(WorkbenchError, RuntimeError):
 
 
 class DimensionError(TensorMismatchError, IndexError):
-    """A tensor does not have the dimension that is named. Torch raises IndexError there."""
+    """A tensor does not have the requested dimension; torch raises IndexError in this case."""
 
 
 class UnsupportedDtypeError(TensorMismatchError, NotImplementedError):
-    """A tensor is of a dtype that the operator is not made for. Torch raises NotImplementedError there."""
+    """The operator does not support a tensor's dtype; torch raises NotImplementedError in this case."""
 
 
 class NumberRangeError(TensorMismatchError, OverflowError):
-    """A number is too large for any dtype. Torch raises OverflowError there."""
+    """A number is too large for any dtype; torch raises OverflowError in this case."""
 
 
 class UnknownNameError(WorkbenchError, ValueError):
-    """A name (device, baseline, suite, exercise, ...) is not known; the message lists the nearest ones.
+    """A name (device, baseline, suite, exercise, ...) is unknown; the message lists the closest matches.
 
     Args:
-        what: the kind of thing, such as "baseline".
-        name: what was given.
-        known: the names there are.
+        what: the kind of thing that is named, such as "baseline".
+        name: the name that was passed.
+        known: the valid names.
     """
 
     def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
@@ -139,28 +142,28 @@ class UnknownNameError(WorkbenchError, ValueError):
 
 
 class DeviceError(WorkbenchError, RuntimeError):
-    """What runs the kernels here is missing, or is not what the call needs. The message says what to do."""
+    """The device that the call needs is missing or is another one. The message says what to do."""
 
 
 class MissingPackageError(WorkbenchError, ImportError):
-    """An optional package is not installed. The message says how to install it, and what works without it."""
+    """An optional package is not installed. The message says how to install it and what works without it."""
 
 
 class NotMeasurableError(WorkbenchError, RuntimeError):
-    """A time was asked for where none means anything: interpreter time says nothing about a GPU."""
+    """A time was requested that would be meaningless: interpreter time says nothing about a GPU."""
 
 
 class KernelError(WorkbenchError, RuntimeError):
-    """A kernel failed while it was compiled or run.
+    """A kernel failed to compile or to run.
 
     Args:
-        kernel: the name of the kernel.
+        kernel: the kernel's name.
         reason: what went wrong, in the words of the original error.
-        function: the name of the function in which it did, where that is one that the kernel calls.
-        file: the file (or notebook cell) of the kernel's source, or of that function's.
-        line: the line in it, None when unknown.
+        function: the name of the function that failed, if it is one that the kernel calls.
+        file: the source file (or notebook cell) of that function, or else of the kernel.
+        line: the line in `file`; None if unknown.
         source: the text of that line.
-        fix: what to do, a sentence.
+        fix: what to do, as a sentence.
     """
 
     def __init__(
@@ -184,7 +187,7 @@ class KernelError(WorkbenchError, RuntimeError):
 
     @classmethod
     def at(cls, place: Place | None, kernel: str, file: str, reason: str, *, fix: str = "") -> Self:
-        """An error of the kernel of this name and file, shown at `place`; None where that is unknown."""
+        """Create the error of a kernel, given its name and file, shown at `place` (None if unknown)."""
         if place is None:
             return cls(kernel, reason, file=file, fix=fix)
         function = None if (place.function, place.file) == (kernel, file) else place.function
@@ -195,19 +198,19 @@ class KernelError(WorkbenchError, RuntimeError):
 
 
 class TracingError(WorkbenchError, RuntimeError):
-    """torch traces a function to run it again, and does not see the kernels that it starts."""
+    """torch traces the call, and the trace would miss the kernels that it starts."""
 
 
 class OutOfBoundsError(KernelError, IndexError):
-    """A kernel addressed memory outside its tensors; the access was not executed."""
+    """A kernel addressed memory outside its tensors; the access was not performed."""
 
 
 class PromiseError(KernelError):
-    """A kernel told the compiler what is not so, by `tl.multiple_of`, `tl.assume` or another hint."""
+    """A compiler hint in a kernel is false, such as `tl.multiple_of` or `tl.assume`."""
 
 
 class WorkerError(WorkbenchError, RuntimeError):
-    """A worker process died or did not answer in time. It is started anew on the next call."""
+    """A worker process died or did not answer in time. The next call starts a new one."""
 
 
 class RecordingError(WorkbenchError, ValueError):
@@ -215,10 +218,10 @@ class RecordingError(WorkbenchError, ValueError):
 
     Args:
         file: the recording's path.
-        line: the number of the line, from 1.
-        field: the field that is wrong.
-        given: what it was, in words.
-        fix: what to do, a sentence.
+        line: the line number, starting at 1.
+        field: the name of the wrong field.
+        given: the field's value, in words.
+        fix: what to do, as a sentence.
     """
 
     def __init__(self, file: object, line: int, field: str, given: object, fix: str) -> None:
@@ -240,37 +243,37 @@ def _rebuild(
 
 
 def nearest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
-    """The names in `known` that are most like `name`, best first, at most `most`."""
+    """Return the names in `known` that are closest to `name`, best first, at most `most`."""
     lowered = {candidate.lower(): candidate for candidate in known}
     return [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=most, cutoff=0.5)]
 
 
 def check_name(what: str, name: object, known: Collection[str]) -> None:
-    """Raise UnknownNameError, with the nearest of the `known` names, where `name` is none of them."""
+    """Raise UnknownNameError, listing the closest matches, if `name` is not in `known`."""
     if not isinstance(name, str) or name not in known:
         raise UnknownNameError(what, name, known)
 
 
 def check_type(argument: str, value: object, kind: type | UnionType, fix: str) -> None:
-    """Raise ArgumentTypeError, which names `argument`, where `value` is not of this kind."""
+    """Raise ArgumentTypeError naming `argument` if `value` is not an instance of `kind`."""
     if not isinstance(value, kind):
         raise ArgumentTypeError(argument, f"got {in_brief(value)}, a {type(value).__name__}", fix)
 
 
 def check_each(argument: str, values: object, kind: type | UnionType, fix: str) -> list[Any]:
-    """`values` as a list; raises ArgumentTypeError where they, or one of them, are something else.
+    """Return `values` as a list, or raise ArgumentTypeError if it is no iterable of `kind`.
 
     Args:
-        argument: the name of the argument; of an element `argument[i]`.
-        values: an iterable, which a text is not.
-        kind: the type of its elements.
-        fix: what to give instead, a sentence.
+        argument: the argument's name; the error calls an element `argument[i]`.
+        values: an iterable; a string is refused.
+        kind: the type of the elements.
+        fix: what to pass instead, as a sentence.
     """
     try:
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise TypeError
         checked = list(values)
-    except TypeError:  # a tensor of no dimensions passes for an iterable and is none
+    except TypeError:  # a 0-dim tensor is an instance of Iterable, but cannot be iterated
         given = f"got {in_brief(values)}, a {type(values).__name__}"
         raise ArgumentTypeError(argument, given, fix) from None
     for index, value in enumerate(checked):
@@ -279,7 +282,7 @@ def check_each(argument: str, values: object, kind: type | UnionType, fix: str) 
 
 
 def in_brief(value: object) -> str:
-    """The `repr` of a value, cut off behind 80 characters."""
+    """Return the `repr` of a value, truncated to 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -287,7 +290,7 @@ def in_brief(value: object) -> str:
 def check_positive(
     argument: str, value: object, fix: str = "Give a whole number of 1 or more.", *, most: int | None = None
 ) -> int:
-    """`value` as an int of 1 or more, and of `most` or less, or an error that names `argument`."""
+    """Return `value` if it is an int from 1 to `most`; else raise an error that names `argument`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ArgumentTypeError(argument, f"got {in_brief(value)}, a {type(value).__name__}", fix)
     if value < 1:
@@ -298,7 +301,7 @@ def check_positive(
 
 
 def check_power_of_two(argument: str, value: object) -> int:
-    """`value` as a power of two, as lengths of tiles and warps are, or an error that names `argument`."""
+    """Return `value` if it is a power of two; else raise an error that names `argument`."""
     number = check_positive(argument, value, "Give a power of two: 1, 2, 4, and so on.")
     if number & (number - 1):
         below, above = 1 << (number.bit_length() - 1), 1 << number.bit_length()

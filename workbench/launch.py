@@ -1,6 +1,6 @@
-"""The launch: everything that one operator call needs, as plain data.
+"""Launches: everything that an operator call needs, as plain data.
 
-Every room takes a :class:`Launch`: what is run, traced, compiled and measured is always the same thing.
+Running, checking, tracing, compiling and measuring all take a :class:`Launch`, so they see the same kernels.
 """
 
 from __future__ import annotations
@@ -37,24 +37,23 @@ Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
 MOST_PROGRAMS = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 
-# A block has at most 1024 threads on any GPU; stages are what 32 bits hold.
+# A block has at most 1024 threads on any GPU. The number of stages is limited only by its 32-bit integer.
 MOST_OF_OPTIONS = {"num_warps": 32, "num_stages": 2**31 - 1}
 
-# Triton writes a Python function to start each kernel with, from its parameters and these names (on 3.6 and
-# 3.7 `create_function_from_signature` and `JITFunction.run` of `triton.runtime.jit`).
-_TRITONS_NAMES = frozenset(
+# Triton generates a Python function for each kernel that mixes the kernel's parameters with these names (in
+# 3.6 and 3.7: `create_function_from_signature` and `JITFunction.run` of `triton.runtime.jit`).
+_RESERVED_NAMES = frozenset(
     ("params", "options", "backend", "specialize_impl", "debug", "instrumentation_mode")
 )
 
 
 @dataclass(frozen=True)
 class Work:
-    """What an operator must do, whoever does it: the two numbers of a roofline.
+    """The work that an operator has to do in any implementation: the two numbers of a roofline.
 
     Attributes:
         flops: floating-point operations; a multiply-add counts as two.
-        bytes: the least bytes that must move between memory and chip: each input read once, each output
-            written once.
+        bytes: minimum memory traffic: each input is read once, each output is written once.
     """
 
     flops: int
@@ -77,7 +76,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One kernel started over one grid.
+    """A kernel started once over a grid.
 
     Attributes:
         kernel: a `@triton.jit` function.
@@ -86,7 +85,7 @@ class Step:
         meta: its keyword arguments: constexpr parameters such as `BLOCK_SIZE`, and launch options such as
             `num_warps` and `num_stages`.
 
-    Numbers of numpy become Python's: Triton takes no others.
+    NumPy scalars are converted to Python numbers, because Triton accepts no others.
     """
 
     kernel: Any
@@ -95,13 +94,13 @@ class Step:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        meta = {name: _pythons(value) for name, value in self.meta.items()}
-        object.__setattr__(self, "args", tuple(map(_pythons, self.args)))
+        meta = {name: _as_python_numbers(value) for name, value in self.meta.items()}
+        object.__setattr__(self, "args", tuple(map(_as_python_numbers, self.args)))
         object.__setattr__(self, "meta", MappingProxyType(meta))
 
     def __repr__(self) -> str:
-        """Short enough to end a notebook cell with: no tensor's values, no addresses."""
-        given = ", ".join(f"{name}={_in_short(value)}" for name, value in self.arguments().items())
+        """Show the call without tensor values and addresses: short enough for a notebook cell."""
+        given = ", ".join(f"{name}={_format_value(value)}" for name, value in self.arguments().items())
         options = "".join(
             f", {n}={v}" for n, v in self.meta.items() if n not in compat.signature(self.kernel).parameters
         )
@@ -114,25 +113,22 @@ class Step:
 
     @property
     def file(self) -> str:
-        """The file, or notebook cell, of its source."""
+        """The file or notebook cell of the kernel's source."""
         return compat.python_function(self.kernel).__code__.co_filename
 
     @property
     def programs(self) -> int:
-        """How many programs the grid starts."""
+        """The number of programs in the grid."""
         return torch.Size(self.grid).numel()
 
     @property
     def axes(self) -> tuple[int, int, int]:
-        """The grid along all three axes."""
+        """The grid padded with ones to three axes."""
         x, y, z = (*self.grid, 1, 1)[:3]
         return x, y, z
 
     def arguments(self) -> MappingProxyType[str, Any]:
-        """The kernel's own parameters by name, defaults filled in; launch options are left out.
-
-        A step does not change, and so neither does this.
-        """
+        """Return the kernel's arguments by name, with defaults and without launch options (read-only)."""
         signature = compat.signature(self.kernel)
         own = {name: value for name, value in self.meta.items() if name in signature.parameters}
         bound = signature.bind(*self.args, **own)
@@ -140,7 +136,7 @@ class Step:
         return MappingProxyType(bound.arguments)
 
     def tensors(self) -> list[torch.Tensor]:
-        """Every tensor among the arguments, those inside tuples and tensor descriptors too."""
+        """Return all tensors among the arguments, including those in tuples and tensor descriptors."""
         found: list[torch.Tensor] = []
         for value in (*self.args, *self.meta.values()):
             if isinstance(value, torch.Tensor):
@@ -150,15 +146,15 @@ class Step:
         return found
 
     def check(self) -> None:
-        """Find what would fail, before anything runs.
+        """Validate the step before anything runs.
 
         Raises:
             ArgumentTypeError: `kernel` is not a jit function, or `grid` is not a tuple.
-            InvalidArgumentError: a grid axis under 1, more than three axes, an argument missing or too many,
-                a parameter that is called as something of Triton's own.
+            InvalidArgumentError: the grid has more than three axes or an axis below 1, an argument is missing
+                or superfluous, a parameter has a name that Triton uses itself, or `num_warps` or `num_stages`
+                exceeds what any GPU allows.
             UnknownNameError: `meta` has a name that is neither a parameter of the kernel nor a launch option.
-            InvalidArgumentError: more warps or stages than any GPU has.
-            TensorMismatchError: tensors on several devices, of complex numbers, or with a pending negation.
+            TensorMismatchError: tensors are on several devices, complex, or have a pending negation.
         """
         _check_kernel(self.kernel)
         _check_grid(self.grid)
@@ -177,15 +173,15 @@ class Step:
     ) -> None:
         """Start the kernel on the current stream.
 
-        In the interpreter every access to memory is checked first, and `observer`, `computed` and `order` are
-        as in :func:`workbench.interpreter.watched`.
+        In the interpreter every memory access is checked first. `observer`, `computed` and `order` are those
+        of :func:`workbench.interpreter.watched`.
 
         Raises:
-            KernelError: it failed to compile or to run; the message shows the line of its source.
-            OutOfBoundsError: (interpreter) it addressed memory outside its tensors.
-            InvalidArgumentError: `order` names a program twice, or one that there is not.
+            KernelError: the kernel failed to compile or to run; the message shows the source line.
+            OutOfBoundsError: (interpreter) the kernel addressed memory outside its tensors.
+            InvalidArgumentError: `order` repeats a program or names one outside the grid.
             DeviceError: (interpreter) the kernel is written in Gluon.
-            TracingError: torch makes a graph of what is called, in which the kernel would be missing.
+            TracingError: torch traces the call into a graph, which would not contain the kernel.
         """
         compat.refuse_tracing()
         if order is not None:
@@ -215,10 +211,10 @@ class Step:
             raise kernel_error(self.kernel, error) from None
 
     def compile(self) -> None:
-        """Compile the kernel, so that a run need not; nothing where it is interpreted.
+        """Compile the kernel ahead of the first run; do nothing if kernels are interpreted.
 
         Raises:
-            KernelError: it failed to compile.
+            KernelError: the kernel failed to compile.
         """
         if device.is_interpreter():
             return
@@ -229,21 +225,23 @@ class Step:
             raise kernel_error(self.kernel, error) from None
 
     def _meta_in_order(self) -> dict[str, Any]:
-        """The keyword arguments, parameters first and in the kernel's order: that in which `memory` is."""
+        """Return the keyword arguments in the order of `memory`: parameters as declared, then options."""
         parameters = [name for name in compat.signature(self.kernel).parameters if name in self.meta]
         return {name: self.meta[name] for name in (*parameters, *self.meta)}
 
     def _check_order(self, order: Sequence[int]) -> None:
         if isinstance(order, range) and order == range(self.programs):
-            return  # of all programs of a large grid no set is made
+            return  # a set of all programs of a large grid would be expensive
         there = all(isinstance(number, int) and 0 <= number < self.programs for number in order)
         if not order or not there or len(set(order)) < len(order):
             raise InvalidArgumentError(
-                "order", f"got {_in_short(tuple(order))}", f"Give numbers under {self.programs}, each once."
+                "order",
+                f"got {_format_value(tuple(order))}",
+                f"Give numbers under {self.programs}, each once.",
             )
 
     def memory(self) -> dict[str, torch.Tensor]:
-        """The tensors by the parameter that holds them: `x`, or `pair[1]` inside a tuple."""
+        """Return the tensors by parameter name: `x`, or `pair[1]` for one in a tuple."""
         memory: dict[str, torch.Tensor] = {}
         for name, value in self.arguments().items():
             tensors = list(_tensors_in(value))
@@ -252,7 +250,7 @@ class Step:
 
     def _check_names(self) -> None:
         signature = compat.signature(self.kernel)
-        if taken := _TRITONS_NAMES.intersection(signature.parameters):
+        if taken := _RESERVED_NAMES.intersection(signature.parameters):
             raise InvalidArgumentError(
                 f"parameters of {self.name}",
                 f"called as something of Triton's own: {', '.join(map(repr, sorted(taken)))}",
@@ -268,7 +266,7 @@ class Step:
                 )
         last = list(signature.parameters)[len(self.args) :]
         if len(self.args) + own == len(signature.parameters) and all(name in self.meta for name in last):
-            return  # each parameter is given once: no need for the slower binding, which says what is wrong
+            return  # each parameter is given once: skip the slower binding, which only finds the error
         try:
             self.arguments()
         except TypeError as error:
@@ -304,10 +302,9 @@ class Step:
             )
 
     def check_place(self) -> None:
-        """Raise TensorMismatchError where a tensor lies where kernels of this process cannot reach it.
+        """Raise TensorMismatchError if a tensor is on a device that kernels of this process cannot reach.
 
-        Only a run needs this: a launch of CPU tensors can be interpreted and checked in a worker all the
-        same.
+        Only a run needs this: a worker can interpret and check a launch of CPU tensors on any machine.
         """
         here = device.current()
         for tensor in self.tensors():
@@ -321,15 +318,15 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """An operator call: ordered steps, what they write, and what they must do.
+    """An operator call: ordered steps, the tensors that they write, and their work.
 
     Attributes:
-        steps: kernels in order; none where there is nothing to do (an empty tensor).
+        steps: kernels in order; empty if there is nothing to do (an empty tensor).
         outputs: the tensors that hold the result after `run()`.
-        accumulators: tensors that steps add into; `reset()` zeroes them.
-        work: FLOPs and least bytes, None where unknown.
-        workspaces: scratch tensors in which a step leaves what it, or a later one, reads. What they hold
-            before a run is undefined: checks fill them with NaN.
+        accumulators: tensors that steps add to; `reset()` zeroes them.
+        work: FLOPs and minimum bytes; None if unknown.
+        workspaces: scratch tensors through which steps pass intermediate results. Their contents before a
+            run are undefined: checks fill them with NaN.
     """
 
     steps: tuple[Step, ...]
@@ -339,9 +336,9 @@ class Launch:
     workspaces: tuple[torch.Tensor, ...] = ()
 
     def __repr__(self) -> str:
-        """Its steps and outputs, without the tensors' values."""
+        """Show the steps and outputs without tensor values."""
         steps = "; ".join(map(repr, self.steps)) or "nothing to do"
-        return f"Launch({steps} -> {', '.join(map(_in_short, self.outputs))})"
+        return f"Launch({steps} -> {', '.join(map(_format_value, self.outputs))})"
 
     @classmethod
     def of(
@@ -355,24 +352,25 @@ class Launch:
         workspaces: Sequence[torch.Tensor] = (),
         **meta: Any,
     ) -> Launch:
-        """A launch of one kernel, such as one that was just written in a notebook cell.
+        """Create a launch of a single kernel, such as one written in a notebook cell.
 
         Args:
             kernel: a `@triton.jit` function.
-            grid: programs per axis, `(n,)` or `n`; or, as Triton takes, a function from a dict of the
-                kernel's arguments to it.
+            grid: programs per axis, `(n,)` or `n`; or, as in Triton, a function that returns them from a dict
+                of the kernel's arguments.
             args: the kernel's positional arguments.
-            outputs: the tensors that it writes; they are among `args`, or views of what is.
-            accumulators: tensors that it adds into, zeroed before each run.
-            work: FLOPs and least bytes, where known.
-            workspaces: scratch tensors among `args`, of which nothing is expected at the start of a run.
+            outputs: the tensors that the kernel writes; each shares its memory with one in `args`.
+            accumulators: tensors that the kernel adds to; they are zeroed before each run.
+            work: FLOPs and minimum bytes, if known.
+            workspaces: scratch tensors among `args`; their contents before a run are undefined.
             meta: constexpr parameters and launch options (`BLOCK_SIZE=1024, num_warps=4`).
 
         Raises:
-            as :meth:`Step.check`; and InvalidArgumentError where an output is not among the arguments.
+            The errors of :meth:`Step.check`; and InvalidArgumentError if an output is not among the
+            arguments.
         """
         _check_kernel(kernel)
-        programs: Any = _called(grid, Step(kernel, (1,), args, meta)) if callable(grid) else grid
+        programs: Any = _evaluated_grid(grid, Step(kernel, (1,), args, meta)) if callable(grid) else grid
         if isinstance(programs, int):
             programs = (programs,)
         step = Step(kernel, tuple(programs) if isinstance(programs, list) else programs, args, meta)
@@ -387,7 +385,7 @@ class Launch:
         return launch
 
     def check(self) -> None:
-        """Check every step (see :meth:`Step.check`), and that what is written are tensors given to a step."""
+        """Check every step (see :meth:`Step.check`), and that the written tensors are passed to a step."""
         for step in self.steps:
             step.check()
         if not isinstance(self.work, Work | None):
@@ -411,18 +409,18 @@ class Launch:
                     )
 
     def reset(self) -> None:
-        """Zero what the steps accumulate into."""
+        """Zero the accumulators."""
         for tensor in self.accumulators:
             tensor.zero_()
 
     def run(self) -> tuple[torch.Tensor, ...]:
         """Reset, run all steps on the current stream, and return `outputs`.
 
-        Grids and arguments are checked on the first run: a launch is plain data that does not change.
+        Grids and arguments are checked on the first run only, because a launch does not change.
 
         Raises:
-            as :meth:`check`; TensorMismatchError where tensors lie on a device that kernels here cannot
-            reach; KernelError where a kernel fails to compile or to run.
+            The errors of :meth:`check`; TensorMismatchError if a tensor is on a device that kernels of this
+            process cannot reach; KernelError if a kernel fails to compile or to run.
         """
         self.check_ready()
         self.reset()
@@ -431,7 +429,7 @@ class Launch:
         return self.outputs
 
     def check_ready(self) -> None:
-        """Raise what :meth:`run` would before it runs anything; once, since a launch does not change."""
+        """Raise the errors that :meth:`run` raises before it runs anything. Only the first call checks."""
         _ = self._checked, self._placed
 
     @cached_property
@@ -446,21 +444,21 @@ class Launch:
         return True
 
 
-def _pythons(value: Any) -> Any:
-    """`value` with Python's numbers in place of numpy's."""
+def _as_python_numbers(value: Any) -> Any:
+    """Return `value` with NumPy scalars replaced by Python numbers."""
     if isinstance(value, np.generic):
         return value.item()
-    return compat.tuple_like(value, map(_pythons, value)) if isinstance(value, tuple) else value
+    return compat.tuple_like(value, map(_as_python_numbers, value)) if isinstance(value, tuple) else value
 
 
-def _in_short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(_in_short, value))})"
+        return f"({', '.join(map(_format_value, value))})"
     if isinstance(base := getattr(value, "base", None), torch.Tensor):
-        return f"{type(value).__name__}({_in_short(base)})"
-    name = getattr(value, "__name__", None)  # of a function: its repr has an address
+        return f"{type(value).__name__}({_format_value(base)})"
+    name = getattr(value, "__name__", None)  # the repr of a function contains an address
     return name if isinstance(name, str) else str(value)
 
 
@@ -486,8 +484,8 @@ def _check_kernel(kernel: object) -> None:
     )
 
 
-def _called(grid: Callable[[dict[str, Any]], Any], step: Step) -> Any:
-    """What a grid given as a function says, called as Triton does: with the kernel's arguments by name."""
+def _evaluated_grid(grid: Callable[[dict[str, Any]], Any], step: Step) -> Any:
+    """Call a grid function as Triton does, with a dict of the kernel's arguments."""
     step.check()
     arguments = dict(step.arguments())
     try:
@@ -532,7 +530,7 @@ def _storage(tensor: torch.Tensor) -> tuple[torch.device, int]:
 
 
 def _device_of(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextManager[Any]:
-    """Triton launches on torch's current device; where the tensors lie on another, make that one current."""
+    """Make the tensors' GPU the current device, on which Triton launches kernels."""
     if tensors and tensors[0].is_cuda and tensors[0].get_device() != torch.cuda.current_device():
         return torch.cuda.device(tensors[0].device)
     return contextlib.nullcontext()
@@ -540,13 +538,13 @@ def _device_of(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextMan
 
 @contextlib.contextmanager
 def guarded(kernel: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Iterator[None]:
-    """While this is open, `kernel[grid](*args, **keywords)` is watched in the interpreter as a step is.
+    """Check the memory accesses of `kernel[grid](*args, **keywords)` in the interpreter within this context.
 
-    For kernels that are called as Triton's documentation calls them: an access outside the tensors would
-    otherwise corrupt the process, and the cell that hangs or crashes is a later one.
+    This is for kernels called as in Triton's documentation: without it an access outside the tensors would
+    corrupt the process, and a later notebook cell would hang or crash.
 
     Raises:
-        as :meth:`Step.run`, for what goes wrong in a program.
+        The errors of :meth:`Step.run` that a program causes.
     """
     step = Step(kernel, (1,), args, keywords)
     try:
@@ -556,15 +554,15 @@ def guarded(kernel: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> 
         raise kernel_error(kernel, error) from None
 
 
-# Errors with which a kernel ends, long after it was started: CUDA gives them to whoever calls it next.
-OF_EARLIER_KERNELS = (
+# Errors of a kernel that CUDA reports asynchronously, to the next call, whoever makes it.
+ASYNCHRONOUS_ERRORS = (
     "misaligned address", "illegal memory access", "illegal instruction", "unspecified launch failure",
     "device-side assert", "hardware stack error", "invalid program counter", "invalid address space",
 )  # fmt: skip
 
 
 def kernel_error(kernel: Any, error: BaseException) -> KernelError:
-    """What failed in Triton, in terms of the reader's own source: its line, and the reason."""
+    """Convert an error of Triton to a KernelError with the reader's source line and the reason."""
     if reported := next((e for e in _chain(error) if isinstance(e, KernelError)), None):
         return reported
     function = compat.python_function(kernel)
@@ -573,7 +571,7 @@ def kernel_error(kernel: Any, error: BaseException) -> KernelError:
         return KernelError(
             function.__name__, str(error), file=file, fix="Use smaller tiles, or fewer num_stages."
         )
-    if any(text in str(error) for text in OF_EARLIER_KERNELS):
+    if any(text in str(error) for text in ASYNCHRONOUS_ERRORS):
         return KernelError(
             function.__name__, str(error), file=file,
             fix="The GPU says so of a kernel that ran before this one, of any library: restart Python, and "
@@ -582,28 +580,28 @@ def kernel_error(kernel: Any, error: BaseException) -> KernelError:
     compiled = [each for each in _chain(error) if isinstance(each, CompilationError)]
     places, uncalled = _places_compiled(kernel, compiled) if compiled else _places_run(error)
     if uncalled is not None and not (places and is_readers(places[-1].file)):
-        # Who writes a function for the workbench to call sees no call of it: the definition is to mend.
+        # The workbench calls this function, so the reader has no line with the call: show the definition.
         places.append(_definition(uncalled))
-    return KernelError.at(place_to_show(places, file), function.__name__, file, _innermost(error))
+    return KernelError.at(place_to_show(places, file), function.__name__, file, _innermost_reason(error))
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """`error` and what caused it, outermost first."""
+    """Return `error` and its causes, outermost first."""
     chain = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     return chain
 
 
-def _innermost(error: BaseException) -> str:
+def _innermost_reason(error: BaseException) -> str:
     cause = next(e for e in reversed(_chain(error)) if not isinstance(e, InterpreterError) or e is error)
-    if isinstance(cause, CompilationError):  # whose text repeats the source
+    if isinstance(cause, CompilationError):  # its text repeats the source
         return cause.error_message or type(cause).__name__
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
 
 
 def _places_run(error: BaseException) -> tuple[list[Place], Any]:
-    """The lines that ran when the error was raised, and the jit function that could not even be called."""
+    """Return the lines that were running at the error, and the jit function whose call failed, if any."""
     frames = [each for cause in _chain(error) for each in traceback.walk_tb(cause.__traceback__)]
     places = [
         Place(frame.f_code.co_name, frame.f_code.co_filename, line)
@@ -615,7 +613,7 @@ def _places_run(error: BaseException) -> tuple[list[Place], Any]:
 
 
 def _places_compiled(kernel: Any, errors: Sequence[CompilationError]) -> tuple[list[Place], Any]:
-    """As :func:`_places_run`, of what the compiler was at: an error for each function, outermost first."""
+    """Like :func:`_places_run`, from the compiler's errors: one for each function, outermost first."""
     places, function = [], kernel
     for error in errors:
         function = compat.function_of(error) or function
@@ -626,7 +624,7 @@ def _places_compiled(kernel: Any, errors: Sequence[CompilationError]) -> tuple[l
 
 
 def _line_in(kernel: Any, line: int) -> Place:
-    """A line of a jit function's text, from 1."""
+    """Return the place of a line of a jit function's text, counted from 1."""
     start = _definition(kernel)
     return start._replace(line=start.line + line - 1)
 

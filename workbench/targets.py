@@ -1,6 +1,6 @@
-"""The GPUs that kernels are compiled and chosen for, by name; none of them need be here.
+"""The GPUs that kernels can be compiled and planned for, by name; the machine need not have them.
 
-Every figure has its source. Capacities are binary, as their sources mean them: 1 KB is 1024 bytes.
+Every figure names its source. Capacities are binary, as in the sources: 1 KB is 1024 bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Vendor = Literal["NVIDIA", "AMD"]
 KB = 1024
 MB = 1024 * KB
 
-# Each SM, compute unit and work-group processor in the table is made of four: NVIDIA's processing blocks (the
-# sub-partitions of cuda_occupancy.h), AMD's SIMDs. A warp stays in one of them and uses its registers only.
+# Each SM, compute unit and work-group processor in the table has four partitions: NVIDIA's processing blocks
+# (the sub-partitions of cuda_occupancy.h) or AMD's SIMDs. A warp stays in one and uses only its registers.
 PARTITIONS = 4
 
 
@@ -31,32 +31,33 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """What a kernel can be compiled for.
+    """A GPU architecture that Triton compiles for, with the figures of one product.
 
     Attributes:
-        name: as the compiler spells it: "sm_90", "gfx942".
+        name: the compiler's name: "sm_90", "gfx942".
         vendor: "NVIDIA" or "AMD".
-        architecture: the vendor's name for it: "Hopper", "CDNA3".
-        unit: what one block runs on, and what `_per_sm` below means: a streaming multiprocessor (NVIDIA), a
-            compute unit (CDNA), or a work-group processor, which is two compute units (RDNA, in the mode that
-            the compiler chooses).
+        architecture: the vendor's name: "Hopper", "CDNA3".
+        unit: the unit that runs a block, called `sm` in the names below: a streaming multiprocessor (NVIDIA),
+            a compute unit (CDNA), or a work-group processor, which is two compute units (RDNA, in the mode
+            that the compiler chooses).
         warp_size: threads in a warp (AMD: wavefront), as Triton compiles.
-        registers_per_sm: 32-bit registers of all its threads together. On CDNA the accumulation registers
-            (AGPRs) that matrix instructions use are half of them.
-        most_registers_per_thread: a thread's most (CDNA: 256 VGPRs and 256 AGPRs).
-        register_granularity: a thread gets registers in multiples of so many.
-        most_warps_per_sm: resident at a time.
-        most_blocks_per_sm: resident at a time. On AMD it counts barriers, and blocks of one warp need none.
-        shared_per_sm: bytes of shared memory (AMD: LDS) that resident blocks divide among them.
-        most_shared_per_block: bytes that one block can ask for.
-        reserved_shared_per_block: bytes that the driver takes for itself, for every block.
-        shared_granularity: a block gets shared memory in multiples of so many bytes.
-        product: a GPU of that architecture; what follows depends on the product.
-        sms: how many units (`unit`) it has.
-        l2_bytes: each of its L2 caches.
-        l2_caches: how many there are. Where more than one, a unit uses the one of its own die, and blocks are
-            handed to the dies in turn.
-        sources: for each figure above, by its name, where it is published.
+        registers_per_sm: 32-bit registers that all resident threads share. On CDNA half of them are the
+            accumulation registers (AGPRs) that matrix instructions use.
+        most_registers_per_thread: the maximum for a thread (CDNA: 256 VGPRs and 256 AGPRs).
+        register_granularity: registers are allocated to a thread in multiples of this number.
+        most_warps_per_sm: maximum number of resident warps.
+        most_blocks_per_sm: maximum number of resident blocks. On AMD the limit is the number of barriers,
+            and a block of one warp needs none.
+        shared_per_sm: bytes of shared memory (AMD: LDS) that the resident blocks share.
+        most_shared_per_block: bytes of shared memory that one block can request.
+        reserved_shared_per_block: bytes of shared memory that the driver reserves for every block.
+        shared_granularity: shared memory is allocated to a block in multiples of this many bytes.
+        product: a GPU of this architecture; the following figures are the product's.
+        sms: the number of units (`unit`).
+        l2_bytes: the size of each L2 cache.
+        l2_caches: the number of L2 caches. If there are several, a unit uses the cache of its own die, and
+            blocks are distributed to the dies in turn.
+        sources: the published source of each figure above, by the figure's name.
     """
 
     name: str
@@ -84,10 +85,10 @@ class Target:
 
 
 def target(name: str) -> Target:
-    """The target of that name.
+    """Return the target with the given name.
 
     Raises:
-        UnknownNameError: it is not in the table, or is spelled in another way.
+        UnknownNameError: the name is not in `TARGETS`.
     """
     check_name("target", name, TARGETS)
     return TARGETS[name]
@@ -160,7 +161,10 @@ def _nvidia(
     reserved: int = KB,
     shared_granularity: int = 128,
 ) -> Target:
-    """A compute capability; alike in all: 64 K registers, 255 a thread, 8 at a time (256 a warp)."""
+    """Build the target of a compute capability.
+
+    All have 64 K registers, at most 255 a thread, allocated to a thread by 8 (256 a warp).
+    """
     guide = dict.fromkeys(
         (
             "warp_size",
@@ -206,7 +210,7 @@ def _nvidia(
 
 @dataclass(frozen=True)
 class _Family:
-    """What AMD's architectures of one family share.
+    """The figures that AMD's architectures of one family share.
 
     Attributes:
         unit, warp_size, register_granularity, shared_granularity: as in `Target`.
@@ -260,7 +264,7 @@ _RDNA = _Family(
 def _amd(
     name: str, architecture: str, family: _Family, *, product: str, sms: int, l2: int, l2_caches: int = 1
 ) -> Target:
-    """An architecture of a family of AMD's."""
+    """Build an AMD target of a family of architectures."""
     compiler = dict.fromkeys(
         (
             "most_registers_per_thread",

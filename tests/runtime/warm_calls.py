@@ -684,7 +684,7 @@ def warming_up() -> None:
         assert len(gpu.started) == started
         gpu.started.clear()
     before = len(gpu.compiled)
-    with patch.object(cache, "_real", lambda t: torch.zeros_like(t, device="cpu").half()):
+    with patch.object(cache, "_with_real_tensors", lambda t: torch.zeros_like(t, device="cpu").half()):
         warmup(ops.matmul, *shapes)
     assert len(gpu.compiled) > before
     assert not gpu.started

@@ -22,10 +22,10 @@ def test_without_hopper_they_say_what_they_need(
 
 
 def test_what_cuda_refuses_is_said() -> None:
-    assert hopper.taken((0, "found")) == "found"
-    assert hopper.taken((0,)) is None
+    assert hopper.checked_result((0, "found")) == "found"
+    assert hopper.checked_result((0,)) is None
     with pytest.raises(RuntimeError, match="719"):
-        hopper.taken((719, None))
+        hopper.checked_result((719, None))
 
 
 def test_products_have_their_columns() -> None:

@@ -148,10 +148,10 @@ def test_too_many_registers_and_spills() -> None:
     x = torch.zeros(256, 512, dtype=torch.float16)
     launch = tiled(relu_kernel, rows=128, columns=256)(x)
     (large,) = code.excesses(launch, Code("sm_90", bits=128, registers=64))
-    assert large.sign == ("sm_90", "registers")
+    assert large.signature == ("sm_90", "registers")
     assert "registers where 64 would do" in large.text
     forced = tiled(relu_kernel, rows=128, columns=256, maxnreg=64)(x)
-    assert ("sm_90", "spills") in [each.sign for each in code.excesses(forced, Code("sm_90", 128, 64))]
+    assert ("sm_90", "spills") in [each.signature for each in code.excesses(forced, Code("sm_90", 128, 64))]
     assert code.excesses(relu(x), Code("sm_90", bits=128, registers=64)) == ()
 
 

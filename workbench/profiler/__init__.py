@@ -1,7 +1,7 @@
-"""The profiler: the instances of any operator for a problem, verified, timed, the best one kept.
+"""The profiler: verifies and times all instances of an operator for a problem, and caches the best one.
 
-As Composable Kernel's ckProfiler. It knows of an operator what `kernels/instances` has registered of it, and
-takes from the tuner how launches are compiled, raced and kept. Nothing calls it but who asks for it.
+It works like Composable Kernel's ckProfiler: operators and their instances come from the registry in
+`kernels/instances`; compiling, racing and caching come from the tuner. Operators never call the profiler.
 """
 
 from workbench.profiler.problem import arguments_of, default_sizes, named

@@ -1,4 +1,4 @@
-"""Problems by the switches of ckProfiler: an operator's arguments from sizes, dtype, layout and init."""
+"""Profiling problems, as in ckProfiler: an operator's arguments from sizes, dtype, layout and init."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from workbench.bench import data
 from workbench.errors import InvalidArgumentError, check_name, check_positive
 from workbench.operators.operation import Arguments, Operation, operations
 
-# How torch says on a CPU that it has no memory; on a GPU it has an exception for it.
+# Texts of the RuntimeErrors that torch raises on a CPU without memory; for a GPU it has an exception.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
 
-# What a size may be, such as a stride, of which no tensor is made: of larger ones torch's sums overflow.
+# The largest size, also for sizes that are no tensor's length, such as a stride: torch's index arithmetic
+# overflows with larger ones.
 MOST = 2**36
 
 
 @contextmanager
 def within_memory(argument: str, what: str, fix: str) -> Iterator[None]:
-    """Where torch has no memory for a tensor, raise InvalidArgumentError: `what` needs more than there is."""
+    """Raise InvalidArgumentError if torch runs out of memory within this context.
+
+    Args:
+        argument: the argument that the error names.
+        what: what needed the memory, with its verb: "its results need".
+        fix: what to do instead, as a sentence.
+    """
     try:
         yield
     except RuntimeError as error:
@@ -32,14 +39,14 @@ def within_memory(argument: str, what: str, fix: str) -> Iterator[None]:
 
 
 def named(name: str) -> Operation:
-    """The operation of that name; raises UnknownNameError, which lists them."""
+    """Return the operation with the given name, or raise UnknownNameError."""
     known = operations()
     check_name("operator", name, known)
     return known[name]
 
 
 def default_sizes(operation: Operation) -> dict[str, int]:
-    """Each size that is not given: small where kernels are interpreted."""
+    """Return the operation's default sizes by name; they are small if kernels are interpreted."""
     is_gpu = device.current().is_gpu
     return {name: sizes[is_gpu] for name, sizes in operation.sizes.items()}
 
@@ -52,18 +59,19 @@ def arguments_of(
     init: str = "normal",
     layout: str | None = None,
 ) -> Arguments:
-    """What the operator is called with for such a problem.
+    """Return the arguments of an operator for a problem.
 
     Args:
-        name: of the operator.
-        sizes: by their names; those left out are :func:`default_sizes`.
-        dtype: one of the operator's; None for its first. layout: likewise.
+        name: the operator's name.
+        sizes: sizes by name; the others are taken from :func:`default_sizes`.
+        dtype: a dtype of the operator; None for its first.
         init: a name in `data.INITS`.
+        layout: a layout of the operator; None for its first.
 
     Raises:
-        UnknownNameError: `name`, a size's name, `init` or `layout`. InvalidArgumentError, ArgumentTypeError:
-        a size, be it by more memory than there is, or a dtype that the operator does not have; errors name
-        the switch of the command line.
+        UnknownNameError: `name`, a size's name, `init` or `layout` is unknown. InvalidArgumentError,
+        ArgumentTypeError: a size is invalid or needs more memory than there is, or the operator does not
+        support the dtype. The errors name the command-line option.
     """
     operation = named(name)
     chosen = default_sizes(operation) | dict(sizes or {})
@@ -86,14 +94,14 @@ def arguments_of(
     else:
         check_name("--layout", layout, operation.layouts)
     check_name("--init", init, data.INITS)
-    draw = _Drawn(dtype, init, layout, device.current().torch_device)
+    draw = _SeededDraw(dtype, init, layout, device.current().torch_device)
     with within_memory(name, "its operands need", "Give smaller sizes."):
         return operation.arguments(draw, **chosen)
 
 
 @dataclass
-class _Drawn:
-    """A `Draw`: each tensor by another seed."""
+class _SeededDraw:
+    """A `Draw` that generates each tensor with another seed."""
 
     dtype: str
     init: str

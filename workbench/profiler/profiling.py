@@ -1,4 +1,4 @@
-"""From an operator's instances to a table of them, and to the best one."""
+"""Profile the instances of an operator: a table of all of them, and the best one."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from workbench.tune.tuner import keep_winner, race_left
 
 @dataclass(frozen=True, repr=False)
 class Profile(Trials):
-    """Every instance with its fate, best first.
+    """The trials of all instances, best first.
 
     Attributes:
-        instances: all of them, the shipped one first.
-        is_kept: whether an earlier profile found the best one, which then is the only trial.
+        instances: all instances, the shipped one first.
+        is_kept: True if the best instance comes from the cache; it is then the only trial.
     """
 
     instances: tuple[Instance, ...] = ()
@@ -38,7 +38,7 @@ class Profile(Trials):
 
     @property
     def best(self) -> Instance | None:
-        """The fastest one; None where nothing was timed."""
+        """The fastest instance; None if nothing was timed."""
         first = self.trials[0]
         if first.fate != "won":
             return None
@@ -55,25 +55,26 @@ def profile(
     again: bool = True,
     progress: bool = True,
 ) -> Profile:
-    """List the instances of an operator for its arguments, compile, verify and time them; keep the best.
+    """Compile, verify and time all instances of an operator for its arguments, and cache the best one.
 
-    Where kernels are interpreted they are verified only, and compiled where a target is named: a time needs a
-    GPU. An instance is refused by its invoker; pruned where it does not compile, where a block asks for more
-    than the target has, or where another one makes the same launch; and wrong by `bench.accuracy`.
+    Without a GPU the instances are verified but not timed, and compiled only if a target is named. An
+    instance is "refused" if its invoker raises an error. It is "pruned" if it does not compile, if a block
+    needs more than the target has, or if another instance makes the same launch. It is "wrong" if its error
+    exceeds the bound of `bench.accuracy`.
 
     Args:
-        name: of the operator.
-        arguments: what it is called with, such as :func:`arguments_of` makes.
-        verify: whether results are compared with `kernels.reference`, in float64.
+        name: the operator's name.
+        arguments: the operator's arguments, for example from :func:`arguments_of`.
+        verify: compare results with `kernels.reference` in float64.
         target: a name in `lens.targets.TARGETS` to compile for; None for this GPU, if there is one.
-        mode: as `bench.measure`.
-        again: time them even where the best one is kept from before.
+        mode: a timing mode, as in `bench.measure`.
+        again: time the instances even if the best one is cached.
         progress: show progress bars.
 
     Raises:
-        UnknownNameError: the operator, target or mode. InvalidArgumentError: results or the reference need
-        too much memory, or the interpreter too much time. ArgumentTypeError, TensorMismatchError: the
-        arguments.
+        UnknownNameError: the operator, target or mode is unknown. InvalidArgumentError: the results or the
+        reference need too much memory, or the interpreter would take too long. ArgumentTypeError,
+        TensorMismatchError: the arguments do not fit.
     """
     for word, flag in (("verify", verify), ("again", again), ("progress", progress)):
         check_type(word, flag, bool, "Give True or False.")
@@ -84,13 +85,13 @@ def profile(
             instances = listed(name, operation, arguments)
         by_name = {each.name: each for each in instances}
         entrants = enter(
-            lambda instance: _launched(by_name[instance]), [{"instance": each} for each in by_name]
+            lambda instance: _make_launch(by_name[instance]), [{"instance": each} for each in by_name]
         )
     on = here_or(target) if here.is_gpu or target is not None else None
     key = _key(name, arguments, instances, entrants, mode) if here.is_gpu else None
     if verify and key is None:
         _check_interpretable(entrants)
-    notes = [_shipped(instances[0])]
+    notes = [_shipped_note(instances[0])]
     if key is not None and not again:
         kept, note = cache.recall(key)
         if kept is not None and kept.index in entrants.launches:
@@ -113,11 +114,11 @@ def profile(
 
 
 def best(name: str, arguments: Arguments, *, mode: Mode = "events", progress: bool = True) -> Instance:
-    """The fastest instance for these arguments, found once on a device and then kept.
+    """Return the fastest instance for these arguments. The result is cached for each device.
 
     Raises:
-        NotMeasurableError: kernels are interpreted here. InvalidArgumentError: no instance is right, or as
-        :func:`profile`, like others.
+        NotMeasurableError: kernels are interpreted here. InvalidArgumentError: no instance can be timed. Also
+        the errors of :func:`profile`.
     """
     if not device.current().is_gpu:
         raise NotMeasurableError(
@@ -133,8 +134,8 @@ def best(name: str, arguments: Arguments, *, mode: Mode = "events", progress: bo
     return found.best
 
 
-def _launched(instance: Instance) -> Launch:
-    """Its launch, which is refused where there is no memory for what it writes."""
+def _make_launch(instance: Instance) -> Launch:
+    """Return the instance's launch, or raise InvalidArgumentError if its outputs do not fit in memory."""
     with within_memory(instance.name, "what it writes needs", "Give smaller sizes."):
         return instance.launch()
 
@@ -144,20 +145,20 @@ def _key(
 ) -> cache.Key:
     candidates = [{"instance": each.name, "keywords": in_words(each.keywords)} for each in instances]
     sources = cache.digest(candidates, entrants.launches.values())
-    given = [*map(_described, arguments.args)]
-    given += [f"{word}={_described(value)}" for word, value in arguments.keywords.items()]
+    given = [*map(_format_argument, arguments.args)]
+    given += [f"{word}={_format_argument(value)}" for word, value in arguments.keywords.items()]
     problem = f"{name}({', '.join(given)})"
     return cache.Key(device.current().name, triton.__version__, problem, mode, sources)
 
 
-def _described(value: Any) -> str:
+def _format_argument(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype)[6:]} {tuple(value.shape)} strides {value.stride()}"
     return repr(value)
 
 
 def _check_interpretable(entrants: Entrants) -> None:
-    """Raise where the interpreter would run one of the launches for minutes or more."""
+    """Raise InvalidArgumentError if the interpreter would take minutes or more for one of the launches."""
     for launch in entrants.launches.values():
         if launch.work is not None and is_too_slow_to_interpret(launch.work):
             given = f"{launch.work.flops:.3g} FLOPs and {launch.work.bytes:.3g} bytes, for the interpreter"
@@ -165,7 +166,7 @@ def _check_interpretable(entrants: Entrants) -> None:
             raise InvalidArgumentError("--verify", given, fix)
 
 
-def _shipped(instance: Instance) -> str:
+def _shipped_note(instance: Instance) -> str:
     return f"{instance.name}: {in_words(instance.keywords) if instance.keywords else 'what launch chooses'}"
 
 

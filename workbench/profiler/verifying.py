@@ -1,4 +1,4 @@
-"""Whether an instance's results are right: against the plain torch meaning, in float64."""
+"""Verify an instance's results against the torch reference in float64."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from workbench.profiler.problem import within_memory
 
 TF32_EPS = 2**-10
 
-# Sums of whole numbers are exact below these: in fp64, in fp32, and of fp8, of which Hopper's matrix units
-# keep some 14 bits while they add up (DeepSeek-V3's technical report; not measured here). Numbers are,
-# rounded to tf32, below the last.
+# Sums of integers are exact below these bounds in fp64 and in fp32, and for fp8 operands, for which Hopper's
+# tensor cores accumulate with about 14 bits (DeepSeek-V3's technical report; not measured here). Integers
+# below the last bound are exact in tf32.
 EXACT_IN_FP64, EXACT_IN_FP32, EXACT_OF_FP8, EXACT_IN_TF32 = 2**53, 2**24, 2**13, 2**11
 
 
 def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torch.Tensor, ...]], str]:
-    """From a launch's results to what is wrong with them, in words; empty where they are right.
+    """Return a function that says what is wrong with a launch's results; empty if they are right.
 
-    Results are compared in order with those of the reference; what a launch gives behind them, such as
-    statistics for a gradient, is not. A result may have its dimensions merged. Where operands are whole
-    numbers that are only multiplied and added up, which is exact, each element is held to its own rounding.
+    Results are compared with those of the reference in order. Further results of a launch, such as statistics
+    for a gradient, are ignored. A result may have merged dimensions. If all operands are integers and are
+    only multiplied and added, which is exact, each element may be off by its own rounding only.
 
     Raises:
         InvalidArgumentError: the reference needs more memory than there is.
     """
     fix = "Give smaller sizes, or --no-verify."
     with within_memory("--verify", "the reference in float64 needs", fix):
-        args, keywords = _in_order(operation, arguments)
+        args, keywords = _by_position(operation, arguments)
         wide = {name: _in_float64(each) for name, each in keywords.items()}
         wanted = operation.reference(*[_in_float64(each) for each in args], **wide)
         accuracies = operation.accuracy(*args, **keywords)
@@ -45,8 +45,11 @@ def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torc
     return partial(_difference, results, accuracies, sums, TF32_EPS if is_tf32 else 0.0)
 
 
-def _in_order(operation: Operation, arguments: Arguments) -> tuple[list[Any], dict[str, Any]]:
-    """What has to be given without its name: a reference need not have the operator's names for it."""
+def _by_position(operation: Operation, arguments: Arguments) -> tuple[list[Any], dict[str, Any]]:
+    """Return arguments and keywords with positional parameters passed by position.
+
+    A reference may name them differently from the operator.
+    """
     args, keywords = list(arguments.args), dict(arguments.keywords)
     for name, parameter in list(inspect.signature(operation.instances).parameters.items())[len(args) :]:
         is_ordered = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
@@ -56,7 +59,7 @@ def _in_order(operation: Operation, arguments: Arguments) -> tuple[list[Any], di
 
 
 def _is_exact(operands: Sequence[torch.Tensor], terms: int, is_tf32: bool) -> bool:
-    """Whether a sum of so many products of the operands' elements is exact, in any order."""
+    """Return whether a sum of `terms` products of the operands' elements is exact, in any order."""
     tensors = [each for each in operands if each.numel()]
     wide = [each.double() for each in tensors]
     if not all(torch.equal(each, each.round()) for each in wide):
@@ -69,14 +72,14 @@ def _is_exact(operands: Sequence[torch.Tensor], terms: int, is_tf32: bool) -> bo
 
 
 def _is_tf32(operation: Operation, arguments: Arguments) -> bool:
-    """Whether products are of numbers that were rounded to tf32."""
+    """Return whether operands of products are rounded to tf32."""
     tensors = [each for each in arguments.args if isinstance(each, torch.Tensor)]
     switch = operation.switch
     return switch is not None and any(precision_of(each, switch) == "tf32" for each in tensors)
 
 
 def _in_float64(value: Any) -> Any:
-    """Numbers as the reference has them; what counts or selects stays whole."""
+    """Convert floating-point and int8 tensors to float64; index and mask tensors stay as they are."""
     is_number = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.dtype == torch.int8)
     return value.double() if is_number else value
 
@@ -101,14 +104,14 @@ def _difference(
         if result.is_floating_point():
             number = torch.finfo(result.dtype)
             eps = max(number.eps, least_eps)
-            between = _for_each(accuracy.between, exact, wanted_shape)
+            between = _expanded_like(accuracy.between, exact, wanted_shape)
             exact = _rounded_to_infinity(exact, number.max)
             finite = torch.where(exact.isfinite(), exact, 0.0)
             allowed = (between * of_arithmetic(eps, accuracy.terms)).clamp(
                 min=allowed_error(finite, eps, accuracy.terms, accuracy.least)
             )
             allowed += number.smallest_normal * number.eps if accuracy.terms else 0.0
-        # Equal infinities differ by nothing, and a NaN by infinitely much.
+        # The error of equal infinities is 0, that of NaN is infinite.
         error = torch.where(result.double() == exact, 0.0, (result.double() - exact).abs())
         error = error.nan_to_num(nan=torch.inf)
         worst = (error - allowed).argmax()
@@ -122,11 +125,13 @@ def _difference(
     return ""
 
 
-def _for_each(between: float | torch.Tensor, like: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """What cancels on the way to each element of `like`; 0 where it is infinite.
+def _expanded_like(between: float | torch.Tensor, like: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Return the intermediate magnitude that may cancel in each element of `like`; 0 if it is infinite.
 
     Args:
-        shape: the result's, of which `like` may have merged dimensions.
+        between: the magnitude as a number, or as a tensor that broadcasts to `shape`.
+        like: the reference result, which may have merged dimensions.
+        shape: the shape of the reference result before dimensions were merged.
     """
     if not isinstance(between, torch.Tensor):
         return torch.full_like(like, between)
@@ -136,5 +141,5 @@ def _for_each(between: float | torch.Tensor, like: torch.Tensor, shape: torch.Si
 
 
 def _rounded_to_infinity(exact: torch.Tensor, largest: float) -> torch.Tensor:
-    """What the result's dtype cannot hold, as it holds it."""
+    """Replace values beyond the largest finite one of the result's dtype by infinity."""
     return torch.where(exact.abs() > largest, exact.sign() * torch.inf, exact)

@@ -1,9 +1,9 @@
-"""How a launch reaches a processor: launches kept ready in this process, and worker processes.
+"""Execution of launches: a cache of prepared launches in this process, and worker processes.
 
-`warmup` has an operator's kernels compiled and kept before it is called; `warm_up` has workers started.
+`warmup` compiles and caches an operator's kernels before its first call; `warm_up` starts the worker.
 
-`@triton.jit` decides at import whether it compiles or interprets, so one process does one of the two, never
-both. Checks and traces run in a worker that interprets, whatever this process does.
+`@triton.jit` decides at import whether it compiles or interprets, so a process does only one of the two.
+Checks and traces always run in a worker process that interprets.
 """
 
 from workbench.runtime.cache import warmup

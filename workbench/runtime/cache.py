@@ -1,4 +1,4 @@
-"""Launches kept ready: what a call would check and compute again is done once for tensors that lie alike."""
+"""Cache of prepared launches: checks and planning are done once per combination of shapes and strides."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ _KEY = "Have in it shapes, strides, dtypes and devices of all tensors, and what 
 
 
 class LaunchCache:
-    """Launches by all that they depend on except where their tensors lie; any thread may use it."""
+    """Prepared launches by everything that they depend on except their tensors' addresses. Thread-safe."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Replay] = {}
-        self._lying: dict[Hashable, list[tuple[Any, ...]]] = {}
+        self._layouts: dict[Hashable, list[tuple[Any, ...]]] = {}
         self._making = threading.RLock()
 
     def run(self, key: Hashable, make: Callable[..., Launch], *tensors: torch.Tensor) -> Replay | None:
-        """`make(*tensors).run()`; from the second time on with a key, its kernels are only started.
+        """Run `make(*tensors)`; with a key that was used before, start its kernels without making it again.
 
         Args:
-            key: shapes, strides, dtypes and device of the tensors, and whatever else `make` depends on; of
-                floats the `repr`, where they are 0 at least: 0.0 and -0.0 are equal.
-            make: makes the launch of these tensors; its steps are given each of them, and no others.
-            tensors: what it is to run on.
+            key: shapes, strides, dtypes and devices of the tensors, and whatever else `make` depends on. Use
+                the `repr` of floats that can be zero, because 0.0 and -0.0 are equal.
+            make: makes the launch; its steps take each of `tensors` and no other tensors but workspaces.
+            tensors: the tensors to run on.
 
         Returns:
-            what starts it again; None where kernels are interpreted.
+            The replay that starts the launch again; None if kernels are interpreted.
 
         Raises:
-            TracingError: torch traces the call, or a tensor is a fake one. What `make` raises.
+            TracingError: torch traces the call, or a tensor is fake. Also the errors of `make`.
         """
         again = self._kept.get(key)
         if again is None:
             compat.refuse_tracing()  # before anything is made of tensors that may have no memory
             compat.refuse_fakes(*tensors)
             if len(set(map(id, tensors))) < len(tensors):
-                # Another object in each place, so that the launch tells them apart.
+                # Give each position an object of its own, so that the launch tells them apart.
                 tensors = tuple(tensor.detach() for tensor in tensors)
             if device.is_interpreter():
                 self._interpret(key, make, *tensors)
                 return None
             with self._making:
                 if (again := self._kept.get(key)) is None:
-                    again = Replay(_made_here(make, *tensors), *tensors)
+                    again = Replay(_make_here(make, *tensors), *tensors)
                     if len(self._kept) >= MOST_KEPT:
                         self._kept.clear()
                     self._kept[key] = again
@@ -63,39 +63,40 @@ class LaunchCache:
         return again
 
     def _interpret(self, key: Hashable, make: Callable[..., Launch], *tensors: torch.Tensor) -> None:
-        """Run a launch of its own; where a device is pretended one that is kept, as it would be there.
+        """Run a new launch, or on a pretended device a cached one, as on the real device.
 
-        There the key is checked too: a kernel that is kept reads every tensor as one of its first ones.
+        A cached launch assumes the shapes and strides of its first tensors. On a pretended device this also
+        checks that the key tells apart all tensors that differ in them.
         """
         machine = device.running()
         if not machine.is_pretended or is_only_prepared():
-            run_once(_made_here(make, *tensors))
+            run_once(_make_here(make, *tensors))
             return
-        lying = [_made_of(make), *map(_lying, tensors)]
+        layouts = [_static_parts(make), *map(_layout_of, tensors)]
         with self._making:
             if (again := self._kept.get((key, machine))) is None:
                 if len(self._kept) >= MOST_KEPT:
                     self._kept.clear()
-                again = self._kept[key, machine] = Replay(_made_here(make, *tensors), *tensors)
-                self._lying[key, machine] = lying
-            kept = self._lying[key, machine]
-        if lying != kept:
+                again = self._kept[key, machine] = Replay(_make_here(make, *tensors), *tensors)
+                self._layouts[key, machine] = layouts
+            kept = self._layouts[key, machine]
+        if layouts != kept:
             unlike = ", ".join(
-                f"{one} for {first}" for one, first in zip(lying, kept, strict=True) if one != first
+                f"{one} for {first}" for one, first in zip(layouts, kept, strict=True) if one != first
             )
             raise InvalidArgumentError("key", f"it is that of another call: {unlike}", _KEY)
-        if missing := {tensor.device for tensor in tensors} - set(_parts(key)):
+        if missing := {tensor.device for tensor in tensors} - set(_leaves(key)):
             raise InvalidArgumentError("key", f"nothing in it is {', '.join(map(str, missing))}", _KEY)
         again(*tensors)
 
 
 class BucketCache:
-    """Compiled kernels by the kinds of their arguments, for launches of one step; any thread may use it.
+    """Compiled kernels of single-step launches by the specialization of their arguments. Thread-safe.
 
-    A size changes no more of such a launch than the grid and a number.
+    A size may change only the grid of such a launch and one number among its arguments.
 
     Args:
-        leading: how many of the kernel's arguments each call gives, as of :class:`Bucket`.
+        leading: the number of arguments that each call passes, as in :class:`Bucket`.
     """
 
     def __init__(self, leading: int) -> None:
@@ -105,88 +106,95 @@ class BucketCache:
         self.get = self._kept.get
 
     def make(self, key: Hashable, launch: Callable[[], Launch]) -> Bucket | None:
-        """The bucket of such a launch and all alike, kept from now on; None where kernels are interpreted."""
+        """Return the cached bucket of `key`, made from `launch` if new; None if kernels are interpreted."""
         if device.is_interpreter():
             return None
         with self._making:
             if (found := self._kept.get(key)) is None:
-                made = _made_here(launch)
+                made = _make_here(launch)
                 made.check_ready()
                 (step,) = made.steps
                 found = self._kept[key] = Bucket(step, self._leading)
         return found
 
 
-def _made_of(value: Any) -> Any:
-    """Functions and options that make a launch, and not its tensors, which are given besides."""
+def _static_parts(value: Any) -> Any:
+    """Return the functions and options in `make` without its tensors, whose layouts are compared apart."""
     if isinstance(value, partial):
-        return value.func, *map(_made_of, (*value.args, *value.keywords.values()))
+        return value.func, *map(_static_parts, (*value.args, *value.keywords.values()))
     if isinstance(value, tuple):
-        return tuple(map(_made_of, value))
+        return tuple(map(_static_parts, value))
     if isinstance(value, torch.Tensor) or hasattr(value, "with_tensors"):  # an epilogue, a scoring
         return type(value)
     return repr(value) if isinstance(value, float) else value  # 0.0 and -0.0 are equal
 
 
-def _lying(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What a key says of a tensor: dtype, device, lengths and strides, but those of one element."""
+def _layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return a tensor's dtype, device, and the lengths and strides of its dimensions longer than one."""
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     return tensor.dtype, tensor.device, tuple([pair for pair in pairs if pair[0] != 1])
 
 
-def _parts(key: Any) -> Iterator[Hashable]:
-    """What a key consists of."""
+def _leaves(key: Any) -> Iterator[Hashable]:
+    """Yield the leaves of a key of nested tuples."""
     if isinstance(key, tuple):
         for each in key:
-            yield from _parts(each)
+            yield from _leaves(each)
     else:
         yield key
 
 
-def _made_here(make: Callable[..., Launch], *tensors: torch.Tensor) -> Launch:
-    """The launch for this process's device, which is to run it, whatever others are planned for."""
+def _make_here(make: Callable[..., Launch], *tensors: torch.Tensor) -> Launch:
+    """Make the launch for this process's device, which runs it, even inside `planning_for`."""
     with planning_for(None):
         return make(*tensors)
 
 
 def warmup(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Compile and keep ready all that `operator(*args, **kwargs)` would start, and start nothing.
+    """Compile and cache all kernels that `operator(*args, **kwargs)` would start, without starting them.
 
-    The next call of that kind, from any thread, then only starts kernels: `warmup(ops.matmul, a, b)`, before
-    a CUDA graph is captured, or a request served. What torch does in the operator besides our kernels, such
-    as to fill a tensor with zeros, is done. Of gradients, warm up the function that asks for them. Where
-    kernels are interpreted, arguments are checked and that is all.
+    The next call with such arguments, from any thread, then only starts kernels. Call it, for example
+    `warmup(ops.matmul, a, b)`, before you capture a CUDA graph or serve a request. torch's own operations in
+    the operator, such as filling a tensor with zeros, do run. To warm up a backward pass, pass a function
+    that computes the gradients. If kernels are interpreted, only the arguments are checked.
 
     Args:
-        operator: a function of `ops`, or one that calls several.
-        args, kwargs: its arguments. A tensor on the meta device stands for one of its shape, strides and
-            dtype on this process's device, aligned to 16 bytes: `torch.empty(4096, 64, device="meta")`; also
-            inside of an epilogue, of lists, tuples and dictionaries.
+        operator: a function of `ops`, or one that calls several of them.
+        args, kwargs: its arguments. A tensor on the meta device, `torch.empty(4096, 64, device="meta")`,
+            stands for a tensor with its shape, strides and dtype on this process's device, aligned to 16
+            bytes. It can also be inside an epilogue, list, tuple or dictionary.
 
     Raises:
-        ArgumentTypeError: `operator` cannot be called. KernelError: a kernel fails to compile; and what the
-        operator raises.
+        ArgumentTypeError: `operator` is not callable. KernelError: a kernel fails to compile. Also the
+        operator's own errors.
     """
     if not callable(operator):
         raise ArgumentTypeError("operator", f"got a {type(operator).__name__}", "Give a function of ops.")
     with only_prepared():
-        operator(*map(_real, args), **{name: _real(value) for name, value in kwargs.items()})
+        operator(
+            *map(_with_real_tensors, args),
+            **{name: _with_real_tensors(value) for name, value in kwargs.items()},
+        )
 
 
-def _real(value: Any) -> Any:
-    """The value with tensors in the places of those that stand for some; itself where none does."""
+def _with_real_tensors(value: Any) -> Any:
+    """Replace meta tensors in `value` by real ones; return `value` itself if it has none."""
     if isinstance(value, torch.Tensor):
         return _real_tensor(value) if value.is_meta else value
     if isinstance(value, dict):
         parts = tuple(value.values())
-        return value if (made := _real(parts)) is parts else dict(zip(value, made, strict=True))
+        return value if (made := _with_real_tensors(parts)) is parts else dict(zip(value, made, strict=True))
     if isinstance(value, list | tuple):
-        made = list(map(_real, value))
+        made = list(map(_with_real_tensors, value))
         if all(one is other for one, other in zip(made, value, strict=True)):
             return value
         return made if isinstance(value, list) else compat.tuple_like(value, made)
-    if hasattr(value, "with_tensors"):  # an epilogue or a scoring, of which this room does not know
-        return value if (made := _real(value.tensors)) is value.tensors else value.with_tensors(made)
+    if hasattr(value, "with_tensors"):  # an epilogue or a scoring, which this package must not import
+        return (
+            value
+            if (made := _with_real_tensors(value.tensors)) is value.tensors
+            else value.with_tensors(made)
+        )
     return value
 
 

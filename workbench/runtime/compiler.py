@@ -1,7 +1,7 @@
-"""The workers in which kernels are compiled: they never interpret.
+"""Worker processes that compile kernels and never interpret them.
 
-Compiling needs no device. A crash of the compiler (it aborts on some inputs) ends the worker and not the
-caller; the next call starts another.
+Compiling needs no GPU. If the compiler crashes (it aborts on some inputs), only the worker ends, not the
+caller; the next call starts a new worker.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from loky import cpu_count
 
 from workbench.runtime.worker import NO_GPU, Worker
 
-# Each one takes some 350 MB of memory, whose end comes before that of the cores on a large machine.
+# Each worker takes about 350 MB: a large machine runs out of memory before it runs out of cores.
 MOST_WORKERS = 32
 
 
 class Pool:
-    """Workers, each of which has one call at a time.
+    """A pool of workers; each worker runs one call at a time.
 
     Args:
-        workers: a process is started for one when it has its first call.
+        workers: the workers; each starts its process at its first call.
     """
 
     def __init__(self, workers: Sequence[Worker]) -> None:
@@ -34,11 +34,11 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """How many calls run at a time."""
+        """The number of calls that can run at a time."""
         return len(self._workers)
 
     def call(self, function: Any, *args: Any, timeout: float) -> Any:
-        """As `Worker.call`, in a worker that was warm last; waits where all are busy."""
+        """Call :meth:`Worker.call` of the most recently used idle worker; wait if all are busy."""
         worker = self._idle.get()
         try:
             return worker.call(function, *args, timeout=timeout)
@@ -46,7 +46,7 @@ class Pool:
             self._idle.put(worker)
 
     def stop(self) -> None:
-        """End all processes, and the calls in them; the next call starts another."""
+        """End all processes and their calls; the next call starts a new process."""
         for worker in self._workers:
             worker.stop()
 
@@ -60,7 +60,7 @@ def _worker() -> Worker:
 
 worker = _worker()
 
-# One to each core that this process may use; who calls from one thread has `worker`.
+# One worker for each core that this process may use. Callers with a single thread use `worker`.
 pool = Pool([worker, *(_worker() for _ in range(min(cpu_count(), MOST_WORKERS) - 1))])
 
 
@@ -68,11 +68,11 @@ def warm_up(module: str) -> None:
     """Start a worker in the background, so that the first compilation does not wait for it.
 
     Args:
-        module: what it imports then, by name.
+        module: the name of a module for the worker to import.
     """
     worker.submit(_imported, module)
 
 
 def _imported(module: str) -> None:
-    """In the worker."""
+    """Import a module (in the worker)."""
     importlib.import_module(module)

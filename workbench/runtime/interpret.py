@@ -29,14 +29,14 @@ worker = Worker(
 
 @dataclass(frozen=True)
 class Interpreted:
-    """What a launch did in the interpreter.
+    """The results of a launch in the interpreter.
 
     Attributes:
-        outputs: its outputs, on the CPU, with the strides that they had.
-        changed: of the launch's own tensors, those in whose memory elements changed that belong to no output,
-            accumulator or workspace (one tensor for each memory).
-        accesses: of each step, its accesses to memory in order; empty unless they were asked for.
-        printed: what the kernel printed (`tl.device_print`).
+        outputs: the launch's outputs on the CPU, with the original strides.
+        changed: tensors of the launch whose storage was changed outside all outputs, accumulators and
+            workspaces (one tensor for each storage).
+        accesses: the memory accesses of each step in order; empty unless `record` was set.
+        printed: the text that the kernels printed (`tl.device_print`).
     """
 
     outputs: tuple[torch.Tensor, ...]
@@ -53,22 +53,22 @@ def interpret(
     record: bool = False,
     timeout: float = 120.0,
 ) -> Interpreted:
-    """Run all steps of `launch` in the interpreter; its own tensors stay untouched.
+    """Run all steps of `launch` in the interpreter, on copies of its tensors.
 
     Args:
-        launch: from this process, whatever device drives it.
-        poison: fill the outputs and workspaces with NaN (integers: an odd pattern) first, so that what is not
-            written shows. What a mask leaves undefined is NaN with or without it.
-        seed: run the programs of each step in an order shuffled with this seed; None for the plain order.
-        record: report every access to memory.
-        timeout: seconds, after which the worker is stopped.
+        launch: a launch of this process, on any device.
+        poison: first fill the outputs and workspaces with NaN (integers: an odd pattern), so that unwritten
+            elements show. Elements that a masked load leaves undefined are always NaN.
+        seed: shuffle the order of each step's programs with this seed; None for the usual order.
+        record: record every memory access.
+        timeout: time limit in seconds, after which the worker is stopped.
 
     Raises:
-        as :meth:`Launch.run`; and WorkerError where the worker dies or takes too long.
+        The errors of :meth:`Launch.run`; WorkerError if the worker dies or exceeds the time limit.
     """
     launch.check()
     packed, owners = _pack_launch(launch)
-    served: _Served = worker.call(_serve, packed, poison, seed, record, timeout=timeout)
+    served: _ServedResult = worker.call(_serve, packed, poison, seed, record, timeout=timeout)
     memories = _as_tensors(served.memories)
     return Interpreted(
         outputs=tuple(_unpack_value(view, memories) for view in packed.outputs),
@@ -79,16 +79,16 @@ def interpret(
 
 
 class StepObserver(Protocol):
-    """Sees a step run, in the worker; what `result` returns is sent back."""
+    """Observes a step that runs in the worker, and returns a result to the caller."""
 
     def access(self, access: Access, /) -> None:
-        """A load, store or atomic."""
+        """Observe a load, store or atomic."""
 
     def computation(self, computation: Computation, /) -> None:
-        """A dot, reduction, scan or operation on floating-point numbers."""
+        """Observe a dot, reduction, scan or floating-point operation."""
 
     def result(self) -> Any:
-        """What was seen; it is pickled."""
+        """Return the result, which has to be picklable."""
 
 
 def observe(
@@ -98,20 +98,20 @@ def observe(
     *,
     timeout: float = 120.0,
 ) -> list[Any]:
-    """Run `launch` in the interpreter under the eyes of one observer a step; its own tensors stay untouched.
+    """Run `launch` in the interpreter, on copies of its tensors, with an observer for each step.
 
     Args:
-        launch: from this process, whatever device drives it.
-        observers: makes an observer; a class or function that can be pickled.
+        launch: a launch of this process, on any device.
+        observers: creates an observer; a picklable class or function.
         orders: for each step, the numbers of the programs to run, in order (see
             :func:`workbench.interpreter.watched`).
-        timeout: seconds, after which the worker is stopped.
+        timeout: time limit in seconds, after which the worker is stopped.
 
     Returns:
-        what each observer's `result()` returned.
+        The `result()` of each step's observer.
 
     Raises:
-        as :func:`interpret`.
+        The errors of :func:`interpret`.
     """
     launch.check()
     packed, _ = _pack_launch(launch)
@@ -125,8 +125,8 @@ def warm_up() -> None:
 
 
 @dataclass(frozen=True)
-class _View:
-    """A tensor as a view of one of the memories that travel with it."""
+class _PackedTensor:
+    """A tensor as a view of one of the packed memories."""
 
     memory: int
     dtype: torch.dtype
@@ -136,44 +136,44 @@ class _View:
 
 
 @dataclass(frozen=True)
-class _Descriptor:
-    base: _View
+class _PackedDescriptor:
+    base: _PackedTensor
     fields: dict[str, Any]
 
 
 @dataclass
-class _Packed:
-    """A launch as data: memories, one for each storage so that views stay views, and what lies in them."""
+class _PackedLaunch:
+    """A launch as picklable data: a memory for each storage, so that views stay views, and the tensors."""
 
     memories: list[bytes] = field(default_factory=list)
     steps: list[Any] = field(default_factory=list)
-    outputs: list[_View] = field(default_factory=list)
-    accumulators: list[_View] = field(default_factory=list)
-    workspaces: list[_View] = field(default_factory=list)
+    outputs: list[_PackedTensor] = field(default_factory=list)
+    accumulators: list[_PackedTensor] = field(default_factory=list)
+    workspaces: list[_PackedTensor] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class _Served:
+class _ServedResult:
     memories: list[bytes]
     changed: list[bool]
     accesses: tuple[tuple[Access, ...], ...]
     printed: str
 
 
-def _pack_launch(launch: Launch) -> tuple[_Packed, list[torch.Tensor]]:
-    """The launch as data, and for each of its memories the first of its tensors that lies there."""
-    packed = _Packed()
+def _pack_launch(launch: Launch) -> tuple[_PackedLaunch, list[torch.Tensor]]:
+    """Return the launch as data, and for each memory the first tensor of the launch that is in it."""
+    packed = _PackedLaunch()
     owners: list[torch.Tensor] = []
     numbers: dict[tuple[torch.device, int], int] = {}
 
-    def view(tensor: torch.Tensor) -> _View:
+    def view(tensor: torch.Tensor) -> _PackedTensor:
         storage = tensor.untyped_storage()
         key = (tensor.device, storage.data_ptr())
         if key not in numbers:
             numbers[key] = len(packed.memories)
             owners.append(tensor)
             packed.memories.append(_bytes_of(storage))
-        return _View(
+        return _PackedTensor(
             numbers[key], tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
         )
 
@@ -185,7 +185,7 @@ def _pack_launch(launch: Launch) -> tuple[_Packed, list[torch.Tensor]]:
         if isinstance(item, tuple | list):
             return compat.tuple_like(item, map(value, item))
         if isinstance(getattr(item, "base", None), torch.Tensor):
-            return _Descriptor(view(item.base), {k: v for k, v in vars(item).items() if k != "base"})
+            return _PackedDescriptor(view(item.base), {k: v for k, v in vars(item).items() if k != "base"})
         return item
 
     for step in launch.steps:
@@ -198,12 +198,12 @@ def _pack_launch(launch: Launch) -> tuple[_Packed, list[torch.Tensor]]:
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> bytes:
-    # Not bytes(storage), which fetches them one by one.
+    # bytes(storage) would fetch the bytes one by one.
     return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage.cpu()).numpy().tobytes()
 
 
-def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Served:
-    """In the worker: run the launch on its copies."""
+def _serve(packed: _PackedLaunch, poison: bool, seed: int | None, record: bool) -> _ServedResult:
+    """Run a packed launch (in the worker)."""
     launch, memories = _unpack_launch(packed)
     if poison:
         for tensor in (*launch.outputs, *launch.workspaces):
@@ -225,7 +225,7 @@ def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Se
         bool(((old != new) & ~may_change).any())
         for old, new, may_change in zip(before, memories, expected, strict=True)
     ]
-    return _Served(
+    return _ServedResult(
         [memory.numpy().tobytes() for memory in memories],
         changed,
         tuple(map(tuple, accesses)),
@@ -234,9 +234,9 @@ def _serve(packed: _Packed, poison: bool, seed: int | None, record: bool) -> _Se
 
 
 def _serve_observed(
-    packed: _Packed, observers: Callable[[], StepObserver], orders: list[Sequence[int]]
+    packed: _PackedLaunch, observers: Callable[[], StepObserver], orders: list[Sequence[int]]
 ) -> list[Any]:
-    """In the worker: run the launch on its copies, and return what was seen of each step."""
+    """Run a packed launch and return the result of each step's observer (in the worker)."""
     launch, _ = _unpack_launch(packed)
     launch.reset()
     seen = []
@@ -245,14 +245,14 @@ def _serve_observed(
             observer = observers()
             try:
                 step.run(observer=observer.access, computed=observer.computation, order=order)
-            except SystemExit as error:  # which would travel, and end the caller
+            except SystemExit as error:  # it would be sent back and end the caller
                 raise kernel_error(step.kernel, error) from None
             seen.append(observer.result())
     return seen
 
 
-def _unpack_launch(packed: _Packed) -> tuple[Launch, list[torch.Tensor]]:
-    """The launch, and the memories in which its tensors lie."""
+def _unpack_launch(packed: _PackedLaunch) -> tuple[Launch, list[torch.Tensor]]:
+    """Return the launch and the memories of its tensors."""
     memories = _as_tensors(packed.memories)
     unpack_value = partial(_unpack_value, memories=memories)
     launch = Launch(
@@ -284,10 +284,10 @@ def _as_tensors(memories: list[bytes]) -> list[torch.Tensor]:
 
 
 def _unpack_value(item: Any, memories: list[torch.Tensor]) -> Any:
-    if isinstance(item, _View):
+    if isinstance(item, _PackedTensor):
         whole = torch.empty(0, dtype=item.dtype, device="cpu")
         return whole.set_(memories[item.memory].untyped_storage(), item.offset, item.shape, item.stride)
-    if isinstance(item, _Descriptor):
+    if isinstance(item, _PackedDescriptor):
         return TensorDescriptor(base=_unpack_value(item.base, memories), **item.fields)
     if isinstance(item, KernelSource):
         return unpack(item)
@@ -296,8 +296,8 @@ def _unpack_value(item: Any, memories: list[torch.Tensor]) -> Any:
     return item
 
 
-def _elements(view: _View, marks: list[torch.Tensor]) -> torch.Tensor:
-    """The bytes of `view`'s elements, in arrays of one mark a byte."""
+def _elements(view: _PackedTensor, marks: list[torch.Tensor]) -> torch.Tensor:
+    """Return the marks of `view`'s elements, where `marks` has one mark for each byte of a memory."""
     size = view.dtype.itemsize
     shape, stride = (*view.shape, size), (*(step * size for step in view.stride), 1)
     return marks[view.memory].as_strided(shape, stride, view.offset * size)

@@ -1,14 +1,14 @@
-"""Launches started again: what a warm call does, and nothing besides.
+"""Replay of launches: start compiled kernels again with the least work on the CPU.
 
-Triton's `kernel[grid](...)` finds out on each call what kind of arguments it was given, which of the kernels
-that it compiled is theirs, and what hooks there are; on the CPU that takes longer than the start itself. Here
-it is asked once for each kind of arguments, and the kernel that it compiled is started from then on.
+On each call Triton's `kernel[grid](...)` specializes the arguments, looks up the compiled kernel and runs
+hooks, which takes longer on the CPU than the start itself. Here this is done once per specialization; later
+calls start the compiled kernel directly.
 
-What a kernel is compiled for is not a size. So there are two levels. A :class:`Replay` belongs to one
-combination of shapes and strides, from which its launch chose tiles and made strides and grids; to make
-another takes checks and choosing, but no compiling: kernels are kept by the kinds of their arguments
-(:func:`starter_of`), whatever launch they are of. And where all that a size changes are a grid and a number,
-a :class:`Bucket` serves every size of a kind.
+A kernel is not compiled for a size, so there are two levels. A :class:`Replay` belongs to one combination of
+shapes and strides, for which its launch chose tiles, strides and grids. A new combination needs checks and
+planning but usually no compilation, because all launches share kernels by the specialization of their
+arguments (:func:`starter_of`). If a size changes only the grid and one number, a single :class:`Bucket`
+serves all sizes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _preparing: set[int] = set()  # threads
 
 @contextmanager
 def only_prepared() -> Iterator[None]:
-    """Within it, in this thread, kernels are compiled and kept, and none is started."""
+    """Compile and cache kernels without starting them, in this thread and within this context."""
     thread = threading.get_ident()
     is_outermost = thread not in _preparing
     _preparing.add(thread)
@@ -54,12 +54,12 @@ def only_prepared() -> Iterator[None]:
 
 
 def is_only_prepared() -> bool:
-    """Whether this thread is within :func:`only_prepared`."""
+    """Return whether this thread is within :func:`only_prepared`."""
     return bool(_preparing) and threading.get_ident() in _preparing
 
 
 def run_once(launch: Launch) -> None:
-    """`launch.run()` of one that is not kept; within :func:`only_prepared`, its kernels are compiled."""
+    """Run a launch that is not cached; within :func:`only_prepared`, only compile its kernels."""
     compat.refuse_fakes(*[tensor for step in launch.steps for tensor in step.tensors()])
     if not is_only_prepared():
         launch.run()
@@ -70,24 +70,27 @@ def run_once(launch: Launch) -> None:
 
 
 def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> compat.Starter:
-    """What starts a kernel with arguments of these kinds on the current device; compiled if it has to be.
+    """Return the starter of a kernel for arguments like these on the current device; compile it if needed.
 
-    The key is what Triton compiles a kernel anew for, or finer: dtypes, whether addresses and integers are
+    The cache key is at least as fine as Triton's specialization: dtypes, whether addresses and integers are
     multiples of 16, whether an integer is 1 or needs 64 bits, constants, options, and the device. One thread
     compiles at a time, so that no kernel is compiled twice.
 
     Args:
         kernel: a `@triton.jit` function, not interpreted.
-        arguments: all of them, defaults and constants too.
-        options: of the launch, such as `num_warps`.
+        arguments: all arguments, including defaults and constants.
+        options: launch options, such as `num_warps`.
 
     Raises:
-        KernelError: it failed to compile, or takes more than a program has there.
+        KernelError: the kernel failed to compile, or needs more resources than a program can have.
     """
     pairs = zip(arguments, compat.specialized(kernel), strict=True)
     key = (
-        _Same(kernel), compat.current_device(), tuple(sorted(options.items())),
-        tuple([_constant(value) if by == "constant" else _kind(value, by == "value") for value, by in pairs]),
+        _Identity(kernel), compat.current_device(), tuple(sorted(options.items())),
+        tuple([
+            _constant_key(value) if by == "constant" else _specialization_key(value, by == "value")
+            for value, by in pairs
+        ]),
     )  # fmt: skip
     if (found := _compiled.get(key)) is not None:
         return found
@@ -105,16 +108,15 @@ def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]
 
 
 def likeness(*tensors: torch.Tensor) -> Callable[..., bool]:
-    """What says in one call whether as many others are like these, in all that torch dispatches by.
+    """Return a guard: a function that says whether torch dispatches other tensors in the same way as these.
 
-    That is, of each: type, dtype, device, sizes and strides; layout, and whether it has memory, or its bit
-    says that it is negative; whether it requires grad; and as things are at the call, whether a transform of
-    torch.func follows it, whether autocast is on for its device, and modes of dispatch. It is what
-    torch.compile asks of tensors before it takes code that it has compiled. A tangent of forward mode is not
-    seen. The tensors are not kept.
+    The guard compares each tensor's type, dtype, device, sizes, strides and layout; whether it has memory,
+    has its negative bit set and requires grad; and the state at the call: torch.func transforms, autocast for
+    the tensor's device, and dispatch modes. torch.compile uses the same guard before it reuses compiled code.
+    The guard does not see tangents of forward-mode AD, and does not keep the tensors alive.
 
-    What it is asked of must be tensors that are not nested, for which torch ends the process. Of distinct
-    tensors it says no where it is asked of one of them twice.
+    Never pass it nested tensors: torch aborts the process. If `tensors` are distinct, the guard returns False
+    for a call that passes the same tensor twice.
     """
     if len(set(map(id, tensors))) < len(tensors):
         each = [likeness(tensor) for tensor in tensors]
@@ -126,20 +128,21 @@ def likeness(*tensors: torch.Tensor) -> Callable[..., bool]:
 
 
 class Replay:
-    """A launch that is started again, with other tensors in the places of those that it was made of.
+    """A launch that can be started again with other tensors in place of those that it was made with.
 
-    Called with as many tensors, which the caller knows to lie as the first ones did: in shape, strides, dtype
-    and device. Workspaces are made anew at each call. Nothing is checked, so that a call costs what starting
-    kernels costs; those first tensors are not kept alive. Kernels run on the stream that is current at the
-    call, on the tensors' own device, and can be captured in a CUDA graph. Any thread may call.
+    A call takes the same number of tensors, with the shapes, strides, dtypes and devices of the first ones;
+    the caller has to ensure this. A call checks nothing and allocates new workspaces, so it costs little more
+    than starting the kernels. The first tensors are not kept alive. Kernels run on the current stream of the
+    tensors' device and can be captured in a CUDA graph. Thread-safe.
 
     Args:
-        launch: a launch, which is checked.
-        tensors: all that its steps are given, each once, but workspaces.
+        launch: a launch; it is checked.
+        tensors: all tensors of the steps except workspaces, each once.
 
     Raises:
-        InvalidArgumentError: a tensor is given twice, or the steps have others besides workspaces: which one
-            another stands for is then not known. What `launch.run()` raises without running.
+        InvalidArgumentError: a tensor is passed twice, or the steps have tensors that are neither in
+            `tensors` nor workspaces, so the replay could not substitute them. Also the errors that
+            `launch.run()` raises before it runs anything.
     """
 
     def __init__(self, launch: Launch, *tensors: torch.Tensor) -> None:
@@ -158,26 +161,32 @@ class Replay:
         self._device = known[0].get_device() if known else -1
         self._empty = compat.allocator(known[0].device.type if known else "cpu")
         self._asks_for_sizes = device.current().kind == "hip"
-        of_step = _Interpreted if device.is_interpreter() else _Started
+        step_type = _InterpretedStep if device.is_interpreter() else _CompiledStep
         self._stream_of = (lambda index: 0) if device.is_interpreter() else compat.stream_getter()
-        self._steps = [of_step(step, places) for step in launch.steps]
+        self._steps = [step_type(step, places) for step in launch.steps]
 
     def __call__(self, *tensors: torch.Tensor) -> None:
-        """Start the kernels on these."""
+        """Start the kernels with these tensors."""
         if self._device >= 0 and compat.current_cuda_device() != self._device:
             with torch.cuda.device(self._device):
                 self(*tensors)
             return
         addresses = [tensor.data_ptr() for tensor in tensors]
-        if 0 in addresses:  # where nothing is; asked first, since a look at each type takes longer
+        if 0 in addresses:  # fake tensors have address 0; testing each tensor's type would take longer
             compat.refuse_fakes(*tensors)
-        together = 0
+        combined = 0
         for address in addresses:
-            together |= address
-        self._start(tensors, addresses, together)
+            combined |= address
+        self._start(tensors, addresses, combined)
 
-    def _start(self, tensors: tuple[torch.Tensor, ...], addresses: list[int], together: int) -> None:
-        """As a call on the current device, of tensors whose addresses, and their bits together, are known."""
+    def _start(self, tensors: tuple[torch.Tensor, ...], addresses: list[int], combined: int) -> None:
+        """Start the kernels on the current device.
+
+        Args:
+            tensors: as in a call.
+            addresses: the address of each tensor; those of workspaces are appended.
+            together: the bitwise or of all addresses.
+        """
         if compat.watching_modes():
             compat.refuse_tracing()
         if self._spaces:
@@ -185,9 +194,9 @@ class Replay:
                 made = self._empty(sizes, strides, dtype)
                 tensors += (made,)
                 addresses.append(address := made.data_ptr())
-                together |= address
-        kinds: Hashable = None  # all are multiples of 16 bytes
-        if together & 15 or self._asks_for_sizes:
+                combined |= address
+        kinds: Hashable = None  # all addresses are multiples of 16 bytes
+        if combined & 15 or self._asks_for_sizes:
             kinds = tuple([address & 15 == 0 for address in addresses])
             if self._asks_for_sizes:
                 kinds += tuple([tensor.untyped_storage().nbytes() < 2**31 for tensor in tensors])
@@ -202,18 +211,17 @@ class Replay:
             step(kinds, tensors, addresses, stream)
 
     def of_likes(self, tensors: Sequence[torch.Tensor], place: int, result: torch.Tensor) -> OfLikes:
-        """What starts it for other tensors like these, and for a result that is made anew.
+        """Return a function that starts the launch on other tensors like these and allocates the result.
 
         Args:
-            tensors: those that it was called with last, or what these are views of, all but one.
-            place: of the one that is not among them, the result.
-            result: as it was, or a view of all of it.
+            tensors: the tensors of the last call, or those that they are views of, without the result.
+            place: the position of the result among the tensors of a call.
+            result: the result of the last call, or a view of all of it.
 
         Returns:
-            a function of as many tensors, see :func:`likeness` for which it may be given. It returns a tensor
-            like `result`; or, having started nothing, None, where they are not like these, or begin at
-            multiples of 16 bytes where these do not, or the other way round, or gradients are on and some of
-            them require some.
+            A function of the same number of tensors; :func:`likeness` says which tensors it accepts. It
+            returns a tensor like `result`. It starts nothing and returns None if the tensors are not like
+            these, differ from them in 16-byte alignment, or require gradients while gradients are enabled.
         """
         are_alike, requires_grad = likeness(*tensors), any(t.requires_grad for t in tensors)
         sizes, strides, dtype = tuple(result.shape), result.stride(), result.dtype
@@ -230,34 +238,36 @@ class Replay:
             output = empty(sizes, strides, dtype)
             addresses = [tensor.data_ptr() for tensor in tensors]
             addresses.append(output.data_ptr())
-            together = 0
+            combined = 0
             for address in addresses:
-                together |= address
-            if aligned != (_alignment(addresses) if together & 15 else None):
+                combined |= address
+            if aligned != (_alignment(addresses) if combined & 15 else None):
                 return None
             addresses.insert(place, addresses.pop())
-            start((*tensors[:place], output, *tensors[place:]), addresses, together)
+            start((*tensors[:place], output, *tensors[place:]), addresses, combined)
             return output
 
         return of_likes
 
 
 def _alignment(addresses: Sequence[int]) -> tuple[bool, ...] | None:
-    """Which are multiples of 16 bytes; None where all are."""
+    """Return whether each address is a multiple of 16 bytes; None if all are."""
     found = tuple([address & 15 == 0 for address in addresses])
     return None if all(found) else found
 
 
 class Bucket:
-    """One compiled kernel for all sizes of a kind: each call gives the grid, and the arguments that differ.
+    """A compiled kernel that serves many sizes: each call passes the grid and the arguments that change.
 
-    Called with the number of programs, along one axis, and the kernel's first arguments. The caller answers
-    for their kinds: addresses that are multiples of 16 bytes or not, integers likewise and neither 1 nor of
-    64 bits, all as in the step that it was made of. Streams, graphs and threads as of a :class:`Replay`.
+    A call takes the number of programs along one axis and the kernel's first arguments. The caller has to
+    ensure that they have the same specialization as those of `step`: whether addresses and integers are
+    multiples of 16, and whether an integer is 1 or needs 64 bits. Streams, CUDA graphs and threads work as
+    for :class:`Replay`.
 
     Args:
-        step: of the kernel, with arguments of these kinds.
-        leading: how many arguments each call gives, addresses for tensors; the others stay as they are.
+        step: a step of the kernel, with arguments of the specialization to serve.
+        leading: the number of arguments that each call passes, tensors as addresses; the rest stay as in
+            `step`.
     """
 
     def __init__(self, step: Step, leading: int) -> None:
@@ -271,7 +281,7 @@ class Bucket:
         self._stream_of = compat.stream_getter()
 
     def __call__(self, programs: int, *leading: Any) -> None:
-        """Start so many programs with these."""
+        """Start `programs` programs with these arguments."""
         if compat.watching_modes():
             compat.refuse_tracing()
         if self._device >= 0 and compat.current_cuda_device() != self._device:
@@ -281,17 +291,19 @@ class Bucket:
             self._start(programs, 1, 1, self._stream_of(self._device), leading + self._rest)
 
     def of_two(self, x: torch.Tensor, y: torch.Tensor, programs: int, length: int) -> OfTwo:
-        """What starts it for two other tensors like these, in the fewest steps that Python can take.
+        """Return a function that starts the kernel on two other tensors like these with minimal overhead.
 
         Args:
-            x, y: what its first two arguments point to; the third to what is like x, which each call makes.
-            programs, length: as of each call; `length` is its fourth argument.
+            x, y: the tensors of the kernel's first two arguments. The third argument is the result, which
+                each call allocates like `x`.
+            programs: the number of programs of each call.
+            length: the kernel's fourth argument in each call.
 
         Returns:
-            a function of two tensors, see :func:`likeness` for which it may be given, and a number, the fifth
-            argument. It returns the third tensor; or, having started nothing, None, where they are not like
-            these, begin at no multiple of 16 bytes, lie on another device than the current one, or in forward
-            mode, which likeness does not show.
+            A function of two tensors and a number, the kernel's fifth argument; :func:`likeness` says which
+            tensors it accepts. It returns the result. It starts nothing and returns None if the tensors are
+            not like these, are not aligned to 16 bytes or are not on the current device, or if forward-mode
+            AD is active, which :func:`likeness` does not see.
         """
         is_like_x, is_like_y = likeness(x), likeness(y)
         sizes, strides, dtype = tuple(x.shape), x.stride(), x.dtype
@@ -310,7 +322,7 @@ class Bucket:
                 return None
             output = empty(sizes, strides, dtype)
             third = output.data_ptr()
-            if third & 15:  # by an allocator of somebody's own
+            if third & 15:  # a custom allocator may align less
                 return None
             if not _preparing or not is_only_prepared():
                 start(programs, 1, 1, stream_of(device), (first, second, third, length, number, *rest))
@@ -319,8 +331,8 @@ class Bucket:
         return of_two
 
 
-class _Interpreted:
-    """A step that the interpreter runs again, with other tensors, and watches as the first time."""
+class _InterpretedStep:
+    """A step that the interpreter runs again with other tensors, checking accesses as in the first run."""
 
     def __init__(self, step: Step, places: Mapping[int, int]) -> None:
         given = step.arguments()
@@ -330,7 +342,7 @@ class _Interpreted:
         self._kernel, self._grid = step.kernel, step.axes
 
     def prepare(self, kinds: Hashable, tensors: Sequence[torch.Tensor]) -> None:
-        """Nothing is compiled."""
+        """Do nothing: the interpreter does not compile."""
 
     def __call__(
         self, kinds: Hashable, tensors: Sequence[Any], addresses: Sequence[int], stream: int
@@ -342,10 +354,10 @@ class _Interpreted:
         return [value if fill is None else fill(tensors) for fill, value in pairs]
 
 
-class _Started(_Interpreted):
-    """A step whose compiled kernel is started again; found once for each kind of address.
+class _CompiledStep(_InterpretedStep):
+    """A step whose compiled kernel is started again; looked up once per alignment of its addresses.
 
-    Where tensors go nothing is held, so that those of the step are not kept alive.
+    Tensor arguments are not stored, so the step's own tensors are not kept alive.
     """
 
     def __init__(self, step: Step, places: Mapping[int, int]) -> None:
@@ -353,7 +365,7 @@ class _Started(_Interpreted):
         self._of_kinds: dict[Hashable, Callable[[Sequence[Any], Sequence[int], int], None]] = {}
 
     def prepare(self, kinds: Hashable, tensors: Sequence[torch.Tensor]) -> None:
-        """Compile the kernel for such addresses, unless it is."""
+        """Compile the kernel for addresses of these kinds, unless it is compiled already."""
         if kinds not in self._of_kinds:
             self._of_kinds[kinds] = self._bound(tensors)
 
@@ -374,17 +386,17 @@ class _Started(_Interpreted):
         plain: list[tuple[int, int]] = []
         others: list[tuple[int, Fill]] = []
         whole: list[tuple[int, Fill]] = []
-        maps: list[tuple[int, _Maps]] = []
+        maps: list[tuple[int, _DescriptorCache]] = []
         for fill, value in zip(self._fills, self._arguments, strict=True):
             here = len(template)
-            if isinstance(fill, _Place):
+            if isinstance(fill, _TensorArgument):
                 plain.append((here, fill.number))
-            elif isinstance(fill, _Descriptor) and expanded is not None:
-                kept = _Maps(fill, len(maps), expanded)
+            elif isinstance(fill, _DescriptorArgument) and expanded is not None:
+                kept = _DescriptorCache(fill, len(maps), expanded)
                 maps.append((here, kept))
                 template += [None, *expanded(len(maps) - 1, fill(tensors))[1:]]
                 continue
-            elif isinstance(fill, _Descriptor):
+            elif isinstance(fill, _DescriptorArgument):
                 whole.append((here, fill))
             elif fill is not None:
                 others.append((here, fill))
@@ -407,16 +419,18 @@ class _Started(_Interpreted):
         return start
 
 
-class _Maps:
-    """What stands for one tensor descriptor of a kernel, by the tensor's address: all else is the same."""
+class _DescriptorCache:
+    """Cache of a tensor descriptor's encoded argument by the tensor's address, its only variable."""
 
-    def __init__(self, fill: _Descriptor, which: int, expanded: Callable[[int, Any], list[Any]]) -> None:
+    def __init__(
+        self, fill: _DescriptorArgument, which: int, expanded: Callable[[int, Any], list[Any]]
+    ) -> None:
         self.place = fill.place
         self.of_address: dict[int, Any] = {}
         self._fill, self._which, self._expanded = fill, which, expanded
 
     def made(self, address: int, tensors: Sequence[torch.Tensor]) -> Any:
-        """That of an address that is new."""
+        """Encode and cache the descriptor of a new address."""
         if len(self.of_address) >= MOST_MAPS:
             self.of_address.clear()
         made = self.of_address[address] = self._expanded(self._which, self._fill(tensors))[0]
@@ -424,8 +438,8 @@ class _Maps:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
-    """The argument is the tensor of that number."""
+class _TensorArgument:
+    """An argument that is the tensor with this number."""
 
     number: int
 
@@ -434,8 +448,8 @@ class _Place:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Descriptor:
-    """The argument is a descriptor of the tensor of that number."""
+class _DescriptorArgument:
+    """An argument that is a descriptor of the tensor with number `place`."""
 
     kind: Any
     place: int
@@ -446,22 +460,31 @@ class _Descriptor:
 
 
 def _fill_of(argument: Any, places: Mapping[int, int]) -> Fill | None:
-    """What makes the argument of other tensors, or of their addresses; None where it holds none."""
+    """Return a function that rebuilds an argument from other tensors or addresses; None if it has no tensor.
+
+    Args:
+        argument: an argument of the first launch.
+        places: the number of each tensor, by its `id`.
+    """
     if isinstance(argument, torch.Tensor):
-        return _Place(places[id(argument)])
+        return _TensorArgument(places[id(argument)])
     if isinstance(getattr(argument, "base", None), torch.Tensor):
         others = {f.name: getattr(argument, f.name) for f in dataclasses.fields(argument) if f.name != "base"}
-        return _Descriptor(type(argument), places[id(argument.base)], others)
+        return _DescriptorArgument(type(argument), places[id(argument.base)], others)
     if not isinstance(argument, tuple):
         return None
     fills = [_fill_of(part, places) for part in argument]
     if not any(fills):
         return None
-    if type(argument) is tuple and len(fills) > 1 and all(isinstance(fill, _Place) for fill in fills):
-        return itemgetter(*[fill.number for fill in fills if isinstance(fill, _Place)])
+    if (
+        type(argument) is tuple
+        and len(fills) > 1
+        and all(isinstance(fill, _TensorArgument) for fill in fills)
+    ):
+        return itemgetter(*[fill.number for fill in fills if isinstance(fill, _TensorArgument)])
     fixed = [None if fill else part for fill, part in zip(fills, argument, strict=True)]
     filled = [(place, fill) for place, fill in enumerate(fills) if fill]
-    make = getattr(type(argument), "_make", tuple)  # of a named tuple, whose fields kernels read
+    make = getattr(type(argument), "_make", tuple)  # kernels read the fields of named tuples
 
     def of_parts(tensors: Sequence[Any]) -> Any:
         parts = fixed.copy()
@@ -472,8 +495,8 @@ def _fill_of(argument: Any, places: Mapping[int, int]) -> Fill | None:
     return of_parts
 
 
-class _Same:
-    """A key that only the very same object equals, which it keeps alive."""
+class _Identity:
+    """A key that compares an object by identity and keeps it alive."""
 
     __slots__ = ("value",)
 
@@ -481,26 +504,27 @@ class _Same:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
+        return isinstance(other, _Identity) and other.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)
 
 
-def _constant(value: Any) -> Hashable:
-    """A constant, as a key: 1 is not True, nor is 0.0 -0.0."""
+def _constant_key(value: Any) -> Hashable:
+    """Return a key for a constant that tells apart 1 and True, and 0.0 and -0.0."""
     if isinstance(value, tuple):
-        return type(value), tuple(map(_constant, value))
+        return type(value), tuple(map(_constant_key, value))
     if isinstance(value, float):
         return float, repr(value)
-    return (type(value), value) if isinstance(value, int | str | None) else _Same(value)
+    return (type(value), value) if isinstance(value, int | str | None) else _Identity(value)
 
 
-def _kind(argument: Any, of_value: bool = True) -> Hashable:
-    """What of an argument Triton compiles a kernel anew for (3.6, 3.7), or finer.
+def _specialization_key(argument: Any, of_value: bool = True) -> Hashable:
+    """Return a key at least as fine as Triton's specialization of an argument (3.6 and 3.7).
 
     Args:
-        of_value: whether of an integer more than its width is.
+        argument: a tensor, number, descriptor or tuple of these.
+        of_value: whether Triton specializes integers by value; if False, only by their width.
     """
     if isinstance(argument, torch.Tensor):
         is_small = device.current().kind != "hip" or argument.untyped_storage().nbytes() < 2**31
@@ -511,17 +535,17 @@ def _kind(argument: Any, of_value: bool = True) -> Hashable:
         width = -(2**31) <= argument < 2**31, argument < 2**63
         return (argument == 1, argument % 16 == 0, *width) if of_value else width
     if isinstance(argument, tuple):
-        return type(argument), tuple(map(_kind, argument))
+        return type(argument), tuple(map(_specialization_key, argument))
     if isinstance(base := getattr(argument, "base", None), torch.Tensor):
         others = (f.name for f in dataclasses.fields(argument) if f.name not in ("base", "shape", "strides"))
         rank = len(argument.shape)
         return type(argument), base.dtype, rank, tuple([repr(getattr(argument, name)) for name in others])
-    return _constant(argument)
+    return _constant_key(argument)
 
 
 @contextmanager
 def _on(index: int) -> Iterator[None]:
-    """Within it the GPU of that number is current; -1 for no change."""
+    """Make a GPU the current device within this context; -1 changes nothing."""
     if index < 0:
         yield
     else:

@@ -1,7 +1,7 @@
-"""Kernels as text, so that they can travel to another process.
+"""Kernels as source text that can be sent to another process.
 
-A jit function cannot be pickled, and the other process needs its own: one that interprets, or one that
-compiles. What travels is the source, with the jit functions and the constants that it names.
+A jit function cannot be pickled, and the other process needs a jit function in its own mode, interpreting or
+compiling. So the source is sent, with the jit functions and constants that it refers to.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from workbench import compat
 from workbench.errors import ArgumentTypeError
 
 _CONSTANTS = (bool, int, float, str, bytes, type(None), tl.dtype)
-# Nobody changes these while they run, and the other process has the same.
+# Modules that do not change at run time and are the same in the other process.
 _THE_SAME_THERE = {"triton", "workbench", "torch", "numpy", *sys.stdlib_module_names}
 _FUTURE_FLAGS = reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -42,22 +42,22 @@ _FUTURE_FLAGS = reduce(
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The text of a jit function.
+    """The source of a jit function.
 
     Attributes:
         name: the function's name.
-        module: what it says of where it is from: Triton tells functions of one kernel apart by both.
-        file: the file, or notebook cell, that it was written in.
-        line: the line of `def` in it.
+        module: its `__module__`: Triton tells the functions of a kernel apart by module and name.
+        file: the file or notebook cell that it was written in.
+        line: the line of `def` in `file`.
         text: the function from `def` on, unindented.
-        file_lines: the whole text of a notebook cell, so that lines can be shown; empty where `file` is a
+        file_lines: the whole text of a notebook cell, so that lines can be shown; empty if `file` is a
             real file.
         is_constexpr_function: whether it was decorated with `@triton.constexpr_function`.
         is_gluon: whether it is written in Gluon.
-        decorations: what was given to `@triton.jit`, by name.
-        future: compiler flags, those of the `from __future__ import ...` above it: with `annotations`, Triton
-            is given the text of `alpha: "fp64"`, quotes included.
-        names: what it needs from around it, by name.
+        decorations: the keyword arguments of `@triton.jit`.
+        future: the compiler flags of its `from __future__ import ...`: with `annotations`, Triton sees the
+            text of `alpha: "fp64"`, quotes included.
+        names: the globals and closure variables that it reads, by name.
     """
 
     name: str
@@ -74,36 +74,36 @@ class KernelSource:
 
 
 @dataclass(frozen=True)
-class _Import:
-    """A module that is the same in the other process."""
+class _ImportedModule:
+    """A module that the other process can import unchanged."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class _Module:
-    """What a kernel reads of a module: its values are those of this process, now."""
+class _PackedModule:
+    """The attributes of a module that a kernel reads, with their current values in this process."""
 
     name: str
     values: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
-class _Member:
+class _ModuleMember:
     module: str
     path: str
 
 
 @dataclass(frozen=True)
-class _Constexpr:
+class _PackedConstexpr:
     value: Any
 
 
 def pack(kernel: Any) -> KernelSource:
-    """The source of a `@triton.jit` function, and of all that it calls.
+    """Return the source of a `@triton.jit` function and of all functions that it calls.
 
     Raises:
-        ArgumentTypeError: it uses something that cannot travel, such as a tensor from around it.
+        ArgumentTypeError: the function uses something that cannot be sent, such as a global tensor.
     """
     return _pack(kernel, ())
 
@@ -118,7 +118,7 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
     reader = _Reader(name, text.attributes, (*callers, function))
     return KernelSource(
         name,
-        function.__module__ or "__main__",  # None where the globals have no __name__; Triton wants a text
+        function.__module__ or "__main__",  # None if the globals have no __name__; Triton needs a string
         file,
         text.line,
         text.text,
@@ -132,15 +132,15 @@ def _pack(kernel: Any, callers: tuple[Any, ...]) -> KernelSource:
 
 
 @dataclass(frozen=True)
-class _Text:
-    """A function's text and what is read in it. What its names stand for may change from call to call.
+class _FunctionText:
+    """A function's text and the names in it; their values are not cached, since they may change.
 
     Attributes:
-        code: the function's, when the text was read.
-        of_file: the lines of its file or notebook cell, the same list as long as nobody changes them.
-        line, text: as of a `KernelSource`.
-        names: those that it reads and does not bind, sorted.
-        attributes: those that it reads, each with the names that lead to it.
+        code: the function's code object when the text was read.
+        of_file: the lines of its file or notebook cell; the same list object until the file changes.
+        line, text: as in :class:`KernelSource`.
+        names: the names that it reads but does not bind, sorted.
+        attributes: the attributes that it reads, each as the path of names that leads to it.
     """
 
     code: types.CodeType
@@ -151,24 +151,24 @@ class _Text:
     attributes: frozenset[tuple[str, ...]]
 
 
-# Reading one takes a millisecond, and a kernel calls a dozen functions. They are kept by the function itself:
-# one that is defined again is another, even with the name, the file and the code of the first.
-_texts: WeakKeyDictionary[Callable[..., Any], _Text] = WeakKeyDictionary()
+# Reading a text takes a millisecond, and a kernel calls a dozen functions. The key is the function object:
+# a function that is defined again is a new one, even if its name, file and code are the same.
+_texts: WeakKeyDictionary[Callable[..., Any], _FunctionText] = WeakKeyDictionary()
 
 
-def _text_of(kernel: Any) -> _Text:
+def _text_of(kernel: Any) -> _FunctionText:
     function = compat.python_function(kernel)
     file = function.__code__.co_filename
     linecache.checkcache(file)
-    of_file = linecache.getlines(file, function.__globals__)  # whose loader may have the text
+    of_file = linecache.getlines(file, function.__globals__)  # the globals' loader may have the text
     known = _texts.get(function)
     if known is None or known.code is not function.__code__ or known.of_file is not of_file:
         known = _texts[function] = _read(kernel, of_file)
     return known
 
 
-def _read(kernel: Any, of_file: list[str]) -> _Text:
-    """Raises: ArgumentTypeError: its text cannot be found."""
+def _read(kernel: Any, of_file: list[str]) -> _FunctionText:
+    """Read a function's text; raise ArgumentTypeError if it cannot be found."""
     function = compat.python_function(kernel)
     name, code = function.__name__, function.__code__
     try:
@@ -180,7 +180,7 @@ def _read(kernel: Any, of_file: list[str]) -> _Text:
         ) from None
     text = textwrap.dedent("".join(lines[line - first :]))
     names = set(_names_from_around(symtable.symtable(text, code.co_filename, "exec")))
-    return _Text(code, of_file, line, text, tuple(sorted(names)), _attributes_in(text))
+    return _FunctionText(code, of_file, line, text, tuple(sorted(names)), _attributes_in(text))
 
 
 def _surroundings(function: Any) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _surroundings(function: Any) -> dict[str, Any]:
 
 
 def _names_from_around(scope: symtable.SymbolTable) -> Iterator[str]:
-    """The names that a text reads and that no function in it binds; its attributes are no names."""
+    """Yield the names that a text reads and that no function in it binds, without attributes."""
     for symbol in scope.get_symbols():
         if symbol.is_referenced() and symbol.is_global():
             yield symbol.get_name()
@@ -198,13 +198,13 @@ def _names_from_around(scope: symtable.SymbolTable) -> Iterator[str]:
 
 
 def _attributes_in(text: str) -> frozenset[tuple[str, ...]]:
-    """The attributes that a text reads, each with the names that lead to it: `a.b.c` is (a, b), (a, b, c)."""
+    """Return the attributes that a text reads as paths of names: `a.b.c` gives (a, b) and (a, b, c)."""
     paths = (_path(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute))
     return frozenset(path for path in paths if path)
 
 
 def _path(node: ast.expr) -> tuple[str, ...]:
-    """The names of `a.b.c`; none where it is of something that has no name, as in `f().b`."""
+    """Return the path of `a.b.c`; empty if it does not start with a name, as in `f().b`."""
     if isinstance(node, ast.Name):
         return (node.id,)
     if isinstance(node, ast.Attribute) and (path := _path(node.value)):
@@ -214,12 +214,12 @@ def _path(node: ast.expr) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Packs what a kernel reads from around it.
+    """Packs the globals and closure variables that a kernel reads.
 
     Attributes:
-        kernel: its name.
-        attributes: those that it reads, each with the names that lead to it.
-        callers: the functions that are being packed: this one, and those that led to it.
+        kernel: the kernel's name.
+        attributes: the attributes that it reads, each as the path of names that leads to it.
+        callers: the functions that are being packed: this one and its callers.
     """
 
     kernel: str
@@ -227,15 +227,15 @@ class _Reader:
     callers: tuple[Any, ...]
 
     def packed(self, path: tuple[str, ...], value: Any) -> Any:
-        """`value` as data; `path` is how the kernel names it."""
+        """Return `value` as picklable data; `path` is the path of names by which the kernel reads it."""
         if compat.is_kernel(value) or compat.is_constexpr_function(value):
             function = compat.python_function(value)
-            # Triton's own library is the same there, and its interpreter knows some of it by identity.
+            # The other process has the same Triton, whose interpreter compares some functions by identity.
             if str(function.__module__).startswith("triton."):
-                return _Member(function.__module__, function.__qualname__)
+                return _ModuleMember(function.__module__, function.__qualname__)
             return _pack(value, self.callers)
         if isinstance(value, tl.constexpr):
-            return _Constexpr(self.packed(path, value.value))
+            return _PackedConstexpr(self.packed(path, value.value))
         if isinstance(value, _CONSTANTS) or _is_enum_of_triton(value):
             return value
         if isinstance(value, tuple):
@@ -247,19 +247,21 @@ class _Reader:
             and module != "__main__"
             and hasattr(value, "__qualname__")
         ):
-            return _Member(module, value.__qualname__)
+            return _ModuleMember(module, value.__qualname__)
         raise ArgumentTypeError(
             ".".join(path),
             f"kernel {self.kernel} uses it, and it is a {type(value).__name__} from around the kernel",
             "Pass it as an argument; only numbers, types and jit functions may come from around.",
         )
 
-    def _packed_module(self, path: tuple[str, ...], module: types.ModuleType) -> _Import | _Module:
+    def _packed_module(
+        self, path: tuple[str, ...], module: types.ModuleType
+    ) -> _ImportedModule | _PackedModule:
         if module.__name__.split(".")[0] in _THE_SAME_THERE:
-            return _Import(module.__name__)
+            return _ImportedModule(module.__name__)
         read = sorted(each for each in self.attributes if each[:-1] == path and hasattr(module, each[-1]))
         values = tuple((each[-1], self.packed(each, getattr(module, each[-1]))) for each in read)
-        return _Module(module.__name__, values)
+        return _PackedModule(module.__name__, values)
 
 
 def _is_enum_of_triton(value: Any) -> bool:
@@ -267,15 +269,15 @@ def _is_enum_of_triton(value: Any) -> bool:
 
 
 def unpack(source: KernelSource) -> Any:
-    """The jit function again, in the mode of this process. The same source gives the same function."""
+    """Return the jit function of a source, in the mode of this process; equal sources give one function."""
     return _unpack(pickle.dumps(source))
 
 
 def forget_unpacked() -> None:
-    """Let :func:`unpack` make every function anew.
+    """Clear the cache of :func:`unpack`, so that it makes new functions.
 
-    Triton reads a function before it compiles it, for its key. Where that fails, it takes the key for made
-    the next time, and compiles what it has just refused (seen on 3.6.0 and 3.7.1).
+    Before Triton compiles a function, it walks its source to compute a cache key. If this fails, the next
+    call takes the key for computed and compiles what Triton has just refused (seen in 3.6.0 and 3.7.1).
     """
     _unpack.cache_clear()
 
@@ -288,7 +290,7 @@ def _unpack(pickled: bytes) -> Any:
     namespace: dict[str, Any] = {"__name__": source.module, "tl": tl, "triton": triton}
     namespace |= {name: _unpack_value(value) for name, value in source.names}
     text = "\n" * (source.line - 1) + source.text
-    # Not with the future imports of this module, but with those of the kernel's own.
+    # Use the future imports of the kernel's module, not of this one.
     exec(compile(text, source.file, "exec", flags=source.future, dont_inherit=True), namespace)
     if source.is_constexpr_function:
         function = triton.constexpr_function(namespace[source.name])
@@ -301,10 +303,10 @@ def _unpack(pickled: bytes) -> Any:
 
 
 def _tell_apart(function: JITCallable, source: KernelSource) -> None:
-    """Write the constants that a function names under its text, by which Triton finds what it has compiled.
+    """Append a function's constants to its source, from which Triton computes the key of its cache.
 
-    Of its own accord Triton looks at the text and at constexpr globals only, not at types, at tuples or at
-    what is in a module. Functions that it calls have texts of their own.
+    Triton's key covers the source and constexpr globals, but not types, tuples and module attributes.
+    Functions that it calls have sources of their own.
     """
     function._unsafe_update_src(f"{function.src}\n# {_constants_in(source.names)}")
 
@@ -312,9 +314,9 @@ def _tell_apart(function: JITCallable, source: KernelSource) -> None:
 def _constants_in(names: tuple[tuple[str, Any], ...]) -> str:
     constants = []
     for name, value in names:
-        if isinstance(value, _Module):
+        if isinstance(value, _PackedModule):
             constants.append(f"{name}: {_constants_in(value.values)}")
-        elif not isinstance(value, KernelSource | _Import | _Member):
+        elif not isinstance(value, KernelSource | _ImportedModule | _ModuleMember):
             constants.append(f"{name} = {value!a}")
     return f"({', '.join(constants)})"
 
@@ -322,17 +324,17 @@ def _constants_in(names: tuple[tuple[str, Any], ...]) -> str:
 def _unpack_value(value: Any) -> Any:
     if isinstance(value, KernelSource):
         return unpack(value)
-    if isinstance(value, _Constexpr):
+    if isinstance(value, _PackedConstexpr):
         return tl.constexpr(_unpack_value(value.value))
     if isinstance(value, tuple):
         return tuple(map(_unpack_value, value))
-    if isinstance(value, _Import):
+    if isinstance(value, _ImportedModule):
         return importlib.import_module(value.name)
-    if isinstance(value, _Module):
+    if isinstance(value, _PackedModule):
         module = types.ModuleType(value.name)
         vars(module).update({name: _unpack_value(item) for name, item in value.values})
         return module
-    if isinstance(value, _Member):
+    if isinstance(value, _ModuleMember):
         member: Any = importlib.import_module(value.module)
         for part in value.path.split("."):
             member = getattr(member, part)

@@ -1,4 +1,4 @@
-"""Worker processes: warm, gone with their parent, and started anew after a crash."""
+"""Worker processes that stay warm, end with their parent, and are restarted after a crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.errors import InvalidArgumentError, WorkerError, check_type
 
 START_SECONDS = 120.0
 
-# No worker sees a GPU: to interpret and to compile needs none, and one that looked would take its memory.
+# Hide the GPU from workers: they do not need it, and initializing it would take GPU memory.
 NO_GPU = {
     "CUDA_VISIBLE_DEVICES": "",
     "HIP_VISIBLE_DEVICES": "",
@@ -24,17 +24,17 @@ NO_GPU = {
 }
 
 
-# loky replaces, with a warning, a process that has grown by more: by default 300 MB, which is what a compiler
-# keeps so that the next answer is quick.
+# loky replaces a process, with a warning, when it has grown by more than this. Its default of 300 MB is too
+# little for the caches that the compiler keeps in memory.
 MOST_GROWTH_BYTES = 4 << 30
 
 
 class Worker:
-    """One process that stays warm, ends with its parent, and is started anew after a crash.
+    """A process that stays warm, ends with its parent, and is restarted after a crash.
 
     Args:
-        environment: variables that it is started with.
-        advice: what to do when a call takes too long, a sentence.
+        environment: environment variables of the process.
+        advice: what to do when a call takes too long, as a sentence.
     """
 
     def __init__(self, environment: dict[str, str], advice: str) -> None:
@@ -43,7 +43,7 @@ class Worker:
         self._executor: ProcessPoolExecutor | None = None
 
     def submit(self, function: Any, *args: Any) -> Future[Any]:
-        """Queue a call; it starts the process if there is none."""
+        """Queue a call, and start the process if it is not running."""
         with self._lock:
             if self._executor is None:
                 self._executor = ProcessPoolExecutor(
@@ -57,13 +57,14 @@ class Worker:
             return future
 
     def call(self, function: Any, *args: Any, timeout: float) -> Any:
-        """The result of `function(*args)` in the worker; the time begins when the process has started.
+        """Return `function(*args)`, computed in the worker.
 
-        Threads take turns, so that one whose time is over stops no other's call.
+        The timeout, in seconds, starts when the process has started. Calls of several threads run one after
+        the other, so a timeout, which stops the process, never ends the call of another thread.
 
         Raises:
-            what the function raises; WorkerError where the process dies or the time is over;
-            InvalidArgumentError where `timeout` is no time.
+            The function's own errors; WorkerError if the process dies or the timeout expires;
+            ArgumentTypeError or InvalidArgumentError if `timeout` is not a valid time.
         """
         _check_timeout(timeout)
         with self._lock:
@@ -87,7 +88,7 @@ class Worker:
                 ) from None
 
     def stop(self) -> None:
-        """End the process; the next call starts another."""
+        """End the process; the next call starts a new one."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, kill_workers=True)
             self._executor = None
@@ -102,7 +103,7 @@ def _check_timeout(timeout: object) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """In the worker: leave when the parent is gone. loky alone outlives a parent that is killed."""
+    """Exit the worker when its parent is gone: loky alone lets it outlive a parent that was killed."""
 
     def watch() -> None:
         while os.getppid() == parent:

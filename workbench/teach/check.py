@@ -1,9 +1,9 @@
-"""The check: a learner's answer, tried on every case of an exercise, and a verdict in words.
+"""Check a learner's answer on every case of an exercise, and give a verdict in words.
 
-A launch runs in the interpreter, on copies, into outputs full of NaN. First with its programs in plain order
-and every access to memory recorded: so the verdict can name the line that stored a wrong element, and two
-programs that race for one. Then with its programs shuffled and with other numbers in its inputs, which a
-result that was computed before the launch does not follow.
+A launch runs twice in the interpreter, on copies of its tensors, with outputs full of NaN. The first run
+keeps the usual order of programs and records every memory access, so that the verdict can name the line that
+stored a wrong element and the two programs of a race. The second run shuffles the programs and uses other
+numbers in the inputs, which exposes a result that was computed before the launch.
 """
 
 from __future__ import annotations
@@ -43,28 +43,29 @@ from workbench.teach.definition import Budget, Case, Definition, Mutant
 from workbench.teach.observation import Usage, Writers, share_memory
 from workbench.teach.sectors import AccessSectors
 
-# It reorders two programs already.
+# With this seed even two programs change places.
 SHUFFLE_SEED = 5
 
-# What is shown of what the learner's code prints.
+# Maximum number of lines to show of what the learner's code prints.
 PRINTED_LINES = 20
 
-# From so many elements on, the first that differs of two tuples is named.
+# For tuples of at least this length, the verdict names the first element that differs.
 LONG_TUPLE = 3
 
-# What stands in an array of offsets where there is no element: no offset is so far away.
+# Marks padding in an array of offsets; no real offset has this value.
 _PADDING = -(2**63)
 
-# What a run may take while a name for the mistake is looked for: a slow answer goes without one.
+# Time limit of a run during the search for a known mistake; a slower answer gets no name for its mistake.
 NAMING_SECONDS = 10.0
-# By what part of their errors, and how many rounding steps, two wrong results of one mistake may differ.
+# Two wrong results count as the same mistake if they differ by at most this share of their errors plus this
+# number of rounding steps.
 NAMING_SHARE, NAMING_STEPS = 1 / 16, 16
 
 Kind = Literal[
     "solved",
-    "not solved yet",  # the stub, or as good as the stub
-    "raises",  # the function, or its kernel
-    "unfinished",  # still running when the time was over, or the worker died
+    "not solved yet",  # the stub, or an answer that does as little
+    "raises",  # the function or its kernel raises an error
+    "unfinished",  # it exceeded the time limit, or the worker died
     "wrong type",
     "wrong shape",
     "wrong dtype",
@@ -73,22 +74,22 @@ Kind = Literal[
     "unwritten elements",
     "inputs changed",
     "out of bounds",
-    "false promise",  # to the compiler, by a hint such as tl.multiple_of
+    "false promise",  # a compiler hint such as tl.multiple_of is false
     "race",  # two programs or lanes touch one element, or the result depends on the order of the programs
-    "computed elsewhere",  # by a kernel that is not the learner's, or right and before the launch was run
+    "computed elsewhere",  # by a kernel that is not the learner's, or before the launch was run
     "over budget",
 ]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        kind: what is wrong, or "solved", or "not solved yet".
-        text: what the learner reads; the same for the same answer, on every machine.
-        case: the call that shows it, such as "axpy(2.5, float32[300], float32[300])"; empty when solved.
-        mistake: the name of the wrong answer that does the same; empty where there is none.
+        kind: the kind of failure, or "solved", or "not solved yet".
+        text: the text for the learner; the same answer gets the same text on every machine.
+        case: the call that failed, such as "axpy(2.5, float32[300], float32[300])"; empty if solved.
+        mistake: the name of a known wrong answer that fails in the same way; empty if there is none.
     """
 
     kind: Kind
@@ -98,40 +99,40 @@ class Verdict:
 
     @property
     def solved(self) -> bool:
-        """True when nothing is wrong."""
+        """True if the answer passed."""
         return self.kind == "solved"
 
 
 def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdict:
-    """Try `candidate` on every case; the first failure makes the verdict.
+    """Try `candidate` on every case; the first failure decides the verdict.
 
-    Of what the learner's code prints, the beginning of the first case's appears.
+    The learner's own prints are shown for the first case only, up to `PRINTED_LINES` lines.
 
     Args:
         definition: the exercise.
         candidate: the learner's function.
-        timeout: seconds of real time that the function, and each run of what it launches, may take. Outside
-            the main thread, a function that never returns cannot be stopped.
+        timeout: time limit in seconds for the function and for each run of its launch. Outside the main
+            thread, a function that never returns cannot be stopped.
     """
     call = ""
     try:
-        function = _function(definition, candidate)
+        function = _validated_function(definition, candidate)
         answers = []
         for case in definition.cases:
-            call = _call(definition, case)
-            with _prints_kept(shown=case is definition.cases[0]):
+            call = _format_call(definition, case)
+            with _suppress_prints(shown=case is definition.cases[0]):
                 answers.append(_try(definition, function, case, timeout))
         for case, answer in zip(definition.cases, answers, strict=True):
-            call = _call(definition, case)
+            call = _format_call(definition, case)
             _check_budget(definition, case, answer)
         unknown = {target: reason for answer in answers for target, reason in answer.unknown.items()}
         compiled: set[bytes] = set()
         for case, answer in zip(definition.cases, answers, strict=True):
-            call = _call(definition, case)
+            call = _format_call(definition, case)
             _check_compiles(answer, call, compiled, unknown)
     except _Rejected as rejected:
         text = f"{definition.name}: {rejected}"
-        if rejected.evidence is not None and (mutant := _mutant_like(definition, function)):
+        if rejected.evidence is not None and (mutant := _matching_mutant(definition, function)):
             return Verdict(rejected.kind, f"{text}\nIt looks like this: {mutant.says}", call, mutant.name)
         return Verdict(rejected.kind, text, call)
     note = next((answer.note for answer in answers if answer.note), "")
@@ -148,13 +149,13 @@ class _Answer:
     """A right answer to one case.
 
     Attributes:
-        launch: that is right; None for what launches nothing.
-        usage: what the launch used; None likewise.
-        note: what is remarkable about it, in lines to be appended.
-        sectors: that its loads and stores touch; empty where there is no budget of them.
-        missed: lines that its reads fetch from memory, by the model; 0 where there is no budget of them.
-        code: in what its compiled code is not what was asked for.
-        unknown: the GPUs of its budget for which nothing can be compiled here, each with the reason.
+        launch: the launch; None if the function does not return a launch.
+        usage: the resources that the launch used; None if there is no launch.
+        note: a note for the verdict, as lines to append; often empty.
+        sectors: the sectors that its loads and stores touch; empty without a budget for sectors.
+        missed: the cache lines that its reads fetch from memory, by the model; 0 without a budget for misses.
+        code: the ways in which its compiled code exceeds the budget.
+        unknown: the GPUs of the budget for which nothing can be compiled here, each with the reason.
     """
 
     launch: Launch | None = None
@@ -167,12 +168,12 @@ class _Answer:
 
 
 class _Rejected(Exception):
-    """Something is wrong with the answer.
+    """The answer is wrong.
 
     Args:
-        kind: what.
-        text: the same in words.
-        evidence: what another answer has to show to count as the same mistake; None where nothing can tell.
+        kind: the kind of failure.
+        text: the text for the learner.
+        evidence: a value that is equal for two answers with the same mistake; None if nothing identifies it.
     """
 
     def __init__(self, kind: Kind, text: str, evidence: object = None) -> None:
@@ -181,8 +182,8 @@ class _Rejected(Exception):
 
 
 @contextlib.contextmanager
-def _prints_kept(shown: bool) -> Iterator[None]:
-    """Keep what is printed from the reader, except for the first lines where it is to be shown."""
+def _suppress_prints(shown: bool) -> Iterator[None]:
+    """Suppress prints within this context; if `shown`, print the first lines at the end."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
@@ -196,7 +197,7 @@ def _prints_kept(shown: bool) -> Iterator[None]:
 
 
 class _NothingCompiles(Exception):
-    """No kernel compiles for a target here, which says nothing about the answer."""
+    """No kernel at all compiles for a target here, so the answer cannot be judged by it."""
 
     def __init__(self, target: str, reason: str) -> None:
         super().__init__(reason)
@@ -225,7 +226,7 @@ def _passing_text(definition: Definition, compiles: bool, unknown: Mapping[str, 
     return f"{definition.name}: solved. {agreed}.\nThis does not prove {definition.unproven}"
 
 
-def _function(definition: Definition, candidate: object) -> Callable[..., Any]:
+def _validated_function(definition: Definition, candidate: object) -> Callable[..., Any]:
     call = f"check({definition.function})"
     if candidate is None or candidate is ...:
         raise _Rejected("not solved yet", f"not solved yet. Give the check your function: {call}.")
@@ -238,18 +239,18 @@ def _function(definition: Definition, candidate: object) -> Callable[..., Any]:
     return candidate
 
 
-def _call(definition: Definition, case: Case) -> str:
+def _format_call(definition: Definition, case: Case) -> str:
     return f"{definition.function}({', '.join(map(in_words, case.inputs()))})"
 
 
 def _try(definition: Definition, function: Callable[..., Any], case: Case, timeout: float) -> _Answer:
-    """Run the function on one case and judge the result.
+    """Run the function on one case and judge its result.
 
     Raises:
         _Rejected: the answer is wrong.
     """
-    inputs, call = case.inputs(), _call(definition, case)
-    result = _returned(function, inputs, call, timeout)
+    inputs, call = case.inputs(), _format_call(definition, case)
+    result = _call_function(function, inputs, call, timeout)
     is_first = case is definition.cases[0]
     if is_first and any(result is nothing for nothing in (None, ..., NotImplemented)):
         raise _Rejected("not solved yet", f"not solved yet. {call} returns nothing.")
@@ -265,14 +266,14 @@ def _try(definition: Definition, function: Callable[..., Any], case: Case, timeo
         _compare_values(definition, result, case, call)
         return _Answer()
 
-    return _try_launch(definition, _launch(result, tensors, call), tensors, case, timeout)
+    return _try_launch(definition, _validated_launch(result, tensors, call), tensors, case, timeout)
 
 
 def _try_launch(
     definition: Definition, launch: Launch, inputs: dict[str, torch.Tensor], case: Case, timeout: float
 ) -> _Answer:
-    """Run a launch that the function made of `inputs`, and judge it; raises as :func:`_try`."""
-    call = _call(definition, case)
+    """Run and judge a launch that the function made from `inputs`; raises the errors of :func:`_try`."""
+    call = _format_call(definition, case)
     expected, exact = map(_as_tensors, _expected(definition, case.inputs()))
     if len(launch.outputs) != len(expected):
         text = (
@@ -284,7 +285,7 @@ def _try_launch(
         _check_strides(launch.outputs, call)
     if definition.own_kernels:
         _check_own_kernels(launch, call)
-    run = _interpreted(launch, call, timeout, record=True)
+    run = _run_interpreted(launch, call, timeout, record=True)
     print(run.printed, end="")
     usage = observation.usage(launch, run.accesses, run.outputs)
     if case is definition.cases[0] and usage.stored_bytes == 0:
@@ -302,7 +303,7 @@ def _try_launch(
             "  Lanes run at the same time. Put tl.debug_barrier() between the two, or keep the values in the "
             "tile.",
         )
-    _check_follows(definition, launch, run.accesses, inputs, case, timeout)
+    _check_depends_on_inputs(definition, launch, run.accesses, inputs, case, timeout)
     note = ""
     if race is not None:
         note = (
@@ -315,15 +316,15 @@ def _try_launch(
         launch,
         usage,
         note,
-        _sectors(budget, launch, call, unknown),
-        _missed(budget, launch, call),
+        _count_sectors(budget, launch, call, unknown),
+        _count_missed_lines(budget, launch, call),
         _excesses(budget, launch, call, unknown),
         unknown,
     )
 
 
 def _race_of_programs(race: races.Race, accesses: observation.Accesses, call: str) -> _Rejected:
-    """The answer to programs that race."""
+    """Return the rejection of programs that race."""
     barrier = ""
     if any(access.kind == "atomic" for seen in accesses for access in seen):
         barrier = (
@@ -338,23 +339,23 @@ def _race_of_programs(race: races.Race, accesses: observation.Accesses, call: st
     )
 
 
-def _sectors(
+def _count_sectors(
     budget: Budget | None, launch: Launch, call: str, unknown: dict[str, str]
 ) -> tuple[AccessSectors, ...]:
-    """Those that a launch which is right touches; empty where there is no budget of them, or `unknown`."""
+    """Count the sectors that a right launch touches; empty without a budget, or if nothing compiles here."""
     if budget is None or budget.sectors is None:
         return ()
     text = f"the result of {call} is right, but its sectors cannot be counted."
-    with _noting(unknown), _right_but(text, sectors.TARGET):
+    with _collect_unknown(unknown), _reject_on_error(text, sectors.TARGET):
         return tuple(sectors.by_access(launch))
     return ()
 
 
-def _missed(budget: Budget | None, launch: Launch, call: str) -> int:
-    """Lines that the reads of a launch which is right fetch from memory; 0 without a budget of them."""
+def _count_missed_lines(budget: Budget | None, launch: Launch, call: str) -> int:
+    """Count the cache lines that a right launch's reads fetch from memory; 0 without a budget for them."""
     if budget is None or budget.misses is None:
         return 0
-    with _right_but(f"the result of {call} is right, but its reads cannot be told."):
+    with _reject_on_error(f"the result of {call} is right, but its reads cannot be told."):
         trace, *more = lens.trace(launch)
         if more:
             raise InvalidArgumentError("launch", f"it has {len(launch.steps)} steps", "Make it of one.")
@@ -367,18 +368,18 @@ def _missed(budget: Budget | None, launch: Launch, call: str) -> int:
 def _excesses(
     budget: Budget | None, launch: Launch, call: str, unknown: dict[str, str]
 ) -> tuple[Excess, ...]:
-    """In what the code of a launch which is right is not what its budget asks for, where that is known."""
+    """Return the ways in which a right launch's compiled code exceeds its budget, where it compiles."""
     found: list[Excess] = []
     for asked in budget.code if budget else ():
         text = f"the result of {call} is right, but it does not compile for {asked.target}."
-        with _noting(unknown), _right_but(text, asked.target):
+        with _collect_unknown(unknown), _reject_on_error(text, asked.target):
             found += code.excesses(launch, asked)
     return tuple(found)
 
 
 @contextlib.contextmanager
-def _noting(unknown: dict[str, str]) -> Iterator[None]:
-    """Go on where no kernel compiles for a target here, and add it to `unknown`, with the reason."""
+def _collect_unknown(unknown: dict[str, str]) -> Iterator[None]:
+    """Suppress _NothingCompiles within this context, and add its target and reason to `unknown`."""
     try:
         yield
     except _NothingCompiles as nothing:
@@ -386,35 +387,37 @@ def _noting(unknown: dict[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _right_but(text: str, target: str = "") -> Iterator[None]:
-    """Reject an answer that is right in the interpreter, and that a compiler does not take.
+def _reject_on_error(text: str, target: str = "") -> Iterator[None]:
+    """Reject an answer that is right in the interpreter, if this context raises a WorkbenchError.
 
     Args:
-        text: what to say of it.
-        target: what it is compiled for; empty where it is not.
+        text: the first line of the verdict.
+        target: the target that it is compiled for; empty if it is not compiled.
 
     Raises:
-        _Rejected: with `text`, the kernel's line, the compiler's words and what they mean.
-        _NothingCompiles: not the answer is to blame, since no kernel compiles for this target here.
+        _Rejected: with `text`, the error's message and a hint.
+        _NothingCompiles: the answer is not to blame, since no kernel compiles for this target here.
     """
     try:
         yield
     except WorkbenchError as error:
         if target and (reason := code.why_nothing_compiles(target)):
             raise _NothingCompiles(target, reason) from None
-        words = _in_short(str(error))
+        words = _normalized(str(error))
         hint = newcomer.hint(words, getattr(error, "source", None) or "")
         indented = words.replace("\n", "\n  ")
         raise _Rejected("raises", f"{text}\n  {indented}{hint}") from None
 
 
 def _kernels(launch: Launch) -> str:
-    """The source of its kernels."""
+    """Return the source of a launch's kernels."""
     return "\n".join(inspect.getsource(compat.python_function(step.kernel)) for step in launch.steps)
 
 
-def _returned(function: Callable[..., Any], inputs: tuple[Any, ...], call: str, timeout: float) -> object:
-    """What the function returns."""
+def _call_function(
+    function: Callable[..., Any], inputs: tuple[Any, ...], call: str, timeout: float
+) -> object:
+    """Call the learner's function; raise _Rejected if it raises an error or exceeds the time limit."""
     try:
         with _time_limit(timeout):
             result: object = function(*inputs)
@@ -424,7 +427,7 @@ def _returned(function: Callable[..., Any], inputs: tuple[Any, ...], call: str, 
         text = f"{call} did not return within {timeout:g} s. Look for a loop that never ends."
         raise _Rejected("unfinished", text) from None
     except (Exception, SystemExit) as error:
-        text = _in_short(f"{type(error).__name__}: {error}")
+        text = _normalized(f"{type(error).__name__}: {error}")
         number, line = _line_of(error, function)
         shown = f"\n  line {number}: {line}" if number else ""
         hint = newcomer.hint(text, line)
@@ -433,7 +436,7 @@ def _returned(function: Callable[..., Any], inputs: tuple[Any, ...], call: str, 
 
 
 def _line_of(error: BaseException, function: Callable[..., Any]) -> tuple[int, str]:
-    """The line of the function's own file that was running: its number and its text; 0 if there is none."""
+    """Return the number and text of the innermost line of an error in the function's file; 0 if none."""
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename == file:
@@ -441,18 +444,18 @@ def _line_of(error: BaseException, function: Callable[..., Any]) -> tuple[int, s
     return 0, ""
 
 
-def _in_short(text: str) -> str:
-    """An error's words without what differs from one run to the next, addresses, and without long arrays."""
+def _normalized(text: str) -> str:
+    """Remove memory addresses, which differ between runs, and long arrays from an error's text."""
     return re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"\[[-+\d\s.,e]{40,}\]", "[...]", text))
 
 
 class _TimeOver(BaseException):
-    """No Exception: a learner's `except Exception` must not catch it."""
+    """The time limit expired. Not an Exception, so that a learner's `except Exception` does not catch it."""
 
 
 @contextlib.contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise _TimeOver after so many seconds, in the main thread; others cannot be stopped so."""
+    """Raise _TimeOver after a number of seconds; works in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -467,11 +470,11 @@ def _time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler_before)
-        signal.setitimer(signal.ITIMER_REAL, *timer_before)  # a test runner's own limit, say
+        signal.setitimer(signal.ITIMER_REAL, *timer_before)  # for example a test runner's time limit
 
 
-def _launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launch:
-    """What the function returned, if it is a launch that has memory of its own for its outputs."""
+def _validated_launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launch:
+    """Return the function's result if it is a launch whose outputs do not share memory with the inputs."""
     if not isinstance(result, Launch):
         raise _Rejected(
             "wrong type",
@@ -488,26 +491,26 @@ def _launch(result: object, inputs: dict[str, torch.Tensor], call: str) -> Launc
     return result
 
 
-def _interpreted(
+def _run_interpreted(
     launch: Launch, call: str, timeout: float, *, seed: int | None = None, record: bool = False
 ) -> runtime.Interpreted:
-    """The launch in the interpreter, into outputs full of NaN; arguments as those of `runtime.interpret`."""
+    """Run a launch in the interpreter with outputs full of NaN; arguments as in `runtime.interpret`."""
 
     def rejected(kind: Kind, error: WorkbenchError, evidence: object = None, hint: str = "") -> _Rejected:
-        indented = _in_short(str(error)).replace("\n", "\n  ")
+        indented = _normalized(str(error)).replace("\n", "\n  ")
         return _Rejected(kind, f"the launch of {call} fails.\n  {indented}{hint}", evidence)
 
     try:
         return runtime.interpret(launch, poison=True, seed=seed, record=record, timeout=timeout)
     except OutOfBoundsError as error:
-        # Up to the colon it says whose memory, and whether it is read or written.
+        # The reason up to the colon names the tensor and says whether it is read or written.
         raise rejected("out of bounds", error, error.reason.partition(":")[0]) from None
     except PromiseError as error:
         raise rejected("false promise", error) from None
     except WorkerError as error:
         raise rejected("unfinished", error) from None
     except KernelError as error:
-        hint = newcomer.hint(_in_short(error.reason), error.source or "")
+        hint = newcomer.hint(_normalized(error.reason), error.source or "")
         raise rejected("raises", error, hint=hint) from None
     except WorkbenchError as error:
         raise rejected("raises", error) from None
@@ -516,7 +519,7 @@ def _interpreted(
 
 
 def _check_own_kernels(launch: Launch, call: str) -> None:
-    """A kernel of the package's does the work that is the exercise."""
+    """Raise _Rejected if the launch uses a kernel of the package instead of the learner's."""
     for step in launch.steps:
         if observation.is_the_packages(step.kernel):
             raise _Rejected(
@@ -527,30 +530,30 @@ def _check_own_kernels(launch: Launch, call: str) -> None:
 
 
 def _check_compiles(answer: _Answer, call: str, compiled: set[bytes], unknown: dict[str, str]) -> None:
-    """Compile each of the learner's kernels once: the interpreter runs what no compiler takes.
+    """Compile each of the learner's kernels once, since the interpreter accepts more than the compiler.
 
     Args:
-        answer: to a case, and right.
-        call: the same in words.
-        compiled: what tells those apart that were, to which this adds.
-        unknown: is given the target and the reason where nothing compiles for it here.
+        answer: a right answer to a case.
+        call: the call of this case, in words.
+        compiled: the keys of the steps that were compiled; new ones are added.
+        unknown: the targets for which nothing compiles here; a new one is added with the reason.
 
     Raises:
-        _Rejected: one does not compile, or asks for more than the GPU has.
+        _Rejected: a kernel does not compile, or needs more resources than the GPU has.
     """
     for step in answer.launch.steps if answer.launch else ():
         identity = code.identity(step)
         if identity is None or identity in compiled or code.TARGET in unknown:
             continue
-        with _noting(unknown):
+        with _collect_unknown(unknown):
             _compile(step, call)
             compiled.add(identity)
 
 
 def _compile(step: Step, call: str) -> None:
-    """Compile a step of a launch which is right; raises _Rejected, or _NothingCompiles."""
+    """Compile a step of a right launch; raises _Rejected or _NothingCompiles."""
     target = code.TARGET
-    with _right_but(f"the result of {call} is right, but it does not compile for {target}.", target):
+    with _reject_on_error(f"the result of {call} is right, but it does not compile for {target}.", target):
         (compiled,) = lens.compile(Launch((step,), ()), target)
     if compiled.problem:
         text = f"the result of {call} is right, but {target} cannot run {compiled.kernel}"
@@ -560,7 +563,7 @@ def _compile(step: Step, call: str) -> None:
 def _check_changed(
     launch: Launch, changed: tuple[torch.Tensor, ...], inputs: dict[str, torch.Tensor], call: str
 ) -> None:
-    """Memory that belongs to no output may change only where the launch brought it along."""
+    """Raise _Rejected if the launch changed an input, or memory beside the elements of an output."""
     for memory in changed:
         for name, tensor in inputs.items():
             if share_memory(tensor, memory):
@@ -570,7 +573,7 @@ def _check_changed(
             raise _Rejected("out of bounds", text)
 
 
-def _check_follows(
+def _check_depends_on_inputs(
     definition: Definition,
     launch: Launch,
     accesses: observation.Accesses,
@@ -578,19 +581,18 @@ def _check_follows(
     case: Case,
     timeout: float,
 ) -> None:
-    """With other numbers in its inputs, and its programs shuffled, the same launch has to be right too.
+    """Raise _Rejected if the launch is wrong with other numbers in its inputs and with shuffled programs.
 
-    Otherwise its result depends on the order of the programs, or comes from somewhere else: torch or another
-    launch could have done the work.
+    Its result then depends on the order of the programs, or was computed elsewhere, for example by torch.
     """
-    call, others = _call(definition, case), case.other_inputs()
+    call, others = _format_call(definition, case), case.other_inputs()
     other_tensors = (value for value in others if isinstance(value, torch.Tensor))
     for tensor, other in zip(inputs.values(), other_tensors, strict=True):
-        tensor.untyped_storage().copy_(other.untyped_storage())  # all of it: an expanded tensor takes no copy
+        tensor.untyped_storage().copy_(other.untyped_storage())  # copy_ does not work on an expanded tensor
     expected, exact = map(_as_tensors, _expected(definition, others))
 
     def is_right(seed: int | None) -> bool:
-        run = _interpreted(launch, call, timeout, seed=seed)
+        run = _run_interpreted(launch, call, timeout, seed=seed)
         outputs = zip(run.outputs, exact, expected, strict=True)
         return not any(_wrong(definition, o, e, own).any() for o, e, own in outputs)
 
@@ -610,12 +612,12 @@ def _check_follows(
         "computed elsewhere",
         f"the result of {call} is right, but {reason}.\n"
         "  Give the kernel the inputs themselves, and compute nothing before it runs.",
-        reason,  # so can a mistake be that shows with some numbers alone
+        reason,  # a mistake that shows only with some numbers ends here too, so mutants are compared by this
     )
 
 
 def _expected(definition: Definition, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
-    """What the specification says: computed in the inputs' own dtypes, and in float64."""
+    """Return the specification's results: computed in the inputs' dtypes, and in float64."""
     wide = (
         value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for value in inputs
@@ -624,13 +626,13 @@ def _expected(definition: Definition, inputs: tuple[Any, ...]) -> tuple[Any, Any
 
 
 def _as_tensors(value: object) -> tuple[torch.Tensor, ...]:
-    """A tensor or a tuple of tensors as a tuple; empty for anything else."""
+    """Return a tensor or a tuple of tensors as a tuple; empty for anything else."""
     values = value if isinstance(value, tuple) else (value,)
     return values if all(isinstance(item, torch.Tensor) for item in values) else ()
 
 
 def _compare_values(definition: Definition, result: object, case: Case, call: str) -> None:
-    """Judge what a function returned that launches nothing."""
+    """Judge the result of a function that does not return a launch."""
     expected, exact = _expected(definition, case.inputs())
     if isinstance(expected, Descriptor):
         _compare_descriptors(definition, result, expected, call)
@@ -660,7 +662,7 @@ def _compare_values(definition: Definition, result: object, case: Case, call: st
 
 
 def _first_that_differs(result: object, expected: object) -> str:
-    """Of two tuples that are too long to be compared at a glance, where they differ; in a line of its own."""
+    """Return a line that says where two long tuples first differ; empty for other values."""
     if not isinstance(result, tuple) or not isinstance(expected, tuple) or len(expected) < LONG_TUPLE:
         return ""
     equal = itertools.takewhile(lambda pair: comparison.same_value(*pair), zip(result, expected, strict=True))
@@ -668,7 +670,7 @@ def _first_that_differs(result: object, expected: object) -> str:
 
 
 def _compare_descriptors(definition: Definition, result: object, expected: Descriptor, call: str) -> None:
-    """Judge a descriptor by where each of its elements lies, and by what it is made of."""
+    """Judge a descriptor by the offset of each element, and by its transforms."""
     if not isinstance(result, Descriptor):
         raise _Rejected("wrong type", f"{call} returns a {type(result).__name__}, not a descriptor.")
     if result.symbols:
@@ -693,7 +695,7 @@ def _compare_descriptors(definition: Definition, result: object, expected: Descr
 
 
 def _check_transforms(found: Descriptor, most: int, call: str) -> None:
-    """A right descriptor that takes more transforms than it needs, or reads a table."""
+    """Raise _Rejected if a right descriptor has more than `most` transforms or reads a table."""
     own = [stage.transform for stage in found.stages[1:] if not isinstance(stage.transform, PassThrough)]
     excess = []
     if len(own) > most:
@@ -725,7 +727,7 @@ def _compare_outputs(
     usage: Usage,
     call: str,
 ) -> None:
-    """Judge the outputs of a launch, which are of the right shape and dtype."""
+    """Judge the elements of a launch's outputs, whose shapes and dtypes are right."""
     for number, (own, reference) in enumerate(zip(expected, exact, strict=True)):
         output, name = run.outputs[number], _numbered("the output", number, len(expected))
         wrong = _wrong(definition, output, reference, own)
@@ -748,7 +750,7 @@ def _compare_outputs(
 def _wrong(
     definition: Definition, got: torch.Tensor, reference: torch.Tensor, torchs_own: torch.Tensor
 ) -> torch.Tensor:
-    """`comparison.wrong_elements` by the exercise's tolerance, with references from any device."""
+    """Call `comparison.wrong_elements` with the exercise's tolerance; references may be on any device."""
     return comparison.wrong_elements(got, reference.cpu(), torchs_own.cpu(), definition.tolerance)
 
 
@@ -777,7 +779,7 @@ def _check_strides(results: Sequence[torch.Tensor], call: str) -> None:
 
 
 def _numbered(what: str, number: int, of: int) -> str:
-    """As "the output" where there is one, else as "output 1"."""
+    """Return "the output" if there is only one, else "output 1" and so on."""
     return what if of == 1 else f"{what.removeprefix('the ')} {number}"
 
 
@@ -790,24 +792,24 @@ def _wrong_values(
         "wrong values",
         f"{int(wrong.sum()):,} of {result.numel():,} elements of {name} are wrong, for {call}.\n"
         f"  element {_index(first)}: expected {values[0]}, got {values[1]}{writer}",
-        _Values(result.cpu(), reference.cpu()),
+        _WrongResult(result.cpu(), reference.cpu()),
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Values:
-    """A wrong result, and what it should be. Two are equal if they come of one mistake, however rounded.
+class _WrongResult:
+    """A wrong result and its reference. Two are equal if they show the same mistake up to rounding.
 
-    In floating dtypes none of their elements may differ by more than `NAMING_SHARE` of what is wrong with it,
-    but for the last digits of what it should be; and where all errors are finite, by no more than that share
-    of the largest. Infinity and NaN have to be the same.
+    In floating dtypes each element may differ by `NAMING_SHARE` of its error plus `NAMING_STEPS` rounding
+    steps of the reference, but if all errors are finite, by no more than `NAMING_SHARE` of the largest error.
+    Infinities and NaN have to be the same.
     """
 
     got: torch.Tensor
     reference: torch.Tensor
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Values) or self.got.shape != other.got.shape:
+        if not isinstance(other, _WrongResult) or self.got.shape != other.got.shape:
             return False
         differs = (self.got != other.got) & ~(self.got.isnan() & other.got.isnan())
         if not differs.any() or not self.got.dtype.is_floating_point:
@@ -817,7 +819,7 @@ class _Values:
         errors = torch.where(errors.isnan(), torch.inf, errors)
         share, digits = NAMING_SHARE * errors, NAMING_STEPS * torch.finfo(self.got.dtype).eps * wanted.abs()
         share, digits = (torch.where(each.isfinite(), each, 0.0) for each in (share, digits))
-        # Mistakes that leave no number have no size that rounding could be compared with.
+        # If an error is infinite or NaN, no largest error exists to compare with: nothing is clamped.
         allowed = (share + digits).clamp(max=NAMING_SHARE * errors.max())
         return bool(((got - other.got.double()).abs() <= allowed)[differs].all())
 
@@ -865,7 +867,7 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
         raise _Rejected(
             "over budget",
             "correct, but it uses too much to count as solved.\n"
-            f"  For {_call(definition, case)}, {found}{':' if details else '.'}"
+            f"  For {_format_call(definition, case)}, {found}{':' if details else '.'}"
             + "".join(f"\n    {detail}" for detail in details),
             (
                 usage.loaded_bytes,
@@ -873,56 +875,58 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
                 budget.programs and usage.programs,
                 touched,
                 answer.missed,
-                [each.sign for each in answer.code],
+                [each.signature for each in answer.code],
             ),
         )
 
 
-def _mutant_like(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
-    """Return a mutant that does in every case what this wrong answer does, if possible bit for bit."""
+def _matching_mutant(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
+    """Return a mutant that fails like this wrong answer in every case, if possible bit for bit."""
     like = None
-    with _prints_kept(shown=False):
-        signs = list(_signs(definition, partial(_sign, definition, function)))
+    with _suppress_prints(shown=False):
+        signatures = list(_failure_signatures(definition, partial(_failure_signature, definition, function)))
         for mutant in definition.mutants:
             others = []
             for one, other in itertools.zip_longest(
-                signs, _signs(definition, partial(_mutant_sign, definition, mutant))
+                signatures, _failure_signatures(definition, partial(_mutant_signature, definition, mutant))
             ):
                 if one != other:
                     break
                 others.append(other)
             else:
-                if _in_bits(signs) == _in_bits(others):
+                if _in_bits(signatures) == _in_bits(others):
                     return mutant
                 like = like or mutant
     return like
 
 
-_Sign = tuple[Kind, object] | None
+_Signature = tuple[Kind, object] | None
 
 
-def _in_bits(signs: Iterable[_Sign]) -> list[object]:
-    """The same, with results bit for bit."""
+def _in_bits(signatures: Iterable[_Signature]) -> list[object]:
+    """Replace the wrong results in signatures by their bits."""
     return [
-        observation.bits(sign[1].got) if sign and isinstance(sign[1], _Values) else sign for sign in signs
+        observation.bits(signature[1].got)
+        if signature and isinstance(signature[1], _WrongResult)
+        else signature
+        for signature in signatures
     ]
 
 
-def _signs(definition: Definition, sign: Callable[[Case], _Sign]) -> Iterator[_Sign]:
-    """Yield the sign of each case.
-
-    It ends with the first failure that has no evidence, which is like no other.
-    """
+def _failure_signatures(
+    definition: Definition, signature: Callable[[Case], _Signature]
+) -> Iterator[_Signature]:
+    """Yield the signature of each case, up to the first failure without evidence, which equals no other."""
     for case in definition.cases:
-        found = sign(case)
+        found = signature(case)
         if found is not None and found[1] is None:
             yield found[0], object()
             return
         yield found
 
 
-def _sign(definition: Definition, function: Callable[..., Any], case: Case) -> _Sign:
-    """Return how the function fails in this case, and with what evidence; None if it does not fail."""
+def _failure_signature(definition: Definition, function: Callable[..., Any], case: Case) -> _Signature:
+    """Return the kind and evidence of the function's failure in this case; None if it does not fail."""
     try:
         _check_budget(definition, case, _try(definition, function, case, NAMING_SECONDS))
     except _Rejected as rejected:
@@ -931,6 +935,6 @@ def _sign(definition: Definition, function: Callable[..., Any], case: Case) -> _
 
 
 @lru_cache(maxsize=1024)
-def _mutant_sign(definition: Definition, mutant: Mutant, case: Case) -> _Sign:
-    """Return the sign of a mutant, computed once: the same whatever the learner's answer is."""
-    return _sign(definition, mutants.build_mutant(definition, mutant), case)
+def _mutant_signature(definition: Definition, mutant: Mutant, case: Case) -> _Signature:
+    """Return the signature of a mutant, which does not depend on the learner's answer and is cached."""
+    return _failure_signature(definition, mutants.build_mutant(definition, mutant), case)

@@ -1,4 +1,4 @@
-"""Whether what a launch's kernels become on a GPU, which need not be here, is what an exercise asks for."""
+"""Compare the compiled code of a launch's kernels with an exercise's budget; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from workbench.runtime.source import pack
 from workbench.teach import observation
 from workbench.teach.definition import Code
 
-# The GPU that every kernel of the learner's is compiled for; the shipped recordings are of it.
+# Every kernel of the learner is compiled for this GPU, the one of the shipped recordings.
 TARGET = "sm_90"
 
-# What an instruction of a class does between a lane and memory.
+# The verb in a verdict for each class of instructions that move data between a lane and memory.
 _MOVES = {"global load": "loads", "asynchronous copy": "copies", "global store": "stores"}
 
 
 @dataclass(frozen=True)
 class Excess:
-    """One way in which compiled code is not what was asked for.
+    """One way in which compiled code exceeds the budget.
 
     Attributes:
-        sign: what another answer has to show to count as the same mistake. The number of registers is not in
-            it: two kernels with one mistake seldom agree in that.
-        text: the same for the learner.
+        signature: a value that is equal for two answers with the same mistake. It leaves out the number of
+            registers, which seldom agrees between two such kernels.
+        text: the text for the learner.
     """
 
-    sign: tuple[str | int, ...]
+    signature: tuple[str | int, ...]
     text: str
 
 
 def excesses(launch: Launch, asked: Code) -> tuple[Excess, ...]:
-    """What is too narrow or too large when the launch's kernels are compiled for a GPU; empty where all fits.
+    """Compile a launch and return the ways in which its code exceeds the budget for a GPU.
 
     Raises:
-        as :func:`workbench.lens.compile`.
+        The errors of :func:`workbench.lens.compile`.
     """
     steps = lens.compile(launch, asked.target)
     return tuple(excess for step in steps for excess in _of_step(step, asked))
@@ -72,11 +72,11 @@ def _of_step(step: CompiledStep, asked: Code) -> Iterator[Excess]:
 
 
 def identity(step: Step) -> bytes | None:
-    """Return a key under which a step is compiled once; None where nothing in it is the learner's.
+    """Return a key by which a step is compiled once; None if all its functions are the package's.
 
-    The key holds the source of its kernel, the constants on which its branches may depend, and which numbers
-    are 1: Triton makes those constants, which have no `.to`, for example. It holds no other sizes, so that
-    the launches of all cases of an exercise are compiled once or twice.
+    The key has the kernel's source, the constants on which its branches may depend, and the integers that
+    are 1, which Triton makes constants (without `.to`, for example). It has no other sizes, so that the
+    launches of all cases of an exercise are compiled once or twice.
     """
     arguments = step.arguments()
     functions = [step.kernel, *_functions_in(tuple(arguments.values()))]
@@ -99,7 +99,7 @@ def _functions_in(value: Any) -> Iterator[Any]:
 
 
 def why_nothing_compiles(target: str) -> str:
-    """Why not even the simplest kernel compiles for `target` here; empty where it does."""
+    """Say why even the simplest kernel does not compile for `target` here; empty if it compiles."""
     output = torch.zeros(1, device="cpu")
     try:
         lens.compile(Launch.of(_simplest_kernel, 1, output, outputs=output), target)

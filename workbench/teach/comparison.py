@@ -1,4 +1,4 @@
-"""Whether a result is right: a tensor by its dtype's own error, everything else by its value."""
+"""Compare results with their references: tensors by the error of their dtype, other values exactly."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ RELATIVE_TOLERANCE = 1e-9
 def wrong_elements(
     got: torch.Tensor, reference: torch.Tensor, torchs_own: torch.Tensor, tolerance: float = 0.0
 ) -> torch.Tensor:
-    """Where `got` is further from `reference` than a good kernel of its dtype may be.
+    """Return a mask of the elements in which `got` differs from `reference` by more than is allowed.
 
-    The largest error allowed is twice the largest of torch's own kernel, plus one rounding step of the
-    largest reference value (the rule of FlashAttention's tests), and `tolerance` of it besides; none for
-    whole numbers and booleans.
+    The largest allowed error is twice the largest error of torch's own kernel plus one rounding step of the
+    largest reference value (the rule of FlashAttention's tests) plus `tolerance` times that value. Integers
+    and booleans must be equal.
 
     Args:
         got: the result to judge, on the CPU.
-        reference: the same computed in float64 where `got` is of a floating dtype.
+        reference: the same computed in float64, if `got` has a floating dtype.
         torchs_own: the same computed by torch in the dtype of `got`.
-        tolerance: an error that is allowed besides, as a share of the largest reference value.
+        tolerance: an additional allowed error, relative to the largest reference value.
 
     Returns:
-        bool, of the common shape.
+        A bool tensor of the common shape.
     """
     if not got.dtype.is_floating_point:
         return got != torchs_own
@@ -47,7 +47,7 @@ def wrong_elements(
 
 
 def same_type(got: Any, expected: Any) -> bool:
-    """Whether `got` is what `expected` is: a whole number, a number, a text, or a tuple of such."""
+    """Return whether `got` has the type of `expected`: an integer, a real number, a string, or a tuple."""
     if isinstance(expected, tuple):
         return isinstance(got, tuple) and len(got) == len(expected) and all(map(same_type, got, expected))
     if isinstance(expected, bool | str):
@@ -57,7 +57,7 @@ def same_type(got: Any, expected: Any) -> bool:
 
 
 def same_value(got: Any, expected: Any) -> bool:
-    """Whether `got`, which is of the same type, has the value `expected`; floats to nine digits."""
+    """Return whether `got`, of the same type, equals `expected`; floats are compared to nine digits."""
     if isinstance(expected, tuple):
         return all(map(same_value, got, expected))
     if isinstance(expected, float):
@@ -66,7 +66,7 @@ def same_value(got: Any, expected: Any) -> bool:
 
 
 def in_words(value: Any) -> str:
-    """A value as a verdict shows it: tensors by dtype and shape, launches by kernel, floats to ten digits."""
+    """Format a value for a verdict: tensors by dtype and shape, launches by kernel, floats to ten digits."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, Descriptor):

@@ -1,4 +1,4 @@
-"""All exercises, by their ids, and how far the learner has come with them."""
+"""All exercises by id, and the learner's progress."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BY_ID = {exercise.id: exercise for exercise in ALL}
 
 
 def exercise(id: str) -> Exercise:
-    """The exercise of this id, such as "00-1".
+    """Return the exercise with this id, such as "00-1".
 
     Raises:
-        UnknownNameError: there is none; the message lists the nearest.
+        UnknownNameError: there is no such exercise; the message lists the closest ids.
     """
     if not isinstance(id, str) or id not in _BY_ID:
         raise UnknownNameError("exercise", id, _BY_ID)
@@ -25,10 +25,10 @@ def exercise(id: str) -> Exercise:
 
 
 def exercises(lesson: str | None = None) -> list[Exercise]:
-    """The exercises of a lesson ("00"), or all, in order.
+    """Return the exercises of a lesson ("00"), or all exercises, in order.
 
     Raises:
-        UnknownNameError: no exercise belongs to such a lesson.
+        UnknownNameError: the lesson has no exercises or does not exist.
     """
     lessons = {exercise.lesson for exercise in ALL}
     if lesson is not None and not (isinstance(lesson, str) and lesson in lessons):
@@ -37,17 +37,17 @@ def exercises(lesson: str | None = None) -> list[Exercise]:
 
 
 def solution_text(id: str) -> str:
-    """The code of an exercise's solution; it runs after a lesson's imports (torch, triton, tl and Launch)."""
+    """Return the code of an exercise's solution; it needs a lesson's imports (torch, triton, tl, Launch)."""
     return exercise(id).solution_code()
 
 
 def solution_explanation(id: str) -> str:
-    """Why the solution is as it is, in Markdown."""
+    """Return the explanation of an exercise's solution, in Markdown."""
     return exercise(id).solution_explanation()
 
 
 def stub_text(id: str) -> str:
-    """The code that the lesson shows to begin with."""
+    """Return the code that the lesson gives as a start."""
     return exercise(id).stub
 
 
@@ -57,20 +57,20 @@ class Progress:
 
     Attributes:
         rows: lesson, exercise and state ("open", "tried" or "solved"), in order.
-        notice: what there is to say about the progress file; empty for nothing.
+        notice: a message about the progress file; often empty.
     """
 
     rows: tuple[tuple[str, str, str], ...]
     notice: str = ""
 
     def text(self) -> str:
-        """The table as plain text."""
+        """Return the table as plain text."""
         width = max(len(name) for _, name, _ in self.rows)
         lines = [f"{lesson:<6}  {name:<{width}}  {state}" for lesson, name, state in (_HEADER, *self.rows)]
         return "\n".join([*lines, self._summary(), *filter(None, [self.notice])])
 
     def __repr__(self) -> str:
-        """The table, for the end of a cell and for print."""
+        """Return the table as plain text, for the end of a notebook cell and for print."""
         return self.text()
 
     def _repr_html_(self) -> str:
@@ -91,7 +91,7 @@ _HEADER = ("lesson", "exercise", "state")
 
 
 def progress() -> Progress:
-    """How far the learner has come.
+    """Return the learner's progress.
 
     Raises:
         ProgressError: the progress file cannot be read.
@@ -101,7 +101,7 @@ def progress() -> Progress:
 
 
 def reset_progress() -> None:
-    """Forget which exercises were tried and solved; their hints begin anew.
+    """Forget which exercises were tried and solved, and start their hints again.
 
     Raises:
         ProgressError: the progress file cannot be written.

@@ -1,4 +1,4 @@
-"""What an exercise is made of, as plain data."""
+"""The definition of an exercise, as plain data."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from workbench import device
 SOLUTIONS = Path(__file__).parent / "solutions"
 
 
-# What lies between the seeds of a case's two sets of tensors.
+# The distance between the seeds of a case's two sets of tensors.
 _OTHER_SEED = 1_000_003
 
 
 @dataclass(frozen=True)
 class Case:
-    """One set of arguments on which a candidate is tried.
+    """A set of arguments on which a candidate is tried.
 
     Attributes:
-        build: makes the arguments, tensors on the CPU, from a seeded generator. The seed may decide what the
-            tensors hold and nothing else: a launch for one seed is also run on the tensors of another.
+        build: creates the arguments from a seeded generator, tensors on the CPU. The seed may affect only the
+            values in the tensors: a launch made for one seed is also run on the tensors of another.
         seed: the generator's seed.
     """
 
@@ -34,11 +34,11 @@ class Case:
     seed: int = 0
 
     def inputs(self) -> tuple[Any, ...]:
-        """The arguments, made anew, on the device that runs kernels here; the same on every machine."""
+        """Create the arguments on the device that runs kernels; every machine gets the same values."""
         return self._built(self.seed)
 
     def other_inputs(self) -> tuple[Any, ...]:
-        """The same, with other numbers in the tensors."""
+        """Create the same arguments with other numbers in the tensors."""
         return self._built(self.seed + _OTHER_SEED)
 
     def _built(self, seed: int) -> tuple[Any, ...]:
@@ -48,21 +48,21 @@ class Case:
 
 
 def eighths(generator: torch.Generator, *shape: int) -> torch.Tensor:
-    """fp32 multiples of 1/8 from -8 up to 8: sums and products of a few are exact, and short to read."""
+    """Return random fp32 multiples of 1/8 in [-8, 8): short sums and products are exact and easy to read."""
     return torch.randint(-64, 64, shape, generator=generator) / 8
 
 
 def normals(generator: torch.Generator, *shape: int) -> torch.Tensor:
-    """Standard normals in fp32, of which every digit counts: a rounding to fp16 shows."""
-    # torch's own fp32 ones differ in the last digit from one processor to another.
+    """Return standard normals in fp32 with all their digits, so that rounding to fp16 is noticed."""
+    # torch.randn in fp32 differs in the last digit between processors.
     return torch.randn(shape, generator=generator, dtype=torch.float64).float()
 
 
 def cancelling(generator: torch.Generator, m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Matrices in fp16, [m, k] and [k, n], of which the second half of the product nearly undoes the first.
+    """Return fp16 matrices [m, k] and [k, n] whose product nearly cancels between the two halves of K.
 
-    The halves are mirror images along K, which is even: so the parts of programs that share K are large,
-    however they share it, and their sum is small. What is rounded to fp16 on the way shows in it.
+    The halves are mirror images along K, which is even. However programs split K, their partial sums are
+    large and the total is small, so that rounding a partial sum to fp16 is noticed.
     """
     a, b = normals(generator, m, k // 2).half(), 16 * normals(generator, k // 2, n).half()
     rest = (normals(generator, k // 2, n) / 16).half()
@@ -71,13 +71,13 @@ def cancelling(generator: torch.Generator, m: int, n: int, k: int) -> tuple[torc
 
 @dataclass(frozen=True)
 class Mutant:
-    """A wrong answer that learners give: the solution with one edit.
+    """A typical wrong answer: the solution with one edit.
 
     Attributes:
-        name: what was done wrong, in a few words.
-        find: a piece of the solution's source that stands there once.
-        replace: what stands there instead.
-        says: what a learner with the same wrong result is told.
+        name: the mistake in a few words.
+        find: a piece of the solution's source that occurs there once.
+        replace: its replacement.
+        says: the explanation for a learner with the same wrong result.
     """
 
     name: str
@@ -88,12 +88,12 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Code:
-    """What the kernels of an answer may become on one GPU, which need not be here. They may never spill.
+    """Limits for the compiled kernels of an answer on one GPU. Spilling registers is never allowed.
 
     Attributes:
         target: the GPU, a name in `lens.targets.TARGETS`.
-        bits: the least that a lane moves at once, in every load and every store.
-        registers: the most that a thread takes.
+        bits: the minimum width of a lane's access, in every load and every store.
+        registers: the maximum registers of a thread.
     """
 
     target: str
@@ -103,12 +103,12 @@ class Code:
 
 @dataclass(frozen=True)
 class Misses:
-    """What the reads of a product may fetch from memory, by the model of `lens.gemm_reads`.
+    """Limit for the cache misses of a product's reads, by the model of `lens.gemm_reads`.
 
     Attributes:
-        lines: the most that miss the cache, of `lens.gemm_reads.LINE_BYTES` each.
-        resident: programs that run at one time.
-        cache_bytes: what the cache holds.
+        lines: the maximum number of lines that miss the cache, of `lens.gemm_reads.LINE_BYTES` each.
+        resident: the number of programs that run at the same time.
+        cache_bytes: the size of the cache.
     """
 
     lines: int
@@ -118,17 +118,17 @@ class Misses:
 
 @dataclass(frozen=True)
 class Budget:
-    """What an answer may use of the machine.
+    """The resources that an answer may use.
 
     Attributes:
-        loaded_bytes, stored_bytes: the most that all programs together move.
-        programs: how many are to be started, exactly; None for any number.
-        steps: the most kernels that are started.
-        sectors: the most sectors of memory that the requests of all loads and stores touch, as
-            :mod:`workbench.teach.sectors` counts them; None for any number.
-        misses: what its reads may fetch from memory, for a launch that is one product by one program a tile;
-            None for anything.
-        code: what its kernels may become, for each GPU that they are compiled for.
+        loaded_bytes, stored_bytes: the maximum traffic of all programs together.
+        programs: the exact number of programs; None for any number.
+        steps: the maximum number of kernels.
+        sectors: the maximum number of memory sectors that the requests of all loads and stores touch, as
+            counted by :mod:`workbench.teach.sectors`; None for any number.
+        misses: the limit for cache misses, for a launch that is a product with one program per tile; None
+            for any number.
+        code: the limits for compiled kernels, one for each GPU that they are compiled for.
     """
 
     loaded_bytes: int
@@ -142,27 +142,27 @@ class Budget:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Definition:
-    """An exercise: what is asked, and what its check tries.
+    """An exercise: its task, and the cases and limits of its check.
 
     Attributes:
-        id: the lesson's number and the exercise's: "00-2".
-        title: in a few words; with the id it names the solution's module.
+        id: the numbers of the lesson and the exercise: "00-2".
+        title: a short title; id and title name the solution's module.
         function: the name of the function that the learner writes.
-        specification: what that function is to compute, in plain Python and torch; it runs.
-        cases: tried in order. On the first one every mutant but the subtle ones fails.
-        stub: the code that the lesson shows.
-        hints: questions, each nearer to the answer.
-        mutants: wrong answers, the specific before the general.
-        unproven: what passing the check does not prove, a sentence.
+        specification: computes the function's expected result in plain Python and torch.
+        cases: the cases, tried in order. All mutants but the subtle ones fail on the first.
+        stub: the code that the lesson gives as a start.
+        hints: questions, each closer to the answer.
+        mutants: wrong answers, specific ones before general ones.
+        unproven: what passing the check does not prove, as a sentence.
         returns_launch: whether the function returns a Launch; otherwise a number, a string, a tensor, a
-            tuple of such, or a Descriptor.
-        is_contiguous: whether the outputs of that launch have to be contiguous.
-        own_kernels: whether all kernels of that launch have to be the learner's, none the package's.
-        budget: from a case's arguments, what the answer may use; None where only the result counts.
-        transforms: the most that a descriptor may have, beside pass_throughs and what it has at the bottom,
-            and no tables; None for any.
-        tolerance: an error that is allowed besides those that torch's own result has, as a share of the
-            largest value; for sums whose order is free, and for what a method of one's own has to round.
+            tuple of these, or a Descriptor.
+        is_contiguous: whether the launch's outputs have to be contiguous.
+        own_kernels: whether all kernels of the launch have to be the learner's own.
+        budget: returns the budget for a case's arguments; None if only the result counts.
+        transforms: the maximum number of transforms of a descriptor, without pass_throughs and the transform
+            at the bottom; tables are then not allowed. None for no limit.
+        tolerance: an allowed error in addition to that of torch's own result, relative to the largest value;
+            for sums in any order, and for methods that have to round intermediate results.
     """
 
     id: str
@@ -183,26 +183,26 @@ class Definition:
 
     @property
     def name(self) -> str:
-        """Id and title."""
+        """The id and the title."""
         return f"{self.id} {self.title}"
 
     @property
     def lesson(self) -> str:
-        """The number of its lesson: "00"."""
+        """The number of the lesson: "00"."""
         return self.id.partition("-")[0]
 
     @property
     def solution_file(self) -> Path:
-        """The module of the solution: its docstring explains, its code is what a learner would write."""
+        """The solution's module: its docstring is the explanation, its code what a learner would write."""
         name = re.sub(r"\W+", "_", self.name.lower())
         return SOLUTIONS / f"ex_{name}.py"
 
     def solution_source(self) -> str:
-        """The text of that module."""
+        """Return the text of the solution's module."""
         return self.solution_file.read_text()
 
     def solution_code(self) -> str:
-        """What a learner would write: the module after its docstring and imports."""
+        """Return the code that a learner would write: the module after its docstring and imports."""
         source = self.solution_source()
         body = ast.parse(source).body
         around = (ast.Expr, ast.Import, ast.ImportFrom)
@@ -210,5 +210,5 @@ class Definition:
         return "\n".join(source.splitlines()[last:]).strip() + "\n"
 
     def solution_explanation(self) -> str:
-        """Why it is done so, in Markdown: the module's docstring."""
+        """Return the explanation in Markdown: the docstring of the solution's module."""
         return ast.get_docstring(ast.parse(self.solution_source())) or ""

@@ -1,4 +1,4 @@
-"""An exercise, as a lesson uses it."""
+"""Exercises as lessons use them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Exercise(Definition):
-    """An exercise with its check and hints; all else is in :class:`Definition`."""
+    """An exercise with its check and hints; see :class:`Definition` for the attributes."""
 
     _hints_given: ClassVar[dict[str, int]] = {}
 
     def __repr__(self) -> str:
-        """Without addresses, for the end of a cell."""
+        """Return a text without addresses, for the end of a notebook cell."""
         return f"Exercise {self.name}"
 
     def check(self, candidate: object, *, timeout: float = TIMEOUT_SECONDS) -> None:
-        """Try `candidate`, print the verdict, and note the progress.
+        """Try `candidate`, print the verdict, and save the progress.
 
         Args:
             candidate: the learner's function.
-            timeout: seconds of real time that the function, and each run of what it launches, may take.
+            timeout: time limit in seconds for the function and for each run of its launch.
         """
         verdict = self.evaluate(candidate, timeout=timeout)
         print(verdict.text)
@@ -42,11 +42,11 @@ class Exercise(Definition):
             print(notice)
 
     def evaluate(self, candidate: object, *, timeout: float = TIMEOUT_SECONDS) -> Verdict:
-        """The verdict on `candidate`, neither printed nor noted. Arguments as in :meth:`check`."""
+        """Return the verdict on `candidate` without printing or saving it. Arguments as in :meth:`check`."""
         return check.evaluate(self, candidate, timeout)
 
     def hint(self) -> None:
-        """Print the next hint; after the last one, where the solution is."""
+        """Print the next hint; after the last hint, print where the solution is."""
         given = self._hints_given.get(self.id, 0)
         if given == len(self.hints):
             print("That was the last hint. The solution is folded below the exercise.")
@@ -55,7 +55,7 @@ class Exercise(Definition):
         self._hints_given[self.id] = given + 1
 
     def reset(self) -> None:
-        """Forget the progress of this exercise, and begin its hints anew.
+        """Forget the progress of this exercise and start its hints again.
 
         Raises:
             ProgressError: the progress file cannot be written.

@@ -1,4 +1,4 @@
-"""Functions from edited source: a solution, or what it would be with a mistake in it."""
+"""Build functions from source: solutions, and mutants of them with a mistake."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from workbench.teach.definition import Definition, Mutant
 
 
 def mutated(source: str, mutant: Mutant) -> str:
-    """The solution's source with the mutant's edit.
+    """Return the solution's source with the mutant's edit.
 
     Raises:
-        InvalidArgumentError: what the mutant edits does not stand there exactly once.
+        InvalidArgumentError: the text that the mutant replaces does not occur exactly once.
     """
     if (times := source.count(mutant.find)) != 1:
         raise InvalidArgumentError(
@@ -26,14 +26,14 @@ def mutated(source: str, mutant: Mutant) -> str:
 
 
 def build(definition: Definition, source: str, file: str) -> Callable[..., Any]:
-    """The exercise's function as this source defines it.
+    """Execute `source` and return the exercise's function.
 
     Args:
         definition: the exercise.
         source: the text of a module.
-        file: a name for it, in messages; kernels find their source by it.
+        file: a file name for messages, by which kernels also find their source.
     """
-    # Triton reads a kernel's text through linecache; a file that does not exist has to be put there.
+    # Triton reads a kernel's text through linecache, which needs an entry for a file that does not exist.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": "mutant"}
     exec(compile(source, file, "exec"), namespace)
@@ -42,7 +42,7 @@ def build(definition: Definition, source: str, file: str) -> Callable[..., Any]:
 
 
 def build_mutant(definition: Definition, mutant: Mutant) -> Callable[..., Any]:
-    """The exercise's function with this mistake in it."""
+    """Build the exercise's function with the mutant's mistake."""
     return build(
         definition, mutated(definition.solution_source(), mutant), f"<{definition.id}: {mutant.name}>"
     )

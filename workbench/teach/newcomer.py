@@ -1,8 +1,7 @@
-"""The mistakes of a first kernel: how each shows itself, and a hint in plain words.
+"""Typical mistakes in a first kernel: a pattern that recognizes each, and a hint in plain words.
 
-A pattern is searched for in what the check has to say (an error's type and words, in those of Triton's
-interpreter or compiler, numpy or the workbench), followed by the code that it is about: the line that failed,
-or the whole kernel.
+A pattern is searched for in the text of the error or verdict (from Triton's interpreter or compiler, NumPy or
+the workbench), followed by the code that it is about: the line that failed, or the whole kernel.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mistake:
-    r"""One kind of mistake.
+    r"""A kind of mistake.
 
     Attributes:
-        name: what was done wrong, in a few words.
-        pattern: a regular expression; up to its `\n` it is about the error, from there on about the code.
-        hint: what the learner is told, in plain words.
+        name: the mistake in a few words.
+        pattern: a regular expression; the part before `\n` matches the error, the part after it the code.
+        hint: the hint for the learner, in plain words.
     """
 
     name: str
@@ -26,7 +25,7 @@ class Mistake:
     hint: str
 
 
-# The specific before the general: the first that fits is taken.
+# The first match is taken, so specific mistakes come before general ones.
 MISTAKES = (
     Mistake(
         "a kernel called like a function",
@@ -229,10 +228,10 @@ MISTAKES = (
 
 
 def hint(error: str, code: str) -> str:
-    """A line with the hint of the first mistake that fits, to be appended; empty where none does.
+    """Return a line with the hint for the first mistake that matches; empty if none does.
 
     Args:
-        error: the type and the words of an error, or of a verdict.
+        error: the type and text of an error, or the text of a verdict.
         code: the line that failed, or the kernel.
     """
     text = f"{error}\n{code}"

@@ -1,4 +1,4 @@
-"""What a launch did: who wrote each element of an output, and how many bytes moved."""
+"""Evaluate a recorded launch: which store wrote each element of an output, and how many bytes moved."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Accesses = tuple[tuple[Access, ...], ...]
 
 @dataclass(frozen=True)
 class Usage:
-    """What a launch used of the machine.
+    """The resources that a launch used.
 
     Attributes:
-        loaded_bytes, stored_bytes: moved by all programs together; an atomic counts as both.
-        programs: started, in all steps.
-        steps: kernels started.
-        result: the bytes of its outputs.
+        loaded_bytes, stored_bytes: memory traffic of all programs together; an atomic counts as both.
+        programs: the number of programs in all steps.
+        steps: the number of kernels started.
+        result: the bytes of the outputs.
     """
 
     loaded_bytes: int
@@ -36,7 +36,7 @@ class Usage:
 
 
 def usage(launch: Launch, accesses: Accesses, outputs: tuple[torch.Tensor, ...]) -> Usage:
-    """Count what a recorded run used."""
+    """Return the resources that a recorded run used."""
     return Usage(
         loaded_bytes=_bytes_moved(launch, accesses, "load"),
         stored_bytes=_bytes_moved(launch, accesses, "store"),
@@ -47,25 +47,25 @@ def usage(launch: Launch, accesses: Accesses, outputs: tuple[torch.Tensor, ...])
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    """The elements of a tensor, bit for bit: unlike the tensors, two of them with NaN can be equal."""
-    # Not contiguous(), which lets a single element keep any stride.
+    """Return the bytes of a tensor's elements, by which NaN equals NaN."""
+    # contiguous() would let a single element keep any stride.
     packed = tensor.cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
     return packed.view(torch.uint8).numpy().tobytes()
 
 
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether both lie in the same allocation."""
+    """Return whether two tensors have the same storage."""
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def is_the_packages(kernel: Any) -> bool:
-    """Whether a jit function is one of the package's, and not the learner's, which solutions stand for."""
+    """Return whether a jit function is the package's; solutions count as the learner's."""
     module = f"{compat.python_function(kernel).__module__}."
     return module.startswith("workbench.") and not module.startswith("workbench.teach.solutions.")
 
 
 def place_of(step: Step, access: Access) -> str:
-    """Program, line and source of an access; and the file, where the learner did not write it."""
+    """Describe an access by program, line and source, and for the package's kernels by file."""
     program = access.program[: len(step.grid)]
     line = f"line {access.line}" + (f" of {Path(step.file).name}" if is_the_packages(step.kernel) else "")
     source = linecache.getline(step.file, access.line or 0).strip()
@@ -73,7 +73,7 @@ def place_of(step: Step, access: Access) -> str:
 
 
 def loads(launch: Launch, accesses: Accesses, tensor: torch.Tensor) -> bool:
-    """Whether any program loads from the tensor's memory."""
+    """Return whether any program loads from the tensor's memory."""
     return any(
         access.kind != "store" and share_memory(target, tensor)
         for _, access, target in _touched(launch, accesses)
@@ -82,11 +82,11 @@ def loads(launch: Launch, accesses: Accesses, tensor: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Writers:
-    """Who wrote each element of an output last.
+    """The last store to each element of an output.
 
     Attributes:
-        stores: every store to its memory, in order, with its step.
-        last: int64, of the output's shape: the place in `stores` of an element's last one; -1 for none.
+        stores: every store to the output's memory, in order, with its step.
+        last: int64, of the output's shape: the index in `stores` of each element's last store; -1 for none.
     """
 
     stores: list[tuple[Step, Access]]
@@ -94,7 +94,7 @@ class Writers:
 
     @classmethod
     def of(cls, launch: Launch, accesses: Accesses, output: torch.Tensor) -> Writers:
-        """Those of one of the launch's outputs."""
+        """Find the stores to one of the launch's outputs."""
         last = torch.full((output.untyped_storage().nbytes() // output.element_size(),), -1)
         stores: list[tuple[Step, Access]] = []
         for step, access, target in _touched(launch, accesses):
@@ -105,19 +105,19 @@ class Writers:
         return cls(stores, last.as_strided(output.shape, output.stride(), output.storage_offset()))
 
     def describe(self, element: tuple[int, ...]) -> str:
-        """Program, line and source of the last store to this element; empty if nobody wrote it."""
+        """Describe the last store to an element by program, line and source; empty if there is none."""
         place = int(self.last[element])
         if place < 0:
             return ""
         return place_of(*self.stores[place])
 
     def unwritten(self) -> torch.Tensor:
-        """Where no store went."""
+        """Return a mask of the elements that were never stored to."""
         return self.last < 0
 
 
 def _touched(launch: Launch, accesses: Accesses) -> Iterator[tuple[Step, Access, torch.Tensor]]:
-    """Every access that touches memory, with its step and the tensor that it touches."""
+    """Yield each access that touches memory, with its step and tensor."""
     for step, seen in zip(launch.steps, accesses, strict=True):
         memory = step.memory()
         for access in seen:

@@ -14,13 +14,13 @@ Answer = float | str
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """A question, and what the learner guesses.
+    """A question and the learner's guess.
 
     Attributes:
-        question: in words.
-        guess: a number, or one of the choices; None for none.
-        choices: the answers to choose from; empty where a number is asked for.
-        unit: of the number.
+        question: the question in words.
+        guess: a number or one of the choices; None for no guess.
+        choices: the answers to choose from; empty if the answer is a number.
+        unit: the unit of the number.
     """
 
     question: str
@@ -29,31 +29,32 @@ class Prediction:
     unit: str
 
     def __repr__(self) -> str:
-        """Question and guess."""
+        """Show the question and the guess."""
         return f"{self.question}: {'no guess' if self.guess is None else self._shown(self.guess)}"
 
     def reveal(self, answer: Answer, because: str = "", tolerance: float = 0.0) -> None:
-        """Print the answer, how far off the guess is, and on a line of its own, why.
+        """Print the answer, how far off the guess is, and the reason on a line of its own.
 
         Args:
-            answer: a number, or one of the choices.
-            because: why, a sentence.
-            tolerance: how far off a guess still counts as right, as a fraction of the answer.
+            answer: a number or one of the choices.
+            because: the reason, as a sentence.
+            tolerance: the error with which a guess still counts as right, as a fraction of the answer.
 
         Raises:
-            UnknownNameError: `answer` is none of the choices.
-            ArgumentTypeError, InvalidArgumentError: `answer` is no finite number, or `tolerance` is negative.
+            UnknownNameError: `answer` is not one of the choices.
+            ArgumentTypeError, InvalidArgumentError: `answer` is not a finite number, or `tolerance` is
+                negative.
         """
-        answer = _plain(self.choices, "answer", answer)
+        answer = _validated(self.choices, "answer", answer)
         if tolerance < 0:
             raise InvalidArgumentError(
                 "tolerance", f"got {tolerance}", "Give a fraction of the answer, such as 0.1."
             )
-        print(self._judged(answer, tolerance))
+        print(self._judgment(answer, tolerance))
         if because:
             print(f"Because: {because}")
 
-    def _judged(self, answer: Answer, tolerance: float) -> str:
+    def _judgment(self, answer: Answer, tolerance: float) -> str:
         shown = self._shown(answer)
         if self.guess is None:
             return f"No prediction made. The answer: {shown}."
@@ -80,22 +81,22 @@ def predict(
     """Commit to an answer before it is revealed.
 
     Args:
-        question: in words.
-        guess: a number, also one of NumPy's, or one of `choices`; None to go on without one.
-        choices: the answers to choose from; none where a number is asked for.
-        unit: of the number.
+        question: the question in words.
+        guess: a number (NumPy scalars included) or one of `choices`; None to continue without a guess.
+        choices: the answers to choose from; empty if the answer is a number.
+        unit: the unit of the number.
 
     Raises:
-        UnknownNameError: `guess` is none of the choices.
-        ArgumentTypeError: `guess` is no number. InvalidArgumentError: it is not finite.
+        UnknownNameError: `guess` is not one of the choices.
+        ArgumentTypeError: `guess` is not a number. InvalidArgumentError: it is not finite.
     """
     if guess is not None:
-        guess = _plain(tuple(choices), "guess", guess)
+        guess = _validated(tuple(choices), "guess", guess)
     return Prediction(question, guess, tuple(choices), unit)
 
 
-def _plain(choices: tuple[str, ...], name: str, value: object) -> Answer:
-    """The value, checked; a number as one of Python's, since NumPy's overflow."""
+def _validated(choices: tuple[str, ...], name: str, value: object) -> Answer:
+    """Validate a value, and convert NumPy scalars, which can overflow, to Python numbers."""
     if choices:
         if not isinstance(value, str) or value not in choices:
             raise UnknownNameError(name, value, choices)
@@ -110,7 +111,7 @@ def _plain(choices: tuple[str, ...], name: str, value: object) -> Answer:
 
 
 def _number(value: float) -> str:
-    """Whole numbers in full, others to three digits."""
+    """Format a number: integers in full, others to three digits."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"

@@ -1,8 +1,8 @@
-"""Which exercises a learner has solved: a small file of their own.
+"""The learner's progress file: which exercises were tried and solved.
 
-It lies in the user's data folder, or in the one that the environment variable WORKBENCH_HOME names. Several
-notebooks may write it at once. A file that cannot be understood is never overwritten: it is kept under
-another name.
+The file is in the user's data folder, or in the folder that the environment variable WORKBENCH_HOME names.
+Several notebooks may write it at the same time. A corrupt file is never overwritten but kept under another
+name.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ LOCK_SECONDS = 10.0
 
 
 def path() -> Path:
-    """Where the file is, or will be."""
+    """Return the path of the file, which may not exist yet."""
     folder = os.environ.get("WORKBENCH_HOME") or platformdirs.user_data_dir("gpu-kernel-workbench")
     return Path(os.path.expanduser(folder)) / "progress.json"
 
 
 def load() -> tuple[dict[str, State], str]:
-    """The state of each exercise that was tried, by id.
+    """Load the state of each exercise that was tried.
 
     Returns:
-        the states, and what there is to say about the file, empty for nothing.
+        The states by id, and a message for the learner about the file, often empty.
 
     Raises:
-        ProgressError: the file is there and cannot be read, or is broken and cannot be kept aside.
+        ProgressError: the file exists but cannot be read, or it is corrupt and cannot be renamed.
     """
     try:
         return _read(), ""
@@ -48,10 +48,10 @@ def load() -> tuple[dict[str, State], str]:
 
 
 def note(exercise: str, state: State) -> str:
-    """Keep the state of an exercise; "tried" never replaces "solved".
+    """Save the state of an exercise; "tried" never replaces "solved".
 
     Returns:
-        what there is to say about the file, empty for nothing.
+        A message for the learner about the file, often empty.
 
     Raises:
         ProgressError: the file cannot be read or written.
@@ -64,7 +64,7 @@ def note(exercise: str, state: State) -> str:
 
 
 def forget(exercise: str) -> str:
-    """Forget the state of an exercise. Returns and raises as :func:`note`."""
+    """Forget the state of an exercise. Returns and raises the same as :func:`note`."""
     with _locked():
         states, notice = _read_or_set_aside()
         if states.pop(exercise, None):
@@ -73,11 +73,11 @@ def forget(exercise: str) -> str:
 
 
 class _BrokenError(Exception):
-    """The file's text is not what this module writes."""
+    """The file's content is not in the format of this module."""
 
 
 def _read() -> dict[str, State]:
-    with _explained("read"):
+    with _explain_errors("read"):
         try:
             text = path().read_bytes()
         except FileNotFoundError:
@@ -99,22 +99,22 @@ def _read() -> dict[str, State]:
 
 
 def _read_or_set_aside() -> tuple[dict[str, State], str]:
-    """As :func:`load`, while the lock is held."""
+    """Like :func:`load`, for a caller that holds the lock."""
     try:
         return _read(), ""
     except _BrokenError:
         file = path()
         names = (f"progress.broken-{number}.json" for number in range(1, 10_000))
         aside = next(file.with_name(name) for name in names if not file.with_name(name).exists())
-        with _explained("set aside"):
+        with _explain_errors("set aside"):
             file.rename(aside)
         return {}, f"Your progress file makes no sense. It is kept as {aside}, and a new one begins."
 
 
 def _write(states: Mapping[str, State]) -> None:
-    """Replace the file at once: a reader finds the old one or the new one, never a part."""
+    """Replace the file atomically: a reader finds the old or the new content, never a part."""
     text = json.dumps({"version": VERSION, "exercises": dict(sorted(states.items()))}, indent=1) + "\n"
-    with _explained("write"):
+    with _explain_errors("write"):
         handle, temporary = tempfile.mkstemp(dir=path().parent, prefix=".progress-", suffix=".json")
         try:
             with open(handle, "w") as file:
@@ -129,8 +129,8 @@ def _write(states: Mapping[str, State]) -> None:
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    """While this is open, no other process changes the file."""
-    with _explained("write"):
+    """Hold the lock, so that no other process changes the file within this context."""
+    with _explain_errors("write"):
         path().parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(path().with_suffix(".lock"), timeout=LOCK_SECONDS)
         lock.acquire()
@@ -141,8 +141,8 @@ def _locked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _explained(verb: str) -> Iterator[None]:
-    """Say in words what keeps the file from being used."""
+def _explain_errors(verb: str) -> Iterator[None]:
+    """Convert errors of file access to a ProgressError that says what to do."""
     try:
         yield
     except filelock.Timeout:

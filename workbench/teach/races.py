@@ -1,9 +1,9 @@
-"""Races between the programs of a step, and between the lanes of one, found in its recorded accesses.
+"""Find races between the programs of a step, and between the lanes of a program, in recorded accesses.
 
-The interpreter runs programs one by one, so two that read an element, add to it and write it back lose
-nothing there, in any order. On a GPU they run at the same time. What tells is who touches what: an element
-that one program stores and another one touches is a race, unless atomics order the two. What the lanes of one
-program do to one another is in :mod:`workbench.teach.races_within`.
+The interpreter runs programs one by one. Two programs that read an element, add to it and write it back
+therefore lose no update there, although they do on a GPU, where they run at the same time. So races are found
+from the accesses: it is a race if one program stores an element that another one accesses, unless atomics
+order the two. Races between lanes of one program are in :mod:`workbench.teach.races_within`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _DONE: dict[AccessKind, str] = {"load": "read", "store": "written", "atomic": "u
 
 @dataclass(frozen=True)
 class Race:
-    """Two programs of one step, or two lanes of one program, that touch one element in any order.
+    """Two programs of a step, or two lanes of a program, that access an element in no defined order.
 
     Attributes:
         step: the step.
-        element: its index, in words.
-        store: the access of the one: a plain store, or of lanes also an atomic.
-        other: the access of the other; of lanes it is the same one where a store writes two values.
-        is_harmless: both store, and the same value.
-        is_within: whether they are lanes of one program.
-        is_other_first: of lanes, whether the program did `other` before `store`.
+        element: the element's index, as text.
+        store: the access of the first: a plain store, or between lanes also an atomic.
+        other: the access of the second; between lanes it is `store` itself if that writes two values.
+        is_harmless: True if both store the same value.
+        is_within: True if they are lanes of one program.
+        is_other_first: between lanes, True if the program did `other` before `store`.
     """
 
     step: Step
@@ -49,7 +49,7 @@ class Race:
     is_other_first: bool = False
 
     def describe(self) -> str:
-        """What happens to which element; then a line for each of the two: program, line, source."""
+        """Describe the race, then each access on a line of its own: program, line, source."""
         if self.is_within:
             return self._describe_lanes()
         what = f"written by two programs, with {'one value' if self.is_harmless else 'two values'}"
@@ -75,11 +75,11 @@ class Race:
 
 
 def find(launch: Launch, accesses: Accesses) -> Race | None:
-    """The first race there is, one that does harm before one that does not; of programs before lanes.
+    """Return a race of the launch, or None: harmful ones first, and between programs before lanes.
 
     Args:
         launch: any launch.
-        accesses: of each step, its accesses, with the programs in plain order.
+        accesses: the accesses of each step, with its programs in the usual order.
     """
     races = [race for step, seen in zip(launch.steps, accesses, strict=True) for race in _of_step(step, seen)]
     return min(races, key=lambda race: race.is_harmless, default=None)
@@ -90,13 +90,13 @@ _NO_LANES = Lanes(_NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.uint64)
 
 
 def _of_step(step: Step, seen: tuple[Access, ...]) -> Iterator[Race]:
-    """A race of each way in which two programs can meet, and one of lanes."""
+    """Yield a race for each combination of accesses by two programs, and one between lanes."""
     memory = step.memory()
-    lanes = _lanes_that_meet(seen, memory)
+    lanes = _shared_lanes(seen, memory)
     if not lanes.address.size:
         return
     is_store = np.array([access.kind == "store" for access in seen])[lanes.access]
-    atomics = np.array(_atomics_around(seen))[lanes.access]
+    atomics = np.array(_atomic_order(seen))[lanes.access]
     present = np.unique(atomics).tolist()
     for one, other in itertools.product(present, present):
         if _is_ordered(one, other):
@@ -117,8 +117,11 @@ def _of_step(step: Step, seen: tuple[Access, ...]) -> Iterator[Race]:
         yield Race(step, element, write, other, False, is_within=True, is_other_first=is_other_first)
 
 
-def _lanes_that_meet(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> Lanes:
-    """The lanes at an address that several have, in memory that is stored to: elsewhere nothing can race."""
+def _shared_lanes(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> Lanes:
+    """Return the lanes that share their address with another lane, in memory that is written.
+
+    Only these can race.
+    """
     touched = {
         kind: {_storage(memory[a.argument]) for a in seen if a.kind == kind and a.mask.any()}
         for kind in ("load", "store", "atomic")
@@ -152,9 +155,9 @@ def _lanes_that_meet(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor
 
 
 def _pieces(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> dict[int, int]:
-    """Of each storage the bytes that are told apart: those of its narrowest access.
+    """Return for each storage the bytes of its narrowest access, the granularity at which races are found.
 
-    They are an element's, unless a kernel cast a pointer to another type.
+    This is the size of an element, unless a kernel cast a pointer to another type.
     """
     pieces: dict[int, int] = {}
     for access in seen:
@@ -165,7 +168,7 @@ def _pieces(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> dic
 
 
 def _bits(access: Access, pieces: int, size: int) -> npt.NDArray[np.uint64]:
-    """What a store writes in its active lanes, in pieces of a size in bytes; zeros for the other accesses."""
+    """Return the bits that a store writes, for each active lane in pieces of `size` bytes; 0 otherwise."""
     if access.stored is None:
         return np.zeros(pieces, np.uint64)
     return access.stored[access.mask].view(f"u{size}").astype(np.uint64)
@@ -175,19 +178,19 @@ def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _atomics_around(seen: tuple[Access, ...]) -> list[int]:
-    """Of each access: 1 if its program has done an atomic before it, plus 2 if it does one in or after it.
+def _atomic_order(seen: tuple[Access, ...]) -> list[int]:
+    """Return for each access 1 if an atomic of its program precedes it, plus 2 if it is or precedes one.
 
-    One after it counts if it waits for all lanes of the access: those of the same places, or all of the
-    program at a barrier. `tl.atomic_add(counter, 1)` is done by one lane, which may be ahead of the others.
+    A later atomic counts only if it waits for all lanes of the access: if it has the same lanes, or if a
+    barrier is in between. `tl.atomic_add(counter, 1)` is done by one lane, which may be ahead of the others.
     """
     first: dict[Program, int] = {}
     for number, access in enumerate(seen):
         if access.kind == "atomic" and access.mask.any():
             first.setdefault(access.program, number)
     followed = [False] * len(seen)
-    barriers: dict[Program, int] = {}  # before the last atomic
-    shapes: dict[tuple[Program, int], set[tuple[int, ...]]] = {}  # of atomics, between the same barriers
+    barriers: dict[Program, int] = {}  # the number of barriers before the program's last atomic
+    shapes: dict[tuple[Program, int], set[tuple[int, ...]]] = {}  # of atomics between the same barriers
     for number, access in reversed([*enumerate(seen)]):
         time = access.program, access.barriers
         if access.kind == "atomic" and access.mask.any():
@@ -202,19 +205,22 @@ def _atomics_around(seen: tuple[Access, ...]) -> list[int]:
 
 
 def _is_ordered(one: int, other: int) -> bool:
-    """Whether one program may tell by an atomic that it is done, and the other know it by one of its own.
+    """Return whether atomics can order two accesses: one precedes an atomic, the other follows one.
 
-    As with a lock, and with a counter that tells the last program to arrive that all others have stored.
+    Examples are a lock, and a counter that tells the last program to arrive that all others have stored.
     """
     return bool((one & 2 and other & 1) or (other & 2 and one & 1))
 
 
 def _meetings(stores: Lanes, others: Lanes) -> Iterator[tuple[int, int]]:
-    """Lanes of `stores` and of `others` at one address, of two programs: first such with two values."""
+    """Yield pairs of lanes from `stores` and `others` at one address, of different programs.
+
+    Pairs with different values come first.
+    """
     if not others.address.size:
         return
-    # At an address, programs stand in order: if any of the others is not the store's own, then the first or
-    # the last is not; and if any stores another value, then one of these two does, here or for another store.
+    # At an address, lanes are sorted by program. So if any lane in `others` is of another program, the first
+    # or the last one is. If any stores another value, one of these two does, for this or another store.
     first = np.searchsorted(others.address, stores.address, "left").clip(max=others.address.size - 1)
     last = np.searchsorted(others.address, stores.address, "right") - 1
     for met in (first, last):
@@ -227,7 +233,7 @@ def _meetings(stores: Lanes, others: Lanes) -> Iterator[tuple[int, int]]:
 
 
 def _element(tensor: torch.Tensor, distance: int) -> str:
-    """The index of the element so many bytes behind the first one."""
+    """Format the index of the element at a distance in bytes from the first one."""
     offset = distance // tensor.element_size()
     if tensor.dim() > 1 and tensor.is_contiguous():
         return str(tuple(map(int, np.unravel_index(offset, tensor.shape))))

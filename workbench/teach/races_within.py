@@ -1,14 +1,15 @@
-"""Races between the lanes of one program, found in its recorded accesses.
+"""Find races between the lanes of a program in its recorded accesses.
 
-Triton orders what a program's lanes do in shared memory, and not what they do in global memory: a warp may
-read an element before another one has stored it, although the store comes first in the text
-(triton-lang/triton#9887, #10924). `tl.debug_barrier()` is what makes lanes wait for one another.
+Triton orders the shared-memory accesses of a program's lanes, but not their global-memory accesses: a warp
+may read an element before another warp has stored it, although the store comes first in the source
+(triton-lang/triton#9887, #10924). `tl.debug_barrier()` makes the lanes wait for one another.
 
-Which lane has which element of a tile is the compiler's choice. The same place in a tile of the same shape
-counts as the same lane, any other as another; for what is stored after a load, axes of length 1 do not count
-(`x[:, None]` has the values of `x`). (Where a tile has fewer elements than the program has threads,
-several hold an element each; that is not seen.) A load, and a later store by another lane, are no race where
-lanes passed values to one another in between, as in a sum: what is stored may depend on what was loaded.
+The compiler chooses which lane holds which element of a tile. Here equal positions in tiles of equal shape
+count as the same lane, and all others as different lanes. For a store after a load, axes of length 1 are
+ignored (`x[:, None]` has the values of `x`). If a tile has fewer elements than the program has threads,
+several threads hold the same element; races between these are not found. A load and a later store by another
+lane are no race if lanes exchanged values in between, as in a sum, because the stored value may then depend
+on the loaded one.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Lanes(NamedTuple):
-    """Active lanes of the accesses of a step.
+    """Active lanes of the accesses of a step, as columns.
 
     Attributes:
-        address: int64, of the element's first byte.
-        access: int64, the number of the lane's access, in the order in which they ran.
-        program: int64, the number of its program.
-        lane: int64, the same for the same place in a tile of the same shape.
+        address: int64, the address of the element's first byte.
+        access: int64, the number of the lane's access, in execution order.
+        program: int64, the number of the program.
+        lane: int64, equal for equal positions in tiles of equal shape.
         value: uint64, the bits that a store writes; 0 for loads and atomics.
     """
 
@@ -42,17 +43,17 @@ class Lanes(NamedTuple):
     value: npt.NDArray[np.uint64]
 
     def where(self, chosen: npt.NDArray[Any]) -> Lanes:
-        """The lanes that are chosen, by number or by a mask."""
+        """Select lanes by number or by a mask."""
         return Lanes(*(column[chosen] for column in self))
 
 
 class Meeting(NamedTuple):
-    """Two lanes of a program at one element, of which one writes, and nothing says which comes first.
+    """Two lanes of a program at one element without a defined order, at least one of which writes.
 
     Attributes:
-        address: of the element's first byte.
-        write: the number of the access of the one: a store, or an atomic.
-        other: of the other, the same where two lanes of one store write two values.
+        address: the address of the element's first byte.
+        write: the number of the first access: a store or an atomic.
+        other: the number of the second access; equal to `write` if two lanes of a store write two values.
     """
 
     address: int
@@ -61,9 +62,9 @@ class Meeting(NamedTuple):
 
 
 def numbers_of_lanes(seen: Sequence[Access]) -> Iterator[Numbers]:
-    """Of each access, those of its active lanes: no two places, in tiles of whatever shapes, have one.
+    """Yield for each access the numbers of its active lanes, unique for a position and a tile shape.
 
-    Places that only axes of length 1 tell apart have the same `_WITHOUT_AXES_OF_1` in them.
+    Positions that differ only in axes of length 1 agree in the bits of `_WITHOUT_AXES_OF_1`.
     """
     shapes: dict[tuple[int, ...], int] = {}
     shorter: dict[tuple[int, ...], int] = {}
@@ -78,16 +79,16 @@ _WITHOUT_AXES_OF_1 = (1 << 52) - 1
 
 
 def find(seen: Sequence[Access], lanes: Lanes) -> Meeting | None:
-    """The meeting whose second access comes first; None where there is none.
+    """Return the meeting whose second access comes earliest; None if there is none.
 
     Args:
-        seen: the accesses of a step, in the order in which they ran.
-        lanes: of memory that is written, by address, and there in the order in which they ran.
+        seen: the accesses of a step, in execution order.
+        lanes: lanes in memory that is written, sorted by address and then by execution order.
     """
     if not lanes.address.size:
         return None
     barriers = np.array([access.barriers for access in seen])[lanes.access]
-    # At an address, programs come one after the other, and so do the times between barriers.
+    # At an address, lanes are sorted by program, and within a program by the barriers that precede them.
     group = _numbers_of_runs(lanes.address, lanes.program, barriers)
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     is_load = np.array([access.kind == "load" for access in seen])[lanes.access]
@@ -100,30 +101,33 @@ def find(seen: Sequence[Access], lanes: Lanes) -> Meeting | None:
 
 
 def _first_meeting(seen: Sequence[Access], lanes: Lanes, group: Numbers) -> Meeting | None:
-    """As :func:`find`, of lanes that stand in groups, at each of which something is written."""
+    """Like :func:`find`, for lanes in groups that each contain a write.
+
+    A group has one address, one program, and no barrier inside.
+    """
     is_load, is_store, is_atomic = (
         np.array([access.kind == kind for access in seen])[lanes.access]
         for kind in ("load", "store", "atomic")
     )
     exchanges = np.array([access.exchanges for access in seen])[lanes.access]
     by_lane = np.lexsort((np.arange(group.size), lanes.lane, group))
-    own = np.empty_like(group)  # the lane's own last store before
+    own = np.empty_like(group)  # the last earlier store by the same lane
     runs = _numbers_of_runs(group[by_lane], lanes.lane[by_lane])
     place = _last_before(is_store[by_lane], runs)
     own[by_lane] = np.where(place < 0, -1, by_lane[place])
 
     def meets(which: Numbers) -> npt.NDArray[np.bool_]:
-        """Where there is one before or after (not -1), of another lane."""
+        """Return where `which` is an access (not -1) by another lane."""
         of_another: npt.NDArray[np.bool_] = lanes.lane[which] != lanes.lane
         return of_another & (which >= 0)
 
-    # Written and then touched. A lane that has stored the same value itself sees no other.
+    # Written, then accessed. A lane that has stored the same value itself cannot see a different one.
     store = _last_before(is_store, group)
     atomic = _last_of_another(is_atomic, lanes.lane, group)
     is_same = lanes.value[store] == np.where(is_store, lanes.value, lanes.value[own])
     after_store = meets(store) & ~(is_same & (is_store | (own >= 0)))
     after_atomic = is_load & (atomic > store)
-    # Touched and then stored to.
+    # Accessed, then stored to.
     backward = _last_before(is_store[::-1], group[::-1])[::-1]
     following = np.where(backward < 0, -1, group.size - 1 - backward)
     before_store = meets(following) & ~is_store & (is_atomic | (exchanges == exchanges[following]))
@@ -146,11 +150,11 @@ def _first_meeting(seen: Sequence[Access], lanes: Lanes, group: Numbers) -> Meet
 
 
 def _last_of_another(chosen: npt.NDArray[np.bool_], lane: Numbers, group: Numbers) -> Numbers:
-    """As :func:`_last_before`, and of another lane than the place's own."""
+    """Like :func:`_last_before`, but only entries of other lanes than the position's own."""
     last = _last_before(chosen, group)
     if not chosen.any():
         return last
-    # Where that is the place's own lane: what was chosen before the lane's turn began.
+    # If that entry is of the position's own lane, take the one before this lane's run of entries.
     place = np.flatnonzero(chosen)
     turns = np.flatnonzero(np.diff(_numbers_of_runs(group[place], lane[place]), prepend=-1))
     turn = np.searchsorted(place[turns], last, "right") - 1
@@ -160,7 +164,7 @@ def _last_of_another(chosen: npt.NDArray[np.bool_], lane: Numbers, group: Number
 
 
 def _numbers_of_runs(*columns: Numbers) -> Numbers:
-    """Of each place the number of its run: of neighbors that are equal in every column."""
+    """Return for each position the number of its run, where a run has equal neighbors in all columns."""
     begins = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns:
         begins[1:] |= column[1:] != column[:-1]
@@ -168,7 +172,7 @@ def _numbers_of_runs(*columns: Numbers) -> Numbers:
 
 
 def _last_before(chosen: npt.NDArray[np.bool_], group: Numbers) -> Numbers:
-    """For each place, the last one before it in its group that is chosen; -1 where there is none."""
+    """Return for each position the last chosen position before it in its group; -1 if there is none."""
     last = np.maximum.accumulate(np.where(chosen, np.arange(chosen.size), -1))
     before = np.concatenate([[-1], last[:-1]])
     return np.where((before >= 0) & (group[before] == group), before, -1)

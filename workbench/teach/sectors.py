@@ -1,6 +1,6 @@
-"""The sectors of memory that each load and store of a launch touches.
+"""Count the memory sectors that each load and store of a launch touches.
 
-Its trace says which elements are touched; its compiled code, which lane moves them and how many bits at once.
+The launch's trace gives the elements; its compiled code gives the lane that moves each, and the bits at once.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from workbench.lens import CompiledStep, StepTrace
 from workbench.lens.memory import Totals
 from workbench.lens.trace import MEMORY_KINDS
 
-# One GPU for all, so that a launch has one count on every machine. NVIDIA's all have sectors of 32 bytes.
+# A fixed GPU, so that a launch has the same count on every machine. All NVIDIA GPUs have 32-byte sectors.
 TARGET = "sm_90"
 
-# From the kernel's own line down through the tile operators that it calls: the name of a file, and a line.
+# File name and line of each frame, from the kernel down through the tile operators that it calls.
 Frames = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
 class AccessSectors:
-    """What one load or store moves, over all programs of a launch.
+    """The traffic of a load or store over all programs of a launch.
 
     Attributes:
         kind: "load" or "store".
-        argument: the parameter whose memory is touched.
-        line: of the kernel's own file.
-        totals: requests, sectors, bits a lane, and what follows from them.
+        argument: the kernel's parameter whose memory is accessed.
+        line: the line in the kernel's file.
+        totals: requests, sectors, bits per lane, and figures derived from these.
     """
 
     kind: str
@@ -49,14 +49,14 @@ class AccessSectors:
 
 
 def by_access(launch: Launch) -> tuple[AccessSectors, ...]:
-    """Sectors of each load and store of a launch, in the order in which they first happen.
+    """Return the sectors of each load and store of a launch, in the order of their first execution.
 
     A sector counts once for each request of a warp that touches it.
 
     Raises:
-        InvalidArgumentError: an access has no lanes with addresses of their own: of a single element, by a
-            descriptor, or an atomic.
-        KernelError: a kernel does not run, or does not compile.
+        InvalidArgumentError: the lanes of an access have no addresses of their own: it accesses a single
+            element, uses a descriptor, or is an atomic.
+        KernelError: a kernel fails to run or to compile.
     """
     steps = zip(lens.trace(launch), lens.compile(launch, TARGET), strict=True)
     return tuple(found for trace, compiled in steps for found in _of_step(trace, compiled))
@@ -68,7 +68,7 @@ def _of_step(trace: StepTrace, compiled: CompiledStep) -> Iterator[AccessSectors
         if site.kind not in MEMORY_KINDS:
             continue
         frames = _frames((frame.file, frame.line) for frame in site.frames)
-        # The compiler may place a call of several lines at that of an argument, below where it begins.
+        # The compiler may give a call that spans lines the line of an argument, below the first line.
         found = [place for kind, place in layouts if kind == site.kind and _is_at_or_below(place, frames)]
         if not found or not site.shape:
             raise InvalidArgumentError(
@@ -90,7 +90,7 @@ def _is_at_or_below(place: Frames, frames: Frames) -> bool:
 
 
 def _bits(compiled: CompiledStep, kind: str, place: Frames) -> int | None:
-    """What a lane moves in one instruction."""
+    """Return the bits that a lane moves in one instruction; None if there is no such instruction."""
     widths = [
         each.bits
         for each in compiled.instructions
@@ -102,7 +102,7 @@ def _bits(compiled: CompiledStep, kind: str, place: Frames) -> int | None:
 
 
 def _layouts(ttgir: str) -> Iterator[tuple[tuple[str, Frames], str]]:
-    """Of each load and store of a tile in the text: its kind and its place in the source, and its layout."""
+    """Yield the kind, source location and layout of each load and store of a tile in the TTGIR."""
     aliases = dict(re.findall(r"^(#\w+) = (#ttn?g\..*>)$", ttgir, re.MULTILINE))
     locations = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", ttgir, re.MULTILINE))
 
@@ -121,5 +121,5 @@ _ACCESS = re.compile(r"tt\.(load|store) .*: tensor<[^,]*, (#.*)> loc\((.*)\)$", 
 
 
 def _frames(frames: Iterable[tuple[str, int]]) -> Frames:
-    # Without folders: the compiler may have made a name absolute, that of a notebook's cell too.
+    # Leave out folders: the compiler may make names absolute, even that of a notebook cell.
     return tuple((PurePath(file).name, line) for file, line in frames)

@@ -1,8 +1,8 @@
-"""The tuner: which configuration of a launch is fastest on this device.
+"""The tuner: finds the fastest configuration of a launch on this device.
 
-`tune` prunes candidates by the compile lens, before anything is timed, holds those that are left to a
-reference, races them, and keeps the winner on disk. `prune` alone needs no GPU. `tune_gemm` and `prune_gemm`
-do it for a matrix product. Nothing in `ops` calls any of them: a call that tunes by surprise takes minutes.
+`tune` prunes candidates by compiling them, compares the results of the others with a reference, races them,
+and caches the winner on disk. `prune` does only the first step and needs no GPU. `tune_gemm` and `prune_gemm`
+do the same for a matrix product. Functions of `ops` never tune, because an unexpected tuning takes minutes.
 """
 
 from workbench.tune.gemm import gemm_candidates, prune_gemm, tune_gemm

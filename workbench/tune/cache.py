@@ -1,8 +1,8 @@
-"""Winners on disk, a file each: found again only for the same question.
+"""On-disk cache of tuning winners, one file for each key.
 
-They lie in the user's cache folder, or in the one that the environment variable WORKBENCH_HOME names. A file
-is replaced at once, so several processes may write. What cannot be read or written is said, and tuning goes
-on without; a file that makes no sense is kept under another name.
+The files are in the user's cache folder, or in the folder that the environment variable WORKBENCH_HOME names.
+They are replaced atomically, so several processes may write. If a file cannot be read or written, a note says
+so and tuning goes on without it. A corrupt file is kept under another name.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from workbench.tune.entrants import kernels_of
 
 VERSION = 1
 
-# A kernel that was moved, in its file or with it, is the same kernel.
+# Fields that are left out of the digest: a kernel that was moved is still the same kernel.
 _PLACE = {"module", "file", "line", "file_lines"}
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a winner is the winner of.
+    """Cache key of a winner.
 
     Attributes:
-        device: the name of the device that timed it.
+        device: the name of the device that timed the candidates.
         triton: Triton's version.
-        problem: what was tuned, in the caller's words: operator and sizes.
-        mode: how it was timed.
-        sources: the digest of the candidates and of all their kernels, see :func:`digest`.
+        problem: the caller's name for what was tuned: operator and sizes.
+        mode: the timing mode.
+        sources: the digest of the candidates and their kernels, see :func:`digest`.
     """
 
     device: str
@@ -54,7 +54,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Kept:
-    """A winner as it is kept: its place among the candidates, its measurement, and the day."""
+    """A cached winner: its index among the candidates, its measurement, and the time in UTC."""
 
     index: int
     measurement: Measurement
@@ -62,18 +62,18 @@ class Kept:
 
 
 def folder() -> Path:
-    """Where the files are, or will be."""
+    """Return the folder of the files, which may not exist yet."""
     home = os.environ.get("WORKBENCH_HOME") or platformdirs.user_cache_dir("gpu-kernel-workbench")
     return Path(os.path.expanduser(home)) / "tuned"
 
 
 def path(key: Key) -> Path:
-    """The file of a key."""
+    """Return the file of a key."""
     return folder() / f"{hashlib.sha256(json.dumps(asdict(key)).encode()).hexdigest()[:32]}.json"
 
 
 def recall(key: Key) -> tuple[Kept | None, str]:
-    """The winner that is kept for a key, if there is one; and what there is to say about its file."""
+    """Return the cached winner of a key, or None, and a note for the user about its file, often empty."""
     file = path(key)
     try:
         text = file.read_bytes()
@@ -88,7 +88,7 @@ def recall(key: Key) -> tuple[Kept | None, str]:
 
 
 def keep(key: Key, candidate: Mapping[str, Any], kept: Kept) -> str:
-    """Keep a winner, in place of an earlier one; returns where, or why not."""
+    """Write a winner to the cache and return a note for the user: the file, or why it failed."""
     content = {"version": VERSION, "key": asdict(key), "candidate": candidate, "kept": asdict(kept)}
     file = path(key)
     try:
@@ -103,18 +103,20 @@ _ADVICE = "Set WORKBENCH_HOME to a folder that you can write to."
 
 
 def today() -> str:
-    """The time in UTC, to the second."""
+    """Return the time in UTC in ISO format, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def digest(candidates: Sequence[Mapping[str, Any]], launches: Iterable[Launch]) -> str:
-    """A digest of candidates and of the text of every kernel in their launches, whatever it calls included.
+    """Return a digest of the candidates and of the source of all kernels in their launches.
+
+    Sources include the functions that a kernel calls.
 
     Raises:
-        ArgumentTypeError: a candidate holds something else than texts, numbers, None, and lists of them.
+        ArgumentTypeError: a candidate contains something other than strings, numbers, None and lists of them.
     """
     kernels = {id(kernel): kernel for launch in launches for kernel in kernels_of(launch)}
-    sources = sorted(json.dumps(_plain(pack(kernel))) for kernel in kernels.values())
+    sources = sorted(json.dumps(_without_locations(pack(kernel))) for kernel in kernels.values())
     text = json.dumps([[_as_json(i, candidate) for i, candidate in enumerate(candidates)], sources])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -130,18 +132,18 @@ def _as_json(index: int, candidate: Mapping[str, Any]) -> str:
         ) from None
 
 
-def _plain(value: Any) -> Any:
-    """What `pack` returns, as lists and texts, without the places of sources."""
+def _without_locations(value: Any) -> Any:
+    """Convert the result of `pack` to lists and strings, without file names and line numbers."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_without_locations(item) for item in value]
     if dataclasses.is_dataclass(value):
         fields = (field.name for field in dataclasses.fields(value) if field.name not in _PLACE)
-        return [type(value).__name__, *(_plain(getattr(value, name)) for name in fields)]
+        return [type(value).__name__, *(_without_locations(getattr(value, name)) for name in fields)]
     return repr(value)
 
 
 class _BrokenError(Exception):
-    """The file's text is not what this module writes."""
+    """The file's content is not in the format of this module."""
 
 
 def _parsed(text: bytes, key: Key) -> Kept:
@@ -159,7 +161,7 @@ def _parsed(text: bytes, key: Key) -> Kept:
 
 
 def _set_aside(file: Path) -> str:
-    """Move a broken file to a name that no other has."""
+    """Move a corrupt file to an unused name; return a note for the user."""
     try:
         handle, aside = tempfile.mkstemp(dir=file.parent, prefix=f"{file.stem}.broken-", suffix=".json")
         os.close(handle)
@@ -170,7 +172,7 @@ def _set_aside(file: Path) -> str:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Write a file at once: a reader finds the old one or the new one, never a part."""
+    """Replace a file atomically: a reader finds the old or the new content, never a part."""
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".tuned-", suffix=".json")
     try:
         with open(handle, "w") as stream:

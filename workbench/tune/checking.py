@@ -1,4 +1,4 @@
-"""Candidates whose result is wrong, found before anything is timed."""
+"""Check the results of candidates before they are timed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from workbench.tune.entrants import Entrants
 
 Reference = Callable[[], torch.Tensor | Sequence[torch.Tensor]]
 
-# From what a launch gave to what is wrong with it, in words; empty where nothing is.
+# Takes a launch's results and returns what is wrong with them; empty if they are right.
 Judge = Callable[[tuple[torch.Tensor, ...]], str]
 
 
 def check_all(
     entrants: Entrants, reference: Reference | None, tolerance: float | None, progress: bool
 ) -> None:
-    """Run what is left, each once, and drop what fails or gives another result than the reference.
+    """Run each remaining candidate once, and drop it if it fails or its result differs from the reference.
 
-    With no reference the first result without NaN is taken for one.
+    Without a reference the first result without NaN is taken as the reference.
 
     Raises:
-        InvalidArgumentError: there is no reference, and as many results differ from the first as agree.
-        ArgumentTypeError: the reference returns no tensors.
+        InvalidArgumentError: there is no reference, and at least half of the results differ from the first.
+        ArgumentTypeError: the reference does not return tensors.
     """
     expected = None if reference is None else _copies(_tensors(reference()))
     wrong = 0
@@ -49,7 +49,7 @@ def check_all(
 
 
 def judge_each(entrants: Entrants, judge: Judge, progress: bool) -> None:
-    """Run what is left, each once into poisoned memory, and drop what fails or is judged wrong."""
+    """Run each remaining candidate once into poisoned memory; drop it if it fails or is judged wrong."""
     left = list(entrants.launches.items())
     for index, launch in tqdm(left, desc="checking", unit="candidate", disable=not progress):
         _poison((*launch.outputs, *launch.workspaces))
@@ -63,10 +63,10 @@ def judge_each(entrants: Entrants, judge: Judge, progress: bool) -> None:
 
 
 def difference(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], tolerance: float | None) -> str:
-    """How results differ from what is expected, in words; empty where they do not.
+    """Say how results differ from the expected ones; empty if they agree.
 
-    Numbers may be off by `tolerance` times the largest expected one, with None by four rounding steps of it;
-    whole numbers by nothing. NaN and infinities are never right.
+    Floating-point elements may be off by `tolerance` times the largest expected magnitude; None allows four
+    rounding steps of it. Integers must be equal. NaN and infinity always count as errors.
     """
     if len(got) != len(expected):
         return f"{len(got)} results, expected {len(expected)}"
@@ -88,7 +88,10 @@ def difference(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], to
 
 
 def _poison(tensors: Sequence[torch.Tensor]) -> None:
-    """Candidates may share their output: what one does not write must not be right because of another."""
+    """Fill tensors with NaN (integers: 77).
+
+    Candidates may share their output: an unwritten element must not hold another candidate's right value.
+    """
     for tensor in tensors:
         tensor.fill_(float("nan") if tensor.is_floating_point() else 77)
 

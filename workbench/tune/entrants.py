@@ -1,4 +1,4 @@
-"""The candidates on their way through the tuner: their launches, and what is known of each so far."""
+"""The candidates in the tuner: their launches and the state of their trials."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ class Entrants:
     """All candidates.
 
     Attributes:
-        trials: of each, what is known so far, in the order in which they were given.
-        launches: of those that are left, by their place in that order.
+        trials: the state of each candidate, in the given order.
+        launches: the launches of the remaining candidates, by their index in `trials`.
     """
 
     trials: list[Trial]
     launches: dict[int, Launch]
 
     def note(self, index: int, **known: Any) -> None:
-        """Write down what was found out about a candidate."""
+        """Update the trial of a candidate."""
         self.trials[index] = replace(self.trials[index], **known)
 
     def drop(self, index: int, fate: Fate, reason: str) -> None:
-        """Take a candidate out, and let go of its launch."""
+        """Remove a candidate and release its launch."""
         self.note(index, fate=fate, reason=reason)
         del self.launches[index]
 
 
 def enter(make: Make, candidates: Candidates) -> Entrants:
-    """The launch of each candidate, where there is one and no earlier candidate has the same.
+    """Make the launch of each candidate; refused candidates and duplicate launches are dropped.
 
     Raises:
-        ArgumentTypeError: `make` is no function or makes no Launch, or a candidate is no dict by text.
+        ArgumentTypeError: `make` is not a function or does not return a Launch, or a candidate is not a dict
+            with string keys.
         InvalidArgumentError: there are no candidates.
     """
     if not callable(make):
@@ -75,7 +76,7 @@ def enter(make: Make, candidates: Candidates) -> Entrants:
 
 
 def checked(candidates: Candidates) -> Sequence[Mapping[str, Any]]:
-    """The candidates in a list; raises as :func:`enter`."""
+    """Return the candidates as a list, validated; raises the errors of :func:`enter`."""
     fix = "Give dicts of keywords: [{'num_warps': 4}, {'num_warps': 8}]."
     found = check_each("candidates", candidates, Mapping, fix)
     if not found:
@@ -86,7 +87,7 @@ def checked(candidates: Candidates) -> Sequence[Mapping[str, Any]]:
 
 
 def kernels_of(launch: Launch) -> Iterator[Any]:
-    """Its kernels, and the jit functions that they are given, in order."""
+    """Yield a launch's kernels and the jit functions among their arguments, in order."""
     for step in launch.steps:
         yield step.kernel
         yield from _kernels_in(tuple(step.arguments().values()))
@@ -101,19 +102,22 @@ def _kernels_in(value: Any) -> Iterator[Any]:
 
 
 def _fingerprint(launch: Launch) -> Hashable:
-    """What launches that do the same share: kernels, grids and arguments, whatever memory they write."""
+    """Return a key that is equal for launches of equal kernels, grids and arguments.
+
+    Tensors that the launch writes count by dtype, shape and strides, not by address.
+    """
     written = {id(tensor) for tensor in (*launch.outputs, *launch.accumulators, *launch.workspaces)}
     return tuple(
-        (id(step.kernel), step.grid, _described((*step.args, *step.meta.items()), written))
+        (id(step.kernel), step.grid, _argument_key((*step.args, *step.meta.items()), written))
         for step in launch.steps
     )
 
 
-def _described(value: Any, written: set[int]) -> Hashable:
+def _argument_key(value: Any, written: set[int]) -> Hashable:
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape, value.stride(), 0 if id(value) in written else value.data_ptr()
     if isinstance(value, tuple | list):
-        return tuple(_described(item, written) for item in value)
+        return tuple(_argument_key(item, written) for item in value)
     if isinstance(getattr(value, "base", None), torch.Tensor):  # a tensor descriptor
-        return _described(tuple(vars(value).items()), written)
+        return _argument_key(tuple(vars(value).items()), written)
     return id(value) if compat.is_kernel(value) else repr(value)

@@ -1,4 +1,4 @@
-"""Candidates that cannot be good, found by compiling them: nothing runs, and no GPU is needed."""
+"""Prune candidates that cannot be fast by compiling them, without running anything and without a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.lens.compile import CompiledStep, compile_all
 from workbench.tune.entrants import Candidates, Entrants, Make, enter
 from workbench.tune.result import Resources, Trial, Trials
 
-# From what is known of a candidate, its resources included, to why it cannot be good; "" where it can.
+# Takes the trial of a compiled candidate and returns why the candidate cannot be good; "" if it can.
 Fault = Callable[[Trial], str]
 
 
@@ -31,25 +31,26 @@ def prune(
     fault: Fault | None = None,
     progress: bool = True,
 ) -> Trials:
-    """Which candidates could be good on `target`, what each takes there, and why the others cannot.
+    """Compile the candidates for `target`, and return their resources and why some cannot be good there.
 
-    Pruned is what does not compile, what spills registers, what the assembler serializes (products of warp
-    groups that wait for one another), what asks for more shared memory or threads than a block can have, and
-    what no SM holds even one block of; and what makes the same launch as an earlier candidate.
+    A candidate is pruned if it does not compile, spills registers, has wgmma instructions that the assembler
+    serializes, needs more shared memory or threads than a block can have, does not fit on an SM even once, or
+    makes the same launch as an earlier candidate.
 
         prune(partial(gemm.launch, a, b), [{"num_warps": 4}, {"num_warps": 8}], "sm_90")
 
     Args:
-        make: from a candidate's keywords to its Launch, which is planned for the target. All launches are
-            made at once: let them share what is large, such as the output.
-        candidates: the keywords of each.
+        make: returns the Launch for a candidate's keywords, planned for the target. All launches exist at the
+            same time, so let them share large tensors such as the output.
+        candidates: the keywords of each candidate.
         target: a name in `lens.targets.TARGETS`; None for this device.
-        fault: what else speaks against a candidate that is compiled, in words; "" where nothing does.
+        fault: an additional criterion: says why a compiled candidate cannot be good; "" if it can.
         progress: show a progress bar.
 
     Raises:
-        InvalidArgumentError: there are no candidates; or `target` is None, and there is no GPU here.
-        UnknownNameError: the target. ArgumentTypeError: another argument, or `make` makes no Launch.
+        InvalidArgumentError: there are no candidates, or `target` is None and there is no GPU here.
+        UnknownNameError: the target is unknown. ArgumentTypeError: another argument has the wrong type, or
+        `make` does not return a Launch.
     """
     check_type("progress", progress, bool, "Give True or False.")
     check_fault(fault)
@@ -61,16 +62,16 @@ def prune(
 
 
 def check_fault(fault: object) -> None:
-    """Refuse what is neither a function nor None."""
+    """Raise ArgumentTypeError if `fault` is neither a function nor None."""
     if fault is not None and not callable(fault):
         raise ArgumentTypeError("fault", f"got {fault!r}", "Give a function of a Trial, or None.")
 
 
 def here_or(target: str | None) -> targets.Target:
-    """The target of that name; this device's for None.
+    """Return the target with this name, or this device's target for None.
 
     Raises:
-        UnknownNameError: the target. InvalidArgumentError: it is None, and kernels are interpreted here.
+        UnknownNameError: the target is unknown. InvalidArgumentError: it is None and there is no GPU here.
     """
     if target is not None:
         return targets.target(target)
@@ -83,12 +84,12 @@ def here_or(target: str | None) -> targets.Target:
 
 
 def no_room(steps: Sequence[CompiledStep]) -> str:
-    """Why a device cannot run compiled kernels, in words; empty when it can."""
+    """Say why a device cannot run compiled kernels; empty if it can."""
     return next((step.problem for step in steps if step.problem), "")
 
 
 def not_good(steps: Sequence[CompiledStep]) -> str:
-    """Why compiled kernels cannot be good, or cannot run at all."""
+    """Say why compiled kernels cannot be good or cannot run at all; empty if nothing is wrong."""
     for step in steps:
         if step.problem:
             return step.problem
@@ -107,7 +108,7 @@ def compile_left(
     *,
     against: Callable[[Sequence[CompiledStep]], str] = not_good,
 ) -> None:
-    """Compile what is left, and drop what something speaks `against`, or `fault` does."""
+    """Compile the remaining candidates, and drop each for which `against` or `fault` gives a reason."""
     left = dict(entrants.launches)
     with tqdm(total=len(left), desc="compiling", unit="candidate", disable=not progress) as bar:
         outcomes = compile_all(list(left.values()), on.name, progress=bar.update)

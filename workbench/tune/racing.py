@@ -1,4 +1,4 @@
-"""The race: short rounds for all candidates, longer ones for those that are still among the fastest."""
+"""The race: short rounds for all candidates, longer rounds for those that are still among the fastest."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from workbench.bench.timing import Measurement
 Runner = TypeVar("Runner")
 Clock = Callable[[Mapping[str, Runner], float], Mapping[str, Measurement]]
 
-# Milliseconds of a round, shared by those that are in it; and the least and the most that each one has.
+# Milliseconds of a round, divided among its candidates; and the minimum and maximum for each candidate.
 ROUND_MS, LEAST_MS, MOST_MS = 400.0, 5.0, 200.0
 
-# Out is who is slower than the leader by more than this even in its fastest fifth: no noise, and no matter of
-# a better clock later on.
+# A candidate is out if even its 20th percentile is slower than the leader's median by more than this share:
+# this is not noise, and longer measurements would not change it.
 MARGIN = 0.1
 
 
@@ -26,9 +26,9 @@ class Lap:
     """The last round that a candidate was in.
 
     Attributes:
-        round: its number, from 1.
-        measurement: of it.
-        reason: why the candidate went no further, in words; empty for the winner.
+        round: the round's number, starting at 1.
+        measurement: the measurement in this round.
+        reason: why the candidate was dropped; empty for the winner.
     """
 
     round: int
@@ -37,19 +37,20 @@ class Lap:
 
 
 def race(runners: Mapping[str, Runner], clock: Clock[Runner], *, progress: bool = True) -> dict[str, Lap]:
-    """Time all in turns, drop the slower half and who is far behind, and go on with those left, for longer.
+    """Find the fastest runner by successive halving.
 
-    Successive halving: each round takes as long, so that most time is spent on those that are hard to tell
-    apart (Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization,
-    AISTATS 2016, section 3). The last two are timed for `MOST_MS` each.
+    Each round times the remaining runners in turns and drops the slower half and all that are far behind. All
+    rounds take about the same time, so most of it is spent on runners that are hard to tell apart (Jamieson
+    and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization, AISTATS 2016,
+    section 3). The last two are timed for `MOST_MS` each.
 
     Args:
-        runners: by name, whatever the clock takes.
-        clock: times all of them together, each for so many milliseconds.
+        runners: the arguments of the clock, by name.
+        clock: times several runners together, each for the given number of milliseconds.
         progress: show a progress bar.
 
     Returns:
-        for each, its last round; the reason of one alone, the winner, is empty.
+        The last round of each runner. Only the winner's has an empty reason.
     """
     left, laps, number = dict(runners), dict[str, Lap](), 0
     with tqdm(
@@ -70,7 +71,7 @@ def race(runners: Mapping[str, Runner], clock: Clock[Runner], *, progress: bool 
 
 
 def _behind(own: Measurement, leader: Measurement, is_slower_half: bool) -> str:
-    """Why a candidate goes no further, in words; empty where it does."""
+    """Say why a candidate is dropped; empty if it stays in the race."""
     ratio = own.median_ms / leader.median_ms
     if own.p20_ms > (1 + MARGIN) * leader.median_ms:
         return f"{ratio:.2f} times the leader's time"

@@ -1,4 +1,4 @@
-"""What became of each candidate, as plain data and as a table."""
+"""The results of tuning: the fate of each candidate, as plain data and as a table."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any, Literal, get_args
 from workbench.bench.timing import Measurement
 from workbench.lens.compile import CompiledStep
 
-# In the order of a table's rows.
+# The table sorts its rows in this order.
 Fate = Literal["won", "slower", "verified", "left", "wrong", "failed", "pruned", "refused"]
 _FATES = get_args(Fate)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What the kernels of a launch take of a target; of several kernels, the most of each.
+    """The resources that a launch's kernels need on a target: for several kernels, the maximum of each.
 
     Attributes:
         registers: 32-bit registers of a thread.
-        spills: registers that did not suffice, see `lens.CompiledStep`.
-        serialized_wgmma: whether products of warp groups wait for one another in one of them.
+        spills: spilled registers, see `lens.CompiledStep`.
+        serialized_wgmma: True if the assembler serialized the wgmma instructions of a kernel.
         shared_bytes: shared memory of a block.
-        blocks: that an SM holds at a time; of several kernels, the least.
-        limited_by: what stops more of these blocks, see `lens.targets.Occupancy`.
+        blocks: resident blocks on an SM; for several kernels, the minimum.
+        limited_by: the resources that limit `blocks`, see `lens.targets.Occupancy`.
     """
 
     registers: int
@@ -38,7 +38,7 @@ class Resources:
 
     @classmethod
     def of(cls, steps: Sequence[CompiledStep]) -> Resources:
-        """Those of a launch with one step or more."""
+        """Combine the resources of a launch's steps, of which there is at least one."""
         fewest = min((step.occupancy for step in steps), key=lambda fit: fit.blocks)
         return cls(
             registers=max(step.registers for step in steps),
@@ -52,18 +52,18 @@ class Resources:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one candidate.
+    """The outcome for one candidate.
 
     Attributes:
         candidate: its keywords.
-        fate: "refused": the invoker makes no such launch. "pruned": the compile lens says that it cannot be
-            good, or it is the same launch as another. "left": neither, and it was not timed. "failed": it did
-            not run. "wrong": its result is. "verified": it is right, and not timed. "slower": it was timed.
-            "won".
-        reason: why, in words; empty for "verified", "left" and "won".
-        resources: what its kernels take; None where they were not compiled for a target.
-        round: the last round of the race that it was in, from 1; None for none.
-        measurement: of that round.
+        fate: "refused": the invoker raised an error. "pruned": compiling showed that it cannot be good, or it
+            makes the same launch as another. "left": neither refused nor pruned, and not timed. "failed": its
+            run raised an error. "wrong": its result is wrong. "verified": its result is right, and it was
+            not timed. "slower": it was timed and lost. "won": it was the fastest.
+        reason: the reason for the fate; empty for "verified", "left" and "won".
+        resources: the resources of its kernels; None if they were not compiled for a target.
+        round: the last round of its race, starting at 1; None if it was not in a race.
+        measurement: the measurement in that round.
     """
 
     candidate: Mapping[str, Any]
@@ -76,12 +76,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Trials:
-    """Every candidate with its fate, best first; a table in a notebook and as text.
+    """The trials of all candidates, best first, shown as a table in a notebook and as text.
 
     Attributes:
-        trials: one for each candidate.
-        about: what they were held to, a sentence without its stop.
-        notes: what else there is to say, such as where the winner is kept.
+        trials: one trial for each candidate.
+        about: the device or target, as the end of "12 candidates ...": "for sm_90".
+        notes: further notes for the user, such as the file in which the winner is cached.
     """
 
     trials: tuple[Trial, ...]
@@ -93,21 +93,21 @@ class Trials:
 
     @property
     def left(self) -> list[Mapping[str, Any]]:
-        """The candidates that nothing speaks against, the winner among them."""
+        """The candidates that were not ruled out, including the winner."""
         return [
             trial.candidate for trial in self.trials if trial.fate in ("left", "verified", "slower", "won")
         ]
 
     @property
     def summary(self) -> str:
-        """How many there are of each fate: "12 candidates for sm_90: 4 left, 8 pruned"."""
+        """The number of candidates with each fate: "12 candidates for sm_90: 4 left, 8 pruned"."""
         counts = Counter(trial.fate for trial in self.trials)
         counted = ", ".join(f"{counts[fate]} {fate}" for fate in _FATES if counts[fate])
         plural = "" if len(self.trials) == 1 else "s"
         return f"{len(self.trials)} candidate{plural} {self.about}: {counted or 'none'}"
 
     def table(self) -> list[list[str]]:
-        """Its cells, the heading first: a column for each keyword, then what is known of the candidates."""
+        """Return the table's rows, the heading first: a column for each keyword, then the results."""
         names = list(dict.fromkeys(name for trial in self.trials for name in trial.candidate))
         columns = [name for name in _COLUMNS if any(_COLUMNS[name](trial) for trial in self.trials)]
         rows = [
@@ -143,27 +143,27 @@ class Trials:
 
 @dataclass(frozen=True, repr=False)
 class Tuning(Trials):
-    """Candidates of which one won.
+    """The result of a tuning, which has a winner.
 
     Attributes:
-        is_kept: whether an earlier tuning found the winner, which then is the only trial; nothing was timed.
+        is_kept: True if the winner comes from the cache; it is then the only trial, and nothing was timed.
     """
 
     is_kept: bool = False
 
     @property
     def winner(self) -> Trial:
-        """The fastest one, with its measurement."""
+        """The trial of the fastest candidate, with its measurement."""
         return self.trials[0]
 
 
 def in_words(candidate: Mapping[str, Any]) -> str:
-    """Its keywords: "tile=(64, 64, 32), num_warps=4"."""
+    """Format a candidate's keywords: "tile=(64, 64, 32), num_warps=4"."""
     return ", ".join(f"{name}={value}" for name, value in candidate.items()) or "no keywords"
 
 
 def _place(trial: Trial) -> tuple[int, int, float]:
-    """What trials are sorted by: fate; who was in the race longer; who was faster."""
+    """Return the sort key of a trial: by fate, then later rounds first, then faster first."""
     median = trial.measurement.median_ms if trial.measurement else 0.0
     return _FATES.index(trial.fate), -(trial.round or 0), median
 

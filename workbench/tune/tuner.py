@@ -1,4 +1,4 @@
-"""The tuner itself: from candidates to a winner."""
+"""The tuner: from candidates to a winner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.tune.pruning import Fault, check_fault, compile_left, here_or
 from workbench.tune.racing import race
 from workbench.tune.result import Trial, Tuning
 
-# Before a candidate's first turn of a round, milliseconds; and turns of a round.
+# Milliseconds of warm-up before a candidate's first turn in a round; and turns in a round.
 WARMUP_MS, TURNS = 10.0, 2
 
 
@@ -37,31 +37,33 @@ def tune(
     again: bool = False,
     progress: bool = True,
 ) -> Tuning:
-    """The fastest of several configurations on this device.
+    """Find the fastest of several configurations on this device.
 
         tune(partial(gemm.launch, a, b), [{"num_warps": 4}, {"num_warps": 8}], reference=lambda: a @ b)
 
-    Each candidate is made; compiled, and pruned as by :func:`prune`; run once, and dropped where its result
-    is wrong; then raced as by :func:`race`. A launch is run many times, so it must not read what it writes.
+    Each candidate's launch is made, compiled and pruned as in :func:`prune`, run once and dropped if its
+    result is wrong, then raced as in :func:`race`. Launches run many times, so they must not read their own
+    output.
 
     Args:
-        make, candidates, target, fault: as :func:`prune`; where kernels are interpreted nothing is compiled
+        make, candidates, target, fault: as in :func:`prune`. If kernels are interpreted, nothing is compiled
             unless a target is named.
-        problem: what is tuned, operator and sizes in words, such as "softmax fp16 4096 x 4096". The winner
-            is kept on disk under it, this device, Triton's version, the mode, the candidates and the text of
-            their kernels, and is found again without timing. None to keep nothing.
-        reference: returns the right result; None to take the first candidate's for it.
-        tolerance: the largest error allowed, as a share of the reference's largest value; None for four
-            rounding steps of the result's dtype. Whole numbers must be exact.
-        mode, interpreter: as `bench.measure`.
-        again: tune even where a winner is kept.
+        problem: a name for operator and sizes, such as "softmax fp16 4096 x 4096". The winner is cached on
+            disk by this name, the device, Triton's version, the mode, the candidates and the source of their
+            kernels, and found again without timing. None disables the cache.
+        reference: returns the right result; None takes the first candidate's result as the reference.
+        tolerance: the largest allowed error, relative to the reference's largest value; None allows four
+            rounding steps of the result's dtype. Integers must be exact.
+        mode, interpreter: as in `bench.measure`.
+        again: tune even if a winner is cached.
         progress: show progress bars.
 
     Raises:
         NotMeasurableError: no GPU runs kernels here, and `interpreter` is False.
         InvalidArgumentError: there are no candidates, or none can be timed; or there is no reference, and
-            the candidates' results differ. UnknownNameError: target or mode.
-        ArgumentTypeError: another argument; a candidate that cannot be written as JSON, with `problem`.
+            the candidates' results differ. UnknownNameError: the target or mode is unknown.
+        ArgumentTypeError: another argument has the wrong type; or `problem` is given, and a candidate cannot
+            be written as JSON.
     """
     _check_arguments(problem, reference, tolerance, mode, again, progress)
     check_fault(fault)
@@ -91,7 +93,7 @@ def tune(
 
 
 def check_can_time(interpreter: bool) -> None:
-    """Refuse to tune without a GPU, unless the interpreter's time is asked for; raises as :func:`tune`."""
+    """Raise NotMeasurableError if there is no GPU and interpreter time is not asked for."""
     if not device.current().is_gpu:
         refuse_interpreter_time(interpreter)
 
@@ -118,7 +120,7 @@ def _from_cache(entrants: Entrants, kept: cache.Kept, device_name: str) -> Tunin
 
 
 def _check_left(entrants: Entrants) -> None:
-    """Raise InvalidArgumentError where no candidate is left to be timed."""
+    """Raise InvalidArgumentError if no candidate is left to be timed."""
     if entrants.launches:
         return
     first = entrants.trials[0]
@@ -130,7 +132,7 @@ def _check_left(entrants: Entrants) -> None:
 
 
 def race_left(entrants: Entrants, mode: Mode, interpreter: bool, progress: bool) -> int:
-    """Time what is left, and write down how each did; the winner's place."""
+    """Race the remaining candidates, update their trials, and return the winner's index."""
     together = partial(
         measure_together, mode=mode, interpreter=interpreter, rounds=TURNS, warmup_ms=WARMUP_MS
     )
@@ -148,7 +150,7 @@ def race_left(entrants: Entrants, mode: Mode, interpreter: bool, progress: bool)
 
 
 def keep_winner(key: cache.Key, entrants: Entrants, winner: int) -> str:
-    """Keep the one that won on disk; returns where, or why not."""
+    """Write the winner to the cache and return a note for the user: the file, or why it failed."""
     trial = entrants.trials[winner]
     assert trial.measurement is not None
     return cache.keep(key, trial.candidate, cache.Kept(winner, trial.measurement, cache.today()))

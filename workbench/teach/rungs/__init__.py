@@ -1,1 +1,1 @@
-"""The rungs that lessons climb on the way to a shipped kernel."""
+"""The ladders of the lessons: kernels from the simplest version up to the shipped kernel, rung by rung."""

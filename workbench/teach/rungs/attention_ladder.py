@@ -1,7 +1,7 @@
-"""The rungs of lesson 11: attention in one kernel, keys tile by tile, only those that are seen, shared heads.
+"""The rungs of lesson 11: attention in one kernel, online softmax, a causal mask, grouped queries.
 
-As in :mod:`~.ladder`, each is to be measured like the shipped kernel, as `workbench:<rung>`.
-They take heads whose columns are a power of two, of 16 or more, in 16 bits.
+Each is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`). The head size has to be
+a power of two of 16 or more, the dtype fp16 or bf16.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.tile import gemm, reduce, scores
 from workbench.launch import Launch, Step, Work
 
-# Queries and keys of a tile.
+# Tile: queries and keys.
 TILE = (128, 64)
 WARPS, STAGES = 8, 3
 
-# Of the products of three kernels, and steps along what they sum over.
+# Tile of the products in the unfused version: rows, columns, and a step along the reduction.
 UNFUSED_TILE = (128, 64, 64)
 
-# Of the portable kernel, by columns, what `instances.attention` takes on Hopper: tile, warps and stages. And
-# what was fastest of the gradients in one pass.
+# Tile, warps and stages of the portable kernel by head size, as `instances.attention` chooses them on Hopper;
+# and the fastest tilings found for the gradients in one pass.
 PORTABLE = {64: ((64, 128), 4, 2), 128: ((64, 64), 4, 3), 256: ((64, 64), 4, 3)}
 ONE_PASS = {64: Tiling((128, 128), 8, 2), 128: Tiling((64, 128), 8, 2)}
 
-# Of a grid's second axis.
+# The maximum length of a grid's second axis.
 _MOST_HEADS = 65_535
 
 
@@ -250,17 +250,18 @@ def whole_rows(
 
     Args:
         query: [batch, heads, queries, size] in fp16 or bf16, of any strides; size a power of two, 16 or more.
-        key, value: [batch, heads, keys, size], likewise. output: as `query`.
+        key, value: [batch, heads, keys, size], likewise. output: like `query`.
         block_m: a power of two, 16 or more.
 
     Raises:
-        TensorMismatchError: they do not fit. InvalidArgumentError, ArgumentTypeError: `block_m`.
+        TensorMismatchError: the tensors do not fit. InvalidArgumentError, ArgumentTypeError: `block_m` is
+            invalid.
     """
     _check(query, key, value, output)
     meta = {"BLOCK_M": _block("block_m", block_m), "KEYS": max(16, triton.next_power_of_2(key.shape[2]))}
     step = Step(
         whole_rows_kernel, _grid(query, block_m),
-        (query, key, value, output, *_described(query, key, value, output)),
+        (query, key, value, output, *_kernel_arguments(query, key, value, output)),
         {**meta, "SIZE": query.shape[3], "num_warps": WARPS, "num_stages": 1},
     )  # fmt: skip
     return Launch((step,), (output,), work=_work(query, key, value, output))
@@ -270,17 +271,18 @@ def online(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
     tile: tuple[int, int] = TILE,
 ) -> Launch:  # fmt: skip
-    """The same, and its log-sum-exps; keys tile by tile.
+    """Like :func:`whole_rows`, with keys tile by tile; also computes the log-sum-exps.
+
+    Other arguments and errors as in :func:`whole_rows`.
 
     Args:
         tile: queries and keys of a tile, powers of two, 16 or more.
-        others: and what is raised, as :func:`whole_rows`.
     """
     _check(query, key, value, output)
     log_sums = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
     step = Step(
         online_kernel, _grid(query, tile[0]),
-        (query, key, value, output, log_sums, *_described(query, key, value, output)),
+        (query, key, value, output, log_sums, *_kernel_arguments(query, key, value, output)),
         {**_meta(tile), "SIZE": query.shape[3]},
     )  # fmt: skip
     return Launch((step,), (output, log_sums), work=_work(query, key, value, output))
@@ -290,15 +292,16 @@ def causal(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
     from_end: bool = False, tile: tuple[int, int] = TILE,
 ) -> Launch:  # fmt: skip
-    """As :func:`online`, of keys that do not come after the query; only tiles that have some are visited.
+    """Like :func:`online`, with a causal mask; tiles that are masked completely are skipped.
+
+    Other arguments and errors as in :func:`online`.
 
     Args:
-        from_end: the last query is at the place of the last key; else the first at that of the first.
-        others: and what is raised, as :func:`online`.
+        from_end: align the last query with the last key; otherwise the first query with the first key.
     """
     _check(query, key, value, output)
     log_sums = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
-    heads, queries, keys, strides, scale = _described(query, key, value, output)
+    heads, queries, keys, strides, scale = _kernel_arguments(query, key, value, output)
     shift = keys - queries if from_end else 0
     step = Step(
         causal_kernel, _grid(query, tile[0]),
@@ -312,10 +315,10 @@ def grouped_queries(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
     from_end: bool = False, tile: tuple[int, int] = TILE,
 ) -> Launch:  # fmt: skip
-    """As :func:`causal`, of keys and values that may have fewer heads, which divide those of the queries."""
+    """Like :func:`causal`, with a number of key and value heads that divides the number of query heads."""
     _check(query, key, value, output, shared=True)
     log_sums = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
-    heads, queries, keys, strides, scale = _described(query, key, value, output)
+    heads, queries, keys, strides, scale = _kernel_arguments(query, key, value, output)
     shift, group = keys - queries if from_end else 0, heads // key.shape[1]
     step = Step(
         grouped_queries_kernel, _grid(query, tile[0]),
@@ -329,11 +332,7 @@ def grouped_queries(
 
 
 def _check(*tensors: torch.Tensor, shared: bool = False) -> None:
-    """That query, key, value and output fit together, and their columns a tile.
-
-    Raises:
-        TensorMismatchError: they do not.
-    """
+    """Raise TensorMismatchError if query, key, value and output do not fit together or fit no tile."""
     query, key, value, output = tensors
     words = ", ".join(f"{t.dtype} {tuple(t.shape)} on {t.device}" for t in tensors)
     alike = all(t.dtype == query.dtype and t.device == query.device and t.dim() == 4 for t in tensors)
@@ -372,8 +371,8 @@ def _grid(query: torch.Tensor, block_m: int) -> tuple[int, int]:
     return triton.cdiv(query.shape[2], block_m), query.shape[0] * query.shape[1]
 
 
-def _described(*tensors: torch.Tensor) -> tuple[Any, ...]:
-    """heads, queries, keys, strides of each, and the scale."""
+def _kernel_arguments(*tensors: torch.Tensor) -> tuple[Any, ...]:
+    """Return heads, queries, keys, the strides of all tensors, and the scale."""
     query, key = tensors[:2]
     strides = tuple([tensor.stride() for tensor in tensors])
     return query.shape[1], query.shape[2], key.shape[2], strides, 1 / math.sqrt(query.shape[3])
@@ -383,23 +382,23 @@ def _work(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
     shift: int | None = None,
 ) -> Work:  # fmt: skip
-    """FLOPs of the pairs that are seen, and each tensor once."""
+    """Return the FLOPs of all unmasked pairs, and the bytes of each tensor once."""
     window = Window() if shift is None else Window(right=0, shift=shift)
     pairs = query.shape[0] * query.shape[1] * window.pairs(query.shape[2], key.shape[2])
     moved = sum(tensor.numel() * tensor.element_size() for tensor in (query, key, value, output))
     return Work(4 * pairs * query.shape[3], moved)
 
 
-# From the first rung to the last.
+# The rungs in the order of the lesson.
 LADDER: Mapping[str, Callable[..., Launch]] = {
     "whole_rows": whole_rows, "online": online, "causal": causal, "grouped_queries": grouped_queries,
 }  # fmt: skip
 
 
-def _unfused(
+def _build_unfused(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
 ) -> Callable[[], torch.Tensor]:
-    """Three kernels, whose matrices are in memory, and one that scales the query."""
+    """Build the unfused version: a kernel that scales the query, and three with their matrices in memory."""
     if is_causal:
         raise InvalidArgumentError("is_causal", "got True", "The rung unfused knows no mask.")
     scaled, scale = torch.empty_like(query), 1 / math.sqrt(query.shape[3])
@@ -412,24 +411,26 @@ def _unfused(
     return run
 
 
-def _attending(name: str, knows: bool) -> Callable[..., Callable[[], torch.Tensor]]:
-    """A rung of `LADDER`, which `knows` a causal mask and nothing else, or no mask."""
+def _attention_builder(name: str, is_causal_rung: bool) -> Callable[..., Callable[[], torch.Tensor]]:
+    """Build a rung of `LADDER`, which supports either only a causal mask (`is_causal_rung`) or no mask."""
 
     def build(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
     ) -> Callable[[], torch.Tensor]:
-        if is_causal != knows:
-            raise InvalidArgumentError("is_causal", f"got {is_causal}", f"The rung {name} wants {knows}.")
+        if is_causal != is_causal_rung:
+            raise InvalidArgumentError(
+                "is_causal", f"got {is_causal}", f"The rung {name} wants {is_causal_rung}."
+            )
         launch = LADDER[name](query, key, value, torch.empty_like(query))
         return lambda: launch.run()[0]
 
     return build
 
 
-def _portable(
+def _build_portable(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
 ) -> Callable[[], torch.Tensor]:
-    """The shipped kernel that is not Hopper's own."""
+    """Build the shipped portable kernel, which is not specific to Hopper."""
     tile, warps, stages = PORTABLE[max(64, attention.parts_of(query.shape[3])[0])]
     launch = attention.launch(
         query, key, value, Scoring(window=CAUSAL if is_causal else EVERYTHING), descriptors=True, tile=tile,
@@ -438,11 +439,11 @@ def _portable(
     return lambda: launch.run()[0]
 
 
-def _one_pass(
+def _build_one_pass(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor, is_causal: bool,
     enable_gqa: bool,
 ) -> Callable[[], tuple[torch.Tensor, ...]]:  # fmt: skip
-    """The gradients in one pass, which adds that of the query with atomics."""
+    """Build the gradients in one pass, which adds up the query's gradient with atomics."""
     scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)
     output, log_sums = attention.launch(query, key, value, scoring).run()
     launch = attention_backward.launch(
@@ -452,14 +453,14 @@ def _one_pass(
     return launch.run
 
 
-# By operator and rung, as in `ladder.RUNGS`.
+# By operator and rung, like `ladder.RUNGS`.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], Any]]]] = {
     "scaled_dot_product_attention": {
-        "unfused": _unfused,
-        "online": _attending("online", False),
-        "causal": _attending("causal", True),
-        "grouped_queries": _attending("grouped_queries", True),
-        "portable": _portable,
+        "unfused": _build_unfused,
+        "online": _attention_builder("online", False),
+        "causal": _attention_builder("causal", True),
+        "grouped_queries": _attention_builder("grouped_queries", True),
+        "portable": _build_portable,
     },
-    "scaled_dot_product_attention_backward": {"one_pass": _one_pass},
+    "scaled_dot_product_attention_backward": {"one_pass": _build_one_pass},
 }

@@ -1,8 +1,8 @@
-"""The rungs of the lessons on matrix products, from one element a program to the shipped kernel.
+"""The rungs of the lessons on matrix products, from one element per program to the shipped kernel.
 
-As in :mod:`~.ladder`, each is measured like the shipped kernel, as `workbench:<rung>`. All of
-them make output = A @ B of fp16, add up in fp32, and take any m, n and k; what a rung asks for besides, its
-function says.
+Each is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`). All compute
+output = A @ B in fp16 with an accumulator in fp32, for any m, n and k. Further requirements of a rung are in
+its function's docstring.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.tile import epilogue, order, transfer
 from workbench.launch import Launch, Step, Work
 
-# Elements along K of the first rung's vector, columns of the second's row.
+# The first rung's elements along K at a time; the second rung's columns of a row.
 BLOCK_K, BLOCK_N = 512, 256
 
-# m, n and k of a tile: of the rungs that lesson 05 climbs, and of those from `pipelined` on.
+# m, n and k of a tile: for the rungs of lesson 05, and for the rungs from `pipelined` on.
 TILE, LARGE_TILE = (64, 64, 64), (128, 256, 64)
 
-# Rows of tiles that go together in launch order; stages of a pipelined loop; programs that share K; elements
-# of their parts that a program adds up.
+# Rows of tiles in a group of the launch order; stages of a pipelined loop; splits of K; elements for which a
+# program adds up the splits.
 GROUP, STAGES, SPLITS, SUM_BLOCK = 8, 3, 4, 1024
 
 _SIDES = ("m", "n", "k")
@@ -357,12 +357,12 @@ def product_rms_norm_kernel(
 
 
 class Product(NamedTuple):
-    """A product as the rungs see it: the operands, the output, and what is known of their sizes.
+    """A product: operands, output, sizes and work.
 
     Attributes:
         a, b, output: [m, k], [k, n], [m, n].
-        m, n, k: sizes.
-        work: 2 m n k FLOPs; all three matrices moved once.
+        m, n, k: the sizes.
+        work: 2 m n k FLOPs; each of the three matrices is moved once.
     """
 
     a: torch.Tensor
@@ -380,19 +380,19 @@ class Product(NamedTuple):
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """Sizes as a tuple, and strides of A and B."""
+        """The sizes as a tuple, and the strides of A and B: the kernels' arguments."""
         return self.sizes, self.a.stride(), self.b.stride()
 
     @property
     def divisors(self) -> tuple[int, ...]:
-        """What divides sizes and strides, as far as it widens an access and Triton does not see it."""
+        """Divisors of sizes and strides that widen accesses; 1 for multiples of 16, which Triton sees."""
         most = ACCESS_BYTES // self.a.element_size()
         values = (*self.sizes, *self.a.stride(), *self.b.stride())
         return tuple(1 if value % 16 == 0 else math.gcd(value, most) for value in values)
 
 
 def element(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, block_k: int = BLOCK_K) -> Launch:
-    """output = a @ b; a program for each element.
+    """output = a @ b, with a program for each element.
 
     FLOPs: 2 m n k. Each program loads a row of A and a column of B.
 
@@ -401,8 +401,8 @@ def element(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, block_k: int
         output: [m, n] in fp16, contiguous.
 
     Raises:
-        TensorMismatchError: they are not; or an offset would not fit into 32 bits. InvalidArgumentError,
-        ArgumentTypeError: another argument.
+        TensorMismatchError: the tensors do not fit, or an offset would not fit in 32 bits.
+        InvalidArgumentError, ArgumentTypeError: another argument is invalid.
     """
     product = _product(a, b, output)
     return Launch.of(
@@ -412,7 +412,7 @@ def element(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, block_k: int
 
 
 def row(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, block_n: int = BLOCK_N) -> Launch:
-    """output = a @ b; a program for `block_n` elements of a row. Arguments and errors as :func:`element`."""
+    """output = a @ b, with a program for `block_n` elements of a row. Otherwise like :func:`element`."""
     product = _product(a, b, output)
     pieces = triton.cdiv(product.n, check_power_of_two("block_n", block_n))
     return Launch.of(
@@ -424,8 +424,8 @@ def row(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, block_n: int = B
 def tile_sum(
     a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE[:2]
 ) -> Launch:
-    """output = a @ b; a program for each tile, m and n of which are given. Else as :func:`element`."""
-    product, meta = _product(a, b, output), _blocks(tile, sides=2)
+    """output = a @ b, with a program for each tile (m, n). Otherwise like :func:`element`."""
+    product, meta = _product(a, b, output), _block_sizes(tile, sides=2)
     return Launch.of(
         tile_sum_kernel, (_tiles(product, meta),), a, b, output, *product.sizes, a.stride(), b.stride(),
         outputs=output, work=product.work, **meta, num_warps=4,
@@ -433,13 +433,14 @@ def tile_sum(
 
 
 def dot(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE) -> Launch:
-    """output = a @ b; tiles by matrix units, one step along K after the other.
+    """output = a @ b, with tiles computed by matrix units in steps along K.
+
+    Other arguments and errors as in :func:`element`.
 
     Args:
         tile: m, n and k of a tile, powers of two of 16 or more.
-        others: and what is raised, as :func:`element`.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     return Launch.of(
         dot_kernel, (_tiles(product, meta),), a, b, output, *product.sizes, a.stride(), b.stride(),
         outputs=output, work=product.work, **meta, num_warps=4, num_stages=1,
@@ -447,24 +448,24 @@ def dot(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[i
 
 
 def ragged(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE) -> Launch:
-    """output = a @ b; masks and divisors as the problem has them. Arguments and errors as :func:`dot`."""
-    product, meta = _product(a, b, output), _blocks(tile)
+    """output = a @ b, with only the masks and divisors that the sizes need. Otherwise like :func:`dot`."""
+    product, meta = _product(a, b, output), _block_sizes(tile)
     step = Step(
         ragged_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
-        {**meta, **_known(product, meta), "num_warps": 4, "num_stages": 1},
+        {**meta, **_hints(product, meta), "num_warps": 4, "num_stages": 1},
     )  # fmt: skip
     return Launch((step,), (output,), work=product.work)
 
 
 def grouped(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = TILE) -> Launch:
-    """output = a @ b; tiles in an order for the L2 cache. Arguments and errors as :func:`dot`."""
+    """output = a @ b, with an order of tiles that reuses the L2 cache. Otherwise like :func:`dot`."""
     return _grouped(a, b, output, tile, num_warps=4, num_stages=1)
 
 
 def pipelined(
     a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, tile: Sequence[int] = LARGE_TILE
 ) -> Launch:
-    """output = a @ b; larger tiles, loaded some steps ahead. Arguments and errors as :func:`dot`."""
+    """output = a @ b, with larger tiles that are loaded some steps ahead. Otherwise like :func:`dot`."""
     return _grouped(a, b, output, tile, num_warps=8, num_stages=STAGES)
 
 
@@ -475,20 +476,20 @@ def split_k(
     tile: Sequence[int] = LARGE_TILE,
     splits: int = SPLITS,
 ) -> Launch:
-    """output = a @ b; `splits` programs share K, and a second step adds up what they leave.
+    """output = a @ b, with K split over `splits` programs and a second step that adds up their results.
 
-    Arguments and errors as :func:`dot`.
+    Other arguments and errors as in :func:`dot`.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     steps = triton.cdiv(product.k, meta["BLOCK_K"])
     share = triton.cdiv(steps, check_positive("splits", splits))
-    splits = triton.cdiv(steps, share)  # none is idle
+    splits = triton.cdiv(steps, share)  # without idle ones
     parts = torch.empty((splits, product.m, product.n), dtype=torch.float32, device=a.device)
     _check_offsets("output", (splits, product.m, product.n), parts.stride())
     first = Step(
         split_k_kernel, (_tiles(product, meta), splits),
         (a, b, parts, share * meta["BLOCK_K"], *product.arguments),
-        {**meta, **_known(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
+        {**meta, **_hints(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
     )  # fmt: skip
     second = Step(
         sum_of_parts_kernel, (triton.cdiv(output.numel(), SUM_BLOCK),),
@@ -504,17 +505,18 @@ def persistent(
     tile: Sequence[int] = LARGE_TILE,
     programs: int | None = None,
 ) -> Launch:
-    """output = a @ b; as many programs as run at one time take tile after tile.
+    """output = a @ b, with persistent programs that take tile after tile.
+
+    Other arguments and errors as in :func:`dot`.
 
     Args:
-        programs: None for one to each compute unit of this device.
-        others: and what is raised, as :func:`dot`.
+        programs: the number of programs; None for one per compute unit of the device.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     tiles = _tiles(product, meta)
     step = Step(
         persistent_kernel, (_programs(tiles, programs),), (a, b, output, tiles, *product.arguments),
-        {**meta, **_known(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
+        {**meta, **_hints(product, meta), "GROUP": GROUP, "num_warps": 8, "num_stages": STAGES},
     )  # fmt: skip
     return Launch((step,), (output,), work=product.work)
 
@@ -526,15 +528,15 @@ def descriptors(
     tile: Sequence[int] = LARGE_TILE,
     programs: int | None = None,
 ) -> Launch:
-    """output = a @ b; tiles are moved by tensor descriptors (on Hopper, TMA).
+    """output = a @ b, with tiles moved by tensor descriptors (on Hopper, TMA).
 
-    Arguments as :func:`persistent`.
+    Arguments as in :func:`persistent`.
 
     Raises:
-        as :func:`dot`; and TensorMismatchError: neighbors in a row of a matrix do not lie side by side, or
-            its address or row pitch is no multiple of 16 bytes.
+        The errors of :func:`dot`; TensorMismatchError: the rows of a matrix are not contiguous, or its
+            address or row stride is not a multiple of 16 bytes.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     block_m, block_n, block_k = meta.values()
     described = (
         _descriptor("a", a, (block_m, block_k)),
@@ -555,7 +557,7 @@ def flattened(
     tile: Sequence[int] = LARGE_TILE,
     programs: int | None = None,
 ) -> Launch:
-    """output = a @ b by the shipped kernel, whose loops over tiles and K are one. As :func:`persistent`."""
+    """output = a @ b by the shipped kernel, with one flat loop over tiles and K. Like :func:`persistent`."""
     _product(a, b, output)
     return gemm.launch(
         a,
@@ -580,16 +582,16 @@ def _grouped(
     num_warps: int,
     num_stages: int,
 ) -> Launch:
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     step = Step(
         grouped_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
-        {**meta, **_known(product, meta), "GROUP": GROUP, "num_warps": num_warps, "num_stages": num_stages},
+        {**meta, **_hints(product, meta), "GROUP": GROUP, "num_warps": num_warps, "num_stages": num_stages},
     )  # fmt: skip
     return Launch((step,), (output,), work=product.work)
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Product:
-    """The product, if the kernels can make it."""
+    """Return the product, or raise TensorMismatchError if the kernels cannot compute it."""
     for name, matrix in (("a", a), ("b", b), ("output", output)):
         if matrix.dim() != 2 or matrix.dtype != torch.float16 or not matrix.numel():
             given = f"shape {tuple(matrix.shape)} in {matrix.dtype}"
@@ -609,7 +611,7 @@ def _product(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Product:
 
 
 def _check_offsets(name: str, sizes: Sequence[int], strides: Sequence[int]) -> None:
-    """Raise TensorMismatchError where an offset, even of a tile that hangs over, needs more than 32 bits."""
+    """Raise TensorMismatchError if an offset, masked elements of a tile included, exceeds 32 bits."""
     hanging = max(*LARGE_TILE, BLOCK_K)
     reach = sum((size + hanging) * stride for size, stride in zip(sizes[-2:], strides[-2:], strict=True))
     reach += sum((size - 1) * stride for size, stride in zip(sizes[:-2], strides[:-2], strict=True))
@@ -618,8 +620,8 @@ def _check_offsets(name: str, sizes: Sequence[int], strides: Sequence[int]) -> N
         raise TensorMismatchError(name, given, "Give fewer elements: the rungs count them in 32 bits.")
 
 
-def _blocks(tile: Sequence[int], sides: int = 3) -> dict[str, Any]:
-    """BLOCK_M, BLOCK_N and, of three sides, BLOCK_K."""
+def _block_sizes(tile: Sequence[int], sides: int = 3) -> dict[str, Any]:
+    """Return the keywords BLOCK_M, BLOCK_N and for three sides BLOCK_K, validated."""
     names = _SIDES[:sides]
     if len(tile) != sides:
         raise InvalidArgumentError("tile", f"got {tuple(tile)}", f"Give {sides} lengths: {', '.join(names)}.")
@@ -630,19 +632,19 @@ def _blocks(tile: Sequence[int], sides: int = 3) -> dict[str, Any]:
 
 
 def _tiles(product: Product, meta: Mapping[str, int]) -> int:
-    """How many tiles the output has."""
+    """Return the number of tiles of the output."""
     tiles: int = triton.cdiv(product.m, meta["BLOCK_M"]) * triton.cdiv(product.n, meta["BLOCK_N"])
     return tiles
 
 
-def _known(product: Product, meta: Mapping[str, int]) -> dict[str, Any]:
-    """Whether tiles hang over along m, n and k; what divides sizes and strides."""
+def _hints(product: Product, meta: Mapping[str, int]) -> dict[str, Any]:
+    """Return the keywords CHECKS (whether tiles hang over along m, n and k) and DIVISORS."""
     checks = tuple(size % length != 0 for size, length in zip(product.sizes, meta.values(), strict=True))
     return {"CHECKS": checks, "DIVISORS": product.divisors}
 
 
 def _programs(tiles: int, programs: int | None) -> int:
-    """How many persistent programs are started."""
+    """Return the number of persistent programs to start."""
     most = device.planned().compute_units if programs is None else check_positive("programs", programs)
     return min(most, tiles)
 
@@ -663,14 +665,15 @@ def activated(
 ) -> Launch:
     """output = function(a @ b).
 
+    Other arguments and errors as in :func:`dot`.
+
     Args:
-        function: a jit function from a tile in fp32 to one like it.
-        others: and what is raised, as :func:`dot`.
+        function: a jit function that maps an fp32 tile to one of the same shape.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     step = Step(
         activated_kernel, (_tiles(product, meta),), (a, b, output, *product.arguments),
-        {**meta, **_known(product, meta), "GROUP": GROUP, "EPILOGUE": function, "num_warps": 4},
+        {**meta, **_hints(product, meta), "GROUP": GROUP, "EPILOGUE": function, "num_warps": 4},
     )  # fmt: skip
     return Launch((step,), (output,), work=product.work)
 
@@ -682,14 +685,15 @@ def chained(
     functors: Sequence[tuple[Any, Sequence[torch.Tensor]]],
     tile: Sequence[int] = LARGE_TILE,
 ) -> Launch:
-    """output = what functors make of a @ b, one after the other.
+    """output = a @ b after a chain of functors.
+
+    Other arguments and errors as in :func:`dot`.
 
     Args:
-        functors: of each the jit function `(tile, operands, place) -> tile` and its tensors, which broadcast
-            to the output.
-        others: and what is raised, as :func:`dot`.
+        functors: for each functor its jit function `(tile, operands, place) -> tile` and its tensors, which
+            broadcast to the output.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     extras = []
     for _, tensors in functors:
         views = [tensor.expand(output.shape) for tensor in tensors]
@@ -700,7 +704,7 @@ def chained(
     step = Step(
         chained_kernel, (_tiles(product, meta),), (a, b, output, tuple(extras), *product.arguments),
         {
-            **meta, **_known(product, meta), "GROUP": GROUP,
+            **meta, **_hints(product, meta), "GROUP": GROUP,
             "EPILOGUE": tuple([function for function, _ in functors]), "num_warps": 8, "num_stages": STAGES,
         },
     )  # fmt: skip
@@ -718,12 +722,13 @@ def product_rms_norm(
 ) -> Launch:
     """output = x / sqrt(mean of x^2 + epsilon) * weight, for each row x of a @ b.
 
+    Other arguments and errors as in :func:`dot`.
+
     Args:
         weight: [n], contiguous. epsilon: above 0.
-        tile: as of :func:`dot`, and its columns are all that there are.
-        others: and what is raised, as :func:`dot`.
+        tile: as in :func:`dot`, with at least n columns.
     """
-    product, meta = _product(a, b, output), _blocks(tile)
+    product, meta = _product(a, b, output), _block_sizes(tile)
     if meta["BLOCK_N"] < product.n:
         raise InvalidArgumentError("tile (n)", f"got {meta['BLOCK_N']}", f"Give {product.n} or more.")
     if weight.shape != (product.n,) or not weight.is_contiguous():
@@ -733,14 +738,16 @@ def product_rms_norm(
     step = Step(
         product_rms_norm_kernel, (triton.cdiv(product.m, meta["BLOCK_M"]),),
         (a, b, weight, output, epsilon, *product.arguments),
-        {**meta, **_known(product, meta), "num_warps": 8, "num_stages": STAGES},
+        {**meta, **_hints(product, meta), "num_warps": 8, "num_stages": STAGES},
     )  # fmt: skip
     work = Work(product.work.flops, product.work.bytes + weight.numel() * weight.element_size())
     return Launch((step,), (output,), work=work)
 
 
-def _fusing(input: torch.Tensor, other: torch.Tensor, *addends: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """The case of the suite `fused`: two addends, and gelu by tanh."""
+def _build_fused(
+    input: torch.Tensor, other: torch.Tensor, *addends: torch.Tensor
+) -> Callable[[], torch.Tensor]:
+    """Build the case of the suite `fused`: a product, two addends, and tanh-approximated GELU."""
     shape = (input.shape[0], other.shape[1])
     output = torch.empty(shape, dtype=input.dtype, device=input.device)
     functors = [(epilogue.add, (addend,)) for addend in addends]
@@ -748,7 +755,7 @@ def _fusing(input: torch.Tensor, other: torch.Tensor, *addends: torch.Tensor) ->
     return lambda: launch.run()[0]
 
 
-def _multiplying(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _matmul_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor, other: torch.Tensor) -> Callable[[], torch.Tensor]:
         shape = (input.shape[0], other.shape[1])
         launch = rung(input, other, torch.empty(shape, dtype=input.dtype, device=input.device))
@@ -757,7 +764,7 @@ def _multiplying(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torc
     return build
 
 
-# In the order in which they are climbed.
+# The rungs in the order of the lessons.
 LADDER: Mapping[str, Callable[..., Launch]] = {
     "element": element,
     "row": row,
@@ -772,8 +779,8 @@ LADDER: Mapping[str, Callable[..., Launch]] = {
     "flattened": flattened,
 }
 
-# By operator and rung, as in `ladder.RUNGS`.
+# By operator and rung, like `ladder.RUNGS`.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
-    "matmul": {name: _multiplying(rung) for name, rung in LADDER.items()},
-    "fused_matmul": {"chained": _fusing},
+    "matmul": {name: _matmul_builder(rung) for name, rung in LADDER.items()},
+    "fused_matmul": {"chained": _build_fused},
 }

@@ -1,7 +1,7 @@
-"""The rungs that lessons climb on the way to a shipped kernel, so that each is measured like that one.
+"""The rungs of copies and transposes, and the table of all rungs.
 
-A rung is recorded as the provider `workbench:<rung>` of the operator that it computes. The shipped kernel of
-the same operator is `workbench`.
+A rung is a kernel on a lesson's way to the shipped one. It is recorded as the provider `workbench:<rung>` of
+its operator, so it is measured like the shipped kernel, whose provider is `workbench`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def scattered(i, length):
     return (i.to(tl.int64) * 1640531527) % length
 
 
-# How the places that a copy reads from lie in memory, from the best to the worst.
+# The patterns in which a copy reads its elements from memory, from the best to the worst.
 PATTERNS: Mapping[str, Any] = {
     "contiguous": contiguous,
     "shifted": shifted,
@@ -69,7 +69,7 @@ def pattern_kernel(source_pointer, output_pointer, length, PATTERN: tl.constexpr
 
 
 def places(pattern: str, length: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """Which elements a pattern reads: int64 [length]. Raises as :func:`spread`."""
+    """Return the indices that a pattern reads: int64 [length]. Raises the errors of :func:`spread`."""
     _check(pattern, length)
     i = torch.arange(length, device=device)
     if pattern == "scattered":
@@ -78,11 +78,11 @@ def places(pattern: str, length: int, device: torch.device | str = "cpu") -> tor
 
 
 def spread(values: torch.Tensor, pattern: str) -> torch.Tensor:
-    """A 1-D tensor in which `values` lie where the pattern reads them; zeros between.
+    """Return a 1-D tensor with `values` at the indices that the pattern reads, and zeros elsewhere.
 
     Raises:
-        UnknownNameError: the pattern. InvalidArgumentError: their number is no power of two, or so large that
-            offsets of the kernel would not fit into 32 bits.
+        UnknownNameError: the pattern is unknown. InvalidArgumentError: the number of values is not a power of
+            two, or is so large that the kernel's offsets would not fit in 32 bits.
     """
     at = places(pattern, values.numel(), values.device)
     source = torch.zeros(int(at.max()) + 1, dtype=values.dtype, device=values.device)
@@ -91,11 +91,11 @@ def spread(values: torch.Tensor, pattern: str) -> torch.Tensor:
 
 
 def copy_by(pattern: str, source: torch.Tensor, output: torch.Tensor, block_size: int = 1024) -> Launch:
-    """output[i] = source[pattern(i)], for contiguous tensors; the work is that of a copy of `output`.
+    """output[i] = source[pattern(i)], for contiguous tensors; the work is that of copying `output`.
 
     Raises:
-        as :func:`spread`; and TensorMismatchError: dtypes differ, a tensor is not contiguous, or `source`
-            does not have the elements that the pattern reads.
+        The errors of :func:`spread`; TensorMismatchError: the dtypes differ, a tensor is not contiguous, or
+            `source` is too short for the pattern.
     """
     length = output.numel()
     _check(pattern, length)
@@ -124,13 +124,13 @@ def _check(pattern: str, length: int) -> None:
 
 
 def _last(pattern: str, length: int) -> int:
-    """The highest place that a pattern reads."""
+    """Return the largest index that a pattern reads."""
     last = length - 1
     return {"shifted": last + 1, "every_second": 2 * last, "every_eighth": 8 * last}.get(pattern, last)
 
 
 def _check_alike(x: torch.Tensor, output: torch.Tensor) -> None:
-    """Refuse what the kernels, which know no strides, would copy wrongly."""
+    """Raise TensorMismatchError if dtypes differ or a tensor is not contiguous: kernels take no strides."""
     if x.dtype != output.dtype:
         raise TensorMismatchError("output", f"it is {output.dtype}, not {x.dtype}", "Give one of that dtype.")
     for name, tensor in (("source", x), ("output", output)):
@@ -159,10 +159,11 @@ def transpose_tile_kernel(x_pointer, output_pointer, rows, columns, TILE: tl.con
 
 
 def transpose_rows(x: torch.Tensor, output: torch.Tensor, block_size: int = 1024) -> Launch:
-    """output = x.t(), row by row; both contiguous matrices.
+    """output = x.t(), row by row, for contiguous matrices.
 
     Raises:
-        TensorMismatchError: they are not, or their shapes or dtypes do not fit, or they have 2^31 elements.
+        TensorMismatchError: a tensor is not a contiguous matrix, shapes or dtypes do not fit, or there are
+            2^31 elements or more.
     """
     rows, columns = _matrix(x, output)
     return Launch.of(
@@ -172,7 +173,7 @@ def transpose_rows(x: torch.Tensor, output: torch.Tensor, block_size: int = 1024
 
 
 def transpose_tiles(x: torch.Tensor, output: torch.Tensor, tile: int = 64) -> Launch:
-    """output = x.t(), tile by tile; both contiguous matrices. Raises as :func:`transpose_rows`."""
+    """output = x.t(), tile by tile, for contiguous matrices. Raises the errors of :func:`transpose_rows`."""
     rows, columns = _matrix(x, output)
     grid = (triton.cdiv(rows, tile), triton.cdiv(columns, tile))
     return Launch.of(
@@ -182,7 +183,7 @@ def transpose_tiles(x: torch.Tensor, output: torch.Tensor, tile: int = 64) -> La
 
 
 def _matrix(x: torch.Tensor, output: torch.Tensor) -> tuple[int, int]:
-    """Rows and columns of `x`, of which `output` can be the transpose."""
+    """Return rows and columns of `x`, if `output` can be its transpose."""
     if x.dim() != 2 or output.shape != x.shape[::-1]:
         raise TensorMismatchError(
             "x, output",
@@ -195,7 +196,7 @@ def _matrix(x: torch.Tensor, output: torch.Tensor) -> tuple[int, int]:
     return x.shape[0], x.shape[1]
 
 
-def _copying(pattern: str) -> Callable[..., Callable[[], torch.Tensor]]:
+def _copy_builder(pattern: str) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor) -> Callable[[], torch.Tensor]:
         launch = copy_by(pattern, spread(input.flatten(), pattern), torch.empty_like(input))
         return lambda: launch.run()[0]
@@ -203,7 +204,7 @@ def _copying(pattern: str) -> Callable[..., Callable[[], torch.Tensor]]:
     return build
 
 
-def _transposing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _transpose_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor, dims: tuple[int, ...]) -> Callable[[], torch.Tensor]:
         output = torch.empty(input.shape[::-1], dtype=input.dtype, device=input.device)
         launch = rung(input, output)
@@ -212,10 +213,13 @@ def _transposing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torc
     return build
 
 
-# By operator and rung: from the operator's arguments to a function that computes it.
+# By operator and rung: takes the operator's arguments and returns a function that computes the result.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], Any]]]] = {
-    "clone": {pattern: _copying(pattern) for pattern in PATTERNS},
-    "permute_copy": {"rows": _transposing(transpose_rows), "tiles": _transposing(transpose_tiles)},
+    "clone": {pattern: _copy_builder(pattern) for pattern in PATTERNS},
+    "permute_copy": {
+        "rows": _transpose_builder(transpose_rows),
+        "tiles": _transpose_builder(transpose_tiles),
+    },
     **attention_ladder.RUNGS,
     **row_ladder.RUNGS,
     "sum": {**row_ladder.RUNGS["sum"], **reduction_levels.RUNGS["sum"]},

@@ -1,13 +1,13 @@
 """The sum and the maximum of rows at the level of the thread, the warp and the block, in Gluon.
 
-One kernel: its level is a meta-parameter, of which the layout of the tile follows, see
-:mod:`workbench.kernels.tile.levels`. What is shipped is :mod:`workbench.kernels.rows.reduction`, whose layout
-the compiler chooses, and which splits rows over programs where there are few.
+All levels use one kernel. The level is a meta-parameter that determines the layout of the tile, see
+:mod:`workbench.kernels.tile.levels`. The shipped kernel is :mod:`workbench.kernels.rows.reduction`: there the
+compiler chooses the layout, and a few long rows are split over programs.
 
-Each level pays for rows of its own length. A thread needs no exchange, but its neighbor's row begins a row
-further on: of long rows a warp's load touches a line of the cache for each lane. A warp reads a line at
-once, and wastes lanes where a row has fewer columns than it has lanes. A block has several warps wait for
-each other, once a row, and the most loads of one row under way.
+Each level suits another length of rows. If a thread holds a row, no values are exchanged, but the lanes of a
+warp read different rows, so that a load of long rows touches a cache line for each lane. If a warp holds a
+row, it reads whole cache lines, but wastes lanes if the row has fewer columns than the warp has lanes. If a
+block holds a row, its warps have to wait for each other once per row, but most loads of a row are in flight.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ SUPPORTED = (torch.float32, torch.float16, torch.bfloat16)
 
 WARPS = 4
 
-# Elements of a tile, at every level: a thread has 32 of them, in 4 warps of 32 lanes.
+# Elements of a tile at every level: 32 for each thread, with 4 warps of 32 lanes.
 TILE_ELEMENTS = 4096
 
-# The fewest and the most columns of a tile. Of fewer a lane or a warp would hold none; of more some would
-# have no row, also where a wave has 64 lanes.
+# The minimum and maximum columns of a tile. With fewer, a lane or a warp would hold no element; with more,
+# some would have no row, also on GPUs with 64 lanes in a wavefront.
 COLS: Mapping[str, tuple[int, int]] = {"thread": (1, 16), "warp": (64, 1024), "block": (256, 4096)}
 
 
 class Reduction(NamedTuple):
-    """A reduction as the kernel is given it.
+    """A reduction: the functions and the constant that the kernel takes.
 
     Attributes:
-        combine: joins two tiles element by element. across: joins the columns of a tile's rows.
-        neutral: the element that changes no result.
+        combine: combines two tiles element by element. across: reduces each row of a tile.
+        neutral: the neutral element of the reduction.
     """
 
     combine: Any
@@ -90,7 +90,7 @@ def reduction_level_kernel(
 
 
 def is_supported(x: torch.Tensor) -> str:
-    """Why the template cannot reduce the rows of `x`, in words; empty when it can. The same at all levels."""
+    """Say why the template cannot reduce the rows of `x`; empty if it can. Equal for all levels."""
     if not isinstance(x, torch.Tensor):
         return f"x is a {type(x).__name__}, not a tensor"
     if x.dtype not in SUPPORTED:
@@ -110,19 +110,19 @@ def is_supported(x: torch.Tensor) -> str:
 def launch(
     x: torch.Tensor, output: torch.Tensor | None = None, *, level: str = "block", reduction: str = "sum"
 ) -> Launch:
-    """The sum or the maximum of each row of a matrix, each row held at a level; computed in fp32.
+    """Compute the sum or the maximum of each row of a matrix at a level of the hierarchy, in fp32.
 
-    FLOPs: one an element. Least bytes: x read once (what is expanded counts once), the output written once.
-    A program has the rows of one tile, and all of their columns.
+    FLOPs: one per element. Minimum bytes: x read once (expanded elements count once), the output written
+    once. A program reduces the rows of one tile over all columns.
 
     Args:
-        x: [rows, cols], of fp16, bf16 or fp32 and of any strides, with elements.
+        x: [rows, cols] in fp16, bf16 or fp32, of any strides, not empty.
         output: [rows], of the dtype of x and of any stride but 0; None for a new tensor.
-        level: who holds a row of a tile: "thread", "warp" or "block".
-        reduction: "sum" or "amax"; of NaN the maximum is NaN, as in torch.
+        level: the unit that holds a row of a tile: "thread", "warp" or "block".
+        reduction: "sum" or "amax"; the maximum propagates NaN, as in torch.
 
     Raises:
-        UnknownNameError: `level` or `reduction`. TensorMismatchError: x or `output` does not fit.
+        UnknownNameError: `level` or `reduction` is unknown. TensorMismatchError: x or `output` does not fit.
     """
     check_name("level", level, LEVELS)
     check_name("reduction", reduction, REDUCTIONS)
@@ -146,7 +146,7 @@ def launch(
 
 
 def tile_of(level: str, cols: int) -> tuple[int, int]:
-    """Rows and columns of a tile of `TILE_ELEMENTS`: all columns there are, within the level's limits."""
+    """Return rows and columns of a tile of `TILE_ELEMENTS`: all columns of x, within the level's limits."""
     fewest, most = COLS[level]
     taken = min(max(triton.next_power_of_2(cols), fewest), most)
     return TILE_ELEMENTS // taken, taken
@@ -161,13 +161,14 @@ def _check_output(output: torch.Tensor, x: torch.Tensor) -> None:
         raise TensorMismatchError("output", given, fix)
 
 
-def _reducing(level: str, reduction: str, input: torch.Tensor, dim: int) -> Callable[[], torch.Tensor]:
+def _build_reduction(level: str, reduction: str, input: torch.Tensor, dim: int) -> Callable[[], torch.Tensor]:
     rows = input if dim in (-1, 1) else input.t()
     made = launch(rows, level=level, reduction=reduction)
     return lambda: made.run()[0]
 
 
-# By operator and level, as in `ladder.RUNGS`.
+# By operator and level, like `ladder.RUNGS`.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
-    reduction: {level: partial(_reducing, level, reduction) for level in LEVELS} for reduction in REDUCTIONS
+    reduction: {level: partial(_build_reduction, level, reduction) for level in LEVELS}
+    for reduction in REDUCTIONS
 }

@@ -1,6 +1,6 @@
 """The rungs of the lessons on rows: sums, softmax and layer norm, on the way to the shipped kernels.
 
-As in :mod:`workbench.teach.rungs.ladder`, each is measured like the shipped kernel, as `workbench:<rung>`.
+Each is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.tile import reduce
 from workbench.launch import Launch, Step, Work
 
-# The lessons' tiles of a long row, and the programs that share one.
+# The lessons' tile of a long row, and the number of programs that share a row.
 TILE = 4096
 SPLITS = 64
 
@@ -130,11 +130,11 @@ def layer_norm_row_kernel(
 
 
 def row_sum(x: torch.Tensor, output: torch.Tensor) -> Launch:
-    """output[row] = the sum of row, of a contiguous matrix; a program and a tile for each row.
+    """output[row] = the sum of a row of a contiguous matrix, with a program and a tile for each row.
 
     Raises:
-        TensorMismatchError: x is no contiguous matrix, the output no contiguous vector of as many rows, or
-            there are 2^31 elements.
+        TensorMismatchError: x is not a contiguous matrix, `output` is not a contiguous vector with an element
+            for each row, or there are 2^31 elements or more.
     """
     rows, columns = _matrix(x, output, x.shape[:1])
     return Launch.of(
@@ -144,7 +144,7 @@ def row_sum(x: torch.Tensor, output: torch.Tensor) -> Launch:
 
 
 def row_sum_tiles(x: torch.Tensor, output: torch.Tensor, tile: int = TILE) -> Launch:
-    """output[row] = the sum of row, tile by tile. Raises as :func:`row_sum`."""
+    """output[row] = the sum of a row, tile by tile. Raises the errors of :func:`row_sum`."""
     rows, columns = _matrix(x, output, x.shape[:1])
     return Launch.of(
         row_sum_tiles_kernel, (rows,), x, output, columns,
@@ -153,7 +153,7 @@ def row_sum_tiles(x: torch.Tensor, output: torch.Tensor, tile: int = TILE) -> La
 
 
 def row_sum_split(x: torch.Tensor, output: torch.Tensor, splits: int = SPLITS, tile: int = TILE) -> Launch:
-    """output[row] = the sum of row, which `splits` programs share. Raises as :func:`row_sum`."""
+    """output[row] = the sum of a row, split over `splits` programs. Raises the errors of :func:`row_sum`."""
     rows, columns = _matrix(x, output, x.shape[:1])
     span = triton.cdiv(triton.cdiv(columns, check_positive("splits", splits)), tile) * tile
     parts = torch.empty((rows, splits), dtype=torch.float32, device=x.device)
@@ -166,27 +166,28 @@ def row_sum_split(x: torch.Tensor, output: torch.Tensor, splits: int = SPLITS, t
 
 
 def softmax_three_reads(x: torch.Tensor, output: torch.Tensor, tile: int = TILE) -> Launch:
-    """output = the softmax of each row of a contiguous matrix. Raises as :func:`row_sum`."""
+    """output = the softmax of each row, which is read three times. Raises the errors of :func:`row_sum`."""
     return _softmax(softmax_three_reads_kernel, x, output, {"TILE": tile})
 
 
 def softmax_two_reads(x: torch.Tensor, output: torch.Tensor, tile: int = TILE) -> Launch:
-    """output = the softmax of each row of a contiguous matrix. Raises as :func:`row_sum`."""
+    """output = the softmax of each row, which is read twice. Raises the errors of :func:`row_sum`."""
     return _softmax(softmax_two_reads_kernel, x, output, {"TILE": tile})
 
 
 def softmax_row(x: torch.Tensor, output: torch.Tensor) -> Launch:
-    """output = the softmax of each row of a contiguous matrix. Raises as :func:`row_sum`."""
+    """output = the softmax of each row, which is read once. Raises the errors of :func:`row_sum`."""
     return _softmax(softmax_row_kernel, x, output, {"COLUMNS": triton.next_power_of_2(x.shape[-1])})
 
 
 def layer_norm_row(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, output: torch.Tensor, epsilon: float = 1e-5
 ) -> Launch:
-    """output = the layer norm of each row of a contiguous matrix; weight and bias [columns].
+    """output = the layer norm of each row of a contiguous matrix; weight and bias are [columns].
 
     Raises:
-        TensorMismatchError: as :func:`row_sum`, or weight or bias is no contiguous vector of that length.
+        TensorMismatchError: as in :func:`row_sum`, or weight or bias is not a contiguous vector of this
+            length.
     """
     rows, columns = _matrix(x, output, x.shape)
     for name, vector in (("weight", weight), ("bias", bias)):
@@ -207,12 +208,12 @@ def _softmax(kernel: Any, x: torch.Tensor, output: torch.Tensor, meta: Mapping[s
 
 
 def _work(*tensors: torch.Tensor) -> Work:
-    """That all of them pass once, and one operation an element."""
+    """Return the work of moving each tensor once, with one operation per element of the first."""
     return Work(flops=tensors[0].numel(), bytes=sum(tensor.nbytes for tensor in tensors))
 
 
 def _matrix(x: torch.Tensor, output: torch.Tensor, shape: torch.Size) -> tuple[int, int]:
-    """Rows and columns of `x`, whose result the output can be."""
+    """Return rows and columns of `x`, if `x` and `output` are contiguous and have the right shapes."""
     for name, tensor, wanted in (("x", x, x.shape), ("output", output, shape)):
         if x.dim() != 2 or tensor.shape != wanted or not tensor.is_contiguous():
             given = f"shape {tuple(tensor.shape)}, strides {tensor.stride()}"
@@ -222,7 +223,7 @@ def _matrix(x: torch.Tensor, output: torch.Tensor, shape: torch.Size) -> tuple[i
     return x.shape[0], x.shape[1]
 
 
-def _summing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _sum_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor, dim: int) -> Callable[[], torch.Tensor]:
         launch = rung(input, torch.empty(input.shape[0], dtype=input.dtype, device=input.device))
         return lambda: launch.run()[0]
@@ -230,7 +231,7 @@ def _summing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Te
     return build
 
 
-def _weighing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _row_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(input: torch.Tensor, *columns: torch.Tensor, **options: object) -> Callable[[], torch.Tensor]:
         launch = rung(input, *columns, torch.empty_like(input))
         return lambda: launch.run()[0]
@@ -238,17 +239,17 @@ def _weighing(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.T
     return build
 
 
-# By operator and rung, as in `ladder.RUNGS`; all for the last dimension.
+# By operator and rung, like `ladder.RUNGS`; all for the last dimension.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
     "sum": {
-        "row": _summing(row_sum),
-        "tiles": _summing(row_sum_tiles),
-        "split": _summing(row_sum_split),
+        "row": _sum_builder(row_sum),
+        "tiles": _sum_builder(row_sum_tiles),
+        "split": _sum_builder(row_sum_split),
     },
     "softmax": {
-        "three_reads": _weighing(softmax_three_reads),
-        "two_reads": _weighing(softmax_two_reads),
-        "row": _weighing(softmax_row),
+        "three_reads": _row_builder(softmax_three_reads),
+        "two_reads": _row_builder(softmax_two_reads),
+        "row": _row_builder(softmax_row),
     },
-    "layer_norm": {"row": _weighing(layer_norm_row)},
+    "layer_norm": {"row": _row_builder(layer_norm_row)},
 }

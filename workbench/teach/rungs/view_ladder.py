@@ -1,8 +1,8 @@
-"""The rungs of the lesson on coordinate transforms: one convolution, with less and less known of its operand.
+"""The rungs of the lesson on coordinate transforms: a convolution that knows less and less of its operand.
 
-As in :mod:`~.ladder`, each is measured like the shipped kernel, as `workbench:<rung>`. They
-have the same tile, and are the kernel of `gemm`: what differs is what the descriptor of the image knows. The
-last two are a plain kernel that computes a column's digits at each step along K, or moves them.
+Each is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`). All have the same tile
+and run the kernel of `gemm`; they differ in what the image's descriptor knows at compile time. The last two
+run a plain kernel instead, which computes a column's digits at each step along K, or increments them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from workbench.kernels.movement.view_transfer import IMAGES, IMAGES_NAME
 from workbench.kernels.views import View
 from workbench.launch import Launch
 
-# Of all rungs, so that only what they know differs.
+# The same for all rungs, so that they differ only in what they know.
 TILE, STAGES = (128, 64, 64), 3
 
-# The digits of a column of the matrix, the slow one first, by their numbers in `image_windows`.
+# The dimensions that form a column of the matrix, by their numbers in `image_windows`, the slowest first.
 TAPS_THEN_CHANNEL, CHANNEL_THEN_TAPS = (2, 4, 5), (5, 2, 4)
 
 
@@ -43,13 +43,13 @@ def image_windows(
     dilation: int = 1,
     order: Sequence[int] = TAPS_THEN_CHANNEL,
 ) -> Descriptor:
-    """Images (n, y, x, c), contiguous, as the matrix [(n, outputs...), (taps..., c)] of a convolution.
+    """Describe contiguous images (n, y, x, c) as the matrix [(n, outputs...), (taps..., c)] of a convolution.
 
     Args:
-        lengths: of n, y, x and c; numbers or symbols.
-        outputs: down and across; what the other numbers say.
-        taps: down and across.
-        order: of y's tap (2), x's tap (4) and the channel (5) in a column, the slowest first.
+        lengths: the lengths of n, y, x and c, as numbers or symbols.
+        outputs: height and width of the output, which follow from the other arguments.
+        taps: height and width of the window.
+        order: the order of y's tap (2), x's tap (4) and the channel (5) in a column, the slowest first.
     """
     n, high, wide, channels = lengths
     images = naive(
@@ -86,14 +86,14 @@ def constants(
     dilation: int = 1,
     order: Sequence[int] = TAPS_THEN_CHANNEL,
 ) -> Launch:
-    """A convolution of channels_last images whose descriptor knows all lengths but the number of images.
+    """Convolve channels_last images; the descriptor knows all lengths except the number of images.
 
     Args:
         input: (n, c, h, w), channels_last. weight: (k, c, r, s).
-        order: as of :func:`image_windows`.
+        order: as in :func:`image_windows`.
 
     Raises:
-        InvalidArgumentError: the images are not channels_last. Others: as `implicit_gemm.launch`.
+        InvalidArgumentError: the images are not channels_last. Also the errors of `implicit_gemm.launch`.
     """
     sizes = _sizes(input, weight, stride, padding, dilation)
     return _launch(
@@ -110,13 +110,14 @@ def arguments(
     dilation: int = 1,
     divisor: int = 1,
 ) -> Launch:
-    """As :func:`constants`, with height, width and channels as arguments of the kernel too.
+    """Like :func:`constants`, but height, width and channels are arguments of the kernel too.
 
     Args:
-        divisor: of the channels, which the descriptor knows.
+        divisor: a divisor of the number of channels that the descriptor knows.
 
     Raises:
-        InvalidArgumentError: the channels are no multiple of it. Others: as :func:`constants`.
+        InvalidArgumentError: the number of channels is not a multiple of `divisor`. Also the errors of
+            :func:`constants`.
     """
     sizes = _sizes(input, weight, stride, padding, dilation)
     if sizes[3] % divisor:
@@ -131,14 +132,14 @@ def arguments(
 def in_eights(
     input: torch.Tensor, weight: torch.Tensor, *, stride: int = 1, padding: int = 0, dilation: int = 1
 ) -> Launch:
-    """As :func:`arguments`, and the descriptor knows that 8 divides the channels."""
+    """Like :func:`arguments`, but the descriptor knows that the number of channels is a multiple of 8."""
     return arguments(input, weight, stride=stride, padding=padding, dilation=dilation, divisor=8)
 
 
 def taps_innermost(
     input: torch.Tensor, weight: torch.Tensor, *, stride: int = 1, padding: int = 0, dilation: int = 1
 ) -> Launch:
-    """As :func:`constants`, summed channel by channel: neighbors along K are different pixels."""
+    """Like :func:`constants`, but the sum runs channel by channel: neighbors along K are different pixels."""
     return constants(
         input, weight, stride=stride, padding=padding, dilation=dilation, order=CHANNEL_THEN_TAPS
     )
@@ -210,20 +211,20 @@ def computed(
     dilation: int = 1,
     moves: bool = False,
 ) -> Launch:
-    """A convolution by a kernel that divides at each step along K for the taps and channels that it is at.
+    """Convolve with a kernel that finds its taps and channels by division at each step along K.
 
     Args:
         input: (n, c, h, w), channels_last, of fewer than 2^31 elements. weight: (k, c, r, s).
-        moves: carry the digits of the last step instead.
+        moves: increment taps and channels with carries instead of dividing.
 
     Raises:
-        InvalidArgumentError: the images are not channels_last, or too many.
+        InvalidArgumentError: the images are not channels_last, or have too many elements.
     """
     n, high, wide, channels, down, across = _sizes(input, weight, stride, padding, dilation)
     if max(input.numel(), n * down * across * len(weight)) > MOST_OFFSETS_IN_32_BITS:
         raise InvalidArgumentError("input", f"{input.numel()} elements", "Give fewer than 2^31.")
     features, _, *taps = weight.shape
-    rows = weight.permute(0, 2, 3, 1).contiguous()  # laid out once
+    rows = weight.permute(0, 2, 3, 1).contiguous()  # copied once, not at every run
     output = _output(input, features, down, across)
     block_m, block_n, block_k = TILE
     m = n * down * across
@@ -242,7 +243,7 @@ def computed(
 def moved(
     input: torch.Tensor, weight: torch.Tensor, *, stride: int = 1, padding: int = 0, dilation: int = 1
 ) -> Launch:
-    """As :func:`computed`, with digits that move: a step is added, and what is too much carried on."""
+    """Like :func:`computed`, but taps and channels are incremented with carries at each step."""
     return computed(input, weight, stride=stride, padding=padding, dilation=dilation, moves=True)
 
 
@@ -258,7 +259,7 @@ def _output(input: torch.Tensor, features: int, down: int, across: int) -> torch
 def _sizes(
     input: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, dilation: int
 ) -> tuple[int, ...]:
-    """n, height, width and channels of the images, and the height and width of the output."""
+    """Return n, height, width and channels of the images, and height and width of the output."""
     if not input.is_contiguous(memory_format=torch.channels_last):
         raise InvalidArgumentError("input", f"strides {input.stride()}", "Give channels_last images.")
     n, channels, *sizes = input.shape
@@ -279,12 +280,12 @@ def _launch(
     dilation: int,
     order: Sequence[int],
 ) -> Launch:
-    """Images of these lengths, of which the last two are the output's, times the weight."""
+    """Make the product of the images' windows with the weight; the last two `lengths` are the output's."""
     features, _, *taps = weight.shape
     windows = image_windows(
         lengths[:4], lengths[4:], taps, stride=stride, padding=padding, dilation=dilation, order=order
     )
-    # The weight's rows in the order of the windows' columns; it is small, and laid out once.
+    # Permute the weight to the order of the windows' columns; it is small, and copied only once.
     as_windows = (0, 1, 2, 3) if order == CHANNEL_THEN_TAPS else (0, 2, 3, 1)
     rows = weight.permute(as_windows).reshape(features, -1)
     *_, down, across = _sizes(input, weight, stride, padding, dilation)
@@ -304,7 +305,7 @@ def _view(tensor: torch.Tensor, descriptor: Descriptor, values: Mapping[str, int
     return View(tensor, descriptor, {name: value for name, value in values.items() if name in known})
 
 
-# By rung: what makes its launch. None of them knows groups.
+# By rung: the function that makes its launch. No rung supports groups.
 LADDER: Mapping[str, Callable[..., Launch]] = {
     "constants": constants,
     "in_eights": in_eights,
@@ -315,7 +316,7 @@ LADDER: Mapping[str, Callable[..., Launch]] = {
 }
 
 
-def _convolving(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
+def _conv2d_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
     def build(
         input: torch.Tensor, weight: torch.Tensor, *, groups: int = 1, **options: Any
     ) -> Callable[[], torch.Tensor]:
@@ -327,7 +328,7 @@ def _convolving(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch
     return build
 
 
-# By operator and rung, as in `ladder.RUNGS`.
+# By operator and rung, like `ladder.RUNGS`.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], torch.Tensor]]]] = {
-    "conv2d": {name: _convolving(rung) for name, rung in LADDER.items()}
+    "conv2d": {name: _conv2d_builder(rung) for name, rung in LADDER.items()}
 }
