@@ -32,7 +32,11 @@ UNFUSED_TILE = (128, 64, 64)
 
 # Of the portable kernel, by columns, what `instances.attention` takes on Hopper: tile, warps and stages. And
 # what was fastest of the gradients in one pass.
-PORTABLE = {64: ((64, 128), 4, 2), 128: ((64, 64), 4, 3), 256: ((64, 64), 4, 3)}
+PORTABLE = {
+    64: Tiling((64, 128), 4, 2, descriptors=True),
+    128: Tiling((64, 64), 4, 3, descriptors=True),
+    256: Tiling((64, 64), 4, 3, descriptors=True),
+}
 ONE_PASS = {64: Tiling((128, 128), 8, 2), 128: Tiling((64, 128), 8, 2)}
 
 # Of a grid's second axis.
@@ -430,10 +434,9 @@ def _portable(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
 ) -> Callable[[], torch.Tensor]:
     """The shipped kernel that is not Hopper's own."""
-    tile, warps, stages = PORTABLE[max(64, attention.parts_of(query.shape[3])[0])]
+    tiling = PORTABLE[max(64, attention.parts_of(query.shape[3])[0])]
     launch = attention.launch(
-        query, key, value, Scoring(window=CAUSAL if is_causal else EVERYTHING), descriptors=True, tile=tile,
-        num_warps=warps, num_stages=stages, splits=1,
+        query, key, value, Scoring(window=CAUSAL if is_causal else EVERYTHING), **tiling._asdict(), splits=1
     )  # fmt: skip
     return lambda: launch.run()[0]
 
