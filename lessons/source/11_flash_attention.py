@@ -1524,7 +1524,7 @@ for provider, (slope, besides) in fits.items():
 # $Q$, $K$, $V$ and $O$ have to be moved.
 
 # %%
-tile = attention_ladder.PORTABLE[64][0]
+tile = attention_ladder.PORTABLE[64].tile
 counted = visits_of(one_text, one_text, CAUSAL, tile=tile)
 visited_keys = (counted.visits != 0).sum(1) * tile[1]
 for_nothing = visited_keys.mean() - (n + 1) / 2

@@ -29,6 +29,8 @@ from workbench.kernels.attention import (
 from workbench.kernels.attention import backward as attention_backward
 from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.attention.hopper import Way
+from workbench.kernels.choosing import attention as choosing
+from workbench.kernels.options import options_of
 from workbench.kernels.tile import scores
 
 pytestmark = pytest.mark.gpu
@@ -39,7 +41,6 @@ attend: Any = ops.attention
 torchs_own: Any = F.scaled_dot_product_attention
 forward: Any = attention.launch
 backward: Any = attention_backward.launch
-run_backward: Any = attention_backward.run
 
 HALVES = [torch.float16, torch.bfloat16]
 PAIRS = [
@@ -268,25 +269,27 @@ def judge_gradients(given: Tensors, tilings: tuple[Tiling, Tiling], *, one_pass:
         rule(found, (others[0][0], others[0][1], others[0][2]), others[1], 3.0)
 
 
-def test_what_is_kept_ready_knows_where_descriptors_can_be() -> None:
+def test_what_is_kept_ready_knows_where_descriptors_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors that lie alike, some of them not at multiples of 16 bytes, one call after another."""
     given = tensors(1, 4, 4, 500, 500, 64, torch.float16)
     output, log_sums = forward(*given).run()
     gradient = torch.randn_like(output)
-    wanted = backward(gradient, *given, output, log_sums, **by_descriptors()).run()
+    wanted = backward(gradient, *given, output, log_sums, **options_of(by_descriptors())).run()
+    monkeypatch.setattr(choosing, "backward", by_descriptors)
     for offset in (0, 0, 1, 1, 0, 1):
         moved = []
         for tensor in (gradient, *given):
             memory = torch.zeros(tensor.numel() + offset, dtype=tensor.dtype, device="cuda")
             moved.append(memory[offset:].view_as(tensor).copy_(tensor))
-        found = run_backward(*moved, output, log_sums, PLAIN, by_descriptors, "ieee")
+        leaves = [tensor.requires_grad_() for tensor in moved[1:]]
+        found = torch.autograd.grad(attend(*leaves), leaves, moved[0])
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one, other, atol=2e-3, rtol=2e-3)
 
 
-def by_descriptors(*_: object) -> dict[str, Tiling]:
+def by_descriptors(*_: object) -> attention_backward.Configuration:
     tiling = Tiling((64, 64), 4, 2, descriptors=True)
-    return {"of_keys": tiling, "of_queries": tiling}
+    return attention_backward.Configuration(of_keys=tiling, of_queries=tiling)
 
 
 @pytest.mark.parametrize("descriptors", [False, True])

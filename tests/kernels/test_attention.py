@@ -36,7 +36,8 @@ from workbench.kernels.attention import (
     Starts,
     Window,
 )
-from workbench.kernels.instances import attention as instances
+from workbench.kernels.choosing import attention as choosing
+from workbench.kernels.options import options_of
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
 
@@ -349,7 +350,7 @@ def test_values_of_another_layout_than_keys_are_read_where_they_are(sizes: tuple
         torch.empty(1, 2, 300, size + 1, dtype=torch.float16)[..., :size] for size in (sizes[0], *sizes)
     )
     with device.planning_for("sm_90"):
-        way = instances.forward(query, key, value, PLAIN)
+        way = options_of(choosing.forward(query, key, value, PLAIN))
     step, *_ = lens.compile(attention.launch(query, key, value, **way), "sm_90")
     assert not misplaced(step.stages["sass"])
     assert not torn_sums(step.stages["sass"])

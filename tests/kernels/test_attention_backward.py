@@ -156,14 +156,6 @@ def test_what_has_no_descriptor_is_loaded_by_pointers() -> None:
     assert (nothing.run()[0] == 0).all()
 
 
-def test_a_launch_is_kept_for_tensors_with_descriptors_or_for_those_without() -> None:
-    memory = torch.zeros(1, 2, 20, 24, dtype=torch.float16)
-    aligned, other = memory[..., :16], memory[..., 1:17]
-    assert (aligned.shape, aligned.stride()) == (other.shape, other.stride())
-    assert attention.layouts_of(aligned, aligned) == attention.layouts_of(memory[..., 8:], aligned)
-    assert attention.layouts_of(aligned, aligned) != attention.layouts_of(aligned, other)
-
-
 def test_values_of_another_size_than_keys() -> None:
     check(tensors(1, 2, 2, 17, 33, 24, value_size=72))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -17,13 +16,26 @@ from tests.machines import A100, H200, MI300X
 from workbench import device
 from workbench.errors import DeviceError, InvalidArgumentError
 from workbench.kernels import attention
-from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring, Starts, Window
+from workbench.kernels.attention import (
+    CAUSAL,
+    EVERYTHING,
+    PLAIN,
+    Configuration,
+    Dropout,
+    Hook,
+    Scoring,
+    Starts,
+    Window,
+)
 from workbench.kernels.attention import backward as attention_backward
 from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.attention.hopper import Way
+from workbench.kernels.choosing import attention as choosing
 from workbench.kernels.instances import attention as instances
+from workbench.kernels.options import options_of
 from workbench.kernels.tile import scores
 from workbench.lens.compile import compile, compile_all
+from workbench.operators import attention as operators
 
 TWO = Way(2, 128, 2, turns=False, persistent=False)
 
@@ -44,10 +56,10 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("h200")
 def test_what_is_listed_has_splits_of_the_smallest_tile_alone() -> None:
-    found = list(instances._configurations(*of(4096, 4096, 128)[:2]))
+    found = list(operators._configurations(*of(4096, 4096, 128)[:2]))
     portable = [one for one in found if "tile" in one]
-    smallest = instances.PORTABLE[0][0]
-    assert {one["tile"] for one in portable} == {tile for tile, *_ in instances.PORTABLE}
+    smallest = instances.PORTABLE[0].tile
+    assert {one["tile"] for one in portable} == {tiling.tile for tiling in instances.PORTABLE}
     assert {one["splits"] for one in portable if one["tile"][0] != smallest[0]} == {1}
     assert {one["splits"] for one in portable if one["tile"] == smallest} == {1, *instances.SPLITS}
     listed = {tuple(one.items()) for one in portable}
@@ -70,8 +82,9 @@ def test_what_is_listed_has_splits_of_the_smallest_tile_alone() -> None:
 def test_the_kernel_for_hopper_is_chosen_where_it_is_faster(
     given: tuple[torch.Tensor, ...], window: Window, groups: int
 ) -> None:
-    found = instances.forward(given[0], given[1], given[2], Scoring(window=window))
-    assert found["hopper"].groups == groups
+    found = choosing.forward(given[0], given[1], given[2], Scoring(window=window))
+    assert found.hopper is not None
+    assert found.hopper.groups == groups
 
 
 @pytest.mark.usefixtures("h200")
@@ -93,9 +106,9 @@ def test_the_kernel_for_hopper_is_chosen_where_it_is_faster(
 def test_the_portable_one_where_it_is_not(
     given: tuple[torch.Tensor, ...], scoring: Scoring, has_descriptors: bool
 ) -> None:
-    found = instances.forward(given[0], given[1], given[2], scoring)
-    assert "hopper" not in found
-    assert found["descriptors"] is has_descriptors
+    found = choosing.forward(given[0], given[1], given[2], scoring)
+    assert found.hopper is None
+    assert found.descriptors is has_descriptors
 
 
 # Of sequences with so many keys, for one query of 32 heads on 8 of 128 columns in fp16: the numbers of splits
@@ -112,22 +125,22 @@ FAST_SPLITS = {
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(("batch", "keys"), FAST_SPLITS)
 def test_decoding_has_as_many_splits_as_measured_fastest(batch: int, keys: int) -> None:
-    found = instances.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8))
-    assert found["tile"] == (16, 128)
-    assert found["splits"] in FAST_SPLITS[batch, keys]
-    assert found["num_stages"] == (4 if keys // found["splits"] >= 512 * 128 else 3)
+    found = choosing.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8))
+    assert found.tile == (16, 128)
+    assert found.splits in FAST_SPLITS[batch, keys]
+    assert found.num_stages == (4 if keys // found.splits >= 512 * 128 else 3)
 
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(("batch", "keys"), [(1, 200), (1, 0), (0, 8192)])
 def test_decoding_that_is_too_short_has_no_splits(batch: int, keys: int) -> None:
-    assert instances.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8))["splits"] == 1
+    assert choosing.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8)).splits == 1
 
 
 @given(st.integers(1, 2000), st.integers(1, 1024), st.integers(1, 200))
 def test_splits_leave_memory_idle_for_little(programs: int, tiles: int, units: int) -> None:
     """A last round takes as long as its programs, but no less than for the units that draw all of it."""
-    splits = instances.even_splits(programs, tiles, units)
+    splits = choosing.even_splits(programs, tiles, units)
 
     def taken(splits: int) -> float:
         rounds, rest = divmod(programs * splits, units)
@@ -156,7 +169,7 @@ def test_merging_overlaps_on_devices_that_can(here: device.Device, monkeypatch: 
 def test_programs_that_overlap_wait_before_they_touch_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "current", lambda: H200)
     query, key, value = of(1, 8192, 128, batch=8, heads=32, key_heads=8, on="cpu")
-    launch = attention.launch(query, key, value, **instances.forward(query, key, value))
+    launch = attention.launch(query, key, value, **options_of(choosing.forward(query, key, value)))
     monkeypatch.undo()
     found = compile(launch, "sm_90")
     assert [step.kernel for step in found] == ["attention_kernel", "merge_kernel"]
@@ -187,8 +200,8 @@ def test_elsewhere_kernels_choose_for_themselves(
     here: device.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "current", lambda: here)
-    assert instances.forward(*of(4096, 4096, 128)) == {}
-    assert instances.backward(*of(4096, 4096, 128)) == {"one_pass": False}
+    assert choosing.forward(*of(4096, 4096, 128)) == Configuration()
+    assert choosing.backward(*of(4096, 4096, 128)) == attention_backward.Configuration()
 
 
 @pytest.mark.usefixtures("h200")
@@ -205,8 +218,8 @@ def test_of_gradients_the_first_tiles_that_fit(monkeypatch: pytest.MonkeyPatch) 
         (of(4096, 4096, 100), causal, plain),
         (of(4096, 4096, 128, batch=1), replace(causal, starts=Starts(starts, starts, 4096, 4096)), plain),
     ]:
-        found = instances.backward(*tensors, scoring)
-        assert (found["of_keys"], found["of_queries"]) == (wanted, wanted)
+        found = choosing.backward(*tensors, scoring)
+        assert (found.of_keys, found.of_queries) == (wanted, wanted)
 
 
 @pytest.mark.usefixtures("h200")
@@ -245,14 +258,14 @@ def test_gradients_have_what_was_measured_fastest(
     given: tuple[torch.Tensor, ...], is_causal: bool, of_keys: Tiling, of_queries: Tiling
 ) -> None:
     scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)
-    found = instances.backward(given[0], given[1], given[2], scoring)
-    assert (found["of_keys"], found["of_queries"]) == (of_keys, of_queries)
+    found = choosing.backward(given[0], given[1], given[2], scoring)
+    assert (found.of_keys, found.of_queries) == (of_keys, of_queries)
 
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn], ids=str)
 def test_other_numbers_too(dtype: torch.dtype) -> None:
-    assert instances.forward(*of(4096, 4096, 128, dtype=dtype)) == {}
+    assert choosing.forward(*of(4096, 4096, 128, dtype=dtype)) == Configuration()
 
 
 @pytest.mark.parametrize(
@@ -332,7 +345,7 @@ def test_default_tiles_fit_any_gpu(
 def test_decoding_fits_on_hopper(keys: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "current", lambda: H200)
     query, key, value = of(1, keys, size, batch=1, heads=8, key_heads=1, on="cpu")
-    chosen: dict[str, Any] = instances.forward(query, key, value)
+    chosen = options_of(choosing.forward(query, key, value))
     for step in compile(attention.launch(query, key, value, **chosen), "sm_90"):
         assert (step.spills, step.problem) == (0, "")
         assert step.shared_bytes <= H200.shared_memory_bytes
@@ -356,8 +369,8 @@ def test_masks_and_biases_of_wide_heads_fit_on_hopper(
     )  # fmt: skip
     scoring = Scoring(hooks=(hook,))
     monkeypatch.setattr(device, "current", lambda: H200)
-    forward: dict[str, Any] = instances.forward(query, key, value, scoring)
-    back: dict[str, Any] = instances.backward(query, key, value, scoring)
+    forward = options_of(choosing.forward(query, key, value, scoring))
+    back = options_of(choosing.backward(query, key, value, scoring))
     monkeypatch.undo()
     sums = torch.zeros(query.shape[:3])
     launches = (
@@ -380,8 +393,8 @@ def test_portable_instances_on_hopper_compile(
     monkeypatch.setattr(device, "current", lambda: replace(H200, compute_units=10**9))  # too few programs
     query, key, value = of(tokens, tokens, size, batch=1, heads=1, key_heads=1, on="cpu")
     scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)
-    chosen: dict[str, Any] = instances.forward(query, key, value, scoring)
-    back: dict[str, Any] = instances.backward(query, key, value, scoring)
+    chosen = options_of(choosing.forward(query, key, value, scoring))
+    back = options_of(choosing.backward(query, key, value, scoring))
     monkeypatch.undo()
     (step,) = compile(attention.launch(query, key, value, scoring, splits=1, **chosen), "sm_90")
     assert (step.spills, step.problem) == (0, "")

@@ -23,9 +23,12 @@ from workbench.coords import Descriptor, naive, packed, symbol, transform
 from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import convolution, epilogues, gemm
+from workbench.kernels.choosing import convolution as choosing
 from workbench.kernels.convolution import Geometry, implicit_gemm, phases_of
 from workbench.kernels.instances import convolution as instances
+from workbench.kernels.options import options_of
 from workbench.kernels.views import View, affine, of_a_batch
+from workbench.operators import convolution as operators
 from workbench.ops.convolution import geometry_of
 from workbench.runtime.replay import Replay
 
@@ -262,13 +265,13 @@ def test_another_batch_compiles_nothing(groups: int) -> None:
             ("backward_data", torch.ones((), dtype=x.dtype).expand(y.shape), w, x),
             ("backward_weight", torch.ones((), dtype=x.dtype).expand(y.shape), x, w),
         ):
-            few_or_many = instances.FEW_IMAGES if instances.is_few(images) else instances.MANY_IMAGES
-            chosen = instances.fastest(instances.problem_of(kind, geometry, few_or_many), 132)
-            launch = convolution.launch(kind, first, second, output, geometry=geometry, **chosen)
+            few_or_many = choosing.FEW_IMAGES if choosing.is_few(images) else choosing.MANY_IMAGES
+            chosen = choosing.fastest(choosing.problem_of(kind, geometry, few_or_many), 132)
+            launch = convolution.launch(kind, first, second, output, geometry=geometry, **options_of(chosen))
             found += kernels_for(launch)
         return found
 
-    known = [*kernels(instances.FEW_IMAGES), *kernels(instances.MANY_IMAGES)]
+    known = [*kernels(choosing.FEW_IMAGES), *kernels(choosing.MANY_IMAGES)]
     for images in (31, 30, 17, 24, 1, 3, 64):
         for kernel in kernels(images):
             assert kernel in known, images
@@ -340,7 +343,7 @@ def test_programs_without_pixels_add_nothing_to_a_weights_gradient(problem: Any,
     grad = random(*result.shape, seed=2)
     (want,) = torch.autograd.grad(result, w, grad)
     rank = len(shape) - 2
-    geometry = instances.geometry_of(x, w, (stride,) * rank, (padding,) * rank, (dilation,) * rank, groups)
+    geometry = operators.geometry_of(x, w, (stride,) * rank, (padding,) * rank, (dilation,) * rank, groups)
     pixels = grad[:, 0].numel()
     tiles = -(-pixels // 16)
     assert pixels % 16
@@ -369,7 +372,7 @@ def test_no_hint_reaches_beyond_a_tile_of_what_adds_up_splits(
     shape, of_weight = problem
     groups = shape[1] // of_weight[1]
     x, w = random(*shape, dtype=torch.float16), random(*of_weight, dtype=torch.float16)
-    geometry = instances.geometry_of(x, w, (2, 2), (1, 1), (1, 1), groups)
+    geometry = operators.geometry_of(x, w, (2, 2), (1, 1), (1, 1), groups)
     grad = random(shape[0], of_weight[0], *geometry.outputs, dtype=torch.float16)
     x, grad = (t.to(memory_format=torch.channels_last) for t in (x, grad))
     result = w.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2) if are_features_neighbors else w.clone()
@@ -411,7 +414,7 @@ def test_only_the_gradient_of_the_weight_is_split() -> None:
     for machine in (A100, H200):
         with device.pretend(machine):
             splits = {
-                (kind, dtype): instances.chosen(kind, geometry, 32, dtype)["splits"]
+                (kind, dtype): choosing.chosen(kind, geometry, 32, dtype).splits
                 for kind in convolution.KINDS
                 for dtype in (torch.float16, torch.float32)
             }
@@ -437,7 +440,7 @@ def test_a_product_that_makes_llvm_abort(target: str) -> None:
 def test_small_products_are_listed_without_splits() -> None:
     x, w = torch.zeros(1, 4, 6, 6), torch.zeros(4, 4, 3, 3)
     found = [instance.keywords for instance in ops.conv2d.instances(x, w)]
-    assert {one["splits"] for one in found} == {1}
+    assert {one.get("splits", 1) for one in found} == {1}
 
 
 @pytest.mark.parametrize("kind", convolution.KINDS)
@@ -448,20 +451,20 @@ def test_instances_by_their_predicted_time(kind: str) -> None:
             (size, size), (size, size), (taps, taps), (1, 1), ((taps // 2,) * 2,) * 2, (1, 1), channels,
             features, 1,
         )  # fmt: skip
-        problem = instances.problem_of(kind, geometry, 32)
-        found = instances.fastest(problem, 132)
+        problem = choosing.problem_of(kind, geometry, 32)
+        found = choosing.fastest(problem, 132)
         least = min(
-            instances.predicted_us(one, 1, problem, 132)
+            choosing.predicted_us(one, 1, problem, 132)
             for one in (instances.OF_WEIGHT if kind == "backward_weight" else instances.OF_PIXELS)
         )
         (own,) = (
             one
             for one in (instances.OF_WEIGHT if kind == "backward_weight" else instances.OF_PIXELS)
             if (one.tile, one.num_warps, one.num_stages, one.template)
-            == (found["tile"], found["num_warps"], found["num_stages"], found["template"])
+            == (found.tile, found.num_warps, found.num_stages, found.template)
         )
-        assert 0 < instances.predicted_us(own, found["splits"], problem, 132) <= least
-        chosen = [instances.chosen(kind, geometry, images, torch.float16) for images in (1, 5, 6, 99)]
+        assert 0 < choosing.predicted_us(own, found.splits, problem, 132) <= least
+        chosen = [choosing.chosen(kind, geometry, images, torch.float16) for images in (1, 5, 6, 99)]
         assert chosen[0] == chosen[1]
         assert chosen[2] == chosen[3]
 

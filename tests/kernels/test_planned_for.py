@@ -17,9 +17,10 @@ from workbench.errors import ArgumentTypeError, UnknownNameError
 from workbench.kernels import attention, gemm
 from workbench.kernels.attention import CAUSAL, Scoring
 from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.choosing import attention as of_attention
 from workbench.kernels.convolution import implicit_gemm, pooling
-from workbench.kernels.instances import attention as of_attention
 from workbench.kernels.instances import gemm as of_gemm
+from workbench.kernels.options import options_of
 from workbench.kernels.rows import normalization, softmax
 from workbench.kernels.views import View
 from workbench.launch import Launch, Step
@@ -85,7 +86,8 @@ def shipped_attention(*lengths: int, heads: int = 16, window: attention.Window =
     queries, keys = lengths
     query, key = halves(1, heads, queries, 64), halves(1, 4, keys, 64)
     scoring = Scoring(window=window)
-    return attention.launch(query, key, key, scoring, **of_attention.forward(query, key, key, scoring))
+    chosen = options_of(of_attention.forward(query, key, key, scoring))
+    return attention.launch(query, key, key, scoring, **chosen)
 
 
 def backward_of_attention(columns: int) -> Launch:

@@ -25,8 +25,8 @@ from workbench.kernels.attention import CAUSAL, Scoring
 from workbench.kernels.attention import backward as attention_backward
 from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.attention.hopper import Way
+from workbench.kernels.choosing import convolution as choosing_convolution
 from workbench.kernels.instances import attention as attention_instances
-from workbench.kernels.instances import convolution as convolution_instances
 from workbench.kernels.instances import gemm as instances
 from workbench.launch import Launch
 from workbench.lens.compile import compile
@@ -377,8 +377,8 @@ def test_programs_on_a_unit_that_lesson_11_counts() -> None:
     """Two of the rungs', three of the portable kernel, one of Hopper's."""
     x = torch.empty(1, 16, 4096, 64, dtype=torch.float16)
     rungs = [attention_ladder.LADDER[name](x, x, x, torch.empty_like(x)) for name in ("online", "causal")]
-    tile, warps, stages = attention_ladder.PORTABLE[64]
-    assert attention_instances.DESCRIBED[64] == (tile, warps, stages) == ((64, 128), 4, 2)
+    tile, warps, stages, _ = tiling = attention_ladder.PORTABLE[64]
+    assert attention_instances.DESCRIBED[64] == tiling == Tiling((64, 128), 4, 2, descriptors=True)
     portable = forward(x, x, x, descriptors=True, tile=tile, num_warps=warps, num_stages=stages, splits=1)
     ways = attention_instances.ON_HOPPER[64, True]
     assert isinstance(ways[0][1], Way)
@@ -442,8 +442,8 @@ def test_tiles_that_lesson_09_counts(
 ) -> None:
     image = torch.empty(32, channels, size, size, device="meta")
     weight = torch.empty(features, channels, 3, 3, device="meta")
-    problem = convolution_instances.problem_of(kind, geometry_of(2, image, weight, padding=1), 32)
-    assert convolution_instances.fastest(problem, 132)["tile"][:2] == tile
+    problem = choosing_convolution.problem_of(kind, geometry_of(2, image, weight, padding=1), 32)
+    assert choosing_convolution.fastest(problem, 132).tile[:2] == tile
     assert -(-problem.m // tile[0]) * -(-problem.n // tile[1]) == tiles
 
 

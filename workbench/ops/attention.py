@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -17,14 +18,21 @@ from workbench.errors import (
 )
 from workbench.kernels import attention as forward
 from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring, backward
+from workbench.kernels.choosing import attention as choosing
 from workbench.kernels.gemm import FP8
-from workbench.kernels.instances import attention as instances
+from workbench.kernels.layout import ACCESS_BYTES
+from workbench.kernels.options import options_of
 from workbench.kernels.tile import scores
+from workbench.launch import Launch
 from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed
 from workbench.ops.gradients import Function, follow_the_first, once
 from workbench.ops.profiled import profiled
+from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import run_once
 
 MOST_SEEDS = 2**62
+
+_launches = LaunchCache()
 
 # What stands for a scoring's tensors where autograd keeps these itself.
 _NOTHING = torch.empty(0, device="meta")
@@ -229,10 +237,50 @@ def _run(
     kept_as = torch.float64 if query.dtype == torch.float64 else torch.float32
     log_sums = torch.empty(query.shape[:3], dtype=kept_as, device=query.device)
     if not output.is_meta:
-        forward.run(
-            query, key, value, output, log_sums, _with(scoring, bias), instances.forward, _precision(query)
-        )
+        _start(_forward_launch, _with(scoring, bias), query, key, value, output, log_sums)
     return output, log_sums
+
+
+def _start(make: Callable[..., Launch], scoring: Scoring, *tensors: torch.Tensor) -> None:
+    """Run `make(scoring, precision, *tensors)`, kept ready where the scoring has no tensors or seeds."""
+    precision = _precision(tensors[0])
+    if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
+        run_once(make(scoring, precision, *tensors))
+        return
+    # Descriptors want addresses that are multiples of 16 bytes.
+    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
+    key = (make, scoring, repr(scoring.scale), precision, tensors[0].device, layouts)
+    _launches.run(key, partial(make, scoring, precision), *tensors)
+
+
+def _forward_launch(
+    scoring: Scoring,
+    precision: str,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    output: torch.Tensor,
+    log_sums: torch.Tensor,
+) -> Launch:
+    config = choosing.forward(query, key, value, scoring)
+    return forward.launch(
+        query, key, value, scoring, output=output, log_sums=log_sums, precision=precision,
+        **options_of(config),
+    )  # fmt: skip
+
+
+def _backward_launch(scoring: Scoring, precision: str, *tensors: torch.Tensor) -> Launch:
+    """Make the launch of gradients.
+
+    Args:
+        tensors: gradient, query, key, value, output, log-sum-exps; gradients of query, of key and of value.
+    """
+    gradient, query, key, value, output, log_sums, of_query, of_key, of_value = tensors
+    config = choosing.backward(query, key, value, scoring)
+    return backward.launch(
+        gradient, query, key, value, output, log_sums, scoring, precision=precision,
+        gradients=(of_query, of_key, of_value), **options_of(config),
+    )  # fmt: skip
 
 
 def _like_the_query(query: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -328,8 +376,7 @@ def _gradients(
     if gradient.is_meta:
         return (*backward.new_gradients(query, key, value), written)
     scoring = scoring.with_tensors(held) if held else scoring
-    gradients = backward.run(
-        gradient, query, key, value, output, log_sums, _with(scoring, bias, written),
-        instances.backward, precision=_precision(query),
-    )  # fmt: skip
+    gradients = backward.new_gradients(query, key, value)
+    tensors = (gradient, query, key, value, output, log_sums, *gradients)
+    _start(_backward_launch, _with(scoring, bias, written), *tensors)
     return (*gradients, written)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from workbench import device
 from workbench.device import on_gpu
 from workbench.errors import (
     TensorMismatchError,
@@ -16,17 +17,24 @@ from workbench.errors import (
     in_brief,
 )
 from workbench.kernels import convolution, epilogues
-from workbench.kernels.convolution import Geometry, sides_of
+from workbench.kernels.choosing.convolution import FEW_IMAGES, MANY_IMAGES, chosen
+from workbench.kernels.convolution import Configuration, Geometry, sides_of
 from workbench.kernels.epilogues import Epilogue
-from workbench.kernels.instances.convolution import FEW_IMAGES, MANY_IMAGES, chosen
+from workbench.kernels.layout import ACCESS_BYTES
+from workbench.kernels.options import options_of
+from workbench.launch import Launch
 from workbench.ops import memory_format
 from workbench.ops.arguments import as_whole, as_wholes, check_operand, in_shape, is_followed
 from workbench.ops.gradients import Function, batches, of_batches
 from workbench.ops.kept import Started
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
+from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+_launches = LaunchCache()
 
 # A result of more elements of 8 bytes each has no address for each byte.
 _MOST_ELEMENTS = 2**60 - 1
@@ -407,12 +415,63 @@ def _started(
         product = output.to(torch.float64 if first.dtype == torch.float64 else torch.float32)
         return output.copy_(epilogue.meaning_of_images(product, geometry.groups)), Started()
     operands = [t.resolve_neg() for t in (first, second)]
-    again = convolution.run(
-        kind, chosen, (FEW_IMAGES, MANY_IMAGES), _precision(first), geometry, *operands, output,
-        epilogue=epilogue,
-    )  # fmt: skip
+    again = _start(kind, geometry, epilogue, *operands, output)
     others = () if epilogue is None else epilogue.tensors
     return output, Started(again, (*operands, *others), len(operands))
+
+
+def _start(kind: str, geometry: Geometry, epilogue: Epilogue | None, *tensors: torch.Tensor) -> Replay | None:
+    """Run the launch of one of `convolution.KINDS`, kept ready for tensors that lie alike.
+
+    Args:
+        tensors: both operands and the output.
+
+    Returns:
+        what starts it again, of the tensors and those of the epilogue; None where kernels are interpreted.
+    """
+    chain = Epilogue() if epilogue is None else epilogue
+    precision = _precision(tensors[0])
+    tensors += chain.tensors
+    places = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
+    key = (kind, geometry, places, tensors[0].device, precision, chain.key)
+    return _launches.run(key, partial(_launch, kind, geometry, chain, precision), *tensors)
+
+
+def _launch(
+    kind: str,
+    geometry: Geometry,
+    chain: Epilogue,
+    precision: str,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    output: torch.Tensor,
+    *of_chain: torch.Tensor,
+) -> Launch:
+    """Make the launch, and compile what few images and many need, so that another number compiles nothing."""
+    images, rank = first.shape[0], output.dim()
+
+    def of(number: int, config: Configuration) -> Launch:
+        """The launch of the first images, or of all."""
+        has_images = (True, kind == "backward_weight", kind != "backward_weight")
+        tensors = [
+            t[:number] if some and number < images else t
+            for t, some in zip((first, second, output), has_images, strict=True)
+        ]
+        beside = [t[:number] if number < images and t.dim() == rank else t for t in of_chain]
+        epilogue = chain.with_tensors(beside) if chain.functors else None
+        return convolution.launch(
+            kind, *tensors, geometry=geometry, epilogue=epilogue, precision=precision, **options_of(config)
+        )
+
+    config = chosen(kind, geometry, images, first.dtype)
+    if not device.is_interpreter():
+        for number in (FEW_IMAGES, MANY_IMAGES):
+            other = chosen(kind, geometry, number, first.dtype)
+            if other != config:
+                # Of no more images than that, or what splits leave would need much memory for nothing.
+                for step in of(number, other).steps:
+                    step.compile()
+    return of(images, config)
 
 
 def _empty(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, overload
 
@@ -14,6 +14,7 @@ from workbench.kernels.convolution import pooling
 from workbench.kernels.convolution.pooling import Pool
 from workbench.kernels.layout import suggested_format
 from workbench.kernels.rows import reduction
+from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_whole,
@@ -27,6 +28,7 @@ from workbench.ops.arguments import (
 )
 from workbench.ops.gradients import Function, follow_the_first, once
 from workbench.ops.profiled import profiled
+from workbench.runtime.cache import LaunchCache
 
 Pair = int | tuple[int, ...]
 
@@ -38,6 +40,8 @@ COMPARED = (*FLOATS, *reduction.INTEGERS)
 
 # Lengths and steps are of 32 bits, to torch too, and so are the divisors that kernels know.
 LEAST, MOST = -(2**31), 2**31 - 1
+
+_launches = LaunchCache()
 
 # What torch's functions are given behind `input`.
 _AVERAGES = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
@@ -320,7 +324,7 @@ def _sums(batch: torch.Tensor, question: _Question, dtype: torch.dtype, divisor:
     """Of each window, divided by that number, or else by how many elements it has."""
     output = _output(batch, question, dtype)
     if output.numel() and not output.is_meta:
-        pooling.run("average", question.pool, batch, (output,), question.with_padding, divisor)
+        _start("average", question.pool, batch, (output,), question.with_padding, divisor)
     return output
 
 
@@ -329,8 +333,33 @@ def _largest(batch: torch.Tensor, question: _Question, *, with_indices: bool) ->
     if with_indices:
         outputs += (_output(batch, question, torch.int64),)
     if outputs[0].numel() and not outputs[0].is_meta:
-        pooling.run("max_with_indices" if with_indices else "max", question.pool, batch, outputs)
+        _start("max_with_indices" if with_indices else "max", question.pool, batch, outputs)
     return outputs
+
+
+def _start(
+    kind: str,
+    pool: Pool,
+    x: torch.Tensor,
+    outputs: Sequence[torch.Tensor],
+    with_padding: bool = True,
+    divisor: int | None = None,
+) -> None:
+    """Run `pooling.launch(kind, x, outputs, ...)`, kept ready for tensors that lie alike."""
+    places = tuple([(t.shape, t.stride(), t.dtype) for t in (x, *outputs)])
+    make = partial(_launch, kind, pool, with_padding, divisor)
+    _launches.run((kind, pool, with_padding, divisor, places, x.device), make, x, *outputs)
+
+
+def _launch(
+    kind: str,
+    pool: Pool,
+    with_padding: bool,
+    divisor: int | None,
+    x: torch.Tensor,
+    *outputs: torch.Tensor,
+) -> Launch:
+    return pooling.launch(kind, x, outputs, pool=pool, with_padding=with_padding, divisor=divisor)
 
 
 class _Like(NamedTuple):
@@ -361,7 +390,7 @@ def _average_gradient(grad: torch.Tensor, like: _Like, question: _Question) -> t
             grad = grad / (high[:, None] * wide)
     elif not LEAST <= divisor <= MOST:
         grad, divisor = grad.to(torch.promote_types(grad.dtype, torch.float32)) / divisor, 1
-    pooling.run("average_backward", pool, grad, (output,), divisor=divisor)
+    _start("average_backward", pool, grad, (output,), divisor=divisor)
     return output
 
 

@@ -1,22 +1,41 @@
 """Convolutions as GEMMs of described matrices, and pooling."""
 
-from workbench.kernels.convolution.windows import (
-    KINDS,
+from workbench.kernels.convolution.geometry import (
     Geometry,
-    backward_data,
+    Phase,
     backward_data_phases,
-    gradient_windows,
-    image_of,
-    input_windows,
-    launch,
     phases_of,
-    run,
     sides_of,
+)
+from workbench.kernels.convolution.images import (
+    Image,
+    image_of,
+)
+from workbench.kernels.convolution.implicit_gemm import (
+    Configuration,
+    Options,
+)
+from workbench.kernels.convolution.invoker import (
+    launch,
+)
+from workbench.kernels.convolution.products import (
+    KINDS,
+    Product,
+    backward_data,
+)
+from workbench.kernels.convolution.windows import (
+    gradient_windows,
+    input_windows,
 )
 
 __all__ = [
     "KINDS",
+    "Configuration",
     "Geometry",
+    "Image",
+    "Options",
+    "Phase",
+    "Product",
     "backward_data",
     "backward_data_phases",
     "gradient_windows",
@@ -24,6 +43,5 @@ __all__ = [
     "input_windows",
     "launch",
     "phases_of",
-    "run",
     "sides_of",
 ]

@@ -7,8 +7,8 @@ one; else its descriptor's access function brings the tiles, and no matrix is ev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
 import triton
@@ -24,7 +24,7 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels import gemm
-from workbench.kernels.epilogues import Epilogue, Frame, bind
+from workbench.kernels.epilogues import Bound, Epilogue, Frame, bind
 from workbench.kernels.gemm import ACCUMULATORS, PRECISIONS, check_epilogue, with_epilogue
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.tile import order, transfer
@@ -55,6 +55,98 @@ class Side(NamedTuple):
     batch_stride: int
     divisors: tuple[int, ...]
     is_described: bool = False
+
+
+class Sides(NamedTuple):
+    """Operands and results of a product.
+
+    Attributes:
+        a, b, output: those of the call.
+        target: what the product is stored to: the output, or the parts of splits.
+        parts: [splits, batch, m, n], m and n rounded up; empty of one split.
+        batch_strides: of a, b and target.
+    """
+
+    a: Side
+    b: Side
+    target: Side
+    output: Side
+    parts: torch.Tensor
+    batch_strides: tuple[tuple[int], ...]
+
+
+class Options(TypedDict, total=False):
+    """How a product works: keyword arguments of :func:`launch`.
+
+    Attributes:
+        tile: rows, columns and steps along K; None: see `gemm.default_tile`.
+        splits: programs that share K; their parts are added up in a second step, in a fixed order.
+        template: "simple" or "persistent".
+        descriptors: load by tensor descriptors (on Hopper, TMA) what is a strided matrix, without a batch.
+        aligned: tell the compiler what divides the step from one to the next of a batch, so that it loads as
+            many bytes at once as it can. It mostly pays.
+        programs, launch_order, group, num_warps, num_stages, compute_units: as of `gemm.launch`.
+    """
+
+    tile: Sequence[int] | None
+    splits: int
+    template: str
+    programs: int | None
+    launch_order: str
+    group: int
+    descriptors: bool
+    aligned: bool
+    num_warps: int | None
+    num_stages: int
+    compute_units: int | None
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A choice of all :class:`Options`, which says what they mean."""
+
+    tile: Sequence[int] | None = None
+    splits: int = 1
+    template: str = "simple"
+    programs: int | None = None
+    launch_order: str = "grouped"
+    group: int = 8
+    descriptors: bool = False
+    aligned: bool = True
+    num_warps: int | None = None
+    num_stages: int = 3
+    compute_units: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A product of [m, k] by [k, n] for each of `batch`, and how it falls into tiles.
+
+    Attributes:
+        m_is_fixed, k_is_fixed: whether these lengths are known without the call.
+        tile: rows, columns and steps along K.
+        splits: programs that share K.
+        sum_tile: rows and columns of the step that adds up splits.
+        compute_units: for which persistent programs are as many.
+        descriptors: load by tensor descriptors where there can be some.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    m_is_fixed: bool
+    k_is_fixed: bool
+    tile: tuple[int, int, int]
+    splits: int
+    sum_tile: tuple[int, int]
+    compute_units: int
+    descriptors: bool
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """A tile's columns in powers of two."""
+        return gemm.powers_of_two(self.tile[1])
 
 
 def is_supported(a: View, b: View, output: View, chain: Epilogue) -> str:
@@ -89,18 +181,8 @@ def launch(
     epilogue: Epilogue | None = None,
     frame: Frame | None = None,
     work: Work | None = None,
-    tile: tuple[int, int, int] | None = None,
-    splits: int = 1,
-    template: str = "simple",
-    programs: int | None = None,
-    launch_order: str = "grouped",
-    group: int = 8,
-    descriptors: bool = False,
-    aligned: bool = True,
     precision: str = "ieee",
-    num_warps: int | None = None,
-    num_stages: int = 3,
-    compute_units: int | None = None,
+    **options: Unpack[Options],
 ) -> Launch:
     """output = a @ b, or what an epilogue makes of it, of matrices that descriptors describe.
 
@@ -113,126 +195,178 @@ def launch(
         epilogue: what is done to the product before it is stored; its result fits the output's dtype.
         frame: how the epilogue's operands go with the matrices; None where they broadcast to [batch, m, n].
         work: of the product, if not 2 m n k FLOPs for each of the batch and each tensor's memory once.
-        splits: programs that share K; their parts are added up in a second step, in a fixed order.
-        template: "simple" or "persistent". Others: as of `gemm.launch`.
-        aligned: tell the compiler what divides the step from one to the next of a batch, so that it loads as
-            many bytes at once as it can. It mostly pays.
+        precision: of fp32: as of `gemm.launch`.
+        options: tile, splits, template and the rest, see :class:`Options`.
 
     Raises:
         TensorMismatchError: tensors do not fit. UnknownNameError: a name. InvalidArgumentError,
         ArgumentTypeError: another argument.
     """
-    for name, view in (("a", a), ("b", b), ("output", output)):
-        check_type(name, view, View, "Give a View.")
+    config = Configuration(**options)
     chain = Epilogue() if epilogue is None else epilogue
-    check_type("epilogue", chain, Epilogue, "Give an epilogue, such as relu(), or None.")
-    if reason := is_supported(a, b, output, chain):
-        raise TensorMismatchError("a, b, output", reason, "Give views of matrices that can be multiplied.")
-    check_name("template", template, TEMPLATES)
-    check_name("precision", precision, PRECISIONS)
-    check_name("launch_order", launch_order, order.ORDERS)
+    _check(a, b, output, chain, precision, config)
     *_, m, k = a.lengths
     *batches, _, n = output.lengths
     batch = batches[0] if batches else 1
-    check_epilogue(chain, output.tensor.dtype)
-    frame = Frame((*batches, m, n)) if frame is None else frame
     if work is None:
         tensors = (a.tensor, b.tensor, output.tensor)
         work = Work(2 * batch * m * n * k, sum(t.numel() * t.element_size() for t in tensors))
     work = with_epilogue(work, chain, batch * m * n)
     if output.tensor.numel() == 0 or 0 in (batch, m, n):
         return Launch((), (output.tensor,), work=work)
-    units = device.planned().compute_units if compute_units is None else compute_units
-    chosen = gemm.default_tile(m, n, batch, a.tensor.element_size(), units) if tile is None else tile
-    block_m, block_n, block_k = chosen = gemm.checked_tile(chosen)
-    itemsize = a.tensor.element_size()
-    widths = gemm.powers_of_two(block_n)
+    plan = plan_of(a, output, config)
+    sides = _sides(a, b, output, plan)
+    _, kept_as = _sum_dtypes(a)
+    frame = Frame((*batches, m, n)) if frame is None else frame
+    bound = bind(chain, frame, kept_as, output.tensor.dtype, a.tensor.device)
+    reach = max(*(_reach(view) for view in (a, b, output)), bound.reach) + sides.parts.numel()
+    is_wide = reach > MOST_OFFSETS_IN_32_BITS
+    meta = _meta(a, plan, sides, config, precision)
+    meta |= {"EPILOGUE": () if plan.splits > 1 else bound.functors, "WIDE": is_wide}
+    first = _product_step(plan, sides, config, () if plan.splits > 1 else bound.extras, meta)
+    if plan.splits == 1:
+        return Launch((first,), (output.tensor,), work=work)
+    second = _sum_step(plan, sides, bound, is_wide=is_wide)
+    # Whatever the work, where lengths come with the call: else another number of images would compile anew.
+    is_fixed = plan.m_is_fixed and plan.k_is_fixed
+    steps = gemm.overlapping(work if is_fixed else Work(0, 0), first, second)
+    return Launch(steps, (output.tensor,), work=work, workspaces=(sides.parts,))
+
+
+def _check(a: View, b: View, output: View, chain: Epilogue, precision: str, config: Configuration) -> None:
+    """Refuse what the templates cannot take."""
+    for name, view in (("a", a), ("b", b), ("output", output)):
+        check_type(name, view, View, "Give a View.")
+    check_type("epilogue", chain, Epilogue, "Give an epilogue, such as relu(), or None.")
+    if reason := is_supported(a, b, output, chain):
+        raise TensorMismatchError("a, b, output", reason, "Give views of matrices that can be multiplied.")
+    check_name("template", config.template, TEMPLATES)
+    check_name("precision", precision, PRECISIONS)
+    check_name("launch_order", config.launch_order, order.ORDERS)
+    check_epilogue(chain, output.tensor.dtype)
+
+
+def plan_of(a: View, output: View, config: Configuration) -> Plan:
+    """Return tile and splits of a product, with the defaults in the place of what is left open."""
+    *_, m, k = a.lengths
+    *batches, _, n = output.lengths
+    batch = batches[0] if batches else 1
+    units = device.planned().compute_units if config.compute_units is None else config.compute_units
+    itemsize, tile = a.tensor.element_size(), config.tile
+    chosen = gemm.default_tile(m, n, batch, itemsize, units) if tile is None else tile
+    block_m, block_n, block_k = gemm.checked_tile(chosen)
     # A length that comes with the call is always checked, and divided by what divides it whatever the call,
     # so that another one compiles nothing; splits without a tile along K leave zeros.
-    length_m, length_k = a.descriptor.lengths[-2:]
-    m_is_fixed, k_is_fixed = isinstance(length_m, int), isinstance(length_k, int)
-    splits = gemm.splits_with_work(splits, triton.cdiv(k, block_k) if k_is_fixed else splits)
-    accumulator, kept_as = ACCUMULATORS.get(a.tensor.dtype, (tl.float32, torch.float32))
+    m_is_fixed, k_is_fixed = (isinstance(length, int) for length in a.descriptor.lengths[-2:])
+    most = triton.cdiv(k, block_k) if k_is_fixed else config.splits
+    return Plan(
+        batch, m, n, k, m_is_fixed, k_is_fixed, (block_m, block_n, block_k),
+        splits=gemm.splits_with_work(config.splits, most),
+        sum_tile=(gemm.SUM_TILE[0], min(gemm.SUM_TILE[1], triton.next_power_of_2(n))),
+        compute_units=units,
+        descriptors=config.descriptors and batch == 1,
+    )  # fmt: skip
+
+
+def _sum_dtypes(a: View) -> tuple[Any, torch.dtype]:
+    """Return the type in which products are added up, as Triton's and as torch's."""
+    return ACCUMULATORS.get(a.tensor.dtype, (tl.float32, torch.float32))
+
+
+def _sides(a: View, b: View, output: View, plan: Plan) -> Sides:
+    """Return operands and results as the kernels are given them."""
+    block_m, _, block_k = plan.tile
+    _, kept_as = _sum_dtypes(a)
     # Rows and columns of the parts are rounded up, so that they are stored whole, whatever m and n are.
-    held = (splits if splits > 1 else 0, batch, *(_rounded_up(size) for size in (m, n)))
-    parts = torch.empty(held, dtype=kept_as, device=a.tensor.device)
-    can_describe = descriptors and batch == 1
-    of_a = _side(a, [(block_m, block_k)] if can_describe else ())
-    of_b = _side(b, [(block_k, width) for width in widths] if can_describe else ())
-    rows, cols = gemm.SUM_TILE[0], min(gemm.SUM_TILE[1], triton.next_power_of_2(n))
-    of_output = _side(output, is_output=True, tile=(rows, cols) if splits > 1 else None)
+    splits = plan.splits if plan.splits > 1 else 0
+    shape = (splits, plan.batch, _rounded_up(plan.m), _rounded_up(plan.n))
+    parts = torch.empty(shape, dtype=kept_as, device=a.tensor.device)
+    of_a = _side(a, [(block_m, block_k)] if plan.descriptors else ())
+    of_b = _side(b, [(block_k, width) for width in plan.widths] if plan.descriptors else ())
+    of_output = _side(output, is_output=True, tile=plan.sum_tile if splits else None)
     target = of_output
-    if splits > 1:
+    if splits:
         place = parts.stride()[2:]
-        target = Side(
-            (parts,), transfer.affine, place, parts.stride(1), gemm.divisors(place, parts.element_size())
-        )
+        divisors = gemm.divisors(place, parts.element_size())
+        target = Side((parts,), transfer.affine, place, parts.stride(1), divisors)
     # From one to the next of a batch: of a single group of 72 channels a stride of 72 would hide from the
     # compiler that addresses are multiples of 16 bytes.
-    batch_strides = [(each.batch_stride if batch > 1 else 0,) for each in (of_a, of_b, target)]
-    bound = bind(chain, frame, kept_as, output.tensor.dtype, a.tensor.device)
-    reach = max(*(_reach(view) for view in (a, b, output)), bound.reach) + parts.numel()
-    is_wide = reach > MOST_OFFSETS_IN_32_BITS
-    meta = {
-        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": widths,
-        "ORDER": order.ORDERS[launch_order], "SPLITS": splits,
-        "GROUP": check_positive("group", group, most=order.MOST_GROUP),
-        "ATOMIC": False, "EPILOGUE": () if splits > 1 else bound.functors,
-        "ACCUMULATOR": accumulator, "PRECISION": precision,
+    of_batch = [(each.batch_stride if plan.batch > 1 else 0,) for each in (of_a, of_b, target)]
+    return Sides(of_a, of_b, target, of_output, parts, tuple(of_batch))
+
+
+def _meta(a: View, plan: Plan, sides: Sides, config: Configuration, precision: str) -> dict[str, Any]:
+    """Return the product's meta-parameters, but for the epilogue and the width of offsets."""
+    block_m, block_n, block_k = plan.tile
+    of_a, of_b, target = sides.a, sides.b, sides.target
+    itemsize, (length_m, length_k) = a.tensor.element_size(), a.descriptor.lengths[-2:]
+    itemsizes = (itemsize, itemsize, target.sources[0].element_size())
+    of_batch = zip(sides.batch_strides, itemsizes, strict=True)
+    are_described = of_a.is_described and of_b.is_described
+    num_warps = config.num_warps
+    return {
+        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "WIDTHS": plan.widths,
+        "ORDER": order.ORDERS[config.launch_order], "SPLITS": plan.splits,
+        "GROUP": check_positive("group", config.group, most=order.MOST_GROUP),
+        "ATOMIC": False, "ACCUMULATOR": _sum_dtypes(a)[0], "PRECISION": precision,
         "LOAD_A": of_a.place, "LOAD_B": of_b.place, "PLACE": target.place,
         "DESCRIPTORS": (of_a.is_described, of_b.is_described, False),
         "CHECKS": (
-            not m_is_fixed or m % block_m != 0, n % block_n != 0,
-            not k or not k_is_fixed
-            or (k % block_k != 0 and not (of_a.is_described and of_b.is_described)),
+            not plan.m_is_fixed or plan.m % block_m != 0, plan.n % block_n != 0,
+            not plan.k or not plan.k_is_fixed or (plan.k % block_k != 0 and not are_described),
         ),
         "DIVISORS": (
-            gemm.divisors((divisor_of(length_m), n, divisor_of(length_k)), itemsize, is_seen=False),
+            gemm.divisors((divisor_of(length_m), plan.n, divisor_of(length_k)), itemsize, is_seen=False),
             of_a.divisors, of_b.divisors, target.divisors,
-            *(
-                gemm.divisors(each, size) if aligned else (1,)
-                for each, size in zip(
-                    batch_strides, (itemsize, itemsize, target.sources[0].element_size()), strict=True
-                )
-            ),
+            *(gemm.divisors(each, size) if config.aligned else (1,) for each, size in of_batch),
         ),
-        "WIDE": is_wide, "OVERLAP": False,
+        "OVERLAP": False,
         "num_warps": gemm.default_warps(block_m, block_n) if num_warps is None else num_warps,
-        "num_stages": check_positive("num_stages", num_stages),
+        "num_stages": check_positive("num_stages", config.num_stages),
     }  # fmt: skip
+
+
+def _product_step(
+    plan: Plan, sides: Sides, config: Configuration, extras: tuple[Any, ...], meta: dict[str, Any]
+) -> Step:
+    """Return the step of the product, by one of the two templates."""
+    of_a, of_b, target = sides.a, sides.b, sides.target
+    (m, n, k), widths = (plan.m, plan.n, plan.k), plan.widths
     none = (None,) * (2 - len(widths))
-    strides = (of_a.strides, of_b.strides, target.strides)
     sources = (
-        *of_a.sources, *_each(of_b.sources, widths), *none, *_each(target.sources, widths), *none,
-        () if splits > 1 else bound.extras, m, n, k,
+        *of_a.sources, *_each(of_b.sources, widths), *none, *_each(target.sources, widths), *none, extras,
+        m, n, k,
     )  # fmt: skip
-    rest = ((batch,), strides, tuple(batch_strides), parts.stride(0) if splits > 1 else 0)
-    tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * batch * splits
-    if template == "persistent":
-        meta |= {"FLATTEN": len(widths) == 1, "SPECIALIZE": False}
-        started = min(units if programs is None else check_positive("programs", programs), tiles)
-        first = Step(gemm.gemm_persistent_kernel, (started,), (*sources, *rest, tiles), meta)
-    else:
-        if programs is not None:
-            raise InvalidArgumentError(
-                "programs", f"got {programs}", "Give it to persistent programs, or None."
-            )
-        first = Step(gemm.gemm_kernel, (tiles,), (*sources, 0, *rest), meta)
-    if splits == 1:
-        return Launch((first,), (output.tensor,), work=work)
-    second = Step(
-        gemm.sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch,),
+    strides = (of_a.strides, of_b.strides, target.strides)
+    of_split = sides.parts.stride(0) if plan.splits > 1 else 0
+    rest = ((plan.batch,), strides, sides.batch_strides, of_split)
+    block_m, block_n, _ = plan.tile
+    tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * plan.batch * plan.splits
+    programs = config.programs
+    if config.template == "persistent":
+        meta = {**meta, "FLATTEN": len(widths) == 1, "SPECIALIZE": False}
+        most = plan.compute_units if programs is None else check_positive("programs", programs)
+        return Step(gemm.gemm_persistent_kernel, (min(most, tiles),), (*sources, *rest, tiles), meta)
+    if programs is not None:
+        fix = "Give it to persistent programs, or None."
+        raise InvalidArgumentError("programs", f"got {programs}", fix)
+    return Step(gemm.gemm_kernel, (tiles,), (*sources, 0, *rest), meta)
+
+
+def _sum_step(plan: Plan, sides: Sides, bound: Bound, *, is_wide: bool) -> Step:
+    """Return the step that adds up the parts of splits."""
+    rows, cols = plan.sum_tile
+    of_output, (*_, of_target) = sides.output, sides.batch_strides
+    return Step(
+        gemm.sum_of_splits_kernel, (triton.cdiv(plan.m, rows) * triton.cdiv(plan.n, cols) * plan.batch,),
         (
-            parts, *of_output.sources, bound.extras, m, n, (batch,), target.strides, of_output.strides,
-            batch_strides[2], (of_output.batch_stride,), parts.stride(0),
+            sides.parts, *of_output.sources, bound.extras, plan.m, plan.n, (plan.batch,),
+            sides.target.strides, of_output.strides, of_target, (of_output.batch_stride,),
+            sides.parts.stride(0),
         ),
-        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": splits, "EPILOGUE": bound.functors,
+        {"BLOCK_M": rows, "BLOCK_N": cols, "SPLITS": plan.splits, "EPILOGUE": bound.functors,
          "PLACE": of_output.place, "WIDE": is_wide, "OVERLAP": False},
     )  # fmt: skip
-    # Whatever the work, where lengths come with the call: else another number of images would compile anew.
-    is_fixed = m_is_fixed and k_is_fixed
-    steps = gemm.overlapping(work if is_fixed else Work(0, 0), first, second)
-    return Launch(steps, (output.tensor,), work=work, workspaces=(parts,))
 
 
 def _rounded_up(size: int) -> int:

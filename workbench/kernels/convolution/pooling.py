@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -29,7 +29,6 @@ from workbench.kernels.rows.reduction import REDUCTIONS, Reduction
 from workbench.kernels.tile import reduce
 from workbench.kernels.views import Described, View
 from workbench.launch import Launch, Work
-from workbench.runtime.cache import LaunchCache
 
 Pair = tuple[int, int]
 Lengths = tuple[int, ...]
@@ -356,31 +355,3 @@ def _are_taps_neighbors(pool: Pool, strides: Lengths) -> bool:
     run = pool.window[1] * (pool.window[0] if to_y == pool.window[1] else 1)
     outputs = (strides[1], pool.stride[1] * strides[3])
     return to_x == 1 and run >= FEWEST_NEIGHBORS and 1 not in outputs
-
-
-_launches = LaunchCache()
-
-
-def run(
-    kind: str,
-    pool: Pool,
-    x: torch.Tensor,
-    outputs: Sequence[torch.Tensor],
-    with_padding: bool = True,
-    divisor: int | None = None,
-) -> None:
-    """`launch(kind, x, outputs, ...).run()`, kept ready for tensors that lie alike."""
-    places = tuple([(t.shape, t.stride(), t.dtype) for t in (x, *outputs)])
-    make = partial(_make, kind, pool, with_padding, divisor)
-    _launches.run((kind, pool, with_padding, divisor, places, x.device), make, x, *outputs)
-
-
-def _make(
-    kind: str,
-    pool: Pool,
-    with_padding: bool,
-    divisor: int | None,
-    x: torch.Tensor,
-    *outputs: torch.Tensor,
-) -> Launch:
-    return launch(kind, x, outputs, pool=pool, with_padding=with_padding, divisor=divisor)

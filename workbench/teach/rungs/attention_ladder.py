@@ -32,7 +32,11 @@ UNFUSED_TILE = (128, 64, 64)
 
 # Tile, warps and stages of the portable kernel by head size, as `instances.attention` chooses them on Hopper;
 # and the fastest tilings found for the gradients in one pass.
-PORTABLE = {64: ((64, 128), 4, 2), 128: ((64, 64), 4, 3), 256: ((64, 64), 4, 3)}
+PORTABLE = {
+    64: Tiling((64, 128), 4, 2, descriptors=True),
+    128: Tiling((64, 64), 4, 3, descriptors=True),
+    256: Tiling((64, 64), 4, 3, descriptors=True),
+}
 ONE_PASS = {64: Tiling((128, 128), 8, 2), 128: Tiling((64, 128), 8, 2)}
 
 # The maximum length of a grid's second axis.
@@ -431,10 +435,9 @@ def _build_portable(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
 ) -> Callable[[], torch.Tensor]:
     """Build the shipped portable kernel, which is not specific to Hopper."""
-    tile, warps, stages = PORTABLE[max(64, attention.parts_of(query.shape[3])[0])]
+    tiling = PORTABLE[max(64, attention.parts_of(query.shape[3])[0])]
     launch = attention.launch(
-        query, key, value, Scoring(window=CAUSAL if is_causal else EVERYTHING), descriptors=True, tile=tile,
-        num_warps=warps, num_stages=stages, splits=1,
+        query, key, value, Scoring(window=CAUSAL if is_causal else EVERYTHING), **tiling._asdict(), splits=1
     )  # fmt: skip
     return lambda: launch.run()[0]
 

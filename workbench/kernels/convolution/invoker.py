@@ -1,0 +1,77 @@
+"""The invoker of convolutions: the products that one is, behind the copies that they need."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+
+from workbench.errors import InvalidArgumentError, check_name
+from workbench.kernels.convolution import implicit_gemm
+from workbench.kernels.convolution.geometry import Geometry
+from workbench.kernels.convolution.implicit_gemm import Options
+from workbench.kernels.convolution.products import KINDS
+from workbench.kernels.epilogues import Epilogue, ImageFrame
+from workbench.kernels.gemm import with_epilogue
+from workbench.launch import Launch
+
+
+def launch(
+    kind: str,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    output: torch.Tensor,
+    *,
+    geometry: Geometry,
+    epilogue: Epilogue | None = None,
+    precision: str = "ieee",
+    **options: Unpack[Options],
+) -> Launch:
+    """The products of a convolution, or of a gradient of it, behind the copies that they need.
+
+    Args:
+        kind: a name in `KINDS`.
+        first, second, output: what its function is given.
+        geometry: of all of them.
+        epilogue: what is done to the result before it is stored; None for nothing. Of "forward", its tensors
+            broadcast to the image (n, features, outputs...). Of "backward_data", which is a product for each
+            of the phases, they have a number for each channel, as a bias does.
+        precision: of fp32: "ieee" or "tf32".
+        options: tile and the rest, see :class:`implicit_gemm.Options`.
+    """
+    check_name("kind", kind, KINDS)
+    is_taken = kind == "forward" or (kind == "backward_data" and epilogue and not _has_pixels(epilogue))
+    if epilogue is not None and not is_taken:
+        given = f"given for {kind}"
+        raise InvalidArgumentError("epilogue", given, 'Give "forward" one, or "backward_data" a bias.')
+    work = geometry.work(first.shape[0], first.element_size())
+    products = KINDS[kind](first, second, output, geometry=geometry)
+    copies = [image.launch for image in products[0].images if image.launch is not None]
+    parts = [
+        implicit_gemm.launch(
+            one.a,
+            one.b,
+            one.output,
+            epilogue=epilogue,
+            frame=None if epilogue is None else ImageFrame(one.shape, geometry.groups),
+            work=work,
+            precision=precision,
+            **options,
+        )
+        for one in products
+    ]
+    steps = [step for part in (*copies, *parts) for step in part.steps]
+    spaces = [space for copy in copies for space in copy.outputs]
+    spaces += [space for part in parts for space in part.workspaces]
+    if epilogue is not None:
+        work = with_epilogue(work, epilogue, output.numel())
+    return Launch(tuple(steps), (output,), work=work, workspaces=tuple(spaces))
+
+
+def _has_pixels(epilogue: Epilogue) -> bool:
+    """Whether an epilogue knows the pixels of an image: it has an operand for them, or uses their place."""
+    return any(
+        one.uses_place
+        or any(isinstance(each.value, torch.Tensor) and each.along != "columns" for each in one.operands)
+        for one in epilogue.functors
+    )

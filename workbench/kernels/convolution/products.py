@@ -1,0 +1,136 @@
+"""Convolutions as products: descriptors, and no kernel.
+
+Forward, output[(n, out), k] = input[(n, out), (taps, c)] @ weight[(taps, c), k], where the input's element
+for an output pixel and a tap is found by the descriptor and never laid out as a matrix (implicit GEMM;
+Chetlur et al., cuDNN, 2014, section 3). Backward for data sums over taps and k, and for a stride s falls into
+s products a dimension, one for each remainder of the pixel's place (Composable Kernel's backward data
+"v4r1"). Backward for weight sums over pixels. Groups are a batch of products. The number of images is a
+symbol, so that another one generates and compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+
+from workbench.kernels.convolution.geometry import Geometry, Lengths, backward_data_phases
+from workbench.kernels.convolution.images import Image, image_of
+from workbench.kernels.convolution.windows import (
+    gradient_windows,
+    input_windows,
+    output_features,
+    output_pixels,
+    phase_input,
+    phase_weight,
+    weight_columns,
+    weight_rows,
+)
+from workbench.kernels.movement.view_transfer import IMAGES_NAME
+from workbench.kernels.views import View
+
+
+class Product(NamedTuple):
+    """A product that a convolution is, or one of several.
+
+    Attributes:
+        a, b, output: the matrices.
+        images: what a and b are seen in.
+        shape: of the part of the result that it makes.
+    """
+
+    a: View
+    b: View
+    output: View
+    images: tuple[Image, Image]
+    shape: Lengths
+
+
+def forward(
+    input: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
+) -> list[Product]:
+    """output = convolution of input and weight.
+
+    Args:
+        input: (n, channels, sizes...), of any strides. weight: (features, channels / groups, taps...).
+        output: (n, features, outputs...).
+        geometry: of all of them.
+    """
+    count = {IMAGES_NAME: input.shape[0]}
+    image = image_of(input, geometry.groups, is_gathered=geometry.is_gathered)
+    channels, order = image.channels, image.order
+    kernel = image_of(weight, least=channels)
+    return [
+        Product(
+            View(image.tensor, input_windows(geometry, channels, image.strides, order), count),
+            View(kernel.tensor, weight_columns(geometry, channels, kernel.of_weight, order), {}),
+            View(output, output_pixels(geometry, _strides_of(output, geometry.groups)), count),
+            (image, kernel),
+            tuple(output.shape),
+        )
+    ]
+
+
+def backward_data(
+    grad: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
+) -> list[Product]:
+    """output = the gradient of the input, given that of the output: a product for each of its phases.
+
+    Args:
+        grad: (n, features, outputs...). weight: (features, channels / groups, taps...).
+        output: (n, channels, sizes...).
+        geometry: of all of them.
+    """
+    count = {IMAGES_NAME: grad.shape[0]}
+    image = image_of(grad, geometry.groups, is_gathered=geometry.is_gathered)
+    kernel = image_of(weight)
+    features, order = image.channels, image.order
+    return [
+        Product(
+            View(image.tensor, gradient_windows(geometry, features, image.strides, phases, order), count),
+            View(kernel.tensor, phase_weight(geometry, features, kernel.of_weight, phases, order), {}),
+            View(output, phase_input(geometry, _strides_of(output, geometry.groups), phases), count),
+            (image, kernel),
+            (*output.shape[:2], *(phase.count for phase in phases)),
+        )
+        for phases in backward_data_phases(geometry)
+    ]
+
+
+def backward_weight(
+    grad: torch.Tensor, input: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
+) -> list[Product]:
+    """output = the gradient of the weight, given that of the output.
+
+    Args:
+        grad: (n, features, outputs...). input: (n, channels, sizes...).
+        output: (features, channels / groups, taps...).
+        geometry: of all of them.
+    """
+    count = {IMAGES_NAME: grad.shape[0]}
+    image = image_of(input, geometry.groups, is_gathered=geometry.is_gathered)
+    of_grad = image_of(grad, geometry.groups, is_gathered=False)
+    features, channels, order = of_grad.channels, image.channels, image.order
+    return [
+        Product(
+            View(of_grad.tensor, output_features(geometry, features, of_grad.strides), count),
+            View(image.tensor, input_windows(geometry, channels, image.strides, order), count),
+            View(output, weight_rows(geometry, features, channels, output.stride(), order), {}),
+            (of_grad, image),
+            tuple(output.shape),
+        )
+    ]
+
+
+KINDS: Mapping[str, Callable[..., list[Product]]] = {
+    "forward": forward,
+    "backward_data": backward_data,
+    "backward_weight": backward_weight,
+}
+
+
+def _strides_of(tensor: torch.Tensor, groups: int) -> Lengths:
+    """Of (n, group, channel, sizes...)."""
+    of_image, of_channel, *of_sizes = tensor.stride()
+    return (of_image, tensor.shape[1] // groups * of_channel, of_channel, *of_sizes)
