@@ -298,7 +298,7 @@ def test_both_plans_of_a_convolution_drop_the_same() -> None:
     assert 0 < int((fused == 0).sum()) < fused.numel()
     for case, format in ((IMAGES[0], torch.contiguous_format), (IMAGES[1], torch.channels_last)):
         tensors, options, _ = images(*case, format)
-        with pytest.raises(InvalidArgumentError, match=r"epilogue\[1\]: dropout .*place.*channels_last"):
+        with pytest.raises(InvalidArgumentError, match=r"epilogue\[1\]: dropout .*position.*channels_last"):
             explore.fusion.chained_conv2d(*tensors, **options, epilogue=chain)
 
 

@@ -235,7 +235,7 @@ def test_live_speeds_are_measured_beside_the_vendor(monkeypatch: pytest.MonkeyPa
     assert f"measured: cuBLASLt {rate:.3g} TFLOP/s; measured: this tile {rate / 2:.3g}" in widget.picture.alt
     widget.controls["target"].value = "gfx942"
     widget.measure_button.click()
-    assert widget.error == "NVIDIA H200 is sm_90, not gfx942: choose its own to measure."
+    assert widget.error == "NVIDIA H200 is sm_90, not gfx942: choose sm_90 to measure."
 
 
 def test_whole_numbers_are_measured_beside_the_library_that_multiplies_them(

@@ -157,7 +157,11 @@ def test_more_limits_than_colors_are_one() -> None:
         ([replace(FAST, tile=(64,))], InvalidArgumentError, r"instances\[0\]\.tile: got \(64,\)"),
         ([replace(FAST, tile=(64, 0))], InvalidArgumentError, r"instances\[0\]\.tile: got 0"),
         ([replace(FAST, ms=0.0)], InvalidArgumentError, r"instances\[0\]\.ms: got 0\.0"),
-        ([instance(str(n), (16 * n, 16)) for n in range(1, 12)], InvalidArgumentError, "11 numbers of rows"),
+        (
+            [instance(str(n), (16 * n, 16)) for n in range(1, 12)],
+            InvalidArgumentError,
+            "11 different numbers of rows",
+        ),
     ],
 )
 def test_bad_instances_are_named(case: Any, error: type[Exception], said: str) -> None:

@@ -178,7 +178,7 @@ def test_data_of_the_wrong_kind_is_refused(ceilings: Ceilings) -> None:
         RooflineWidget((None, []))  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(InvalidArgumentError, match="load: got no source"):
         RooflineWidget({})
-    with pytest.raises(InvalidArgumentError, match="load: got 3 things"):
+    with pytest.raises(InvalidArgumentError, match="load: got 3 values"):
         RooflineWidget((ceilings, [], []))  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(ArgumentTypeError, match=r"load\[0\]: got 3"):
         RooflineWidget({3: (ceilings, [])})  # type: ignore[dict-item] # that is the mistake

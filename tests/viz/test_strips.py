@@ -225,7 +225,7 @@ def test_the_same_data_gives_the_same_picture_in_each_theme() -> None:
 
 
 def test_an_access_of_nothing_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="coalescing: no lane of it touches memory"):
+    with pytest.raises(InvalidArgumentError, match="coalescing: none of its lanes touches memory"):
         coalescing_strip(load(1, active=0))
 
 

@@ -176,14 +176,16 @@ class _EvaluatedDescriptor:
         lengths: Any = descriptor.lengths  # numbers: there are no symbols
         if len(lengths) not in (2, 3) or 0 in lengths:
             given = f"its dimensions are {', '.join(map(str, lengths))} long"
-            raise InvalidArgumentError("descriptor", given, "Give two, or a batch of two, with elements.")
+            raise InvalidArgumentError(
+                "descriptor", given, "Give rows and columns, or a batch of them, none of length 0."
+            )
         rows, cols = lengths[-2:]
         if rows * cols > MOST_ELEMENTS:
             fix = f"At most {MOST_ELEMENTS} elements: take fewer images, pixels or channels."
             raise InvalidArgumentError("descriptor", f"its matrix is {rows} x {cols}", fix)
         check_type("batch", batch, int, "Give a whole number.")
         if len(lengths) == 3 and not 0 <= batch < lengths[0]:
-            raise InvalidArgumentError("batch", f"got {batch}", f"Give one from 0 to {lengths[0] - 1}.")
+            raise InvalidArgumentError("batch", f"got {batch}", f"Give a number from 0 to {lengths[0] - 1}.")
         index = [batch] * (len(lengths) - 2) + [np.arange(rows)[:, None], np.arange(cols)[None, :]]
         values = [np.broadcast_to(value, (rows, cols)) for value in descriptor.values(index)]
         valid = np.ones((rows, cols), dtype=bool)

@@ -229,7 +229,7 @@ def plans(
         raise InvalidArgumentError("given", f"got {len(given)} tensors for {op}", f"Give {wanted}.")
     if op != "matmul_matmul" and activation != "identity":
         raise InvalidArgumentError(
-            "activation", f"got {in_brief(activation)} for {op}", "Give it to matmul_matmul alone."
+            "activation", f"got {in_brief(activation)} for {op}", "Only matmul_matmul takes an activation."
         )
     options: dict[str, Any] = {} if tile is None else {"tile": tile}
     if op in _GATES:
@@ -592,7 +592,9 @@ def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
             words = f"{tensor.dtype} on {tensor.device}"
             raise TensorMismatchError(name, words, f"Give {input.dtype} on {input.device}, as the input is.")
         if tensor.layout != torch.strided or tensor.is_neg():
-            raise TensorMismatchError(name, "no plain strided tensor", "Give one that lies in memory.")
+            raise TensorMismatchError(
+                name, "no plain strided tensor", "Give a strided tensor without negation."
+            )
         if name != "bias" and (tensor.dim() != 4 or not tensor.numel()):
             given_shape = f"shape {tuple(tensor.shape)}"
             raise TensorMismatchError(name, given_shape, "Give four dimensions, none of them of length 0.")
@@ -608,7 +610,7 @@ def _check_places(epilogue: Epilogue, order: tuple[int, ...], groups: int) -> No
         return
     for place, one in enumerate(epilogue.functors):
         if one.uses_place:
-            given = f"{one.name} may ask for the place of an element, which differs between the plans"
+            given = f"{one.name} may use an element's position, which differs between the plans"
             raise InvalidArgumentError(
                 f"epilogue[{place}]", given, "Give channels_last images in one group, or leave it out."
             )
@@ -677,7 +679,7 @@ def _on_images(
     (block_m, block_n), n = _FUNCTOR_TILE, x.shape[order[-1]]
     m = x.numel() // n
     if max(x.numel(), bound.reach) + (block_m + 1) * (n + block_n) > MOST_OFFSETS_IN_32_BITS:
-        given = f"it makes images of {tuple(x.shape)}"
+        given = f"its output would be images of {tuple(x.shape)}"
         raise TensorMismatchError("input", given, "Give fewer elements: offsets are 32 bits.")
     own = epilogue.work(x.numel())
     work = Work(own.flops, 2 * x.numel() * x.element_size() + own.bytes)

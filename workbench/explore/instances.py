@@ -84,7 +84,9 @@ def _profiled(trials: Sequence[Trial], instances: Sequence[Instance]) -> Iterato
     names = [trial.candidate["instance"] for trial in trials]
     if not any(_has_tile(keywords[name]) for name in names):
         given = f"no instance with a tile of rows and columns; {names[0]} has {in_words(keywords[names[0]])}"
-        raise InvalidArgumentError("trials", given, "Give a profile of an operator whose instances have one.")
+        raise InvalidArgumentError(
+            "trials", given, "Give a profile of an operator whose instances have a tile."
+        )
     pruned = {trial.reason: name for trial, name in zip(trials, names, strict=True)}
     for trial, name in zip(trials, names, strict=True):
         twin = pruned.get(f"the same launch as {in_words(trial.candidate)}", name)

@@ -230,7 +230,8 @@ class _GemmExplorer:
         here = device.current()
         if here.architecture != chosen.target:
             raise NotMeasurableError(
-                f"{here.name} is {here.architecture}, not {chosen.target}: choose its own to measure."
+                f"{here.name} is {here.architecture}, not {chosen.target}: "
+                f"choose {here.architecture} to measure."
             )
         a, b = OPERATORS["matmul"].inputs(self.dtype, self._case)
         candidates: dict[str, Any] = {THIS_TILE: self._launch(chosen, a, b, on=None)}
@@ -359,7 +360,7 @@ def _uninitialized(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
     if needed < _MOST_BYTES:
         with suppress(RuntimeError):  # of torch's allocator
             return torch.empty(shape, dtype=dtype)
-    given = f"a matrix of {rows:,} x {cols:,} takes {needed / 1e9:,.0f} GB, which this machine does not give"
+    given = f"a matrix of {rows:,} x {cols:,} takes {needed / 1e9:,.0f} GB, which this machine cannot reserve"
     raise InvalidArgumentError("shape", given, "Give smaller sizes.")
 
 

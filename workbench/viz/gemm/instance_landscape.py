@@ -253,7 +253,9 @@ class _Landscape:
                 check_positive(f"instances[{number}].tile", side)
         twice = [name for name, count in Counter(one.name for one in each_one).items() if count > 1]
         if twice:
-            raise InvalidArgumentError("instances", f"several are called {twice[0]!r}", "Give each its name.")
+            raise InvalidArgumentError(
+                "instances", f"several are called {twice[0]!r}", "Give each a name of its own."
+            )
         if height is None:
             height = "speed" if any(one.ms for one in each_one) else "registers"
         check_name("height", height, HEIGHTS)
@@ -261,18 +263,20 @@ class _Landscape:
             check_name("chosen", chosen, [one.name for one in each_one])
         land = cls(each_one, about, height, chosen)
         if max(len(land.rows), len(land.columns)) > MOST_SIDES:
-            given = f"tiles of {len(land.rows)} numbers of rows and {len(land.columns)} of columns"
-            raise InvalidArgumentError("instances", given, f"Give tiles of up to {MOST_SIDES} each.")
+            given = (
+                f"tiles with {len(land.rows)} different numbers of rows and {len(land.columns)} of columns"
+            )
+            raise InvalidArgumentError("instances", given, f"Give tiles with at most {MOST_SIDES} of each.")
         return land
 
     @cached_property
     def rows(self) -> list[int]:
-        """All numbers of rows of tiles, ascending."""
+        """Distinct numbers of rows of the tiles, ascending."""
         return sorted({one.tile[0] for one in self.instances})
 
     @cached_property
     def columns(self) -> list[int]:
-        """All numbers of columns of tiles, ascending."""
+        """Distinct numbers of columns of the tiles, ascending."""
         return sorted({one.tile[1] for one in self.instances})
 
     @property

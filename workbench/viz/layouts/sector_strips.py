@@ -66,7 +66,7 @@ def _chosen_sectors(coalescing: Coalescing, request: int) -> Request:
     check_type("coalescing", coalescing, Coalescing, fix)
     if not coalescing.requests:
         raise InvalidArgumentError(
-            "coalescing", "no lane of it touches memory", "Take an access with an active lane."
+            "coalescing", "none of its lanes touches memory", "Take an access with an active lane."
         )
     return chosen_one(coalescing.requests, request)
 

@@ -189,7 +189,7 @@ def _read(source: Source) -> Roofline:
     fix = "Give (ceilings, points), or a function that returns them."
     check_type("load", loaded, tuple, fix)
     if len(loaded) != 2:
-        raise InvalidArgumentError("load", f"got {len(loaded)} things", fix)
+        raise InvalidArgumentError("load", f"got {len(loaded)} values", fix)
     ceilings, points = loaded
     return ceilings, check(ceilings, points)
 
