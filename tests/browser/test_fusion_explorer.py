@@ -12,7 +12,7 @@ from tools import lessons
 
 pytestmark = pytest.mark.browser
 
-CELLS = ("from workbench import fuse", "fuse.explore()")
+CELLS = ("from workbench import explore", "explore.fusion.explore()")
 EXPLORER = 1  # its cell
 SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
 

@@ -972,7 +972,7 @@ def test_this_process_need_not_interpret() -> None:
     """The same where a GPU would drive it: kernels are compiled functions here, and no device is asked."""
     script = (
         "import torch, workbench\n"
-        "from workbench.kernels import elementwise\n"
+        "from workbench.kernels.pointwise import elementwise\n"
         "from workbench.lens.compile import compile\n"
         "from triton.runtime.jit import JITFunction\n"
         "launch = elementwise.launch(torch.empty(4096), torch.empty(4096))\n"
