@@ -110,6 +110,9 @@ def to_int8(normal: torch.Tensor) -> torch.Tensor:
     return normal.mul_(INT8_DEVIATION).round_().clamp_(-128, 127).to(torch.int8)
 
 
+whole = to_int8  # the old name, which works for one release
+
+
 def drawn(shape: Sequence[int], dtype: str, init: str = "normal", *, seed: int = 0) -> torch.Tensor:
     """Return a contiguous tensor on this device, filled in one of the ways of `INITS`.
 
