@@ -46,6 +46,8 @@ LADDERS = ("_ladder.py", "/ladder.py", "_unfused.py", "reduction_levels.py", "le
 TESTS: dict[str, tuple[str, ...]] = {
     "coords/lower.py": ("tests/coords/test_lower.py", "tests/kernels/test_view_transfer.py"),
     "instances/gemm.py": ("tests/kernels/test_gemm_instances.py", "tests/ops/test_gemm.py"),
+    "choosing/attention.py": ("tests/kernels/test_attention_instances.py", "tests/ops/test_attention.py"),
+    "choosing/convolution.py": ("tests/kernels/test_implicit_gemm.py", "tests/ops/test_convolution.py"),
     "instances/attention.py": ("tests/kernels/test_attention_instances.py", "tests/ops/test_attention.py"),
     "instances/convolution.py": ("tests/kernels/test_implicit_gemm.py", "tests/ops/test_convolution.py"),
     "instances/fused_templates.py": (
@@ -62,27 +64,36 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "kernels/gemm/grouped.py": ("tests/kernels/test_grouped_gemm.py", "tests/ops/test_fused.py"),
     "kernels/movement/transfer.py": ("tests/kernels/test_permute.py", "tests/ops/test_rearrange.py"),
-    "kernels/attention/backward.py": (
-        "tests/kernels/test_attention_backward.py",
-        "tests/ops/test_attention.py",
-    ),
+    **{
+        f"kernels/attention/backward/{name}.py": (
+            "tests/kernels/test_attention_backward.py",
+            "tests/ops/test_attention.py",
+        )
+        for name in ("kernels", "plan", "invoker")
+    },
     "tile/transfer.py": ("tests/kernels/test_transfer.py", "tests/kernels/test_rowwise.py"),
     "tile/epilogue.py": ("tests/kernels/test_epilogues.py",),
     "tile/activation.py": ("tests/kernels/test_epilogues.py",),
     "tile/scores.py": ("tests/kernels/test_attention.py", "tests/kernels/test_attention_backward.py"),
     "tile/order.py": ("tests/kernels/test_gemm.py",),
     "tile/overlap.py": ("tests/kernels/test_attention.py", "tests/kernels/test_gemm_hopper.py"),
-    "attention/kernel.py": ("tests/kernels/test_attention.py", "tests/ops/test_attention.py"),
+    **{
+        f"kernels/attention/{name}.py": ("tests/kernels/test_attention.py", "tests/ops/test_attention.py")
+        for name in ("kernel", "scoring", "plan", "invoker")
+    },
     "kernels/gemm/kernel.py": ("tests/kernels/test_gemm.py", "tests/ops/test_gemm.py"),
     "kernels/gemm/rows.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
     "kernels/gemm/pair.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
     "kernels/gemm/gated.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
     "kernels/gemm/products.py": ("tests/kernels/test_fused_templates.py",),
-    "kernels/convolution/windows.py": (
-        "tests/kernels/test_implicit_gemm.py",
-        "tests/ops/test_convolution.py",
-        "tests/ops/test_fused.py",
-    ),
+    **{
+        f"kernels/convolution/{name}.py": (
+            "tests/kernels/test_implicit_gemm.py",
+            "tests/ops/test_convolution.py",
+            "tests/ops/test_fused.py",
+        )
+        for name in ("geometry", "windows", "images", "products", "invoker")
+    },
     "kernels/rows/normalization.py": (
         "tests/kernels/test_norm_accuracy.py",
         "tests/ops/test_normalization.py",
@@ -108,6 +119,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "kernels/gemm/hopper_wide.py": ("tests/kernels/test_gemm_hopper.py",),
     "kernels/gemm/hopper_pairs.py": ("tests/kernels/test_gemm_hopper.py",),
     "kernels/attention/hopper.py": ("tests/kernels/test_attention_instances.py",),
+    "kernels/options.py": (
+        "tests/kernels/test_attention_instances.py",
+        "tests/kernels/test_implicit_gemm.py",
+    ),
     "instances/row_tiles.py": ("tests/profiler", "tests/kernels/test_rowwise.py"),
     "ops/arguments.py": ("tests/test_ops.py", "tests/ops/test_numbers.py"),
     "ops/profiled.py": ("tests/profiler",),
@@ -430,7 +445,9 @@ def tests_of(file: str) -> tuple[str, ...]:
     found = found or tuple(test for test in own if (ROOT / test).exists())
     if "/ops/" in file:
         found = (*found, *OF_GRADIENTS)
-    if any(family in name for family in ("gemm", "convolution", "attention")) and "/instances/" not in file:
+    if any(family in name for family in ("gemm", "convolution", "attention")) and not any(
+        folder in file for folder in ("/instances/", "/choosing/")
+    ):
         found = (*found, "tests/ops/test_precision.py")
     return tuple(dict.fromkeys(found))
 
