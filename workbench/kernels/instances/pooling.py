@@ -12,7 +12,7 @@ from workbench.errors import InvalidArgumentError
 from workbench.kernels import reference
 from workbench.kernels.convolution import pooling
 from workbench.kernels.convolution.pooling import Pool
-from workbench.kernels.instances.normalization import LAYOUTS, NHWC
+from workbench.operators.normalization import LAYOUTS, NHWC
 from workbench.operators.operation import (
     EXACT,
     Accuracy,
